@@ -1,0 +1,1 @@
+"""TokenMill: raw text in, a trained and measured GPT out, and no job ever run twice."""

@@ -1,0 +1,79 @@
+"""What the pipeline made, in one screen: losses, answers at the first and the last epoch, what to type next."""
+
+import textwrap
+from pathlib import Path
+from typing import Any
+
+from tokenmill.files import read_json
+
+WIDTH = 100
+
+
+def _next(epochs: int) -> list[str]:
+    """What to type now."""
+    commands = [
+        (". .venv/bin/activate", "once per terminal, then:"),
+        ("dvc repro", "after a change: only what it touches"),
+        ("dvc exp run -S model.n_layer=6", "an experiment; `dvc exp show --only-changed` compares"),
+        (f"dvc exp run -S train.epochs={epochs + 2}", "goes on from here: trains 2 epochs more"),
+        (f"dvc metrics diff epoch-1 epoch-{epochs}", "what did the epochs in between buy?"),
+        ("dvc exp run -S data.raw=/path/to/texts", "train on your own text"),
+    ]
+    more = "all answers: reports/samples.md   curves: dvc plots show"
+    return ["next:", *(f"  {command:<41}{meaning}" for command, meaning in commands), more]
+
+
+def render(root: Path) -> str:
+    """The summary of the pipeline in the folder `root`.
+
+    Raises:
+        UserError: a stage has not run yet.
+    """
+    clean, tokenizer, tokens, train, evaluation = (
+        read_json(root / name)
+        for name in (
+            "metrics/clean.json",
+            "metrics/tokenizer.json",
+            "metrics/tokens.json",
+            "metrics/train.json",
+            "reports/evaluation.json",
+        )
+    )
+    last = evaluation["epochs"][-1]
+    made = [
+        ("data/clean", f"{clean['documents_kept']:,} of {clean['documents_read']:,} documents kept"),
+        ("data/tokenizer", f"{tokenizer['vocab_size']:,} entries, {tokenizer['bytes_per_token']:.2f} bytes per token"),
+        ("data/tokens", f"{tokens['train_tokens']:,} tokens to train on, {tokens['val_tokens']:,} to validate"),
+        ("models/gpt", f"{train['parameters']:,} parameters, {train['epoch']} epochs, {train['tokens']:,} tokens seen"),
+    ]
+    lines = ["", *(f"{name:<15}{text}" for name, text in made), "", *_losses(evaluation), "", *_answers(evaluation)]
+    return "\n".join([*lines, "", *_next(last["epoch"])])
+
+
+def _losses(evaluation: dict[str, Any]) -> list[str]:
+    head = "epoch  train loss  val loss  perplexity  bits per byte  right answers"
+    rows = []
+    for row in evaluation["epochs"]:
+        found = [a["found"] for a in row["answers"] if a["found"] is not None]
+        metrics = row["metrics"]
+        rows.append(
+            f"{row['epoch']:>5}  {row['train_loss']:>10.4f}  {row['val_loss']:>8.4f}  {metrics['perplexity']:>10.2f}  "
+            f"{metrics['bits_per_byte']:>13.4f}  {f'{sum(found)} of {len(found)}':>13}"
+        )
+    return [head, *rows]
+
+
+def _answers(evaluation: dict[str, Any]) -> list[str]:
+    first, last = evaluation["epochs"][0], evaluation["epochs"][-1]
+    lines = []
+    for number, prompt in enumerate(evaluation["prompts"]):
+        lines.append(_shorten(prompt["prompt"], ""))
+        for row in (first, last) if first is not last else (last,):
+            answer = row["answers"][number]
+            mark = {True: "right", False: "wrong", None: ""}[answer["found"]]
+            lines.append(_shorten(answer["greedy"], f"  epoch {row['epoch']:<3}{mark:<7}"))
+    return lines
+
+
+def _shorten(text: str, before: str) -> str:
+    return before + textwrap.shorten(text, WIDTH - len(before), placeholder=" …")

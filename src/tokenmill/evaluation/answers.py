@@ -1,0 +1,94 @@
+"""Answers to the fixed prompts: greedy and sampled, and what can be measured of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from tokenmill.documents.conversation import prompt as as_conversation
+from tokenmill.errors import UserError
+from tokenmill.evaluation.params import EvaluateParams, PromptParams
+from tokenmill.model.build import GPT
+from tokenmill.model.generate import generate
+from tokenmill.tokenization.tokenizer import TextTokenizer
+
+NGRAM = 4
+"""Length of the sequences whose recurrence counts as repetition (seq-rep-4 of Welleck et al. 2020, section 6.1)."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one prompt got."""
+
+    greedy: str
+    sampled: str
+    found: bool | None
+    """Whether the greedy answer contains what was expected; None where nothing was."""
+    repetition: float
+    """The share of the greedy answer's 4-grams of tokens that had occurred before in it."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A prompt ready for the model."""
+
+    shown: str
+    """As the user wrote it."""
+    ids: list[int]
+    expect: str | None
+    left_out: str
+    """Characters that the tokenizer does not know."""
+
+
+def prepare(prompts: Sequence[PromptParams], tokenizer: TextTokenizer, *, context_length: int) -> list[Prompt]:
+    """Render and encode the prompts.
+
+    Raises:
+        UserError: a prompt does not fit the model's context.
+    """
+    prepared = []
+    for number, entry in enumerate(prompts):
+        text = as_conversation(entry.user) if entry.user is not None else entry.text or ""
+        unknown = tokenizer.unknown(text)
+        ids = tokenizer.encode("".join(c for c in text if c not in unknown))
+        if not 0 < len(ids) <= context_length:
+            raise UserError(
+                f"evaluate.prompts[{number}] has {len(ids)} tokens that this tokenizer knows; between 1 and "
+                f"model.context_length ({context_length}) fit."
+            )
+        prepared.append(Prompt(entry.user or entry.text or "", ids, entry.expect, "".join(sorted(unknown))))
+    return prepared
+
+
+def answer(model: GPT, tokenizer: TextTokenizer, prompt: Prompt, params: EvaluateParams) -> Answer:
+    """Continue one prompt twice: with the likeliest tokens, and drawn with a fixed seed."""
+    common = {"end": tokenizer.eot_id, "max_new_tokens": params.max_new_tokens}
+    greedy = list(generate(model, prompt.ids, **common))
+    sampled = generate(
+        model, prompt.ids, **common, temperature=params.temperature, top_k=params.top_k, seed=params.seed
+    )
+    text = tokenizer.decode(greedy)
+    return Answer(
+        greedy=text.strip(),
+        sampled=tokenizer.decode(list(sampled)).strip(),
+        found=None if prompt.expect is None else prompt.expect in text,
+        repetition=repetition(greedy),
+    )
+
+
+def repetition(ids: Sequence[int]) -> float:
+    """The share of 4-grams that repeat an earlier one: 0 for all different, towards 1 for a loop.
+
+    Example:
+        >>> repetition([1, 2, 3, 4, 5])
+        0.0
+        >>> repetition([7] * 13)
+        0.9
+    """
+    grams = [tuple(ids[i : i + NGRAM]) for i in range(len(ids) - NGRAM + 1)]
+    return 1 - len(set(grams)) / len(grams) if grams else 0.0
+
+
+def share_found(answers: Sequence[Answer]) -> float:
+    """The share of right answers among those with an expectation; 0 where there are none."""
+    found = [a.found for a in answers if a.found is not None]
+    return fmean(found) if found else 0.0

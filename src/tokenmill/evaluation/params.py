@@ -1,0 +1,43 @@
+"""The section `evaluate` of params.yaml: the fixed prompts and how they are continued."""
+
+from pydantic import Field, model_validator
+
+from tokenmill.params import Section
+
+
+class PromptParams(Section):
+    """One prompt: `user` (a question, put into the conversation template) or `text` (continued as it stands)."""
+
+    user: str | None = Field(default=None, min_length=1)
+    """A user's message; the model writes the assistant's answer."""
+
+    text: str | None = Field(default=None, min_length=1)
+    """A beginning that the model continues as it stands."""
+
+    expect: str | None = Field(default=None, min_length=1)
+    """What a right answer contains; the report says whether it does."""
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> "PromptParams":
+        if (self.user is None) == (self.text is None):
+            raise ValueError("each entry of evaluate.prompts needs either `user` or `text`, and not both.")
+        return self
+
+
+class EvaluateParams(Section):
+    """The section `evaluate`."""
+
+    prompts: list[PromptParams]
+    """The same at every epoch; see `user`, `text` and `expect`."""
+
+    max_new_tokens: int = Field(ge=1)
+    """An answer ends here, if no end-of-text came before."""
+
+    temperature: float = Field(gt=0.0)
+    """Of the sampled answer: below 1 more cautious, above 1 more daring. The greedy answer has none."""
+
+    top_k: int = Field(ge=1)
+    """The sampled answer chooses among so many most likely tokens."""
+
+    seed: int = Field(ge=0)
+    """Of the sampled answer; the same at every epoch."""

@@ -1,0 +1,52 @@
+"""From a configuration to a model, and to what it weighs, without allocating it first."""
+
+import torch
+from torch import Tensor
+
+from tokenmill.model.attention import KVCache
+from tokenmill.model.config import ModelConfig
+from tokenmill.model.gpt2 import GPT2
+from tokenmill.model.modern import Modern
+
+GPT = GPT2 | Modern
+"""A model: `forward(ids_BT, cache=None) -> logits_BTV`."""
+
+ARCHITECTURES: dict[str, type[GPT2] | type[Modern]] = {"gpt2": GPT2, "modern": Modern}
+
+
+def build(config: ModelConfig, *, seed: int) -> GPT:
+    """A model with fresh weights, on the CPU in float32; the same seed gives the same weights on every machine."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = ARCHITECTURES[config.architecture](config)
+        model.initialize()
+    return model
+
+
+def skeleton(config: ModelConfig) -> GPT:
+    """A model without memory for its weights, for counting or loading."""
+    with torch.device("meta"):
+        return ARCHITECTURES[config.architecture](config)
+
+
+def parameter_count(config: ModelConfig) -> int:
+    """Trained numbers of a model; allocates nothing."""
+    return sum(parameter.numel() for parameter in skeleton(config).parameters())
+
+
+def new_cache(model: GPT, *, batch: int) -> KVCache:
+    """An empty key/value cache for `batch` sequences."""
+    config, like = model.config, next(model.parameters())
+    return KVCache(
+        n_layer=config.n_layer,
+        batch=batch,
+        n_head=config.n_head,
+        context_length=config.context_length,
+        head_dim=config.head_dim,
+        like=like,
+    )
+
+
+def is_hidden_matrix(name: str, parameter: Tensor) -> bool:
+    """Whether a parameter is a matrix inside the blocks (neither embedding, head, norm nor bias)."""
+    return parameter.ndim == 2 and name.startswith("blocks.")

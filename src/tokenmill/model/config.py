@@ -1,0 +1,66 @@
+"""What a model is made of: the section `model` of params.yaml, and the same with its vocabulary."""
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from tokenmill.params import Section
+
+
+class ModelParams(Section):
+    """The section `model`."""
+
+    architecture: Literal["gpt2", "modern"]
+    """`gpt2`: exactly GPT-2 (learned positions, LayerNorm, GELU, biases; Radford et al. 2019) with an untied
+    head. `modern`: RoPE, QK-norm, RMSNorm without weights, ReLU², no biases, logits capped at 15."""
+
+    n_layer: int = Field(ge=1)
+    """Transformer blocks."""
+
+    n_head: int = Field(ge=1)
+    """Attention heads; must divide `n_embd`."""
+
+    n_embd: int = Field(ge=1)
+    """Width of the residual stream, in features."""
+
+    context_length: int = Field(ge=2)
+    """Tokens that the model sees at once; training windows have this length."""
+
+    dropout: float = Field(ge=0.0, lt=1.0)
+    """Share of activations zeroed in training (embeddings, attention, residual branches); 0 for one pass over much
+    text, 0.1 to 0.2 for many passes over little."""
+
+    @model_validator(mode="after")
+    def _heads_fit(self) -> "ModelParams":
+        if self.n_embd % self.n_head:
+            raise ValueError(
+                f"model.n_head ({self.n_head}) must divide model.n_embd ({self.n_embd}); "
+                f"try n_head={_nearest_divisor(self.n_embd, self.n_head)}."
+            )
+        if self.architecture == "modern" and (self.n_embd // self.n_head) % 2:
+            raise ValueError(
+                f"model.n_embd / model.n_head ({self.n_embd} / {self.n_head} = {self.n_embd // self.n_head}) must be "
+                "even, because rotary positions turn pairs of features; halve n_head or use architecture gpt2."
+            )
+        return self
+
+
+class ModelConfig(ModelParams):
+    """Everything that fixes a model's shape: the parameters and the size of the tokenizer's vocabulary."""
+
+    vocab_size: int = Field(ge=2)
+    """Ids that the tokenizer can give."""
+
+    @property
+    def head_dim(self) -> int:
+        """Features per attention head."""
+        return self.n_embd // self.n_head
+
+    @classmethod
+    def of(cls, params: ModelParams, vocab_size: int) -> "ModelConfig":
+        """Join the parameters with the vocabulary size that the tokens were made with."""
+        return cls(**params.model_dump(), vocab_size=vocab_size)
+
+
+def _nearest_divisor(number: int, wish: int) -> int:
+    return min((d for d in range(1, number + 1) if number % d == 0), key=lambda d: (abs(d - wish), d))

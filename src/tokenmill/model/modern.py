@@ -1,0 +1,117 @@
+"""A GPT with what has been learned since GPT-2, in the exact form of nanochat (Karpathy 2025).
+
+Rotary positions (Su et al. 2021), queries and keys normalised (Henry et al. 2020), RMSNorm without weights (Zhang
+and Sennrich 2019), ReLU² (So et al. 2021), no biases, an untied head, logits capped at ±15 by tanh (Gemma Team
+2024). Hugging Face `transformers` knows it as `NanoChatForCausalLM`; a test compares the two.
+Axes: B batch, H heads, T positions, K features per head, D width, V vocabulary.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tokenmill.model.attention import KVCache, attend
+from tokenmill.model.config import ModelConfig
+
+LOGIT_CAP = 15.0
+ROPE_BASE = 10_000.0
+NORM_EPS = 1e-6
+
+
+def rms_norm(x: Tensor) -> Tensor:
+    """Scale the last axis to a root mean square of one."""
+    return F.rms_norm(x, (x.shape[-1],), eps=NORM_EPS)
+
+
+def rotary_angles(context_length: int, head_dim: int) -> tuple[Tensor, Tensor]:
+    """Cosines and sines of the rotations, (context_length, K / 2) each."""
+    frequency = ROPE_BASE ** (-torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim)
+    angle = torch.outer(torch.arange(context_length, dtype=torch.float32), frequency)
+    return angle.cos(), angle.sin()
+
+
+def rotate(x_BHTK: Tensor, cos_TK: Tensor, sin_TK: Tensor) -> Tensor:
+    """Turn feature pairs (i, i + K/2) by minus the position's angle."""
+    first, second = x_BHTK.chunk(2, dim=-1)
+    return torch.cat((first * cos_TK + second * sin_TK, second * cos_TK - first * sin_TK), dim=-1)
+
+
+class Attention(nn.Module):
+    """Multi-head causal self-attention with rotary positions and normalised queries and keys."""
+
+    def __init__(self, config: ModelConfig, layer: int):
+        super().__init__()
+        self.n_head, self.layer, self.dropout = config.n_head, layer, config.dropout
+        self.q, self.k, self.v, self.out = (nn.Linear(config.n_embd, config.n_embd, bias=False) for _ in range(4))
+
+    def forward(self, x_BTD: Tensor, cos_TK: Tensor, sin_TK: Tensor, cache: KVCache | None) -> Tensor:
+        """(B, T, D) -> (B, T, D)."""
+        q, k, v = (layer(x_BTD).unflatten(-1, (self.n_head, -1)).transpose(1, 2) for layer in (self.q, self.k, self.v))
+        q, k = rms_norm(rotate(q, cos_TK, sin_TK)), rms_norm(rotate(k, cos_TK, sin_TK))
+        dropout = self.dropout if self.training else 0.0
+        return self.out(attend(q, k, v, cache=cache, layer=self.layer, dropout=dropout))
+
+
+class Block(nn.Module):
+    """Attention and a four times wider perceptron, each behind a norm and beside a shortcut."""
+
+    def __init__(self, config: ModelConfig, layer: int):
+        super().__init__()
+        self.attention = Attention(config, layer)
+        self.up = nn.Linear(config.n_embd, 4 * config.n_embd, bias=False)
+        self.down = nn.Linear(4 * config.n_embd, config.n_embd, bias=False)
+        self.drop = nn.Dropout(config.dropout)
+
+    def forward(self, x_BTD: Tensor, cos_TK: Tensor, sin_TK: Tensor, cache: KVCache | None) -> Tensor:
+        """(B, T, D) -> (B, T, D)."""
+        x_BTD = x_BTD + self.drop(self.attention(rms_norm(x_BTD), cos_TK, sin_TK, cache))
+        return x_BTD + self.drop(self.down(F.relu(self.up(rms_norm(x_BTD))).square()))
+
+
+class Modern(nn.Module):
+    """The whole model: ids in, logits out."""
+
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        self.config = config
+        self.tokens = nn.Embedding(config.vocab_size, config.n_embd)
+        self.drop = nn.Dropout(config.dropout)
+        self.blocks = nn.ModuleList(Block(config, layer) for layer in range(config.n_layer))
+        self.head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
+        self.cos: Tensor
+        self.sin: Tensor
+        self.set_angles()
+
+    def set_angles(self) -> None:
+        """Compute the rotations (again, once a model built without memory has been given some)."""
+        cos, sin = rotary_angles(self.config.context_length, self.config.head_dim)
+        self.register_buffer("cos", cos, persistent=False)
+        self.register_buffer("sin", sin, persistent=False)
+
+    def initialize(self) -> None:
+        """Draw the starting weights from PyTorch's current random state.
+
+        Matrices into a branch are uniform with variance 1 / D, those out of it zero, so that every block starts as
+        the identity. The embedding is normalised at once, so its scale only sets how fast it learns.
+        """
+        nn.init.normal_(self.tokens.weight, std=0.02)
+        nn.init.normal_(self.head.weight, std=0.001)
+        bound = math.sqrt(3 / self.config.n_embd)
+        for name, parameter in self.blocks.named_parameters():
+            if name.endswith(("attention.out.weight", "down.weight")):
+                nn.init.zeros_(parameter)
+            else:
+                nn.init.uniform_(parameter, -bound, bound)
+
+    def forward(self, ids_BT: Tensor, cache: KVCache | None = None) -> Tensor:
+        """Ids (B, T) -> logits (B, T, V), float32; with a cache, T new positions after those it holds."""
+        seen = cache.length if cache else 0
+        x_BTD = self.drop(rms_norm(self.tokens(ids_BT)))
+        cos_TK, sin_TK = (angle[seen : seen + ids_BT.shape[1]].to(x_BTD.dtype) for angle in (self.cos, self.sin))
+        for block in self.blocks:
+            x_BTD = block(x_BTD, cos_TK, sin_TK, cache)
+        if cache:
+            cache.advance(ids_BT.shape[1])
+        return LOGIT_CAP * torch.tanh(self.head(rms_norm(x_BTD)).float() / LOGIT_CAP)

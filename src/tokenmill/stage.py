@@ -1,0 +1,37 @@
+"""How a stage runs: a function of the work tree it stands in; what a user can cause ends in a sentence."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from tokenmill.errors import UserError
+from tokenmill.schema import check_all
+
+
+def run(main: Callable[[], None]) -> None:
+    """Run a stage's `main`, after a look at the whole of params.yaml: what cannot end well should not begin."""
+
+    def checked() -> None:
+        check_all()
+        main()
+
+    report_errors(checked)
+
+
+def report_errors(work: Callable[[], None]) -> None:
+    """Do `work`; what a user can cause is one sentence on stderr and exit code 1, an interruption exit code 130."""
+    try:
+        work()
+    except UserError as error:
+        sys.exit(f"error: {error}")
+    except OSError as error:
+        sys.exit(f"error: {describe(error)}")
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
+
+
+def describe(error: OSError) -> str:
+    """An operating system's error as a sentence with the file in it."""
+    where = f"{Path(str(error.filename))}: " if error.filename else ""
+    return f"{where}{error.strerror or error}"

@@ -1,0 +1,230 @@
+"""From clean text to compressed token files: the slow half of tokenizing, done once, cached and shared.
+
+The work overlaps: one thread reads and splits, one encodes (on all cores), one compresses, hashes and
+writes. At most a few parts of PART_BYTES are in memory, however large the corpus or a document is.
+The bytes written depend on nothing but text, tokenizer and parameters: zstd compresses in blocks of its own,
+whatever the parts and the number of cores.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import polars as pl
+import zstandard
+
+from tokenmill import files
+from tokenmill.display.progress import Progress
+from tokenmill.documents import dataset
+from tokenmill.errors import UserError
+from tokenmill.tokenization.ahead import ahead
+from tokenmill.tokenization.encoding import Encode, choose_encoder
+from tokenmill.tokenization.metadata import (
+    DTYPE,
+    FORMAT_VERSION,
+    SPLITS,
+    Split,
+    SplitMetadata,
+    TokenMetadata,
+    packed_file,
+    write_metadata,
+)
+from tokenmill.tokenization.params import TokenizeParams
+from tokenmill.tokenization.sampling import probe
+from tokenmill.tokenization.segments import SEGMENT_CHARS, cut
+from tokenmill.tokenization.splitting import split_texts
+from tokenmill.tokenization.tokenizer import read_tokenizer
+
+PART_BYTES = 8 << 20
+"""UTF-8 bytes of text encoded at a time."""
+CHECKED_CHARS = 1 << 20
+"""Characters of this corpus on which the fast encoder must agree with the reference."""
+ZSTD_LEVEL = 3
+ZSTD_THREADS = 2
+"""Any number above zero gives the same bytes; zero would give others."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some text of one split: whole documents, or segments of a long one."""
+
+    split: Split
+    texts: list[str]
+    ends: np.ndarray
+    """Whether a document ends with this text; bool, one per text."""
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """A part, encoded, with end-of-text after every document."""
+
+    split: Split
+    ids: np.ndarray
+    documents: int
+    bytes: int
+
+
+def pack(clean: Path, tokenizer_file: Path, out: Path, params: TokenizeParams) -> TokenMetadata:
+    """Encode the corpus in `clean` into out/train.bin.zst, out/val.bin.zst and out/metadata.json.
+
+    Raises:
+        UserError: the tokenizer cannot be used, a character has no token, or a split would be empty.
+    """
+    tokenizer = read_tokenizer(tokenizer_file)
+    sides = split_texts(clean, params)
+    encoder = choose_encoder(tokenizer, probe(clean, CHECKED_CHARS))
+    if encoder.note:
+        print(encoder.note)
+    promised, text = dataset.totals(clean), ahead(parts(sides))
+    with files.write_directory(out) as folder:
+        train, val = _write(folder, ahead(encoded(text, encoder.encode, tokenizer.eot_id)), promised.bytes)
+        if train.bytes + val.bytes != promised.bytes:
+            raise UserError(
+                f"{clean} holds {train.bytes + val.bytes:,} bytes of text and promises {promised.bytes:,}; "
+                "make it again with `dvc repro -f clean`."
+            )
+        metadata = TokenMetadata(
+            format_version=FORMAT_VERSION,
+            dtype=DTYPE,
+            train=train,
+            val=val,
+            vocab_size=tokenizer.vocab_size,
+            eot_id=tokenizer.eot_id,
+            tokenizer_type=tokenizer.type,
+            tokenizer_sha256=tokenizer.sha256,
+        )
+        write_metadata(folder, metadata)
+    return metadata
+
+
+def summary(packed: Path, metadata: TokenMetadata) -> dict[str, int | float]:
+    """Flat numbers for metrics/tokens.json."""
+    tokens = metadata.train.tokens + metadata.val.tokens
+    documents = metadata.train.documents + metadata.val.documents
+    compressed = sum(packed_file(packed, split).stat().st_size for split in SPLITS)
+    return {
+        "train_tokens": metadata.train.tokens,
+        "val_tokens": metadata.val.tokens,
+        "train_documents": metadata.train.documents,
+        "val_documents": metadata.val.documents,
+        "bytes_per_token": round((metadata.train.bytes + metadata.val.bytes) / (tokens - documents), 4),
+        "compression_ratio": round(tokens * np.dtype(DTYPE).itemsize / compressed, 3),
+    }
+
+
+def _write(folder: Path, tokens: Iterable[Tokens], total: int) -> tuple[SplitMetadata, SplitMetadata]:
+    with (
+        PackedFile(packed_file(folder, "train")) as train,
+        PackedFile(packed_file(folder, "val")) as val,
+        Progress("tokenize", total=total, unit="B") as progress,
+    ):
+        for some in tokens:
+            (train if some.split == "train" else val).add(some)
+            progress.advance(some.bytes)
+        return train.finish(), val.finish()
+
+
+def parts(sides: Iterable[tuple[Split, pl.Series]], size: int = PART_BYTES) -> Iterator[Part]:
+    """Cut the corpus into parts of about `size` bytes; documents over SEGMENT_CHARS into segments."""
+    for split, texts in sides:
+        for some in _slices(texts, size):
+            yield from _in_segments(split, some, size) if _has_long(some) else (_whole(split, some),)
+
+
+def _slices(texts: pl.Series, size: int) -> Iterator[pl.Series]:
+    """Consecutive slices that begin in different multiples of `size` bytes: over `size` only by one document."""
+    if texts.is_empty():
+        return
+    lengths = texts.str.len_bytes().cast(pl.Int64)
+    first = np.flatnonzero(np.diff(((lengths.cum_sum() - lengths) // size).to_numpy(), prepend=-1))
+    for start, end in zip(first, [*first[1:], len(texts)], strict=True):
+        yield texts.slice(int(start), int(end - start))
+
+
+def _has_long(texts: pl.Series) -> bool:
+    return bool((texts.str.len_chars() > SEGMENT_CHARS).any())
+
+
+def _whole(split: Split, texts: pl.Series) -> Part:
+    """All of `texts` as documents."""
+    return Part(split, texts.to_list(), np.ones(len(texts), dtype=np.bool_), int(texts.str.len_bytes().sum()))
+
+
+def _in_segments(split: Split, texts: pl.Series, size: int) -> Iterator[Part]:
+    """Segments of `texts` in parts of about `size` bytes."""
+    segments: list[str] = []
+    ends: list[bool] = []
+    count = 0
+    for segment, is_end in _flagged(texts):
+        segments.append(segment)
+        ends.append(is_end)
+        count += len(segment.encode())
+        if count >= size:
+            yield Part(split, segments, np.array(ends), count)
+            segments, ends, count = [], [], 0
+    if segments:
+        yield Part(split, segments, np.array(ends), count)
+
+
+def _flagged(texts: pl.Series) -> Iterator[tuple[str, bool]]:
+    """Every segment of every text, and whether it is the text's last."""
+    for text in texts:
+        left = len(text)
+        for segment in cut(text):
+            left -= len(segment)
+            yield segment, left == 0
+
+
+def encoded(parts_of_text: Iterable[Part], encode: Encode, eot_id: int) -> Iterator[Tokens]:
+    """Encode every part and end its documents."""
+    for part in parts_of_text:
+        ids, offsets = encode(part.texts)
+        ids = with_end_of_text(ids, offsets[1:][part.ends], eot_id)
+        yield Tokens(part.split, ids, documents=int(part.ends.sum()), bytes=part.bytes)
+
+
+def with_end_of_text(ids: np.ndarray, ends: np.ndarray, eot_id: int) -> np.ndarray:
+    """`ids` with `eot_id` inserted before each position in `ends` (sorted; may repeat).
+
+    Example:
+        >>> with_end_of_text(np.array([5, 6, 7]), np.array([2, 3, 3]), eot_id=0).tolist()
+        [5, 6, 0, 7, 0, 0]
+    """
+    return np.insert(ids, ends, eot_id).astype(DTYPE, copy=False)
+
+
+class PackedFile:
+    """One .bin.zst on its way to disk, hashed and counted as it goes."""
+
+    def __init__(self, path: Path):
+        self._file = path.open("wb")
+        self._zstd = zstandard.ZstdCompressor(
+            level=ZSTD_LEVEL, write_checksum=True, write_content_size=False, threads=ZSTD_THREADS
+        ).compressobj()
+        self._sha256 = hashlib.sha256()
+        self._tokens = self._documents = self._bytes = 0
+
+    def add(self, tokens: Tokens) -> None:
+        """Append a part."""
+        self._sha256.update(tokens.ids.data)
+        self._file.write(self._zstd.compress(tokens.ids.data))
+        self._tokens += len(tokens.ids)
+        self._documents += tokens.documents
+        self._bytes += tokens.bytes
+
+    def finish(self) -> SplitMetadata:
+        """Write what zstd still holds back, and say what the file holds."""
+        self._file.write(self._zstd.flush())
+        return SplitMetadata(
+            tokens=self._tokens, documents=self._documents, bytes=self._bytes, sha256=self._sha256.hexdigest()
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()

@@ -1,0 +1,57 @@
+"""Which tokens come when: every window once an epoch, in an order given by seed and epoch.
+
+The tokens of a split are cut into windows of `context_length`; a window's targets are its tokens shifted by one.
+What a step sees follows from its number, so a resumed run needs no position. Axes: N windows, B batch, T positions.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+class Windows:
+    """The windows of one split, gathered by one vectorised index per batch."""
+
+    def __init__(self, tokens: Tensor, *, context_length: int, device: torch.device):
+        """Cut `tokens` (1-D integers, anywhere) into windows; batches are handed out on `device`.
+
+        The last tokens that fill no window of `context_length` plus one target are left out.
+        """
+        self.count = (len(tokens) - 1) // context_length
+        length = self.count * context_length
+        self._inputs_NT = tokens[:length].view(self.count, context_length)
+        self._targets_NT = tokens[1 : length + 1].view(self.count, context_length)
+        self._device = device
+
+    def gather(self, index_B: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of these windows: (B, T) int64 each, on the device."""
+        index = torch.from_numpy(index_B).to(self._inputs_NT.device)
+        return self._on_device(self._inputs_NT[index]), self._on_device(self._targets_NT[index])
+
+    def _on_device(self, ids_BT: Tensor) -> Tensor:
+        if self._device.type == "cuda" and ids_BT.device.type == "cpu":
+            ids_BT = ids_BT.pin_memory()
+        return ids_BT.to(self._device, non_blocking=True).long()
+
+
+class EpochOrder:
+    """The order of windows: a permutation per epoch, cut into steps."""
+
+    def __init__(self, *, windows: int, per_step: int, seed: int):
+        """Order `windows` windows, `per_step` to an optimizer step; the last step of an epoch takes what is left."""
+        self.windows, self.per_step, self.seed = windows, per_step, seed
+        self.steps_per_epoch = -(-windows // per_step)
+        self._epoch, self._order = -1, np.empty(0, dtype=np.int64)
+
+    def at(self, step: int) -> np.ndarray:
+        """The windows of step `step`, counted from 0 over all epochs."""
+        epoch, position = divmod(step, self.steps_per_epoch)
+        if epoch != self._epoch:
+            self._epoch, self._order = epoch, np.random.default_rng((self.seed, epoch)).permutation(self.windows)
+        return self._order[position * self.per_step : (position + 1) * self.per_step]
+
+
+def evenly_spread(windows: int, at_most: int) -> np.ndarray:
+    """At most so many window numbers, evenly spread, always the same ones."""
+    count = min(windows, at_most)
+    return np.arange(count, dtype=np.int64) * windows // count

@@ -1,0 +1,101 @@
+"""What to compute on, in which precision, and where the tokens lie; chosen by itself, said once."""
+
+import contextlib
+import warnings
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import psutil
+import torch
+from torch import Tensor
+
+from tokenmill.errors import UserError
+from tokenmill.training.params import RuntimeParams
+
+ROOM = 0.5
+"""Tokens may take this share of the free memory of a place; the model needs the rest."""
+
+
+@dataclass(frozen=True)
+class Compute:
+    """A device and the precision of matrix products on it."""
+
+    device: torch.device
+    precision: torch.dtype
+    compile: bool
+
+    @property
+    def name(self) -> str:
+        """The device as its maker calls it."""
+        if self.device.type == "cuda":
+            return torch.cuda.get_device_name(self.device)
+        return f"{self.device.type} ({torch.get_num_threads()} threads)" if self.device.type == "cpu" else "Apple GPU"
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """Matrix products inside run in `precision`."""
+        if self.precision == torch.float32:
+            return contextlib.nullcontext()
+        return torch.autocast(self.device.type, dtype=self.precision)
+
+
+def choose_device(wish: Literal["auto", "cpu", "cuda", "mps"]) -> torch.device:
+    """The device that `runtime.device` names, or the best there is.
+
+    Raises:
+        UserError: the named device is not there.
+    """
+    have = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    name = wish if wish != "auto" else next(name for name, there in have.items() if there)
+    if not have[name]:
+        there = ", ".join(name for name, is_there in have.items() if is_there)
+        raise UserError(
+            f"runtime.device ({name}) is not available here (torch {torch.__version__} sees: {there}); set it to auto."
+        )
+    return torch.device(name)
+
+
+def choose_compute(runtime: RuntimeParams, precision: str) -> Compute:
+    """Device, precision and compilation for these parameters.
+
+    Raises:
+        UserError: the device is not available here.
+    """
+    device = choose_device(runtime.device)
+    if precision == "auto":
+        fast = (
+            torch.bfloat16
+            if device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+            else torch.float16
+        )
+        dtype = fast if device.type == "cuda" else torch.float32
+    else:
+        dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[precision]
+    compiled = device.type == "cuda" if runtime.compile == "auto" else runtime.compile == "on"
+    return Compute(device=device, precision=dtype, compile=compiled)
+
+
+def place_tokens(tokens: np.ndarray, wish: str, device: torch.device) -> tuple[Tensor, str]:
+    """Training tokens as a tensor where they are read fastest, and the name of that place.
+
+    `tokens` is a read-only memory map; copies are int32 like the file.
+    """
+    place = wish if wish != "auto" else _best_place(tokens.nbytes, device)
+    if place == "mmap":
+        return _as_tensor(tokens), place
+    tensor = _as_tensor(np.array(tokens))
+    return (tensor.to(device), place) if place == "device" else (tensor, place)
+
+
+def _best_place(size: int, device: torch.device) -> str:
+    if device.type == "cuda" and size < ROOM * torch.cuda.mem_get_info(device)[0]:
+        return "device"
+    return "memory" if size < ROOM * psutil.virtual_memory().available else "mmap"
+
+
+def _as_tensor(tokens: np.ndarray) -> Tensor:
+    """A tensor over the array's own memory; PyTorch warns of a read-only one, which nobody here writes to."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
+        return torch.from_numpy(tokens)

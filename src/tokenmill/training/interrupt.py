@@ -1,0 +1,42 @@
+"""When to stop between two steps: Ctrl-C, a polite kill, or the death of the process that waits for us.
+
+A stage that was told to stop must not exit 0, or DVC takes half a result for a whole one.
+"""
+
+import os
+import signal
+from types import FrameType, TracebackType
+
+
+class Interrupt:
+    """While active, remembers the first reason to stop; a second Ctrl-C stops at once."""
+
+    def __init__(self) -> None:
+        self._signal: int | None = None
+        self._parent = os.getppid()
+        self._previous: dict[int, object] = {}
+
+    def __enter__(self) -> "Interrupt":
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._previous[number] = signal.signal(number, self._remember)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    def _remember(self, number: int, _: FrameType | None) -> None:
+        if self._signal is not None:
+            raise KeyboardInterrupt
+        self._signal = number
+
+    @property
+    def reason(self) -> str | None:
+        """Why to stop, or None. Asked between steps."""
+        if self._signal is not None:
+            return f"stopped by {signal.Signals(self._signal).name}"
+        if os.getppid() != self._parent:
+            return "the process that started this training is gone"
+        return None

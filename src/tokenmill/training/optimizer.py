@@ -1,0 +1,102 @@
+"""The optimizers: AdamW for everything, or Muon for hidden matrices with AdamW for the rest.
+
+AdamW is Loshchilov and Hutter 2019; Muon is Jordan et al. 2024, scaled to AdamW's update size as in Liu et al. 2025,
+section 2.2, so that both follow one learning rate.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from tokenmill.model.build import GPT, is_hidden_matrix
+from tokenmill.training.device import Compute
+from tokenmill.training.params import TrainParams
+
+
+class Optimizer:
+    """One or two PyTorch optimizers that step together and save their state by parameter name."""
+
+    def __init__(self, model: GPT, train: TrainParams, compute: Compute):
+        """Optimize all parameters of `model`, which already lies on its device."""
+        self._names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
+        hidden = {n: p for n, p in model.named_parameters() if train.optimizer == "muon" and is_hidden_matrix(n, p)}
+        rest = {n: p for n, p in model.named_parameters() if n not in hidden}
+        self._parts: list[torch.optim.Optimizer] = [_adamw(rest, train)]
+        if hidden:
+            self._parts.append(
+                torch.optim.Muon(
+                    list(hidden.values()),
+                    lr=train.learning_rate,
+                    weight_decay=train.weight_decay,
+                    adjust_lr_fn="match_rms_adamw",
+                )
+            )
+        self._scaler = torch.amp.GradScaler(compute.device.type, enabled=compute.precision == torch.float16)
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradient of `loss`, scaled up where float16 would lose it."""
+        self._scaler.scale(loss).backward()
+
+    def clip(self, longest: float) -> Tensor:
+        """Scale the gradient down to the norm `longest` if it is longer; give its norm before that, a scalar."""
+        for part in self._parts:
+            self._scaler.unscale_(part)
+        return torch.nn.utils.clip_grad_norm_(self._names, longest)
+
+    def step(self, learning_rate: float) -> None:
+        """Update the parameters from their gradients, then forget the gradients."""
+        for part in self._parts:
+            for group in part.param_groups:
+                group["lr"] = learning_rate
+            self._scaler.step(part)
+            part.zero_grad(set_to_none=True)
+        self._scaler.update()
+
+    @property
+    def skips_overflow(self) -> bool:
+        """Whether a gradient that overflows skips the update and lowers the scale (float16), as a matter of course."""
+        return self._scaler.is_enabled()
+
+    @property
+    def loss_scale(self) -> float:
+        """The factor that float16 gradients are scaled by; 1.0 in other precisions."""
+        return self._scaler.get_scale()
+
+    def state(self) -> dict[str, Tensor]:
+        """The state as tensors named `PARAMETER/KEY`, with the loss scaler's as `/KEY`."""
+        tensors = {f"{self._names[p]}/{key}": value for p, entry in self._entries() for key, value in entry.items()}
+        return tensors | {f"/{key}": torch.tensor(value) for key, value in self._scaler.state_dict().items()}
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        """Put back what `state` gave."""
+        by_name: dict[str, dict[str, Tensor]] = {}
+        for full, value in state.items():
+            name, _, key = full.rpartition("/")
+            by_name.setdefault(name, {})[key] = value
+        if scaler := by_name.pop("", None):
+            self._scaler.load_state_dict({key: value.item() for key, value in scaler.items()})
+        for part in self._parts:
+            content = part.state_dict()
+            order = [self._names[p] for group in part.param_groups for p in group["params"]]
+            content["state"] = {i: by_name[name] for i, name in enumerate(order) if name in by_name}
+            part.load_state_dict(content)
+
+    def _entries(self) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
+        for part in self._parts:
+            yield from part.state.items()
+
+
+def _adamw(parameters: dict[str, torch.nn.Parameter], train: TrainParams) -> torch.optim.AdamW:
+    """AdamW with weight decay on matrices only; with Muon, embeddings and head do not decay."""
+    decay = train.weight_decay if train.optimizer == "adamw" else 0.0
+    groups = [
+        {"params": [p for p in parameters.values() if p.ndim >= 2], "weight_decay": decay},
+        {"params": [p for p in parameters.values() if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(
+        [group for group in groups if group["params"]],
+        lr=train.learning_rate,
+        betas=(train.beta1, train.beta2),
+        fused=True,
+    )

@@ -1,0 +1,110 @@
+"""The sections `train` (what is learned) and `runtime` (how fast, never what) of params.yaml."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from tokenmill.params import Section
+
+
+class ScheduleParams(Section):
+    """The section `train.schedule`: the learning rate as a function of the step."""
+
+    type: Literal["constant", "wsd", "cosine"]
+    """`constant`; `wsd`: warm-up, stable, linear decay at the end (Hu et al. 2024, MiniCPM); `cosine` (Loshchilov and
+    Hutter 2017). Each starts with a linear warm-up."""
+
+    warmup_steps: int = Field(ge=0)
+    """Steps over which the rate rises linearly from zero."""
+
+    decay_fraction: float = Field(gt=0.0, le=1.0)
+    """`wsd` only: the share of the horizon, at its end, over which the rate falls."""
+
+    final_fraction: float = Field(ge=0.0, le=1.0)
+    """`wsd` and `cosine`: the rate at the end of the horizon, as a share of `train.learning_rate`."""
+
+    horizon_epochs: int | None = Field(ge=1)
+    """`wsd` and `cosine`: the epoch at which the decay ends; null is `train.epochs`. A number makes the schedule
+    independent of `train.epochs`, so that more epochs later continue exactly."""
+
+
+class TrainParams(Section):
+    """The section `train`: everything here changes the numbers that come out."""
+
+    epochs: int = Field(ge=1)
+    """Passes over the training tokens. Raising it later continues; see docs/resume.md."""
+
+    batch_size: int = Field(ge=1)
+    """Windows of `model.context_length` tokens per forward and backward pass."""
+
+    gradient_accumulation_steps: int = Field(ge=1)
+    """Passes whose gradients are averaged into one optimizer step."""
+
+    learning_rate: float = Field(gt=0.0)
+    """The highest learning rate. With `muon` the updates of hidden matrices are scaled to the root mean square of
+    AdamW's (Liu et al. 2025, section 2.2), so that one rate serves all parameters."""
+
+    optimizer: Literal["adamw", "muon"]
+    """`adamw` (Loshchilov and Hutter 2019) for everything; or `muon` (Jordan et al. 2024) for the matrices inside the
+    blocks with AdamW for embeddings, head, norms and biases."""
+
+    weight_decay: float = Field(ge=0.0)
+    """Decoupled weight decay, on matrices only (with `muon`: on the matrices inside the blocks)."""
+
+    beta1: float = Field(ge=0.0, lt=1.0)
+    """AdamW's decay of the mean gradient."""
+
+    beta2: float = Field(ge=0.0, lt=1.0)
+    """AdamW's decay of the mean squared gradient."""
+
+    gradient_clip: float = Field(gt=0.0)
+    """The gradient is scaled down to this global norm when it is longer."""
+
+    schedule: ScheduleParams
+    """How the learning rate moves."""
+
+    seed: int = Field(ge=0)
+    """Fixes starting weights, order of windows, and dropout."""
+
+    precision: Literal["auto", "float32", "bfloat16", "float16"]
+    """Of the matrix products (weights stay float32). `auto`: bfloat16 on GPUs that have it, float16 with a loss
+    scaler on older ones, float32 on CPU and Apple GPUs."""
+
+    validation_windows: int = Field(ge=1)
+    """At most so many windows, evenly spread and always the same, give the validation loss."""
+
+    log_every_steps: int = Field(ge=1)
+    """Steps that one row of `metrics/steps.csv` averages."""
+
+
+class CheckpointParams(Section):
+    """The section `runtime.checkpoint`."""
+
+    every_seconds: float | None = Field(gt=0)
+    """A checkpoint after so many seconds; null: none by time."""
+
+    every_steps: int | None = Field(ge=1)
+    """A checkpoint every so many steps; null: none by step. One is always written at the end of an epoch."""
+
+    keep: int = Field(ge=2)
+    """Checkpoints kept of a run; a damaged newest one falls back to the one before."""
+
+    keep_runs: int = Field(ge=1)
+    """Configurations whose checkpoints stay in `.resume/`, the least recently trained are removed."""
+
+
+class RuntimeParams(Section):
+    """The section `runtime`: changes how fast a stage goes, never what comes out; no stage depends on it."""
+
+    device: Literal["auto", "cpu", "cuda", "mps"]
+    """Where to train and evaluate; `auto` takes CUDA, else Apple's Metal, else the CPU."""
+
+    token_placement: Literal["auto", "device", "memory", "mmap"]
+    """Where training tokens lie: the device's memory, main memory, or a memory map. `auto`: the first that they fit
+    into with room to spare."""
+
+    compile: Literal["auto", "on", "off"]
+    """`torch.compile`; `auto` is on for CUDA and off elsewhere, where 30 s of compilation outweigh the gain."""
+
+    checkpoint: CheckpointParams
+    """When the state is saved to `.resume/`."""

@@ -1,0 +1,109 @@
+"""A whole training, from tokens on disk to `models/gpt/`: check, begin or go on, train, release."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokenmill.display.plan import plan
+from tokenmill.display.training import TrainingDisplay
+from tokenmill.errors import UserError
+from tokenmill.model.build import build, parameter_count
+from tokenmill.model.config import ModelConfig, ModelParams
+from tokenmill.tokenization.metadata import SPLITS, TokenMetadata
+from tokenmill.tokenization.token_file import open_tokens, read_metadata
+from tokenmill.training.batches import Windows
+from tokenmill.training.device import choose_compute, place_tokens
+from tokenmill.training.fingerprint import fingerprint
+from tokenmill.training.history import RunState
+from tokenmill.training.manifest import FORMAT, Manifest
+from tokenmill.training.params import RuntimeParams, TrainParams
+from tokenmill.training.release import release
+from tokenmill.training.resume import choose, fill_from_previous
+from tokenmill.training.store import Store, prune_runs
+from tokenmill.training.trainer import Job, Trainer
+
+RESUME_FOLDER = ".resume"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished training."""
+
+    manifest: Manifest
+    state: RunState
+
+
+def resume_root() -> Path:
+    """The one place for checkpoints of all the ways DVC runs a stage: DVC_ROOT is the main repository in each."""
+    return Path(os.environ.get("DVC_ROOT", ".")) / RESUME_FOLDER
+
+
+def train(
+    *, model: ModelParams, train: TrainParams, runtime: RuntimeParams, tokens: Path, output: Path, times: Path
+) -> Outcome:
+    """Train to `train.epochs` on the folder `tokens`; write the folder `output` and the table `times`.
+
+    Raises:
+        UserError: parameters and tokens do not fit, before anything is allocated; or the run was stopped or diverged,
+            with everything before that saved.
+    """
+    metadata = read_metadata(tokens)
+    config = ModelConfig.of(model, metadata.vocab_size)
+    manifest = Manifest(
+        format_version=FORMAT,
+        fingerprint=fingerprint(config, train, metadata),
+        model=config,
+        train=train,
+        parameters=parameter_count(config),
+        epochs=train.epochs,
+        tokenizer_sha256=metadata.tokenizer_sha256,
+    )
+    job, place = _job(train, runtime, config, metadata, tokens)
+    display, store = TrainingDisplay(), Store(resume_root() / manifest.fingerprint)
+    with store.lock(display.say):
+        if store.is_empty():
+            fill_from_previous(store, output, manifest.fingerprint, display.say)
+        beginning = choose(store, train, steps_per_epoch=job.order.steps_per_epoch, say=display.say)
+        trainer = Trainer(job, build(config, seed=train.seed).to(job.compute.device), store, display)
+        if beginning.checkpoint:
+            trainer.go_on_from(beginning.checkpoint)
+        display.say(beginning.sentence)
+        display.start(plan(job, manifest, place), step=trainer.state.step, total=job.total_steps)
+        try:
+            timing = trainer.run()
+        finally:
+            display.close()
+        release(store, manifest, output, steps=job.kept_steps)
+        timing.show(times)
+    prune_runs(resume_root(), keep=runtime.checkpoint.keep_runs)
+    return Outcome(manifest, trainer.state)
+
+
+def _job(
+    train: TrainParams, runtime: RuntimeParams, config: ModelConfig, metadata: TokenMetadata, tokens: Path
+) -> tuple[Job, str]:
+    """Put tokens and parameters together; say where the tokens lie."""
+    compute = choose_compute(runtime, train.precision)
+    _refuse_short(metadata, config)
+    train_ids, place = place_tokens(open_tokens(tokens, "train"), runtime.token_placement, compute.device)
+    val_ids, _ = place_tokens(open_tokens(tokens, "val"), runtime.token_placement, compute.device)
+    job = Job(
+        train=train,
+        checkpoint=runtime.checkpoint,
+        compute=compute,
+        tokens=metadata,
+        train_windows=Windows(train_ids, context_length=config.context_length, device=compute.device),
+        val_windows=Windows(val_ids, context_length=config.context_length, device=compute.device),
+    )
+    return job, place
+
+
+def _refuse_short(metadata: TokenMetadata, config: ModelConfig) -> None:
+    """Both splits must fill a window."""
+    for name in SPLITS:
+        split = metadata.split(name)
+        if split.tokens <= config.context_length:
+            raise UserError(
+                f"model.context_length ({config.context_length}) does not fit the {name} split, which has "
+                f"{split.tokens:,} tokens; take a shorter context, more text, or another tokenize.val_fraction."
+            )

@@ -1,0 +1,75 @@
+"""One optimizer step, and the loss without one: functions of a model and some windows."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tokenmill.model.build import GPT
+from tokenmill.training.batches import Windows
+from tokenmill.training.device import Compute
+from tokenmill.training.optimizer import Optimizer
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What a step leaves to be read later, without waiting for the device now."""
+
+    loss: Tensor
+    """Mean cross-entropy over the step's tokens before the update, in nats; a scalar."""
+    gradient_norm: Tensor
+    """Global norm of the gradient before clipping; a scalar."""
+
+
+def loss_of(model: GPT, inputs_BT: Tensor, targets_BT: Tensor) -> Tensor:
+    """Mean cross-entropy of the next token, in nats; a scalar."""
+    return F.cross_entropy(model(inputs_BT).flatten(0, 1).float(), targets_BT.flatten())
+
+
+def train_step(
+    model: GPT,
+    optimizer: Optimizer,
+    windows: Windows,
+    index: np.ndarray,
+    *,
+    micro_batch: int,
+    learning_rate: float,
+    gradient_clip: float,
+    compute: Compute,
+) -> StepResult:
+    """Update `model` once on the windows `index`, `micro_batch` at a time.
+
+    Every window weighs the same however they are cut, also in an epoch's short last step.
+    """
+    total = torch.zeros((), device=compute.device)
+    for start in range(0, len(index), micro_batch):
+        part = index[start : start + micro_batch]
+        with compute.autocast():
+            loss = loss_of(model, *windows.gather(part)) * (len(part) / len(index))
+        optimizer.backward(loss)
+        total += loss.detach()
+    norm = optimizer.clip(gradient_clip)
+    optimizer.step(learning_rate)
+    return StepResult(loss=total, gradient_norm=norm)
+
+
+@torch.no_grad()
+def mean_loss(model: GPT, windows: Windows, index: np.ndarray, *, micro_batch: int, compute: Compute) -> float:
+    """Mean cross-entropy over the windows `index`, in nats, without dropout."""
+    was_training = model.training
+    model.eval()
+    losses, sizes = [], []
+    for start in range(0, len(index), micro_batch):
+        part = index[start : start + micro_batch]
+        with compute.autocast():
+            losses.append(loss_of(model, *windows.gather(part)))
+        sizes.append(len(part))
+    model.train(was_training)
+    return float(np.average(torch.stack(losses).cpu().double().numpy(), weights=sizes))
+
+
+def seed_dropout(seed: int, step: int) -> None:
+    """Make the dropout of a step a function of its number, so that a resumed run draws the same."""
+    torch.manual_seed((seed << 40) + step)

@@ -1,0 +1,158 @@
+"""Checkpoints of one configuration: `.resume/<fingerprint>/`, shared by every way that DVC runs a stage.
+
+    epochs/epoch-3/          weights as they stood at the end of an epoch
+    step-000001200/          everything needed to go on: weights, optimizer, state; its manifest is written last
+    lock                     held by the one process that trains this configuration
+
+A checkpoint appears by rename, holds the hash of each of its files, and is read only after they agree. Nothing in it
+is a pickle. DVC keeps a copy of the folder's essence in `models/gpt/`, so that another machine can go on too.
+"""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+from filelock import FileLock, Timeout
+from torch import Tensor
+
+from tokenmill.errors import UserError
+from tokenmill.files import read_json, sha256_of, write_atomic, write_directory, write_json
+from tokenmill.model.build import GPT
+from tokenmill.model.weights import load_weights, save_weights
+from tokenmill.training.history import RunState
+
+OPTIMIZER, STATE, MANIFEST = "optimizer.safetensors", "state.json", "manifest.json"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint on disk whose files were found whole."""
+
+    folder: Path
+    state: RunState
+    horizon: dict[str, Any]
+    """The parameters that the run may have changed since (see `fingerprint.HORIZON`), as they were."""
+
+    @property
+    def step(self) -> int:
+        """Optimizer steps done."""
+        return self.state.step
+
+    def load(self, model: GPT) -> dict[str, Tensor]:
+        """Put the weights into `model`; give back the optimizer's state."""
+        load_weights(model, self.folder)
+        return safetensors.torch.load_file(self.folder / OPTIMIZER)
+
+
+class Store:
+    """The checkpoints and epochs of one configuration."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.epochs = folder / "epochs"
+
+    @contextmanager
+    def lock(self, say: Callable[[str], None]) -> Iterator[None]:
+        """Be the only process that trains this configuration; wait for another to end, and say so."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        lock, holder = FileLock(self.folder / "lock"), self.folder / "holder"
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            who = holder.read_text() if holder.exists() else "unknown"
+            say(f"process {who} is training this configuration; waiting for it to end, then going on from there")
+            lock.acquire()
+        try:
+            holder.write_text(str(os.getpid()))
+            os.utime(self.folder)
+            for leftover in self.folder.rglob(".*.tmp"):
+                shutil.rmtree(leftover, ignore_errors=True)
+            yield
+        finally:
+            lock.release()
+
+    def checkpoint_folder(self, step: int) -> Path:
+        """Where the checkpoint of a step is, or would be."""
+        return self.folder / f"step-{step:09d}"
+
+    def save(self, state: RunState, model: GPT, optimizer: dict[str, Tensor], horizon: dict[str, Any]) -> None:
+        """Write a checkpoint of this moment; the step's older one, if any, is replaced."""
+        with write_directory(self.checkpoint_folder(state.step)) as folder:
+            save_weights(model, folder)
+            with write_atomic(folder / OPTIMIZER) as file:
+                file.write(safetensors.torch.save({k: v.detach().cpu().contiguous() for k, v in optimizer.items()}))
+            write_json(folder / STATE, {"state": state.as_json(), "horizon": horizon})
+            write_json(folder / MANIFEST, _hashes(folder))
+
+    def save_epoch(self, epoch: int, model: GPT) -> None:
+        """Keep the weights as they stand at the end of an epoch."""
+        with write_directory(self.epochs / f"epoch-{epoch}") as folder:
+            save_weights(model, folder)
+
+    def checkpoints(self, say: Callable[[str], None]) -> Iterator[Checkpoint]:
+        """Whole checkpoints, newest first; a damaged one is passed over, and said."""
+        for folder in sorted(self.folder.glob("step-*"), reverse=True):
+            damage = _damage(folder, self.epochs)
+            if damage:
+                say(f"checkpoint {folder} is damaged ({damage}); using the one before")
+                continue
+            content = read_json(folder / STATE)
+            yield Checkpoint(folder, RunState.from_json(content["state"]), content["horizon"])
+
+    def prune(self, *, newest: int, also: set[int]) -> None:
+        """Remove all checkpoints but the newest ones and those of the steps `also`."""
+        folders = sorted(self.folder.glob("step-*"))
+        for folder in folders[:-newest]:
+            if int(folder.name.removeprefix("step-")) not in also:
+                shutil.rmtree(folder)
+
+    def is_empty(self) -> bool:
+        """Whether there is no checkpoint at all."""
+        return not any(self.folder.glob("step-*"))
+
+
+def prune_runs(root: Path, *, keep: int) -> None:
+    """Remove the configurations trained least recently, but `keep`; one that is being trained stays."""
+    runs = sorted((folder for folder in root.iterdir() if folder.is_dir()), key=lambda f: f.stat().st_mtime)
+    for folder in runs[:-keep]:
+        try:
+            with FileLock(folder / "lock", timeout=0):
+                shutil.rmtree(folder)
+        except (Timeout, OSError):
+            continue
+
+
+def copy_tree(source: Path, target: Path) -> None:
+    """Copy a folder by hard links where the file system allows, for nothing here is ever written in place."""
+    shutil.copytree(source, target, copy_function=_link_or_copy)
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    return {path.name: sha256_of(path) for path in sorted(folder.iterdir()) if path.name != MANIFEST}
+
+
+def _damage(folder: Path, epochs: Path) -> str | None:
+    """What is wrong with a checkpoint, or None."""
+    try:
+        promised = read_json(folder / MANIFEST)
+    except UserError as error:
+        return str(error)
+    found = _hashes(folder)
+    wrong = sorted(name for name in promised.keys() | found.keys() if promised.get(name) != found.get(name))
+    if wrong:
+        return f"{', '.join(wrong)} changed since it was written"
+    done = len(read_json(folder / STATE)["state"]["epochs"])
+    absent = [f"epoch-{n}" for n in range(1, done + 1) if not (epochs / f"epoch-{n}" / "model.safetensors").exists()]
+    return f"the weights of {', '.join(absent)} are gone" if absent else None

@@ -1,0 +1,220 @@
+"""The training loop: steps, and between them what is due (a row, a validation, a checkpoint, an end).
+
+Everything a step needs follows from its number, so the loop holds no state but `RunState`; going on from a checkpoint
+is the same as never having stopped, bit by bit on the CPU.
+"""
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tokenmill.display.training import TrainingDisplay
+from tokenmill.errors import UserError
+from tokenmill.model.build import GPT
+from tokenmill.tokenization.metadata import TokenMetadata
+from tokenmill.training.batches import EpochOrder, Windows, evenly_spread
+from tokenmill.training.device import Compute
+from tokenmill.training.fingerprint import HORIZON
+from tokenmill.training.history import EpochRow, RunState, StepRow, bits_per_byte, perplexity
+from tokenmill.training.interrupt import Interrupt
+from tokenmill.training.optimizer import Optimizer
+from tokenmill.training.params import CheckpointParams, TrainParams
+from tokenmill.training.schedule import decay_begins, lr_at
+from tokenmill.training.step import StepResult, mean_loss, seed_dropout, train_step
+from tokenmill.training.store import Checkpoint, Store
+from tokenmill.training.timing import Timing
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be trained, on what, and how."""
+
+    train: TrainParams
+    checkpoint: CheckpointParams
+    compute: Compute
+    tokens: TokenMetadata
+    train_windows: Windows
+    val_windows: Windows
+
+    @property
+    def per_step(self) -> int:
+        """Windows that one optimizer step sees."""
+        return self.train.batch_size * self.train.gradient_accumulation_steps
+
+    @property
+    def order(self) -> EpochOrder:
+        """The order of the training windows."""
+        return EpochOrder(windows=self.train_windows.count, per_step=self.per_step, seed=self.train.seed)
+
+    @property
+    def total_steps(self) -> int:
+        """Optimizer steps of the whole run."""
+        return self.order.steps_per_epoch * self.train.epochs
+
+    @property
+    def trunk(self) -> int | None:
+        """The step after which the learning rate depends on the number of epochs; its checkpoint is kept."""
+        return decay_begins(self.train, steps_per_epoch=self.order.steps_per_epoch)
+
+    @property
+    def kept_steps(self) -> set[int]:
+        """The checkpoints that a finished run is known by."""
+        return {self.total_steps} | ({self.trunk} if self.trunk is not None else set())
+
+    @property
+    def horizon(self) -> dict[str, Any]:
+        """The parameters that a later run may change and still go on."""
+        return self.train.model_dump(include=HORIZON)
+
+
+class Trainer:
+    """Trains one model from where it stands to the end, or to the first reason to stop."""
+
+    def __init__(self, job: Job, model: GPT, store: Store, display: TrainingDisplay):
+        """Train `model`, which lies on the job's device."""
+        self.job, self.model, self.store, self.display = job, model, store, display
+        self.optimizer = Optimizer(model, job.train, job.compute)
+        self.forward: GPT = torch.compile(model) if job.compute.compile else model  # type: ignore[assignment]
+        self.order = job.order
+        self.state = RunState()
+        self._unread: list[tuple[StepResult, int]] = []
+        self._saved_at = time.monotonic()
+
+    def go_on_from(self, checkpoint: Checkpoint) -> None:
+        """Take over weights, optimizer and position of a checkpoint."""
+        self.optimizer.load(checkpoint.load(self.model))
+        self.state = checkpoint.state
+
+    def run(self) -> Timing:
+        """Train to the end.
+
+        Raises:
+            UserError: stopped from outside (after saving), or the loss is no longer finite (the last good
+                checkpoint stays).
+        """
+        timing = Timing(self.store.folder, step=self.state.step)
+        self.model.train()
+        with Interrupt() as interrupt:
+            while self.state.step < self.job.total_steps:
+                self._step()
+                self._log_if_due(timing)
+                if self.state.step % self.order.steps_per_epoch == 0:
+                    self._end_epoch(timing)
+                reason = interrupt.reason
+                if reason or self.state.step == self.job.trunk or self._checkpoint_due():
+                    self._save(timing)
+                if reason:
+                    raise UserError(
+                        f"{reason} after step {self.state.step:,} of {self.job.total_steps:,}; everything up to there "
+                        "is saved, and `dvc repro` goes on from it."
+                    )
+        return timing
+
+    def _step(self) -> None:
+        """One optimizer step; its results are read later, when a row is due."""
+        train, index = self.job.train, self.order.at(self.state.step)
+        if self.model.config.dropout:
+            seed_dropout(train.seed, self.state.step)
+        result = train_step(
+            self.forward,
+            self.optimizer,
+            self.job.train_windows,
+            index,
+            micro_batch=train.batch_size,
+            learning_rate=self._learning_rate(self.state.step),
+            gradient_clip=train.gradient_clip,
+            compute=self.job.compute,
+        )
+        self.state.step += 1
+        self.state.tokens += len(index) * self.model.config.context_length
+        self._unread.append((result, len(index)))
+
+    def _learning_rate(self, step: int) -> float:
+        return lr_at(step, train=self.job.train, steps_per_epoch=self.order.steps_per_epoch)
+
+    def _read(self) -> float:
+        """Read the losses of the steps since the last reading; give the last gradient norm."""
+        if not self._unread:
+            return math.nan
+        losses: list[float] = torch.stack([result.loss for result, _ in self._unread]).tolist()
+        norms: list[float] = torch.stack([result.gradient_norm for result, _ in self._unread]).tolist()
+        first = self.state.step - len(losses)
+        for offset, (loss, norm, (_, windows)) in enumerate(zip(losses, norms, self._unread, strict=True)):
+            self._refuse_divergence(first + offset, loss, norm)
+            self.state.epoch_loss.add(loss, windows)
+            self.state.interval_loss.add(loss, windows)
+        self._unread.clear()
+        return norms[-1]
+
+    def _refuse_divergence(self, step: int, loss: float, norm: float) -> None:
+        if math.isfinite(loss) and (math.isfinite(norm) or self.optimizer.skips_overflow):
+            return
+        good = max(self.store.folder.glob("step-*"), default="the start")
+        raise UserError(
+            f"training diverged at step {step:,} (loss {loss}, gradient norm {norm}, learning rate "
+            f"{self._learning_rate(step):.3g}, epoch {step // self.order.steps_per_epoch + 1}); "
+            f"the last good checkpoint is {good}. Lower train.learning_rate ({self.job.train.learning_rate}) or "
+            f"train.gradient_clip ({self.job.train.gradient_clip}), or warm up longer."
+        )
+
+    def _log_if_due(self, timing: Timing) -> None:
+        """Close an interval: read the losses, add a row, show it."""
+        state, every = self.state, self.job.train.log_every_steps
+        if state.step % every and state.step % self.order.steps_per_epoch:
+            return
+        norm = self._read()
+        windows = state.interval_loss.windows
+        row = StepRow(
+            step=state.step,
+            epoch=state.step / self.order.steps_per_epoch,
+            loss=state.interval_loss.take(),
+            learning_rate=self._learning_rate(state.step - 1),
+            gradient_norm=norm,
+        )
+        state.steps.append(row)
+        rate = timing.interval(step=state.step, tokens=windows * self.model.config.context_length)
+        self.display.interval(row, rate)
+
+    def _end_epoch(self, timing: Timing) -> None:
+        """Validate, keep the weights, add a row."""
+        state, val = self.state, self.job.tokens.val
+        loss = mean_loss(
+            self.forward,
+            self.job.val_windows,
+            evenly_spread(self.job.val_windows.count, self.job.train.validation_windows),
+            micro_batch=self.job.train.batch_size,
+            compute=self.job.compute,
+        )
+        row = EpochRow(
+            epoch=state.step // self.order.steps_per_epoch,
+            step=state.step,
+            tokens=state.tokens,
+            learning_rate=self._learning_rate(state.step - 1),
+            train_loss=state.epoch_loss.take(),
+            val_loss=loss,
+            val_perplexity=perplexity(loss),
+            val_bits_per_byte=bits_per_byte(loss, tokens=val.tokens, text_bytes=val.bytes),
+        )
+        self.store.save_epoch(row.epoch, self.model)
+        state.epochs.append(row)
+        timing.pause()
+        self.display.epoch(row)
+
+    def _checkpoint_due(self) -> bool:
+        every = self.job.checkpoint
+        return (
+            self.state.step % self.order.steps_per_epoch == 0
+            or (every.every_steps is not None and self.state.step % every.every_steps == 0)
+            or (every.every_seconds is not None and time.monotonic() - self._saved_at >= every.every_seconds)
+        )
+
+    def _save(self, timing: Timing) -> None:
+        """Write a checkpoint, once the steps up to here are known to be sound, and remove those no longer needed."""
+        self._read()
+        self.store.save(self.state, self.model, self.optimizer.state(), self.job.horizon)
+        self.store.prune(newest=self.job.checkpoint.keep, also=self.job.kept_steps)
+        self._saved_at = time.monotonic()
+        timing.pause()

@@ -1,0 +1,29 @@
+"""data.raw -> data/clean: documents of any usual format, cleaned, filtered and counted."""
+
+from pathlib import Path
+
+from stages import paths
+from tokenmill import stage
+from tokenmill.documents.clean import clean
+from tokenmill.documents.params import CleanParams, DataParams
+from tokenmill.files import write_json
+from tokenmill.params import Section, load
+
+
+class Params(Section):
+    """What this stage reads from params.yaml."""
+
+    data: DataParams
+    clean: CleanParams
+
+
+def main() -> None:
+    """Clean the raw text and report what was kept and dropped."""
+    params = load(Params)
+    report = clean(raw=Path(params.data.raw), out=paths.CLEAN, params=params.clean)
+    write_json(paths.METRICS / "clean.json", report.flat())
+    print(report.summary())
+
+
+if __name__ == "__main__":
+    stage.run(main)

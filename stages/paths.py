@@ -1,0 +1,12 @@
+"""Where artefacts live, relative to the repository's root; dvc.yaml names the same places."""
+
+from pathlib import Path
+
+SAMPLE = Path("data/raw/sample")
+CLEAN = Path("data/clean")
+TOKENIZER = Path("data/tokenizer/tokenizer.json")
+PACKED = Path("data/packed")
+TOKENS = Path("data/tokens")
+MODEL = Path("models/gpt")
+METRICS = Path("metrics")
+REPORTS = Path("reports")

@@ -1,0 +1,22 @@
+"""Write the built-in sample corpus: the data of a fresh clone, used while `data.raw` points at it."""
+
+from stages import paths
+from tokenmill import stage
+from tokenmill.params import Section, load
+from tokenmill.sample.generator import write_sample
+from tokenmill.sample.params import SampleParams
+
+
+class Params(Section):
+    """What this stage reads of params.yaml."""
+
+    sample: SampleParams
+
+
+def main() -> None:
+    """Nothing -> data/raw/sample/conversations.jsonl."""
+    write_sample(paths.SAMPLE / "conversations.jsonl", load(Params).sample)
+
+
+if __name__ == "__main__":
+    stage.run(main)

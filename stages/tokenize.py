@@ -1,0 +1,28 @@
+"""Stage `tokenize`: encode the clean corpus, split it, compress it."""
+
+from stages import paths
+from tokenmill import files, params, stage
+from tokenmill.tokenization.packing import pack, summary
+from tokenmill.tokenization.params import TokenizeParams
+
+
+class Params(params.Section):
+    """The sections of params.yaml that this stage obeys."""
+
+    tokenize: TokenizeParams
+
+
+def main() -> None:
+    """Write data/packed and metrics/tokens.json."""
+    metadata = pack(paths.CLEAN, paths.TOKENIZER, paths.PACKED, params.load(Params).tokenize)
+    numbers = summary(paths.PACKED, metadata)
+    files.write_json(paths.METRICS / "tokens.json", numbers)
+    print(
+        f"train {metadata.train.tokens:,} tokens in {metadata.train.documents:,} documents, "
+        f"val {metadata.val.tokens:,} in {metadata.val.documents:,}\n"
+        f"{numbers['bytes_per_token']:.2f} bytes per token, packed {numbers['compression_ratio']:.2f} times smaller"
+    )
+
+
+if __name__ == "__main__":
+    stage.run(main)

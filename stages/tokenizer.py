@@ -1,0 +1,25 @@
+"""Stage `tokenizer`: learn the vocabulary from the clean corpus."""
+
+import dataclasses
+
+from stages import paths
+from tokenmill import files, params, stage
+from tokenmill.tokenization.learning import make_tokenizer
+from tokenmill.tokenization.params import TokenizerParams
+
+
+class Params(params.Section):
+    """The sections of params.yaml that this stage obeys."""
+
+    tokenizer: TokenizerParams
+
+
+def main() -> None:
+    """Write data/tokenizer/tokenizer.json and metrics/tokenizer.json."""
+    report = make_tokenizer(paths.CLEAN, paths.TOKENIZER, params.load(Params).tokenizer)
+    files.write_json(paths.METRICS / "tokenizer.json", dataclasses.asdict(report))
+    print(report.sentence())
+
+
+if __name__ == "__main__":
+    stage.run(main)

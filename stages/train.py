@@ -1,0 +1,39 @@
+"""Train the model to `train.epochs`, going on from wherever an earlier run got to."""
+
+from stages import paths
+from tokenmill import stage
+from tokenmill.files import write_json
+from tokenmill.model.config import ModelParams
+from tokenmill.params import Section, load
+from tokenmill.training.history import EpochRow, StepRow, train_metrics, write_rows
+from tokenmill.training.params import RuntimeParams, TrainParams
+from tokenmill.training.session import train
+
+
+class Params(Section):
+    """What this stage reads of params.yaml."""
+
+    model: ModelParams
+    train: TrainParams
+    runtime: RuntimeParams
+
+
+def main() -> None:
+    """data/tokens -> models/gpt, metrics/{train.json,history.csv,steps.csv}."""
+    params = load(Params)
+    outcome = train(
+        model=params.model,
+        train=params.train,
+        runtime=params.runtime,
+        tokens=paths.TOKENS,
+        output=paths.MODEL,
+        times=paths.METRICS / "timing.csv",
+    )
+    last = outcome.state.epochs[-1]
+    write_rows(paths.METRICS / "history.csv", EpochRow, outcome.state.epochs)
+    write_rows(paths.METRICS / "steps.csv", StepRow, outcome.state.steps)
+    write_json(paths.METRICS / "train.json", train_metrics(last, parameters=outcome.manifest.parameters))
+
+
+if __name__ == "__main__":
+    stage.run(main)

@@ -1,0 +1,19 @@
+"""Stage `unpack`: the packed tokens as plain files that training can map."""
+
+import numpy as np
+
+from stages import paths
+from tokenmill import stage
+from tokenmill.tokenization.unpacking import unpack
+
+
+def main() -> None:
+    """Write data/tokens."""
+    metadata = unpack(paths.PACKED, paths.TOKENS)
+    tokens = metadata.train.tokens + metadata.val.tokens
+    size = tokens * np.dtype(metadata.dtype).itemsize
+    print(f"{tokens:,} tokens, {size / 1e6:,.1f} MB, sizes and hashes as promised")
+
+
+if __name__ == "__main__":
+    stage.run(main)

@@ -1,0 +1,164 @@
+import hashlib
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+import xxhash
+
+from stages import clean as stage
+from tests.documents.material import json_lines, parameters
+from tokenmill.documents import clean as clean_module
+from tokenmill.documents import dataset
+from tokenmill.documents.clean import clean
+from tokenmill.errors import UserError
+from tokenmill.params import Section, validate
+
+WORDS = ["the", "quick", "brown", "fox", "—", "jumps", "över", "the", "lazy", "dog", "😀", "and", "so", "on"]
+
+
+def corpus(folder: Path, documents: int = 3000) -> Path:
+    rows = [{"text": " ".join(WORDS[i % 5 : i % 13 + 1] * (i % 7 + 1)) + f" {i % 2500}"} for i in range(documents)]
+    (folder / "raw").mkdir()
+    for part in range(3):
+        (folder / "raw" / f"{part}.jsonl").write_bytes(json_lines(rows[part::3]))
+    return folder / "raw"
+
+
+def digest(folder: Path) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
+
+
+@pytest.fixture
+def small_shards(monkeypatch):
+    monkeypatch.setattr(dataset.Writer.__init__, "__defaults__", (20_000,))
+    monkeypatch.setattr(dataset, "ROW_GROUP_BYTES", 3_000)
+
+
+def test_batches_and_threads_change_no_byte(tmp_path, monkeypatch, small_shards):
+    raw = corpus(tmp_path)
+    results = []
+    for chars, rows, workers in ((1 << 20, 1 << 16, 2), (9999, 1 << 16, 1), (1 << 20, 77, 4)):
+        monkeypatch.setattr(clean_module, "BATCH_CHARS", chars)
+        monkeypatch.setattr(clean_module, "BATCH_ROWS", rows)
+        monkeypatch.setattr(clean_module.os, "cpu_count", lambda count=workers: count)
+        report = clean(raw=raw, out=tmp_path / "out", params=parameters())
+        results.append((report, digest(tmp_path / "out")))
+    assert len(results[0][1]) > 3
+    assert all(result == results[0] for result in results)
+
+
+def test_what_is_written_is_what_is_read_back(tmp_path, small_shards):
+    raw = corpus(tmp_path)
+    report = clean(raw=raw, out=tmp_path / "out", params=parameters())
+    table = pl.read_parquet(tmp_path / "out" / "*.parquet")
+    assert table.schema == dataset.SCHEMA
+    texts = table["text"].to_list()
+    assert pl.concat(dataset.batches(tmp_path / "out", ("text", "source", "id"))).equals(table)
+    assert table["id"].to_list() == [xxhash.xxh3_64_intdigest(text.encode()) for text in texts]
+    assert table["source"].unique(maintain_order=True).to_list() == ["0.jsonl", "1.jsonl", "2.jsonl"]
+    assert dataset.totals(tmp_path / "out") == dataset.Totals(
+        len(texts), sum(len(text.encode()) for text in texts), sum(map(len, texts))
+    )
+    assert report.documents_kept == len(texts) == len(set(texts))
+    assert report.documents_read == 3000 == report.documents_kept + report.dropped["duplicate"]
+    assert report.characters_out == sum(map(len, texts))
+    assert max(len(batch) for batch in dataset.batches(tmp_path / "out")) < 100
+    assert len(dataset.shards(tmp_path / "out")) > 3
+
+
+def test_duplicates_are_dropped_in_order_or_kept(tmp_path, run):
+    (tmp_path / "a.jsonl").write_bytes(json_lines([{"text": t} for t in ("b", "a", " b ", "a", "c")]))
+    assert run(tmp_path / "a.jsonl")[0] == ["b", "a", "c"]
+    assert run(tmp_path / "a.jsonl", deduplicate=False)[0] == ["b", "a", "b", "a", "c"]
+    assert run(tmp_path / "a.jsonl", mode="none")[0] == ["b", "a", " b ", "c"]
+
+
+def test_lengths_count_characters_after_cleaning(tmp_path, run):
+    (tmp_path / "a.jsonl").write_bytes(json_lines([{"text": t} for t in ("é", " éé ", "ééé", "éééé", "😀", None)]))
+    documents, report = run(tmp_path / "a.jsonl", min_chars=2, max_chars=3)
+    assert documents == ["éé", "ééé"]
+    assert {reason: n for reason, n in report.dropped.items() if n} == {"empty": 2, "too_short": 1, "too_long": 1}
+    with pytest.raises(UserError, match=r"gives no document \(dropped: 2 empty, 4 too_short\); see clean.mode"):
+        run(tmp_path / "a.jsonl", min_chars=9)
+
+
+def test_text_files_as_files_paragraphs_and_lines(tmp_path, run):
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfOne.\r\nTwo.\r\n\r\nThree.\r\n")
+    (tmp_path / "b.md").write_bytes(b"")
+    assert run(tmp_path)[0] == ["One.\nTwo.\n\nThree."]
+    assert run(tmp_path)[1].dropped["empty"] == 1
+    assert run(tmp_path, text_file="paragraph")[0] == ["One.\nTwo.", "Three."]
+    assert run(tmp_path, text_file="line")[0] == ["One.", "Two.", "Three."]
+
+
+def test_one_document_larger_than_batches_shards_and_row_groups(tmp_path, run, small_shards):
+    big = "word " * 100_000 + "end"
+    (tmp_path / "a.jsonl").write_bytes(json_lines([{"text": "small"}, {"text": big}, {"text": "after"}]))
+    assert run(tmp_path / "a.jsonl")[0] == ["small", big, "after"]
+    assert [len(batch) for batch in dataset.batches(run.out)] == [1, 1, 1]
+
+
+def test_many_small_files(tmp_path, run):
+    for i in range(300):
+        (tmp_path / f"ñ {i:03}.txt").write_text(f"Text number {i}.", encoding="utf-8")
+    documents, report = run(tmp_path)
+    assert documents == [f"Text number {i}." for i in range(300)]
+    assert report.files_read == 300
+
+
+def test_an_earlier_result_survives_a_failure(tmp_path, run):
+    (tmp_path / "a.jsonl").write_bytes(json_lines([{"text": "good"}]))
+    run(tmp_path / "a.jsonl")
+    before = digest(run.out)
+    (tmp_path / "a.json").write_bytes(b'[{"text": "x"},')
+    with pytest.raises(UserError):
+        run(tmp_path / "a.json")
+    assert digest(run.out) == before
+    assert list(run.out.parent.iterdir()) == [run.out]
+
+
+def test_a_full_disk_says_what_is_needed(tmp_path, monkeypatch):
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    raw = corpus(tmp_path)
+    monkeypatch.setattr(dataset, "write_shard", full)
+    with pytest.raises(UserError, match=r"no space left .* free about 0\.\d GB"):
+        clean(raw=raw, out=tmp_path / "out", params=parameters())
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_output_is_never_its_own_input(tmp_path):
+    raw = corpus(tmp_path)
+    for out in (raw, raw / "deep" / "clean"):
+        with pytest.raises(UserError, match="which this stage writes; set"):
+            clean(raw=raw, out=out, params=parameters())
+
+
+def test_a_folder_without_shards_or_with_foreign_ones(tmp_path):
+    with pytest.raises(UserError, match=r"holds no part-\*\.parquet; run `dvc repro clean`"):
+        dataset.shards(tmp_path)
+    pl.DataFrame({"text": ["x"]}).write_parquet(tmp_path / "part-00000.parquet")
+    with pytest.raises(UserError, match="is not a shard that `clean` wrote"):
+        dataset.totals(tmp_path)
+
+
+def test_bounds_that_drop_everything_are_refused():
+    class View(Section):
+        clean: type(parameters())  # pyright: ignore[reportInvalidTypeForm]
+
+    content = {**parameters().model_dump(), "min_chars": 9, "max_chars": 3}
+    with pytest.raises(UserError, match=r"clean.max_chars \(3\) is below clean.min_chars \(9\)"):
+        validate(View, {"clean": content}, Path("params.yaml"))
+
+
+def test_the_stage_writes_metrics_and_two_lines(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("in.jsonl").write_bytes(json_lines([{"text": "a"}, {"text": "a"}]))
+    values = parameters().model_dump_json()
+    Path("params.yaml").write_text(f'{{"data": {{"raw": "in.jsonl"}}, "clean": {values}}}')
+    stage.main()
+    assert json.loads(Path("metrics/clean.json").read_bytes())["dropped_duplicate"] == 1
+    assert dataset.totals(Path("data/clean")).documents == 1
+    assert capsys.readouterr().out.count("\n") == 2

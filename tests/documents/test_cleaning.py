@@ -1,0 +1,92 @@
+import unicodedata
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tokenmill.documents.cleaning import _NOT_SURELY_NFC, cleaned
+from tokenmill.documents.folding import LATIN_1_END, table
+
+MODES = ("strict", "balanced", "lenient")
+TRAPS = "ab \t\n\r\x00\x0b\x0c\x1c\x1f\x7f\x85\xa0\xad\u0301\u0308\u0323\u200b\u200d\u2028\u2003\ufeff\ufe0f\ufdd0"
+TRAPS += "éß½²©®™ﬁŁ≠—’…你\u1100\u1161\u11a8\u0344\u212b\u1ec7😀❤👩🏽🇫🇷⃣"
+NASTY = st.text(st.sampled_from(TRAPS) | st.characters(exclude_categories=["Cs"]), max_size=40)
+
+
+def clean_one(text: str, mode) -> str:
+    return cleaned(pl.Series([text], dtype=pl.String), mode)[0]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@given(texts=st.lists(NASTY, max_size=4))
+def test_cleaning_twice_is_cleaning_once_and_batches_do_not_matter(mode, texts):
+    once = cleaned(pl.Series(texts, dtype=pl.String), mode)
+    assert cleaned(once, mode).to_list() == once.to_list()
+    assert [clean_one(text, mode) for text in texts] == once.to_list()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@settings(max_examples=30)
+@given(texts=st.lists(NASTY, max_size=8))
+def test_what_a_clean_text_never_holds(mode, texts):
+    for text in cleaned(pl.Series(texts, dtype=pl.String), mode):
+        assert text == text.strip(" \t\n")
+        assert not any(bad in text for bad in ("\r", " \n", "\t\n", "\n\n\n", "\ufeff", "\u200b", "😀", "\xa0"))
+        assert all(unicodedata.category(c) != "Cc" or c in "\n\t" for c in text)
+        if mode != "lenient":
+            assert all(ord(c) < (128 if mode == "strict" else 256) for c in text)
+
+
+@pytest.mark.parametrize(
+    ("text", "strict", "balanced", "lenient"),
+    [
+        ("Café naïve — “ok”…", 'Cafe naive -- "ok"...', 'Café naïve -- "ok"...', "Café naïve — “ok”…"),
+        ("e\u0301 o\u0328 Łódź", "e o Lodz", "é o Lódz", "é ǫ Łódź"),
+        ("© ® ™ ½ x² 1½", "(c) (R) (TM) 1/2 x^2 1 1/2", "© ® (TM) ½ x² 1½", "© ® ™ ½ x² 1½"),
+        ("hi😀there 👩🏽‍🚀 🇫🇷 1️⃣ ❤️", "hi there 1", "hi there 1", "hi there 1"),
+        ("你好 world", "world", "world", "你好 world"),
+        ("a\n🎉 party\n  🎉 in", "a\nparty\n  in", "a\nparty\n  in", "a\nparty\n  in"),
+        ("a\u200bb\ufeffc\x00d\xade", "abcde", "abcde", "abcde"),
+        ("a\r\nb\rc\x0cd\u2028e", "a\nb\nc\nd\ne", "a\nb\nc\nd\ne", "a\nb\nc\nd\ne"),
+        ("a≠b ≤ c", "a!=b <= c", "a!=b <= c", "a≠b ≤ c"),
+        ("ﬁne Ａ１", "fine A1", "fine A1", "ﬁne Ａ１"),
+    ],
+)
+def test_what_each_mode_makes_of_it(text, strict, balanced, lenient):
+    assert [clean_one(text, mode) for mode in MODES] == [strict, balanced, lenient]
+    assert clean_one(text, "none") == text
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_white_space(mode):
+    text = "  def f():\n\n\n\n    return\t1,  2 \t \n\tx\ty \n"
+    assert clean_one(text, mode) == "def f():\n\n    return 1, 2\n\tx y"
+
+
+def test_ascii_rows_are_untouched_where_they_are_clean():
+    text = "".join(map(chr, range(33, 127))) + "\n\n    indented\nend."
+    assert [clean_one(text, mode) for mode in MODES] == [text] * 3
+
+
+def test_folds_stay_within_the_alphabet_and_keep_meaning():
+    folds = table(0x80)
+    assert all(folded.isascii() and folded.strip() for folded in folds.values())
+    assert all(ord(character) >= LATIN_1_END for character in table(LATIN_1_END))
+    assert {c: folds[c] for c in "ÅøẞŒĦ"} == {"Å": "A", "ø": "o", "ẞ": "SS", "Œ": "OE", "Ħ": "H"}
+    assert all(cleaned(pl.Series([f"x{c}y"]), "strict")[0] == f"x{folds[c]}y" for c in "éłﬁ—“")
+
+
+def test_what_skips_nfc_is_nfc_in_any_order():
+    every = [chr(point) for point in range(0x110000) if not 0xD800 <= point < 0xE000]
+    skipping = pl.Series(every).str.contains(_NOT_SURELY_NFC).to_list()
+    sure = "".join(char for char, asks in zip(every, skipping, strict=True) if not asks)
+    assert len(sure) > 40_000
+    assert all(unicodedata.combining(char) == 0 for char in sure)
+    for start in range(len(sure)):
+        assert unicodedata.is_normalized("NFC", sure[start])
+    assert unicodedata.normalize("NFC", sure) == unicodedata.normalize("NFC", sure[::-1])[::-1] == sure
+    # what composes with a character before it is never among them
+    composed = (unicodedata.decomposition(char).split() for char in every)
+    seconds = {chr(int(parts[1], 16)) for parts in composed if len(parts) == 2 and not parts[0].startswith("<")}
+    assert not seconds & set(sure)

@@ -1,0 +1,45 @@
+import io
+import sys
+
+import pytest
+
+from tokenmill.display import progress
+from tokenmill.display.progress import Progress
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_nothing_for_short_work(clock, capsys):
+    with Progress("clean", 10) as bar:
+        clock[0] += 1.9
+        bar.advance(10)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_line_every_ten_seconds_in_a_log(clock, capsys):
+    with Progress("clean", 4_000_000) as bar:
+        for _ in range(40):
+            clock[0] += 1
+            bar.advance(100_000)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "clean: 1 MB of 4 MB (25%), 100 kB/s, 10 s, 30 s left"
+    assert len(lines) == 5
+    assert lines[-1] == "clean: 4 MB of 4 MB (100%), 100 kB/s, 40 s"
+
+
+def test_a_bar_on_a_terminal(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr(progress, "QUIET", 0.0)
+    with Progress("clean", 100) as bar:
+        bar.advance(100)
+    assert "clean: 100%" in screen.getvalue()

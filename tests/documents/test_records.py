@@ -1,0 +1,190 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.documents.material import PACK, json_lines, parquet
+from tests.documents.test_plain_text import in_blocks
+from tokenmill.documents.records import csv_rows, json_values, lines
+from tokenmill.documents.records import json_lines as read_lines
+from tokenmill.documents.report import Tally
+from tokenmill.errors import UserError
+
+ROWS = [{"instruction": f"Question {i}?", "input": None, "output": f"Änswer\n{i}, “{i}”"} for i in range(50)]
+
+
+def csv_bytes(rows) -> bytes:
+    quoted = [",".join('"' + str(value or "").replace('"', '""') + '"' for value in row.values()) for row in rows]
+    return "\r\n".join([",".join(rows[0]), *quoted]).encode()
+
+
+FORMATS = {
+    ".jsonl": json_lines(ROWS),
+    ".json": json.dumps(ROWS, indent=1).encode(),
+    ".csv": csv_bytes(ROWS),
+    ".parquet": parquet(ROWS),
+}
+
+
+@pytest.mark.parametrize("ending", PACK)
+@pytest.mark.parametrize("kind", FORMATS)
+def test_every_format_in_every_compression_gives_the_same_documents(tmp_path, run, kind, ending):
+    path = tmp_path / f"mes données{kind}{ending}"
+    path.write_bytes(PACK[ending](FORMATS[kind]))
+    documents, report = run(path, mode="none")
+    assert documents == [f"User: Question {i}?\nAssistant: Änswer\n{i}, “{i}”" for i in range(50)]
+    assert report.documents_read == report.documents_kept == 50
+
+
+RECORDS = st.lists(
+    st.fixed_dictionaries({"text": st.text('ab"\\\n\u00e9\U0001f600[]{}\ufdd1', max_size=20)}), max_size=6
+)
+CUTS = st.lists(st.integers(0, 400))
+
+
+@given(RECORDS, CUTS, st.booleans())
+def test_blocks_do_not_matter_to_json(records, cuts, ascii_only):
+    data = json.dumps(records, ensure_ascii=ascii_only).encode()
+    assert list(json_values(in_blocks(data, cuts), "a.json")) == records
+    assert list(json_values(in_blocks(data, list(range(len(data)))), "a.json")) == records
+
+
+@given(RECORDS, CUTS, st.booleans())
+def test_blocks_do_not_matter_to_json_lines(records, cuts, ascii_only):
+    data = "\r\n".join(json.dumps(record, ensure_ascii=ascii_only) for record in records).encode()
+    assert list(read_lines(in_blocks(data, cuts), "a.jsonl", Tally())) == records
+    assert list(json_values(in_blocks(data, cuts), "a.json")) == records
+
+
+@given(RECORDS, CUTS)
+def test_blocks_do_not_matter_to_csv(records, cuts):
+    rows = [{"text": record["text"], "n": "1"} for record in records]
+    data = csv_bytes(rows) if rows else b"text,n\r\n"
+    assert list(csv_rows(in_blocks(data, cuts), "a.csv", Tally())) == rows
+
+
+@pytest.mark.parametrize("kind", [".jsonl", ".json"])
+@pytest.mark.parametrize(
+    ("raw", "text", "damaged"),
+    [
+        (rb'"a\ud800b"', "a\ufffdb", 1),
+        (rb'"\udc80\ud83d\ude00\\ud800"', "\ufffd\U0001f600\\ud800", 1),
+        (rb'"a\ufffdb"', "a\ufffdb", 0),
+        (b'"a\xffb\xe2\x82c"', "a\ufffdb\ufffdc", 1),
+        (rb'"nul\u0000"', "nul\0", 0),
+    ],
+)
+def test_damage_in_json_is_replaced_and_counted(tmp_path, run, kind, raw, text, damaged):  # noqa: PLR0917
+    path = tmp_path / f"a{kind}"
+    path.write_bytes(b'{"text": ' + raw + b"}")
+    documents, report = run(path, mode="none")
+    assert (documents, report.invalid_utf8) == ([text], damaged)
+
+
+@given(st.text('\\ud8c0"', max_size=30), CUTS)
+def test_escapes_may_be_cut_anywhere(text, cuts):
+    data = b'["' + text.replace('"', "").encode() + b' x"]'
+
+    def outcome(blocks):
+        try:
+            return list(json_values(blocks, "a.json"))
+        except UserError:
+            return None
+
+    assert outcome(in_blocks(data, cuts)) == outcome([data])
+
+
+def test_damage_in_text_and_csv(tmp_path, run):
+    (tmp_path / "a.txt").write_bytes(b"No\xebl \xff\xff au lait")
+    (tmp_path / "b.txt").write_bytes("genuine \ufffd".encode())
+    (tmp_path / "c.csv").write_bytes(b"id;text\n1;No\xebl x\n2;fine\n")
+    documents, report = run(tmp_path, mode="none")
+    assert documents == ["No\ufffdl \ufffd\ufffd au lait", "genuine \ufffd", "No\ufffdl x", "fine"]
+    assert report.invalid_utf8 == 2
+
+
+def test_byte_order_marks_and_utf16_everywhere(tmp_path, run):
+    for kind in (".jsonl", ".json", ".csv"):
+        (tmp_path / f"u16{kind}").write_bytes(FORMATS[kind].decode().encode("utf-16"))
+        (tmp_path / f"u8{kind}").write_bytes(b"\xef\xbb\xbf" + FORMATS[kind])
+    documents, report = run(tmp_path)
+    assert len(documents) == 50
+    assert report.dropped["duplicate"] == 250
+    (tmp_path / "bare.txt").write_bytes("plain words in sixteen bits".encode("utf-16-le"))
+    with pytest.raises(UserError, match=r"bare\.txt looks like UTF-16LE"):
+        run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "data", [b'{"text": "one"}', b' \n[{"text": "one"}]\n', b'{"text": "one"}{"text": "one"}', b'["one"]', b'"one"']
+)
+def test_what_a_json_file_may_be(tmp_path, run, data):
+    (tmp_path / "a.json").write_bytes(data)
+    assert run(tmp_path / "a.json")[0] == ["one"]
+
+
+@pytest.mark.parametrize("data", [b'[{"text": "one"},', b'[{"text": "one"}', b"not json", b'{"text": "one"} x'])
+def test_broken_json_is_refused_by_name(tmp_path, run, data):
+    (tmp_path / "a.json").write_bytes(data)
+    with pytest.raises(UserError, match=r"a\.json is not valid JSON"):
+        run(tmp_path / "a.json")
+    assert not run.out.exists()
+
+
+def test_bad_lines_and_rows_are_counted(tmp_path, run):
+    (tmp_path / "a.jsonl").write_bytes(
+        b'{"text": "one"}\n{bad\n\n{"text": "two"\n{"other": 1}\n{"text": NaN, "x": 1}\n5'
+    )
+    (tmp_path / "b.csv").write_bytes(b"text,n\nthree,1\n\nfour, five,2\nsix\n")
+    documents, report = run(tmp_path)
+    assert documents == ["one", "nan", "three", "six"]
+    assert report.flat() == {
+        "documents_read": 9,
+        "documents_kept": 4,
+        "dropped_empty": 0,
+        "dropped_too_short": 0,
+        "dropped_too_long": 0,
+        "dropped_duplicate": 0,
+        "dropped_invalid_record": 3,
+        "dropped_no_text": 2,
+        "characters_in": 14,
+        "characters_out": 14,
+        "invalid_utf8": 0,
+        "files_read": 2,
+        "files_skipped": 0,
+    }
+
+
+def test_no_valid_line_at_all(tmp_path, run):
+    (tmp_path / "a.jsonl").write_bytes(b"plain\nlines\n")
+    with pytest.raises(UserError, match="none of its 2 lines is JSON"):
+        run(tmp_path / "a.jsonl")
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_unknown_shapes_and_missing_columns_are_named(tmp_path, run, kind):
+    rows = [{"title": "T", "story": "S"}]
+    data = {".jsonl": json_lines(rows), ".json": json.dumps(rows).encode(), ".csv": csv_bytes(rows)}
+    path = tmp_path / f"a{kind}"
+    path.write_bytes(data.get(kind) or parquet(rows))
+    with pytest.raises(UserError, match=r"has: title, story\); set clean.columns"):
+        run(path)
+    with pytest.raises(UserError, match=r"lacks clean.columns \(plot\); it has: title, story"):
+        run(path, columns=["plot"])
+    with pytest.raises(UserError, match=r"lacks clean.columns"):
+        run(path, columns=["title", "plot"])
+    assert run(path, columns=["title", "story"])[0] == ["T\nS"]
+
+
+def test_a_field_of_megabytes_and_an_open_quote(tmp_path, run):
+    (tmp_path / "a.csv").write_bytes(b'text\n"' + b"word " * 500_000 + b'"\n')
+    assert len(run(tmp_path / "a.csv")[0][0]) == 2_499_999
+    (tmp_path / "a.csv").write_bytes(b'text\nx\n"open\nand so on')
+    assert run(tmp_path / "a.csv")[0] == ["x", "open\nand so on"]
+
+
+def test_a_line_beyond_the_bound_is_not_held():
+    data = [b"short\n", b"x" * 600, b"x" * 600, b"\nlast"]
+    assert list(lines(data, longest=1000)) == [b"short", None, b"last"]
+    assert list(lines([b"a\n\nb\n"])) == [b"a", b"", b"b", b""]

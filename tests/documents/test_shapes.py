@@ -1,0 +1,58 @@
+import pytest
+
+from tokenmill.documents.conversation import prompt, render
+from tokenmill.documents.shapes import join, text_of
+
+HI = "User: Hi\nAssistant: Ho"
+
+
+@pytest.mark.parametrize(
+    ("record", "text"),
+    [
+        ("bare", "bare"),
+        ({"text": "a", "url": "b"}, "a"),
+        ({"text": "a", "prompt": "b", "completion": "c"}, "a"),
+        ({"text": None}, ""),
+        ({"text": 5}, "5"),
+        ({"content": "a"}, "a"),
+        ({"body": "a", "title": "b"}, "a"),
+        ({"instruction": "Hi", "input": "", "output": "Ho"}, HI),
+        ({"instruction": "Hi", "input": None, "response": "Ho"}, HI),
+        ({"instruction": "Add", "input": "1 1", "output": "2"}, "User: Add\n1 1\nAssistant: 2"),
+        ({"instruction": "Hi", "output": None}, ""),
+        ({"prompt": "Hi", "completion": "Ho"}, HI),
+        ({"question": "Hi", "answer": "Ho"}, HI),
+        ({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]}, HI),
+        ({"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Ho"}]}, HI),
+        (
+            {
+                "messages": [
+                    {"role": "user", "content": [{"type": "text", "text": "Hi"}, {"type": "image_url"}]},
+                    {"role": "assistant", "content": "Ho"},
+                ]
+            },
+            HI,
+        ),
+        ({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": ""}]}, ""),
+        ({"messages": []}, ""),
+        ({"messages": ["no roles"]}, None),
+        ({"title": "x"}, None),
+        ({"text": ["x"]}, None),
+        (5, None),
+        (None, None),
+    ],
+)
+def test_the_usual_shapes(record, text):
+    assert text_of(record) == text
+
+
+def test_named_columns_are_joined():
+    assert join({"title": "T", "body": "B", "n": None}, ["title", "n", "body"]) == "T\nB"
+    assert join({"title": "T"}, ["body"]) is None
+    assert join({"chat": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]}, ["chat"]) == HI
+
+
+def test_the_template():
+    assert render([("system", "Be brief."), ("human", " Hi "), ("assistant", "Ho")]) == "System: Be brief.\n" + HI
+    assert render([]) == ""
+    assert render([("user", "Hi"), ("assistant", "Ho")]).startswith(prompt("Hi"))

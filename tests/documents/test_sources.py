@@ -1,0 +1,126 @@
+import gzip
+import os
+import tracemalloc
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from tests.documents.material import PACK, json_lines, parquet
+from tokenmill.documents.sources import blocks, find
+from tokenmill.errors import UserError
+
+BROKEN = [ending for ending in PACK if ending]
+
+
+def only(path: Path):
+    (source,) = find(path).sources
+    return source
+
+
+def test_order_is_that_of_the_bytes_of_the_paths(tmp_path):
+    for name in ("b.txt", "B.txt", "é.txt", "a/z.md", "a.txt", "a b/c.txt", "Z.TXT.GZ", "v1.2.json"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(gzip.compress(b"x") if name.endswith("GZ") else b"x")
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "x.txt").write_text("hidden")
+    (tmp_path / ".hidden.txt").write_text("hidden")
+    (tmp_path / "c.pdf").write_text("x")
+    (tmp_path / "LICENSE").write_text("x")
+    found = find(tmp_path)
+    assert [s.name for s in found.sources] == sorted((s.name for s in found.sources), key=os.fsencode)
+    assert {s.name for s in found.sources} == {
+        "b.txt", "B.txt", "é.txt", "a/z.md", "a.txt", "a b/c.txt", "Z.TXT.GZ", "v1.2.json",
+    }  # fmt: skip
+    assert found.skipped == {".pdf": 1, "(none)": 1}
+
+
+@pytest.mark.parametrize("ending", PACK)
+def test_streams_are_what_was_packed(tmp_path, ending):
+    data = os.urandom(3_000_000) + bytes(3_000_000)
+    path = tmp_path / f"a.txt{ending}"
+    path.write_bytes(PACK[ending](data))
+    read = []
+    assert b"".join(blocks(only(path), read.append)) == data
+    assert sum(read) == path.stat().st_size
+
+
+@pytest.mark.parametrize("ending", [".gz", ".zst", ".bz2", ".xz"])
+def test_several_members_in_one_archive(tmp_path, ending):
+    path = tmp_path / f"a.txt{ending}"
+    path.write_bytes(PACK[ending](b"one ") + PACK[ending](b"two"))
+    assert b"".join(blocks(only(path))) == b"one two"
+
+
+@pytest.mark.parametrize("ending", BROKEN)
+@pytest.mark.parametrize("kept", [0.5, 0.99])
+def test_a_truncated_archive_is_refused_by_name(tmp_path, run, ending, kept):
+    whole = PACK[ending](json_lines([{"text": f"text {i}"} for i in range(2000)]))
+    path = tmp_path / f"my data.jsonl{ending}"
+    path.write_bytes(whole[: int(len(whole) * kept)])
+    with pytest.raises(UserError, match=r"my data.jsonl.* is a broken archive"):
+        run(path)
+    assert not list(run.out.parent.iterdir())
+
+
+@pytest.mark.parametrize("ending", BROKEN)
+def test_what_is_no_archive_is_refused(tmp_path, run, ending):
+    path = tmp_path / f"a.txt{ending}"
+    path.write_bytes(b"plain text, not compressed at all")
+    with pytest.raises(UserError, match="is a broken archive"):
+        run(path)
+
+
+@pytest.mark.parametrize("ending", [".gz", ".zst"])
+def test_a_bomb_takes_bounded_memory(tmp_path, ending):
+    path = tmp_path / f"bomb.txt{ending}"
+    compressor = gzip.GzipFile(path, "wb") if ending == ".gz" else zstandard.ZstdCompressor(19).stream_writer(
+        path.open("wb")
+    )  # fmt: skip
+    with compressor:
+        for _ in range(200):
+            compressor.write(bytes(1 << 20))
+    assert path.stat().st_size < 300_000
+    tracemalloc.start()
+    assert sum(map(len, blocks(only(path)))) == 200 << 20
+    assert tracemalloc.get_traced_memory()[1] < 100 << 20
+    tracemalloc.stop()
+
+
+def test_what_cannot_be_read_at_all(tmp_path, run):
+    with pytest.raises(UserError, match=r"data.raw \(.*nowhere\) does not exist"):
+        run(tmp_path / "nowhere")
+    with pytest.raises(UserError, match=r"holds no text \(no files\)"):
+        run(tmp_path)
+    (tmp_path / "a.pdf").write_text("x")
+    with pytest.raises(UserError, match=r"holds no text \(1 \.pdf\); put files there that end in \.txt"):
+        run(tmp_path)
+    with pytest.raises(UserError, match="has no known format"):
+        run(tmp_path / "a.pdf")
+    (tmp_path / "a.txt").write_text("")
+    with pytest.raises(UserError, match=r"gives no document \(dropped: 1 empty\)"):
+        run(tmp_path)
+    (tmp_path / "bad.parquet").write_bytes(parquet([{"text": "x"}])[:-9])
+    with pytest.raises(UserError, match=r"bad\.parquet is not a readable parquet file"):
+        run(tmp_path)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read everything")
+def test_permission_missing(tmp_path, run):
+    path = tmp_path / "a.txt"
+    path.write_text("x")
+    path.chmod(0)
+    with pytest.raises(UserError, match="permission denied"):
+        run(path)
+
+
+def test_a_file_that_changes_while_it_is_read(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(bytes(3 << 20))
+    stream = blocks(only(path))
+    next(stream)
+    with path.open("ab") as file:
+        file.write(b"more")
+    with pytest.raises(UserError, match="changed while it was read"):
+        list(stream)

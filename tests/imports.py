@@ -1,0 +1,60 @@
+"""Which modules a stage imports, directly or not: what dvc.yaml must list as its dependencies, no more, no less."""
+
+import ast
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = {"tokenmill": ROOT / "src" / "tokenmill", "stages": ROOT / "stages"}
+
+CANNOT_CHANGE_A_RESULT = ("src/tokenmill/display/", "src/tokenmill/schema.py")
+"""These draw, or refuse; DVC need not run a stage again when they change."""
+
+
+def closure(stage: str) -> list[str]:
+    """Files under the root that running `python -m stages.STAGE` executes and that can change what comes out."""
+    todo, found = [ROOT / "stages" / "__init__.py", ROOT / "stages" / f"{stage}.py"], set()
+    while todo:
+        path = todo.pop()
+        name = path.relative_to(ROOT).as_posix()
+        if name in found or name.startswith(CANNOT_CHANGE_A_RESULT):
+            continue
+        found.add(name)
+        todo += [imported for imported in imports(path) if imported not in found]
+    return sorted(name for name in found if not is_only_a_docstring(ROOT / name))
+
+
+def imports(path: Path) -> list[Path]:
+    """The project's files that one file imports, with the packages above them."""
+    names: list[str] = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative imports hide what a stage depends on"
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+    return [file for name in names if name.split(".")[0] in PACKAGES for file in _files(name.split("."))]
+
+
+def _files(parts: list[str]) -> list[Path]:
+    """The modules that importing a dotted name executes; its last part may be a thing inside a module."""
+    files, folder = [], PACKAGES[parts[0]]
+    files.append(folder / "__init__.py")
+    for part in parts[1:]:
+        if (folder / f"{part}.py").exists():
+            return [*files, folder / f"{part}.py"]
+        if not (folder / part).is_dir():
+            return files
+        folder /= part
+        files.append(folder / "__init__.py")
+    return files
+
+
+def is_only_a_docstring(path: Path) -> bool:
+    """Whether a file does nothing when it is imported."""
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    return all(isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) for node in body)
+
+
+if __name__ == "__main__":
+    print("\n".join(f"      - {name}" for name in closure(sys.argv[1])))

@@ -1,0 +1,93 @@
+"""A real project in a folder of its own, to type the user's commands in."""
+
+import hashlib
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+
+@dataclass(frozen=True)
+class Project:
+    """A git and DVC repository to type commands in."""
+
+    root: Path
+
+    @property
+    def env(self) -> dict[str, str]:
+        """As in an activated environment, and nothing of an outer DVC run."""
+        env = {key: value for key, value in os.environ.items() if not key.startswith(("DVC_", "GIT_"))}
+        env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{env['PATH']}"
+        identity = {"NAME": "Test", "EMAIL": "test@example.org"}
+        return env | {f"GIT_{who}_{k}": v for who in ("AUTHOR", "COMMITTER") for k, v in identity.items()}
+
+    def run(self, *command: str, check: bool = True) -> str:
+        """Run a command here; give its output and errors together."""
+        done = subprocess.run(
+            command,
+            cwd=self.root,
+            env=self.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        assert not check or done.returncode == 0, f"{' '.join(command)} exited {done.returncode}:\n{done.stdout}"
+        assert check or done.returncode != 0, f"{' '.join(command)} did not fail:\n{done.stdout}"
+        return done.stdout
+
+    def repro(self, *arguments: str) -> str:
+        """`dvc repro`."""
+        return self.run("dvc", "repro", *arguments)
+
+    def set(self, **values: object) -> None:
+        """Change parameters, `__` for a dot."""
+        change_params(self.root / "params.yaml", {name.replace("__", "."): value for name, value in values.items()})
+
+    def commit(self) -> None:
+        """Commit everything that git does not ignore."""
+        self.run("git", "add", "-A")
+        self.run("git", "commit", "-qm", "state")
+
+    def output(self, stage: str, path: str) -> str:
+        """The hash that dvc.lock records for a stage's output."""
+        lock = YAML(typ="safe").load(self.root / "dvc.lock")
+        return next(out["md5"] for out in lock["stages"][stage]["outs"] if out["path"] == path)
+
+    def digest(self, *paths: str) -> str:
+        """One hash of files and folders: their names and bytes."""
+        total = hashlib.sha256()
+        for path in paths:
+            top = self.root / path
+            for file in sorted(top.rglob("*")) if top.is_dir() else [top]:
+                if file.is_file():
+                    total.update(file.relative_to(self.root).as_posix().encode() + b"\0" + file.read_bytes())
+        return total.hexdigest()
+
+    def clone(self, name: str) -> "Project":
+        """What git gives another machine, beside this one: no cache, no artefacts, no checkpoints."""
+        target = self.root.parent / name
+        self.run("git", "clone", "-q", str(self.root), str(target))
+        return Project(target)
+
+
+def ran(output: str) -> list[str]:
+    """The stages that a `dvc repro` or `dvc exp run` really ran."""
+    return [line.split("'")[1] for line in output.splitlines() if line.startswith("Running stage ")]
+
+
+def change_params(path: Path, values: dict[str, Any]) -> None:
+    """Set dotted names in a params.yaml."""
+    yaml = YAML()
+    content = yaml.load(path)
+    for name, value in values.items():
+        *sections, last = name.split(".")
+        section = content
+        for part in sections:
+            section = section[part]
+        section[last] = value
+    yaml.dump(content, path)

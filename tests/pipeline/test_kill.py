@@ -1,0 +1,109 @@
+"""Nothing is lost when processes die: kill -9 of the trainer, of DVC, of both, and Ctrl-C, at random moments."""
+
+import os
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.pipeline.project import Project
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name == "nt", reason="Windows has no kill -9")]
+
+EPOCHS = 12
+"""Long enough that a kill lands inside the training."""
+
+
+def start(project: Project) -> subprocess.Popen[bytes]:
+    """`dvc repro` in the background, in a process group of its own."""
+    return subprocess.Popen(
+        ["dvc", "repro", "train"],
+        cwd=project.root,
+        env=project.env,
+        stdout=(project.root.parent / "log").open("ab"),
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+
+
+def trainer_of(dvc: subprocess.Popen[bytes]) -> psutil.Process:
+    """The trainer below a running `dvc repro`, once it has made its first checkpoint or gone on from one."""
+    for _ in range(600):
+        assert dvc.poll() is None, "dvc ended before it trained"
+        for child in psutil.Process(dvc.pid).children(recursive=True):
+            try:
+                if "stages.train" in child.cmdline():
+                    return child
+            except psutil.Error:
+                continue
+        time.sleep(0.05)
+    raise AssertionError("no trainer started")
+
+
+def wait_for_progress(project: Project, trainer: psutil.Process) -> None:
+    """Until the trainer has written a checkpoint that was not there before, or ended."""
+    before = set(steps(project.root))
+    while trainer.is_running() and trainer.status() != psutil.STATUS_ZOMBIE and set(steps(project.root)) <= before:
+        time.sleep(0.01)
+
+
+def steps(root: Path) -> list[str]:
+    return [path.name for path in (root / ".resume").glob("*/step-*")]
+
+
+@pytest.fixture
+def long_project(finished: Project) -> Project:
+    finished.set(train__epochs=EPOCHS)
+    finished.run("dvc", "repro", "unpack")
+    return finished
+
+
+def test_killed_five_times_is_bit_equal_to_a_quiet_run(long_project: Project) -> None:
+    quiet = long_project.clone("quiet")
+    quiet.set(train__epochs=EPOCHS)
+    chance = random.Random(7)
+    for number in range(5):
+        dvc = start(long_project)
+        trainer = trainer_of(dvc)
+        wait_for_progress(long_project, trainer)
+        time.sleep(chance.random() * 0.2)
+        victims = [[trainer.pid], [dvc.pid], [dvc.pid, trainer.pid]][number % 3]
+        for pid in victims:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pytest.fail(f"the training ended before kill {number}: make EPOCHS larger")
+        dvc.wait()
+    resumed = long_project.repro("train")
+    assert "going on from step" in resumed
+    assert "starting from scratch" in quiet.repro("train")
+    outputs = ("models", "metrics/history.csv", "metrics/steps.csv", "metrics/train.json")
+    assert long_project.digest(*outputs) == quiet.digest(*outputs)
+
+
+def test_ctrl_c_saves_and_is_not_taken_for_success(long_project: Project) -> None:
+    dvc = start(long_project)
+    trainer = trainer_of(dvc)
+    wait_for_progress(long_project, trainer)
+    os.killpg(dvc.pid, signal.SIGINT)
+    assert dvc.wait(timeout=60) != 0
+    log = (long_project.root.parent / "log").read_text()
+    assert "stopped by SIGINT after step" in log
+    stopped = int(log.split("stopped by SIGINT after step ")[1].split()[0].replace(",", ""))
+    assert f"going on from step {stopped:,}" in long_project.repro("train")
+
+
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(long_project: Project) -> None:
+    dvc = start(long_project)
+    trainer = trainer_of(dvc)
+    while len(steps(long_project.root)) < 4:
+        time.sleep(0.02)
+    os.kill(trainer.pid, signal.SIGKILL)
+    dvc.wait()
+    newest = max((long_project.root / ".resume").glob("*/step-*"))
+    (newest / "optimizer.safetensors").write_bytes(b"damaged")
+    assert f"{newest.name} is damaged" in long_project.repro("train")

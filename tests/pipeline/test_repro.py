@@ -1,0 +1,91 @@
+"""The whole pipeline under real DVC: what runs, what does not, and that it gives the same bytes every time."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from tests.pipeline.project import Project, ran
+
+pytestmark = pytest.mark.slow
+
+STAGES = ["sample", "clean", "tokenizer", "tokenize", "unpack", "train", "evaluate", "epochs"]
+
+
+def test_first_repro_runs_every_stage_and_the_second_none(project: Project) -> None:
+    assert ran(project.repro()) == STAGES
+    assert ran(project.repro()) == []
+    for path in ("data/tokens/train.bin", "data/tokens/val.bin", "data/tokens/metadata.json", "reports/samples.md"):
+        assert (project.root / path).stat().st_size > 0
+    summary = project.run("python", "-m", "tokenmill", "summary")
+    assert "What is the capital of France?" in summary
+
+
+def test_every_stage_gives_the_same_bytes_again(finished: Project) -> None:
+    outputs = ("data", "models", "metrics/train.json", "metrics/eval.json", "metrics/history.csv", "reports")
+    before, lock = finished.digest(*outputs), (finished.root / "dvc.lock").read_bytes()
+    shutil.rmtree(finished.root / ".resume")
+    assert ran(finished.repro("--force")) == STAGES
+    assert finished.digest(*outputs) == before
+    assert (finished.root / "dvc.lock").read_bytes() == lock
+
+
+def test_git_sees_neither_artefacts_nor_leftovers(finished: Project) -> None:
+    tracked = finished.run("git", "ls-files").splitlines()
+    assert not [name for name in tracked if name.startswith(("data/", "models/", ".resume/"))]
+    assert finished.run("git", "status", "--porcelain") == ""
+    assert not list(finished.root.rglob("*.tmp"))
+
+
+def test_the_cache_holds_no_unpacked_tokens(finished: Project) -> None:
+    size = (finished.root / "data/tokens/train.bin").stat().st_size
+    cached = [path for path in (finished.root / ".dvc/cache").rglob("*") if path.is_file()]
+    assert cached
+    assert size not in [path.stat().st_size for path in cached]
+
+
+def test_runtime_parameters_invalidate_nothing(finished: Project) -> None:
+    finished.set(runtime__checkpoint__every_steps=11, runtime__device="auto")
+    assert ran(finished.repro()) == []
+
+
+def test_a_parameter_reruns_only_what_depends_on_it(finished: Project) -> None:
+    finished.set(evaluate__max_new_tokens=9)
+    assert ran(finished.repro()) == ["evaluate", "epochs"]
+
+
+def test_epochs_can_be_compared(finished: Project) -> None:
+    changes = json.loads(finished.run("dvc", "metrics", "diff", "--json", "epoch-1", "epoch-2"))
+    losses = changes["metrics/train.json"]["val_loss"]
+    history = np.genfromtxt(finished.root / "metrics/history.csv", delimiter=",", names=True)
+    assert [losses["old"], losses["new"]] == list(history["val_loss"])
+    assert losses["diff"] < 0
+    assert changes["metrics/eval.json"]["perplexity"]["diff"] < 0
+    assert finished.run("git", "tag") == ""
+    assert json.loads(finished.run("dvc", "metrics", "diff", "--json", "epoch-2")) == {}
+
+
+def test_plots_and_tables_of_dvc_work(finished: Project) -> None:
+    assert "val_loss" in finished.run("dvc", "metrics", "show")
+    finished.run("dvc", "plots", "show")
+    page = (finished.root / "dvc_plots/index.html").read_text()
+    for title in ("Loss by epoch", "Training loss by step", "Learning rate by step", "Tokens per second"):
+        assert title in page
+    finished.set(model__n_layer=2)
+    assert "model.n_layer" in finished.run("dvc", "params", "diff")
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"model__n_head": 3}, "model.n_head (3) must divide model.n_embd (16)"),
+        ({"model__context_length": 10**9}, "model.context_length (1000000000) does not fit the train split"),
+        ({"data__raw": "nowhere"}, "nowhere"),
+    ],
+)
+def test_a_wrong_parameter_is_one_sentence(finished: Project, change: dict[str, object], sentence: str) -> None:
+    finished.set(**change)
+    output = finished.run("dvc", "repro", check=False)
+    assert sentence in output
+    assert "Traceback" not in output

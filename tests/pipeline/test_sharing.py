@@ -1,0 +1,43 @@
+"""Another machine: what a clone must fetch, what it must run, and that it can train on."""
+
+import shutil
+
+import pytest
+
+from tests.pipeline.project import Project, ran
+
+pytestmark = pytest.mark.slow
+
+
+def test_push_clone_pull_repro_runs_only_unpack(finished: Project) -> None:
+    finished.run("dvc", "push")
+    remote = finished.root.parent / "tokenmill-remote"
+    assert remote.is_dir()
+    clone = finished.clone("clone")
+    clone.run("dvc", "pull")
+    assert ran(clone.repro()) == ["unpack"]
+    assert clone.run("git", "status", "--porcelain") == ""
+    assert clone.digest("data/tokens", "models") == finished.digest("data/tokens", "models")
+
+
+def test_a_clone_trains_on_from_the_pullable_model(finished: Project) -> None:
+    finished.run("dvc", "push")
+    clone = finished.clone("clone")
+    clone.run("dvc", "pull", "tokenize")
+    clone.set(train__epochs=3)
+    finished.set(train__epochs=3)
+    output = clone.repro("train")
+    assert "fetching the checkpoints of the previous models/gpt" in output
+    assert "2 epochs are done, 1 are left" in output
+    shutil.rmtree(finished.root / ".resume")
+    shutil.rmtree(finished.root / ".dvc/cache/runs", ignore_errors=True)
+    (finished.root / "dvc.lock").unlink()
+    assert "starting from scratch" in finished.repro("train")
+    assert clone.digest("models", "metrics/history.csv") == finished.digest("models", "metrics/history.csv")
+
+
+def test_without_tokens_the_sentence_says_what_to_do(finished: Project) -> None:
+    shutil.rmtree(finished.root / "data/tokens")
+    output = finished.run("python", "-m", "stages.train", check=False)
+    assert "data/tokens/metadata.json is missing" in output
+    assert "Traceback" not in output

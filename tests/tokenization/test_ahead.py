@@ -1,0 +1,48 @@
+"""Working ahead keeps the order, passes errors on, and never runs away."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tokenmill.tokenization.ahead import ahead
+
+
+def test_everything_in_order() -> None:
+    assert list(ahead(range(1000))) == list(range(1000))
+    assert list(ahead([])) == []
+    assert list(ahead(ahead(iter([None, 0])))) == [None, 0]
+
+
+def test_it_works_in_another_thread_and_stays_within_depth() -> None:
+    made, threads = [], set()
+
+    def items() -> Iterator[int]:
+        for i in range(100):
+            made.append(i)
+            threads.add(threading.current_thread())
+            yield i
+
+    for used in ahead(items(), depth=3):
+        assert len(made) <= used + 1 + 3
+    assert threading.current_thread() not in threads
+
+
+def test_errors_arrive_after_what_came_before() -> None:
+    def items() -> Iterator[int]:
+        yield 1
+        raise ValueError("broken")
+
+    stream = ahead(items())
+    assert next(stream) == 1
+    with pytest.raises(ValueError, match="broken"):
+        next(stream)
+
+
+def test_closing_ends_the_thread() -> None:
+    before = threading.active_count()
+    stream = ahead(iter(range(10**9)))
+    next(stream)
+    assert threading.active_count() == before + 1
+    stream.close()  # pyright: ignore[reportAttributeAccessIssue]
+    assert threading.active_count() == before

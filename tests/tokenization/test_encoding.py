@@ -1,0 +1,109 @@
+"""Every engine gives the ids of the reference, and splintr is believed only when it does."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import PROSE
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokenmill.errors import UserError
+from tokenmill.tokenization import encoding
+from tokenmill.tokenization.adversarial import adversarial_texts
+from tokenmill.tokenization.encoding import Encode, Flat, choose_encoder, first_difference
+from tokenmill.tokenization.tokenizer import END_OF_TEXT, TextTokenizer, read_tokenizer
+
+
+@pytest.fixture(scope="module")
+def tokenizer(bpe_file: Path) -> TextTokenizer:
+    return read_tokenizer(bpe_file)
+
+
+@pytest.fixture(scope="module")
+def fast(tokenizer: TextTokenizer) -> Encode:
+    return encoding.splintr_engine(tokenizer)
+
+
+@pytest.fixture(scope="module")
+def reference(tokenizer: TextTokenizer) -> Encode:
+    return encoding.reference_engine(tokenizer)
+
+
+def test_the_reference_is_flat_and_in_order(reference: Encode, tokenizer: TextTokenizer) -> None:
+    ids, offsets = reference(["river", "", "it's"])
+    assert ids.tolist() == tokenizer.encode("river") + tokenizer.encode("it's")
+    assert offsets.tolist() == [0, len(tokenizer.encode("river")), len(tokenizer.encode("river")), len(ids)]
+    assert (ids.dtype.str, offsets.dtype.str) == ("<i4", "<i8")
+
+
+def test_splintr_agrees_on_difficult_strings(fast: Encode, reference: Encode) -> None:
+    assert first_difference(fast, reference, adversarial_texts(count=2000, seed=1)) is None
+
+
+@given(texts=st.lists(st.text(max_size=200), max_size=5))
+def test_splintr_agrees_on_anything(texts: list[str], fast: Encode, reference: Encode) -> None:
+    assert first_difference(fast, reference, texts) is None
+
+
+def test_splintr_takes_end_of_text_in_text_for_text(fast: Encode, tokenizer: TextTokenizer) -> None:
+    ids, _ = fast([f"a {END_OF_TEXT} b", END_OF_TEXT])
+    assert tokenizer.eot_id not in ids
+    assert tokenizer.decode(ids.tolist()) == f"a {END_OF_TEXT} b{END_OF_TEXT}"
+
+
+def test_splintr_is_chosen_where_it_agrees(tokenizer: TextTokenizer) -> None:
+    encoder = choose_encoder(tokenizer, PROSE)
+    assert (encoder.name, encoder.note) == ("splintr", "")
+
+
+def _wrong(texts: list[str], reference: Encode) -> Flat:
+    ids, offsets = reference(texts)
+    ids = ids.copy()
+    ids[offsets[texts.index("this one")]] += 1
+    return ids, offsets
+
+
+def test_one_wrong_id_falls_back_and_says_where(tokenizer, reference, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoding, "splintr_engine", lambda _: lambda texts: _wrong(texts, reference))
+    encoder = choose_encoder(tokenizer, ["fine", "this one"])
+    assert encoder.name == "tokenizers"
+    assert "'this one'" in encoder.note
+    assert encoder.encode(["river"])[0].tolist() == tokenizer.encode("river")
+
+
+class PanicError(BaseException):
+    """As a panic in Rust arrives in Python."""
+
+
+def _panic(_: object) -> Encode:
+    raise PanicError("index out of bounds")
+
+
+def test_a_panic_falls_back(tokenizer: TextTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoding, "splintr_engine", _panic)
+    encoder = choose_encoder(tokenizer, PROSE)
+    assert encoder.name == "tokenizers"
+    assert "index out of bounds" in encoder.note
+
+
+def test_characters_by_table(char_file: Path) -> None:
+    tokenizer = read_tokenizer(char_file)
+    encoder = choose_encoder(tokenizer, PROSE)
+    ids, offsets = encoder.encode(["你好 🙂", "", "é\n"])
+    expected, expected_offsets = encoding.reference_engine(tokenizer)(["你好 🙂", "", "é\n"])
+    assert encoder.name == "table"
+    assert ids.dtype.str == "<i4"
+    np.testing.assert_array_equal(ids, expected)
+    np.testing.assert_array_equal(offsets, expected_offsets)
+    with pytest.raises(UserError, match=r"U\+2603"):
+        encoder.encode(["fine", "☃"])
+
+
+def test_the_difficult_strings_hold_what_they_must() -> None:
+    texts = adversarial_texts()
+    together = "".join(texts)
+    assert len(texts) > 500
+    assert texts == adversarial_texts()
+    for needle in ("\x00", "\u200b", "\u0301", END_OF_TEXT, " " * 1000, "🙂", "你", "'ll", "\r\n"):
+        assert needle in together

@@ -1,0 +1,240 @@
+"""From clean text to token files and back: nothing lost, nothing moved, the same bytes however it is cut."""
+
+import itertools
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import zstandard
+from conftest import PROSE, write_clean
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tokenmill.documents import dataset
+from tokenmill.errors import UserError
+from tokenmill.tokenization import encoding, packing
+from tokenmill.tokenization.adversarial import FRAGMENTS
+from tokenmill.tokenization.learning import make_tokenizer
+from tokenmill.tokenization.metadata import SPLITS, Split, TokenMetadata
+from tokenmill.tokenization.packing import pack, summary, with_end_of_text
+from tokenmill.tokenization.params import TokenizeParams, TokenizerParams
+from tokenmill.tokenization.token_file import open_tokens
+from tokenmill.tokenization.tokenizer import END_OF_TEXT, read_tokenizer
+from tokenmill.tokenization.unpacking import unpack
+
+Corpus = Callable[..., Path]
+HASH = TokenizeParams(split="hash", val_fraction=0.3)
+TAIL = TokenizeParams(split="tail", val_fraction=0.3)
+
+
+def packed_bytes(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def documents(tokens: Path, tokenizer_file: Path, split: Split) -> list[str]:
+    """The texts of a .bin: decoded between its end-of-text ids."""
+    tokenizer, ids = read_tokenizer(tokenizer_file), np.asarray(open_tokens(tokens, split, verify=True))
+    ends = np.flatnonzero(ids == tokenizer.eot_id)
+    assert ends[-1] == len(ids) - 1
+    return [tokenizer.decode(ids[a + 1 : b].tolist()) for a, b in itertools.pairwise([-1, *ends.tolist()])]
+
+
+def round_trip(clean: Path, tokenizer_file: Path, work: Path, params: TokenizeParams) -> dict[Split, list[str]]:
+    metadata = pack(clean, tokenizer_file, work / "packed", params)
+    assert unpack(work / "packed", work / "tokens") == metadata
+    texts: dict[Split, list[str]] = {split: documents(work / "tokens", tokenizer_file, split) for split in SPLITS}
+    for split in SPLITS:
+        assert metadata.split(split).documents == len(texts[split])
+        assert metadata.split(split).bytes == sum(len(text.encode()) for text in texts[split])
+    return texts
+
+
+@pytest.mark.parametrize("kind", ["bpe", "char"])
+def test_hash_split_gives_every_document_back(kind: str, prose: Path, request, tmp_path: Path) -> None:
+    texts = round_trip(prose, request.getfixturevalue(f"{kind}_file"), tmp_path, HASH)
+    side = dict.fromkeys(texts["train"], "train") | dict.fromkeys(texts["val"], "val")
+    assert texts["train"] == [text for text in PROSE if side[text] == "train"]
+    assert texts["val"] == [text for text in PROSE if side[text] == "val"]
+    assert 0.1 < len(texts["val"]) / len(PROSE) < 0.5
+
+
+@pytest.mark.parametrize("kind", ["bpe", "char"])
+def test_tail_split_cuts_at_the_character(kind: str, prose: Path, request, tmp_path: Path) -> None:
+    texts = round_trip(prose, request.getfixturevalue(f"{kind}_file"), tmp_path, TAIL)
+    everything = "".join(PROSE)
+    edge = int(len(everything) * (1 - 0.3))
+    assert "".join(texts["train"]) == everything[:edge]
+    assert "".join(texts["val"]) == everything[edge:]
+    assert len(texts["train"]) + len(texts["val"]) == len(PROSE) + 1  # one is cut in two
+
+
+def test_tail_split_between_two_documents_cuts_none(corpus: Corpus, bpe_file: Path, tmp_path: Path) -> None:
+    half = TokenizeParams(split="tail", val_fraction=0.5)
+    assert round_trip(corpus(["ab", "cd"]), bpe_file, tmp_path, half) == {"train": ["ab"], "val": ["cd"]}
+    assert round_trip(corpus(["abcd"]), bpe_file, tmp_path, half) == {"train": ["ab"], "val": ["cd"]}
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    texts=st.lists(st.lists(st.sampled_from(FRAGMENTS) | st.text(max_size=4), max_size=8).map("".join), max_size=12),
+    kind=st.sampled_from(["bpe", "char"]),
+    params=st.sampled_from([HASH, TAIL]),
+)
+def test_any_unicode_comes_back(texts, kind, params, bpe_file: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    work = tmp_path_factory.mktemp("any")
+    texts = [*PROSE[:20], *texts]
+    clean = write_clean(work / "clean", texts, row_group_bytes=100)
+    if kind == "char":
+        bpe_file = work / "char.json"
+        make_tokenizer(clean, bpe_file, TokenizerParams(type="char", vocab_size=1, sample_bytes=1))
+    back = round_trip(clean, bpe_file, work, params)
+    if params is HASH:
+        assert sorted(back["train"] + back["val"]) == sorted(texts)
+    else:
+        assert "".join(back["train"] + back["val"]) == "".join(texts)
+
+
+def test_text_that_spells_end_of_text_ends_nothing(corpus: Corpus, bpe_file: Path, tmp_path: Path) -> None:
+    texts = [f"{END_OF_TEXT} number {i} {END_OF_TEXT}{END_OF_TEXT}" for i in range(30)]
+    back = round_trip(corpus(texts), bpe_file, tmp_path, HASH)
+    assert sorted(back["train"] + back["val"]) == sorted(texts)
+
+
+def test_the_same_bytes_however_it_is_cut(prose: Path, corpus: Corpus, bpe_file, tmp_path, monkeypatch) -> None:
+    for params in (HASH, TAIL):
+        pack(prose, bpe_file, tmp_path / "a", params)
+        with monkeypatch.context() as patch:
+            patch.setattr(packing, "ZSTD_THREADS", 4)
+            patch.setattr(packing, "SEGMENT_CHARS", 20)
+            patch.setattr(packing.parts, "__defaults__", (100,))
+            patch.setattr(packing, "cut", lambda text: packing_cut(text, 20))
+            pack(corpus(PROSE, shard_bytes=900, row_group_bytes=300), bpe_file, tmp_path / "b", params)
+        assert packed_bytes(tmp_path / "a") == packed_bytes(tmp_path / "b")
+
+
+packing_cut = packing.cut
+
+
+def test_the_reference_engine_packs_the_same_bytes(prose: Path, bpe_file, tmp_path, monkeypatch, capsys) -> None:
+    pack(prose, bpe_file, tmp_path / "fast", HASH)
+    monkeypatch.setattr(encoding, "splintr_engine", lambda _: lambda _: (np.zeros(0), np.zeros(1000, int)))
+    pack(prose, bpe_file, tmp_path / "slow", HASH)
+    assert packed_bytes(tmp_path / "fast") == packed_bytes(tmp_path / "slow")
+    assert "slower than splintr, because the two disagree" in capsys.readouterr().out
+
+
+def test_more_documents_move_no_other_and_no_duplicate_is_on_both_sides(corpus, bpe_file, tmp_path: Path) -> None:
+    few = [f"document number {i}" for i in range(200)]
+    many = few + [f"another {i}" for i in range(200)] + few[:100]
+    random.Random(3).shuffle(many)
+    before = round_trip(corpus(few), bpe_file, tmp_path / "few", HASH)
+    after = round_trip(corpus(many), bpe_file, tmp_path / "many", HASH)
+    for split in SPLITS:
+        assert set(before[split]) <= set(after[split])
+    assert not set(after["train"]) & set(after["val"])
+    assert len(after["train"]) + len(after["val"]) == len(many)
+
+
+def test_a_document_of_many_parts_has_one_end(corpus: Corpus, bpe_file: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(packing.parts, "__defaults__", (50_000,))
+    long = " ".join(map(str, range(100_000)))
+    texts = ["short", long, "", "also short"]
+    back = round_trip(corpus(texts), bpe_file, tmp_path, TokenizeParams(split="tail", val_fraction=0.5))
+    edge = int(sum(map(len, texts)) * 0.5)
+    assert back["train"] == ["short", long[: edge - 5]]
+    assert back["val"] == [long[edge - 5 :], "", "also short"]
+
+
+def test_parts_stay_small_whatever_the_documents(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "SEGMENT_CHARS", 100)
+    monkeypatch.setattr(packing, "cut", lambda text: packing_cut(text, 100))
+    texts = ["word " * 2000, "", "short", "word " * 10, "x" * 99] * 20
+    parts = list(packing.parts([("train", pl.Series(texts)), ("val", pl.Series([], dtype=pl.String))], size=1000))
+    assert max(part.bytes for part in parts) < 1000 + 105
+    assert sum(int(part.ends.sum()) for part in parts) == len(texts)
+    assert "".join(text for part in parts for text in part.texts) == "".join(texts)
+    assert all(part.bytes == sum(len(text) for text in part.texts) for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("count", "fraction", "message"),
+    [
+        (20, 1e-6, r"tokenize.val_fraction \(1e-06\) leaves no validation document among 20; raise it, or set .* tail"),
+        (1, 0.5, r"leaves no \w+ document among 1"),
+    ],
+)
+def test_an_empty_side_names_the_way_out(count, fraction, message, bpe_file, tmp_path: Path) -> None:
+    clean = write_clean(tmp_path / "clean", [f"document {i}" for i in range(count)])
+    with pytest.raises(UserError, match=message):
+        pack(
+            clean,
+            bpe_file,
+            tmp_path / "packed",
+            TokenizeParams(split="hash", val_fraction=fraction),
+        )
+    assert not (tmp_path / "packed").exists()
+
+
+def test_an_empty_tail_names_the_way_out(corpus: Corpus, bpe_file: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"tokenize.val_fraction \(0.4\) cuts 1 characters at 0"):
+        pack(corpus(["a"]), bpe_file, tmp_path / "packed", TokenizeParams(split="tail", val_fraction=0.4))
+
+
+def test_an_unknown_character_leaves_the_old_folder_alone(corpus: Corpus, char_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "packed").mkdir()
+    (tmp_path / "packed" / "old").touch()
+    with pytest.raises(UserError, match=r"U\+2603"):
+        pack(corpus(["river ☃", "x"]), char_file, tmp_path / "packed", TAIL)
+    assert [path.name for path in tmp_path.glob("packed/*")] == ["old"]
+    assert not list(tmp_path.glob(".packed*"))
+
+
+def test_a_corpus_that_is_not_what_it_promises_is_refused(prose: Path, bpe_file: Path, tmp_path, monkeypatch) -> None:
+    total = dataset.totals(prose)
+    monkeypatch.setattr(dataset, "totals", lambda _: dataset.Totals(total.documents, total.bytes + 1, total.chars))
+    with pytest.raises(UserError, match=r"holds [\d,]+ bytes of text and promises [\d,]+; .*dvc repro -f clean"):
+        pack(prose, bpe_file, tmp_path / "packed", HASH)
+    assert not (tmp_path / "packed").exists()
+
+
+def test_the_numbers_of_the_metrics(prose: Path, bpe_file: Path, tmp_path: Path) -> None:
+    metadata = pack(prose, bpe_file, tmp_path, HASH)
+    numbers = summary(tmp_path, metadata)
+    tokens = metadata.train.tokens + metadata.val.tokens
+    assert numbers["train_tokens"] + numbers["val_tokens"] == tokens
+    assert numbers["bytes_per_token"] == pytest.approx(
+        sum(len(text.encode()) for text in PROSE) / (tokens - len(PROSE)), abs=1e-4
+    )
+    assert numbers["compression_ratio"] > 1
+
+
+def test_zstd_has_a_checksum(prose: Path, bpe_file: Path, tmp_path: Path) -> None:
+    pack(prose, bpe_file, tmp_path, HASH)
+    assert zstandard.get_frame_parameters((tmp_path / "val.bin.zst").read_bytes()).has_checksum
+
+
+def test_big_ids_are_four_bytes_little_endian(tmp_path: Path) -> None:
+    tokens = with_end_of_text(np.array([65_536, 100_000, 2**31 - 1], dtype=np.int64), np.array([3]), eot_id=70_000)
+    with packing.PackedFile(tmp_path / "big.zst") as file:
+        file.add(packing.Tokens("train", tokens, documents=1, bytes=3))
+        file.finish()
+    content = zstandard.ZstdDecompressor().decompressobj().decompress((tmp_path / "big.zst").read_bytes())
+    assert content == b"\x00\x00\x01\x00" + b"\xa0\x86\x01\x00" + b"\xff\xff\xff\x7f" + b"\x70\x11\x01\x00"
+
+
+def test_end_of_text_after_every_end() -> None:
+    assert with_end_of_text(np.array([5, 6, 7]), np.array([2, 3, 3]), eot_id=0).tolist() == [5, 6, 0, 7, 0, 0]
+    assert with_end_of_text(np.array([], dtype="<i4"), np.array([0, 0]), eot_id=9).tolist() == [9, 9]
+    assert with_end_of_text(np.array([5]), np.array([], dtype=np.int64), eot_id=9).tolist() == [5]
+
+
+def test_the_metadata_names_the_tokenizer(prose: Path, bpe_file: Path, tmp_path: Path) -> None:
+    metadata = pack(prose, bpe_file, tmp_path, HASH)
+    tokenizer = read_tokenizer(bpe_file)
+    assert isinstance(metadata, TokenMetadata)
+    assert (metadata.tokenizer_sha256, metadata.tokenizer_type) == (tokenizer.sha256, "bpe")
+    assert (metadata.vocab_size, metadata.eot_id, metadata.dtype) == (400, tokenizer.eot_id, "<i4")
+    assert dataset.totals(prose).documents == metadata.train.documents + metadata.val.documents

@@ -1,0 +1,106 @@
+"""tokenizer.json as its readers see it."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+import splintr
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokenmill.errors import UserError
+from tokenmill.tokenization.adversarial import adversarial_texts
+from tokenmill.tokenization.tokenizer import END_OF_TEXT, TextTokenizer, read_tokenizer
+
+
+@pytest.fixture(scope="module")
+def bpe(bpe_file: Path) -> TextTokenizer:
+    return read_tokenizer(bpe_file)
+
+
+@pytest.fixture(scope="module")
+def char(char_file: Path) -> TextTokenizer:
+    return read_tokenizer(char_file)
+
+
+def test_what_the_file_says(bpe: TextTokenizer, char: TextTokenizer, bpe_file: Path) -> None:
+    assert (bpe.type, char.type) == ("bpe", "char")
+    assert bpe.vocab_size == 400
+    assert bpe.sha256 == hashlib.sha256(bpe_file.read_bytes()).hexdigest()
+    assert bpe.decode([bpe.eot_id]) == char.decode([char.eot_id]) == END_OF_TEXT
+
+
+@given(text=st.text())
+def test_bpe_gives_any_text_back(text: str, bpe: TextTokenizer) -> None:
+    assert bpe.decode(bpe.encode(text)) == text
+
+
+def test_difficult_text_comes_back_and_never_holds_end_of_text(bpe: TextTokenizer) -> None:
+    for text in adversarial_texts():
+        ids = bpe.encode(text)
+        assert bpe.decode(ids) == text
+        assert bpe.eot_id not in ids
+
+
+def test_text_that_spells_end_of_text_is_text(bpe: TextTokenizer, char: TextTokenizer, prose: Path) -> None:
+    text = f"before{END_OF_TEXT}after"
+    assert bpe.eot_id not in bpe.encode(text)
+    assert bpe.encode(text) != [*bpe.encode("before"), bpe.eot_id, *bpe.encode("after")]
+    known = "".join(set("before<|endoftext|>after") - set(char.unknown(text)))
+    assert char.eot_id not in char.encode(known)
+
+
+def test_characters_are_one_token_each(char: TextTokenizer) -> None:
+    text = "naïve café 你好世界 🙂\n"
+    assert len(char.encode(text)) == len(text)
+    assert char.decode(char.encode(text)) == text
+
+
+def test_unknown_characters_are_named(bpe: TextTokenizer, char: TextTokenizer) -> None:
+    assert char.unknown("Řiver ☃ Ř") == "Ř☃"
+    assert bpe.unknown("Řiver ☃ Ř") == ""
+    with pytest.raises(UserError, match=r"'Ř' \(U\+0158\), '☃' \(U\+2603\)"):
+        char.encode("Řiver ☃ Ř")
+
+
+def test_splintr_reads_the_same_file(bpe: TextTokenizer, bpe_file: Path) -> None:
+    other = splintr.from_json(str(bpe_file))
+    assert other.encode("It's the river: 你好 🙂\n\n  12") == bpe.encode("It's the river: 你好 🙂\n\n  12")
+    assert other.vocab_size == bpe.vocab_size
+
+
+def test_transformers_reads_the_same_file(bpe: TextTokenizer, bpe_file: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    other = transformers.PreTrainedTokenizerFast(tokenizer_file=str(bpe_file))
+    text = "It's the river: 你好 🙂\n\n  12"
+    assert other(text)["input_ids"] == bpe.encode(text)
+    assert other.decode(bpe.encode(text), clean_up_tokenization_spaces=False) == text
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda _: "", "is not a tokenizer"),
+        (lambda text: text[: len(text) // 2], "is not a tokenizer"),
+        (lambda _: "[]", "is not a tokenizer"),
+        (lambda text: _edit(text, added_tokens=[]), r"no special token <\|endoftext\|>"),
+        (lambda text: _edit(text, normalizer={"type": "Lowercase"}), "neither byte-level BPE nor"),
+        (lambda text: _edit(text, pre_tokenizer={"type": "Whitespace"}), "neither byte-level BPE nor"),
+        (lambda text: _edit(text, pre_tokenizer=None), "neither byte-level BPE nor"),
+    ],
+)
+def test_a_wrong_file_is_refused(damage, message: str, bpe_file: Path, tmp_path: Path) -> None:
+    file = tmp_path / "tokenizer.json"
+    file.write_text(damage(bpe_file.read_text(encoding="utf-8")), encoding="utf-8")
+    with pytest.raises(UserError, match=message):
+        read_tokenizer(file)
+
+
+def _edit(text: str, **parts: object) -> str:
+    return json.dumps(json.loads(text) | parts)
+
+
+def test_a_missing_file_names_the_way_out(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="dvc repro tokenizer"):
+        read_tokenizer(tmp_path / "tokenizer.json")
