@@ -1,27 +1,36 @@
-"""Write the git refs epoch-1 ... epoch-N, so that DVC can compare epochs.
+"""Show what each epoch was worth: the report of answers, and git refs by which DVC compares epochs.
 
-A stage of its own, without outputs, so that it also runs when `train` came out of the cache.
+A stage of its own because it writes outside its outputs: it must also run when `train` came out of the cache.
 """
 
 from stages import paths
 from tokenmill import stage
 from tokenmill.evaluation.epoch_refs import write_epoch_refs
-from tokenmill.files import read_json
+from tokenmill.evaluation.report import render
+from tokenmill.evaluation.results import read_evaluation
+from tokenmill.files import read_json, write_text
 from tokenmill.params import PARAMS_FILE
 from tokenmill.training.history import read_epochs, train_metrics
 
 
 def main() -> None:
-    """metrics/{history.csv,train.json}, reports/evaluation.json -> refs/epoch-N."""
+    """metrics/{history.csv,tokens.json,train.json}, reports/evaluation.json -> reports/samples.md, refs/epoch-N."""
+    tokens = read_json(paths.METRICS / "tokens.json")
     parameters = read_json(paths.METRICS / "train.json")["parameters"]
-    measured = read_json(paths.REPORTS / "evaluation.json")["epochs"]
+    evaluation = read_evaluation(paths.EVALUATION)
+    write_text(paths.SAMPLES, render(evaluation))
     epochs = [
-        {"train.json": train_metrics(row, parameters=parameters), "eval.json": result["metrics"]}
-        for row, result in zip(read_epochs(paths.METRICS / "history.csv"), measured, strict=True)
+        {
+            "tokens.json": tokens,
+            "train.json": train_metrics(row, parameters=parameters),
+            "eval.json": result.metrics(),
+        }
+        for row, result in zip(read_epochs(paths.METRICS / "history.csv"), evaluation.epochs, strict=True)
     ]
     names = write_epoch_refs(epochs, PARAMS_FILE)
-    last = names[-1] if names else ""
-    print(f"compare epochs with: dvc metrics diff epoch-1 {last}" if names else "no git repository: no refs for epochs")
+    print(f"answers: {paths.SAMPLES}")
+    if names:
+        print(f"compare epochs: dvc metrics diff {names[0]} {names[-1]}")
 
 
 if __name__ == "__main__":

@@ -4,8 +4,7 @@ from stages import paths
 from tokenmill import stage
 from tokenmill.evaluation.evaluate import evaluate
 from tokenmill.evaluation.params import EvaluateParams
-from tokenmill.evaluation.report import render
-from tokenmill.files import write_json, write_text
+from tokenmill.files import write_json
 from tokenmill.params import Section, load
 from tokenmill.training.params import RuntimeParams
 
@@ -18,7 +17,7 @@ class Params(Section):
 
 
 def main() -> None:
-    """models/gpt, data/tokens, tokenizer.json -> metrics/eval.json, reports/{samples.md,evaluation.json}."""
+    """models/gpt, data/tokens, tokenizer.json -> reports/evaluation.json, metrics/eval.json."""
     params = load(Params)
     evaluation = evaluate(
         models=paths.MODEL,
@@ -27,10 +26,8 @@ def main() -> None:
         params=params.evaluate,
         runtime=params.runtime,
     )
-    write_json(paths.REPORTS / "evaluation.json", evaluation.as_json())
-    write_text(paths.REPORTS / "samples.md", render(evaluation))
+    write_json(paths.EVALUATION, evaluation.model_dump())
     write_json(paths.METRICS / "eval.json", evaluation.epochs[-1].metrics())
-    print(f"evaluated {len(evaluation.epochs)} epochs; see {paths.REPORTS / 'samples.md'}")
 
 
 if __name__ == "__main__":

@@ -50,6 +50,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
         content = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"{path} is missing in {Path.cwd()}; run the command in the project's root.") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8.") from None
     except YAMLError as error:
         raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):

@@ -51,7 +51,7 @@ class Project:
     def commit(self) -> None:
         """Commit everything that git does not ignore."""
         self.run("git", "add", "-A")
-        self.run("git", "commit", "-qm", "state")
+        self.run("git", "commit", "-q", "--allow-empty", "-m", "state")
 
     def output(self, stage: str, path: str) -> str:
         """The hash that dvc.lock records for a stage's output."""

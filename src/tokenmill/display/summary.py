@@ -2,8 +2,8 @@
 
 import textwrap
 from pathlib import Path
-from typing import Any
 
+from tokenmill.evaluation.results import Evaluation, read_evaluation
 from tokenmill.files import read_json
 
 WIDTH = 100
@@ -29,17 +29,10 @@ def render(root: Path) -> str:
     Raises:
         UserError: a stage has not run yet.
     """
-    clean, tokenizer, tokens, train, evaluation = (
-        read_json(root / name)
-        for name in (
-            "metrics/clean.json",
-            "metrics/tokenizer.json",
-            "metrics/tokens.json",
-            "metrics/train.json",
-            "reports/evaluation.json",
-        )
+    clean, tokenizer, tokens, train = (
+        read_json(root / "metrics" / f"{name}.json") for name in ("clean", "tokenizer", "tokens", "train")
     )
-    last = evaluation["epochs"][-1]
+    evaluation = read_evaluation(root / "reports/evaluation.json")
     made = [
         ("data/clean", f"{clean['documents_kept']:,} of {clean['documents_read']:,} documents kept"),
         ("data/tokenizer", f"{tokenizer['vocab_size']:,} entries, {tokenizer['bytes_per_token']:.2f} bytes per token"),
@@ -47,31 +40,28 @@ def render(root: Path) -> str:
         ("models/gpt", f"{train['parameters']:,} parameters, {train['epoch']} epochs, {train['tokens']:,} tokens seen"),
     ]
     lines = ["", *(f"{name:<15}{text}" for name, text in made), "", *_losses(evaluation), "", *_answers(evaluation)]
-    return "\n".join([*lines, "", *_next(last["epoch"])])
+    return "\n".join([*lines, "", *_next(evaluation.epochs[-1].epoch)])
 
 
-def _losses(evaluation: dict[str, Any]) -> list[str]:
+def _losses(evaluation: Evaluation) -> list[str]:
     head = "epoch  train loss  val loss  perplexity  bits per byte  right answers"
-    rows = []
-    for row in evaluation["epochs"]:
-        found = [a["found"] for a in row["answers"] if a["found"] is not None]
-        metrics = row["metrics"]
-        rows.append(
-            f"{row['epoch']:>5}  {row['train_loss']:>10.4f}  {row['val_loss']:>8.4f}  {metrics['perplexity']:>10.2f}  "
-            f"{metrics['bits_per_byte']:>13.4f}  {f'{sum(found)} of {len(found)}':>13}"
-        )
+    rows = [
+        f"{row.epoch:>5}  {row.train_loss:>10.4f}  {row.val_loss:>8.4f}  {row.perplexity:>10.2f}  "
+        f"{row.bits_per_byte:>13.4f}  {f'{sum(row.expected)} of {len(row.expected)}':>13}"
+        for row in evaluation.epochs
+    ]
     return [head, *rows]
 
 
-def _answers(evaluation: dict[str, Any]) -> list[str]:
-    first, last = evaluation["epochs"][0], evaluation["epochs"][-1]
+def _answers(evaluation: Evaluation) -> list[str]:
+    first, last = evaluation.epochs[0], evaluation.epochs[-1]
     lines = []
-    for number, prompt in enumerate(evaluation["prompts"]):
-        lines.append(_shorten(prompt["prompt"], ""))
+    for number, question in enumerate(evaluation.questions):
+        lines.append(_shorten(question.prompt, ""))
         for row in (first, last) if first is not last else (last,):
-            answer = row["answers"][number]
-            mark = {True: "right", False: "wrong", None: ""}[answer["found"]]
-            lines.append(_shorten(answer["greedy"], f"  epoch {row['epoch']:<3}{mark:<7}"))
+            answer = row.answers[number]
+            mark = {True: "right", False: "wrong", None: ""}[answer.found]
+            lines.append(_shorten(answer.greedy, f"  epoch {row.epoch:<3}{mark:<7}"))
     return lines
 
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
 from tokenmill.documents.conversation import prompt as as_conversation
 from tokenmill.errors import UserError
 from tokenmill.evaluation.params import EvaluateParams, PromptParams
+from tokenmill.evaluation.results import Answer, Question
 from tokenmill.model.build import GPT
 from tokenmill.model.generate import generate
 from tokenmill.tokenization.tokenizer import TextTokenizer
@@ -16,27 +16,11 @@ NGRAM = 4
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What one prompt got."""
-
-    greedy: str
-    sampled: str
-    found: bool | None
-    """Whether the greedy answer contains what was expected; None where nothing was."""
-    repetition: float
-    """The share of the greedy answer's 4-grams of tokens that had occurred before in it."""
-
-
-@dataclass(frozen=True)
 class Prompt:
     """A prompt ready for the model."""
 
-    shown: str
-    """As the user wrote it."""
+    question: Question
     ids: list[int]
-    expect: str | None
-    left_out: str
-    """Characters that the tokenizer does not know."""
 
 
 def prepare(prompts: Sequence[PromptParams], tokenizer: TextTokenizer, *, context_length: int) -> list[Prompt]:
@@ -55,7 +39,8 @@ def prepare(prompts: Sequence[PromptParams], tokenizer: TextTokenizer, *, contex
                 f"evaluate.prompts[{number}] has {len(ids)} tokens that this tokenizer knows; between 1 and "
                 f"model.context_length ({context_length}) fit."
             )
-        prepared.append(Prompt(entry.user or entry.text or "", ids, entry.expect, "".join(sorted(unknown))))
+        shown = entry.user if entry.user is not None else text
+        prepared.append(Prompt(Question(prompt=shown, expect=entry.expect, left_out=unknown), ids))
     return prepared
 
 
@@ -70,7 +55,7 @@ def answer(model: GPT, tokenizer: TextTokenizer, prompt: Prompt, params: Evaluat
     return Answer(
         greedy=text.strip(),
         sampled=tokenizer.decode(list(sampled)).strip(),
-        found=None if prompt.expect is None else prompt.expect in text,
+        found=None if prompt.question.expect is None else prompt.question.expect in text,
         repetition=repetition(greedy),
     )
 
@@ -86,9 +71,3 @@ def repetition(ids: Sequence[int]) -> float:
     """
     grams = [tuple(ids[i : i + NGRAM]) for i in range(len(ids) - NGRAM + 1)]
     return 1 - len(set(grams)) / len(grams) if grams else 0.0
-
-
-def share_found(answers: Sequence[Answer]) -> float:
-    """The share of right answers among those with an expectation; 0 where there are none."""
-    found = [a.found for a in answers if a.found is not None]
-    return fmean(found) if found else 0.0

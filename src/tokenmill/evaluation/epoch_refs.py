@@ -15,15 +15,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-PIPELINE = """\
-# Metrics of one epoch; see `dvc metrics diff epoch-1 epoch-2`.
-metrics:
-  - metrics/train.json
-  - metrics/eval.json
-params:
-  - params.yaml
-"""
-
 AUTHOR = {
     f"GIT_{who}_{what}": value
     for who in ("AUTHOR", "COMMITTER")
@@ -48,7 +39,8 @@ def write_epoch_refs(epochs: Sequence[Mapping[str, Mapping[str, Any]]], params: 
     names = []
     for number, metrics in enumerate(epochs, start=1):
         files = {f"metrics/{name}": json.dumps(dict(content), indent=2) + "\n" for name, content in metrics.items()}
-        files |= {"params.yaml": params.read_text(encoding="utf-8"), "dvc.yaml": PIPELINE}
+        named = "".join(f"  - {name}\n" for name in sorted(files))
+        files |= {"params.yaml": params.read_text(encoding="utf-8"), "dvc.yaml": f"metrics:\n{named}"}
         commit = _commit(files, parent, f"Metrics after epoch {number}")
         names.append(f"epoch-{number}")
         _git("update-ref", f"refs/{names[-1]}", commit)

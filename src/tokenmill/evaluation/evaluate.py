@@ -1,71 +1,22 @@
 """Every epoch of a training, measured the same way: losses on fixed windows, answers to fixed prompts."""
 
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import fmean
-from typing import Any
 
 from tokenmill.display.progress import Progress
 from tokenmill.errors import UserError
-from tokenmill.evaluation.answers import Answer, Prompt, answer, prepare, share_found
+from tokenmill.evaluation.answers import answer, prepare
 from tokenmill.evaluation.params import EvaluateParams
+from tokenmill.evaluation.results import EpochResult, Evaluation
 from tokenmill.model.weights import load_model
 from tokenmill.tokenization.metadata import SPLITS, Split, TokenMetadata
 from tokenmill.tokenization.token_file import open_tokens, read_metadata
 from tokenmill.tokenization.tokenizer import TextTokenizer, read_tokenizer
 from tokenmill.training.batches import Windows, evenly_spread
 from tokenmill.training.device import Compute, choose_compute, place_tokens
-from tokenmill.training.history import bits_per_byte, perplexity, short
+from tokenmill.training.history import bits_per_byte, perplexity
 from tokenmill.training.manifest import Manifest, read_manifest
 from tokenmill.training.params import RuntimeParams
 from tokenmill.training.step import mean_loss
-
-
-@dataclass(frozen=True)
-class EpochResult:
-    """One epoch's weights, measured."""
-
-    epoch: int
-    train_loss: float
-    """Of these weights on evenly spread training windows, as many as give the validation loss; nats per token."""
-    val_loss: float
-    val_tokens_per_byte: float
-    answers: list[Answer]
-
-    def metrics(self) -> dict[str, float]:
-        """`metrics/eval.json` for this epoch."""
-        per_byte = bits_per_byte(self.val_loss, tokens=1, text_bytes=1) * self.val_tokens_per_byte
-        return {
-            "perplexity": short(perplexity(self.val_loss)),
-            "bits_per_byte": short(per_byte),
-            "overfit": short(self.val_loss - self.train_loss),
-            "expected_found": short(share_found(self.answers)),
-            "repetition": short(fmean(a.repetition for a in self.answers)) if self.answers else 0.0,
-        }
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """All epochs of a training."""
-
-    prompts: list[Prompt]
-    epochs: list[EpochResult]
-
-    def as_json(self) -> dict[str, Any]:
-        """For `reports/evaluation.json`: prompts, and each epoch's metrics and answers."""
-        return {
-            "prompts": [{"prompt": p.shown, "expect": p.expect, "left_out": p.left_out} for p in self.prompts],
-            "epochs": [
-                {
-                    "epoch": result.epoch,
-                    "train_loss": short(result.train_loss),
-                    "val_loss": short(result.val_loss),
-                    "metrics": result.metrics(),
-                    "answers": [asdict(a) for a in result.answers],
-                }
-                for result in self.epochs
-            ],
-        }
 
 
 def evaluate(
@@ -96,11 +47,18 @@ def evaluate(
                 )
                 for name, these in windows.items()
             }
-            val = metadata.val
-            answers = [answer(model, tokenizer, prompt, params) for prompt in prompts]
-            results.append(EpochResult(epoch, loss["train"], loss["val"], val.tokens / val.bytes, answers))
+            results.append(
+                EpochResult(
+                    epoch=epoch,
+                    train_loss=loss["train"],
+                    val_loss=loss["val"],
+                    perplexity=perplexity(loss["val"]),
+                    bits_per_byte=bits_per_byte(loss["val"], tokens=metadata.val.tokens, text_bytes=metadata.val.bytes),
+                    answers=[answer(model, tokenizer, prompt, params) for prompt in prompts],
+                )
+            )
             progress.advance(1)
-    return Evaluation(prompts, results)
+    return Evaluation(questions=[prompt.question for prompt in prompts], epochs=results)
 
 
 def _windows(tokens: Path, split: Split, manifest: Manifest, compute: Compute) -> Windows:

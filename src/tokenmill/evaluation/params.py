@@ -39,5 +39,5 @@ class EvaluateParams(Section):
     top_k: int = Field(ge=1)
     """The sampled answer chooses among so many most likely tokens."""
 
-    seed: int = Field(ge=0)
+    seed: int = Field(ge=0, le=2**32 - 1)
     """Of the sampled answer; the same at every epoch."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import safetensors.torch
+from pydantic import ValidationError
 from safetensors import SafetensorError
 from torch import Tensor
 
@@ -108,6 +109,10 @@ def load_weights(model: GPT, folder: Path) -> None:
                 "it was trained with other sizes."
             )
         parameter.data.copy_(tensor)
+    if tensors:
+        raise UserError(
+            f"{path} holds {min(tensors)}, which the model has no place for; it was trained with other sizes."
+        )
 
 
 def read_config(folder: Path) -> ModelConfig:
@@ -115,7 +120,13 @@ def read_config(folder: Path) -> ModelConfig:
     content = read_json(folder / CONFIG)
     if "tokenmill" not in content:
         raise UserError(f"{folder / CONFIG} was not written by TokenMill: it has no key `tokenmill`.")
-    return ModelConfig.model_validate(content["tokenmill"])
+    try:
+        return ModelConfig.model_validate(content["tokenmill"])
+    except ValidationError as error:
+        raise UserError(
+            f"{folder / CONFIG} is damaged ({error.error_count()} values under `tokenmill` are wrong); "
+            "`dvc checkout --force` or `dvc pull` restores it."
+        ) from None
 
 
 def load_model(folder: Path, device: str = "cpu") -> GPT:

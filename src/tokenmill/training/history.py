@@ -80,6 +80,8 @@ class RunState:
     interval_loss: MeanLoss = field(default_factory=MeanLoss)
     epochs: list[EpochRow] = field(default_factory=list)
     steps: list[StepRow] = field(default_factory=list)
+    epoch_weights: list[str] = field(default_factory=list)
+    """SHA-256 of the weights at the end of each epoch: runs over more and over fewer epochs share their folder."""
 
     def as_json(self) -> dict[str, Any]:
         """Plain values; floats survive JSON bit by bit."""
@@ -95,6 +97,7 @@ class RunState:
             interval_loss=MeanLoss(**content["interval_loss"]),
             epochs=[EpochRow(**row) for row in content["epochs"]],
             steps=[StepRow(**row) for row in content["steps"]],
+            epoch_weights=content["epoch_weights"],
         )
 
 

@@ -63,7 +63,7 @@ class TrainParams(Section):
     schedule: ScheduleParams
     """How the learning rate moves."""
 
-    seed: int = Field(ge=0)
+    seed: int = Field(ge=0, le=2**32 - 1)
     """Fixes starting weights, order of windows, and dropout."""
 
     precision: Literal["auto", "float32", "bfloat16", "float16"]

@@ -19,6 +19,7 @@ def release(store: Store, manifest: Manifest, output: Path, *, steps: set[int]) 
     with write_directory(output) as folder:
         for epoch in range(1, manifest.epochs + 1):
             copy_tree(store.epochs / f"epoch-{epoch}", folder / f"epoch-{epoch}")
-        for step in sorted(steps):
-            copy_tree(store.checkpoint_folder(step), folder / RESUME / store.checkpoint_folder(step).name)
+        for checkpoint in map(store.checkpoint_folder, sorted(steps)):
+            if checkpoint.exists():  # a trunk is missing if the run went on from behind it
+                copy_tree(checkpoint, folder / RESUME / checkpoint.name)
         write_json(folder / MANIFEST, manifest.model_dump())

@@ -14,7 +14,7 @@ from typing import IO, cast
 from dvc.api import DVCFileSystem
 from dvc.exceptions import DvcException
 
-from tokenmill.files import write_atomic
+from tokenmill.files import write_atomic, write_directory
 from tokenmill.training.manifest import MANIFEST
 from tokenmill.training.params import ScheduleParams, TrainParams
 from tokenmill.training.release import RESUME
@@ -33,11 +33,12 @@ class Beginning:
 
 
 def choose(store: Store, train: TrainParams, *, steps_per_epoch: int, say: Say) -> Beginning:
-    """The newest checkpoint from which `train` goes on exactly; else the newest at all; else none.
+    """The newest checkpoint from which `train` goes on exactly; else the newest of a run over fewer epochs; else none.
 
     A checkpoint is exact when the learning rate of every step before it is the same under the parameters of then and
     now. Where the schedule stretches over all epochs, more epochs change it from early on: then the run goes on with
     the new schedule from the newest checkpoint, which is not what a run in one go would have given, and this is said.
+    Fewer epochs, or another horizon alone, ask for another run: that one begins from scratch.
     """
     total = train.epochs * steps_per_epoch
     newest: Checkpoint | None = None
@@ -47,7 +48,8 @@ def choose(store: Store, train: TrainParams, *, steps_per_epoch: int, say: Say) 
         then = _as_trained(train, checkpoint)
         if first_difference(then, train, steps_per_epoch=steps_per_epoch, before=checkpoint.step) == checkpoint.step:
             return Beginning(checkpoint, _exact(checkpoint, newest, total=total, steps_per_epoch=steps_per_epoch))
-        newest = newest or checkpoint
+        if then.epochs < train.epochs:
+            newest = newest or checkpoint
     if newest is None:
         return Beginning(None, "starting from scratch")
     return Beginning(
@@ -85,17 +87,22 @@ def fill_from_previous(store: Store, output: Path, fingerprint: str, say: Say) -
         if manifest.get("fingerprint") != fingerprint:
             return
         say(f"fetching the checkpoints of the previous {output} from the DVC cache or remote")
-        for source in repository.find(str(output)):
-            _fetch(repository, source, store, Path(source).relative_to(output))
+        # Epochs first: a checkpoint is not used without them.
+        epochs = [path for path in repository.ls(str(output), detail=False) if Path(path).name.startswith("epoch-")]
+        for source in epochs:
+            _fetch(repository, source, store.epochs / Path(source).name)
+        for source in sorted(repository.ls(str(output / RESUME), detail=False)):
+            _fetch(repository, source, store.folder / Path(source).name)
     except (DvcException, OSError, ValueError) as error:
         say(f"the previous {output} cannot be read ({error}); starting without it")
 
 
-def _fetch(repository: DVCFileSystem, source: str, store: Store, relative: Path) -> None:
-    """Copy one file of the previous output to where `store` keeps it."""
-    if relative == Path(MANIFEST):
-        return
-    resumable = relative.parts[0] == RESUME
-    target = store.folder / relative.relative_to(RESUME) if resumable else store.epochs / relative
-    with cast("IO[bytes]", repository.open(source, "rb")) as read, write_atomic(target) as write:
-        shutil.copyfileobj(read, write, 1 << 20)
+def _fetch(repository: DVCFileSystem, source: str, target: Path) -> None:
+    """Copy a folder of the previous output, whole or not at all."""
+    with write_directory(target) as folder:
+        for path in repository.find(source):
+            with (
+                cast("IO[bytes]", repository.open(path, "rb")) as read,
+                write_atomic(folder / Path(path).name) as write,
+            ):
+                shutil.copyfileobj(read, write, 1 << 20)

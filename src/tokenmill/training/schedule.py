@@ -42,11 +42,13 @@ def first_difference(old: TrainParams, new: TrainParams, *, steps_per_epoch: int
 
 
 def decay_begins(train: TrainParams, *, steps_per_epoch: int) -> int | None:
-    """The step from which the rate depends on the number of epochs, or None if it never does.
+    """The step from which the rate depends on the number of epochs, or None if it never does or always did.
 
     A checkpoint kept there (the trunk) lets a later run with more epochs go on exactly.
     """
     schedule = train.schedule
     if schedule.type != "wsd" or schedule.horizon_epochs is not None:
         return None
-    return max(schedule.warmup_steps, round(train.epochs * steps_per_epoch * (1 - schedule.decay_fraction)))
+    total = train.epochs * steps_per_epoch
+    begin = max(schedule.warmup_steps, round(total * (1 - schedule.decay_fraction)))
+    return begin if 0 < begin < total else None

@@ -72,4 +72,4 @@ def mean_loss(model: GPT, windows: Windows, index: np.ndarray, *, micro_batch: i
 
 def seed_dropout(seed: int, step: int) -> None:
     """Make the dropout of a step a function of its number, so that a resumed run draws the same."""
-    torch.manual_seed((seed << 40) + step)
+    torch.manual_seed(int(np.random.SeedSequence((seed, step)).generate_state(1, np.uint64)[0]))

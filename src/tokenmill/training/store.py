@@ -23,7 +23,7 @@ from torch import Tensor
 from tokenmill.errors import UserError
 from tokenmill.files import read_json, sha256_of, write_atomic, write_directory, write_json
 from tokenmill.model.build import GPT
-from tokenmill.model.weights import load_weights, save_weights
+from tokenmill.model.weights import WEIGHTS, load_weights, save_weights
 from tokenmill.training.history import RunState
 
 OPTIMIZER, STATE, MANIFEST = "optimizer.safetensors", "state.json", "manifest.json"
@@ -46,7 +46,8 @@ class Checkpoint:
     def load(self, model: GPT) -> dict[str, Tensor]:
         """Put the weights into `model`; give back the optimizer's state."""
         load_weights(model, self.folder)
-        return safetensors.torch.load_file(self.folder / OPTIMIZER)
+        state = safetensors.torch.load_file(self.folder / OPTIMIZER)
+        return {name: tensor.clone() for name, tensor in state.items()}  # not mapped: the file may be pruned
 
 
 class Store:
@@ -70,11 +71,18 @@ class Store:
         try:
             holder.write_text(str(os.getpid()))
             os.utime(self.folder)
-            for leftover in self.folder.rglob(".*.tmp"):
-                shutil.rmtree(leftover, ignore_errors=True)
+            self._clear_leftovers()
             yield
         finally:
             lock.release()
+
+    def _clear_leftovers(self) -> None:
+        """Remove what a killed process had begun to write."""
+        for leftover in list(self.folder.rglob(".*.tmp")):
+            if leftover.is_dir():
+                shutil.rmtree(leftover)
+            else:
+                leftover.unlink(missing_ok=True)
 
     def checkpoint_folder(self, step: int) -> Path:
         """Where the checkpoint of a step is, or would be."""
@@ -89,10 +97,11 @@ class Store:
             write_json(folder / STATE, {"state": state.as_json(), "horizon": horizon})
             write_json(folder / MANIFEST, _hashes(folder))
 
-    def save_epoch(self, epoch: int, model: GPT) -> None:
-        """Keep the weights as they stand at the end of an epoch."""
+    def save_epoch(self, epoch: int, model: GPT) -> str:
+        """Keep the weights as they stand at the end of an epoch; give the SHA-256 of their file."""
         with write_directory(self.epochs / f"epoch-{epoch}") as folder:
             save_weights(model, folder)
+            return sha256_of(folder / WEIGHTS)
 
     def checkpoints(self, say: Callable[[str], None]) -> Iterator[Checkpoint]:
         """Whole checkpoints, newest first; a damaged one is passed over, and said."""
@@ -104,9 +113,13 @@ class Store:
             content = read_json(folder / STATE)
             yield Checkpoint(folder, RunState.from_json(content["state"]), content["horizon"])
 
-    def prune(self, *, newest: int, also: set[int]) -> None:
-        """Remove all checkpoints but the newest ones and those of the steps `also`."""
-        folders = sorted(self.folder.glob("step-*"))
+    def prune(self, *, upto: int, newest: int, also: set[int]) -> None:
+        """Remove the checkpoints up to a step but the newest ones and those of the steps `also`.
+
+        Later ones, of a run over more epochs, must not push out those that this run may need.
+        """
+        last = self.checkpoint_folder(upto).name
+        folders = sorted(folder for folder in self.folder.glob("step-*") if folder.name <= last)
         for folder in folders[:-newest]:
             if int(folder.name.removeprefix("step-")) not in also:
                 shutil.rmtree(folder)
@@ -153,6 +166,12 @@ def _damage(folder: Path, epochs: Path) -> str | None:
     wrong = sorted(name for name in promised.keys() | found.keys() if promised.get(name) != found.get(name))
     if wrong:
         return f"{', '.join(wrong)} changed since it was written"
-    done = len(read_json(folder / STATE)["state"]["epochs"])
-    absent = [f"epoch-{n}" for n in range(1, done + 1) if not (epochs / f"epoch-{n}" / "model.safetensors").exists()]
-    return f"the weights of {', '.join(absent)} are gone" if absent else None
+    weights = read_json(folder / STATE)["state"]["epoch_weights"]
+    others = [f"epoch-{n}" for n, sha256 in enumerate(weights, start=1) if _sha256(epochs, n) != sha256]
+    return f"the weights of {', '.join(others)} are gone or another run's" if others else None
+
+
+def _sha256(epochs: Path, epoch: int) -> str | None:
+    """The hash of an epoch's weights, if there are any."""
+    path = epochs / f"epoch-{epoch}" / WEIGHTS
+    return sha256_of(path) if path.exists() else None

@@ -198,7 +198,7 @@ class Trainer:
             val_perplexity=perplexity(loss),
             val_bits_per_byte=bits_per_byte(loss, tokens=val.tokens, text_bytes=val.bytes),
         )
-        self.store.save_epoch(row.epoch, self.model)
+        state.epoch_weights.append(self.store.save_epoch(row.epoch, self.model))
         state.epochs.append(row)
         timing.pause()
         self.display.epoch(row)
@@ -215,6 +215,6 @@ class Trainer:
         """Write a checkpoint, once the steps up to here are known to be sound, and remove those no longer needed."""
         self._read()
         self.store.save(self.state, self.model, self.optimizer.state(), self.job.horizon)
-        self.store.prune(newest=self.job.checkpoint.keep, also=self.job.kept_steps)
+        self.store.prune(upto=self.state.step, newest=self.job.checkpoint.keep, also=self.job.kept_steps)
         self._saved_at = time.monotonic()
         timing.pause()

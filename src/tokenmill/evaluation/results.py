@@ -1,0 +1,89 @@
+"""What an evaluation found, as plain data: `reports/evaluation.json`, read by the report, the refs and the summary."""
+
+from pathlib import Path
+from statistics import fmean
+
+from pydantic import ValidationError
+
+from tokenmill.errors import UserError
+from tokenmill.files import read_json
+from tokenmill.params import Section
+from tokenmill.training.history import short
+
+
+class Question(Section):
+    """A fixed prompt."""
+
+    prompt: str
+    """As the user wrote it."""
+    expect: str | None
+    """What a right answer contains; None: anything goes."""
+    left_out: str
+    """Characters of it that the tokenizer does not know."""
+
+
+class Answer(Section):
+    """What a prompt got at one epoch."""
+
+    greedy: str
+    """The likeliest tokens."""
+    sampled: str
+    """Drawn with a fixed seed."""
+    found: bool | None
+    """Whether the greedy answer contains what was expected; None where nothing was."""
+    repetition: float
+    """The share of the greedy answer's 4-grams of tokens that had occurred before in it."""
+
+
+class EpochResult(Section):
+    """One epoch's weights, measured."""
+
+    epoch: int
+    train_loss: float
+    """Of these weights on evenly spread training windows, as many as give the validation loss; nats per token."""
+    val_loss: float
+    """On the fixed validation windows; nats per token."""
+    perplexity: float
+    bits_per_byte: float
+    answers: list[Answer]
+    """One for each question, in order."""
+
+    @property
+    def expected(self) -> list[bool]:
+        """For each question with an expectation, whether it was met."""
+        return [answer.found for answer in self.answers if answer.found is not None]
+
+    @property
+    def repetition(self) -> float:
+        """Mean over the greedy answers."""
+        return fmean(answer.repetition for answer in self.answers) if self.answers else 0.0
+
+    def metrics(self) -> dict[str, float]:
+        """`metrics/eval.json` for this epoch."""
+        return {
+            "perplexity": short(self.perplexity),
+            "bits_per_byte": short(self.bits_per_byte),
+            "overfit": short(self.val_loss - self.train_loss),
+            "expected_found": short(fmean(self.expected)) if self.expected else 0.0,
+            "repetition": short(self.repetition),
+        }
+
+
+class Evaluation(Section):
+    """All epochs of a training."""
+
+    questions: list[Question]
+    epochs: list[EpochResult]
+
+
+def read_evaluation(path: Path) -> Evaluation:
+    """Read `reports/evaluation.json`.
+
+    Raises:
+        UserError: it is missing or damaged.
+    """
+    try:
+        return Evaluation.model_validate(read_json(path))
+    except ValidationError as error:
+        count = error.error_count()
+        raise UserError(f"{path} is damaged ({count} fields are wrong); `dvc repro -f evaluate` mends it.") from None

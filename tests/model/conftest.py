@@ -1,0 +1,17 @@
+"""Two small models, one of each architecture, with weights in which nothing is zero or alike."""
+
+import pytest
+import torch
+
+from tests.model.small import small_config
+from tokenmill.model.build import GPT, build
+
+
+@pytest.fixture(params=["gpt2", "modern"])
+def model(request: pytest.FixtureRequest) -> GPT:
+    model = build(small_config(request.param), seed=1)
+    draws = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.2 * torch.randn(parameter.shape, generator=draws)
+    return model.eval()

@@ -1,0 +1,94 @@
+"""A model on disk: exact, the same bytes for the same weights, refused when it is not what was promised."""
+
+import json
+import struct
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.model.small import small_config
+from tokenmill.errors import UserError
+from tokenmill.model.build import GPT, build
+from tokenmill.model.weights import CONFIG, WEIGHTS, load_model, load_weights, read_config, save_weights
+
+
+def test_what_is_loaded_is_what_was_saved_bit_by_bit(model: GPT, tmp_path: Path):
+    save_weights(model, tmp_path)
+    loaded = load_model(tmp_path)
+    assert loaded.config == model.config
+    assert not loaded.training
+    for (name, ours), (_, theirs) in zip(model.named_parameters(), loaded.named_parameters(), strict=True):
+        assert torch.equal(ours, theirs), name
+    ids_BT = torch.arange(12)[None]
+    assert torch.equal(model(ids_BT), loaded(ids_BT))
+
+
+def test_the_same_weights_are_the_same_bytes(model: GPT, tmp_path: Path):
+    save_weights(model, tmp_path / "a")
+    save_weights(load_model(tmp_path / "a"), tmp_path / "b")
+    assert {p.name for p in (tmp_path / "a").iterdir()} == {WEIGHTS, CONFIG}
+    for name in (WEIGHTS, CONFIG):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_missing_weights_are_named(model: GPT, tmp_path: Path):
+    with pytest.raises(UserError, match=r"model\.safetensors is missing"):
+        load_weights(model, tmp_path)
+
+
+@pytest.mark.parametrize("kept", [0, 4, 100, -1])
+def test_cut_weights_are_refused_and_named(model: GPT, tmp_path: Path, kept: int):
+    save_weights(model, tmp_path)
+    path = tmp_path / WEIGHTS
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(UserError, match=r"model\.safetensors is damaged"):
+        load_weights(model, tmp_path)
+
+
+def test_a_damaged_header_is_refused(model: GPT, tmp_path: Path):
+    save_weights(model, tmp_path)
+    path = tmp_path / WEIGHTS
+    content = bytearray(path.read_bytes())
+    content[:8] = struct.pack("<Q", 2**60)
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=r"model\.safetensors is damaged"):
+        load_weights(model, tmp_path)
+
+
+@pytest.mark.parametrize("architecture", ["gpt2", "modern"])
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"n_embd": 32}, "of shape"),
+        ({"vocab_size": 24}, "of shape"),
+        ({"n_layer": 3}, r"no \S+\.2\."),
+        ({"n_layer": 1}, "has no place for"),
+    ],
+)
+def test_another_models_weights_are_refused(architecture: str, change: dict[str, int], reason: str, tmp_path: Path):
+    save_weights(build(small_config(architecture), seed=0), tmp_path)
+    with pytest.raises(UserError, match=rf"model\.safetensors holds .*{reason}"):
+        load_weights(build(small_config(architecture, **change), seed=0), tmp_path)
+
+
+def test_the_other_architectures_weights_are_refused(tmp_path: Path):
+    save_weights(build(small_config("gpt2"), seed=0), tmp_path)
+    with pytest.raises(UserError, match=r"model\.safetensors holds no model\.embed_tokens\.weight"):
+        load_weights(build(small_config("modern"), seed=0), tmp_path)
+
+
+def test_a_configuration_that_is_missing_foreign_or_damaged_is_named(model: GPT, tmp_path: Path):
+    with pytest.raises(UserError, match=r"config\.json is missing"):
+        read_config(tmp_path)
+    save_weights(model, tmp_path)
+    content = json.loads((tmp_path / CONFIG).read_text())
+    (tmp_path / CONFIG).write_text(json.dumps(content | {"tokenmill": content["tokenmill"] | {"n_head": 5}}))
+    with pytest.raises(UserError, match=r"config\.json is damaged"):
+        read_config(tmp_path)
+    (tmp_path / CONFIG).write_text("{}")
+    with pytest.raises(UserError, match=r"config\.json was not written by TokenMill"):
+        read_config(tmp_path)
+    (tmp_path / CONFIG).write_text("{")
+    with pytest.raises(UserError, match=r"config\.json is not JSON"):
+        read_config(tmp_path)

@@ -1,0 +1,39 @@
+"""Tokens on disk, a place for checkpoints, and a process that can be killed."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.training.tiny import write_tokens
+from tests.training.zygote import Zygote
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Models this small only lose by sharing the work."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """19 windows: five steps of four, the last one short."""
+    return write_tokens(tmp_path_factory.mktemp("tokens") / "tokens", windows=19)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current folder outside any repository; its name for DVC, too."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DVC_ROOT", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture(scope="session")
+def zygote() -> Iterator[Zygote]:
+    with Zygote() as started:
+        yield started

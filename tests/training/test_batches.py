@@ -1,0 +1,82 @@
+"""Which tokens come when. Tokens are their own positions, so that coverage is an equality of sets."""
+
+import numpy as np
+import pytest
+import torch
+
+from tokenmill.training.batches import EpochOrder, Windows, evenly_spread
+
+CPU = torch.device("cpu")
+
+
+def windows_of(count: int, *, context: int = 4, left_over: int = 0) -> Windows:
+    tokens = torch.arange(count * context + 1 + left_over, dtype=torch.int32)
+    return Windows(tokens, context_length=context, device=CPU)
+
+
+@pytest.mark.parametrize("left_over", [0, 1, 3])
+def test_an_epoch_sees_every_token_once_and_every_next_token_once(left_over: int):
+    windows = windows_of(13, left_over=left_over)
+    order = EpochOrder(windows=windows.count, per_step=5, seed=0)
+    parts = [windows.gather(order.at(step)) for step in range(order.steps_per_epoch)]
+    inputs, targets = (torch.cat(kind).flatten().tolist() for kind in zip(*parts, strict=True))
+    assert sorted(inputs) == list(range(13 * 4))
+    assert sorted(targets) == list(range(1, 13 * 4 + 1))
+
+
+def test_targets_are_the_inputs_shifted_by_one():
+    inputs_BT, targets_BT = windows_of(13).gather(np.array([3, 0, 12]))
+    assert inputs_BT[:, 0].tolist() == [12, 0, 48]
+    assert torch.equal(targets_BT, inputs_BT + 1)
+
+
+def test_int32_on_disk_becomes_int64_for_the_model():
+    inputs_BT, targets_BT = windows_of(3).gather(np.array([1]))
+    assert inputs_BT.dtype == targets_BT.dtype == torch.int64
+    assert inputs_BT.shape == targets_BT.shape == (1, 4)
+
+
+def test_windows_leave_the_file_where_it_is():
+    tokens = torch.arange(100, dtype=torch.int32)
+    inputs_NT = Windows(tokens, context_length=7, device=CPU)._inputs_NT
+    assert inputs_NT.data_ptr() == tokens.data_ptr()
+
+
+@pytest.mark.parametrize(("tokens", "count"), [(4, 0), (5, 1), (8, 1), (9, 2)])
+def test_a_window_needs_a_target_for_its_last_token(tokens: int, count: int):
+    assert Windows(torch.arange(tokens), context_length=4, device=CPU).count == count
+
+
+def test_the_last_step_of_an_epoch_takes_what_is_left():
+    order = EpochOrder(windows=13, per_step=5, seed=0)
+    assert order.steps_per_epoch == 3
+    assert [len(order.at(step)) for step in range(6)] == [5, 5, 3] * 2
+
+
+def test_each_epoch_and_each_seed_has_its_own_order():
+    def epoch(number: int, seed: int) -> tuple[int, ...]:
+        order = EpochOrder(windows=50, per_step=7, seed=seed)
+        return tuple(w for step in range(number * 8, number * 8 + 8) for w in order.at(step))
+
+    orders = [epoch(0, 0), epoch(1, 0), epoch(0, 1), epoch(1, 1)]
+    assert len(set(orders)) == 4
+    assert all(sorted(order) == list(range(50)) for order in orders)
+
+
+def test_a_step_is_the_same_whenever_it_is_asked_for():
+    in_order = EpochOrder(windows=23, per_step=4, seed=5)
+    expected = {step: in_order.at(step).tolist() for step in range(30)}
+    shuffled = EpochOrder(windows=23, per_step=4, seed=5)
+    for step in np.random.default_rng(0).permutation(30):
+        assert shuffled.at(int(step)).tolist() == expected[int(step)]
+    assert EpochOrder(windows=23, per_step=4, seed=5).at(29).tolist() == expected[29]
+
+
+@pytest.mark.parametrize(("windows", "at_most"), [(10, 3), (10, 10), (10, 99), (1, 5), (1000, 256)])
+def test_evenly_spread_windows_are_distinct_and_evenly_apart(windows: int, at_most: int):
+    chosen = evenly_spread(windows, at_most)
+    assert len(set(chosen.tolist())) == min(windows, at_most)
+    assert chosen.min() == 0
+    assert chosen.max() < windows
+    gaps = np.diff([*chosen, windows])
+    assert gaps.max() - gaps.min() <= 1

@@ -1,0 +1,80 @@
+"""Rows, sums and what is made of them."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from tokenmill.errors import UserError
+from tokenmill.training.history import (
+    EpochRow,
+    MeanLoss,
+    RunState,
+    StepRow,
+    bits_per_byte,
+    perplexity,
+    read_epochs,
+    train_metrics,
+    write_rows,
+)
+
+ROWS = [EpochRow(n, 10 * n, 320 * n, 0.004, 3.25 - n / 8, 3.5 - n / 8, 30.5 - n, 2.125 - n / 16) for n in (1, 2)]
+
+
+def test_epochs_survive_the_table(tmp_path: Path):
+    write_rows(tmp_path / "history.csv", EpochRow, ROWS)
+    assert read_epochs(tmp_path / "history.csv") == ROWS
+
+
+def test_the_table_has_six_digits_and_unix_line_ends(tmp_path: Path):
+    write_rows(tmp_path / "steps.csv", StepRow, [StepRow(3, 1 / 3, math.pi * 1e-5, 0.01, 2 / 3)])
+    expected = b"step,epoch,loss,learning_rate,gradient_norm\n3,0.333333,3.14159e-05,0.01,0.666667\n"
+    assert (tmp_path / "steps.csv").read_bytes() == expected
+
+
+@pytest.mark.parametrize(
+    "content", ["epoch,loss\n1,2\n", "epoch\nx\n", ",".join(EpochRow.__annotations__) + "\n1,x\n", b"\xff\n1\n"]
+)
+def test_another_table_is_refused_by_name(tmp_path: Path, content: str | bytes):
+    path = tmp_path / "history.csv"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UserError, match=r"history\.csv is not a table of epochs"):
+        read_epochs(path)
+
+
+def test_a_missing_table_says_what_makes_it(tmp_path: Path):
+    with pytest.raises(UserError, match=r"history\.csv is missing; `dvc repro train`"):
+        read_epochs(tmp_path / "history.csv")
+
+
+def test_a_mean_weighs_windows_and_starts_again():
+    mean = MeanLoss()
+    mean.add(2.0, 4)
+    mean.add(5.0, 2)
+    assert mean.take() == 3.0
+    assert mean == MeanLoss()
+
+
+def test_a_state_survives_json_bit_by_bit():
+    third = 1 / 3
+    state = RunState(7, 99, MeanLoss(third, 4), MeanLoss(math.pi, 1), ROWS, [StepRow(1, third, third, third, third)])
+    state.epoch_weights = ["a" * 64]
+    assert RunState.from_json(json.loads(json.dumps(state.as_json()))) == state
+
+
+def test_bits_per_byte_by_hand():
+    # ln 2 nats are one bit; 10 tokens of one bit over 40 bytes are a quarter of a bit each
+    assert bits_per_byte(math.log(2), tokens=10, text_bytes=40) == pytest.approx(0.25)
+    # a uniform guess among 256 bytes, one token each: eight bits
+    assert bits_per_byte(math.log(256), tokens=123, text_bytes=123) == pytest.approx(8.0)
+
+
+def test_perplexity_of_a_uniform_guess_is_the_vocabulary():
+    assert perplexity(math.log(1024)) == pytest.approx(1024)
+    assert perplexity(800.0) == math.inf
+
+
+def test_train_metrics_are_those_of_the_row():
+    expected = {"epoch": 2, "steps": 20, "tokens": 640, "parameters": 77, "train_loss": 3.0, "val_loss": 3.25}
+    assert train_metrics(ROWS[1], parameters=77) == expected

@@ -1,0 +1,151 @@
+"""The optimizers: what decays, what a step is by hand, and that their state is all there is to them."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.training.tiny import CPU, VOCABULARY, model_config, train_params
+from tokenmill.model.build import GPT, build
+from tokenmill.training.optimizer import Optimizer
+from tokenmill.training.step import loss_of
+
+HALF = dataclasses.replace(CPU, precision=torch.float16)
+EVERY = [(a, o) for a in ("gpt2", "modern") for o in ("adamw", "muon")]
+
+
+def made(architecture: str, optimizer: str, compute: object = CPU) -> tuple[GPT, Optimizer]:
+    model = build(model_config(architecture=architecture), seed=0)
+    return model, Optimizer(model, train_params(optimizer=optimizer), compute)  # type: ignore[arg-type]
+
+
+def step(model: GPT, optimizer: Optimizer, number: int, compute: object = CPU) -> None:
+    ids_BT = torch.randint(VOCABULARY, (3, 9), generator=torch.Generator().manual_seed(number))
+    with compute.autocast():  # type: ignore[attr-defined]
+        loss = loss_of(model, ids_BT[:, :-1], ids_BT[:, 1:])
+    optimizer.backward(loss)
+    optimizer.clip(1.0)
+    optimizer.step(0.01)
+
+
+def values(model: GPT) -> dict[str, Tensor]:
+    return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+
+
+def assert_same_bits(a: dict[str, Tensor], b: dict[str, Tensor]) -> None:
+    assert a.keys() == b.keys()
+    for name in a:
+        assert torch.equal(a[name], b[name]), name
+
+
+@pytest.mark.parametrize(("architecture", "optimizer"), EVERY)
+def test_decay_touches_matrices_only_and_with_muon_hidden_ones_only(architecture: str, optimizer: str):
+    model, optim = made(architecture, optimizer)
+    for parameter in model.parameters():
+        torch.nn.init.uniform_(parameter, 0.5, 1.0)
+        parameter.grad = torch.zeros_like(parameter)
+    before = values(model)
+    optim.step(0.01)
+    for name, after in values(model).items():
+        decays = after.ndim == 2 and (optimizer == "adamw" or name.startswith("blocks."))
+        torch.testing.assert_close(after, before[name] * (1 - 0.01 * 0.1 if decays else 1.0), msg=name)
+
+
+def test_muon_takes_the_hidden_matrices_and_adamw_the_rest():
+    _, optim = made("gpt2", "muon")
+    adamw, muon = ({optim._names[p] for g in part.param_groups for p in g["params"]} for part in optim._parts)
+    assert isinstance(optim._parts[1], torch.optim.Muon)
+    assert muon == {n for n in adamw | muon if n.startswith("blocks.") and n.endswith("weight") and "norm" not in n}
+    assert not muon & adamw
+    assert {"tokens.weight", "positions.weight", "head.weight", "norm.weight"} <= adamw
+
+
+def test_adamw_is_adamw_by_hand():
+    model, optim = made("gpt2", "adamw")
+    params = train_params()
+    by_hand = values(model)
+    mean = {name: torch.zeros_like(value) for name, value in by_hand.items()}
+    square = {name: torch.zeros_like(value) for name, value in by_hand.items()}
+    for t in range(1, 4):
+        gradients = {n: torch.randn(p.shape, generator=torch.Generator().manual_seed(t)) for n, p in by_hand.items()}
+        for name, parameter in model.named_parameters():
+            parameter.grad = gradients[name].clone()
+        rate = 0.01 / t
+        optim.step(rate)
+        for name, g in gradients.items():
+            mean[name] = params.beta1 * mean[name] + (1 - params.beta1) * g
+            square[name] = params.beta2 * square[name] + (1 - params.beta2) * g * g
+            if g.ndim == 2:
+                by_hand[name] = by_hand[name] * (1 - rate * params.weight_decay)
+            unbiased = square[name] / (1 - params.beta2**t)
+            by_hand[name] = by_hand[name] - rate * mean[name] / (1 - params.beta1**t) / (unbiased.sqrt() + 1e-8)
+    for name, value in values(model).items():
+        torch.testing.assert_close(value, by_hand[name], rtol=1e-4, atol=1e-6, msg=name)
+
+
+def test_a_step_forgets_the_gradients():
+    model, optim = made("modern", "muon")
+    step(model, optim, 0)
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize(("architecture", "optimizer"), EVERY)
+def test_clipping_bounds_the_whole_gradient_and_reports_its_length(architecture: str, optimizer: str):
+    model, optim = made(architecture, optimizer)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    count = sum(p.numel() for p in model.parameters())
+    assert optim.clip(0.5).item() == pytest.approx(math.sqrt(count))
+    gradients = [p.grad.flatten() for p in model.parameters() if p.grad is not None]
+    assert torch.cat(gradients).norm().item() == pytest.approx(0.5, rel=1e-4)
+
+
+@pytest.mark.parametrize(("architecture", "optimizer"), EVERY)
+@pytest.mark.parametrize("compute", [CPU, HALF], ids=["float32", "float16"])
+def test_a_reloaded_optimizer_takes_the_same_next_steps(architecture: str, optimizer: str, compute: object):
+    model, optim = made(architecture, optimizer, compute)
+    for number in range(3):
+        step(model, optim, number, compute)
+    weights, state = values(model), {name: value.clone() for name, value in optim.state().items()}
+
+    again, optim_again = made(architecture, optimizer, compute)
+    again.load_state_dict(weights)
+    optim_again.load(state)
+    assert_same_bits(optim_again.state(), state)
+    for number in range(3, 6):
+        step(model, optim, number, compute)
+        step(again, optim_again, number, compute)
+    assert_same_bits(values(again), values(model))
+    assert_same_bits(optim_again.state(), optim.state())
+
+    fresh, optim_fresh = made(architecture, optimizer, compute)
+    fresh.load_state_dict(weights)
+    for number in range(3, 6):
+        step(fresh, optim_fresh, number, compute)
+    assert any(not torch.equal(values(fresh)[n], values(model)[n]) for n in weights), "without its state it would differ"
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_a_float16_overflow_changes_no_weight_and_lowers_the_scale(optimizer: str):
+    model, optim = made("modern", optimizer, HALF)
+    before, scale = values(model), optim.loss_scale
+    assert optim.skips_overflow
+    for parameter in model.parameters():
+        parameter.grad = torch.full_like(parameter, math.inf)
+    optim._scaler.scale(torch.ones(()))
+    assert not math.isfinite(optim.clip(1.0).item())
+    optim.step(0.01)
+    assert_same_bits(values(model), before)
+    assert optim.loss_scale == scale / 2
+
+
+def test_the_loss_scale_is_part_of_the_state():
+    _, optim = made("modern", "adamw", HALF)
+    model, other = made("modern", "adamw", HALF)
+    optim._scaler.update(512.0)
+    other.load(optim.state())
+    step(model, other, 0, HALF)
+    assert other.loss_scale == 512.0
+    assert not made("modern", "adamw")[1].skips_overflow

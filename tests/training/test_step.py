@@ -1,0 +1,112 @@
+"""One optimizer step: the loss by hand, the same however it is cut, and what three steps gave when this was written."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from tests.training.tiny import CONTEXT, CPU, VOCABULARY, model_config, train_params
+from tokenmill.model.build import GPT, build
+from tokenmill.training.batches import Windows
+from tokenmill.training.optimizer import Optimizer
+from tokenmill.training.step import mean_loss, seed_dropout, train_step
+
+INDEX = np.array([4, 0, 2, 3, 1])
+
+# Loss and gradient norm of three steps. Changed? If you did not mean to, this is a bug; if you did, raise NUMERICS in
+# training/fingerprint.py, update these and say why in CHANGELOG.md.
+GOLDEN = {
+    ("gpt2", "adamw"): [],
+    ("gpt2", "muon"): [],
+    ("modern", "adamw"): [],
+    ("modern", "muon"): [],
+}
+
+
+def some_windows() -> Windows:
+    steps = np.random.default_rng(0).choice([1, 1, 4], size=5 * CONTEXT + 1)
+    tokens = torch.from_numpy((np.cumsum(steps) % VOCABULARY).astype(np.int32))
+    return Windows(tokens, context_length=CONTEXT, device=CPU.device)
+
+
+def three_steps(architecture: str, optimizer: str, *, micro_batch: int) -> tuple[list[tuple[float, float]], GPT]:
+    model = build(model_config(architecture=architecture), seed=0)
+    optim = Optimizer(model, train_params(optimizer=optimizer), CPU)
+    results = [
+        train_step(
+            model,
+            optim,
+            some_windows(),
+            INDEX,
+            micro_batch=micro_batch,
+            learning_rate=0.01,
+            gradient_clip=1.0,
+            compute=CPU,
+        )
+        for _ in range(3)
+    ]
+    return [(r.loss.item(), r.gradient_norm.item()) for r in results], model
+
+
+@pytest.mark.parametrize(("architecture", "optimizer"), GOLDEN)
+def test_three_steps_give_what_they_always_gave(architecture: str, optimizer: str):
+    found, _ = three_steps(architecture, optimizer, micro_batch=2)
+    assert [number for pair in found for number in pair] == pytest.approx(GOLDEN[architecture, optimizer], rel=1e-3)
+
+
+@pytest.mark.parametrize(("architecture", "optimizer"), GOLDEN)
+def test_the_update_is_the_same_however_the_step_is_cut(architecture: str, optimizer: str):
+    # Five windows: in one piece, as two, two and a short one, and one by one.
+    whole, whole_model = three_steps(architecture, optimizer, micro_batch=5)
+    for micro_batch in (1, 2, 4):
+        parts, model = three_steps(architecture, optimizer, micro_batch=micro_batch)
+        assert parts[0] == pytest.approx(whole[0], rel=1e-5)
+        assert parts[2] == pytest.approx(whole[2], rel=1e-2)
+        for ours, theirs in zip(model.parameters(), whole_model.parameters(), strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-3)
+
+
+@pytest.mark.parametrize("micro_batch", [1, 2, 5])
+def test_the_loss_is_the_cross_entropy_by_hand(micro_batch: int):
+    model, windows = build(model_config(architecture="gpt2"), seed=0), some_windows()
+    inputs_BT, targets_BT = windows.gather(INDEX)
+    with torch.no_grad():
+        logits_BTV = model(inputs_BT).double()
+    likelihood_BT = logits_BTV.softmax(-1).gather(-1, targets_BT[..., None])
+    expected = -likelihood_BT.log().mean().item()
+    assert mean_loss(model, windows, INDEX, micro_batch=micro_batch, compute=CPU) == pytest.approx(expected, rel=1e-6)
+    optim = Optimizer(model, train_params(), CPU)
+    result = train_step(
+        model, optim, windows, INDEX, micro_batch=micro_batch, learning_rate=0.1, gradient_clip=1.0, compute=CPU
+    )
+    assert result.loss.item() == pytest.approx(expected, rel=1e-6)
+    assert mean_loss(model, windows, INDEX, micro_batch=5, compute=CPU) < expected
+
+
+def test_a_model_that_knows_nothing_has_the_loss_of_a_guess():
+    model = build(model_config(), seed=0)
+    torch.nn.init.zeros_(model.head.weight)
+    assert mean_loss(model, some_windows(), INDEX, micro_batch=5, compute=CPU) == pytest.approx(math.log(VOCABULARY))
+
+
+def test_measuring_is_without_dropout_and_leaves_the_model_as_it_was():
+    model = build(model_config(dropout=0.5), seed=0).train()
+    losses = {mean_loss(model, some_windows(), INDEX, micro_batch=2, compute=CPU) for _ in range(3)}
+    assert len(losses) == 1
+    assert model.training
+    mean_loss(model.eval(), some_windows(), INDEX, micro_batch=2, compute=CPU)
+    assert not model.training
+
+
+@pytest.mark.parametrize("seed", [0, 1, 20_260_131, 2**32 - 1])
+def test_dropout_follows_from_seed_and_step(seed: int):
+    def drawn(step: int) -> list[float]:
+        seed_dropout(seed, step)
+        return torch.rand(3).tolist()
+
+    first = drawn(0)
+    assert drawn(1) != first
+    assert drawn(0) == first
+    seed_dropout(seed ^ 1, 0)
+    assert torch.rand(3).tolist() != first

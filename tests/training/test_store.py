@@ -1,0 +1,218 @@
+"""Checkpoints on disk: exact, whole or passed over, no more of them than needed, one trainer at a time."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from filelock import FileLock, Timeout
+
+from tests.training.tiny import CPU, model_config, train_params
+from tests.training.zygote import ROOT
+from tokenmill.model.build import GPT, build
+from tokenmill.training import store as store_module
+from tokenmill.training.history import EpochRow, RunState
+from tokenmill.training.optimizer import Optimizer
+from tokenmill.training.store import MANIFEST, Store, prune_runs
+
+HORIZON = {"epochs": 2, "schedule": {"horizon_epochs": None}}
+
+
+def trained(seed: int = 0) -> tuple[GPT, Optimizer]:
+    model = build(model_config(), seed=seed)
+    optimizer = Optimizer(model, train_params(optimizer="muon"), CPU)
+    optimizer.backward(model(torch.arange(8)[None]).square().mean())
+    optimizer.step(0.01)
+    return model, optimizer
+
+
+def row(epoch: int) -> EpochRow:
+    return EpochRow(epoch, 10 * epoch, 80 * epoch, 0.01, 1 / 3, 2 / 3, 1.9, 0.3)
+
+
+def filled(folder: Path, *steps: int) -> Store:
+    """A store with a checkpoint at each of these steps and an epoch every ten."""
+    store, (model, optimizer) = Store(folder), trained()
+    weights = [store.save_epoch(n, model) for n in range(1, max(steps) // 10 + 1)]
+    for step in steps:
+        done = step // 10
+        state = RunState(step=step, epochs=[row(n + 1) for n in range(done)], epoch_weights=weights[:done])
+        store.save(state, model, optimizer.state(), HORIZON)
+    return store
+
+
+def found(store: Store) -> tuple[list[int], list[str]]:
+    said: list[str] = []
+    return [checkpoint.step for checkpoint in store.checkpoints(said.append)], said
+
+
+def test_what_is_loaded_is_what_was_saved(tmp_path: Path):
+    store, (model, optimizer) = Store(tmp_path / "run"), trained()
+    weights = [store.save_epoch(1, model)]
+    state = RunState(step=12, tokens=96, epochs=[row(1)], epoch_weights=weights)
+    state.epoch_loss.add(1 / 3, 4)
+    store.save(state, model, optimizer.state(), HORIZON)
+    (checkpoint,) = store.checkpoints(print)
+    assert (checkpoint.state, checkpoint.horizon, checkpoint.step) == (state, HORIZON, 12)
+    other, _ = trained(seed=1)
+    loaded = checkpoint.load(other)
+    for ours, theirs in zip(model.parameters(), other.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+    assert loaded.keys() == optimizer.state().keys()
+    assert all(torch.equal(loaded[name], value) for name, value in optimizer.state().items())
+
+
+def test_the_newest_comes_first(tmp_path: Path):
+    store = filled(tmp_path / "run", 9, 100, 20)
+    assert found(store) == ([100, 20, 9], [])
+    assert not store.is_empty()
+    assert Store(tmp_path / "other").is_empty()
+
+
+def test_the_manifest_is_written_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    names: list[str] = []
+    write = store_module.write_json
+
+    def watch(path: Path, value: object) -> None:
+        if path.name == MANIFEST:
+            names.extend(sorted(p.name for p in path.parent.iterdir()))
+        write(path, value)
+
+    monkeypatch.setattr(store_module, "write_json", watch)
+    filled(tmp_path / "run", 5)
+    assert names == ["config.json", "model.safetensors", "optimizer.safetensors", "state.json"]
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def change_a_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+STEP_20 = "step-000000020"
+DAMAGES: dict[str, tuple[Callable[[Path], object], str, str]] = {
+    "cut weights": (cut, f"{STEP_20}/model.safetensors", "model.safetensors changed"),
+    "changed weights": (change_a_byte, f"{STEP_20}/model.safetensors", "model.safetensors changed"),
+    "changed optimizer": (change_a_byte, f"{STEP_20}/optimizer.safetensors", "optimizer.safetensors changed"),
+    "changed state": (change_a_byte, f"{STEP_20}/state.json", "state.json changed"),
+    "changed configuration": (change_a_byte, f"{STEP_20}/config.json", "config.json changed"),
+    "missing state": (Path.unlink, f"{STEP_20}/state.json", "state.json changed"),
+    "missing manifest": (Path.unlink, f"{STEP_20}/manifest.json", "manifest.json is missing"),
+    "cut manifest": (cut, f"{STEP_20}/manifest.json", ""),
+    "additional file": (lambda p: p.write_text("x"), f"{STEP_20}/another", "another changed"),
+    "missing epoch": (Path.unlink, "epochs/epoch-2/model.safetensors", "weights of epoch-2 are gone"),
+    "changed epoch": (change_a_byte, "epochs/epoch-2/model.safetensors", "weights of epoch-2"),
+}
+
+
+@pytest.mark.parametrize("damage", sorted(DAMAGES.keys() - {"cut manifest"}))
+def test_a_damaged_checkpoint_is_passed_over_and_said(damage: str, tmp_path: Path):
+    store = filled(tmp_path / "run", 10, 20)
+    do, where, expected = DAMAGES[damage]
+    do(tmp_path / "run" / where)
+    steps, said = found(store)
+    assert steps == [10]
+    assert len(said) == 1
+    assert STEP_20 in said[0]
+    assert expected in said[0]
+    assert "using the one before" in said[0]
+
+
+def test_the_manifest_without_its_end_is_damage_too(tmp_path: Path):
+    store = filled(tmp_path / "run", 10, 20)
+    path = tmp_path / "run" / STEP_20 / MANIFEST
+    path.write_bytes(path.read_bytes()[:-10])
+    assert found(store)[0] == [10]
+
+
+def test_epochs_of_another_run_are_not_taken_for_this_ones(tmp_path: Path):
+    store = filled(tmp_path / "run", 10, 20)
+    store.save_epoch(2, trained(seed=1)[0])  # a run over more epochs came by here with another learning rate
+    steps, said = found(store)
+    assert steps == [10]
+    assert "another run's" in said[0]
+
+
+def test_half_a_checkpoint_does_not_exist(tmp_path: Path):
+    store = filled(tmp_path / "run", 10)
+    (tmp_path / "run" / ".step-000000020.tmp").mkdir()
+    assert found(store) == ([10], [])
+
+
+def test_the_lock_clears_what_a_killed_process_left(tmp_path: Path):
+    store = filled(tmp_path / "run", 10)
+    (tmp_path / "run" / ".step-000000020.tmp" / ".inner.tmp").mkdir(parents=True)
+    (tmp_path / "run" / "epochs" / "epoch-1" / ".model.safetensors.tmp").write_text("half")
+    with store.lock(print):
+        pass
+    assert not list((tmp_path / "run").rglob(".*"))
+    assert found(store) == ([10], [])
+
+
+def kept(store: Store) -> list[int]:
+    return sorted(int(path.name[5:]) for path in store.folder.glob("step-*"))
+
+
+def test_pruning_keeps_the_newest_and_the_named(tmp_path: Path):
+    store = filled(tmp_path / "run", 1, 2, 3, 4, 5)
+    store.prune(upto=5, newest=2, also={2, 77})
+    assert kept(store) == [2, 4, 5]
+
+
+def test_pruning_leaves_later_checkpoints_and_is_not_counted_against_them(tmp_path: Path):
+    store = filled(tmp_path / "run", 1, 2, 3, 8, 9)
+    store.prune(upto=3, newest=2, also=set())
+    assert kept(store) == [2, 3, 8, 9]
+
+
+def test_only_so_many_runs_stay_and_the_one_being_trained_does(tmp_path: Path):
+    runs = [Store(tmp_path / name) for name in "abcd"]
+    for run in runs:
+        with run.lock(print):
+            pass
+    with FileLock(tmp_path / "a" / "lock"):
+        prune_runs(tmp_path, keep=1)
+    assert {path.name for path in tmp_path.iterdir()} == {"a", "d"}
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from tokenmill.training.store import Store
+with Store(Path(sys.argv[1])).lock(print):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_second_process_waits_for_the_first(tmp_path: Path):
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path / "run")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={"PYTHONPATH": str(ROOT / "src")},
+        text=True,
+    )
+    assert holder.stdin
+    assert holder.stdout
+    assert holder.stdout.readline() == "held\n"
+    said: list[str] = []
+
+    def end_the_holder(sentence: str) -> None:
+        with pytest.raises(Timeout):
+            FileLock(tmp_path / "run" / "lock").acquire(timeout=0)
+        said.append(sentence)
+        assert holder.stdin
+        holder.stdin.close()
+
+    with Store(tmp_path / "run").lock(end_the_holder):
+        holder.wait()
+    holder.stdout.close()
+    assert len(said) == 1
+    assert f"process {holder.pid} is training this configuration" in said[0]

@@ -1,0 +1,117 @@
+"""Trainings of a few hundred parameters: parameters, tokens on disk, and a whole run."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from tokenmill.files import sha256_of
+from tokenmill.model.config import ModelConfig, ModelParams
+from tokenmill.tokenization.metadata import DTYPE, SplitMetadata, TokenMetadata, token_file, write_metadata
+from tokenmill.training.device import Compute
+from tokenmill.training.params import RuntimeParams, TrainParams
+from tokenmill.training.session import Outcome, train
+
+CONTEXT, VOCABULARY = 8, 29
+CPU = Compute(device=torch.device("cpu"), precision=torch.float32, compile=False)
+
+MODEL = {
+    "architecture": "modern",
+    "n_layer": 2,
+    "n_head": 2,
+    "n_embd": 16,
+    "context_length": CONTEXT,
+    "dropout": 0.0,
+}
+SCHEDULE = {
+    "type": "constant",
+    "warmup_steps": 2,
+    "decay_fraction": 0.25,
+    "final_fraction": 0.1,
+    "horizon_epochs": None,
+}
+TRAIN = {
+    "epochs": 2,
+    "batch_size": 4,
+    "gradient_accumulation_steps": 1,
+    "learning_rate": 0.01,
+    "optimizer": "adamw",
+    "weight_decay": 0.1,
+    "beta1": 0.9,
+    "beta2": 0.95,
+    "gradient_clip": 1.0,
+    "schedule": SCHEDULE,
+    "seed": 3,
+    "precision": "float32",
+    "validation_windows": 5,
+    "log_every_steps": 3,
+}
+RUNTIME = {
+    "device": "cpu",
+    "token_placement": "mmap",
+    "compile": "off",
+    "checkpoint": {"every_seconds": None, "every_steps": 3, "keep": 2, "keep_runs": 4},
+}
+
+
+def merged(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """`values` with `changes`; a dictionary inside is merged too."""
+    nested = {k: merged(values[k], v) if isinstance(v, dict) else v for k, v in changes.items()}
+    return values | nested
+
+
+def model_config(**changes: Any) -> ModelConfig:
+    return ModelConfig.model_validate(merged(MODEL, changes) | {"vocab_size": VOCABULARY})
+
+
+def train_params(**changes: Any) -> TrainParams:
+    return TrainParams.model_validate(merged(TRAIN, changes))
+
+
+def runtime_params(**changes: Any) -> RuntimeParams:
+    return RuntimeParams.model_validate(merged(RUNTIME, changes))
+
+
+def write_tokens(folder: Path, *, windows: int, seed: int = 0) -> Path:
+    """A folder as `unpack` leaves it, with so many training windows of text that can be learned a little."""
+    draws, splits = np.random.default_rng(seed), {}
+    folder.mkdir(parents=True)
+    for split, count in (("train", windows), ("val", 7)):
+        steps = draws.choice([1, 1, 1, 4], size=count * CONTEXT + 3)
+        ids = (np.cumsum(steps) % VOCABULARY).astype(DTYPE)
+        token_file(folder, split).write_bytes(ids.tobytes())
+        sha256 = sha256_of(token_file(folder, split))
+        splits[split] = SplitMetadata(tokens=len(ids), documents=1, bytes=3 * len(ids), sha256=sha256)
+    write_metadata(
+        folder,
+        TokenMetadata(
+            format_version=1,
+            dtype=DTYPE,
+            **splits,
+            vocab_size=VOCABULARY,
+            eot_id=0,
+            tokenizer_type="char",
+            tokenizer_sha256="0" * 64,
+        ),
+    )
+    return folder
+
+
+def run(tokens: Path, output: Path, *, model: dict[str, Any] | None = None, **changes: Any) -> Outcome:
+    """Train in this process, with checkpoints under DVC_ROOT."""
+    return train(
+        model=ModelParams.model_validate(merged(MODEL, model or {})),
+        train=train_params(**{k: v for k, v in changes.items() if k != "runtime"}),
+        runtime=runtime_params(**changes.get("runtime", {})),
+        tokens=tokens,
+        output=output,
+        times=output.parent / "timing.csv",
+    )
+
+
+def digest(folder: Path) -> dict[str, str]:
+    """The hash of every file: weights, optimizer, history."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}

@@ -1,0 +1,113 @@
+"""A process that has imported everything and forks trainers, so that killing many of them takes little time.
+
+As a program it reads one JSON object a line: the arguments of `tiny.run`, with `tokens`, `root` and `output`. Each
+trainer is a process of its own, forked before PyTorch has started a thread, that ends as the stage `train` does.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Zygote:
+    """The side of the tests."""
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.training.zygote"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
+            text=True,
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.close()
+        self._process.stdout.close()
+        self._process.wait()
+
+    def _ask(self, request: dict[str, Any]) -> Any:
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
+
+    def start(self, root: Path, tokens: Path, **arguments: Any) -> "Trainer":
+        """Fork a trainer with its checkpoints in `root/.resume` and its output in `root/model`."""
+        root.mkdir(exist_ok=True)
+        return Trainer(self, root, self._ask({"root": str(root), "tokens": str(tokens)} | arguments))
+
+    def wait(self, pid: int) -> int:
+        """The exit code of a trainer, or minus the signal that ended it."""
+        return self._ask({"wait": pid})
+
+
+class Trainer:
+    """A training in a process of its own."""
+
+    def __init__(self, zygote: Zygote, root: Path, pid: int):
+        self.zygote, self.root, self.pid = zygote, root, pid
+
+    @property
+    def said(self) -> str:
+        return (self.root / "said.txt").read_text()
+
+    def until(self, ready: Callable[[], bool]) -> None:
+        """Wait for something that the trainer does."""
+        end = time.monotonic() + 60
+        while not ready():
+            assert time.monotonic() < end, self.said
+            time.sleep(0.002)
+
+    def stop(self, number: signal.Signals) -> int:
+        os.kill(self.pid, number)
+        return self.wait()
+
+    def wait(self) -> int:
+        return self.zygote.wait(self.pid)
+
+    def checkpoints(self) -> list[Path]:
+        return sorted(self.root.glob(".resume/*/step-*"))
+
+
+def serve() -> None:
+    """Fork and wait, as asked."""
+    import torch  # noqa: PLC0415
+
+    from tests.training import tiny  # noqa: PLC0415
+    from tokenmill.stage import report_errors  # noqa: PLC0415
+
+    def become_trainer(request: dict[str, Any]) -> None:
+        torch.set_num_threads(1)
+        root, tokens = Path(request.pop("root")), Path(request.pop("tokens"))
+        os.chdir(root)
+        os.environ["DVC_ROOT"] = str(root)
+        sys.stderr = Path("said.txt").open("w", buffering=1)  # noqa: SIM115
+        report_errors(lambda: tiny.run(tokens, root / "model", **request) and None)
+
+    for line in sys.stdin:
+        request = json.loads(line)
+        if "wait" in request:
+            answer = os.waitstatus_to_exitcode(os.waitpid(request["wait"], 0)[1])
+        elif not (answer := os.fork()):
+            os.close(1)
+            become_trainer(request)
+            return
+        print(answer, flush=True)
+
+
+if __name__ == "__main__":
+    serve()
