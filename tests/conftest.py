@@ -1,5 +1,11 @@
-"""Fixtures shared by all tests."""
+"""Settings shared by all tests."""
 
 import os
 
+from hypothesis import settings
+
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # several test processes share the cores
+
+# A busy machine is no bug; and a gate that draws other examples each time would fail on somebody else's change.
+settings.register_profile("gate", deadline=None, derandomize="CI" in os.environ)
+settings.load_profile("gate")

@@ -13,5 +13,5 @@ def model(request: pytest.FixtureRequest) -> GPT:
     draws = torch.Generator().manual_seed(2)
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter += 0.2 * torch.randn(parameter.shape, generator=draws)
+            parameter.add_(torch.randn(parameter.shape, generator=draws), alpha=0.2)
     return model.eval()

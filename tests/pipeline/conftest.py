@@ -22,6 +22,7 @@ SMALL: dict[str, Any] = {
     "model.context_length": 32,
     "train.epochs": 2,
     "train.batch_size": 8,
+    "train.schedule.type": "constant",
     "train.schedule.warmup_steps": 5,
     "train.validation_windows": 16,
     "evaluate.max_new_tokens": 8,

@@ -1,5 +1,6 @@
 """Tokens on disk, a place for checkpoints, and a process that can be killed."""
 
+import io
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import torch
 
 from tests.training.tiny import write_tokens
 from tests.training.zygote import Zygote
+from tokenmill.display.training import TrainingDisplay
+from tokenmill.training import session
 
 
 @pytest.fixture(autouse=True)
@@ -31,6 +34,14 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DVC_ROOT", str(tmp_path))
     return tmp_path
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """What trainings in this process tell people."""
+    out = io.StringIO()
+    monkeypatch.setattr(session, "TrainingDisplay", lambda: TrainingDisplay(out))
+    return out
 
 
 @pytest.fixture(scope="session")

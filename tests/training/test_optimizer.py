@@ -36,8 +36,8 @@ def values(model: GPT) -> dict[str, Tensor]:
 
 def assert_same_bits(a: dict[str, Tensor], b: dict[str, Tensor]) -> None:
     assert a.keys() == b.keys()
-    for name in a:
-        assert torch.equal(a[name], b[name]), name
+    for name, value in a.items():
+        assert torch.equal(value, b[name]), name
 
 
 @pytest.mark.parametrize(("architecture", "optimizer"), EVERY)
@@ -124,7 +124,9 @@ def test_a_reloaded_optimizer_takes_the_same_next_steps(architecture: str, optim
     fresh.load_state_dict(weights)
     for number in range(3, 6):
         step(fresh, optim_fresh, number, compute)
-    assert any(not torch.equal(values(fresh)[n], values(model)[n]) for n in weights), "without its state it would differ"
+    assert any(not torch.equal(values(fresh)[n], values(model)[n]) for n in weights), (
+        "without its state it would differ"
+    )
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
@@ -144,6 +146,7 @@ def test_a_float16_overflow_changes_no_weight_and_lowers_the_scale(optimizer: st
 def test_the_loss_scale_is_part_of_the_state():
     _, optim = made("modern", "adamw", HALF)
     model, other = made("modern", "adamw", HALF)
+    optim._scaler.scale(torch.ones(()))
     optim._scaler.update(512.0)
     other.load(optim.state())
     step(model, other, 0, HALF)

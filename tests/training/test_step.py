@@ -17,10 +17,10 @@ INDEX = np.array([4, 0, 2, 3, 1])
 # Loss and gradient norm of three steps. Changed? If you did not mean to, this is a bug; if you did, raise NUMERICS in
 # training/fingerprint.py, update these and say why in CHANGELOG.md.
 GOLDEN = {
-    ("gpt2", "adamw"): [],
-    ("gpt2", "muon"): [],
-    ("modern", "adamw"): [],
-    ("modern", "muon"): [],
+    ("gpt2", "adamw"): [3.37971, 1.35118, 3.23404, 1.06126, 3.08973, 1.11996],
+    ("gpt2", "muon"): [3.37971, 1.35118, 3.23915, 1.0242, 3.10691, 1.32544],
+    ("modern", "adamw"): [3.36642, 0.76246, 3.26082, 0.83133, 3.11308, 0.81939],
+    ("modern", "muon"): [3.36642, 0.76246, 3.25271, 0.82194, 3.10642, 0.82467],
 }
 
 
@@ -62,9 +62,9 @@ def test_the_update_is_the_same_however_the_step_is_cut(architecture: str, optim
     for micro_batch in (1, 2, 4):
         parts, model = three_steps(architecture, optimizer, micro_batch=micro_batch)
         assert parts[0] == pytest.approx(whole[0], rel=1e-5)
-        assert parts[2] == pytest.approx(whole[2], rel=1e-2)
+        assert parts[2] == pytest.approx(whole[2], rel=1e-4)
         for ours, theirs in zip(model.parameters(), whole_model.parameters(), strict=True):
-            torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-3)
+            torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("micro_batch", [1, 2, 5])

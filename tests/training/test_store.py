@@ -212,7 +212,10 @@ def test_a_second_process_waits_for_the_first(tmp_path: Path):
         holder.stdin.close()
 
     with Store(tmp_path / "run").lock(end_the_holder):
-        holder.wait()
+        holder.stdin.close()
+        holder.wait(timeout=30)
+        with pytest.raises(Timeout):  # it is ours now
+            FileLock(tmp_path / "run" / "lock").acquire(timeout=0)
     holder.stdout.close()
     assert len(said) == 1
     assert f"process {holder.pid} is training this configuration" in said[0]

@@ -9,7 +9,7 @@ import torch
 
 from tokenmill.files import sha256_of
 from tokenmill.model.config import ModelConfig, ModelParams
-from tokenmill.tokenization.metadata import DTYPE, SplitMetadata, TokenMetadata, token_file, write_metadata
+from tokenmill.tokenization.metadata import DTYPE, Split, SplitMetadata, TokenMetadata, token_file, write_metadata
 from tokenmill.training.device import Compute
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.session import Outcome, train
@@ -63,7 +63,7 @@ def merged(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def model_config(**changes: Any) -> ModelConfig:
-    return ModelConfig.model_validate(merged(MODEL, changes) | {"vocab_size": VOCABULARY})
+    return ModelConfig.model_validate(merged(MODEL | {"vocab_size": VOCABULARY}, changes))
 
 
 def train_params(**changes: Any) -> TrainParams:
@@ -78,7 +78,8 @@ def write_tokens(folder: Path, *, windows: int, seed: int = 0) -> Path:
     """A folder as `unpack` leaves it, with so many training windows of text that can be learned a little."""
     draws, splits = np.random.default_rng(seed), {}
     folder.mkdir(parents=True)
-    for split, count in (("train", windows), ("val", 7)):
+    counts: dict[Split, int] = {"train": windows, "val": 7}
+    for split, count in counts.items():
         steps = draws.choice([1, 1, 1, 4], size=count * CONTEXT + 3)
         ids = (np.cumsum(steps) % VOCABULARY).astype(DTYPE)
         token_file(folder, split).write_bytes(ids.tobytes())

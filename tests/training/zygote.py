@@ -85,7 +85,9 @@ class Trainer:
 
 def serve() -> None:
     """Fork and wait, as asked."""
+    import dvc.repo  # noqa: F401, PLC0415 (what a training imports on its way, so that it is not imported each time)
     import torch  # noqa: PLC0415
+    import torch._dynamo  # noqa: PLC0415
 
     from tests.training import tiny  # noqa: PLC0415
     from tokenmill.stage import report_errors  # noqa: PLC0415
@@ -95,15 +97,18 @@ def serve() -> None:
         root, tokens = Path(request.pop("root")), Path(request.pop("tokens"))
         os.chdir(root)
         os.environ["DVC_ROOT"] = str(root)
-        sys.stderr = Path("said.txt").open("w", buffering=1)  # noqa: SIM115
+        os.dup2(os.open("said.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
         report_errors(lambda: tiny.run(tokens, root / "model", **request) and None)
 
     for line in sys.stdin:
         request = json.loads(line)
+        between = request.pop("between", False)
         if "wait" in request:
             answer = os.waitstatus_to_exitcode(os.waitpid(request["wait"], 0)[1])
         elif not (answer := os.fork()):
             os.close(1)
+            if between and os.fork():
+                signal.pause()
             become_trainer(request)
             return
         print(answer, flush=True)

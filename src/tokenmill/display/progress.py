@@ -23,6 +23,7 @@ class Progress:
     def __init__(self, title: str, total: int, unit: str = "B") -> None:
         self._title, self._total, self._unit = title, total, unit
         self._done = 0
+        self._lined = -1
         self._start = self._shown = time.monotonic()
         self._bar: tqdm | None = None
 
@@ -45,11 +46,11 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.close()
-        elif time.monotonic() - self._start >= QUIET:
+        elif time.monotonic() - self._start >= QUIET and self._done != self._lined:
             self._line()
 
     def _line(self) -> None:
-        self._shown = time.monotonic()
+        self._shown, self._lined = time.monotonic(), self._done
         seconds = max(self._shown - self._start, 1e-9)
         rate = self._done / seconds
         left = f", {(self._total - self._done) / rate:.0f} s left" if 0 < self._done < self._total else ""

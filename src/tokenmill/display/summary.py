@@ -15,7 +15,7 @@ def _next(epochs: int) -> list[str]:
         (". .venv/bin/activate", "once per terminal, then:"),
         ("dvc repro", "after a change: only what it touches"),
         ("dvc exp run -S model.n_layer=6", "an experiment; `dvc exp show --only-changed` compares"),
-        (f"dvc exp run -S train.epochs={epochs + 2}", "goes on from here: trains 2 epochs more"),
+        (f"dvc exp run -S train.epochs={epochs + 2}", "goes on from here, not from scratch"),
         (f"dvc metrics diff epoch-1 epoch-{epochs}", "what did the epochs in between buy?"),
         ("dvc exp run -S data.raw=/path/to/texts", "train on your own text"),
     ]

@@ -8,10 +8,10 @@ A checkpoint appears by rename, holds the hash of each of its files, and is read
 is a pickle. DVC keeps a copy of the folder's essence in `models/gpt/`, so that another machine can go on too.
 """
 
+import contextlib
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ class Store:
         self.folder = folder
         self.epochs = folder / "epochs"
 
-    @contextmanager
+    @contextlib.contextmanager
     def lock(self, say: Callable[[str], None]) -> Iterator[None]:
         """Be the only process that trains this configuration; wait for another to end, and say so."""
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -141,15 +141,19 @@ def prune_runs(root: Path, *, keep: int) -> None:
 
 
 def copy_tree(source: Path, target: Path) -> None:
-    """Copy a folder by hard links where the file system allows, for nothing here is ever written in place."""
+    """Copy a folder by hard links where the file system allows, for nothing here is ever written in place.
+
+    Windows gets copies: there a file that DVC has made read-only could not be removed under its other name.
+    """
     shutil.copytree(source, target, copy_function=_link_or_copy)
 
 
 def _link_or_copy(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
+    with contextlib.suppress(OSError):
+        if os.name != "nt":
+            os.link(source, target)
+            return
+    shutil.copyfile(source, target)
 
 
 def _hashes(folder: Path) -> dict[str, str]:

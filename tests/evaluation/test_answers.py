@@ -1,0 +1,56 @@
+"""Prompts in, answers out, and what is measured of them."""
+
+import pytest
+
+from tests.evaluation.trained import make_tokenizer_file
+from tokenmill.documents.conversation import prompt as as_conversation
+from tokenmill.errors import UserError
+from tokenmill.evaluation.answers import prepare, repetition
+from tokenmill.evaluation.params import PromptParams
+from tokenmill.evaluation.results import Question
+from tokenmill.tokenization.tokenizer import TextTokenizer, read_tokenizer
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> TextTokenizer:
+    return read_tokenizer(make_tokenizer_file(tmp_path_factory.mktemp("tokenizer"), "char"))
+
+
+@pytest.mark.parametrize(
+    ("ids", "expected"),
+    [
+        ([], 0.0),
+        ([1, 2, 3], 0.0),
+        ([1, 2, 3, 4, 5], 0.0),
+        ([7] * 13, 0.9),  # ten 4-grams, one kind
+        ([1, 2, 3, 4] * 2, 0.2),  # five 4-grams, the last is the first
+        ([1, 2, 3, 4, 1, 2, 3, 5], 0.0),
+    ],
+)
+def test_repetition_is_the_share_of_4_grams_seen_before(ids: list[int], expected: float):
+    assert repetition(ids) == pytest.approx(expected)
+
+
+def test_a_question_is_put_into_the_template_and_a_text_is_not(tokenizer: TextTokenizer):
+    entries = [PromptParams(user="one?", expect="two"), PromptParams(text="one?")]
+    question, text = prepare(entries, tokenizer, context_length=100)
+    assert question.question == Question(prompt="one?", expect="two", left_out="")
+    assert text.question == Question(prompt="one?", expect=None, left_out="")
+    assert question.ids == tokenizer.encode(as_conversation("one?"))
+    assert text.ids == tokenizer.encode("one?")
+    assert len(question.ids) > len(text.ids)
+
+
+def test_unknown_characters_are_left_out_and_named(tokenizer: TextTokenizer):
+    (prompt,) = prepare([PromptParams(text="o→n§e→?")], tokenizer, context_length=100)
+    assert prompt.ids == tokenizer.encode("one?")
+    assert prompt.question == Question(prompt="o→n§e→?", expect=None, left_out="§→")
+
+
+def test_a_prompt_must_fit_the_context(tokenizer: TextTokenizer):
+    entries = [PromptParams(text="one"), PromptParams(text="one two")]
+    assert len(prepare(entries, tokenizer, context_length=7)) == 2
+    with pytest.raises(UserError, match=r"evaluate\.prompts\[1\] has 7 tokens .* model\.context_length \(6\) fit"):
+        prepare(entries, tokenizer, context_length=6)
+    with pytest.raises(UserError, match=r"evaluate\.prompts\[0\] has 0 tokens that this tokenizer knows"):
+        prepare([PromptParams(text="→→")], tokenizer, context_length=6)

@@ -1,0 +1,106 @@
+"""Git refs for epochs, in a real repository."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokenmill.evaluation.epoch_refs import write_epoch_refs
+
+EPOCHS: list[dict[str, dict[str, Any]]] = [
+    {"train.json": {"epoch": n, "val_loss": 3.5 - n}, "eval.json": {"perplexity": 9.0 - n}} for n in (1, 2, 3)
+]
+
+
+def git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], check=True, capture_output=True, text=True).stdout
+
+
+@pytest.fixture
+def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    for name, value in (("GIT_CONFIG_GLOBAL", "/dev/null"), ("GIT_CONFIG_SYSTEM", "/dev/null")):
+        monkeypatch.setenv(name, value)
+    Path("params.yaml").write_text("train: {epochs: 3}\n")
+    return tmp_path
+
+
+@pytest.fixture
+def repository(empty: Path) -> Path:
+    """One commit, a staged change, a change that is not, and a file that git does not know."""
+    git("init", "-q", "-b", "main")
+    Path("a.txt").write_text("one\n")
+    git("add", "a.txt", "params.yaml")
+    git("-c", "user.name=A", "-c", "user.email=a@b", "commit", "-q", "-m", "first")
+    Path("a.txt").write_text("two\n")
+    git("add", "a.txt")
+    Path("a.txt").write_text("three\n")
+    Path("b.txt").write_text("new\n")
+    return empty
+
+
+def write(epochs: list[dict[str, dict[str, Any]]] = EPOCHS) -> list[str]:
+    return write_epoch_refs(epochs, Path("params.yaml"))
+
+
+def refs() -> list[str]:
+    return git("for-each-ref", "--format=%(refname)").split()
+
+
+def test_each_epoch_resolves_and_holds_its_metrics(repository: Path):
+    assert write() == ["epoch-1", "epoch-2", "epoch-3"]
+    for number, epoch in enumerate(EPOCHS, start=1):
+        for name, content in epoch.items():
+            assert json.loads(git("show", f"epoch-{number}:metrics/{name}")) == content
+        assert git("show", f"epoch-{number}:params.yaml") == "train: {epochs: 3}\n"
+        pipeline = git("show", f"epoch-{number}:dvc.yaml")
+        assert all(f"- metrics/{name}\n" in pipeline for name in epoch)
+        files = git("ls-tree", "-r", "--name-only", f"epoch-{number}").split()
+        assert files == ["dvc.yaml", "metrics/eval.json", "metrics/train.json", "params.yaml"]
+        assert git("rev-parse", f"epoch-{number}^") == git("rev-parse", "HEAD")
+
+
+def test_branch_index_and_work_tree_are_untouched(repository: Path):
+    def everything() -> list[str]:
+        index = (repository / ".git" / "index").read_bytes().hex()
+        return [git("status", "--porcelain=v2", "--branch"), git("diff"), git("diff", "--cached"), git("log"), index]
+
+    before = everything()
+    write()
+    assert everything() == before
+    assert git("tag") == ""
+    assert git("branch", "--format=%(refname)").split() == ["refs/heads/main"]
+
+
+def test_the_same_metrics_are_the_same_commits(repository: Path):
+    write()
+    first = git("for-each-ref")
+    write()
+    assert git("for-each-ref") == first
+    write([*EPOCHS[:2], {"train.json": {"epoch": 3, "val_loss": 0.0}}])
+    changed = git("for-each-ref").splitlines()
+    assert [a == b for a, b in zip(first.splitlines(), changed, strict=True)] == [True, True, False, True]
+
+
+def test_refs_of_epochs_that_are_gone_are_removed_and_no_others(repository: Path):
+    git("update-ref", "refs/epoch-12", "HEAD")
+    git("update-ref", "refs/epoch-best", "HEAD")
+    git("tag", "epoch-7")
+    git("pack-refs", "--all")
+    write()
+    assert write(EPOCHS[:1]) == ["epoch-1"]
+    assert refs() == ["refs/epoch-1", "refs/epoch-best", "refs/heads/main", "refs/tags/epoch-7"]
+
+
+def test_a_repository_without_commits_works_too(empty: Path):
+    git("init", "-q", "-b", "main")
+    assert write() == ["epoch-1", "epoch-2", "epoch-3"]
+    assert json.loads(git("show", "epoch-2:metrics/train.json")) == EPOCHS[1]["train.json"]
+    assert git("rev-list", "--count", "epoch-2").strip() == "1"
+
+
+def test_outside_a_repository_there_are_no_refs(empty: Path):
+    assert write() == []

@@ -1,0 +1,109 @@
+"""A tiny model, trained for real, measured at every epoch."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.evaluation.trained import ANSWER, make_tokenizer_file, train_a_model
+from tests.training.tiny import runtime_params
+from tokenmill.errors import UserError
+from tokenmill.evaluation.evaluate import evaluate
+from tokenmill.evaluation.params import EvaluateParams
+from tokenmill.evaluation.report import render
+from tokenmill.evaluation.results import Evaluation
+from tokenmill.files import read_json
+from tokenmill.training.history import short
+
+PARAMS = {
+    "prompts": [{"user": "count?", "expect": ANSWER}, {"text": "one"}],
+    "max_new_tokens": 30,
+    "temperature": 0.8,
+    "top_k": 5,
+    "seed": 0,
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("DVC_ROOT", str(folder))
+        train_a_model(folder)
+    return folder
+
+
+def measured(folder: Path, **changes: Any) -> Evaluation:
+    return evaluate(
+        models=folder / "model",
+        tokens=folder / "tokens",
+        tokenizer_file=changes.pop("tokenizer_file", folder / "tokenizer.json"),
+        params=EvaluateParams.model_validate(PARAMS | changes),
+        runtime=runtime_params(),
+    )
+
+
+def test_every_epoch_is_measured_and_the_answer_was_learned(made: Path):
+    evaluation = measured(made)
+    assert [result.epoch for result in evaluation.epochs] == [1, 2]
+    last = evaluation.epochs[-1]
+    assert last.answers[0].greedy == ANSWER
+    assert [a.found for a in last.answers] == [True, None]
+    assert last.metrics()["expected_found"] == 1.0
+    assert last.val_loss < evaluation.epochs[0].val_loss
+    assert "✓" in render(evaluation)
+
+
+def test_the_validation_loss_is_the_one_that_training_saw(made: Path):
+    state = read_json(next((made / "model" / "resume").glob("*/state.json")))["state"]
+    for row, result in zip(state["epochs"], measured(made).epochs, strict=True):
+        assert result.val_loss == pytest.approx(row["val_loss"], rel=1e-6)
+        assert result.metrics()["bits_per_byte"] == pytest.approx(row["val_bits_per_byte"], rel=1e-5)
+        assert result.metrics()["perplexity"] == pytest.approx(row["val_perplexity"], rel=1e-5)
+        assert result.metrics()["overfit"] == short(result.val_loss - result.train_loss)
+
+
+def test_the_same_model_gives_the_same_report(made: Path):
+    first, second = (measured(made).model_dump_json() for _ in range(2))
+    assert first == second
+    content = json.loads(first)
+    assert content["questions"][0] == {"prompt": "count?", "expect": ANSWER, "left_out": ""}
+    assert [epoch["epoch"] for epoch in content["epochs"]] == [1, 2]
+
+
+def test_another_tokenizer_is_refused(made: Path, tmp_path: Path):
+    other = make_tokenizer_file(tmp_path, "bpe")
+    with pytest.raises(UserError, match=r"the model was trained with another tokenizer .*tokenizer\.json"):
+        measured(made, tokenizer_file=other)
+
+
+def test_tokens_of_another_tokenizer_are_refused(made: Path, tmp_path: Path):
+    folder = tmp_path / "made"
+    shutil.copytree(made, folder)
+    path = folder / "tokens" / "metadata.json"
+    content = read_json(path) | {"tokenizer_sha256": "f" * 64}
+    path.write_text(json.dumps(content))
+    with pytest.raises(UserError, match=r"another tokenizer .* than that of tokens"):
+        measured(folder)
+
+
+def test_missing_and_foreign_models_are_named(made: Path, tmp_path: Path):
+    folder = tmp_path / "made"
+    shutil.copytree(made, folder)
+    (folder / "model" / "epoch-2" / "model.safetensors").unlink()
+    with pytest.raises(UserError, match=r"epoch-2/model\.safetensors is missing"):
+        measured(folder)
+    path = folder / "model" / "manifest.json"
+    content = read_json(path)
+    path.write_text(json.dumps(content | {"epochs": "two"}))
+    with pytest.raises(UserError, match=r"manifest\.json is damaged"):
+        measured(folder)
+    path.write_text(json.dumps(content | {"format_version": 9}))
+    with pytest.raises(UserError, match=r"manifest\.json has format_version 9"):
+        measured(folder)
+    path.unlink()
+    with pytest.raises(UserError, match=r"manifest\.json is missing"):
+        measured(folder)

@@ -1,0 +1,44 @@
+"""A tokenizer, tokens and a model of a few words, made by the pipeline's own functions."""
+
+from pathlib import Path
+from typing import Literal
+
+import polars as pl
+import xxhash
+
+from tests.training.tiny import merged, run
+from tokenmill.documents import dataset
+from tokenmill.documents.conversation import prompt as as_conversation
+from tokenmill.tokenization.learning import make_tokenizer
+from tokenmill.tokenization.packing import pack
+from tokenmill.tokenization.params import TokenizeParams, TokenizerParams
+from tokenmill.tokenization.unpacking import unpack
+
+ANSWER = "one two"
+TEXTS = [as_conversation("count?") + ANSWER] * 200
+
+
+def write_clean(folder: Path) -> Path:
+    ids = pl.Series([xxhash.xxh3_64_intdigest(text.encode()) for text in TEXTS], dtype=pl.UInt64)
+    folder.mkdir(parents=True)
+    with dataset.Writer(folder, 10**6) as writer:
+        writer.add(pl.DataFrame({"text": TEXTS, "source": ["a.txt"] * len(TEXTS), "id": ids}))
+    return folder
+
+
+def make_tokenizer_file(folder: Path, kind: Literal["bpe", "char"]) -> Path:
+    make_tokenizer(
+        write_clean(folder / "clean"),
+        folder / "tokenizer.json",
+        TokenizerParams(type=kind, vocab_size=280, sample_bytes=10**6),
+    )
+    return folder / "tokenizer.json"
+
+
+def train_a_model(folder: Path) -> None:
+    """data/ and models/ of a short training that learns its one answer."""
+    file = make_tokenizer_file(folder, "char")
+    pack(folder / "clean", file, folder / "packed", TokenizeParams(split="tail", val_fraction=0.2))
+    unpack(folder / "packed", folder / "tokens")
+    shape = merged({}, {"context_length": 64, "n_embd": 32})
+    run(folder / "tokens", folder / "model", model=shape, learning_rate=0.02, optimizer="muon", epochs=2)

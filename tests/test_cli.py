@@ -1,0 +1,106 @@
+"""`tokenmill`: the reference of every parameter, and errors as sentences."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tokenmill import cli
+from tokenmill.display import reference
+from tokenmill.params import Section
+from tokenmill.schema import AllParams, check_all
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def root(monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(ROOT)
+    return ROOT
+
+
+def parameters(section: type[Section], prefix: str) -> list[str]:
+    names: list[str] = []
+    for key, field in section.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, Section):
+            names += parameters(kind, f"{prefix}{key}.")
+        else:
+            names.append(f"{prefix}{key}")
+    return names
+
+
+def test_the_reference_has_every_parameter_once_with_its_value_and_its_meaning(root: Path):
+    text = reference.render(check_all())
+    names = parameters(AllParams, "")
+    assert len(names) > 40
+    for name in names:
+        assert text.count(f"| `{name}` |") == 1, name
+        cells = next(line for line in text.splitlines() if line.startswith(f"| `{name}` |")).split(" | ")
+        assert len(cells) >= 4, name
+        assert all(cell.strip(" |") for cell in cells), name
+    for key in ("user", "text", "expect"):
+        assert f"`evaluate.prompts[].{key}`" in text
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "| `train.gradient_accumulation_steps` | `1` | integer ≥ 1 |",
+        "| `train.seed` | `0` | integer ≥ 0, ≤ 4294967295 |",
+        "| `clean.deduplicate` | `true` |",
+        "| `train.schedule.horizon_epochs` | `null` | integer or null ≥ 1 |",
+        "| `model.dropout` | `0.0` | number ≥ 0.0, < 1.0 |",
+        "| `model.architecture` | `modern` | `gpt2`, `modern` |",
+    ],
+)
+def test_the_reference_tells_numbers_from_truth_values(root: Path, row: str):
+    values = check_all().model_copy(deep=True)
+    assert row in reference.render(values)
+
+
+def test_what_is_written_passes_the_check_and_what_is_stale_does_not(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    file = tmp_path / "docs" / "parameters.md"
+    with pytest.raises(SystemExit) as missing:
+        cli.main(["params", "--check", str(file)])
+    cli.main(["params", "--write", str(file)])
+    cli.main(["params", "--check", str(file)])
+    file.write_text(file.read_text(encoding="utf-8").replace("`modern`", "`new`", 1), encoding="utf-8")
+    with pytest.raises(SystemExit) as stale:
+        cli.main(["params", "--check", str(file)])
+    assert str(missing.value) == str(stale.value) == f"error: {file} is out of date; run `make format`."
+    capsys.readouterr()
+    cli.main(["params"])
+    assert capsys.readouterr().out == reference.render(check_all())
+
+
+def test_a_mistake_is_a_sentence_on_stderr_and_exit_code_1(tmp_path: Path):
+    done = subprocess.run(
+        [sys.executable, "-m", "tokenmill", "params"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: params.yaml is missing in ")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_summary_before_the_pipeline_has_run_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match=r"error: metrics.clean\.json is missing; `dvc repro` makes it"):
+        cli.main(["summary"])
+
+
+def test_a_subcommand_is_needed(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as error:
+        cli.main([])
+    assert error.value.code == 2
+    assert "COMMAND" in capsys.readouterr().err

@@ -1,0 +1,81 @@
+"""A trainer that is stopped or killed, for real: what it saved goes on to the same bytes."""
+
+import random
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.training.tiny import digest
+from tests.training.zygote import Zygote
+
+LONG: dict[str, Any] = {
+    "epochs": 12,
+    "log_every_steps": 1,
+    "model": {"dropout": 0.2},
+    "optimizer": "muon",
+    "batch_size": 2,
+    "gradient_accumulation_steps": 2,
+    "runtime": {"checkpoint": {"every_steps": 7}},
+}
+
+
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory: pytest.TempPathFactory, tokens: Path, zygote: Zygote) -> dict[str, str]:
+    """What a run gives that nobody disturbs."""
+    root = tmp_path_factory.mktemp("quiet")
+    assert zygote.start(root, tokens, **LONG).wait() == 0
+    return digest(root / "model")
+
+
+def rows(root: Path) -> int:
+    """Steps done, as the table of times tells."""
+    return max((path.read_text().count("\n") for path in root.glob(".resume/*/timing.csv")), default=0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["TERM", "INT"])
+def test_a_signal_saves_and_exits_with_1_and_the_rest_is_the_same(
+    tmp_path: Path, tokens: Path, zygote: Zygote, quiet: dict[str, str], number: signal.Signals
+):
+    arguments = LONG | {"runtime": {"checkpoint": {"every_steps": None}}}  # the only checkpoints: epochs and this one
+    trainer = zygote.start(tmp_path / "stopped", tokens, **arguments)
+    trainer.until(lambda: rows(trainer.root) > 12)
+    assert trainer.stop(number) == 1
+    assert f"error: stopped by {number.name} after step " in trainer.said
+    assert "`dvc repro` goes on from it" in trainer.said
+    assert not (trainer.root / "model").exists()
+    last = int(trainer.checkpoints()[-1].name[5:])
+    assert f"after step {last} of 60" in trainer.said
+    again = zygote.start(tmp_path / "stopped", tokens, **arguments)
+    assert again.wait() == 0
+    assert f"going on from step {last} of 60" in again.said
+    assert digest(again.root / "model") == quiet
+
+
+def test_a_trainer_whose_parent_is_gone_saves_and_stops(tmp_path: Path, tokens: Path, zygote: Zygote):
+    trainer = zygote.start(tmp_path / "orphan", tokens, between=True, **(LONG | {"epochs": 100_000}))
+    trainer.until(lambda: rows(trainer.root) > 3)
+    assert trainer.stop(signal.SIGKILL) == -signal.SIGKILL
+    trainer.until(lambda: "error" in trainer.said)
+    assert "the process that started this training is gone after step" in trainer.said
+    last = int(trainer.checkpoints()[-1].name[5:])
+    assert f"after step {last:,} of" in trainer.said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
+def test_killed_at_random_moments_it_ends_in_the_same_bytes(
+    tmp_path: Path, tokens: Path, zygote: Zygote, quiet: dict[str, str], seed: int
+):
+    draws, kills = random.Random(seed), 0
+    trainer = zygote.start(tmp_path / "killed", tokens, **LONG)
+    for _ in range(6):
+        before = rows(trainer.root)
+        more = draws.randrange(1, 12)
+        trainer.until(lambda: rows(trainer.root) >= min(60, before + more) or (trainer.root / "model").exists())  # noqa: B023
+        kills += trainer.stop(signal.SIGKILL) == -signal.SIGKILL
+        trainer = zygote.start(tmp_path / "killed", tokens, **LONG)
+    assert trainer.wait() == 0
+    assert kills >= 4
+    assert digest(trainer.root / "model") == quiet

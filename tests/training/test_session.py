@@ -1,0 +1,258 @@
+"""Whole trainings in this process: going on is the same as never having stopped."""
+
+import io
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.training.tiny import CONTEXT, VOCABULARY, digest, model_config, run, train_params, write_tokens
+from tokenmill.errors import UserError
+from tokenmill.model.weights import load_model
+from tokenmill.tokenization.token_file import read_metadata
+from tokenmill.training import session, trainer
+from tokenmill.training.fingerprint import fingerprint
+from tokenmill.training.manifest import read_manifest
+
+STEPS_PER_EPOCH = 5
+
+
+def checkpoints(here: Path) -> list[int]:
+    return sorted(int(path.name[5:]) for path in here.glob(".resume/*/step-*"))
+
+
+def test_a_run_learns_and_leaves_what_it_promises(here: Path, tokens: Path):
+    outcome = run(tokens, here / "model", epochs=4, learning_rate=0.03)
+    rows = outcome.state.epochs
+    assert [row.epoch for row in rows] == [1, 2, 3, 4]
+    assert [row.step for row in rows] == [5, 10, 15, 20]
+    assert [row.tokens for row in rows] == [19 * CONTEXT * n for n in (1, 2, 3, 4)]
+    assert rows[-1].val_loss < rows[0].val_loss - 0.3
+    assert [row.step for row in outcome.state.steps] == [3, 5, 6, 9, 10, 12, 15, 18, 20]
+    assert read_manifest(here / "model") == outcome.manifest
+    folders = {path.name for path in (here / "model").iterdir()}
+    assert folders == {"manifest.json", "resume", "epoch-1", "epoch-2", "epoch-3", "epoch-4"}
+    assert [path.name for path in (here / "model" / "resume").iterdir()] == ["step-000000020"]
+    assert checkpoints(here) == [18, 20]
+    assert load_model(here / "model" / "epoch-4").config == model_config()
+
+
+def test_the_same_run_gives_the_same_bytes_wherever_tokens_lie(here: Path, tokens: Path):
+    run(tokens, here / "model", model={"dropout": 0.2})
+    expected = digest(here / "model")
+    shutil.rmtree(here / ".resume")
+    runtime = {"token_placement": "memory", "checkpoint": {"every_steps": None, "every_seconds": 0.001, "keep": 5}}
+    run(tokens, here / "again", model={"dropout": 0.2}, runtime=runtime)
+    assert digest(here / "again") == expected
+
+
+def test_a_finished_run_is_not_done_again(here: Path, tokens: Path, said: io.StringIO):
+    run(tokens, here / "model")
+    expected = digest(here / "model")
+    shutil.rmtree(here / "model")
+    run(tokens, here / "model")
+    assert "going on from step 10 of 10" in said.getvalue()
+    assert digest(here / "model") == expected
+
+
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "adamw": ({"architecture": "gpt2"}, {"optimizer": "adamw"}),
+    "muon": ({}, {"optimizer": "muon"}),
+    "dropout": ({"architecture": "gpt2", "dropout": 0.3}, {"optimizer": "muon"}),
+    "accumulation": ({"dropout": 0.3}, {"batch_size": 2, "gradient_accumulation_steps": 3}),
+    "float16": ({}, {"precision": "float16", "optimizer": "muon"}),
+}
+
+
+class StoppedError(Exception):
+    """As abrupt as a kill, for this process."""
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("at", [2, 5, 7])
+def test_an_interrupted_run_ends_in_the_same_bytes(
+    here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch, case: str, at: int
+):
+    model, train = CASES[case]
+    run(tokens, here / "quiet", model=model, **train)
+    shutil.rmtree(here / ".resume")
+    steps = iter(range(at))
+
+    def step_or_stop(*arguments: Any, **keywords: Any) -> Any:
+        if next(steps, None) is None:
+            raise StoppedError
+        return train_step(*arguments, **keywords)
+
+    train_step = trainer.train_step
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer, "train_step", step_or_stop)
+        with pytest.raises(StoppedError):
+            run(tokens, here / "model", model=model, **train)
+    assert not (here / "model").exists()
+    run(tokens, here / "model", model=model, **train)
+    assert digest(here / "model") == digest(here / "quiet")
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        {"type": "constant"},
+        {"type": "wsd"},
+        {"type": "wsd", "decay_fraction": 0.5},
+        {"type": "cosine", "horizon_epochs": 3},
+    ],
+    ids=lambda schedule: "-".join(map(str, schedule.values())),
+)
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_two_epochs_and_two_more_are_four(here: Path, tokens: Path, schedule: dict[str, Any], optimizer: str):
+    common: dict[str, Any] = {"schedule": schedule, "optimizer": optimizer, "model": {"dropout": 0.2}}
+    run(tokens, here / "quiet", epochs=4, **common)
+    shutil.rmtree(here / ".resume")
+    run(tokens, here / "two", epochs=2, **common)
+    trained = checkpoints(here)
+    run(tokens, here / "four", epochs=4, **common)
+    assert digest(here / "four") == digest(here / "quiet")
+    assert 10 in trained
+
+
+def test_fewer_epochs_and_then_more_do_not_mix(here: Path, tokens: Path):
+    common: dict[str, Any] = {"schedule": {"type": "wsd", "decay_fraction": 0.6}}
+    run(tokens, here / "four", epochs=4, **common)
+    shutil.rmtree(here / ".resume")
+    for epochs, name in ((4, "a"), (2, "b"), (6, "c"), (4, "d"), (3, "e"), (4, "f")):
+        run(tokens, here / name, epochs=epochs, **common)
+    for name in ("a", "d", "f"):
+        weights = {path: sha for path, sha in digest(here / name).items() if path.startswith("epoch-")}
+        expected = {path: sha for path, sha in digest(here / "four").items() if path.startswith("epoch-")}
+        assert weights == expected, name
+
+
+def test_a_shorter_run_beside_a_longer_ones_checkpoints_keeps_its_own(here: Path, tokens: Path):
+    run(tokens, here / "four", epochs=4)
+    assert checkpoints(here) == [18, 20]
+    run(tokens, here / "two", epochs=2)
+    assert checkpoints(here) == [9, 10, 18, 20]
+
+
+def test_a_cosine_over_all_epochs_says_that_more_of_them_are_not_the_same(here: Path, tokens: Path, said: io.StringIO):
+    run(tokens, here / "two", epochs=2, schedule={"type": "cosine"})
+    outcome = run(tokens, here / "four", epochs=4, schedule={"type": "cosine"})
+    text = said.getvalue()
+    assert "going on from step 10 of 20" in text
+    assert "the result differs from a run in one go" in text
+    assert len(outcome.state.epochs) == 4
+
+
+@pytest.mark.parametrize("schedule", [{"decay_fraction": 1.0, "warmup_steps": 0}, {"warmup_steps": 99}])
+def test_a_decay_without_a_trunk_ends_well(here: Path, tokens: Path, schedule: dict[str, Any]):
+    run(tokens, here / "model", schedule={"type": "wsd"} | schedule)
+    assert [path.name for path in (here / "model" / "resume").iterdir()] == ["step-000000010"]
+
+
+def test_a_trunk_that_was_never_kept_is_not_missed(here: Path, tokens: Path):
+    schedule = {"type": "wsd", "decay_fraction": 0.6}
+    run(tokens, here / "fixed", schedule=schedule | {"horizon_epochs": 2})
+    run(tokens, here / "model", schedule=schedule)
+    assert [path.name for path in (here / "model" / "resume").iterdir()] == ["step-000000010"]
+
+
+@pytest.mark.parametrize("damage", ["infinite weight", "learning rate"])
+def test_divergence_stops_at_the_step_and_keeps_the_last_good_checkpoint(
+    here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+):
+    """With AdamW a rate of a million explodes at the second step; the warm-up makes the checkpoint before it good."""
+    if damage == "learning rate":
+        with pytest.raises(UserError, match=r"diverged at step \d+ .*train\.learning_rate \(1e\+38\)"):
+            run(tokens, here / "model", model={"architecture": "gpt2"}, learning_rate=1e38)
+        assert not (here / "model").exists()
+        return
+    run(tokens, here / "one", epochs=1)
+    good = digest(next(here.glob(".resume/*/step-000000005")))
+    go_on = trainer.Trainer.go_on_from
+
+    def go_on_with_damage(self: trainer.Trainer, checkpoint: Any) -> None:
+        go_on(self, checkpoint)
+        with torch.no_grad():
+            next(self.model.parameters())[:] = torch.inf
+
+    monkeypatch.setattr(trainer.Trainer, "go_on_from", go_on_with_damage)
+    with pytest.raises(UserError, match="training diverged at step 5 ") as error:
+        run(tokens, here / "two", epochs=2)
+    assert "loss nan" in str(error.value)
+    assert "step-000000005. Lower train.learning_rate (0.01)" in str(error.value)
+    assert checkpoints(here) == [3, 5]
+    assert digest(next(here.glob(".resume/*/step-000000005"))) == good
+    assert not (here / "two").exists()
+
+
+def test_a_damaged_newest_checkpoint_costs_steps_but_no_bit(here: Path, tokens: Path, said: io.StringIO):
+    run(tokens, here / "quiet", optimizer="muon")
+    (here / ".resume").rename(here / "whole")
+    run(tokens, here / "one", epochs=1, optimizer="muon")
+    weights = next(here.glob(".resume/*/step-000000005")) / "optimizer.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-8])
+    run(tokens, here / "model", optimizer="muon")
+    text = said.getvalue()
+    assert "step-000000005 is damaged (optimizer.safetensors changed" in text
+    assert "going on from step 3 of 10" in text
+    assert digest(here / "model") == digest(here / "quiet")
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_a_context_longer_than_the_tokens_is_refused_before_a_model_is_built(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, split: str
+):
+    tokens = write_tokens(tmp_path / "short", windows=3 if split == "train" else 99)
+    monkeypatch.setattr(session, "build", None)
+    with pytest.raises(UserError, match=rf"model\.context_length \(70\) does not fit the {split} split, which has"):
+        run(tokens, here / "model", model={"context_length": 70})
+    assert not (here / ".resume").exists()
+
+
+def test_the_fingerprint_knows_what_changes_numbers_and_nothing_else(tokens: Path, tmp_path: Path):
+    metadata, other = read_metadata(tokens), read_metadata(write_tokens(tmp_path / "t", windows=19, seed=1))
+    base = fingerprint(model_config(), train_params(), metadata)
+    assert base == fingerprint(model_config(), train_params(epochs=9, schedule={"horizon_epochs": 3}), metadata)
+    different = {
+        fingerprint(model_config(n_layer=3), train_params(), metadata),
+        fingerprint(model_config(vocab_size=VOCABULARY + 1), train_params(), metadata),
+        fingerprint(model_config(), train_params(seed=4), metadata),
+        fingerprint(model_config(), train_params(schedule={"type": "wsd"}), metadata),
+        fingerprint(model_config(), train_params(precision="bfloat16"), metadata),
+        fingerprint(model_config(), train_params(), other),
+    }
+    assert len(different | {base}) == 7
+
+
+def test_another_configurations_checkpoints_are_never_used(here: Path, tokens: Path):
+    run(tokens, here / "quiet", seed=8)
+    expected = digest(here / "quiet")
+    shutil.rmtree(here / ".resume")
+    run(tokens, here / "other", seed=7)
+    run(tokens, here / "model", seed=8)
+    assert digest(here / "model") == expected
+    assert len(list((here / ".resume").iterdir())) == 2
+
+
+def test_another_machine_goes_on_from_the_previous_output(here: Path, tokens: Path):
+    run(tokens, here / "four", epochs=4, optimizer="muon")
+    shutil.rmtree(here / ".resume")
+    for command in (["git", "init", "-q"], ["dvc", "init", "-q"]):
+        subprocess.run(command, check=True)
+    run(tokens, Path("models/gpt"), epochs=2, optimizer="muon")
+    subprocess.run(["dvc", "add", "-q", "models/gpt"], check=True)
+    shutil.rmtree(here / ".resume")
+    shutil.rmtree(here / "models" / "gpt")
+    told: list[str] = []
+    store = session.Store(here / ".resume" / "x")
+    session.fill_from_previous(store, Path("models/gpt"), "another", told.append)
+    assert (told, store.is_empty()) == ([], True)
+    outcome = run(tokens, Path("models/gpt"), epochs=4, optimizer="muon")
+    assert digest(here / "models" / "gpt") == digest(here / "four")
+    timing = [int(line.split(",")[0]) for line in (here / "models" / "timing.csv").read_text().splitlines()[1:]]
+    assert min(timing) > 10, "the first two epochs were not trained again"
+    assert json.loads((here / "models/gpt/manifest.json").read_text())["epochs"] == outcome.manifest.epochs == 4
