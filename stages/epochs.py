@@ -29,7 +29,7 @@ def main() -> None:
     ]
     names = write_epoch_refs(epochs, PARAMS_FILE)
     print(f"answers: {paths.SAMPLES}")
-    if names:
+    if len(names) > 1:
         print(f"compare epochs: dvc metrics diff {names[0]} {names[-1]}")
 
 

@@ -83,6 +83,9 @@ def test_the_same_metrics_are_the_same_commits(repository: Path):
     write([*EPOCHS[:2], {"train.json": {"epoch": 3, "val_loss": 0.0}}])
     changed = git("for-each-ref").splitlines()
     assert [a == b for a, b in zip(first.splitlines(), changed, strict=True)] == [True, True, False, True]
+    who = "TokenMill tokenmill@localhost 2000-01-01T00:00:00+00:00"
+    for kind in "ac":  # author and committer: no clock, no user
+        assert git("log", "-1", f"--format=%{kind}n %{kind}e %{kind}I", "epoch-3").strip().replace("Z", "+00:00") == who
 
 
 def test_refs_of_epochs_that_are_gone_are_removed_and_no_others(repository: Path):

@@ -66,9 +66,9 @@ def wait_for_queue(project: Project) -> None:
 @pytest.mark.parametrize(
     ("schedule", "sentence"),
     [
-        ({"train__schedule__type": "constant"}, "2 epochs are done, 2 are left"),
+        ({"train__schedule__type": "constant"}, "2 epochs done, 2 to go"),
         ({"train__schedule__type": "wsd"}, "where the decay of 2 epochs had not begun"),
-        ({"train__schedule__type": "cosine", "train__schedule__horizon_epochs": 4}, "2 epochs are done, 2 are left"),
+        ({"train__schedule__type": "cosine", "train__schedule__horizon_epochs": 4}, "2 epochs done, 2 to go"),
     ],
 )
 def test_more_epochs_continue_bit_for_bit(project: Project, schedule: dict[str, object], sentence: str) -> None:

@@ -46,14 +46,14 @@ def test_an_empty_store_begins_from_scratch(tmp_path: Path):
 def test_the_same_run_goes_on_from_its_newest(tmp_path: Path, kind: str):
     beginning = begin(store_of(tmp_path / "run", params(4, type=kind), 20, 35), params(4, type=kind))
     assert step_of(beginning) == 35
-    assert beginning.sentence == "going on from step 35 of 40: 3.5 epochs are done, 0.5 are left"
+    assert beginning.sentence == "going on from step 35 of 40: 3.5 epochs done, 0.5 to go"
 
 
 @pytest.mark.parametrize("schedule", [{"type": "constant"}, {"type": "cosine", "horizon_epochs": 4}])
 def test_more_epochs_of_a_schedule_that_does_not_mind_go_on_from_the_end(tmp_path: Path, schedule: dict[str, Any]):
     beginning = begin(store_of(tmp_path / "run", params(4, **schedule), 35, 40), params(6, **schedule))
     assert step_of(beginning) == 40
-    assert "4 epochs are done, 2 are left" in beginning.sentence
+    assert "4 epochs done, 2 to go" in beginning.sentence
 
 
 def test_wsd_goes_on_from_the_trunk_and_says_why(tmp_path: Path):

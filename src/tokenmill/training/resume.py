@@ -71,7 +71,7 @@ def _as_trained(train: TrainParams, checkpoint: Checkpoint) -> TrainParams:
 def _exact(checkpoint: Checkpoint, newer: Checkpoint | None, *, total: int, steps_per_epoch: int) -> str:
     done, left = checkpoint.step / steps_per_epoch, (total - checkpoint.step) / steps_per_epoch
     why = f" (where the decay of {newer.step / steps_per_epoch:.2g} epochs had not begun)" if newer else ""
-    return f"going on from step {checkpoint.step:,} of {total:,}{why}: {done:.3g} epochs are done, {left:.3g} are left"
+    return f"going on from step {checkpoint.step:,} of {total:,}{why}: {done:.3g} epochs done, {left:.3g} to go"
 
 
 def fill_from_previous(store: Store, output: Path, fingerprint: str, say: Say) -> None:

@@ -152,12 +152,13 @@ class Trainer:
     def _refuse_divergence(self, step: int, loss: float, norm: float) -> None:
         if math.isfinite(loss) and (math.isfinite(norm) or self.optimizer.skips_overflow):
             return
-        good = max(self.store.folder.glob("step-*"), default="the start")
+        good = max(self.store.folder.glob("step-*"), default=None)
+        saved = f"the last good checkpoint is {good}" if good else "there was no checkpoint yet"
         raise UserError(
-            f"training diverged at step {step:,} (loss {loss}, gradient norm {norm}, learning rate "
-            f"{self._learning_rate(step):.3g}, epoch {step // self.order.steps_per_epoch + 1}); "
-            f"the last good checkpoint is {good}. Lower train.learning_rate ({self.job.train.learning_rate}) or "
-            f"train.gradient_clip ({self.job.train.gradient_clip}), or warm up longer."
+            f"training diverged in step {step + 1:,}, epoch {step // self.order.steps_per_epoch + 1} (loss {loss}, "
+            f"gradient norm {norm}, learning rate {self._learning_rate(step):.3g}); {saved}. "
+            f"Lower train.learning_rate ({self.job.train.learning_rate}) or raise train.schedule.warmup_steps "
+            f"({self.job.train.schedule.warmup_steps})."
         )
 
     def _log_if_due(self, timing: Timing) -> None:
