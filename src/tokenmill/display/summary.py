@@ -13,6 +13,7 @@ def _next(epochs: int) -> list[str]:
     """What to type now."""
     commands = [
         (". .venv/bin/activate", "once per terminal, then:"),
+        ("git add -A && git commit", "keep dvc.lock with its metrics: a clone then reruns nothing"),
         ("dvc repro", "after a change: only what it touches"),
         ("dvc exp run -S model.n_layer=6", "an experiment; `dvc exp show --only-changed` compares"),
         (f"dvc exp run -S train.epochs={epochs + 2}", "goes on from here, not from scratch"),
