@@ -14,17 +14,13 @@ from tokenmill.training.history import read_epochs, train_metrics
 
 
 def main() -> None:
-    """metrics/{history.csv,tokens.json,train.json}, reports/evaluation.json -> reports/samples.md, refs/epoch-N."""
-    tokens = read_json(paths.METRICS / "tokens.json")
+    """metrics of all stages, history.csv, reports/evaluation.json -> reports/samples.md, refs/epoch-N."""
+    data = {name: read_json(paths.METRICS / name) for name in ("clean.json", "tokenizer.json", "tokens.json")}
     parameters = read_json(paths.METRICS / "train.json")["parameters"]
     evaluation = read_evaluation(paths.EVALUATION)
     write_text(paths.SAMPLES, render(evaluation))
     epochs = [
-        {
-            "tokens.json": tokens,
-            "train.json": train_metrics(row, parameters=parameters),
-            "eval.json": result.metrics(),
-        }
+        data | {"train.json": train_metrics(row, parameters=parameters), "eval.json": result.metrics()}
         for row, result in zip(read_epochs(paths.METRICS / "history.csv"), evaluation.epochs, strict=True)
     ]
     names = write_epoch_refs(epochs, PARAMS_FILE)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tokenmill import cli
-from tokenmill.display import reference
+from tokenmill.commands import reference
 from tokenmill.params import Section
 from tokenmill.schema import AllParams, check_all
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tokenmill import stage
-from tokenmill.display import reference, summary
+from tokenmill.commands import reference, summary
 from tokenmill.errors import UserError
 from tokenmill.files import write_text
 from tokenmill.schema import check_all

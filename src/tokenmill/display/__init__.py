@@ -1,1 +1,1 @@
-"""What people see: progress, plans, summaries. Nothing here changes a result, so DVC does not track it."""
+"""What people see of a running stage: progress and plans. Nothing here changes a result, so DVC does not track it."""

@@ -38,8 +38,9 @@ class EpochEnd(Protocol):
 class TrainingDisplay:
     """Draws on `out`; nothing here changes what is trained."""
 
-    def __init__(self, out: TextIO = sys.stderr):
-        self._out = out
+    def __init__(self, out: TextIO | None = None):
+        """Draw on `out`, or on stderr."""
+        self._out = out or sys.stderr
         self._bar: tqdm | None = None
         self._shown_at = 0.0
         self._total = 0

@@ -35,7 +35,7 @@ class ModelParams(Section):
         if self.n_embd % self.n_head:
             raise ValueError(
                 f"model.n_head ({self.n_head}) must divide model.n_embd ({self.n_embd}); "
-                f"try n_head={_nearest_divisor(self.n_embd, self.n_head)}."
+                f"try n_head={self._nearest_heads()}."
             )
         if self.architecture == "modern" and (self.n_embd // self.n_head) % 2:
             raise ValueError(
@@ -43,6 +43,12 @@ class ModelParams(Section):
                 "even, because rotary positions turn pairs of features; halve n_head or use architecture gpt2."
             )
         return self
+
+    def _nearest_heads(self) -> int:
+        """The number of heads nearest to the one asked for that this width and architecture allow."""
+        width = 2 if self.architecture == "modern" else 1
+        fitting = [n for n in range(1, self.n_embd + 1) if self.n_embd % (n * width) == 0]
+        return min(fitting or [1], key=lambda n: (abs(n - self.n_head), n))
 
 
 class ModelConfig(ModelParams):
@@ -60,7 +66,3 @@ class ModelConfig(ModelParams):
     def of(cls, params: ModelParams, vocab_size: int) -> "ModelConfig":
         """Join the parameters with the vocabulary size that the tokens were made with."""
         return cls(**params.model_dump(), vocab_size=vocab_size)
-
-
-def _nearest_divisor(number: int, wish: int) -> int:
-    return min((d for d in range(1, number + 1) if number % d == 0), key=lambda d: (abs(d - wish), d))

@@ -131,13 +131,11 @@ class Store:
 
 def prune_runs(root: Path, *, keep: int) -> None:
     """Remove the configurations trained least recently, but `keep`; one that is being trained stays."""
-    runs = sorted((folder for folder in root.iterdir() if folder.is_dir()), key=lambda f: f.stat().st_mtime)
-    for folder in runs[:-keep]:
-        try:
-            with FileLock(folder / "lock", timeout=0):
+    with contextlib.suppress(OSError):  # another process may be removing the same ones
+        runs = sorted((folder for folder in root.iterdir() if folder.is_dir()), key=lambda f: f.stat().st_mtime)
+        for folder in runs[:-keep]:
+            with contextlib.suppress(Timeout), FileLock(folder / "lock", timeout=0):
                 shutil.rmtree(folder)
-        except (Timeout, OSError):
-            continue
 
 
 def copy_tree(source: Path, target: Path) -> None:

@@ -95,23 +95,28 @@ class Trainer:
             UserError: stopped from outside (after saving), or the loss is no longer finite (the last good
                 checkpoint stays).
         """
-        timing = Timing(self.store.folder, step=self.state.step)
+        timing = Timing(self.store.folder, step=self.state.step, tokens=self.state.tokens)
         self.model.train()
         with Interrupt() as interrupt:
             while self.state.step < self.job.total_steps:
                 self._step()
                 self._log_if_due(timing)
-                if self.state.step % self.order.steps_per_epoch == 0:
-                    self._end_epoch(timing)
-                reason = interrupt.reason
-                if reason or self.state.step == self.job.trunk or self._checkpoint_due():
-                    self._save(timing)
-                if reason:
-                    raise UserError(
-                        f"{reason} after step {self.state.step:,} of {self.job.total_steps:,}; everything up to there "
-                        "is saved, and `dvc repro` goes on from it."
-                    )
+                with timing.aside():
+                    self._between_steps(interrupt.reason)
         return timing
+
+    def _between_steps(self, stop: str | None) -> None:
+        """Do what is due now: an epoch's end, a checkpoint, the end of this session for the reason `stop`."""
+        state = self.state
+        if state.step % self.order.steps_per_epoch == 0:
+            self._end_epoch()
+        if stop or state.step == self.job.trunk or self._checkpoint_due():
+            self._save()
+        if stop:
+            raise UserError(
+                f"{stop} after step {state.step:,} of {self.job.total_steps:,}; everything up to there is saved, and "
+                "`dvc repro` goes on from it."
+            )
 
     def _step(self) -> None:
         """One optimizer step; its results are read later, when a row is due."""
@@ -167,7 +172,6 @@ class Trainer:
         if state.step % every and state.step % self.order.steps_per_epoch:
             return
         norm = self._read()
-        windows = state.interval_loss.windows
         row = StepRow(
             step=state.step,
             epoch=state.step / self.order.steps_per_epoch,
@@ -176,10 +180,10 @@ class Trainer:
             gradient_norm=norm,
         )
         state.steps.append(row)
-        rate = timing.interval(step=state.step, tokens=windows * self.model.config.context_length)
+        rate = timing.interval(step=state.step, tokens=state.tokens)
         self.display.interval(row, rate)
 
-    def _end_epoch(self, timing: Timing) -> None:
+    def _end_epoch(self) -> None:
         """Validate, keep the weights, add a row."""
         state, val = self.state, self.job.tokens.val
         loss = mean_loss(
@@ -201,7 +205,6 @@ class Trainer:
         )
         state.epoch_weights.append(self.store.save_epoch(row.epoch, self.model))
         state.epochs.append(row)
-        timing.pause()
         self.display.epoch(row)
 
     def _checkpoint_due(self) -> bool:
@@ -212,10 +215,9 @@ class Trainer:
             or (every.every_seconds is not None and time.monotonic() - self._saved_at >= every.every_seconds)
         )
 
-    def _save(self, timing: Timing) -> None:
+    def _save(self) -> None:
         """Write a checkpoint, once the steps up to here are known to be sound, and remove those no longer needed."""
         self._read()
         self.store.save(self.state, self.model, self.optimizer.state(), self.job.horizon)
         self.store.prune(upto=self.state.step, newest=self.job.checkpoint.keep, also=self.job.kept_steps)
         self._saved_at = time.monotonic()
-        timing.pause()

@@ -1,0 +1,1 @@
+"""What the subcommands of `tokenmill` print. No stage imports them."""
