@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: repro test test-fast check format docs clean
+.PHONY: repro test test-fast check format
 
 repro: $(READY)  ## environment, then the whole pipeline
 	@dvc repro
