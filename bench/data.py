@@ -126,7 +126,7 @@ def peers(here: Path) -> list[Row]:
     ours = choose_encoder(tokenizer, texts[:200])
     together = "\n".join(texts)
     rates = {
-        f"TokenMill ({ours.name})": rate(lambda: ours.encode(texts), size, times=3),
+        f"TokenMill ({ours.name})": rate(lambda: ours.encode(texts), size),
         "tokenizers encode_batch_fast": rate(lambda: reference_engine(tokenizer)(texts), size),
         "tokenizers encode_batch": rate(lambda: tokenizer.backend.encode_batch(texts), size),
         "tokenizers encode, one chunk": rate(lambda: tokenizer.backend.encode(together), size),
@@ -147,14 +147,11 @@ def peers(here: Path) -> list[Row]:
     return rows
 
 
-def rate(work: Callable[[], object], size: int, *, times: int = 1) -> float:
-    """Bytes a second, the median of so many runs."""
-    seconds = []
-    for _ in range(times):
-        began = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - began)
-    return size / sorted(seconds)[len(seconds) // 2]
+def rate(work: Callable[[], object], size: int) -> float:
+    """Bytes a second of one run: a second one on the same text would profit from caches of words."""
+    began = time.perf_counter()
+    work()
+    return size / (time.perf_counter() - began)
 
 
 if __name__ == "__main__":
