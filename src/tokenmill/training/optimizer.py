@@ -58,11 +58,6 @@ class Optimizer:
         """Whether a gradient that overflows skips the update and lowers the scale (float16), as a matter of course."""
         return self._scaler.is_enabled()
 
-    @property
-    def loss_scale(self) -> float:
-        """The factor that float16 gradients are scaled by; 1.0 in other precisions."""
-        return self._scaler.get_scale()
-
     def state(self) -> dict[str, Tensor]:
         """The state as tensors named `PARAMETER/KEY`, with the loss scaler's as `/KEY`."""
         tensors = {f"{self._names[p]}/{key}": value for p, entry in self._entries() for key, value in entry.items()}

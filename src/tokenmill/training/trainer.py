@@ -4,6 +4,7 @@ Everything a step needs follows from its number, so the loop holds no state but 
 is the same as never having stopped, bit by bit on the CPU.
 """
 
+import functools
 import math
 import time
 from dataclasses import dataclass
@@ -44,7 +45,7 @@ class Job:
         """Windows that one optimizer step sees."""
         return self.train.batch_size * self.train.gradient_accumulation_steps
 
-    @property
+    @functools.cached_property
     def order(self) -> EpochOrder:
         """The order of the training windows."""
         return EpochOrder(windows=self.train_windows.count, per_step=self.per_step, seed=self.train.seed)
