@@ -2,7 +2,9 @@
 
 from stages import paths
 from tokenmill import files, params, stage
-from tokenmill.tokenization.packing import pack, summary
+from tokenmill.engine.choose import open_engine
+from tokenmill.engine.params import EngineParams
+from tokenmill.tokenization.packing import ENCODING_THREADS, pack, summary
 from tokenmill.tokenization.params import TokenizeParams
 
 
@@ -10,11 +12,14 @@ class Params(params.Section):
     """The sections of params.yaml that this stage obeys."""
 
     tokenize: TokenizeParams
+    runtime: EngineParams
 
 
 def main() -> None:
     """Write data/packed and metrics/tokens.json."""
-    metadata = pack(paths.CLEAN, paths.TOKENIZER, paths.PACKED, params.load(Params).tokenize)
+    wanted = params.load(Params)
+    with open_engine(wanted.runtime, threads=ENCODING_THREADS) as engine:
+        metadata = pack(paths.CLEAN, paths.TOKENIZER, paths.PACKED, wanted.tokenize, engine)
     numbers = summary(paths.PACKED, metadata)
     files.write_json(paths.METRICS / "tokens.json", numbers)
     print(

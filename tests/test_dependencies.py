@@ -31,7 +31,7 @@ def test_data_work_needs_no_torch() -> None:
 
 
 def test_layers_point_down() -> None:
-    order = ["", "sample", "documents", "tokenization", "model", "training", "evaluation"]
+    order = ["", "engine", "sample", "documents", "tokenization", "model", "training", "evaluation"]
     for path in PACKAGES["tokenmill"].rglob("*.py"):
         name = path.relative_to(PACKAGES["tokenmill"])
         folder = name.parts[0] if len(name.parts) > 1 else ""

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from tokenmill.engine.params import EngineParams
 from tokenmill.errors import UserError
 from tokenmill.model.config import ModelParams
 from tokenmill.params import Section, load, read_yaml
-from tokenmill.schema import AllParams, check_all
+from tokenmill.schema import AllParams, RuntimeSection, check_all
 from tokenmill.training.params import RuntimeParams, TrainParams
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -153,6 +154,16 @@ def test_a_stage_reads_only_its_own_sections(write: Write):
         load(View, write(model__n_layer=0))
 
 
+def test_each_reader_of_runtime_sees_its_part(write: Write):
+    class View(Section):
+        runtime: EngineParams
+
+    path = write(runtime__data_engine="ray", runtime__ray_address="head:6379", runtime__device="tpu")
+    assert load(View, path).runtime == EngineParams(data_engine="ray", ray_address="head:6379")
+    message = complaint(write(runtime__data_engin="ray"))
+    assert "runtime.data_engin ('ray') is not a parameter; did you mean runtime.data_engine?" in message
+
+
 def test_a_section_is_frozen(write: Write):
     params = check_all(write())
     with pytest.raises(ValueError, match="frozen"):
@@ -177,7 +188,7 @@ def test_the_file_must_be_there_and_be_yaml(tmp_path: Path):
 @pytest.mark.parametrize(
     ("section", "keys"),
     [
-        (RuntimeParams, {"device", "token_placement", "compile", "checkpoint"}),
+        (RuntimeSection, {"data_engine", "ray_address", "device", "token_placement", "compile", "checkpoint"}),
         (RuntimeParams.model_fields["checkpoint"].annotation, {"every_seconds", "every_steps", "keep", "keep_runs"}),
     ],
 )

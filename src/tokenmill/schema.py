@@ -1,18 +1,24 @@
 """The whole of params.yaml: every section in one model, checked before any stage begins its work.
 
 A stage depends only on the sections it names, but a mistake in any of them should end the first stage, not the last
-one, hours later. This module can refuse but never change a result, so DVC does not track it.
+one, hours later. Of `runtime` each reads a part and ignores the rest, so only here are its unknown keys refused. This
+module can refuse but never change a result, so DVC does not track it.
 """
 
 from pathlib import Path
 
 from tokenmill.documents.params import CleanParams, DataParams
+from tokenmill.engine.params import EngineParams
 from tokenmill.evaluation.params import EvaluateParams
 from tokenmill.model.config import ModelParams
 from tokenmill.params import PARAMS_FILE, Section, read_yaml, validate
 from tokenmill.sample.params import SampleParams
 from tokenmill.tokenization.params import TokenizeParams, TokenizerParams
 from tokenmill.training.params import RuntimeParams, TrainParams
+
+
+class RuntimeSection(RuntimeParams, EngineParams, extra="forbid"):
+    """The section `runtime`: changes how fast a stage goes, never what comes out; no stage depends on it."""
 
 
 class AllParams(Section):
@@ -26,7 +32,7 @@ class AllParams(Section):
     model: ModelParams
     train: TrainParams
     evaluate: EvaluateParams
-    runtime: RuntimeParams
+    runtime: RuntimeSection
 
 
 def check_all(path: Path = PARAMS_FILE) -> AllParams:

@@ -5,16 +5,18 @@ young), and a table for characters. splintr is used only after it agreed with th
 run, on texts of this very corpus and on strings made to be difficult.
 """
 
+import functools
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from tokenmill.tokenization.adversarial import adversarial_texts
 from tokenmill.tokenization.characters import code_points, id_table, look_up
-from tokenmill.tokenization.tokenizer import TextTokenizer
+from tokenmill.tokenization.tokenizer import TextTokenizer, parse_tokenizer
 
 Flat: TypeAlias = tuple[np.ndarray, np.ndarray]
 """All ids in one row (int32) and where each text's ids begin and the last ones end (int64, one more than texts)."""
@@ -23,19 +25,47 @@ Encode: TypeAlias = Callable[[list[str]], Flat]
 """Ids of texts, without end-of-text. Special tokens spelled in a text are text."""
 
 
+EngineName: TypeAlias = Literal["splintr", "tokenizers", "table"]
+
+
 @dataclass(frozen=True)
 class Encoder:
-    """An engine, and a sentence where a user should know why it is not the fast one."""
+    """An engine, and a sentence where a user should know why it is not the fast one.
 
-    name: str
+    Pickled, it is its name and the tokenizer; a process that unpickles it, however often, builds its engine once.
+    """
+
+    name: EngineName
     encode: Encode
+    layout: str = field(repr=False)
+    """The tokenizer, as in tokenizer.json."""
     note: str = ""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (self.name, self.layout)
+
+
+@functools.lru_cache(maxsize=1)
+def _rebuilt(name: EngineName, layout: str) -> Encoder:
+    tokenizer = parse_tokenizer(layout.encode(), Path("tokenizer.json"))
+    return Encoder(name, _engine(name, tokenizer), layout)
+
+
+def _engine(name: EngineName, tokenizer: TextTokenizer) -> Encode:
+    match name:
+        case "splintr":
+            return splintr_engine(tokenizer)
+        case "tokenizers":
+            return reference_engine(tokenizer)
+        case "table":
+            return table_engine(tokenizer)
 
 
 def choose_encoder(tokenizer: TextTokenizer, sample: list[str]) -> Encoder:
     """The fastest engine that gives the ids of the reference on `sample` and on difficult strings."""
+    layout = tokenizer.backend.to_str()
     if tokenizer.type == "char":
-        return Encoder("table", table_engine(tokenizer))
+        return Encoder("table", table_engine(tokenizer), layout)
     reference = reference_engine(tokenizer)
     try:
         fast = splintr_engine(tokenizer)
@@ -46,8 +76,9 @@ def choose_encoder(tokenizer: TextTokenizer, sample: list[str]) -> Encoder:
         difference = f"it failed: {type(error).__name__}: {error}"
     else:
         if difference is None:
-            return Encoder("splintr", fast)
-    return Encoder("tokenizers", reference, f"encoding with `tokenizers`, slower than splintr, because {difference}")
+            return Encoder("splintr", fast, layout)
+    note = f"encoding with `tokenizers`, slower than splintr, because {difference}"
+    return Encoder("tokenizers", reference, layout, note)
 
 
 def first_difference(fast: Encode, reference: Encode, texts: list[str]) -> str | None:

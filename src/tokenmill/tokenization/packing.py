@@ -1,7 +1,7 @@
 """From clean text to compressed token files: the slow half of tokenizing, done once, cached and shared.
 
-The work overlaps: one thread reads and splits, one encodes (on all cores), one compresses, hashes and
-writes. At most a few parts of PART_BYTES are in memory, however large the corpus or a document is.
+The work overlaps: one thread reads and splits, an engine encodes (threads here, or a cluster), one thread compresses,
+hashes and writes. At most a few parts of PART_BYTES are in memory, however large the corpus or a document is.
 The bytes written depend on nothing but text, tokenizer and parameters: zstd compresses in blocks of its own,
 whatever the parts and the number of cores.
 """
@@ -9,6 +9,7 @@ whatever the parts and the number of cores.
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -19,9 +20,11 @@ import zstandard
 from tokenmill import files
 from tokenmill.display.progress import Progress
 from tokenmill.documents import dataset
+from tokenmill.engine.engine import Engine
+from tokenmill.engine.local import LocalEngine
 from tokenmill.errors import UserError
 from tokenmill.tokenization.ahead import ahead
-from tokenmill.tokenization.encoding import Encode, choose_encoder
+from tokenmill.tokenization.encoding import Encoder, choose_encoder
 from tokenmill.tokenization.metadata import (
     DTYPE,
     FORMAT_VERSION,
@@ -42,6 +45,8 @@ PART_BYTES = 8 << 20
 """UTF-8 bytes of text encoded at a time."""
 CHECKED_CHARS = 1 << 20
 """Characters of this corpus on which the fast encoder must agree with the reference."""
+ENCODING_THREADS = 1
+"""Parts encoded at a time on this machine: the encoder itself uses all cores."""
 ZSTD_LEVEL = 3
 ZSTD_THREADS = 2
 """Any number above zero gives the same bytes; zero would give others."""
@@ -68,7 +73,13 @@ class Tokens:
     bytes: int
 
 
-def pack(clean: Path, tokenizer_file: Path, out: Path, params: TokenizeParams) -> TokenMetadata:
+def pack(
+    clean: Path,
+    tokenizer_file: Path,
+    out: Path,
+    params: TokenizeParams,
+    engine: Engine = LocalEngine(threads=ENCODING_THREADS),  # noqa: B008  (it has no state)
+) -> TokenMetadata:
     """Encode the corpus in `clean` into out/train.bin.zst, out/val.bin.zst and out/metadata.json.
 
     Raises:
@@ -79,9 +90,10 @@ def pack(clean: Path, tokenizer_file: Path, out: Path, params: TokenizeParams) -
     encoder = choose_encoder(tokenizer, probe(clean, CHECKED_CHARS))
     if encoder.note:
         print(encoder.note)
-    promised, text = dataset.totals(clean), ahead(parts(sides))
+    promised = dataset.totals(clean)
+    encode = partial(encoded, encoder=encoder, eot_id=tokenizer.eot_id)
     with files.write_directory(out) as folder:
-        train, val = _write(folder, ahead(encoded(text, encoder.encode, tokenizer.eot_id)), promised.bytes)
+        train, val = _write(folder, engine.map(encode, ahead(parts(sides))), promised.bytes)
         if train.bytes + val.bytes != promised.bytes:
             raise UserError(
                 f"{clean} holds {train.bytes + val.bytes:,} bytes of text and promises {promised.bytes:,}; "
@@ -179,12 +191,11 @@ def _flagged(texts: pl.Series) -> Iterator[tuple[str, bool]]:
             yield segment, left == 0
 
 
-def encoded(parts_of_text: Iterable[Part], encode: Encode, eot_id: int) -> Iterator[Tokens]:
-    """Encode every part and end its documents."""
-    for part in parts_of_text:
-        ids, offsets = encode(part.texts)
-        ids = with_end_of_text(ids, offsets[1:][part.ends], eot_id)
-        yield Tokens(part.split, ids, documents=int(part.ends.sum()), bytes=part.bytes)
+def encoded(part: Part, *, encoder: Encoder, eot_id: int) -> Tokens:
+    """Encode a part and end its documents."""
+    ids, offsets = encoder.encode(part.texts)
+    ids = with_end_of_text(ids, offsets[1:][part.ends], eot_id)
+    return Tokens(part.split, ids, documents=int(part.ends.sum()), bytes=part.bytes)
 
 
 def with_end_of_text(ids: np.ndarray, ends: np.ndarray, eot_id: int) -> np.ndarray:

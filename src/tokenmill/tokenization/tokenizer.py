@@ -81,6 +81,15 @@ def read_tokenizer(file: Path) -> TextTokenizer:
         content = file.read_bytes()
     except FileNotFoundError:
         raise UserError(f"{file} is missing; `dvc repro tokenizer` makes it.") from None
+    return parse_tokenizer(content, file)
+
+
+def parse_tokenizer(content: bytes, file: Path) -> TextTokenizer:
+    """The tokenizer that the content of `file` describes.
+
+    Raises:
+        UserError: it is damaged, of another kind, or has no `<|endoftext|>`.
+    """
     try:
         backend = Tokenizer.from_buffer(content)
         layout = json.loads(content)

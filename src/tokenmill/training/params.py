@@ -1,4 +1,4 @@
-"""The sections `train` (what is learned) and `runtime` (how fast, never what) of params.yaml."""
+"""The section `train` (what is learned) of params.yaml, and training's part of `runtime` (how fast, never what)."""
 
 from typing import Literal
 
@@ -93,8 +93,8 @@ class CheckpointParams(Section):
     """Configurations whose checkpoints stay in `.resume/`, the least recently trained are removed."""
 
 
-class RuntimeParams(Section):
-    """The section `runtime`: changes how fast a stage goes, never what comes out; no stage depends on it."""
+class RuntimeParams(Section, extra="ignore"):
+    """What training and evaluation read of the section `runtime`; the rest of it is the data stages'."""
 
     device: Literal["auto", "cpu", "cuda", "mps"]
     """Where to train and evaluate; `auto` takes CUDA, else Apple's Metal, else the CPU."""

@@ -1,0 +1,29 @@
+"""Threads of this process: for work that releases the interpreter's lock, as polars and the encoders do."""
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
+from tokenmill.engine.window import in_order
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class LocalEngine:
+    """An `Engine` of `threads` threads, with one item more than threads under way."""
+
+    def __init__(self, *, threads: int):
+        self._threads = threads
+
+    def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+        """See `Engine.map`; ending early waits for the items that a thread is at."""
+        with ThreadPoolExecutor(self._threads) as pool:
+            yield from in_order(
+                items,
+                start=partial(pool.submit, function),
+                finish=Future[Result].result,
+                cancel=Future[Result].cancel,
+                room=lambda: self._threads + 1,
+            )
