@@ -1,11 +1,14 @@
 """data.raw -> data/clean: documents of any usual format, cleaned, filtered and counted."""
 
+import os
 from pathlib import Path
 
 from stages import paths
 from tokenmill import stage
 from tokenmill.documents.clean import clean
 from tokenmill.documents.params import CleanParams, DataParams
+from tokenmill.engine.choose import open_engine
+from tokenmill.engine.params import EngineParams
 from tokenmill.files import write_json
 from tokenmill.params import Section, load
 
@@ -15,12 +18,15 @@ class Params(Section):
 
     data: DataParams
     clean: CleanParams
+    runtime: EngineParams
 
 
 def main() -> None:
     """Clean the raw text and report what was kept and dropped."""
     params = load(Params)
-    report = clean(raw=Path(params.data.raw), out=paths.CLEAN, params=params.clean)
+    with open_engine(params.runtime, threads=os.cpu_count() or 1) as engine:
+        report = clean(raw=Path(params.data.raw), out=paths.CLEAN, params=params.clean, engine=engine)
+    write_json(paths.CLEAN_REPORT, report.full())
     write_json(paths.METRICS / "clean.json", report.flat())
     print(report.summary())
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 SAMPLE = Path("data/raw/sample")
 CLEAN = Path("data/clean")
+CLEAN_REPORT = Path("data/clean_report.json")
 TOKENIZER = Path("data/tokenizer/tokenizer.json")
 PACKED = Path("data/packed")
 TOKENS = Path("data/tokens")

@@ -8,6 +8,7 @@ import pytest
 from tests.documents.material import parameters
 from tokenmill.documents.clean import clean
 from tokenmill.documents.report import CleanReport
+from tokenmill.engine.local import LocalEngine
 
 
 @pytest.fixture
@@ -16,7 +17,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[list[st
     out = tmp_path_factory.mktemp("result") / "clean"
 
     def clean_it(raw: Path, **changes: Any) -> tuple[list[str], CleanReport]:
-        report = clean(raw=raw, out=out, params=parameters(**changes))
+        report = clean(raw=raw, out=out, params=parameters(**changes), engine=LocalEngine(threads=2))
         return pl.read_parquet(out / "*.parquet")["text"].to_list(), report
 
     clean_it.out = out  # pyright: ignore[reportFunctionMemberAccess]

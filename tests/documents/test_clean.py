@@ -8,9 +8,10 @@ import xxhash
 
 from stages import clean as stage
 from tests.documents.material import json_lines, parameters
-from tokenmill.documents import clean as clean_module
 from tokenmill.documents import dataset
 from tokenmill.documents.clean import clean
+from tokenmill.documents.pieces import Planner
+from tokenmill.engine.local import LocalEngine
 from tokenmill.errors import UserError
 from tokenmill.params import Section, validate
 
@@ -35,22 +36,25 @@ def small_shards(monkeypatch):
     monkeypatch.setattr(dataset, "ROW_GROUP_BYTES", 3_000)
 
 
-def test_batches_and_threads_change_no_byte(tmp_path, monkeypatch, small_shards):
+def test_pieces_and_threads_change_no_byte(tmp_path, monkeypatch, small_shards):
     raw = corpus(tmp_path)
+    with (raw / "3.txt").open("w") as file:
+        file.writelines(f"Line {i % 70}\n\n" for i in range(300))
     results = []
-    for chars, rows, workers in ((1 << 20, 1 << 16, 2), (9999, 1 << 16, 1), (1 << 20, 77, 4)):
-        monkeypatch.setattr(clean_module, "BATCH_CHARS", chars)
-        monkeypatch.setattr(clean_module, "BATCH_ROWS", rows)
-        monkeypatch.setattr(clean_module.os, "cpu_count", lambda count=workers: count)
-        report = clean(raw=raw, out=tmp_path / "out", params=parameters())
-        results.append((report, digest(tmp_path / "out")))
+    for size, workers in ((8 << 20, 2), (9_999, 1), (1_000, 4)):
+        monkeypatch.setattr(Planner.__init__, "__defaults__", (size,))
+        report = clean(
+            raw=raw, out=tmp_path / "out", params=parameters(text_file="paragraph"), engine=LocalEngine(threads=workers)
+        )
+        results.append((report.full(), digest(tmp_path / "out")))
     assert len(results[0][1]) > 3
+    assert results[0][0]["dropped"]["duplicate"] == 230
     assert all(result == results[0] for result in results)
 
 
 def test_what_is_written_is_what_is_read_back(tmp_path, small_shards):
     raw = corpus(tmp_path)
-    report = clean(raw=raw, out=tmp_path / "out", params=parameters())
+    report = clean(raw=raw, out=tmp_path / "out", params=parameters(), engine=LocalEngine(threads=2))
     table = pl.read_parquet(tmp_path / "out" / "*.parquet")
     assert table.schema == dataset.SCHEMA
     texts = table["text"].to_list()
@@ -62,7 +66,7 @@ def test_what_is_written_is_what_is_read_back(tmp_path, small_shards):
     )
     assert report.documents_kept == len(texts) == len(set(texts))
     assert report.documents_read == 3000 == report.documents_kept + report.dropped["duplicate"]
-    assert report.characters_out == sum(map(len, texts))
+    assert report.tally.characters_out == sum(map(len, texts))
     assert max(len(batch) for batch in dataset.batches(tmp_path / "out")) < 100
     assert len(dataset.shards(tmp_path / "out")) > 3
 
@@ -104,7 +108,7 @@ def test_many_small_files(tmp_path, run):
         (tmp_path / f"ñ {i:03}.txt").write_text(f"Text number {i}.", encoding="utf-8")
     documents, report = run(tmp_path)
     assert documents == [f"Text number {i}." for i in range(300)]
-    assert report.files_read == 300
+    assert len(report.found.sources) == 300
 
 
 def test_an_earlier_result_survives_a_failure(tmp_path, run):
@@ -125,7 +129,7 @@ def test_a_full_disk_says_what_is_needed(tmp_path, monkeypatch):
     raw = corpus(tmp_path)
     monkeypatch.setattr(dataset, "write_shard", full)
     with pytest.raises(UserError, match=r"no space left .* free about 0\.\d GB"):
-        clean(raw=raw, out=tmp_path / "out", params=parameters())
+        clean(raw=raw, out=tmp_path / "out", params=parameters(), engine=LocalEngine(threads=2))
     assert not (tmp_path / "out").exists()
 
 
@@ -133,7 +137,7 @@ def test_the_output_is_never_its_own_input(tmp_path):
     raw = corpus(tmp_path)
     for out in (raw, raw / "deep" / "clean"):
         with pytest.raises(UserError, match="which this stage writes; set"):
-            clean(raw=raw, out=out, params=parameters())
+            clean(raw=raw, out=out, params=parameters(), engine=LocalEngine(threads=2))
 
 
 def test_a_folder_without_shards_or_with_foreign_ones(tmp_path):
@@ -157,8 +161,10 @@ def test_the_stage_writes_metrics_and_two_lines(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("in.jsonl").write_bytes(json_lines([{"text": "a"}, {"text": "a"}]))
     values = parameters().model_dump_json()
-    Path("params.yaml").write_text(f'{{"data": {{"raw": "in.jsonl"}}, "clean": {values}}}')
+    engine = '{"data_engine": "local", "ray_address": null}'
+    Path("params.yaml").write_text(f'{{"data": {{"raw": "in.jsonl"}}, "clean": {values}, "runtime": {engine}}}')
     stage.main()
     assert json.loads(Path("metrics/clean.json").read_bytes())["dropped_duplicate"] == 1
+    assert json.loads(Path("data/clean_report.json").read_bytes())["examples"] == {"duplicate": ["a"]}
     assert dataset.totals(Path("data/clean")).documents == 1
     assert capsys.readouterr().out.count("\n") == 2

@@ -79,7 +79,7 @@ def test_damage_in_json_is_replaced_and_counted(tmp_path, run, kind, raw, text, 
     path = tmp_path / f"a{kind}"
     path.write_bytes(b'{"text": ' + raw + b"}")
     documents, report = run(path, mode="none")
-    assert (documents, report.invalid_utf8) == ([text], damaged)
+    assert (documents, report.tally.invalid_utf8) == ([text], damaged)
 
 
 @given(st.text('\\ud8c0"', max_size=30), CUTS)
@@ -101,7 +101,7 @@ def test_damage_in_text_and_csv(tmp_path, run):
     (tmp_path / "c.csv").write_bytes(b"id;text\n1;No\xebl x\n2;fine\n")
     documents, report = run(tmp_path, mode="none")
     assert documents == ["No\ufffdl \ufffd\ufffd au lait", "genuine \ufffd", "No\ufffdl x", "fine"]
-    assert report.invalid_utf8 == 2
+    assert report.tally.invalid_utf8 == 2
 
 
 def test_byte_order_marks_and_utf16_everywhere(tmp_path, run):
@@ -158,7 +158,7 @@ def test_bad_lines_and_rows_are_counted(tmp_path, run):
 
 def test_no_valid_line_at_all(tmp_path, run):
     (tmp_path / "a.jsonl").write_bytes(b"plain\nlines\n")
-    with pytest.raises(UserError, match="none of its 2 lines is JSON"):
+    with pytest.raises(UserError, match="none of its first 2 lines is JSON"):
         run(tmp_path / "a.jsonl")
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import orjson
+
 from tokenmill.documents import plain_text, shapes
 from tokenmill.documents.params import CleanParams
 from tokenmill.documents.records import csv_rows, json_lines, json_values
@@ -21,40 +23,49 @@ def texts(
     Raises:
         UserError: the file cannot be read or holds no text in a known shape.
     """
-    for text in _raw_texts(source, params, tally, advance):
+    if source.format == ".parquet":
+        rows = parquet_rows(source, params.columns, advance)
+        return _mended(_found(rows, source, params, tally), tally)
+    stream = utf8(blocks(source, advance), str(source.path))
+    if source.format == ".jsonl":
+        return texts_of_lines(stream, source, params, tally)
+    if source.format in (".txt", ".md"):
+        return _mended(map(decode, plain_text.documents(stream, params.text_file)), tally)
+    if source.format == ".json":
+        records: Iterable[Any] = json_values(stream, str(source.path))
+    else:
+        records = csv_rows(stream, str(source.path), tally)
+    return _mended(_found(records, source, params, tally), tally)
+
+
+def texts_of_lines(
+    stream: Iterable[bytes], source: Source, params: CleanParams, tally: Tally, *, first: bool = True
+) -> Iterator[str]:
+    """The documents in JSON lines (UTF-8) of a file, which are the `first` ones or others."""
+    records = json_lines(stream, str(source.path), tally, first=first)
+    return _mended(_found(records, source, params, tally, first=first), tally)
+
+
+def _mended(texts: Iterable[str], tally: Tally) -> Iterator[str]:
+    for text in texts:
         whole, damaged = mend(text)
         tally.invalid_utf8 += damaged
         yield whole
 
 
-def _raw_texts(source: Source, params: CleanParams, tally: Tally, advance: Callable[[int], None]) -> Iterator[str]:
-    if source.format == ".parquet":
-        rows = parquet_rows(source, params.columns, advance)
-        yield from _found(rows, source, params.columns, tally)
-        return
-    name = str(source.path)
-    stream = utf8(blocks(source, advance), name)
-    if source.format in (".txt", ".md"):
-        yield from map(decode, plain_text.documents(stream, params.text_file))
-        return
-    if source.format == ".jsonl":
-        records: Iterable[Any] = json_lines(stream, name, tally)
-    elif source.format == ".json":
-        records = json_values(stream, name)
-    else:
-        records = csv_rows(stream, name, tally)
-    yield from _found(records, source, params.columns, tally)
-
-
-def _found(records: Iterable[Any], source: Source, columns: list[str] | None, tally: Tally) -> Iterator[str]:
-    """The texts of records; the first record shows whether the file has any."""
-    for number, record in enumerate(records):
-        if number == 0 and columns is not None and set(columns) - set(shapes.keys(record)):
+def _found(
+    records: Iterable[Any], source: Source, params: CleanParams, tally: Tally, *, first: bool = True
+) -> Iterator[str]:
+    """The texts of records; the `first` one of a file shows whether there are any."""
+    columns = params.columns
+    for record in records:
+        if first and columns is not None and set(columns) - set(shapes.keys(record)):
             raise UserError(no_text(source.path, shapes.keys(record), columns))
         text = shapes.text_of(record) if columns is None else shapes.join(record, columns)
-        if text is None:
-            if number == 0:
-                raise UserError(no_text(source.path, shapes.keys(record), columns))
-            tally.dropped["no_text"] += 1
-            continue
-        yield text
+        if text is not None:
+            yield text
+        elif first:
+            raise UserError(no_text(source.path, shapes.keys(record), columns))
+        else:
+            tally.drop("no_text", orjson.dumps(record, default=str).decode())
+        first = False

@@ -9,11 +9,11 @@ from typing import IO, Any, cast
 import ijson
 import orjson
 
-from tokenmill.documents.report import Tally
+from tokenmill.documents.report import EXCERPT, Tally
 from tokenmill.documents.unicode import damage_handler, decode, mend_json, mend_json_stream
 from tokenmill.errors import UserError
 
-LONGEST_RECORD = 512 << 20
+LONGEST_RECORD = 256 << 20
 """Bytes of one record beyond which it is not held in memory but counted as invalid (CSV: refused)."""
 
 
@@ -39,6 +39,25 @@ class BlockFile(io.RawIOBase):
         return size
 
 
+def whole_lines(blocks: Iterable[bytes], size: int, longest: int = LONGEST_RECORD) -> Iterator[bytes]:
+    r"""The same bytes in blocks of about `size` that end at line ends; of a line over `longest`, the start alone."""
+    parts: list[bytes] = []
+    held = 0
+    for block in blocks:
+        parts.append(block)
+        held += len(block)
+        if held < size:
+            continue
+        cut = block.rfind(b"\n") + 1
+        if cut:
+            yield b"".join([*parts[:-1], block[:cut]])
+            parts, held = [block[cut:]], len(block) - cut
+        elif held - len(block) > longest + size:
+            held -= len(parts.pop())
+    if held:
+        yield b"".join(parts)
+
+
 def lines(blocks: Iterable[bytes], longest: int = LONGEST_RECORD) -> Iterator[bytes | None]:
     r"""The lines of a stream without their `\n`; None for one longer than `longest`."""
     parts: list[bytes] = []
@@ -49,18 +68,25 @@ def lines(blocks: Iterable[bytes], longest: int = LONGEST_RECORD) -> Iterator[by
         parts = [*parts, first] if size <= longest else []
         if not others:
             continue
-        yield b"".join(parts) if size <= longest else None
+        yield _joined(parts) if size <= longest else None
         *whole, last = others
-        yield from whole
+        yield from (line if len(line) <= longest else None for line in whole)
         parts, size = [last], len(last)
-    yield b"".join(parts) if size <= longest else None
+    yield _joined(parts) if size <= longest else None
 
 
-def json_lines(blocks: Iterable[bytes], name: str, tally: Tally) -> Iterator[Any]:
+def _joined(parts: list[bytes]) -> bytes:
+    """The parts of a line, which are let go."""
+    line = b"".join(parts)
+    parts.clear()
+    return line
+
+
+def json_lines(blocks: Iterable[bytes], name: str, tally: Tally, *, first: bool = True) -> Iterator[Any]:
     """One JSON value a line; a line that is none is counted as dropped.
 
     Raises:
-        UserError: no line of the file is JSON.
+        UserError: no line is JSON, and these are the `first` ones of the file.
     """
     valid = invalid = 0
     for line in lines(blocks):
@@ -70,12 +96,14 @@ def json_lines(blocks: Iterable[bytes], name: str, tally: Tally) -> Iterator[Any
             record = _value(line)
         except (ValueError, RecursionError):
             invalid += 1
-            tally.dropped["invalid_record"] += 1
+            tally.drop("invalid_record", decode(line[:EXCERPT]) if line else "")
         else:
             valid += 1
             yield record
-    if invalid and not valid:
-        raise UserError(f"{name}: none of its {invalid:,} lines is JSON; name it .json or .txt if that is what it is.")
+    if first and invalid and not valid:
+        raise UserError(
+            f"{name}: none of its first {invalid:,} lines is JSON; name it .json or .txt if that is what it is."
+        )
 
 
 def _value(line: bytes | None) -> Any:
@@ -142,7 +170,7 @@ def csv_rows(blocks: Iterable[bytes], name: str, tally: Tally) -> Iterator[dict[
             header = next(rows, [])
             for row in rows:
                 if len(row) > len(header):
-                    tally.dropped["invalid_record"] += 1
+                    tally.drop("invalid_record", delimiter.join(row))
                 elif row:
                     yield dict(zip(header, row, strict=False))
         except csv.Error as error:

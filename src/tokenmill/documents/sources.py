@@ -5,6 +5,7 @@ A block never exceeds a few MiB whatever an archive claims to hold.
 """
 
 import bz2
+import contextlib
 import gzip
 import lzma
 import os
@@ -44,6 +45,14 @@ class Source:
     """One of COMPRESSIONS, or None."""
     size: int
     """Bytes on disk."""
+    modified: int
+    """When it was last written, in nanoseconds; with the size, what it is known by while it is read."""
+
+    def refuse_changed(self, file: IO[bytes]) -> None:
+        """Raise if the open file is no longer the one that was found."""
+        now = os.fstat(file.fileno())
+        if (now.st_size, now.st_mtime_ns) != (self.size, self.modified):
+            raise UserError(f"{self.path} changed while it was read; run `dvc repro` again when it is complete.")
 
 
 @dataclass(frozen=True)
@@ -103,7 +112,8 @@ def _source(path: Path, name: str) -> Source | None:
     compression = endings.pop() if endings and endings[-1] in COMPRESSIONS else None
     if not endings or endings[-1] not in FORMATS:
         return None
-    return Source(path, _printable(name), endings[-1], compression, path.stat().st_size)
+    status = path.stat()
+    return Source(path, _printable(name), endings[-1], compression, status.st_size, status.st_mtime_ns)
 
 
 def _printable(name: str) -> str:
@@ -118,16 +128,27 @@ def blocks(source: Source, advance: Callable[[int], None] = lambda _: None) -> I
         UserError: the file cannot be opened, is a broken archive, or changed while it was read.
     """
     try:
-        with source.path.open("rb") as file:
-            before = os.fstat(file.fileno())
+        with opened(source) as file:
             yield from _decompressed(source, file, advance)
-            after = os.fstat(file.fileno())
     except _BROKEN as error:
         raise UserError(f"{source.path} is a broken archive ({error or 'it ends too early'}); get it again.") from None
+
+
+@contextlib.contextmanager
+def opened(source: Source) -> Iterator[IO[bytes]]:
+    """The file of `source`, open for reading, which must be the one that was found when the block ends, too.
+
+    Raises:
+        UserError: it may not be read, or changed.
+    """
+    try:
+        with source.path.open("rb") as file:
+            yield file
+            source.refuse_changed(file)
     except PermissionError:
         raise UserError(f"{source.path} may not be read (permission denied); chmod +r it or move it away.") from None
-    if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-        raise UserError(f"{source.path} changed while it was read; run `dvc repro` again when it is complete.")
+    except FileNotFoundError:
+        raise UserError(f"{source.path} went away while it was read; run `dvc repro` again.") from None
 
 
 def _decompressed(source: Source, file: IO[bytes], advance: Callable[[int], None]) -> Iterator[bytes]:

@@ -22,7 +22,7 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
-_SNIFFED = 4096
+SNIFFED = 4096
 """Bytes at the start of a file that are looked at for UTF-16 without a mark."""
 
 
@@ -60,12 +60,10 @@ def utf8(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
     """
     stream = iter(blocks)
     head = b""
-    while len(head) < _SNIFFED and (block := next(stream, None)) is not None:
+    while len(head) < SNIFFED and (block := next(stream, None)) is not None:
         head += block
-    mark, encoding = next((pair for pair in _MARKS if head.startswith(pair[0])), (b"", "utf-8"))
+    mark, encoding = encoding_of(head, name)
     head = head[len(mark) :]
-    if not mark:
-        _refuse_utf16(head[:_SNIFFED], name)
     if encoding == "utf-8":
         yield head
         yield from stream
@@ -75,6 +73,18 @@ def utf8(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
     for block in stream:
         yield decoder.decode(block).encode()
     yield decoder.decode(b"", final=True).encode()
+
+
+def encoding_of(head: bytes, name: str) -> tuple[bytes, str]:
+    """The byte-order mark at the start of file `name`, if there is one, and the encoding.
+
+    Raises:
+        UserError: the file looks like UTF-16 without a mark.
+    """
+    mark, encoding = next((pair for pair in _MARKS if head.startswith(pair[0])), (b"", "utf-8"))
+    if not mark:
+        _refuse_utf16(head[:SNIFFED], name)
+    return mark, encoding
 
 
 def _refuse_utf16(head: bytes, name: str) -> None:
@@ -112,7 +122,7 @@ def mend_json_stream(blocks: Iterable[bytes]) -> Iterator[bytes]:
     rest = b""
     for block in blocks:
         data = rest + block
-        complete = _COMPLETE.match(data, max(0, len(data) - _SNIFFED))
+        complete = _COMPLETE.match(data, max(0, len(data) - SNIFFED))
         cut = complete.end() if complete else 0
         yield mend_json(data[:cut])
         rest = data[cut:]

@@ -1,0 +1,61 @@
+"""A piece of the input made into clean documents: a pure function, the same on any thread and any machine."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+import xxhash
+
+from tokenmill.documents.cleaning import cleaned
+from tokenmill.documents.dataset import SCHEMA
+from tokenmill.documents.params import CleanParams
+from tokenmill.documents.pieces import Piece
+from tokenmill.documents.report import Tally
+
+
+@dataclass(frozen=True)
+class CleanBatch:
+    """The documents of a piece that pass by themselves, and the counts of what does not."""
+
+    documents: pl.DataFrame
+    """With the columns of SCHEMA."""
+    tally: Tally
+    size: int
+    """Bytes on disk that were read for it."""
+
+
+def clean_piece(piece: Piece, params: CleanParams) -> CleanBatch:
+    """Read a piece, clean its texts, and drop those that do not pass.
+
+    Raises:
+        UserError: a file cannot be read or holds no text in a known shape.
+    """
+    tally = Tally()
+    found, names = piece.read(params, tally)
+    raw, sources = pl.Series("text", found, dtype=pl.String), pl.Series("source", names, dtype=pl.String)
+    del found
+    tally.add_read(raw, names)
+    text = cleaned(raw, params.mode)
+    del raw
+    reasons = _too_short_or_long(text, params)
+    tally.drop_all(reasons, text)
+    passed = reasons.is_null()
+    # By way of Python's bytes, which the hash needs: the new column also lets go of the texts before cleaning.
+    data = text.filter(passed).cast(pl.Binary).to_list()
+    del text
+    ids = np.fromiter(map(xxhash.xxh3_64_intdigest, data), dtype=np.uint64, count=len(data))
+    columns = {
+        "text": pl.Series(data, dtype=pl.Binary).cast(pl.String),
+        "source": sources.filter(passed),
+        "id": pl.Series(ids),
+    }
+    return CleanBatch(pl.DataFrame(columns, schema=SCHEMA), tally, piece.size)
+
+
+def _too_short_or_long(text: pl.Series, params: CleanParams) -> pl.Series:
+    """Why a text does not pass by its length; null where it does."""
+    chars = pl.col("chars")
+    reason = pl.when(chars == 0).then(pl.lit("empty")).when(chars < params.min_chars).then(pl.lit("too_short"))
+    if params.max_chars is not None:
+        reason = reason.when(chars > params.max_chars).then(pl.lit("too_long"))
+    return pl.DataFrame({"chars": text.str.len_chars()}).select(reason.alias("reason")).to_series()

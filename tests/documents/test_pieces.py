@@ -1,0 +1,133 @@
+"""Pieces are only a division of labour: what is read does not depend on them."""
+
+import json
+import tracemalloc
+from pathlib import Path
+
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.documents.material import json_lines, parameters
+from tokenmill.documents.pieces import Block, Files, Lines, Planner, Texts
+from tokenmill.documents.records import lines, whole_lines
+from tokenmill.documents.report import Tally
+from tokenmill.documents.sources import find
+from tokenmill.errors import UserError
+
+TEXTS = st.lists(st.text(st.characters(codec="utf-8"), max_size=30), min_size=1, max_size=20)
+
+
+def read(raw: Path, size: int) -> tuple[list[tuple[str, str]], list[type], Tally]:
+    """All texts with their files, the kinds of pieces, and what was counted."""
+    total, found, kinds = Tally(), [], []
+    for piece in Planner(parameters(text_file="line"), lambda _: None, size).pieces(find(raw).sources):
+        tally = Tally()
+        found += zip(*piece.read(parameters(text_file="line"), tally), strict=True)
+        total.merge(tally)
+        kinds.append(type(piece))
+    return found, kinds, total
+
+
+@given(
+    texts=TEXTS, size=st.integers(4, 200), ends_with_newline=st.booleans(), mark=st.sampled_from([b"", b"\xef\xbb\xbf"])
+)
+def test_ranges_of_any_size_give_every_line_once(tmp_path_factory, texts, size, ends_with_newline, mark):
+    path = tmp_path_factory.mktemp("raw") / "a.jsonl"
+    data = b"".join(json.dumps(text, ensure_ascii=False).encode() + b"\n" for text in texts)
+    path.write_bytes(mark + (data if ends_with_newline else data[:-1]))
+    found, kinds, _ = read(path, size)
+    assert found == [(text, "a.jsonl") for text in texts]
+    assert set(kinds) == ({Files} if path.stat().st_size <= size else {Lines})
+
+
+@given(texts=TEXTS, size=st.integers(1, 200))
+def test_an_archive_comes_in_blocks_of_whole_lines(tmp_path_factory, texts, size):
+    path = tmp_path_factory.mktemp("raw") / "a.jsonl.zst"
+    path.write_bytes(zstandard.compress(json_lines(texts)))
+    found, kinds, _ = read(path, size)
+    assert found == [(text, "a.jsonl.zst") for text in texts]
+    assert set(kinds) == {Block}
+
+
+@given(
+    data=st.binary(max_size=60).map(lambda data: data.replace(b"\x00", b"\n")),
+    size=st.integers(1, 20),
+    cut=st.integers(1, 9),
+)
+def test_whole_lines_are_the_same_bytes_cut_at_line_ends(data, size, cut):
+    blocks = [data[i : i + cut] for i in range(0, len(data), cut)]
+    parts = list(whole_lines(blocks, size))
+    assert b"".join(parts) == data
+    assert all(part.endswith(b"\n") for part in parts[:-1])
+
+
+def test_a_line_over_the_limit_is_one_invalid_record_and_takes_bounded_memory():
+    limit = 16 << 20
+
+    def stream():
+        yield b'"before"\n'
+        yield from (b"x" * (1 << 20) for _ in range(100))
+        yield b'\n"after"\n'
+
+    tracemalloc.start()
+    parts = whole_lines(stream(), 1 << 20, limit)
+    assert [line for part in parts for line in lines([part], limit) if line != b""] == [b'"before"', None, b'"after"']
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 * limit
+
+
+def test_files_of_every_kind_keep_their_order(tmp_path):
+    (tmp_path / "a.txt").write_text("a1\na2\n")
+    (tmp_path / "b.jsonl").write_bytes(json_lines([f"b{i}" for i in range(99)]))
+    (tmp_path / "c.jsonl.zst").write_bytes(zstandard.compress(json_lines(["c1", "c2"])))
+    (tmp_path / "d.csv").write_text("text\n" + "".join(f"d{i}\n" for i in range(99)))
+    (tmp_path / "e.txt").write_text("e1\n")
+    (tmp_path / "f.jsonl").write_text('"f1"\nnone\n"f2"\n', encoding="utf-16")
+    expected, _, _ = read(tmp_path, 1 << 30)
+    found, kinds, tally = read(tmp_path, 100)
+    assert found == expected
+    assert [text for text, _ in found][:3] == ["a1", "a2", "b0"]
+    assert set(kinds) == {Files, Lines, Block, Texts}
+    assert tally.dropped == {"invalid_record": 1}
+    assert tally.examples == {"invalid_record": ["none"]}
+
+
+def test_the_bytes_of_pieces_are_those_on_disk(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(json_lines([f"a{i}" for i in range(99)]))
+    (tmp_path / "b.jsonl.zst").write_bytes(zstandard.compress(json_lines(["b1", "b2"])))
+    (tmp_path / "c.txt").write_text("c")
+    told = []
+    pieces = list(Planner(parameters(), told.append, 100).pieces(find(tmp_path).sources))
+    assert sum(piece.size for piece in pieces) + sum(told) == sum(s.size for s in find(tmp_path).sources)
+
+
+def test_many_small_files_in_one_piece(tmp_path):
+    for i in range(3000):
+        (tmp_path / f"{i:04}.txt").write_text(str(i))
+    found, kinds, _ = read(tmp_path, 8 << 20)
+    assert [text for text, _ in found] == [str(i) for i in range(3000)]
+    assert kinds == [Files] * 3
+
+
+def test_a_long_line_is_read_by_the_piece_it_begins_in_and_not_by_ten_thousand_others(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(json_lines(["x" * 10_000_000, "after"]))
+    found, kinds, _ = read(path, 1000)
+    assert [len(text) for text, _ in found] == [10_000_000, 5]
+    assert len(kinds) == 10_001
+
+
+def test_a_plain_file_that_changes_is_refused(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(json_lines(["a", "b", "c"]))
+    pieces = list(Planner(parameters(), lambda _: None, 4).pieces(find(path).sources))
+    with path.open("ab") as file:
+        file.write(b'"d"\n')
+    with pytest.raises(UserError, match="changed while it was read"):
+        pieces[-1].read(parameters(), Tally())
+    path.unlink()
+    with pytest.raises(UserError, match="went away while it was read"):
+        pieces[0].read(parameters(), Tally())

@@ -1,0 +1,116 @@
+"""Inputs that break naive readers, through the whole stage; memory is that of a real process."""
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.documents.material import PACK, json_lines
+
+STATUS = Path("/proc/self/status")
+
+CHILD = """
+import sys
+from pathlib import Path
+from tests.documents.material import parameters
+from tokenmill.documents.clean import clean
+from tokenmill.engine.local import LocalEngine
+
+raw, out = map(Path, sys.argv[1:])
+report = clean(raw=raw, out=out, params=parameters(), engine=LocalEngine(threads=2))
+peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+print(report.documents_read, report.documents_kept, int(peak.split()[1]) >> 10)
+"""
+
+
+def clean_in_a_process(raw: Path, out: Path) -> tuple[int, int, int]:
+    """Documents read and kept, and the peak of its memory in MiB."""
+    if not STATUS.exists():
+        pytest.skip("this system does not tell a process's peak memory")
+    done = subprocess.run([sys.executable, "-c", CHILD, str(raw), str(out)], capture_output=True, text=True, check=True)
+    read, kept, peak = map(int, done.stdout.split())
+    return read, kept, peak
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", ":".join(path for path in sys.path if path))
+
+
+@pytest.mark.slow
+def test_one_line_of_200_megabytes(tmp_path):
+    raw = tmp_path / "a.jsonl"
+    raw.write_text('{"text": "before"}\n{"text": "' + "All work and no play. " * 9_500_000 + '"}\n{"text": "after"}\n')
+    assert raw.stat().st_size > 200_000_000
+    read, kept, peak = clean_in_a_process(raw, tmp_path / "out")
+    assert (read, kept) == (3, 3)
+    assert peak < 2000
+
+
+@pytest.mark.slow
+def test_text_without_a_line_break(tmp_path):
+    raw = tmp_path / "a.txt"
+    raw.write_text("".join(f"{i} bottles of beer on the wall, " for i in range(9_000_000)))
+    read, kept, peak = clean_in_a_process(raw, tmp_path / "out")
+    assert raw.stat().st_size > 300_000_000
+    assert (read, kept) == (raw.stat().st_size >> 20,) * 2
+    assert peak < 700
+
+
+@pytest.mark.slow
+def test_two_gigabytes_of_json_lines_without_a_line_break(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(b'{"text": "good"}\n')
+    with (tmp_path / "b.jsonl").open("wb") as file:
+        file.write(b'{"text": "before"}\n')
+        file.truncate(2 << 30)
+    read, kept, peak = clean_in_a_process(tmp_path, tmp_path.parent / "out")
+    assert (read, kept) == (3, 2)
+    assert peak < 1000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["bomb.txt.gz", "bomb.jsonl.gz"])
+def test_an_archive_that_grows_a_thousandfold(tmp_path, name):
+    raw = tmp_path / name
+    with gzip.GzipFile(raw, "wb", compresslevel=9) as file:
+        file.write(b'{"text": "before"}\n')
+        for _ in range(400):
+            file.write(b"bomb " * 200_000)
+        file.write(b'\n{"text": "after"}\n')
+    assert raw.stat().st_size < 1 << 20
+    _, kept, peak = clean_in_a_process(raw, tmp_path / "out")
+    assert kept >= 2
+    assert peak < 1500
+
+
+@pytest.mark.slow
+def test_fifty_thousand_small_files(tmp_path):
+    for i in range(50_000):
+        (tmp_path / f"{i:05}.txt").write_text(f"Text number {i}.")
+    read, kept, peak = clean_in_a_process(tmp_path, tmp_path.parent / "out")
+    assert (read, kept) == (50_000, 50_000)
+    assert peak < 400
+
+
+@pytest.mark.parametrize("ending", PACK)
+def test_an_empty_file_among_full_ones(tmp_path, run, ending):
+    for name, data in (("a", json_lines(["one"])), ("b", b""), ("c", json_lines(["two"]))):
+        (tmp_path / f"{name}.jsonl{ending}").write_bytes(PACK[ending](data))
+    documents, report = run(tmp_path)
+    assert documents == ["one", "two"]
+    assert report.documents_read == 2
+
+
+def test_strange_bytes_in_strange_names(tmp_path, run):
+    folder = tmp_path / "a folder" / "ünïcödé"
+    folder.mkdir(parents=True)
+    (folder / "nul \u4f60.jsonl").write_bytes(b'{"text": "nul\\u0000 here"}\r\n{"text": "lone \\ud800 half"}\r\n')
+    (folder / "utf-16.txt").write_bytes("Größe\r\nzwei".encode("utf-16"))
+    (folder / "with mark.txt").write_bytes(b"\xef\xbb\xbfmark\x00ed")
+    documents, report = run(tmp_path)
+    assert documents == ["nul here", "lone half", "Größe\nzwei", "marked"]
+    assert report.tally.invalid_utf8 == 1
+    assert json.dumps(report.full())
