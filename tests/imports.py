@@ -1,8 +1,10 @@
-"""Which modules a stage imports, directly or not: what dvc.yaml must list as its dependencies, no more, no less."""
+"""Which modules a stage imports and which templates these fill in: what dvc.yaml must list, no more, no less."""
 
 import ast
 import sys
 from pathlib import Path
+
+from jinja2 import Environment, meta
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = {"tokenmill": ROOT / "src" / "tokenmill", "stages": ROOT / "stages"}
@@ -20,7 +22,7 @@ def closure(stage: str) -> list[str]:
         if name in found or name.startswith(CANNOT_CHANGE_A_RESULT):
             continue
         found.add(name)
-        todo += [imported for imported in imports(path) if imported not in found]
+        todo += imports(path) + templates(path) if path.suffix == ".py" else includes(path)
     return sorted(name for name in found if not is_only_a_docstring(ROOT / name))
 
 
@@ -34,6 +36,20 @@ def imports(path: Path) -> list[Path]:
             assert node.level == 0, f"{path}: relative imports hide what a stage depends on"
             names += [f"{node.module}.{alias.name}" for alias in node.names]
     return [file for name in names if name.split(".")[0] in PACKAGES for file in _files(name.split("."))]
+
+
+def templates(path: Path) -> list[Path]:
+    """The templates beside a module that it names in a string."""
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    names = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return [path.parent / name for name in names if name.endswith(".html") and (path.parent / name).is_file()]
+
+
+def includes(path: Path) -> list[Path]:
+    """What a template extends, includes or imports: beside it, or among the shared ones, as `page.render` looks."""
+    named = meta.find_referenced_templates(Environment(autoescape=True).parse(path.read_text(encoding="utf-8")))
+    shared = PACKAGES["tokenmill"] / "page"
+    return [next(file for file in (path.with_name(name), shared / name) if file.is_file()) for name in named if name]
 
 
 def _files(parts: list[str]) -> list[Path]:
@@ -52,6 +68,8 @@ def _files(parts: list[str]) -> list[Path]:
 
 def is_only_a_docstring(path: Path) -> bool:
     """Whether a file does nothing when it is imported."""
+    if path.suffix != ".py":
+        return False
     body = ast.parse(path.read_text(encoding="utf-8")).body
     return all(isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) for node in body)
 

@@ -10,7 +10,7 @@ PIPELINE = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"]
 
 @pytest.mark.parametrize("stage", PIPELINE)
 def test_dependencies_are_the_import_closure(stage: str) -> None:
-    listed = [dep for dep in PIPELINE[stage]["deps"] if dep.endswith(".py")]
+    listed = [dep for dep in PIPELINE[stage]["deps"] if dep.startswith(("src/", "stages/"))]
     assert listed == closure(stage), f"`python -m tests.imports {stage}` prints the list for dvc.yaml"
 
 
@@ -26,12 +26,25 @@ def test_packages_do_nothing_when_imported() -> None:
 
 def test_data_work_needs_no_torch() -> None:
     """Cleaning and tokenizing run on a laptop without the training's libraries."""
-    for stage in ("sample", "clean", "tokenizer", "tokenize", "unpack"):
+    for stage in ("sample", "clean", "tokenizer", "tokenize", "unpack", "describe"):
         assert not [name for name in closure(stage) if "/model/" in name or "/training/" in name]
 
 
+def test_templates_are_dependencies_as_modules_are() -> None:
+    templates = [name for name in closure("describe") if not name.endswith(".py")]
+    shared = ["src/tokenmill/page/page.css", "src/tokenmill/page/page.html", "src/tokenmill/page/parts.html"]
+    assert templates == ["src/tokenmill/describe/report.html", *shared]
+    files = {
+        path.relative_to(ROOT).as_posix()
+        for path in PACKAGES["tokenmill"].rglob("*")
+        if path.suffix in (".html", ".css")
+    }
+    used = {name for stage in PIPELINE for name in closure(stage)}
+    assert files <= used, "a template that no stage fills in"
+
+
 def test_layers_point_down() -> None:
-    order = ["", "engine", "sample", "documents", "tokenization", "model", "training", "evaluation"]
+    order = ["", "engine", "page", "sample", "documents", "tokenization", "describe", "model", "training", "evaluation"]
     for path in PACKAGES["tokenmill"].rglob("*.py"):
         name = path.relative_to(PACKAGES["tokenmill"])
         folder = name.parts[0] if len(name.parts) > 1 else ""

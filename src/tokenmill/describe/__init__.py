@@ -1,0 +1,1 @@
+"""The data in numbers and pictures, for the person who will train on it."""

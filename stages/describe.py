@@ -1,0 +1,49 @@
+"""Show what the data is like: reports/data.html for people, numbers and tables for DVC."""
+
+from stages import paths
+from tokenmill import stage
+from tokenmill.describe.clean_report import read_clean_report
+from tokenmill.describe.measures import Measures
+from tokenmill.describe.report import render_report
+from tokenmill.describe.tables import write_tables
+from tokenmill.describe.tokens import count_tokens
+from tokenmill.describe.vocabulary import token_bytes
+from tokenmill.documents.params import CleanParams, DataParams
+from tokenmill.files import read_json, write_json, write_text
+from tokenmill.params import Section, load
+from tokenmill.tokenization.params import TokenizeParams, TokenizerParams
+from tokenmill.tokenization.token_file import read_metadata
+from tokenmill.tokenization.tokenizer import read_tokenizer
+
+
+class Params(Section):
+    """What the report shows of params.yaml."""
+
+    data: DataParams
+    clean: CleanParams
+    tokenizer: TokenizerParams
+    tokenize: TokenizeParams
+
+
+def main() -> None:
+    """data/clean_report.json, tokenizer, tokens -> reports/data.html, metrics/data.json, four tables."""
+    params = load(Params)
+    vocabulary = token_bytes(read_tokenizer(paths.TOKENIZER))
+    metadata = read_metadata(paths.TOKENS)
+    counts = count_tokens(paths.TOKENS, metadata, vocabulary)
+    measures = Measures(read_clean_report(paths.CLEAN_REPORT), counts, metadata)
+    write_json(paths.METRICS / "data.json", measures.metrics())
+    write_tables(paths.METRICS, measures, vocabulary)
+    page = render_report(
+        measures,
+        vocabulary,
+        tokenizer=read_json(paths.METRICS / "tokenizer.json"),
+        tokens=read_json(paths.METRICS / "tokens.json"),
+        params=params.model_dump(),
+    )
+    write_text(paths.DATA_REPORT, page)
+    print(f"data report: {paths.DATA_REPORT}")
+
+
+if __name__ == "__main__":
+    stage.run(main)

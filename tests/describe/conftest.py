@@ -1,0 +1,12 @@
+"""The stage's inputs, made once."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.describe.material import prepare
+
+
+@pytest.fixture(scope="session", params=["bpe", "char"])
+def prepared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return prepare(tmp_path_factory.mktemp("describe") / request.param, type_=request.param)

@@ -1,0 +1,55 @@
+"""A small project whose data was prepared by the real functions, with hostile text wherever a page could show it."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import xxhash
+
+from tests.imports import ROOT
+from tokenmill.documents import dataset
+from tokenmill.files import write_json
+from tokenmill.tokenization.learning import make_tokenizer
+from tokenmill.tokenization.packing import pack, summary
+from tokenmill.tokenization.params import TokenizeParams, TokenizerParams
+from tokenmill.tokenization.unpacking import unpack
+
+HOSTILE = "<script>alert('x')</script> & </blockquote><img src=http://e.example/x> \u202e\x00\r\n\t"
+DOCUMENTS = [
+    f"Line {i} of the {word}:\n  it's <b>{i * 37 % 101}</b> & {word}!\t{HOSTILE}" + " again" * (i % 9)
+    for i, word in enumerate(["river", "Müller", "naïve café", "你好 世界", "🙂 face", "x\u00a0y", "</script>"] * 20)
+]
+
+REPORT: dict[str, Any] = {
+    "files": {"read": 3, "skipped": {".<i>pdf": 2}, "bytes": 123_456},
+    "documents": {"read": 200, "kept": 140},
+    "characters": {"in": 20_000, "out": 15_000},
+    "invalid_utf8": 1,
+    "dropped": {"empty": 3, "too_short": 0, "duplicate": 20, "near_duplicate": 30, "gopher_words": 6, "<b>": 1},
+    "meanings": {"duplicate": "the same <i>cleaned</i> text came before"},
+    "examples": {"duplicate": [HOSTILE, "x" * 400, "short"], "empty": [""]},
+    "lengths": {"edges": [1, 2, 4, 8, 16], "read": [0, 3, 100, 97, 0], "kept": [0, 0, 70, 70, 0]},
+    "languages": {"en": 100, "de": 30, "<hr>": 10},
+    "sources": {f"part-{i}<u>.jsonl": {"read": 20, "kept": 14 - i} for i in range(12)},
+    "params": {"mode": "none"},
+}
+"""As `clean` writes it."""
+
+
+def prepare(folder: Path, *, type_: str = "bpe") -> Path:
+    """Everything that the stage `describe` reads, in `folder`."""
+    data, metrics, tokenizer = folder / "data", folder / "metrics", folder / "data/tokenizer/tokenizer.json"
+    (data / "clean").mkdir(parents=True)
+    with dataset.Writer(data / "clean") as writer:
+        ids = pl.Series([xxhash.xxh3_64_intdigest(text.encode()) for text in DOCUMENTS], dtype=pl.UInt64)
+        writer.add(pl.DataFrame({"text": DOCUMENTS, "source": ["a"] * len(DOCUMENTS), "id": ids}))
+    params = TokenizerParams.model_validate({"type": type_, "vocab_size": 400, "sample_bytes": 10**6})
+    report = make_tokenizer(data / "clean", tokenizer, params)
+    write_json(metrics / "tokenizer.json", report.__dict__)
+    metadata = pack(data / "clean", tokenizer, data / "packed", TokenizeParams(split="hash", val_fraction=0.2))
+    write_json(metrics / "tokens.json", summary(data / "packed", metadata))
+    unpack(data / "packed", data / "tokens")
+    write_json(data / "clean_report.json", REPORT)
+    shutil.copyfile(ROOT / "params.yaml", folder / "params.yaml")
+    return folder

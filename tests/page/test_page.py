@@ -1,0 +1,125 @@
+"""Numbers, text and charts as a page shows them."""
+
+import re
+import unicodedata
+import xml.etree.ElementTree as ET
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokenmill.page import charts
+from tokenmill.page.numbers import counted, decimal, percent, scaled, size
+from tokenmill.page.text import SIGNS, UNSEEN, excerpt, token_markup, token_text
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        (counted(1, "document"), "1 document"),
+        (counted(1234567, "document"), "1 234 567 documents"),
+        (decimal(1234.5), "1 234.50"),
+        (percent(0.0), "0 %"),
+        (percent(0.0001), "< 0.1 %"),
+        (percent(0.5), "50.0 %"),
+        (percent(0.9999), "> 99.9 %"),
+        (percent(1.0), "100 %"),
+        (size(999), "999 B"),
+        (size(1_360_000), "1.36 MB"),
+        (size(999_999), "1 MB"),
+        (scaled(0), "0"),
+        (scaled(0.5), "0.5"),
+        (scaled(20_000), "20k"),
+        (scaled(12_345_678_901_234_567), "12346T"),
+    ],
+)
+def test_numbers_are_short_and_honest(shown: str, expected: str) -> None:
+    assert shown.replace("\u202f", " ") == expected
+
+
+@pytest.mark.parametrize(
+    ("token", "shown"),
+    [
+        (b" the", "␣the"),
+        (b"\n\t", "↵⇥"),
+        ("é".encode(), "é"),
+        (b"\xe2\x80", "\\xE2\\x80"),
+        (b"\x00\x7f", "␀⟨U+007F⟩"),
+        ("\u200b\u202e".encode(), "⟨U+200B⟩⟨U+202E⟩"),
+    ],
+)
+def test_a_token_is_readable(token: bytes, shown: str) -> None:
+    assert token_text(token) == shown
+
+
+def test_a_tokens_signs_are_marked_and_its_text_escaped() -> None:
+    assert token_markup(b" <i>\n") == "<i>␣</i>&lt;i&gt;<i>↵</i>"
+
+
+@given(st.text(max_size=50))
+def test_an_excerpt_hides_nothing(text: str) -> None:
+    shown = excerpt(text, 30)
+    assert all(char in SIGNS or unicodedata.category(char) not in UNSEEN for char in shown)
+    shown.encode()  # no lone surrogate
+    if len(text) <= 30 and not any(unicodedata.category(char) in UNSEEN for char in text):
+        assert shown == text
+
+
+HOSTILE = '<b>"&'
+CHARTS = {
+    "bars": lambda: charts.bars(
+        ["a<b", "c", "d"],
+        [charts.Series([1, 0, 3], colour=2), charts.Series([2, 5, 1], colour=1)],
+        titles=[f"{HOSTILE} {i}" for i in range(3)],
+        x_label=HOSTILE,
+        y_label="y",
+        alt=HOSTILE,
+    ),
+    "lines": lambda: charts.lines(
+        [charts.Series([5, 3, 2], colour=1, x=[1, 2, 3]), charts.Series([4, 3, 1], colour=3, x=[1, 2, 3])],
+        log=False,
+        x_label="epoch",
+        y_label=HOSTILE,
+        alt=HOSTILE,
+    ),
+    "logarithmic": lambda: charts.lines(
+        [charts.Series([5000, 300, 2], colour=1, x=[1, 20, 3000])], log=True, x_label=HOSTILE, y_label="y", alt=HOSTILE
+    ),
+}
+
+
+def parsed(drawn: str) -> ET.Element:
+    return ET.fromstring(f"<both>{drawn}</both>")  # noqa: S314
+
+
+@pytest.mark.parametrize("kind", CHARTS)
+def test_a_chart_is_drawn_twice_in_the_pages_own_colours_and_font(kind: str) -> None:
+    drawn = CHARTS[kind]()
+    both = list(parsed(drawn))
+    assert [(one.tag, one.get("class"), one.get("aria-label")) for one in both] == [
+        ("svg", "wide", HOSTILE),
+        ("svg", "narrow", HOSTILE),
+    ]
+    for one in both:
+        assert {element.tag for element in one.iter()} <= {"svg", "path", "text", "title"}
+        assert not [element for element in one.iter() if element.get("id")]
+        colours = set(re.findall(r"(?:fill|stroke):([^;]+)", ";".join(e.get("style", "") for e in one.iter())))
+        assert colours <= {"none", *charts.VARIABLES.values()}
+        assert "var(--series-1)" in colours
+        assert HOSTILE in [element.text for element in one.iter("text")]
+    assert "font" not in drawn
+    assert "http" not in drawn
+
+
+def test_bars_are_as_tall_as_their_values_and_have_titles() -> None:
+    wide = parsed(CHARTS["bars"]())[0]
+    heights = {}
+    for path in wide.iter("path"):
+        title = path.find("title")
+        if title is not None:
+            ys = [float(y) for y in re.findall(r"[ML] [\d.]+ ([\d.]+)", path.get("d", ""))]
+            heights.setdefault(title.text, []).append(max(ys) - min(ys))
+    unit = heights[f"{HOSTILE} 0"][0]
+    assert heights[f"{HOSTILE} 0"] == pytest.approx([unit, 2 * unit], rel=1e-3)
+    assert heights[f"{HOSTILE} 1"] == pytest.approx([0, 5 * unit], rel=1e-3)
+    assert heights[f"{HOSTILE} 2"] == pytest.approx([3 * unit, unit], rel=1e-3)
