@@ -124,6 +124,7 @@ def test_what_the_page_says_is_what_was_counted(described: Path) -> None:
     assert "en 100 71.4 %" in text
     assert "Nothing was dropped as too short." in text
     assert "2 more files" in text
+    assert "tokenize.split hash" in text
 
 
 def test_the_metrics_are_flat_numbers(described: Path) -> None:

@@ -10,7 +10,7 @@ from tests.pipeline.project import Project, ran
 
 pytestmark = pytest.mark.slow
 
-STAGES = ["sample", "clean", "tokenizer", "tokenize", "unpack", "train", "evaluate", "epochs"]
+STAGES = ["sample", "clean", "tokenizer", "tokenize", "unpack", "describe", "train", "evaluate", "epochs"]
 
 
 def test_first_repro_runs_every_stage_and_the_second_none(project: Project) -> None:
@@ -71,7 +71,7 @@ def test_plots_and_tables_of_dvc_work(finished: Project) -> None:
     assert "val_loss" in finished.run("dvc", "metrics", "show")
     finished.run("dvc", "plots", "show")
     page = (finished.root / "dvc_plots/index.html").read_text()
-    for title in ("Loss by epoch", "Training loss by step", "Learning rate by step", "Tokens per second"):
+    for title in ("Loss by epoch", "Learning rate by step", "Tokens per second", "Documents dropped by reason"):
         assert title in page
     finished.set(model__n_layer=2)
     assert "model.n_layer" in finished.run("dvc", "params", "diff")

@@ -1,7 +1,7 @@
 """reports/data.html: what there was, what was dropped, what the tokens are like."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,8 @@ def render_report(
         m=measures,
         clean=measures.clean,
         metadata=measures.metadata,
-        params={name: _shown(section) for name, section in params.items()},
+        raw=params["data"]["raw"],
+        parameters=[(name, value, "") for name, value in _flat(params)],
         outcome=_outcome(measures.clean),
         dropped=_dropped(measures.clean),
         examples=_examples(measures.clean),
@@ -91,10 +92,13 @@ def _words(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _shown(section: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Parameters as rows; text as it stands, anything else as JSON."""
-    values = {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in section.items()}
-    return [(name, value, "") for name, value in values.items()]
+def _flat(section: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+    """Parameters by their dotted names; text as it stands, anything else as JSON."""
+    for name, value in section.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}", value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _dropped(clean: CleanReport) -> list[tuple[str, str, int]]:

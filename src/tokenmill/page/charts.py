@@ -18,9 +18,9 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from tokenmill.page.numbers import scaled
 
-INK, MUTED, RULE = "#000001", "#000002", "#000003"
+MUTED, RULE = "#000001", "#000002"
 SERIES = ("#000011", "#000012", "#000013", "#000014")
-VARIABLES = {INK: "var(--ink)", MUTED: "var(--muted)", RULE: "var(--rule)"} | {
+VARIABLES = {MUTED: "var(--muted)", RULE: "var(--rule)"} | {
     colour: f"var(--series-{number})" for number, colour in enumerate(SERIES, start=1)
 }
 """Colours that matplotlib draws with, and what takes their place in the page."""
