@@ -28,9 +28,10 @@ class Params(Section):
 def main() -> None:
     """data/clean_report.json, tokenizer, tokens -> reports/data.html, metrics/data.json, four tables."""
     params = load(Params)
-    vocabulary = token_bytes(read_tokenizer(paths.TOKENIZER))
+    tokenizer = read_tokenizer(paths.TOKENIZER)
+    vocabulary = token_bytes(tokenizer)
     metadata = read_metadata(paths.TOKENS)
-    counts = count_tokens(paths.TOKENS, metadata, vocabulary)
+    counts = count_tokens(paths.TOKENS, metadata, tokenizer)
     measures = Measures(read_clean_report(paths.CLEAN_REPORT), counts, metadata)
     write_json(paths.METRICS / "data.json", measures.metrics())
     write_tables(paths.METRICS, measures, vocabulary)

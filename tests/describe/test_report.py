@@ -149,7 +149,7 @@ def test_the_tables_hold_what_was_counted(described: Path) -> None:
 def test_another_process_writes_the_same_bytes(described: Path, tmp_path: Path) -> None:
     again = tmp_path / "elsewhere"
     shutil.copytree(described, again, ignore=shutil.ignore_patterns("reports"))
-    (tmp_path / "matplotlibrc").write_text("font.size: 40\naxes.facecolor: red\nsvg.fonttype: path\n")
+    (tmp_path / "matplotlibrc").write_text("font.size: 40\nsvg.fonttype: path\ngrid.linestyle: --\naxes.xmargin: 0.3\n")
     rc = str(tmp_path / "matplotlibrc")
     done = describe(again, PYTHONHASHSEED="2", MATPLOTLIBRC=rc, TZ="Asia/Tokyo", SOURCE_DATE_EPOCH="1")
     assert done.returncode == 0, done.stderr

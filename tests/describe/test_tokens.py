@@ -13,6 +13,7 @@ from tests.describe.material import DOCUMENTS
 from tokenmill.describe import tokens
 from tokenmill.describe.tokens import Counter, count_tokens
 from tokenmill.describe.vocabulary import BYTE_OF, token_bytes
+from tokenmill.errors import UserError
 from tokenmill.tokenization.metadata import SPLITS
 from tokenmill.tokenization.token_file import open_tokens, read_metadata
 from tokenmill.tokenization.tokenizer import read_tokenizer
@@ -26,7 +27,6 @@ SPLIT = st.lists(st.lists(st.integers(1, len(VOCABULARY) - 1), max_size=8), min_
 def test_any_ids_in_any_blocks_are_counted_as_the_plain_way_counts(splits: list[list[list[int]]], cut: int) -> None:
     counter = Counter(VOCABULARY, EOT)
     for documents in splits:
-        counter.start()
         ids = np.array([token for document in documents for token in (*document, EOT)], dtype="<i4")
         for start in range(0, len(ids), cut):
             counter.add(ids[start : start + cut])
@@ -50,12 +50,19 @@ def test_longer_documents_than_fit_count_as_the_longest(monkeypatch: pytest.Monk
 def test_the_files_of_both_splits_are_counted(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokens, "BLOCK", 97)
     folder, tokenizer = prepared / "data/tokens", read_tokenizer(prepared / "data/tokenizer/tokenizer.json")
-    counts = count_tokens(folder, read_metadata(folder), token_bytes(tokenizer))
+    counts = count_tokens(folder, read_metadata(folder), tokenizer)
     ids = np.concatenate([open_tokens(folder, split) for split in SPLITS])
     assert counts.by_id.tolist() == [Tally(ids.tolist())[token] for token in range(tokenizer.vocab_size)]
     assert counts.words == sum(len(text.encode().split()) for text in DOCUMENTS)
     assert counts.by_length.sum() == len(DOCUMENTS)
     assert counts.by_length @ np.arange(len(counts.by_length)) == len(ids) - len(DOCUMENTS)
+
+
+def test_another_tokenizers_tokens_are_refused(prepared: Path) -> None:
+    folder, tokenizer = prepared / "data/tokens", read_tokenizer(prepared / "data/tokenizer/tokenizer.json")
+    metadata = read_metadata(folder).model_copy(update={"tokenizer_sha256": "0" * 64})
+    with pytest.raises(UserError, match="made by another tokenizer"):
+        count_tokens(folder, metadata, tokenizer)
 
 
 def test_tokens_spell_the_text_byte_by_byte(prepared: Path) -> None:

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
+from tokenmill.describe.vocabulary import token_bytes
 from tokenmill.display.progress import Progress
+from tokenmill.errors import UserError
 from tokenmill.tokenization.metadata import SPLITS, Split, TokenMetadata, token_file
 from tokenmill.tokenization.token_file import open_tokens
+from tokenmill.tokenization.tokenizer import TextTokenizer
 
 BLOCK = 1 << 20
 """Tokens read at a time."""
@@ -34,7 +37,7 @@ class TokenCounts:
 
 
 class Counter:
-    """Counts blocks of ids, one split after the other."""
+    """Counts blocks of ids that follow each other; a split ends with end-of-text, so the next one just goes on."""
 
     def __init__(self, vocabulary: Sequence[bytes], eot_id: int) -> None:
         self._eot_id = eot_id
@@ -45,10 +48,6 @@ class Counter:
         self._by_id = np.zeros(len(vocabulary), dtype=np.int64)
         self._by_length = np.zeros(1, dtype=np.int64)
         self._boundaries = 0
-        self.start()
-
-    def start(self) -> None:
-        """A split begins, and with it a document."""
         self._last = ENDS_WORD
         self._open = 0
 
@@ -79,22 +78,26 @@ def _padded(counts: np.ndarray, room: int) -> np.ndarray:
     return np.pad(counts, (0, room - len(counts)))
 
 
-def count_tokens(folder: Path, metadata: TokenMetadata, vocabulary: Sequence[bytes]) -> TokenCounts:
+def count_tokens(folder: Path, metadata: TokenMetadata, tokenizer: TextTokenizer) -> TokenCounts:
     """Count what `unpack` wrote.
 
     Args:
         folder: data/tokens.
         metadata: its metadata.json.
-        vocabulary: the bytes of every token.
+        tokenizer: that of data/tokenizer.
 
     Raises:
-        UserError: the files are not as promised.
+        UserError: the files are not as promised, or another tokenizer made them.
     """
-    counter = Counter(vocabulary, metadata.eot_id)
+    if metadata.tokenizer_sha256 != tokenizer.sha256:
+        raise UserError(
+            f"{folder} was made by another tokenizer (sha256 {metadata.tokenizer_sha256[:12]}) than the present one "
+            f"({tokenizer.sha256[:12]}); run `dvc repro unpack`."
+        )
+    counter = Counter(token_bytes(tokenizer), tokenizer.eot_id)
     total = sum(metadata.split(split).tokens for split in SPLITS) * np.dtype(metadata.dtype).itemsize
     with Progress("describe", total=total, unit="B") as progress:
         for split in SPLITS:
-            counter.start()
             for ids in blocks(folder, split):
                 counter.add(ids)
                 progress.advance(ids.nbytes)
