@@ -6,11 +6,12 @@ in place: with hard links into the DVC cache, that would corrupt the cache silen
 """
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,6 +19,8 @@ from tokenmill.errors import UserError
 
 HASH_BLOCK = 1 << 20
 """Bytes read at a time when a file is hashed."""
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""The disk is full, the user's share of it is, or a file may not grow further."""
 
 
 @contextlib.contextmanager
@@ -49,6 +52,28 @@ def write_directory(path: Path) -> Iterator[Path]:
         beside.replace(path)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def enough_room(path: Path, needed: Callable[[], int]) -> Iterator[None]:
+    """Write at `path` within this block; where there is no room for it, say how much is needed.
+
+    Args:
+        path: what is written, for the sentence.
+        needed: about how many bytes that takes in all; asked only when the room is out.
+
+    Raises:
+        UserError: the room is out.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        raise UserError(
+            f"{path}: {os.strerror(error.errno)}; it takes about {needed():,} bytes. "
+            "Make room for them and run `dvc repro` again."
+        ) from None
 
 
 def write_text(path: Path, text: str) -> None:

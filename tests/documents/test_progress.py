@@ -32,6 +32,15 @@ def test_a_line_every_ten_seconds_in_a_log(clock, capsys):
     assert lines[-1] == "clean: 4 MB of 4 MB (100%), 100 kB/s, 40 s"
 
 
+def test_a_note_where_the_work_is_long(clock, capsys):
+    with Progress("tokenizer", 10) as bar:
+        bar.note("merging")
+        clock[0] += 3
+        assert capsys.readouterr().err == ""
+        bar.note("merging")
+        assert capsys.readouterr().err == "merging\n"
+
+
 def test_a_bar_on_a_terminal(monkeypatch):
     class Terminal(io.StringIO):
         def isatty(self) -> bool:

@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 
 from tokenmill.documents import dataset
 from tokenmill.errors import UserError
-from tokenmill.tokenization import encoding, packing
+from tokenmill.tokenization import encoding, packing, reading
 from tokenmill.tokenization.adversarial import FRAGMENTS
 from tokenmill.tokenization.learning import make_tokenizer
 from tokenmill.tokenization.metadata import SPLITS, Split, TokenMetadata
 from tokenmill.tokenization.packing import pack, summary, with_end_of_text
 from tokenmill.tokenization.params import TokenizeParams, TokenizerParams
+from tokenmill.tokenization.splitting import Texts
 from tokenmill.tokenization.token_file import open_tokens
 from tokenmill.tokenization.tokenizer import END_OF_TEXT, read_tokenizer
 from tokenmill.tokenization.unpacking import unpack
@@ -77,6 +78,13 @@ def test_tail_split_between_two_documents_cuts_none(corpus: Corpus, bpe_file: Pa
     assert round_trip(corpus(["abcd"]), bpe_file, tmp_path, half) == {"train": ["ab"], "val": ["cd"]}
 
 
+def test_tail_split_between_two_pieces_of_a_long_document(corpus: Corpus, bpe_file, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(reading, "LONG_BYTES", 1)
+    monkeypatch.setattr(reading, "PIECE_CHARS", 1)
+    half = TokenizeParams(split="tail", val_fraction=0.5)
+    assert round_trip(corpus(["ab cd"]), bpe_file, tmp_path, half) == {"train": ["ab"], "val": [" cd"]}
+
+
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     texts=st.lists(st.lists(st.sampled_from(FRAGMENTS) | st.text(max_size=4), max_size=8).map("".join), max_size=12),
@@ -109,6 +117,8 @@ def test_the_same_bytes_however_it_is_cut(prose: Path, corpus: Corpus, bpe_file,
         with monkeypatch.context() as patch:
             patch.setattr(packing, "ZSTD_THREADS", 4)
             patch.setattr(packing, "SEGMENT_CHARS", 20)
+            patch.setattr(reading, "LONG_BYTES", 100)
+            patch.setattr(reading, "PIECE_CHARS", 50)
             patch.setattr(packing.parts, "__defaults__", (100,))
             patch.setattr(packing, "cut", lambda text: packing_cut(text, 20))
             pack(corpus(PROSE, shard_bytes=900, row_group_bytes=300), bpe_file, tmp_path / "b", params)
@@ -148,11 +158,22 @@ def test_a_document_of_many_parts_has_one_end(corpus: Corpus, bpe_file: Path, tm
     assert back["val"] == [long[edge - 5 :], "", "also short"]
 
 
+def test_fifty_thousand_tiny_documents(corpus: Corpus, bpe_file: Path, tmp_path: Path) -> None:
+    texts = [f"no {i}" if i % 5 else "" for i in range(50_000)]
+    back = round_trip(corpus(texts), bpe_file, tmp_path, TAIL)
+    assert "".join(back["train"] + back["val"]) == "".join(texts)
+    assert len(back["train"] + back["val"]) - len(texts) in (0, 1)  # one may be cut in two
+
+
 def test_parts_stay_small_whatever_the_documents(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packing, "SEGMENT_CHARS", 100)
     monkeypatch.setattr(packing, "cut", lambda text: packing_cut(text, 100))
     texts = ["word " * 2000, "", "short", "word " * 10, "x" * 99] * 20
-    parts = list(packing.parts([("train", pl.Series(texts)), ("val", pl.Series([], dtype=pl.String))], size=1000))
+    sides = [
+        Texts("train", pl.Series(texts), np.ones(len(texts), dtype=np.bool_)),
+        Texts("val", pl.Series([], dtype=pl.String), np.array([], dtype=np.bool_)),
+    ]
+    parts = list(packing.parts(sides, size=1000))
     assert max(part.bytes for part in parts) < 1000 + 105
     assert sum(int(part.ends.sum()) for part in parts) == len(texts)
     assert "".join(text for part in parts for text in part.texts) == "".join(texts)

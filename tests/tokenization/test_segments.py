@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenmill.tokenization.adversarial import FRAGMENTS, adversarial_texts
-from tokenmill.tokenization.segments import cut
+from tokenmill.tokenization.segments import cut, cut_stream
 from tokenmill.tokenization.tokenizer import read_tokenizer
 
 nasty = st.lists(st.sampled_from(FRAGMENTS) | st.text(max_size=5), max_size=60).map("".join)
@@ -23,6 +23,11 @@ def test_segments_join_to_the_text(text: str, size: int) -> None:
 def test_segments_have_the_ids_of_the_whole(text: str, size: int, bpe_file: Path) -> None:
     tokenizer = read_tokenizer(bpe_file)
     assert [i for piece in cut(text, size) for i in tokenizer.encode(piece)] == tokenizer.encode(text)
+
+
+@given(chunks=st.lists(nasty, max_size=6), size=st.integers(1, 20))
+def test_segments_are_the_same_wherever_chunks_end(chunks: list[str], size: int) -> None:
+    assert list(cut_stream(chunks, size)) == list(cut("".join(chunks), size))
 
 
 def test_difficult_strings_have_the_ids_of_the_whole(bpe_file: Path) -> None:

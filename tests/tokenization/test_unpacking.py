@@ -10,6 +10,7 @@ import pytest
 import zstandard
 
 from tokenmill.errors import UserError
+from tokenmill.tokenization import unpacking
 from tokenmill.tokenization.packing import pack
 from tokenmill.tokenization.params import TokenizeParams
 from tokenmill.tokenization.token_file import open_tokens, read_metadata
@@ -71,6 +72,16 @@ def test_damage_is_refused_and_the_old_tokens_stay(damage, message: str, packed:
     assert "dvc repro -f tokenize" in str(caught.value)
     assert {path.name: path.read_bytes() for path in tokens.iterdir()} == before
     assert not list(tokens.parent.glob(".tokens*"))
+
+
+@pytest.mark.parametrize("block", [1, 7, 100, 10**6])
+def test_the_same_bytes_in_blocks_of_any_size(
+    block: int, packed: Path, tokens: Path, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setattr(unpacking, "BLOCK", block)
+    unpack(packed, tmp_path / "again")
+    for name in ("train.bin", "val.bin"):
+        assert (tmp_path / "again" / name).read_bytes() == (tokens / name).read_bytes()
 
 
 def test_a_missing_file_is_named(packed: Path, tmp_path: Path) -> None:

@@ -43,6 +43,13 @@ class Progress:
         elif time.monotonic() - self._shown >= LINE_EVERY:
             self._line()
 
+    def note(self, sentence: str) -> None:
+        """Say what goes on beside the count; nothing for short work."""
+        if self._bar is not None:
+            self._bar.clear()
+        if time.monotonic() - self._start >= QUIET:
+            print(sentence, file=sys.stderr, flush=True)
+
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.close()

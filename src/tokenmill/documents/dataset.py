@@ -140,6 +140,17 @@ def shard_batches(shard: Path, columns: Sequence[str] = ("text",)) -> Iterator[p
         yield table.slice(start, promised["row_group_rows"]).collect()
 
 
+def count(shard: Path) -> int:
+    """The number of documents in a shard."""
+    return _promised(shard)["documents"]
+
+
+def excerpt(shard: Path, start: int, rows: int) -> pl.Series:
+    """At most `rows` texts of a shard from document `start` on, and no more than a row group has."""
+    table = pl.scan_parquet(shard, glob=False).select("text")
+    return table.slice(start, min(rows, _promised(shard)["row_group_rows"])).collect()["text"]
+
+
 def totals(folder: Path) -> Totals:
     """Documents, bytes and characters of a folder, from the shards' footers: no text is read."""
     promised = [_promised(shard) for shard in shards(folder)]

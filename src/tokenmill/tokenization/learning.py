@@ -15,6 +15,7 @@ from tokenmill import files
 from tokenmill.display.progress import Progress
 from tokenmill.documents import dataset
 from tokenmill.errors import UserError
+from tokenmill.tokenization import reading
 from tokenmill.tokenization.characters import CODE_POINTS, code_points
 from tokenmill.tokenization.params import TokenizerParams
 from tokenmill.tokenization.sampling import sample
@@ -88,6 +89,7 @@ def learn_bpe(clean: Path, params: TokenizerParams, progress: Progress) -> Token
         for part in sample(clean, params.sample_bytes):
             yield part
             progress.advance(sum(len(text.encode()) for text in part))
+        progress.note(f"tokenizer: the words are counted; merging them into {params.vocab_size:,} entries")
 
     backend.train_from_iterator(texts(), trainer)
     return backend
@@ -99,7 +101,7 @@ def collect_characters(clean: Path, _: TokenizerParams, progress: Progress) -> T
     BPE without merges is exactly that, and any reader of tokenizer.json knows it.
     """
     seen = np.zeros(CODE_POINTS, dtype=np.bool_)
-    for frame in dataset.batches(clean, ("text",)):
+    for frame in reading.batches(clean):
         seen[code_points(frame["text"].to_list())] = True
         progress.advance(int(frame["text"].str.len_bytes().sum()))
     vocabulary = {END_OF_TEXT: 0} | {chr(code): i for i, code in enumerate(np.flatnonzero(seen), start=1)}

@@ -4,13 +4,14 @@
 documents at even places without reading the rest: for checking.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
 from tokenmill.documents import dataset
+from tokenmill.tokenization import reading
 from tokenmill.tokenization.segments import cut
 
 UNIT_CHARS = 4096
@@ -18,6 +19,8 @@ UNIT_CHARS = 4096
 
 PROBES = 16
 """Places in the corpus that `probe` looks at."""
+PROBE_ROWS = 64
+"""Documents that `probe` looks at in each place, at most."""
 
 
 def sample(clean: Path, budget: int) -> Iterator[list[str]]:
@@ -28,7 +31,7 @@ def sample(clean: Path, budget: int) -> Iterator[list[str]]:
     """
     rate = min(1.0, budget / max(1, dataset.totals(clean).bytes))
     seen, left = 0, budget
-    for frame in dataset.batches(clean, ("text",)):
+    for frame in reading.batches(clean):
         units = _units(frame["text"])
         marks = np.floor(np.arange(seen - 1, seen + len(units)) * rate)  # the first document is always taken
         seen += len(units)
@@ -64,17 +67,15 @@ def probe(clean: Path, budget: int) -> list[str]:
     places = sorted({i * len(shards) // PROBES for i in range(PROBES)})
     texts: list[str] = []
     for place in places:
-        rows = pl.scan_parquet(shards[place], glob=False).select("text")
-        count = rows.select(pl.len()).collect().item()
-        offsets = sorted({i * count * len(places) // PROBES for i in range(PROBES // len(places))})
-        each = budget // (len(places) * len(offsets))
-        for offset in offsets:
-            few = rows.slice(offset, 64).select(pl.col("text").str.head(each)).collect()
-            texts += _first(few["text"].to_list(), each)
+        documents = dataset.count(shards[place])
+        starts = sorted({i * documents * len(places) // PROBES for i in range(PROBES // len(places))})
+        for start in starts:
+            excerpt = dataset.excerpt(shards[place], start, PROBE_ROWS)
+            texts += _first(excerpt, budget // (len(places) * len(starts)))
     return texts
 
 
-def _first(texts: list[str], budget: int) -> list[str]:
+def _first(texts: Iterable[str], budget: int) -> list[str]:
     """The first `budget` characters of `texts`."""
     kept = []
     for text in texts:

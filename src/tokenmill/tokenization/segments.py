@@ -7,7 +7,7 @@ Unicode; a text without one (a megabyte of one letter) stays whole.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 SEGMENT_CHARS = 1 << 17
 """Characters after which the next edge is looked for: large enough to cost nothing, small enough for all cores."""
@@ -27,8 +27,18 @@ def cut(text: str, size: int = SEGMENT_CHARS) -> Iterator[str]:
         >>> list(cut("To be, or not", size=4))
         ['To be', ', or', ' not']
     """
-    start = 0
-    while edge := _EDGE.search(text, start + size):
-        yield text[start : edge.start()]
-        start = edge.start()
-    yield text[start:]
+    return cut_stream((text,), size)
+
+
+def cut_stream(chunks: Iterable[str], size: int) -> Iterator[str]:
+    """The pieces of a text that comes in chunks: the same, wherever these end."""
+    rest = ""
+    for chunk in chunks:
+        start, searched = 0, max(size, len(rest))
+        rest += chunk
+        while edge := _EDGE.search(rest, searched):
+            yield rest[start : edge.start()]
+            start = edge.start()
+            searched = start + size
+        rest = rest[start:]
+    yield rest

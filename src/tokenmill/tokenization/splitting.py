@@ -8,17 +8,29 @@ then is one document on either side. For Tiny Shakespeare and 0.1 this is the sp
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
 import polars as pl
 
 from tokenmill.documents import dataset
 from tokenmill.errors import UserError
+from tokenmill.tokenization import reading
 from tokenmill.tokenization.metadata import Split
 from tokenmill.tokenization.params import TokenizeParams
 
 
-def split_texts(clean: Path, params: TokenizeParams) -> Iterator[tuple[Split, pl.Series]]:
-    """Yield the corpus in its order as (side, texts).
+class Texts(NamedTuple):
+    """Some of the corpus, all on one side."""
+
+    split: Split
+    texts: pl.Series
+    ends: np.ndarray
+    """Whether a document ends with this text; bool, one per text."""
+
+
+def split_texts(clean: Path, params: TokenizeParams) -> Iterator[Texts]:
+    """Yield the corpus in its order; a document in several texts is nowhere interrupted by another of its side.
 
     Raises:
         UserError: one side would be empty; found before any text is read.
@@ -26,7 +38,7 @@ def split_texts(clean: Path, params: TokenizeParams) -> Iterator[tuple[Split, pl
     if params.split == "hash":
         threshold = int(params.val_fraction * 2**64)
         _refuse_empty_hash_side(clean, threshold, params)
-        return _by_hash(dataset.batches(clean, ("text", "id")), threshold)
+        return _by_hash(reading.batches(clean, ("text", "id")), threshold)
     total = dataset.totals(clean).chars
     edge = int(total * (1 - params.val_fraction))
     if not 0 < edge < total:
@@ -34,18 +46,18 @@ def split_texts(clean: Path, params: TokenizeParams) -> Iterator[tuple[Split, pl
             f"tokenize.val_fraction ({params.val_fraction}) cuts {total:,} characters at {edge:,}, which leaves one "
             "side without any; change it, or give the pipeline more text."
         )
-    return _by_position(dataset.batches(clean, ("text",)), edge)
+    return _by_position(reading.batches(clean), edge)
 
 
-def _by_hash(frames: Iterable[pl.DataFrame], threshold: int) -> Iterator[tuple[Split, pl.Series]]:
+def _by_hash(frames: Iterable[pl.DataFrame], threshold: int) -> Iterator[Texts]:
     for frame in frames:
-        in_val = _in_val(frame, threshold)
-        yield "train", frame["text"].filter(~in_val)
-        yield "val", frame["text"].filter(in_val)
+        in_val, ends = _in_val(frame, threshold), frame["ends"].to_numpy()
+        yield Texts("train", frame["text"].filter(pl.Series(~in_val)), ends[~in_val])
+        yield Texts("val", frame["text"].filter(pl.Series(in_val)), ends[in_val])
 
 
-def _in_val(frame: pl.DataFrame, threshold: int) -> pl.Series:
-    return frame.select(pl.col("id") < pl.lit(threshold, dtype=pl.UInt64)).to_series()
+def _in_val(frame: pl.DataFrame, threshold: int) -> np.ndarray:
+    return frame["id"].to_numpy() < np.uint64(threshold)
 
 
 def _refuse_empty_hash_side(clean: Path, threshold: int, params: TokenizeParams) -> None:
@@ -61,19 +73,19 @@ def _refuse_empty_hash_side(clean: Path, threshold: int, params: TokenizeParams)
             )
 
 
-def _by_position(frames: Iterable[pl.DataFrame], edge: int) -> Iterator[tuple[Split, pl.Series]]:
+def _by_position(frames: Iterable[pl.DataFrame], edge: int) -> Iterator[Texts]:
     """Everything before character `edge` is train; only the document across it is cut."""
     position = 0
     for frame in frames:
-        texts = frame["text"]
-        ends = position + texts.str.len_chars().cast(pl.Int64).cum_sum()
-        before = int((ends <= edge).sum())
-        rest = texts.slice(before)
-        start = int(ends[before - 1]) if before else position
-        position = int(ends[-1]) if len(ends) else position
-        yield "train", texts.head(before)
+        texts, ends = frame["text"], frame["ends"].to_numpy()
+        stops = position + texts.str.len_chars().cast(pl.Int64).cum_sum().to_numpy()
+        before = int((stops <= edge).sum())
+        start = int(stops[before - 1]) if before else position
+        position = int(stops[-1]) if len(stops) else position
+        yield Texts("train", texts.head(before), ends[:before] | (stops[:before] == edge))
         if start < edge < position:
-            yield "train", rest.head(1).str.slice(0, edge - start)
-            yield "val", rest.head(1).str.slice(edge - start)
-            rest = rest.slice(1)
-        yield "val", rest
+            across = texts.slice(before, 1)
+            yield Texts("train", across.str.slice(0, edge - start), np.array([True]))
+            yield Texts("val", across.str.slice(edge - start), ends[before : before + 1])
+            before += 1
+        yield Texts("val", texts.slice(before), ends[before:])

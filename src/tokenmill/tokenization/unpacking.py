@@ -4,7 +4,7 @@ What comes out has the size and the SHA-256 that the metadata promises, or there
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -32,12 +32,16 @@ def unpack(packed: Path, out: Path) -> TokenMetadata:
     """Write out/train.bin, out/val.bin and out/metadata.json; `out` is replaced whole, or left as it was.
 
     Raises:
-        UserError: a packed file is missing, damaged, cut short, or not the one of the metadata.
+        UserError: a packed file is missing, damaged, cut short, or not the one of the metadata; the disk is full.
     """
     metadata = read_metadata(packed)
     itemsize = np.dtype(metadata.dtype).itemsize
     total = sum(metadata.split(split).tokens for split in SPLITS) * itemsize
-    with files.write_directory(out) as folder, Progress("unpack", total=total, unit="B") as progress:
+    with (
+        files.enough_room(out, lambda: total),
+        files.write_directory(out) as folder,
+        Progress("unpack", total=total, unit="B") as progress,
+    ):
         for split in SPLITS:
             source = packed_file(packed, split)
             size = metadata.split(split).tokens * itemsize
@@ -50,11 +54,10 @@ def _unpack_file(source: Path, target: Path, size: int, promised: SplitMetadata,
     """Decompress `source` into `target`; refuse everything but `size` bytes with the promised hash."""
     sha256, written = hashlib.sha256(), 0
     with target.open("wb") as file:
-        for block in ahead(_blocks(source)):
+        for block in ahead(_hashed(ahead(_blocks(source)), sha256)):
             written += len(block)
             if written > size:
                 break
-            sha256.update(block)
             file.write(block)
             progress.advance(len(block))
     if written != size:
@@ -63,6 +66,12 @@ def _unpack_file(source: Path, target: Path, size: int, promised: SplitMetadata,
         )
     if sha256.hexdigest() != promised.sha256:
         raise _damaged(source, "does not hold the tokens that metadata.json promises (SHA-256)")
+
+
+def _hashed(blocks: Iterable[bytes], sha256: "hashlib._Hash") -> Iterator[bytes]:
+    for block in blocks:
+        sha256.update(block)
+        yield block
 
 
 def _blocks(source: Path) -> Iterator[bytes]:

@@ -1,0 +1,124 @@
+"""A full disk leaves a sentence and nothing else; a document of 200 MB fits into 1.5 GB of memory."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import write_clean
+
+from tokenmill.tokenization import reading
+from tokenmill.tokenization.metadata import read_metadata
+from tokenmill.tokenization.packing import pack
+from tokenmill.tokenization.params import TokenizeParams
+
+SOURCE = Path(reading.__file__).parents[2]
+ROOM = 1 << 16
+"""Bytes that a full disk has."""
+UNSHARE = ["unshare", "--user", "--map-root-user", "--mount"]
+linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, mounts a small disk")
+
+
+def run(code: str, *arguments: object, before: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    """Python code in a process of its own, with the library's names and `arguments` in sys.argv."""
+    names = (
+        "import sys; from pathlib import Path\n"
+        "from tokenmill.errors import UserError\n"
+        "from tokenmill.tokenization.learning import make_tokenizer\n"
+        "from tokenmill.tokenization.packing import pack\n"
+        "from tokenmill.tokenization.params import TokenizeParams, TokenizerParams\n"
+        "from tokenmill.tokenization.unpacking import unpack\n"
+        "one, two, three = map(Path, sys.argv[1:4])\n"
+    )
+    return subprocess.run(
+        [*before, sys.executable, "-c", names + code, *map(str, arguments)],
+        env={"PYTHONPATH": f"{SOURCE}:{Path(__file__).parent}", "PATH": "/usr/bin:/bin:/usr/sbin:/sbin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def noise(bpe_file: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A clean corpus that takes far more than ROOM, and its packed tokens."""
+    folder = tmp_path_factory.mktemp("noise")
+    digits = np.random.default_rng(0).integers(0, 10, (400, 2500)).astype(str)
+    clean = write_clean(folder / "clean", ["".join(row) for row in digits])
+    pack(clean, bpe_file, folder / "packed", TokenizeParams(split="hash", val_fraction=0.3))
+    return clean, folder / "packed"
+
+
+PACK = "pack(one, two, three / 'out', TokenizeParams(split='hash', val_fraction=0.3))"
+UNPACK = "unpack(one, three / 'out')"
+ATTEMPT = """
+try:
+    {}
+except UserError as error:
+    print(error)
+print(sorted(path.name for path in three.iterdir()))
+"""
+
+
+@linux
+@pytest.mark.parametrize("work", [PACK, UNPACK])
+@pytest.mark.parametrize("limit", ["disk", "file"])
+def test_no_room_is_a_sentence_with_the_bytes_needed(work, limit, noise, bpe_file: Path, tmp_path: Path) -> None:
+    clean, packed = noise
+    attempt = ATTEMPT.format(work)
+    if limit == "disk":
+        if subprocess.run(
+            [*UNSHARE, "mount", "-t", "tmpfs", "x", tmp_path], check=False, capture_output=True
+        ).returncode:
+            pytest.skip("no disk can be mounted here")
+        disk = f'mount -t tmpfs -o size={ROOM} small "$0" && exec "$@"'
+        before = (*UNSHARE, "sh", "-c", disk, str(tmp_path))
+    else:
+        attempt = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({ROOM}, {ROOM}))\n" + attempt
+        before = ()
+    ended = run(attempt, clean if work == PACK else packed, bpe_file, tmp_path, before=before)
+    assert ended.returncode == 0, ended.stderr
+    sentence, left = ended.stdout.splitlines()
+    why = "No space left on device" if limit == "disk" else "File too large"
+    found = re.fullmatch(
+        rf"{tmp_path}/out: {why}; it takes about ([\d,]+) bytes. Make room for them and run `dvc repro` again.",
+        sentence,
+    )
+    assert found, sentence
+    needed = int(found[1].replace(",", ""))
+    if work == UNPACK:
+        promised = read_metadata(packed)
+        assert needed == 4 * (promised.train.tokens + promised.val.tokens)
+    else:
+        size = sum(path.stat().st_size for path in packed.glob("*.zst"))
+        assert 0.8 * size < needed < 1.25 * size
+    assert left == "[]"
+
+
+WRITE = """
+from conftest import PROSE, write_clean
+long = " ".join(PROSE) * (200_000_000 // sum(len(text.encode()) + 1 for text in PROSE))
+write_clean(one, [*PROSE, long + "the end", *PROSE[::-1]], shard_bytes=10**9)
+"""
+PEAK = """
+import re
+print(re.search(r"VmHWM:\\s*(\\d+) kB", Path("/proc/self/status").read_text())[1])
+"""
+LEARN = "make_tokenizer(one, three / 'tokenizer.json', TokenizerParams(type='bpe', vocab_size=400, sample_bytes=10**7))"
+
+
+@linux
+@pytest.mark.slow
+def test_a_document_of_200_mb_fits_into_a_gigabyte_and_a_half(bpe_file: Path, tmp_path: Path) -> None:
+    clean = tmp_path / "clean"
+    written = run(WRITE, clean, bpe_file, tmp_path)
+    assert written.returncode == 0, written.stderr
+    for work in (LEARN, PACK):
+        ended = run(work + PEAK, clean, bpe_file, tmp_path)
+        assert ended.returncode == 0, ended.stderr
+        assert int(ended.stdout) * 1024 < 1.5e9
+    packed = read_metadata(tmp_path / "out")
+    assert max(packed.train.bytes, packed.val.bytes) > 190_000_000
+    assert packed.train.documents + packed.val.documents == 2 * 84 + 1
