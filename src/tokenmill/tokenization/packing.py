@@ -1,7 +1,7 @@
 """From clean text to compressed token files: the slow half of tokenizing, done once, cached and shared.
 
 The work overlaps: one thread reads and splits, an engine encodes (threads here, or a cluster), one thread compresses,
-hashes and writes. At most a few parts of PART_BYTES are in memory, however large the corpus or a document is.
+hashes and writes. At most a few parts of PART_BYTES are in memory, and one document, however large the corpus is.
 The bytes written depend on nothing but text, tokenizer and parameters: zstd compresses in blocks of its own,
 whatever the parts and the number of cores.
 """
