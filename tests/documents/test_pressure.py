@@ -2,9 +2,11 @@
 
 import gzip
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -12,13 +14,14 @@ from tests.documents.material import PACK, json_lines
 
 STATUS = Path("/proc/self/status")
 
-CHILD = """
+IMPORTS = """
 import sys
 from pathlib import Path
 from tests.documents.material import parameters
 from tokenmill.documents.clean import clean
 from tokenmill.engine.local import LocalEngine
-
+"""
+CHILD = """
 raw, out = map(Path, sys.argv[1:])
 report = clean(raw=raw, out=out, params=parameters(), engine=LocalEngine(threads=2))
 peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
@@ -30,7 +33,9 @@ def clean_in_a_process(raw: Path, out: Path) -> tuple[int, int, int]:
     """Documents read and kept, and the peak of its memory in MiB."""
     if not STATUS.exists():
         pytest.skip("this system does not tell a process's peak memory")
-    done = subprocess.run([sys.executable, "-c", CHILD, str(raw), str(out)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTS + CHILD, str(raw), str(out)], capture_output=True, text=True, check=True
+    )
     read, kept, peak = map(int, done.stdout.split())
     return read, kept, peak
 
@@ -114,3 +119,29 @@ def test_strange_bytes_in_strange_names(tmp_path, run):
     assert documents == ["nul here", "lone half", "Größe\nzwei", "marked"]
     assert report.tally.invalid_utf8 == 1
     assert json.dumps(report.full())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="mounts a small disk")
+def test_a_disk_that_fills_up_keeps_what_was_there_and_nothing_half_written(tmp_path):
+    unshare = ["unshare", "--user", "--map-root-user", "--mount"]
+    if subprocess.run([*unshare, "mount", "-t", "tmpfs", "x", tmp_path], check=False, capture_output=True).returncode:
+        pytest.skip("no disk can be mounted here")
+    raw = tmp_path.parent / "raw.jsonl"
+    noise = Random(0)
+    raw.write_bytes(json_lines([noise.randbytes(5000).hex() for _ in range(1000)]))
+    code = """
+from tokenmill.errors import UserError
+out = Path(sys.argv[2])
+out.mkdir()
+(out / "part-00000.parquet").write_text("what was there")
+try:
+    clean(raw=Path(sys.argv[1]), out=out, params=parameters(), engine=LocalEngine(threads=2))
+except UserError as error:
+    print(error)
+print(*(str(path.relative_to(out.parent)) for path in sorted(out.parent.rglob("*"))))
+"""
+    mount = 'mount -t tmpfs -o size=2m small "$0" && exec "$@"'
+    command = [*unshare, "sh", "-c", mount, tmp_path, sys.executable, "-c", IMPORTS + code, raw, tmp_path / "clean"]
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=True)
+    assert re.search(r"clean: No space left on device; it takes about 10,\d{3},\d{3} bytes", done.stdout)
+    assert done.stdout.splitlines()[-1] == "clean clean/part-00000.parquet"

@@ -4,7 +4,6 @@ Reading and cleaning a piece is a pure function, mapped by an engine over thread
 documents before (duplicates, counts, shards) happens here, one piece after the other.
 """
 
-import errno
 import functools
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from tokenmill.documents.report import CleanReport, Tally
 from tokenmill.documents.sources import find
 from tokenmill.engine.engine import Engine
 from tokenmill.errors import UserError
-from tokenmill.files import write_directory
+from tokenmill.files import enough_room, write_directory
 
 
 def clean(*, raw: Path, out: Path, params: CleanParams, engine: Engine) -> CleanReport:
@@ -35,23 +34,22 @@ def clean(*, raw: Path, out: Path, params: CleanParams, engine: Engine) -> Clean
     tally = Tally()
     seen = SeenHashes() if params.deduplicate else None
     total = sum(source.size for source in found.sources)
-    try:
-        with write_directory(out) as folder, Progress("clean", total) as progress:
-            pieces = Planner(params, progress.advance).pieces(found.sources)
-            with Writer(folder) as writer:
-                for batch in engine.map(functools.partial(clean_piece, params=params), pieces):
-                    progress.advance(batch.size)
-                    tally.merge(batch.tally)
-                    new = batch.documents if seen is None else _first_ones(batch.documents, seen, tally)
-                    tally.add_kept(new)
-                    writer.add(new)
-            report = CleanReport(tally, found, params)
-            if not report.documents_kept:
-                raise UserError(_nothing_kept(raw, report))
-    except OSError as error:
-        if error.errno == errno.ENOSPC:
-            raise UserError(_no_space(out, total, tally)) from None
-        raise
+    with (
+        enough_room(out, lambda: _size(total, tally)),
+        write_directory(out) as folder,
+        Progress("clean", total) as progress,
+    ):
+        pieces = Planner(params, progress.advance).pieces(found.sources)
+        with Writer(folder) as writer:
+            for batch in engine.map(functools.partial(clean_piece, params=params), pieces):
+                progress.advance(batch.size)
+                tally.merge(batch.tally)
+                new = batch.documents if seen is None else _first_ones(batch.documents, seen, tally)
+                tally.add_kept(new)
+                writer.add(new)
+        report = CleanReport(tally, found, params)
+        if not report.documents_kept:
+            raise UserError(_nothing_kept(raw, report))
     return report
 
 
@@ -76,8 +74,6 @@ def _nothing_kept(raw: Path, report: CleanReport) -> str:
     )
 
 
-def _no_space(out: Path, total: int, tally: Tally) -> str:
-    return (
-        f"{out}: no space left on the disk after {tally.characters_out:,} characters; "
-        f"free about {max(total, tally.characters_in) / 1e9:.1f} GB (the size of the input) and run `dvc repro` again."
-    )
+def _size(total: int, tally: Tally) -> int:
+    """Bytes of documents there may be in all, compressed or not: at most what was read or what it grew to."""
+    return max(total, tally.characters_in)

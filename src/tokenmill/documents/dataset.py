@@ -5,6 +5,8 @@ UTF-8. Shards end where SHARD_BYTES of text are reached and hold row groups of a
 text alone: the same documents are the same bytes.
 """
 
+import os
+import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -99,14 +101,19 @@ def write_shard(path: Path, documents: Sequence[pl.DataFrame], size: int) -> Non
         "chars": int(shard["text"].str.len_chars().sum()),
         "row_group_rows": rows,
     }
-    shard.write_parquet(
-        path,
-        compression="zstd",
-        compression_level=ZSTD_LEVEL,
-        statistics=False,
-        row_group_size=rows,
-        metadata={key: str(value) for key, value in notes.items()},
-    )
+    try:
+        shard.write_parquet(
+            path,
+            compression="zstd",
+            compression_level=ZSTD_LEVEL,
+            statistics=False,
+            row_group_size=rows,
+            metadata={key: str(value) for key, value in notes.items()},
+        )
+    except pl.exceptions.ComputeError as error:
+        if number := re.search(r"\(os error (\d+)\)", str(error)):  # a full disk comes in polars' own clothes
+            raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
+        raise
 
 
 def shards(folder: Path) -> list[Path]:
