@@ -26,6 +26,8 @@ _GONE = "\x1f"
 """Stands for a character that was taken out, until its place is known; step 2 leaves none of its own."""
 
 _UNUSUAL = r"[^\n\t -~]"
+_LOOSE = r"  |\t| \n|\n\n\n"
+"""White space that step 6 may change, not counting what is around the whole."""
 _BREAKS = r"\r\n?|[\x0B\x0C\x1C-\x1E\x{85}\x{2028}\x{2029}]"
 _SPACES = r"[\x1F[\p{Zs}--[ ]]]"
 _INVISIBLE = (
@@ -58,9 +60,15 @@ def cleaned(texts: pl.Series, mode: Mode) -> pl.Series:
     """
     if mode == "none":
         return texts
-    texts = _where(texts, texts.str.contains(_UNUSUAL), lambda some: _characters(some, mode))
-    texts = _where(texts, texts.str.contains(r"  |\t| \n|\n\n\n"), _white_space)
+    # One scan finds the rows that need anything at all; most need nothing.
+    texts = _where(texts, texts.str.contains(f"{_UNUSUAL}|{_LOOSE}"), lambda some: _changed(some, mode))
     return texts.str.strip_chars(" \t\n")
+
+
+def _changed(texts: pl.Series, mode: Mode) -> pl.Series:
+    """All steps but the last for rows that need some."""
+    texts = _where(texts, texts.str.contains(_UNUSUAL), lambda some: _characters(some, mode))
+    return _where(texts, texts.str.contains(_LOOSE), _white_space)
 
 
 def _where(texts: pl.Series, mask: pl.Series, change: Callable[[pl.Series], pl.Series]) -> pl.Series:
@@ -97,8 +105,10 @@ def _alphabet(texts: pl.Series, mode: Mode) -> pl.Series:
 
 def _folded(texts: pl.Series, first: int, foreign: str) -> pl.Series:
     folds = table(first)
-    texts = texts.str.replace_many(list(folds), list(folds.values())).str.replace_all(r"\p{M}", "")
-    return _blanked(texts, f"{foreign}+")
+    texts = texts.str.replace_many(list(folds), list(folds.values()))
+    # Quotes and dashes are all there is in most rows: they are ASCII now, and done.
+    beyond = texts.str.len_bytes() != texts.str.len_chars()
+    return _where(texts, beyond, lambda some: _blanked(some.str.replace_all(r"\p{M}", ""), f"{foreign}+"))
 
 
 def _blanked(texts: pl.Series, pattern: str) -> pl.Series:
