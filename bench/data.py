@@ -1,157 +1,171 @@
-"""The data side against its peers, in one run on one corpus: `python -m bench.data --text PATH --megabytes 100`.
+"""The data side, stage by stage, and its peers on the same text, in one run: `python -m bench.data`.
 
-Each stage runs in a process of its own, so that its peak memory is its own. The corpus is made from the documents at
-PATH (default: the built-in sample) by shuffling the words of every copy but the first, so that no duplicate empties it
-and the vocabulary stays that of the text; a slower peer gets less of it, and its rate is compared, not its time. Prints
-a table and, with --json FILE, writes the same figures.
+The corpus is made by bench/corpus.py from the text at --text (default: the built-in sample). Each job has a process
+of its own, all jobs once, then all again (--repeat); the figures are medians. Prints tables and, with --json FILE,
+writes the same figures and more. bench/README.md explains how to read it.
+
+    python -m bench.data --text /path/to/texts                          # 100 MB, with all peers
+    python -m bench.data --text /path/to/texts --megabytes 4000 --stages-only --json 4gb.json
+    python -m bench.data --compare 1gb.json 4gb.json                    # how memory grows
 """
 
 import argparse
-import gzip
+import dataclasses
 import json
-import multiprocessing
-import random
-import resource
+import os
+import platform
+import shutil
 import sys
 import tempfile
-import time
-from collections.abc import Callable
-from multiprocessing.connection import Connection
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from itertools import chain
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-import zstandard
+import psutil
+from ruamel.yaml import YAML
+from tqdm import tqdm
 
-from tokenmill.documents import dataset
-from tokenmill.documents.clean import clean
-from tokenmill.documents.params import CleanParams
-from tokenmill.sample.generator import write_sample
-from tokenmill.sample.params import SampleParams
-from tokenmill.tokenization.encoding import choose_encoder, reference_engine
-from tokenmill.tokenization.learning import make_tokenizer
-from tokenmill.tokenization.packing import pack
-from tokenmill.tokenization.params import TokenizeParams, TokenizerParams
-from tokenmill.tokenization.sampling import probe
-from tokenmill.tokenization.tokenizer import read_tokenizer
-from tokenmill.tokenization.unpacking import unpack
+from bench import measure, ours, peers, tables
+from bench.corpus import FORMATS, SOURCE_BYTES, Corpus, Source, read_source, write_corpus
+from bench.excerpts import write_excerpts
+from bench.jobs import STAGES
+from tokenmill.tokenization.sampling import sample
 
-CLEAN: dict[str, Any] = {
-    "columns": None,
-    "text_file": "paragraph",
-    "min_chars": 1,
-    "max_chars": None,
-    "deduplicate": True,
-}
-PEER_BYTES = 8_000_000
-"""Text that the slow peers encode."""
-
-Row = dict[str, Any]
+PACKAGES = ("datatrove", "ftfy", "polars", "spacy", "splintr-rs", "tiktoken", "tokenizers", "zstandard")
+"""Whose versions the figures depend on."""
 
 
 def main() -> None:
-    """Make the corpus, run the stages, run the peers, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--text", type=Path, help="a file or a folder; default: the built-in sample")
-    parser.add_argument("--megabytes", type=int, default=100, help="size of the corpus")
-    parser.add_argument("--vocabulary", type=int, default=8192)
-    parser.add_argument("--json", type=Path, help="write the figures to this file too")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        here = Path(folder)
-        size = make_corpus(here, options.text, options.megabytes * 1_000_000)
-        rows = stages(here, size, options.vocabulary) + peers(here)
-    for row in rows:
-        print("  ".join(f"{name} {value}" for name, value in row.items()))
+    """Measure and print, or compare two earlier runs."""
+    options = parsed(sys.argv[1:])
+    if options.compare:
+        tables.print_growth(*(json.loads(path.read_text()) for path in options.compare))
+        return
+    with tempfile.TemporaryDirectory(prefix="tokenmill-bench-", dir=options.scratch) as folder:
+        figures = measured(Path(folder), options)
+    tables.print_all(figures)
     if options.json:
-        options.json.write_text(json.dumps(rows, indent=2) + "\n")
+        options.json.write_text(json.dumps(figures, indent=2, ensure_ascii=False) + "\n")
 
 
-def make_corpus(here: Path, text: Path | None, size: int) -> int:
-    """JSON lines of about `size` bytes in here/raw; give the exact size."""
-    if text is None:
-        text = here / "sample.jsonl"
-        write_sample(text, SampleParams(seed=0, conversations=11_000))
-    clean(raw=text, out=here / "seed", params=CleanParams(mode="none", **CLEAN))
-    documents = [one for batch in dataset.batches(here / "seed") for one in batch["text"].to_list()]
-    draws, path = random.Random(0), here / "raw" / "corpus.jsonl"
-    path.parent.mkdir()
-    with path.open("w", encoding="utf-8") as file:
-        for number in range(sys.maxsize):
-            words = documents[number % len(documents)].split(" ")
-            if number >= len(documents):
-                draws.shuffle(words)
-            file.write(json.dumps({"text": " ".join(words)}, ensure_ascii=False) + "\n")
-            if file.tell() >= size:
-                break
-    return path.stat().st_size
+def parsed(arguments: Sequence[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.data", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--text", type=Path, help="a file or a folder to make the corpus from; default: the sample")
+    parser.add_argument("--megabytes", type=int, default=100, help="size of the corpus (100)")
+    parser.add_argument("--format", choices=FORMATS, default=FORMATS[0])
+    parser.add_argument("--vocabulary", type=int, default=32_000, help="entries of the tokenizer (32000)")
+    parser.add_argument("--repeat", type=int, default=3, help="runs of each job (3)")
+    parser.add_argument("--stages-only", action="store_true", help="without the peers")
+    parser.add_argument("--scratch", type=Path, help="where there is room for five times the corpus; default: TMPDIR")
+    parser.add_argument("--json", type=Path, help="write the figures to this file, too")
+    parser.add_argument("--compare", type=Path, nargs=2, metavar="JSON", help="two earlier runs: only compare memory")
+    return parser.parse_args(arguments)
 
 
-def stages(here: Path, size: int, vocabulary: int) -> list[Row]:
-    """TokenMill, stage by stage, each in a process of its own."""
-    context = multiprocessing.get_context("spawn")
-    rows: list[Row] = []
-    for name in ("clean", "tokenizer", "tokenize", "unpack"):
-        receive, send = context.Pipe(duplex=False)
-        process = context.Process(target=run_stage, args=(name, here, vocabulary, send))
-        process.start()
-        send.close()
-        seconds, peak = receive.recv()
-        process.join()
-        rate = round(size / 1e6 / seconds, 1)
-        rows.append({"stage": name, "seconds": round(seconds, 2), "MB/s": rate, "peak MiB": round(peak)})
-    return rows
-
-
-def run_stage(name: str, here: Path, vocabulary: int, send: Connection) -> None:
-    """Run one stage; send its seconds and its peak memory in MiB."""
-    began = time.perf_counter()
-    if name == "clean":
-        clean(raw=here / "raw", out=here / "clean", params=CleanParams(mode="balanced", **CLEAN))
-    elif name == "tokenizer":
-        params = TokenizerParams(type="bpe", vocab_size=vocabulary, sample_bytes=30_000_000)
-        make_tokenizer(here / "clean", here / "tokenizer.json", params)
-    elif name == "tokenize":
-        split = TokenizeParams(split="hash", val_fraction=0.01)
-        pack(here / "clean", here / "tokenizer.json", here / "packed", split)
-    else:
-        unpack(here / "packed", here / "tokens")
-    send.send((time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024))
-
-
-def peers(here: Path) -> list[Row]:
-    """Encoding and compressing, TokenMill's way and others', on the same text with the same vocabulary."""
-    tokenizer = read_tokenizer(here / "tokenizer.json")
-    texts = probe(here / "clean", PEER_BYTES)
-    size = sum(len(text.encode()) for text in texts)
-    ours = choose_encoder(tokenizer, texts[:200])
-    together = "\n".join(texts)
-    rates = {
-        f"TokenMill ({ours.name})": rate(lambda: ours.encode(texts), size),
-        "tokenizers encode_batch_fast": rate(lambda: reference_engine(tokenizer)(texts), size),
-        "tokenizers encode_batch": rate(lambda: tokenizer.backend.encode_batch(texts), size),
-        "tokenizers encode, one chunk": rate(lambda: tokenizer.backend.encode(together), size),
+def measured(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """Make the corpus and run all jobs."""
+    origin, here = folder / "origin", folder / "corpus"
+    source = read_text(origin, options.text, escaped=options.format != "txt")
+    raw = Path("data/raw") / f"corpus.{options.format}"
+    text_file = "paragraph" if options.format == "txt" else "file"
+    make_project(here, raw, {"clean": {"text_file": text_file}, "tokenizer": {"vocab_size": options.vocabulary}})
+    made = write_corpus(source, here / raw, options.megabytes * 1_000_000, options.format)
+    names = [*STAGES] if options.stages_only else [*STAGES, *ours.JOBS, *peers.JOBS]
+    if not options.stages_only:
+        write_excerpts(source, here, made.text_bytes)
+    runs: dict[str, list[measure.Run]] = {name: [] for name in names}
+    for name in tqdm(names * options.repeat, unit="run", leave=False, disable=None):
+        runs[name].append(measure.run(name, here))
+    return {
+        "corpus": {"text": str(options.text or "built-in sample"), "format": options.format} | dataclasses.asdict(made),
+        "machine": machine(),
+        "jobs": {name: summary(some, made) for name, some in runs.items()},
+        "packed": packed(origin, here),
     }
-    first = next(iter(rates.values()))
-    rows: list[Row] = [
-        {"encode": name, "MB/s": round(value / 1e6, 1), "TokenMill is faster by": round(first / value, 1)}
-        for name, value in rates.items()
-    ]
-    raw = (here / "tokens" / "train.bin").read_bytes()[: 4 * PEER_BYTES]
-    for name, compress in (("zstd -3", zstandard.compress), ("gzip -6", lambda data: gzip.compress(data, 6))):
-        began = time.perf_counter()
-        packed = len(compress(raw))
-        seconds = time.perf_counter() - began
-        rows.append(
-            {"compress": name, "MB/s": round(len(raw) / 1e6 / seconds, 1), "share": round(packed / len(raw), 3)}
-        )
-    return rows
 
 
-def rate(work: Callable[[], object], size: int) -> float:
-    """Bytes a second of one run: a second one on the same text would profit from caches of words."""
-    began = time.perf_counter()
-    work()
-    return size / (time.perf_counter() - began)
+def read_text(project: Path, text: Path | None, *, escaped: bool) -> Source:
+    """The documents that the corpus is made from, of any format that the stage `clean` reads."""
+    make_project(
+        project,
+        text.resolve() if text else Path("data/raw/sample"),
+        {"clean": {"mode": "none", "text_file": "paragraph"}},
+    )
+    if text is None:
+        measure.run("sample", project)
+    measure.run("clean", project)
+    return read_source(chain.from_iterable(sample(project / "data/clean", SOURCE_BYTES)), escaped=escaped)
+
+
+def make_project(folder: Path, raw: Path, changes: dict[str, dict[str, Any]]) -> None:
+    """A folder that the stages can run in: the repository's params.yaml with `changes`."""
+    yaml = YAML()
+    params = yaml.load(measure.ROOT / "params.yaml")
+    for section, values in ({"data": {"raw": str(raw)}} | changes).items():
+        params[section].update(values)
+    folder.mkdir()
+    yaml.dump(params, folder / "params.yaml")
+
+
+def summary(runs: list[measure.Run], made: Corpus) -> dict[str, Any]:
+    """Medians of all runs of one job, and what the last one said."""
+    facts = runs[-1].facts
+    if "missing" in facts:
+        return facts
+    seconds = median(run.seconds for run in runs)
+    size = facts.setdefault("bytes", made.text_bytes)
+    return {
+        "seconds": round(seconds, 3),
+        "MB/s": round(size / 1e6 / seconds, 2),
+        "start_up": round(median(run.start_up for run in runs), 2),
+        "cpu": round(median(run.cpu for run in runs), 2),
+        "peak_mib": round(median(run.peak_mib for run in runs), 1),
+        "all_seconds": [round(run.seconds, 3) for run in runs],
+        **facts,
+    }
+
+
+def packed(origin: Path, here: Path) -> dict[str, Any]:
+    """Size of .bin.zst in the size of .bin, of the corpus and of the text that it was made from."""
+    shutil.copytree(here / "data/tokenizer", origin / "data/tokenizer")
+    measure.run("tokenize", origin)
+    numbers = {
+        name: json.loads((folder / "metrics/tokens.json").read_text())
+        for name, folder in (("corpus", here), ("text", origin))
+    }
+    return {name: round(1 / of["compression_ratio"], 4) for name, of in numbers.items()}
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were measured on."""
+    return {
+        "cores": os.cpu_count(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "processor": processor(),
+        "python": platform.python_version(),
+        "packages": {name: installed for name in PACKAGES if (installed := version_of(name))},
+    }
+
+
+def processor() -> str:
+    """The processor's name where the system tells."""
+    info = Path("/proc/cpuinfo")
+    names = [line for line in info.read_text().splitlines() if line.startswith("model name")] if info.exists() else []
+    return names[0].partition(":")[2].strip() if names else platform.processor() or platform.machine()
+
+
+def version_of(package: str) -> str | None:
+    """The version of an installed package."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 if __name__ == "__main__":

@@ -1,0 +1,64 @@
+"""One job in a process of its own: `python -m bench.jobs NAME START`, run in a project's folder (bench/data.py).
+
+A job is prepared (imports, reading what it works on) and then done; only the second part is timed. The last line of
+output is JSON: `seconds` of the work, `start_up` seconds before it since START (Unix time), `peak_mib` of memory, and
+what the job says about itself; or `missing`, what it needs and is not installed. A project has params.yaml and data/ as
+the pipeline has them, and excerpts of its corpus (bench/excerpts.py).
+"""
+
+import importlib
+import json
+import resource
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+Facts: TypeAlias = dict[str, Any]
+"""What a job says about itself; `bytes`, if it did not work on the whole corpus."""
+Work: TypeAlias = Callable[[], Facts]
+"""The timed part of a job."""
+
+STAGES = ("clean", "tokenizer", "tokenize", "unpack")
+
+
+class MissingError(Exception):
+    """Something that a job needs is not installed."""
+
+
+def prepared(name: str) -> Work:
+    """The work of the job `name`, ready to be done; a stage imports what a stage imports, and no more."""
+    if name in ("sample", *STAGES):
+        main = importlib.import_module(f"stages.{name}").main
+        return lambda: main() or {}
+    jobs = importlib.import_module("bench.ours").JOBS | importlib.import_module("bench.peers").JOBS
+    return jobs[name]()
+
+
+def peak_mib() -> float:
+    """The highest resident memory of this process since its program began."""
+    status = Path("/proc/self/status")
+    if status.exists():  # getrusage would count what the parent held when it forked
+        lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
+        return int(lines["VmHWM"].split()[0]) / 1024
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
+
+
+def main(name: str, start: float) -> None:
+    """Prepare and do one job, and say so."""
+    try:
+        work = prepared(name)
+    except MissingError as error:
+        print(json.dumps({"missing": str(error)}))
+        return
+    start_up = time.time() - start
+    began = time.perf_counter()
+    facts = work()
+    seconds = time.perf_counter() - began
+    print(json.dumps({"seconds": seconds, "start_up": start_up, "peak_mib": peak_mib()} | facts))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], float(sys.argv[2]))

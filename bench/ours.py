@@ -1,0 +1,46 @@
+"""Parts of the pipeline, to set beside the same part of a peer."""
+
+import gzip
+from pathlib import Path
+
+import zstandard
+
+from bench.excerpts import ENCODE, read_texts, size_of
+from bench.jobs import Work
+from tokenmill.tokenization.encoding import choose_encoder
+from tokenmill.tokenization.packing import ZSTD_LEVEL
+from tokenmill.tokenization.tokenizer import read_tokenizer
+
+TOKENIZER = Path("data/tokenizer/tokenizer.json")
+TOKENS = Path("data/tokens/train.bin")
+TOKEN_BYTES = 32_000_000
+"""Of tokens that the compressors get."""
+
+
+def encode() -> Work:
+    """The encoder of the stage `tokenize`, after its test against `tokenizers`."""
+    texts = read_texts(ENCODE)
+    encoder, size = choose_encoder(read_tokenizer(TOKENIZER), texts[:200]), size_of(ENCODE)
+    return lambda: {"tokens": len(encoder.encode(texts)[0]), "bytes": size, "engine": encoder.name}
+
+
+def compress_with_zstd() -> Work:
+    """zstd as the stage `tokenize` has it, in one thread."""
+    data = tokens()
+    squeeze = zstandard.ZstdCompressor(level=ZSTD_LEVEL).compress
+    return lambda: {"bytes": len(data), "share": round(len(squeeze(data)) / len(data), 4)}
+
+
+def compress_with_gzip() -> Work:
+    """gzip -6, as one would without zstd."""
+    data = tokens()
+    return lambda: {"bytes": len(data), "share": round(len(gzip.compress(data, compresslevel=6)) / len(data), 4)}
+
+
+def tokens() -> bytes:
+    """The beginning of the encoded corpus."""
+    with TOKENS.open("rb") as file:
+        return file.read(TOKEN_BYTES)
+
+
+JOBS = {"encode": encode, "zstd": compress_with_zstd, "gzip": compress_with_gzip}

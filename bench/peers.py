@@ -1,0 +1,140 @@
+"""The same work done by others: `tokenizers`, tiktoken, datatrove (`pip install -e '.[bench]'` brings the last two).
+
+Each peer is set up to be fast: two workers, forked after everything is imported, files of the same size, no shuffling.
+datatrove writes what it cleaned twice: compressed, as it does by itself and as `clean` does, and plain.
+"""
+# pyright: reportMissingImports=false
+
+import importlib.util
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from bench.excerpts import CLEAN, ENCODE, FILTER, FOLDER, read_texts, size_of
+from bench.jobs import Facts, MissingError, Work
+from bench.ours import TOKENIZER
+from tokenmill.tokenization.tokenizer import END_OF_TEXT, TextTokenizer, read_tokenizer
+
+CHUNK_BYTES = 8_000_000
+"""Text that `encode` gets in one piece."""
+
+
+def require(*packages: str) -> None:
+    """Raise MissingError for the first package that is not there."""
+    for package in packages:
+        if importlib.util.find_spec(package) is None:
+            raise MissingError(package)
+
+
+def tokenizers_batch(how: str) -> Work:
+    """`encode_batch` or `encode_batch_fast` of Hugging Face `tokenizers`."""
+    texts, tokenizer = read_texts(ENCODE), read_tokenizer(TOKENIZER).backend
+    encode = getattr(tokenizer, how)
+    size = size_of(ENCODE)
+    return lambda: {"tokens": sum(len(one.ids) for one in encode(texts, add_special_tokens=False)), "bytes": size}
+
+
+def tokenizers_chunk() -> Work:
+    """`encode` of Hugging Face `tokenizers` on one large piece of text."""
+    tokenizer = read_tokenizer(TOKENIZER).backend
+    chunk = "\n".join(read_texts(ENCODE))[:CHUNK_BYTES]
+    return lambda: {"tokens": len(tokenizer.encode(chunk, add_special_tokens=False).ids), "bytes": len(chunk.encode())}
+
+
+def tiktoken_batch() -> Work:
+    """tiktoken on the same vocabulary; says for how many documents its ids are those of `tokenizers`."""
+    require("tiktoken")
+    texts, tokenizer = read_texts(ENCODE), read_tokenizer(TOKENIZER)
+    some = texts[:500]
+    same = sum(map(list.__eq__, as_tiktoken(tokenizer).encode_ordinary_batch(some), map(tokenizer.encode, some)))
+    encoding = as_tiktoken(tokenizer)
+
+    def work() -> Facts:
+        rows = encoding.encode_ordinary_batch(texts, num_threads=os.cpu_count() or 1)
+        agreement = f"{same} of {len(some)} documents"
+        return {"tokens": sum(map(len, rows)), "bytes": size_of(ENCODE), "same ids": agreement}
+
+    return work
+
+
+def as_tiktoken(tokenizer: TextTokenizer) -> Any:
+    """A tiktoken encoding with the vocabulary of tokenizer.json, whose ids are in the order of the merges."""
+    import tiktoken  # noqa: PLC0415  (it may be missing)
+    from tiktoken_ext.openai_public import r50k_pat_str  # noqa: PLC0415
+
+    vocabulary = tokenizer.backend.get_vocab(with_added_tokens=True)
+    special = {END_OF_TEXT: vocabulary.pop(END_OF_TEXT)}
+    byte_of = bytes_by_sign()
+    ranks = {bytes(byte_of[sign] for sign in token): rank for token, rank in vocabulary.items()}
+    return tiktoken.Encoding("bench", pat_str=r50k_pat_str, mergeable_ranks=ranks, special_tokens=special)
+
+
+def bytes_by_sign() -> dict[str, int]:
+    """Which byte each sign of a byte-level vocabulary stands for: visible Latin-1 for itself, U+0100 … for the rest."""
+    visible = [byte for byte in range(256) if 0x21 <= byte <= 0x7E or (byte >= 0xA1 and byte != 0xAD)]
+    others = [byte for byte in range(256) if byte not in visible]
+    return {chr(byte): byte for byte in visible} | {chr(256 + i): byte for i, byte in enumerate(others)}
+
+
+def datatrove_clean(compression: str | None) -> Work:
+    """Read JSON lines, mend with ftfy, write JSON lines."""
+    require("datatrove", "ftfy")
+    import ftfy  # noqa: F401, PLC0415  (the workers inherit it)
+    from datatrove.pipeline.formatters import FTFYFormatter  # noqa: PLC0415
+    from datatrove.pipeline.writers.jsonl import JsonlWriter  # noqa: PLC0415
+
+    return _pipeline(CLEAN, [FTFYFormatter(), JsonlWriter("peers/clean", compression=compression)])
+
+
+def datatrove_tokenize() -> Work:
+    """Read JSON lines, encode with `tokenizers`, write tokens and index."""
+    require("datatrove")
+    from datatrove.pipeline.tokens import DocumentTokenizer  # noqa: PLC0415
+
+    path = str(TOKENIZER.resolve())
+    step = DocumentTokenizer("peers/tokens", path, eos_token=END_OF_TEXT, shuffle_documents=False)
+    return _pipeline(ENCODE, [step])
+
+
+def datatrove_gopher() -> Work:
+    """Read JSON lines, apply the repetition and the quality rules of Gopher."""
+    require("datatrove", "spacy", "regex")
+    from datatrove.pipeline.filters import GopherQualityFilter, GopherRepetitionFilter  # noqa: PLC0415
+    from datatrove.utils.text import split_into_words  # noqa: PLC0415
+
+    split_into_words("Load the words' tokenizer once, before the workers are forked.")
+    return _pipeline(FILTER, [GopherRepetitionFilter(), GopherQualityFilter()])
+
+
+def _pipeline(excerpt: str, steps: list[Any]) -> Work:
+    """A datatrove pipeline over an excerpt, each of its two files in a worker of its own."""
+    from datatrove.executor import LocalPipelineExecutor  # noqa: PLC0415
+    from datatrove.pipeline.readers import JsonlReader  # noqa: PLC0415
+
+    executor = LocalPipelineExecutor(
+        pipeline=[JsonlReader(str(FOLDER / excerpt)), *steps],
+        tasks=2,
+        workers=2,
+        logging_dir="peers/logs",
+        skip_completed=False,
+        start_method="fork",
+    )
+
+    def work() -> Facts:
+        last = executor.run().stats[-1].stats.to_dict()
+        return {"bytes": size_of(excerpt), "last step": last}
+
+    return work
+
+
+JOBS: dict[str, Callable[[], Work]] = {
+    "encode_batch_fast": partial(tokenizers_batch, "encode_batch_fast"),
+    "encode_batch": partial(tokenizers_batch, "encode_batch"),
+    "encode one chunk": tokenizers_chunk,
+    "tiktoken": tiktoken_batch,
+    "datatrove tokenize": datatrove_tokenize,
+    "datatrove clean": partial(datatrove_clean, "gzip"),
+    "datatrove clean, plain": partial(datatrove_clean, None),
+    "datatrove gopher": datatrove_gopher,
+}
