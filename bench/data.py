@@ -87,6 +87,7 @@ def measured(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
         "machine": machine(),
         "jobs": {name: summary(some, made) for name, some in runs.items()},
         "packed": packed(origin, here),
+        "sizes": {name: size_on_disk(here / "data" / name) for name in ("clean", "packed", "tokens")},
     }
 
 
@@ -140,6 +141,11 @@ def packed(origin: Path, here: Path) -> dict[str, Any]:
         for name, folder in (("corpus", here), ("text", origin))
     }
     return {name: round(1 / of["compression_ratio"], 4) for name, of in numbers.items()}
+
+
+def size_on_disk(folder: Path) -> int:
+    """Bytes of all files in a folder."""
+    return sum(path.stat().st_size for path in folder.iterdir())
 
 
 def machine() -> dict[str, Any]:

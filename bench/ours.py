@@ -1,12 +1,20 @@
 """Parts of the pipeline, to set beside the same part of a peer."""
 
 import gzip
+import importlib
+import importlib.util
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import polars as pl
 import zstandard
 
 from bench.excerpts import ENCODE, read_texts, size_of
-from bench.jobs import Work
+from bench.jobs import Facts, MissingError, Work
+from stages.clean import Params
+from tokenmill.params import load
 from tokenmill.tokenization.encoding import choose_encoder
 from tokenmill.tokenization.packing import ZSTD_LEVEL
 from tokenmill.tokenization.tokenizer import read_tokenizer
@@ -15,6 +23,8 @@ TOKENIZER = Path("data/tokenizer/tokenizer.json")
 TOKENS = Path("data/tokens/train.bin")
 TOKEN_BYTES = 32_000_000
 """Of tokens that the compressors get."""
+BATCH_ROWS = 2048
+"""Documents in a batch of the filters: some 4 MB."""
 
 
 def encode() -> Work:
@@ -43,4 +53,23 @@ def tokens() -> bytes:
         return file.read(TOKEN_BYTES)
 
 
-JOBS = {"encode": encode, "zstd": compress_with_zstd, "gzip": compress_with_gzip}
+def gopher() -> Work:
+    """The repetition and the quality rules of Gopher, batches in threads as the stage `clean` has them."""
+    # PENDING: to be finished when tokenmill.documents.filters is there.
+    if importlib.util.find_spec("tokenmill.documents.filters") is None:
+        raise MissingError("tokenmill.documents.filters")
+    reasons: Any = importlib.import_module("tokenmill.documents.filters.verdicts").reasons
+    section: Any = load(Params).clean
+    filters = section.filters.model_copy(update={"gopher_quality": True, "gopher_repetition": True})
+    texts, size = pl.Series(read_texts(ENCODE), dtype=pl.String), size_of(ENCODE)
+    batches = [texts.slice(start, BATCH_ROWS) for start in range(0, len(texts), BATCH_ROWS)]
+
+    def work() -> Facts:
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            kept = sum(pool.map(lambda batch: reasons(batch, filters).null_count(), batches))
+        return {"bytes": size, "kept": f"{kept} of {len(texts)} documents"}
+
+    return work
+
+
+JOBS = {"encode": encode, "zstd": compress_with_zstd, "gzip": compress_with_gzip, "gopher": gopher}

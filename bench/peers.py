@@ -98,13 +98,13 @@ def datatrove_tokenize() -> Work:
 
 
 def datatrove_gopher() -> Work:
-    """Read JSON lines, apply the repetition and the quality rules of Gopher."""
+    """Read JSON lines, apply the quality rules of Gopher and, to what passes, the repetition rules, as ours do."""
     require("datatrove", "spacy", "regex")
     from datatrove.pipeline.filters import GopherQualityFilter, GopherRepetitionFilter  # noqa: PLC0415
     from datatrove.utils.text import split_into_words  # noqa: PLC0415
 
     split_into_words("Load the words' tokenizer once, before the workers are forked.")
-    return _pipeline(FILTER, [GopherRepetitionFilter(), GopherQualityFilter()])
+    return _pipeline(FILTER, [GopherQualityFilter(), GopherRepetitionFilter()])
 
 
 def _pipeline(excerpt: str, steps: list[Any]) -> Work:

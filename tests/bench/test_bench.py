@@ -1,0 +1,87 @@
+"""The benchmark of the data side: its corpus keeps its promises, and a small run gives all its figures."""
+
+import itertools
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from bench.corpus import FORMATS, documents, read_source, write_corpus
+from bench.peers import bytes_by_sign
+from tokenmill.sample.generator import conversations
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXTS = [
+    "\n".join(question + " " + answer for question, answer in one) + '\n\tA "quoted" back\\slash, \\n and naïve café'
+    for one in conversations(seed=0, count=200)
+]
+
+
+def test_a_corpus_has_its_size_and_no_document_twice(tmp_path: Path) -> None:
+    made = write_corpus(read_source(TEXTS, escaped=True), tmp_path / "c.jsonl", 3_000_000, "jsonl")
+    texts = pl.read_ndjson(tmp_path / "c.jsonl")["text"]
+    assert len(texts) == made.documents == texts.n_unique()
+    assert made.file_bytes == (tmp_path / "c.jsonl").stat().st_size
+    assert 0 <= made.file_bytes - 3_000_000 < 50_000
+    assert 0.5 < made.text_bytes / made.documents / 2000 < 2
+
+
+def test_a_poor_text_gives_no_document_twice_either() -> None:
+    some = list(itertools.islice(documents(read_source(["one two three"], escaped=True)), 5000))
+    assert len(set(some)) == len(some)
+
+
+def test_a_corpus_has_the_words_of_its_text(tmp_path: Path) -> None:
+    write_corpus(read_source(TEXTS, escaped=True), tmp_path / "c.jsonl", 1_000_000, "jsonl")
+    texts = pl.read_ndjson(tmp_path / "c.jsonl")["text"]
+    given = Counter(word for text in TEXTS for word in text.split())
+    made = Counter(word for text in texts for word in text.split()[2:])  # without "No. 7."
+    assert set(made) <= set(given)
+    for word, count in given.most_common(5):
+        assert made[word] / made.total() == pytest.approx(count / given.total(), rel=0.3)
+
+
+def test_the_first_documents_do_not_depend_on_the_size() -> None:
+    source = read_source(TEXTS, escaped=False)
+    few, many = (list(itertools.islice(documents(source), count)) for count in (10, 200))
+    assert many[:10] == few
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_format_is_the_same_every_time(tmp_path: Path, form: str) -> None:
+    source = read_source(TEXTS, escaped=form != "txt")
+    paths = [tmp_path / "first", tmp_path / "second"]
+    made = [write_corpus(source, path, 200_000, form) for path in paths]
+    assert made[0] == made[1]
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+
+
+def test_signs_of_a_byte_level_vocabulary() -> None:
+    from tokenizers import pre_tokenizers  # noqa: PLC0415
+
+    cut = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    text = "".join(map(chr, range(0x800)))
+    signs = cut.pre_tokenize_str(text)[0][0]
+    assert bytes(map(bytes_by_sign().__getitem__, signs)) == text.encode()
+    assert sorted(bytes_by_sign().values()) == list(range(256))
+
+
+def test_a_small_run_gives_all_figures(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "bench.data", "--megabytes", "1", "--repeat", "1", "--stages-only"]
+    run = [*command, "--vocabulary", "1000", "--json", str(tmp_path / "f.json"), "--scratch", str(tmp_path)]
+    done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads((tmp_path / "f.json").read_text())
+    for name in ("clean", "tokenizer", "tokenize", "unpack"):
+        assert figures["jobs"][name]["seconds"] > 0
+        assert 20 < figures["jobs"][name]["peak_mib"] < 1000
+        assert name in done.stdout
+    assert 0.1 < figures["packed"]["text"] < 0.5
+    compare = [sys.executable, "-m", "bench.data", "--compare", str(tmp_path / "f.json"), str(tmp_path / "f.json")]
+    same = subprocess.run(compare, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert same.count("+0.0%   met") == 4
+    assert [path.name for path in tmp_path.iterdir()] == ["f.json"]
