@@ -31,7 +31,7 @@ from tqdm import tqdm
 from bench import measure, ours, peers, tables
 from bench.corpus import FORMATS, SOURCE_BYTES, Corpus, Source, read_source, write_corpus
 from bench.excerpts import write_excerpts
-from bench.jobs import STAGES
+from bench.work import STAGES
 from tokenmill.tokenization.sampling import sample
 
 PACKAGES = ("datatrove", "ftfy", "polars", "spacy", "splintr-rs", "tiktoken", "tokenizers", "zstandard")

@@ -11,20 +11,9 @@ import json
 import resource
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeAlias
 
-Facts: TypeAlias = dict[str, Any]
-"""What a job says about itself; `bytes`, if it did not work on the whole corpus."""
-Work: TypeAlias = Callable[[], Facts]
-"""The timed part of a job."""
-
-STAGES = ("clean", "tokenizer", "tokenize", "unpack")
-
-
-class MissingError(Exception):
-    """Something that a job needs is not installed."""
+from bench.work import STAGES, MissingError, Work
 
 
 def prepared(name: str) -> Work:

@@ -2,7 +2,6 @@
 
 import gzip
 import importlib
-import importlib.util
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,7 +11,7 @@ import polars as pl
 import zstandard
 
 from bench.excerpts import ENCODE, read_texts, size_of
-from bench.jobs import Facts, MissingError, Work
+from bench.work import Facts, Work, require
 from stages.clean import Params
 from tokenmill.params import load
 from tokenmill.tokenization.encoding import choose_encoder
@@ -56,8 +55,7 @@ def tokens() -> bytes:
 def gopher() -> Work:
     """The repetition and the quality rules of Gopher, batches in threads as the stage `clean` has them."""
     # PENDING: to be finished when tokenmill.documents.filters is there.
-    if importlib.util.find_spec("tokenmill.documents.filters") is None:
-        raise MissingError("tokenmill.documents.filters")
+    require("tokenmill.documents.filters")
     reasons: Any = importlib.import_module("tokenmill.documents.filters.verdicts").reasons
     section: Any = load(Params).clean
     filters = section.filters.model_copy(update={"gopher_quality": True, "gopher_repetition": True})

@@ -5,26 +5,18 @@ datatrove writes what it cleaned twice: compressed, as it does by itself and as 
 """
 # pyright: reportMissingImports=false
 
-import importlib.util
 import os
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from bench.excerpts import CLEAN, ENCODE, FILTER, FOLDER, read_texts, size_of
-from bench.jobs import Facts, MissingError, Work
 from bench.ours import TOKENIZER
+from bench.work import Facts, Work, require
 from tokenmill.tokenization.tokenizer import END_OF_TEXT, TextTokenizer, read_tokenizer
 
 CHUNK_BYTES = 8_000_000
 """Text that `encode` gets in one piece."""
-
-
-def require(*packages: str) -> None:
-    """Raise MissingError for the first package that is not there."""
-    for package in packages:
-        if importlib.util.find_spec(package) is None:
-            raise MissingError(package)
 
 
 def tokenizers_batch(how: str) -> Work:

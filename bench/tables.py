@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from bench.jobs import STAGES
+from bench.work import STAGES
 
 Figures = dict[str, Any]
 

@@ -1,5 +1,6 @@
 """The benchmark of the data side: its corpus keeps its promises, and a small run gives all its figures."""
 
+import importlib.util
 import itertools
 import json
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from bench import measure
 from bench.corpus import FORMATS, documents, read_source, write_corpus
 from bench.peers import bytes_by_sign
 from tokenmill.sample.generator import conversations
@@ -31,7 +33,8 @@ def test_a_corpus_has_its_size_and_no_document_twice(tmp_path: Path) -> None:
 
 
 def test_a_poor_text_gives_no_document_twice_either() -> None:
-    some = list(itertools.islice(documents(read_source(["one two three"], escaped=True)), 5000))
+    source = read_source(["again and " * 1000], escaped=True)
+    some = list(itertools.islice(documents(source), 5000))
     assert len(set(some)) == len(some)
 
 
@@ -85,3 +88,8 @@ def test_a_small_run_gives_all_figures(tmp_path: Path) -> None:
     same = subprocess.run(compare, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert same.count("+0.0%   met") == 4
     assert [path.name for path in tmp_path.iterdir()] == ["f.json"]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("tiktoken") is not None, reason="tiktoken is installed")
+def test_a_peer_that_is_not_installed_is_said_to_be_missing(tmp_path: Path) -> None:
+    assert measure.run("tiktoken", tmp_path).facts == {"missing": "tiktoken"}
