@@ -74,14 +74,17 @@ def run(name: str, folder: Path) -> Run:
     """
     environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "src")))}
     command = [sys.executable, "-m", "bench.jobs", name, str(time.time())]
-    with (folder / "errors.txt").open("w+") as errors:
-        process = subprocess.Popen(
+    done = threading.Event()
+    with (
+        (folder / "errors.txt").open("w+") as errors,
+        subprocess.Popen(
             command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
-        )
-        watch, done = Watch(psutil.Process(process.pid)), threading.Event()
+        ) as process,
+    ):
+        assert process.stdout is not None
+        watch = Watch(psutil.Process(process.pid))
         thread = threading.Thread(target=watch.until, args=(done,))
         thread.start()
-        assert process.stdout is not None
         said = process.stdout.read()
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)

@@ -1,8 +1,9 @@
 """What 100 GB, 1 TB and 10 TB would take: `python -m bench.scale FIGURES.json` prints the tables of docs/scale.md.
 
-The model, from the rates of one run of bench.data: a stage goes at the measured rate per core, times cores, times
-EFFICIENCY, until one of the things that do not grow with the cores is slower (SERIAL, the disk). DVC reads every
-dependency and output once more for its hashes, in one process. Nothing here was measured at these sizes.
+The model, from the rates of one run of bench.data: a stage goes at the measured rate per core, times cores, the
+further ones at EFFICIENCY, until something that does not grow with the cores is slower (SERIAL, the disk). The
+tokenizer learns from a bounded sample, at the measured rate. DVC reads every dependency and output once more for its
+hashes, in one process. Nothing here was measured at these sizes.
 """
 
 import json
@@ -13,9 +14,9 @@ from typing import Any
 
 EFFICIENCY = 0.6
 """Of another core, beside the two measured ones: hyper-threads, memory bandwidth, waiting."""
-SERIAL = {"clean": 800e6, "tokenize": 700e6, "unpack": 450e6}
-"""Bytes of text a second that one process can take up in order: finding duplicates and handing shards to the writer;
-hashing and compressing tokens; hashing and writing them. bench/README.md has the profile behind it."""
+SERIAL = {"clean": 200e6, "tokenize": 540e6, "unpack": 1150e6}
+"""Bytes of text a second that do not grow with the cores: one thread that writes parquet; two threads of zstd; one that
+decompresses (bench/README.md, "What limits each stage")."""
 DVC_RATE = 700e6
 """Bytes a second that DVC hashes (MD5)."""
 TOKENIZER_SAMPLE = 1e9
@@ -43,12 +44,13 @@ class Machine:
 
 
 MACHINES = (
+    Machine("laptop", 8, 16 * 2**30, 1.0e12, 2.0e9, 0.0),
     Machine("i3en.2xlarge", 8, 64 * 2**30, 5.0e12, 1.0e9, 0.904),
     Machine("i3en.6xlarge", 24, 192 * 2**30, 15.0e12, 2.0e9, 2.712),
     Machine("i3en.24xlarge", 96, 768 * 2**30, 60.0e12, 8.0e9, 10.848),
 )
 """AWS, Northern Virginia, on demand: prices as in SkyPilot's catalogue (catalogs/v8/aws/vms.csv, commit 00148f2);
-disk rates are assumptions."""
+disk rates are assumptions. The laptop is one that its owner has already."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ def hours(figures: dict[str, Any], machine: Machine, size: float) -> Hours:
     share = shares(figures)
     work = {name: seconds(figures, machine, size, name, share[name]) for name in SERIAL}
     few = min(size, TOKENIZER_SAMPLE)
-    tokenizer = few / rate(figures, machine, "tokenizer") + size * share["parquet"] / machine.disk_rate
+    tokenizer = few / measured(figures, "tokenizer") + size * share["parquet"] / machine.disk_rate
     hashed = size * (1 + share["parquet"] + share["packed"] + share["tokens"])
     return Hours(
         tokenizer=tokenizer / 3600, dvc=hashed / DVC_RATE / 3600, **{name: s / 3600 for name, s in work.items()}
@@ -95,8 +97,13 @@ def seconds(figures: dict[str, Any], machine: Machine, size: float, stage: str, 
 
 def rate(figures: dict[str, Any], machine: Machine, stage: str) -> float:
     """Bytes of text a second, by the cores alone."""
-    measured, cores = figures["jobs"][stage]["MB/s"] * 1e6, figures["machine"]["cores"]
-    return measured / cores * (cores + EFFICIENCY * max(0, machine.cores - cores))
+    cores = figures["machine"]["cores"]
+    return measured(figures, stage) / cores * (cores + EFFICIENCY * max(0, machine.cores - cores))
+
+
+def measured(figures: dict[str, Any], stage: str) -> float:
+    """Bytes of text a second of the run."""
+    return figures["jobs"][stage]["MB/s"] * 1e6
 
 
 def main(path: str) -> None:
@@ -118,12 +125,12 @@ def main(path: str) -> None:
 
 
 def row(name: str, size: float, machine: Machine, took: Hours, share: dict[str, float]) -> str:
-    """One line of the table; a machine whose disk or memory is too small says so."""
+    """One line of the table; a machine whose disk is too small says so."""
     if size * (1 + share["parquet"] + share["packed"] + share["tokens"]) > machine.disk:
-        return f"| {name} | {machine.name} | does not fit on its disk | | | | | | |"
+        return f"| {name} | {machine.name} | its disk is too small | | | | | | |"
     parts = (took.clean, took.tokenizer, took.tokenize, took.unpack, took.dvc, took.total)
     cells = " | ".join(f"{part:.1f}" for part in parts)
-    return f"| {name} | {machine.name} | {cells} | {took.total * machine.dollars:.0f} |"
+    return f"| {name} | {machine.name} | {cells} | {took.total * machine.dollars:,.0f} |"
 
 
 if __name__ == "__main__":
