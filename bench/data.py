@@ -62,7 +62,7 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--vocabulary", type=int, default=32_000, help="entries of the tokenizer (32000)")
     parser.add_argument("--repeat", type=int, default=3, help="runs of each job (3)")
     parser.add_argument("--stages-only", action="store_true", help="without the peers")
-    parser.add_argument("--scratch", type=Path, help="where there is room for five times the corpus; default: TMPDIR")
+    parser.add_argument("--scratch", type=Path, help="where there is room for four times the corpus; default: TMPDIR")
     parser.add_argument("--json", type=Path, help="write the figures to this file, too")
     parser.add_argument("--compare", type=Path, nargs=2, metavar="JSON", help="two earlier runs: only compare memory")
     return parser.parse_args(arguments)

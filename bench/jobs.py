@@ -1,17 +1,19 @@
 """One job in a process of its own: `python -m bench.jobs NAME START`, run in a project's folder (bench/data.py).
 
 A job is prepared (imports, reading what it works on) and then done; only the second part is timed. The last line of
-output is JSON: `seconds` of the work, `start_up` seconds before it since START (Unix time), `peak_mib` of memory, and
-what the job says about itself; or `missing`, what it needs and is not installed. A project has params.yaml and data/ as
-the pipeline has them, and excerpts of its corpus (bench/excerpts.py).
+output is JSON: `seconds` of the work, `start_up` seconds before it since START (Unix time), `cpu` seconds and
+`peak_mib` of memory of the process, and what the job says about itself; or `missing`, what it needs and is not
+installed. A project has params.yaml and data/ as the pipeline has them, and excerpts of its corpus (bench/excerpts.py).
 """
 
 import importlib
 import json
-import resource
+import os
 import sys
 import time
 from pathlib import Path
+
+import psutil
 
 from bench.work import STAGES, MissingError, Work
 
@@ -26,13 +28,12 @@ def prepared(name: str) -> Work:
 
 
 def peak_mib() -> float:
-    """The highest resident memory of this process since its program began."""
+    """The highest resident memory of this process; 0 where the system does not tell, and others must watch it."""
     status = Path("/proc/self/status")
     if status.exists():  # getrusage would count what the parent held when it forked
         lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
         return int(lines["VmHWM"].split()[0]) / 1024
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
+    return getattr(psutil.Process().memory_info(), "peak_wset", 0) / 2**20
 
 
 def main(name: str, start: float) -> None:
@@ -46,7 +47,8 @@ def main(name: str, start: float) -> None:
     began = time.perf_counter()
     facts = work()
     seconds = time.perf_counter() - began
-    print(json.dumps({"seconds": seconds, "start_up": start_up, "peak_mib": peak_mib()} | facts))
+    cpu = sum(os.times()[:4])
+    print(json.dumps({"seconds": seconds, "start_up": start_up, "cpu": cpu, "peak_mib": peak_mib()} | facts))
 
 
 if __name__ == "__main__":

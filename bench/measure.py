@@ -86,18 +86,17 @@ def run(name: str, folder: Path) -> Run:
         thread = threading.Thread(target=watch.until, args=(done,))
         thread.start()
         said = process.stdout.read()
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
+        failed = process.wait()
         done.set()
         thread.join()
-        if process.returncode:
+        if failed:
             errors.seek(0)
             sys.exit(f"error: {' '.join(command)} failed:\n{errors.read()[-4000:]}")
     facts = json.loads(said.splitlines()[-1])
     return Run(
         seconds=facts.pop("seconds", 0.0),
         start_up=facts.pop("start_up", 0.0),
-        cpu=max(usage.ru_utime + usage.ru_stime, sum(watch.cpu.values())),
+        cpu=max(facts.pop("cpu", 0.0), sum(watch.cpu.values())),
         peak_mib=max(facts.pop("peak_mib", 0.0), watch.peak / 2**20),
         facts=facts,
     )
