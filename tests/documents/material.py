@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 import zstandard
 
-from tokenmill.documents.params import CleanParams
+from tokenmill.documents.params import CleanParams, FilterParams
 
 PACK: dict[str, Callable[[bytes], bytes]] = {
     "": lambda data: data,
@@ -27,11 +27,29 @@ def parameters(**changes: Any) -> CleanParams:
         "mode": "balanced",
         "columns": None,
         "text_file": "file",
+        "drop_boilerplate": False,
+        "mask": [],
+        "filters": filters(),
         "min_chars": 1,
         "max_chars": None,
         "deduplicate": True,
     }
     return CleanParams.model_validate({**values, **changes})
+
+
+def filters(**changes: Any) -> FilterParams:
+    values = {
+        "max_digit_fraction": None,
+        "max_symbol_fraction": None,
+        "languages": None,
+        "min_language_confidence": 0.65,
+        "gopher_quality": False,
+        "gopher_min_words": 50,
+        "gopher_stop_words": 2,
+        "gopher_repetition": False,
+        "fineweb_lines": False,
+    }
+    return FilterParams.model_validate({**values, **changes})
 
 
 def parquet(rows: list[dict[str, Any]]) -> bytes:

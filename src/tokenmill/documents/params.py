@@ -8,6 +8,8 @@ from tokenmill.params import Section
 
 Mode = Literal["strict", "balanced", "lenient", "none"]
 Unit = Literal["file", "paragraph", "line"]
+Mask = Literal["email", "phone", "card", "ip"]
+Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 class DataParams(Section):
@@ -18,6 +20,43 @@ class DataParams(Section):
 
     Outside the repository give an absolute path, or queued experiments do not find it.
     """
+
+
+class FilterParams(Section):
+    """Which documents are too poor to keep; each filter is off by false or null, and each drop has its reason."""
+
+    max_digit_fraction: Fraction | None
+    """Digits among the characters at most (reason `digits`); null is off. Tables and logs are beyond 0.2."""
+
+    max_symbol_fraction: Fraction | None
+    """Characters that are neither letter, digit nor white space at most (`symbols`); null is off. English prose has
+    0.03 to 0.06, code 0.2 and more."""
+
+    languages: Annotated[list[str], Field(min_length=1)] | None
+    """ISO 639-1 codes of the languages that stay, such as [en, de], as seen in a document's first 512 characters
+    (`language`); null is off."""
+
+    min_language_confidence: Fraction
+    """How sure the language must be, from 0 to 1; used with `languages`. FineWeb takes 0.65."""
+
+    gopher_quality: bool
+    """The quality rules of Gopher for English (Rae et al. 2021, appendix A): number and length of words, symbols,
+    bullets, ellipses, words with letters, stop words (`gopher_words` … `gopher_stop_words`)."""
+
+    gopher_min_words: Annotated[int, Field(ge=1)]
+    """Words that a document has at least; used with `gopher_quality`. The paper takes 50, which drops short chats."""
+
+    gopher_stop_words: Annotated[int, Field(ge=0, le=8)]
+    """How many of the, be, to, of, and, that, have, with a document holds at least; used with `gopher_quality`. The
+    paper takes 2; other languages need 0."""
+
+    gopher_repetition: bool
+    """The repetition rules of Gopher, for any language (`repeated_paragraphs`, `repeated_lines`, `top_ngrams`,
+    `duplicate_ngrams`)."""
+
+    fineweb_lines: bool
+    """The line rules that FineWeb added for web pages (Penedo et al. 2024): lines that end in punctuation, short
+    lines, repeated lines (`fineweb_punctuation`, `fineweb_short_lines`, `fineweb_repeated_lines`)."""
 
 
 class CleanParams(Section):
@@ -33,6 +72,17 @@ class CleanParams(Section):
     text_file: Unit
     """What one document is in a .txt or .md file: the `file` (cut at line breaks beyond 2 MiB), a `paragraph`
     (between blank lines) or a `line`."""
+
+    drop_boilerplate: bool
+    """Whether lines go that hold `lorem ipsum`, `javascript`, or a phrase of cookie notices and terms of use (C4,
+    Raffel et al. 2020)."""
+
+    mask: list[Mask]
+    """What is replaced by `[EMAIL]`, `[PHONE]`, `[CARD]`, `[IP]`: any of `email`, `phone` (with country code, or as
+    written in North America), `card` (payment cards, by their check digit), `ip` (v4 and v6); [] is off."""
+
+    filters: FilterParams
+    """Which documents are too poor to keep; looked at after cleaning, before duplicates."""
 
     min_chars: Annotated[int, Field(ge=1)]
     """Characters that a cleaned document has at least; shorter ones are dropped as `too_short`."""

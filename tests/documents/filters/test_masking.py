@@ -1,0 +1,128 @@
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tokenmill.documents.cleaning import cleaned
+from tokenmill.documents.filters.boilerplate import without_boilerplate
+from tokenmill.documents.filters.masking import luhn, masked
+
+ALL = ("email", "phone", "card", "ip")
+
+
+def mask(text: str, *kinds) -> str:
+    return masked(pl.Series([text], dtype=pl.String), kinds or ALL)[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("email", "jo@example.com"),
+        ("email", "Jo.Smith+news@mail.example.co.uk"),
+        ("email", "jörg_1@straße.de"),
+        ("card", "4111111111111111"),
+        ("card", "4111 1111 1111 1111"),
+        ("card", "5500-0000-0000-0004"),
+        ("card", "2223 0031 2200 3222"),
+        ("card", "3782 822463 10005"),
+        ("card", "3530111333300000"),
+        ("card", "6011 1111 1111 1117"),
+        ("phone", "+1 212 555 0123"),
+        ("phone", "+1 (212) 555-0123"),
+        ("phone", "+442079460958"),
+        ("phone", "+44 (0)20 7946 0958"),
+        ("phone", "+49 30/901820"),
+        ("phone", "(212) 555-0123"),
+        ("phone", "212-555-0123"),
+        ("phone", "212.555.0123"),
+        ("phone", "1-800-555-0199"),
+        ("ip", "8.8.8.10"),
+        ("ip", "192.168.0.1"),
+        ("ip", "2001:0db8:85a3:0000:0000:8a2e:0370:7334"),
+        ("ip", "2001:db8::8a2e:370:7334"),
+        ("ip", "fe80::1"),
+    ],
+)
+def test_what_is_masked(kind, text):
+    for before, after in (
+        ("", ""),
+        ("see ", " now"),
+        ("(", ")"),
+        ("at ", "."),
+        ("to: ", ", or"),
+        ("\n", "\n"),
+        ('"', '"'),
+    ):
+        assert mask(before + text + after) == mask(before + text + after, kind) == f"{before}[{kind.upper()}]{after}"
+    assert mask(text, *(other for other in ALL if other != kind)) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "version 2.0.1.15, v10.2.30.4, Release 4.18.0.80, section 12.3.4.5, §12.3.4.5",
+        "1.2.3.4 and 1.2.3 and 3.14159 and 256.300.1.1 and 1.2.3.4.5.66",
+        "2024-11-21, 21.11.2024, 11/21/2024, 2024-11-21T12:30:45, 2024-11-21 12:30:45.123456",
+        "12:30:45 and 1:2:3:4 and 00:1a:2b:3c:4d:5e",
+        "ISBN 978-3-16-148410-0, 9783161484100, 0-306-40615-2, ISSN 2049-3630",
+        "1700000000, 1700000000000, 20241121123045",
+        "4111 1111 1111 1112, 41111111111111111111, 1234 5678 1234 5670",
+        "$1,234,567.89, 1.000.000.000, 1 000 000 000, 200 300 4000",
+        "+5, 2+3=5, 10 + 2000000000, -1, 1e+10000000, C++11, +0 123 456 789",
+        "123-45-6789, 555-1234, 123-456-7890, 212-155-0123",
+        "std::vector, dead::beef, a::b, ::1, f(x)::Int, cafe:babe:face",
+        "@name, a@b, x@, user@localhost, 5 @ 3.50, @@, a @ b.com",
+        "10.1000/182.1234.56, part 4111-1111-1111-1111-x",
+        "x = 4111111111111111.5, 0x4111111111111111, id_4111111111111111",
+    ],
+)
+def test_what_only_looks_like_it_stays(text):
+    assert mask(text) == text
+
+
+def test_check_digits():
+    assert luhn("4111111111111111")
+    assert luhn("79927398713")
+    assert not any(luhn(f"7992739871{digit}") for digit in "012456789")
+
+
+def test_the_texts_given_are_not_changed():
+    texts = pl.Series(["jo@example.com uses cookies", "x"])
+    masked(texts, ALL)
+    without_boilerplate(texts)
+    assert texts.to_list() == ["jo@example.com uses cookies", "x"]
+
+
+FOUND = "jo@example.com 4111111111111111 4111-1111-1111-1111 +12125550123 (212)555-0123 212-555-0123 8.8.8.10 fe80::1"
+NEAR = "uses cookies|JavaScript|lorem ipsum|[EMAIL]|[IP]|23|::"
+parts = st.sampled_from(FOUND.split(" ") + NEAR.split("|")) | st.sampled_from("1a@.:-+()[]/é\u0301我“” \n\t")
+messy = st.lists(st.lists(parts, max_size=12).map("".join), max_size=4)
+
+
+@pytest.mark.parametrize("mode", ["strict", "balanced", "lenient"])
+@settings(max_examples=150)
+@given(messy)
+def test_a_cleaned_and_masked_text_stays_as_it_is(mode, batch):
+    def whole(texts: pl.Series) -> pl.Series:
+        return masked(without_boilerplate(cleaned(texts, mode)), ALL)
+
+    once = whole(pl.Series(batch, dtype=pl.String))
+    assert cleaned(once, mode).to_list() == once.to_list()
+    assert without_boilerplate(once).to_list() == once.to_list()
+    assert masked(once, ALL).to_list() == once.to_list()
+    assert [whole(pl.Series([text], dtype=pl.String))[0] for text in batch] == once.to_list()
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("One.\nPlease enable JavaScript.\nTwo.", "One.\nTwo."),
+        ("One.\n\nRead our Privacy Policy and Terms of Use\n\nTwo.", "One.\n\nTwo."),
+        ("This site uses cookies\n  Indented.\nEnd.", "Indented.\nEnd."),
+        ("We use cookies.", ""),
+        ("Lorem Ipsum dolor\nText with { a bracket }", "Text with { a bracket }"),
+        ("I baked cookies and used a script.", "I baked cookies and used a script."),
+    ],
+)
+def test_boilerplate_lines_go(text, left):
+    assert without_boilerplate(pl.Series([text]))[0] == left

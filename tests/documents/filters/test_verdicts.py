@@ -1,0 +1,209 @@
+import re
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.documents.filters import reference
+from tests.documents.material import filters
+from tokenmill.documents.filters import pieces, repetition, verdicts
+from tokenmill.documents.filters.verdicts import REASONS, reasons
+from tokenmill.errors import UserError
+
+QUALITY = filters(gopher_quality=True, gopher_min_words=3, gopher_stop_words=1)
+REPETITION = filters(gopher_repetition=True)
+LINES = filters(fineweb_lines=True)
+PROSE = (
+    "The mill stood at the edge of the water, and nobody in the village could say how old it was. Some people told "
+    "that a monk had built it; others thought of soldiers who came with a king long dead. Every spring the river rose "
+    "to its door, carried away whatever had been left outside, and went back to its bed as if nothing had happened."
+)
+
+
+def texts(*some: str) -> pl.Series:
+    return pl.Series("text", some, dtype=pl.String)
+
+
+def reason(text: str, **on: object) -> str | None:
+    return reasons(texts(text), filters(**on))[0]
+
+
+token = st.sampled_from(
+    ["the", "of", "mill", "water", "a", "don't", "1984", "#", "...", "…", "—", "x_y", "Straße", "我们"]
+)
+gap = st.sampled_from([" "] * 8 + ["\n", "\n\n", "\n- ", ".\n", ", "])
+phrase = st.lists(st.tuples(token, gap), min_size=1, max_size=8).map(lambda parts: "".join(t + g for t, g in parts))
+document = st.lists(phrase, min_size=1, max_size=4).flatmap(
+    lambda phrases: st.lists(st.sampled_from(phrases) | phrase, max_size=14).map(lambda parts: "".join(parts).strip())
+)
+anything = st.text(st.sampled_from("ab ' \n.-*•#…’é1_我"), max_size=60)
+
+
+@settings(max_examples=150)
+@given(st.lists(document | anything, max_size=5))
+def test_every_verdict_is_that_of_the_plain_rules(batch):
+    some = texts(*batch)
+    assert pieces.words(some).to_list() == [reference.words(text) for text in batch]
+    assert reasons(some, QUALITY).to_list() == [reference.quality(text, QUALITY) for text in batch]
+    assert reasons(some, REPETITION).to_list() == [reference.repetition(text) for text in batch]
+    assert reasons(some, LINES).to_list() == [reference.fineweb(text) for text in batch]
+
+
+@settings(max_examples=50)
+@given(st.lists(document, min_size=1, max_size=6), st.randoms(use_true_random=False))
+def test_order_and_grouping_of_documents_change_nothing(batch, random):
+    params = filters(gopher_quality=True, gopher_min_words=5, gopher_repetition=True, max_symbol_fraction=0.2)
+    alone = {text: reasons(texts(text), params)[0] for text in batch}
+    random.shuffle(batch)
+    assert reasons(texts(*batch), params).to_list() == [alone[text] for text in batch]
+
+
+def test_slices_change_nothing(monkeypatch):
+    batch = texts(*[PROSE * n for n in (1, 2, 3, 1)], "", "short", PROSE + "x" * 5000)
+    params = filters(gopher_quality=True, gopher_repetition=True)
+    whole = reasons(batch, params)
+    monkeypatch.setattr(verdicts, "SLICE", 700)
+    assert reasons(batch, params).to_list() == whole.to_list()
+    assert whole.to_list()[:2] == [None, "duplicate_ngrams"]
+
+
+def test_off_is_off_and_costs_no_look_at_the_text():
+    assert reasons(texts("", "a a a a", "#"), filters()).to_list() == [None, None, None]
+    assert reasons(texts(), filters(gopher_quality=True, gopher_repetition=True)).to_list() == []
+
+
+def test_prose_passes_everything():
+    on = {"gopher_quality": True, "gopher_repetition": True, "fineweb_lines": True, "languages": ["en"]}
+    assert reason(PROSE, max_digit_fraction=0.01, max_symbol_fraction=0.05, **on) is None
+
+
+def _prose(words: int) -> str:
+    """So many different words of four letters, two of them stop words."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    return " ".join(["the", "and", *(f"qz{letters[n // 26]}{letters[n % 26]}" for n in range(words - 2))])
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        (_prose(50), None),
+        (_prose(49), "gopher_words"),
+        (_prose(50).replace(" ", " | "), "gopher_alphabetic"),
+        (" ".join("abc" for _ in range(48)) + " the and", None),
+        (" ".join("abc" for _ in range(47)) + " the and ab", "gopher_word_length"),
+        (" ".join("a" * 10 for _ in range(58)) + " " + "a" * 17 + " " + "a" * 17 + " the and", None),
+        (" ".join("a" * 10 for _ in range(58)) + " " + "a" * 17 + " " + "a" * 18 + " the and", "gopher_word_length"),
+        (_prose(54) + " # # # # # #", None),
+        (_prose(53) + " # # # # # #", "gopher_symbols"),
+        ("... ... ... ... ... ... " + _prose(54), None),
+        ("... … ... … ... … " + _prose(53), "gopher_symbols"),
+        ("- " + _prose(90).replace(" ", "\n- ", 8).replace("qzaj ", "qzaj\n"), None),
+        ("* " + _prose(90).replace(" ", "\n* ", 9), "gopher_bullets"),
+        (_prose(90).replace(" ", "...\n", 3).replace("qzaj ", "qzaj\n").replace("qzak ", "qzak\n"), "gopher_ellipsis"),
+        (_prose(90).replace(" ", "...\n", 3) + "\nx" * 6, None),
+        (_prose(80) + " 5" * 20, None),
+        (_prose(80) + " 5" * 21, "gopher_alphabetic"),
+        (_prose(60).replace("and", "xxxx"), "gopher_stop_words"),
+        (_prose(60).replace("and", "And"), "gopher_stop_words"),
+    ],
+)
+def test_gopher_quality_at_the_edge_of_each_rule(text, verdict):
+    assert reason(text, gopher_quality=True) == verdict
+
+
+@pytest.mark.parametrize(
+    ("parts", "repeats"),
+    [
+        (["abcdef", "d", "e", "f", "g", "h", "i", "d", "e", "f"], False),  # 3 of 10 parts
+        (["abcdef", "d", "e", "f", "g", "h", "d", "e", "f"], True),  # 3 of 9
+        (["x" * 20, "y" * 50, "z", "x" * 20], True),  # 20 of 94 characters, 97 with blank lines between
+        (["x" * 20, "y" * 56, "z", "x" * 20], False),  # 20 of 100, or 103
+    ],
+)
+def test_repeated_lines_and_paragraphs_at_the_edge(parts, repeats):
+    one_line_break = frame("\n".join(parts))
+    assert repetition.repeated_parts(one_line_break)[0] == ("repeated_lines" if repeats else None)
+    blank_line = frame("\n\n".join(parts))
+    assert repetition.repeated_parts(blank_line)[0] == ("repeated_paragraphs" if repeats else None)
+
+
+@pytest.mark.parametrize("n", range(2, 11))
+def test_ngrams_at_the_edge(n):
+    """A phrase of n words twice in T characters: at the limit it passes, one character less and it does not."""
+    limit = repetition.MAX_TOP.get(n) or repetition.MAX_DUPLICATE[n]
+    phrase = " ".join(["first" * 40, *(f"w{k}" for k in range(n - 2)), "last" * 50])
+    taken = 2 * len(phrase) if n in repetition.MAX_TOP else len(phrase) - (n - 1)
+    total = next(t for t in range(1, 10**5) if taken / t <= limit)
+    between = f"{phrase} <BETWEEN> {phrase} "
+    filler = "q" * (total - len(between) + len("<BETWEEN>") - 3)
+    text = between.replace("<BETWEEN>", filler) + "end"
+    assert len(text) == total
+    shorter = text.replace("qq", "q", 1)
+    found = [repetition.repeated_ngrams(frame(one))[0] for one in (text, shorter)]
+    assert found == [None, "top_ngrams" if n in repetition.MAX_TOP else "duplicate_ngrams"]
+
+
+def frame(text: str) -> pl.DataFrame:
+    some = texts(text)
+    return pl.DataFrame({"text": some, "words": pieces.words(some), "lines": pieces.lines(some)})
+
+
+def test_an_ngram_that_stands_once_is_no_repetition():
+    assert reason("Hello there", gopher_repetition=True) is None
+    assert reason("Hello there, hello there, hello there.", gopher_repetition=True) == "top_ngrams"
+
+
+def test_ngrams_do_not_cross_documents():
+    assert reasons(texts(PROSE, PROSE, PROSE), REPETITION).to_list() == [None] * 3
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        (
+            "A long line that ends in a full stop, as lines in prose do.\n" * 1
+            + "\n".join("no end " * 5 for _ in "1234567"),
+            None,
+        ),
+        (
+            "A long line that ends in a full stop, as lines in prose do.\n" + "no end " * 5 + "\nno end" * 7,
+            "fineweb_punctuation",
+        ),
+        ("Short one.\nShort two.\n" + PROSE, None),
+        ("Short one.\nShort two.\nShort three.\n" + PROSE, "fineweb_short_lines"),
+    ],
+)
+def test_fineweb_lines(text, verdict):
+    distinct = "\n".join(f"{line}{n}" if "no end" in line else line for n, line in enumerate(text.split("\n")))
+    assert reason(distinct, fineweb_lines=True) == verdict
+
+
+def test_digits_and_symbols():
+    assert reason("abcd567890" * 2, max_digit_fraction=0.6) is None
+    assert reason("abcd567890" * 2, max_digit_fraction=0.59) == "digits"
+    assert reason("a+b= é我", max_symbol_fraction=2 / 7) is None
+    assert reason("a+b=_é我", max_symbol_fraction=2 / 7) == "symbols"
+    assert reason("", max_digit_fraction=0.0, max_symbol_fraction=0.0) is None
+
+
+def test_the_first_rule_in_the_stated_order_gives_the_reason():
+    text = "7 " * 100
+    on = {"max_digit_fraction": 0.1, "languages": ["en"], "gopher_quality": True, "gopher_repetition": True}
+    found = []
+    for off in ({}, {"max_digit_fraction": None}, {"languages": None}, {"gopher_quality": False}):
+        on |= off
+        found.append(reason(text, **on))
+    assert found == ["digits", "language", "gopher_word_length", "top_ngrams"]
+    assert sorted(found, key=lambda name: REASONS.index(str(name))) == found
+
+
+def test_the_longest_document_is_judged_by_its_head(monkeypatch):
+    monkeypatch.setattr(verdicts, "LONGEST", len(PROSE))
+    assert reason(PROSE + " again and again" * 100, gopher_repetition=True) is None
+    assert reason(" again and again" * 100 + PROSE, gopher_repetition=True) == "top_ngrams"
+
+
+def test_an_unknown_language_is_a_sentence():
+    with pytest.raises(UserError, match=re.escape("clean.filters.languages (eng, xx)")):
+        reason("Hello", languages=["en", "xx", "eng"])
