@@ -131,9 +131,9 @@ def test_repeated_lines_and_paragraphs_at_the_edge(parts, repeats):
 @pytest.mark.parametrize("n", range(2, 11))
 def test_ngrams_at_the_edge(n):
     """A phrase of n words twice in T characters: at the limit it passes, one character less and it does not."""
-    limit = repetition.MAX_TOP.get(n) or repetition.MAX_DUPLICATE[n]
+    limit = (0.20, 0.18, 0.16, 0.15, 0.14, 0.13, 0.12, 0.11, 0.10)[n - 2]
     phrase = " ".join(["first" * 40, *(f"w{k}" for k in range(n - 2)), "last" * 50])
-    taken = 2 * len(phrase) if n in repetition.MAX_TOP else len(phrase) - (n - 1)
+    taken = 2 * len(phrase) if n < 5 else len(phrase) - (n - 1)
     total = next(t for t in range(1, 10**5) if taken / t <= limit)
     between = f"{phrase} <BETWEEN> {phrase} "
     filler = "q" * (total - len(between) + len("<BETWEEN>") - 3)
@@ -141,7 +141,7 @@ def test_ngrams_at_the_edge(n):
     assert len(text) == total
     shorter = text.replace("qq", "q", 1)
     found = [repetition.repeated_ngrams(frame(one))[0] for one in (text, shorter)]
-    assert found == [None, "top_ngrams" if n in repetition.MAX_TOP else "duplicate_ngrams"]
+    assert found == [None, "top_ngrams" if n < 5 else "duplicate_ngrams"]
 
 
 def frame(text: str) -> pl.DataFrame:
@@ -158,25 +158,25 @@ def test_ngrams_do_not_cross_documents():
     assert reasons(texts(PROSE, PROSE, PROSE), REPETITION).to_list() == [None] * 3
 
 
+def _lines(**counts: int) -> str:
+    """Different lines: `long` ones of 30 characters, `short` of 29, and `ended` of 30 with a full stop."""
+    ends = {"long": "xx", "short": "x", "ended": "x."}
+    return "\n".join(f"{kind:24}{n:04}{ends[kind]}" for kind, count in counts.items() for n in range(count))
+
+
 @pytest.mark.parametrize(
     ("text", "verdict"),
     [
-        (
-            "A long line that ends in a full stop, as lines in prose do.\n" * 1
-            + "\n".join("no end " * 5 for _ in "1234567"),
-            None,
-        ),
-        (
-            "A long line that ends in a full stop, as lines in prose do.\n" + "no end " * 5 + "\nno end" * 7,
-            "fineweb_punctuation",
-        ),
-        ("Short one.\nShort two.\n" + PROSE, None),
-        ("Short one.\nShort two.\nShort three.\n" + PROSE, "fineweb_short_lines"),
+        (_lines(ended=3, long=22), "fineweb_punctuation"),
+        (_lines(ended=3, long=21), None),
+        (_lines(ended=33, short=67), "fineweb_short_lines"),
+        (_lines(ended=34, short=66), None),
+        (_lines(ended=9) + "\n\n" + _lines(ended=1), "fineweb_repeated_lines"),
+        (_lines(ended=10) + "\n\n" + _lines(ended=1), None),
     ],
 )
-def test_fineweb_lines(text, verdict):
-    distinct = "\n".join(f"{line}{n}" if "no end" in line else line for n, line in enumerate(text.split("\n")))
-    assert reason(distinct, fineweb_lines=True) == verdict
+def test_fineweb_lines_at_the_edge_of_each_rule(text, verdict):
+    assert reason(text, fineweb_lines=True) == verdict
 
 
 def test_digits_and_symbols():
