@@ -33,6 +33,7 @@ def parameters(**changes: Any) -> CleanParams:
         "min_chars": 1,
         "max_chars": None,
         "deduplicate": True,
+        "near_duplicates": {"enabled": False, "threshold": 0.8, "permutations": 128, "ngram": 5},
     }
     return CleanParams.model_validate({**values, **changes})
 

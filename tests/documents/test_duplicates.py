@@ -1,10 +1,16 @@
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tokenmill.documents import duplicates
 from tokenmill.documents.duplicates import SeenHashes, collision_odds
 
 HASH = st.integers(0, 20) | st.integers(0, 2**64 - 1)
+
+
+def spread(count: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 2**64, count, dtype=np.uint64)
 
 
 @given(st.lists(st.lists(HASH)))
@@ -19,14 +25,34 @@ def test_it_answers_as_a_set_does(batches):
         assert len(seen) == len(reference)
 
 
-def test_eight_bytes_a_document_in_few_runs():
+@pytest.mark.parametrize("values", [spread(300_000), np.random.default_rng(0).permutation(60_000).astype(np.uint64)])
+def test_many_batches_with_runs_of_every_size(values, monkeypatch):
+    """Numbers spread evenly, and small ones, for which the filter is of no use."""
+    monkeypatch.setattr(duplicates, "RUN_HASHES", 20_000)
+    seen, known = SeenHashes(), np.zeros(0, dtype=np.uint64)
+    for part in np.array_split(values, 300):
+        batch = np.concatenate([part, known[::50], part[:3]])
+        expected = np.arange(len(batch)) < len(part)
+        assert (seen.add(batch) == expected).all()
+        known = np.concatenate([known, part])
+    assert len(seen) == len(values)
+    assert not seen.add(values).any()
+
+
+def test_ten_to_twelve_bytes_a_hash_in_few_runs():
     seen = SeenHashes()
-    values = np.random.default_rng(0).permutation(200_000).astype(np.uint64)
-    for part in np.array_split(values, 500):
+    for part in np.array_split(spread(1_500_000), 300):
         assert seen.add(part).all()
-    assert not seen.add(values[::7]).any()
-    assert len(seen._runs) < 20
-    assert sum(run.nbytes for run in seen._runs) == 8 * 200_000
+        held = sum(run.nbytes for run in seen._runs) + seen._filter._words.nbytes
+        assert len(seen) < 1 << 16 or 10 * len(seen) <= held <= 12.1 * len(seen)
+    assert len(seen._runs) < 25
+
+
+def test_the_filter_rarely_sends_a_new_hash_on():
+    seen, values = SeenHashes(), spread(1 << 21)
+    seen.add(values[: 1 << 20])
+    assert seen._filter.perhaps(values[: 1 << 20]).all()
+    assert 0 < seen._filter.perhaps(values[1 << 20 :]).mean() < 0.0035
 
 
 def test_the_odds_in_the_docstring():

@@ -59,6 +59,27 @@ class FilterParams(Section):
     lines, repeated lines (`fineweb_punctuation`, `fineweb_short_lines`, `fineweb_repeated_lines`)."""
 
 
+class NearDuplicateParams(Section):
+    """Which documents are near-duplicates (MinHash; Broder 1997, Lee et al. 2022)."""
+
+    enabled: bool
+    """Whether a document that says nearly the same as an earlier one is dropped as `near_duplicate`. With the values
+    below it costs about 110 bytes of memory a document."""
+
+    threshold: Annotated[float, Field(ge=0.3, le=0.99)]
+    """Jaccard similarity of the sets of shingles from which a document counts as a near-duplicate. The border is soft:
+    of pairs as similar as this some 40 % are found, of more similar ones more (docs/decisions.md has the curve).
+    With shingles of 5 words, one word in a hundred replaced leaves 0.9, three in a hundred 0.75, five 0.63."""
+
+    permutations: Annotated[int, Field(ge=16, le=1024)]
+    """Random orders of the shingles. More make the border sharper; twice as many take about twice the time
+    and memory."""
+
+    ngram: Annotated[int, Field(ge=1, le=16)]
+    """Words in a row that make a shingle (Lee et al. 2022 and FineWeb: 5). A shorter document counts as one shingle,
+    and is compared whole."""
+
+
 class CleanParams(Section):
     """How raw records become documents."""
 
@@ -91,8 +112,10 @@ class CleanParams(Section):
     """Characters that a cleaned document has at most; longer ones are dropped as `too_long`; null is no limit."""
 
     deduplicate: bool
-    """Whether a document whose cleaned text was seen before is dropped as `duplicate`. Costs 8 to 16 bytes of
+    """Whether a document whose cleaned text was seen before is dropped as `duplicate`. Costs 10 to 12 bytes of
     memory a document."""
+
+    near_duplicates: NearDuplicateParams
 
     @model_validator(mode="after")
     def _bounds(self) -> "CleanParams":
