@@ -157,17 +157,17 @@ def test_another_process_writes_the_same_bytes(described: Path, tmp_path: Path) 
         assert (again / name).read_bytes() == (described / name).read_bytes(), name
 
 
-def test_nothing_dropped_and_no_language_looked_at(prepared: Path, tmp_path: Path) -> None:
+def test_nothing_dropped_and_no_language_asked(prepared: Path, tmp_path: Path) -> None:
     quiet = tmp_path / "quiet"
     shutil.copytree(prepared, quiet)
-    nothing = {"dropped": {"empty": 0}, "examples": {}, "languages": None, "sources": {}, "invalid_utf8": 0}
+    nothing = {"dropped": {"empty": 0}, "examples": {}, "languages": {}, "sources": {}, "invalid_utf8": 0}
     write_json(quiet / "data/clean_report.json", REPORT | nothing | {"documents": {"read": 140, "kept": 140}})
     done = describe(quiet)
     assert done.returncode == 0, done.stderr
     text = "".join(Page((quiet / "reports/data.html").read_text()).text)
     assert "Nothing: all documents were kept." in text
     assert "Languages" not in text
-    assert (quiet / "metrics/languages.csv").read_text() == "language,documents\nnot looked at,140\n"
+    assert (quiet / "metrics/languages.csv").read_text() == "language,documents\n"
 
 
 def test_a_damaged_report_of_clean_is_one_sentence(tmp_path: Path) -> None:

@@ -47,9 +47,9 @@ def test_the_metrics_by_hand_and_flat() -> None:
         "vocabulary_rare": 3,
         "unigram_entropy_bits": 1.5,
         "unigram_bits_per_byte": 0.75,
-        "documents_language_en": 100,
-        "documents_language_de": 30,
-        "documents_language_<hr>": 10,
+        "sampled_language_en": 100,
+        "sampled_language_de": 30,
+        "sampled_language_<hr>": 10,
     }
     assert made.metrics() == expected
 

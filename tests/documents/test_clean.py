@@ -1,13 +1,15 @@
 import hashlib
 import json
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import polars as pl
 import pytest
 import xxhash
 
 from stages import clean as stage
-from tests.documents.material import json_lines, parameters
+from tests.documents.material import filters, json_lines, parameters
 from tokenmill.documents import dataset
 from tokenmill.documents.clean import clean
 from tokenmill.documents.pieces import Planner
@@ -85,6 +87,57 @@ def test_lengths_count_characters_after_cleaning(tmp_path, run):
     assert {reason: n for reason, n in report.dropped.items() if n} == {"empty": 2, "too_short": 1, "too_long": 1}
     with pytest.raises(UserError, match=r"gives no document \(dropped: 2 empty, 4 too_short\); see clean.mode"):
         run(tmp_path / "a.jsonl", min_chars=9)
+
+
+ALL_ON: dict[str, Any] = {
+    "drop_boilerplate": True,
+    "mask": ["email", "phone", "card", "ip"],
+    "filters": filters(
+        max_digit_fraction=0.2,
+        max_symbol_fraction=0.2,
+        languages=["en"],
+        gopher_quality=True,
+        gopher_min_words=6,
+        gopher_stop_words=1,
+        gopher_repetition=True,
+    ),
+    "near_duplicates": {"enabled": True, "threshold": 0.8, "permutations": 128, "ngram": 2},
+}
+PROSE = "The mill by the river has stood there for a hundred years, and most of them were kind to it and to us."
+
+
+def test_every_filter_has_its_reason_and_an_example(tmp_path, run):
+    texts = {
+        None: PROSE,
+        "digits": "12345 67890 12345 67890 and so on",
+        "symbols": "%%%% $$$$ the and of &&&& **** and so on",
+        "language": "Die Mühle am Fluss steht dort seit hundert Jahren, und die meisten davon waren freundlich zu ihr.",
+        "gopher_words": "Too few of the words.",
+        "gopher_stop_words": "Seven silly sailors swam silently southward searching something shiny.",
+        "top_ngrams": "The river is loud and the river is loud and the river is loud and the river is loud and wide.",
+        "duplicate": PROSE,
+        "near_duplicate": PROSE.replace(",", ";"),
+    }
+    (tmp_path / "a.jsonl").write_bytes(json_lines([{"text": text} for text in texts.values()]))
+    documents, report = run(tmp_path / "a.jsonl", **ALL_ON)
+    assert documents == [PROSE]
+    assert {reason: n for reason, n in report.dropped.items() if n} == dict.fromkeys(filter(None, texts), 1)
+    assert report.tally.examples == {reason: [text] for reason, text in texts.items() if reason}
+
+
+def test_cleaning_what_is_clean_changes_nothing(tmp_path, run):
+    noise = Random(0)
+    words = [*PROSE.split(), "“quoted”", "a@example.org", "+44 20 7946 0958", "10.20.30.40", "cookies\n", "😀", "\t\t"]
+    texts = [" ".join(noise.choices(words, k=noise.randrange(5, 60))) for _ in range(500)]
+    (tmp_path / "a.jsonl").write_bytes(json_lines([{"text": text} for text in [*texts, *texts[:50]]]))
+    documents, report = run(tmp_path / "a.jsonl", **ALL_ON)
+    assert report.dropped["duplicate"]
+    assert len(documents) > 100
+    assert any("[EMAIL]" in text for text in documents)
+    (tmp_path / "again.jsonl").write_bytes(json_lines([{"text": text} for text in documents]))
+    again, second = run(tmp_path / "again.jsonl", **ALL_ON)
+    assert again == documents
+    assert not sum(second.dropped.values())
 
 
 def test_text_files_as_files_paragraphs_and_lines(tmp_path, run):

@@ -61,13 +61,13 @@ class CleanReport(Section):
     """Documents in which something that is no valid Unicode was replaced."""
     dropped: dict[str, int]
     """Documents by reason; every reason that `clean` knows."""
-    meanings: dict[str, str] = Field(default_factory=dict)
-    """Reasons in words, as far as there is more to say than their names do."""
+    meanings: dict[str, str]
+    """The reasons in words."""
     examples: dict[str, list[str]]
     """Beginnings of a few dropped documents, by reason."""
     lengths: Lengths
-    languages: dict[str, int] | None
-    """Kept documents by language; None where nobody looked."""
+    languages: dict[str, int]
+    """Documents by language, of those kept documents that were asked."""
     sources: dict[str, Documents]
     """The largest files."""
     params: dict[str, Any]

@@ -97,7 +97,7 @@ class Measures:
             "vocabulary_rare": self.rare,
             "unigram_entropy_bits": _short(self.entropy),
             "unigram_bits_per_byte": _short(self.unigram_bits_per_byte),
-            **{f"documents_language_{name}": count for name, count in (self.clean.languages or {}).items()},
+            **{f"sampled_language_{name}": count for name, count in self.clean.languages.items()},
         }
 
 

@@ -69,6 +69,7 @@ def render_report(
         examples=_examples(measures.clean),
         never=[_words(reason) for reason, count in measures.clean.dropped.items() if not count],
         languages=_languages(measures.clean.languages),
+        asked=max(1, sum(measures.clean.languages.values())),
         sources=sorted(measures.clean.sources.items(), key=lambda item: (-item[1].read, item[0])),
         shown_sources=SOURCES,
         lengths=_lengths(measures),
@@ -124,9 +125,9 @@ def _examples(clean: CleanReport) -> list[tuple[str, int, list[str]]]:
     return sorted(rows, key=lambda row: -row[1])
 
 
-def _languages(languages: Mapping[str, int] | None) -> list[tuple[str, str, int]]:
+def _languages(languages: Mapping[str, int]) -> list[tuple[str, str, int]]:
     """The most frequent languages, and the others together."""
-    rows = sorted((languages or {}).items(), key=lambda item: (-item[1], item[0]))
+    rows = sorted(languages.items(), key=lambda item: (-item[1], item[0]))
     others = sum(count for _, count in rows[LANGUAGES:])
     shown = [(name, "", count) for name, count in rows[:LANGUAGES]]
     return [*shown, (counted(len(rows) - LANGUAGES, "other"), "", others)] if others else shown

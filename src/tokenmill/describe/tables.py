@@ -31,8 +31,7 @@ def write_tables(folder: Path, measures: Measures, vocabulary: Sequence[bytes]) 
         ("token", "occurrences"),
         ((token_text(vocabulary[token_id]), int(measures.by_id[token_id])) for token_id in order),
     )
-    languages = clean.languages or {"not looked at": clean.documents.kept}
-    _write(folder / "languages.csv", ("language", "documents"), _falling(languages))
+    _write(folder / "languages.csv", ("language", "documents"), _falling(clean.languages))
 
 
 def _falling(counts: Mapping[str, int]) -> list[tuple[str, int]]:

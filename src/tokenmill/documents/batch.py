@@ -8,6 +8,11 @@ import xxhash
 
 from tokenmill.documents.cleaning import cleaned
 from tokenmill.documents.dataset import SCHEMA
+from tokenmill.documents.duplicates import Hashes
+from tokenmill.documents.filters import verdicts
+from tokenmill.documents.filters.boilerplate import without_boilerplate
+from tokenmill.documents.filters.masking import masked
+from tokenmill.documents.near_duplicates import signatures
 from tokenmill.documents.params import CleanParams
 from tokenmill.documents.pieces import Piece
 from tokenmill.documents.report import Tally
@@ -20,6 +25,8 @@ class CleanBatch:
     documents: pl.DataFrame
     """With the columns of SCHEMA."""
     tally: Tally
+    signatures: Hashes | None
+    """What near-duplicates are known by, a row a document; None where nobody asks."""
     size: int
     """Bytes on disk that were read for it."""
 
@@ -35,9 +42,9 @@ def clean_piece(piece: Piece, params: CleanParams) -> CleanBatch:
     raw, sources = pl.Series("text", found, dtype=pl.String), pl.Series("source", names, dtype=pl.String)
     del found
     tally.add_read(raw, names)
-    text = cleaned(raw, params.mode)
+    text = _as_wished(raw, params)
     del raw
-    reasons = _too_short_or_long(text, params)
+    reasons = _reasons(text, params)
     tally.drop_all(reasons, text)
     passed = reasons.is_null()
     # By way of Python's bytes, which the hash needs: the new column also lets go of the texts before cleaning.
@@ -49,13 +56,28 @@ def clean_piece(piece: Piece, params: CleanParams) -> CleanBatch:
         "source": sources.filter(passed),
         "id": pl.Series(ids),
     }
-    return CleanBatch(pl.DataFrame(columns, schema=SCHEMA), tally, piece.size)
+    near = params.near_duplicates
+    return CleanBatch(
+        documents=pl.DataFrame(columns, schema=SCHEMA),
+        signatures=signatures(columns["text"], near) if near.enabled else None,
+        tally=tally,
+        size=piece.size,
+    )
 
 
-def _too_short_or_long(text: pl.Series, params: CleanParams) -> pl.Series:
-    """Why a text does not pass by its length; null where it does."""
+def _as_wished(raw: pl.Series, params: CleanParams) -> pl.Series:
+    """The texts cleaned, without boilerplate and masked."""
+    text = cleaned(raw, params.mode)
+    if params.drop_boilerplate:
+        text = without_boilerplate(text)
+    return masked(text, params.mask)
+
+
+def _reasons(text: pl.Series, params: CleanParams) -> pl.Series:
+    """Why a text does not pass by itself; null where it does."""
     chars = pl.col("chars")
-    reason = pl.when(chars == 0).then(pl.lit("empty")).when(chars < params.min_chars).then(pl.lit("too_short"))
+    length = pl.when(chars == 0).then(pl.lit("empty")).when(chars < params.min_chars).then(pl.lit("too_short"))
     if params.max_chars is not None:
-        reason = reason.when(chars > params.max_chars).then(pl.lit("too_long"))
-    return pl.DataFrame({"chars": text.str.len_chars()}).select(reason.alias("reason")).to_series()
+        length = length.when(chars > params.max_chars).then(pl.lit("too_long"))
+    columns = {"chars": text.str.len_chars(), "quality": verdicts.reasons(text, params.filters)}
+    return pl.DataFrame(columns).select(pl.coalesce(length, "quality").alias("reason")).to_series()

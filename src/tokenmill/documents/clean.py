@@ -7,12 +7,15 @@ documents before (duplicates, counts, shards) happens here, one piece after the 
 import functools
 from pathlib import Path
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from tokenmill.display.progress import Progress
-from tokenmill.documents.batch import clean_piece
+from tokenmill.documents.batch import CleanBatch, clean_piece
 from tokenmill.documents.dataset import Writer
 from tokenmill.documents.duplicates import SeenHashes
+from tokenmill.documents.near_duplicates import SeenNearDuplicates
 from tokenmill.documents.params import CleanParams
 from tokenmill.documents.pieces import Planner
 from tokenmill.documents.report import CleanReport, Tally
@@ -32,7 +35,7 @@ def clean(*, raw: Path, out: Path, params: CleanParams, engine: Engine) -> Clean
         raise UserError(f"data.raw ({raw}) holds {out}, which this stage writes; set data.raw to the raw text alone.")
     found = find(raw)
     tally = Tally()
-    seen = SeenHashes() if params.deduplicate else None
+    seen = Seen(params)
     total = sum(source.size for source in found.sources)
     with (
         enough_room(out, lambda: _size(total, tally)),
@@ -44,22 +47,41 @@ def clean(*, raw: Path, out: Path, params: CleanParams, engine: Engine) -> Clean
             for batch in engine.map(functools.partial(clean_piece, params=params), pieces):
                 progress.advance(batch.size)
                 tally.merge(batch.tally)
-                new = batch.documents if seen is None else _first_ones(batch.documents, seen, tally)
-                tally.add_kept(new)
-                writer.add(new)
+                kept = seen.add(batch, tally)
+                tally.add_kept(kept)
+                writer.add(kept)
         report = CleanReport(tally, found, params)
         if not report.documents_kept:
             raise UserError(_nothing_kept(raw, report))
     return report
 
 
-def _first_ones(documents: pl.DataFrame, seen: SeenHashes, tally: Tally) -> pl.DataFrame:
-    """The documents whose text was not seen before."""
-    new = pl.Series(seen.add(documents["id"].to_numpy()))
+class Seen:
+    """The documents that came before, as far as duplicates and near-duplicates are looked for."""
+
+    def __init__(self, params: CleanParams):
+        self._exactly = SeenHashes() if params.deduplicate else None
+        self._nearly = SeenNearDuplicates()
+
+    def add(self, batch: CleanBatch, tally: Tally) -> pl.DataFrame:
+        """The documents of the batch that came for the first time."""
+        documents, signatures = batch.documents, batch.signatures
+        if self._exactly is not None:
+            new = self._exactly.add(documents["id"].to_numpy())
+            documents = _those(new, documents, tally, "duplicate")
+            signatures = signatures[new] if signatures is not None else None
+        if signatures is not None:
+            documents = _those(self._nearly.add(signatures), documents, tally, "near_duplicate")
+        return documents
+
+
+def _those(new: NDArray[np.bool_], documents: pl.DataFrame, tally: Tally, reason: str) -> pl.DataFrame:
+    """The documents that are new; the others are dropped for `reason`."""
     if new.all():
         return documents
-    tally.drop_all(pl.select(pl.when(~new).then(pl.lit("duplicate"))).to_series(), documents["text"])
-    kept = documents.filter(new)
+    mask = pl.Series(new)
+    tally.drop_all(pl.select(pl.when(~mask).then(pl.lit(reason))).to_series(), documents["text"])
+    kept = documents.filter(mask)
     if len(kept) * 2 > len(new):
         return kept
     # A filtered column holds on to all of its text; where little is left, copy that.

@@ -8,19 +8,27 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from tokenmill.documents.filters import verdicts
+from tokenmill.documents.filters.language import languages
 from tokenmill.documents.params import CleanParams
 from tokenmill.documents.sources import Found
 
-REASONS = ("invalid_record", "no_text", "empty", "too_short", "too_long", "duplicate")
-"""Why a document is dropped; the first that applies counts.
 
-invalid_record  a line that is no JSON, a row with more fields than the header
-no_text         a record of no known shape
-empty           nothing is left of it, or a conversation without an answer
-too_short       fewer characters than clean.min_chars
-too_long        more characters than clean.max_chars
-duplicate       the same cleaned text came before
-"""
+def meanings(params: CleanParams) -> dict[str, str]:
+    """Why a document is dropped under these parameters, in the order of the tests; the first that applies counts."""
+    found = {
+        "invalid_record": "a line that is no JSON, a row with more fields than the header",
+        "no_text": "a record of no known shape",
+        "empty": "nothing is left of it, or a conversation without an answer",
+        "too_short": f"fewer than {params.min_chars:,} characters",
+        "too_long": f"more than {params.max_chars or 0:,} characters",
+        **verdicts.looked_for(params.filters),
+        "duplicate": "the same cleaned text came before",
+    }
+    if params.near_duplicates.enabled:
+        found["near_duplicate"] = "nearly the same text came before"
+    return found
+
 
 EXAMPLES = 3
 """Dropped documents that are shown, by reason."""
@@ -28,6 +36,8 @@ EXCERPT = 400
 """Characters of one that are shown."""
 SOURCES = 50
 """Files that are listed by themselves: the largest ones."""
+LANGUAGE_SAMPLE = 128
+"""Of so many documents kept, one is asked for its language: the same ones whatever else there is."""
 
 
 @dataclass
@@ -46,6 +56,8 @@ class Tally:
     """Documents found, by the number of binary digits of their length in characters."""
     lengths_kept: Counter[int] = field(default_factory=Counter)
     """The same of the documents kept, as they are then."""
+    languages: Counter[str] = field(default_factory=Counter)
+    """Documents kept, by language, one in LANGUAGE_SAMPLE."""
     characters_in: int = 0
     characters_out: int = 0
     invalid_utf8: int = 0
@@ -63,6 +75,8 @@ class Tally:
         self.characters_out += int(chars.sum())
         self.lengths_kept.update(_binary_digits(chars))
         self.kept.update(documents["source"].to_list())
+        asked = documents.filter(pl.col("id") % LANGUAGE_SAMPLE == 0)
+        self.languages.update(languages(asked["text"])["language"].fill_null("unknown").to_list())
 
     def drop(self, reason: str, *examples: str, count: int = 1) -> None:
         """Count dropped documents, and keep the first ones to be shown."""
@@ -84,7 +98,7 @@ class Tally:
 
     def merge(self, other: "Tally") -> None:
         """Add the counts of the piece that came next."""
-        for name in ("read", "kept", "lengths_read", "lengths_kept"):
+        for name in ("read", "kept", "lengths_read", "lengths_kept", "languages"):
             getattr(self, name).update(getattr(other, name))
         for reason, count in other.dropped.items():
             self.drop(reason, *other.examples[reason], count=count)
@@ -117,8 +131,8 @@ class CleanReport:
 
     @property
     def dropped(self) -> Mapping[str, int]:
-        """Documents by reason; every one of REASONS is there."""
-        return {reason: self.tally.dropped[reason] for reason in REASONS}
+        """Documents by reason; every reason that was looked for is there."""
+        return {reason: self.tally.dropped[reason] for reason in meanings(self.params)}
 
     def flat(self) -> dict[str, int]:
         """The report as the metrics file holds it."""
@@ -147,12 +161,14 @@ class CleanReport:
             "characters": {"in": tally.characters_in, "out": tally.characters_out},
             "invalid_utf8": tally.invalid_utf8,
             "dropped": dict(self.dropped),
-            "examples": {reason: tally.examples[reason] for reason in REASONS if tally.examples.get(reason)},
+            "meanings": meanings(self.params),
+            "examples": {reason: tally.examples[reason] for reason in self.dropped if tally.examples.get(reason)},
             "lengths": {
                 "edges": [2**n // 2 for n in bins],
                 "read": [tally.lengths_read[n] for n in bins],
                 "kept": [tally.lengths_kept[n] for n in bins],
             },
+            "languages": dict(sorted(tally.languages.items())),
             "sources": {
                 source.name: {"read": tally.read[source.name], "kept": tally.kept[source.name]}
                 for source in sorted(self.found.sources, key=lambda source: (-source.size, source.name))[:SOURCES]

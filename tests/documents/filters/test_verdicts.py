@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.documents.filters import reference
 from tests.documents.material import filters
 from tokenmill.documents.filters import pieces, repetition, verdicts
-from tokenmill.documents.filters.verdicts import REASONS, reasons
+from tokenmill.documents.filters.verdicts import looked_for, reasons
 from tokenmill.errors import UserError
 
 QUALITY = filters(gopher_quality=True, gopher_min_words=3, gopher_stop_words=1)
@@ -195,7 +195,10 @@ def test_the_first_rule_in_the_stated_order_gives_the_reason():
         on |= off
         found.append(reason(text, **on))
     assert found == ["digits", "language", "gopher_word_length", "top_ngrams"]
-    assert sorted(found, key=lambda name: REASONS.index(str(name))) == found
+    everything = filters(max_digit_fraction=0.1, languages=["en"], gopher_quality=True, gopher_repetition=True)
+    order = list(looked_for(everything))
+    assert sorted(found, key=lambda name: order.index(str(name))) == found
+    assert looked_for(filters()) == {}
 
 
 def test_the_longest_document_is_judged_by_its_head(monkeypatch):

@@ -19,26 +19,32 @@ from tokenmill.documents.filters.quality import gopher_quality
 from tokenmill.documents.filters.repetition import repeated_ngrams, repeated_parts
 from tokenmill.documents.params import FilterParams
 
-REASONS = (
-    "digits",
-    "symbols",
-    "language",
-    "gopher_words",
-    "gopher_word_length",
-    "gopher_symbols",
-    "gopher_bullets",
-    "gopher_ellipsis",
-    "gopher_alphabetic",
-    "gopher_stop_words",
-    "fineweb_punctuation",
-    "fineweb_short_lines",
-    "fineweb_repeated_lines",
-    "repeated_paragraphs",
-    "repeated_lines",
-    "top_ngrams",
-    "duplicate_ngrams",
-)
-"""All reasons, in the order in which the rules are tried."""
+REASONS: dict[str, dict[str, str]] = {
+    "max_digit_fraction": {"digits": "too large a part is digits"},
+    "max_symbol_fraction": {"symbols": "too large a part is neither letter, digit nor space"},
+    "languages": {"language": "not surely in one of the languages asked for"},
+    "gopher_quality": {
+        "gopher_words": "too few words, or more than 100,000",
+        "gopher_word_length": "words of fewer than 3 or more than 10 characters on average",
+        "gopher_symbols": "more than one # or ellipsis for ten words",
+        "gopher_bullets": "more than 90 % of the lines begin with a bullet",
+        "gopher_ellipsis": "more than 30 % of the lines end in an ellipsis",
+        "gopher_alphabetic": "fewer than 80 % of the words hold a letter",
+        "gopher_stop_words": "too few of the, be, to, of, and, that, have, with",
+    },
+    "fineweb_lines": {
+        "fineweb_punctuation": "too few lines end in punctuation",
+        "fineweb_short_lines": "too many short lines",
+        "fineweb_repeated_lines": "too much in lines that come again",
+    },
+    "gopher_repetition": {
+        "repeated_paragraphs": "too much in paragraphs that come again",
+        "repeated_lines": "too much in lines that come again",
+        "top_ngrams": "too much in the most frequent two, three or four words in a row",
+        "duplicate_ngrams": "too much in five to ten words in a row that come again",
+    },
+}
+"""The filters in the order in which they are tried; for each, its rules in their order and what they mean."""
 
 SLICE = 1 << 19
 """Bytes of text that are worked on at a time, more only if one document is longer."""
@@ -46,6 +52,16 @@ LONGEST = 1 << 22
 """Characters by which a longer document is judged: its first."""
 
 Filter = Callable[[pl.DataFrame], pl.Series]
+
+
+def looked_for(params: FilterParams) -> dict[str, str]:
+    """The reasons for which these parameters drop documents, in their order, and what they mean."""
+    return {
+        reason: meaning
+        for name, rules in REASONS.items()
+        if getattr(params, name) not in (None, False)
+        for reason, meaning in rules.items()
+    }
 
 
 def reasons(texts: pl.Series, params: FilterParams) -> pl.Series:
@@ -62,18 +78,19 @@ def reasons(texts: pl.Series, params: FilterParams) -> pl.Series:
 
 def _filters(params: FilterParams) -> tuple[list[Filter], list[Filter]]:
     """The filters that are on: those of the whole text, and those that need its words and lines."""
+    asked = looked_for(params)
+    on = {name: not asked.keys().isdisjoint(rules) for name, rules in REASONS.items()}
     whole: dict[Filter, bool] = {
-        partial(too_many, params=params): params.max_digit_fraction is not None
-        or params.max_symbol_fraction is not None,
-        partial(in_other_language, params=params): params.languages is not None,
+        partial(too_many, params=params): on["max_digit_fraction"] or on["max_symbol_fraction"],
+        partial(in_other_language, params=params): on["languages"],
     }
     divided: dict[Filter, bool] = {
-        partial(gopher_quality, params=params): params.gopher_quality,
-        fineweb_lines: params.fineweb_lines,
-        repeated_parts: params.gopher_repetition,
-        repeated_ngrams: params.gopher_repetition,
+        partial(gopher_quality, params=params): on["gopher_quality"],
+        fineweb_lines: on["fineweb_lines"],
+        repeated_parts: on["gopher_repetition"],
+        repeated_ngrams: on["gopher_repetition"],
     }
-    return [rule for rule, on in whole.items() if on], [rule for rule, on in divided.items() if on]
+    return [rule for rule, is_on in whole.items() if is_on], [rule for rule, is_on in divided.items() if is_on]
 
 
 def _slices(texts: pl.Series) -> Iterator[pl.Series]:
