@@ -1,18 +1,17 @@
 """Parts of the pipeline, to set beside the same part of a peer."""
 
 import gzip
-import importlib
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import zstandard
 
 from bench.excerpts import ENCODE, read_texts, size_of
-from bench.work import Facts, Work, require
+from bench.work import Facts, Work
 from stages.clean import Params
+from tokenmill.documents.filters.verdicts import reasons
 from tokenmill.params import load
 from tokenmill.tokenization.encoding import choose_encoder
 from tokenmill.tokenization.packing import ZSTD_LEVEL
@@ -54,11 +53,7 @@ def tokens() -> bytes:
 
 def gopher() -> Work:
     """The repetition and the quality rules of Gopher, batches in threads as the stage `clean` has them."""
-    # PENDING: to be finished when tokenmill.documents.filters is there.
-    require("tokenmill.documents.filters")
-    reasons: Any = importlib.import_module("tokenmill.documents.filters.verdicts").reasons
-    section: Any = load(Params).clean
-    filters = section.filters.model_copy(update={"gopher_quality": True, "gopher_repetition": True})
+    filters = load(Params).clean.filters.model_copy(update={"gopher_quality": True, "gopher_repetition": True})
     texts, size = pl.Series(read_texts(ENCODE), dtype=pl.String), size_of(ENCODE)
     batches = [texts.slice(start, BATCH_ROWS) for start in range(0, len(texts), BATCH_ROWS)]
 
