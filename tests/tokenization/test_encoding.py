@@ -1,5 +1,6 @@
 """Every engine gives the ids of the reference, and splintr is believed only when it does."""
 
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from tokenmill.errors import UserError
 from tokenmill.tokenization import encoding
 from tokenmill.tokenization.adversarial import adversarial_texts
-from tokenmill.tokenization.encoding import Encode, Flat, choose_encoder, first_difference
+from tokenmill.tokenization.encoding import Encode, Encoder, Flat, choose_encoder, first_difference
 from tokenmill.tokenization.tokenizer import END_OF_TEXT, TextTokenizer, read_tokenizer
 
 
@@ -85,6 +86,17 @@ def test_a_panic_falls_back(tokenizer: TextTokenizer, monkeypatch: pytest.Monkey
     encoder = choose_encoder(tokenizer, PROSE)
     assert encoder.name == "tokenizers"
     assert "index out of bounds" in encoder.note
+
+
+@pytest.mark.parametrize("name", ["splintr", "tokenizers", "table"])
+def test_an_encoder_travels_and_is_built_once_where_it_arrives(name, tokenizer, char_file: Path) -> None:
+    tokenizer = read_tokenizer(char_file) if name == "table" else tokenizer
+    sent = pickle.dumps(Encoder(name, encoding._engine(name, tokenizer), tokenizer.backend.to_str(), note="said once"))
+    arrived = pickle.loads(sent)  # noqa: S301  (our own)
+    texts = ["river says", "", "it's Müller"] if name == "table" else [END_OF_TEXT, "", *PROSE]
+    assert first_difference(arrived.encode, encoding.reference_engine(tokenizer), texts) is None
+    assert (arrived.name, arrived.note) == (name, "")
+    assert pickle.loads(sent) is arrived  # noqa: S301
 
 
 def test_characters_by_table(char_file: Path) -> None:

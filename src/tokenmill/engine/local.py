@@ -12,7 +12,10 @@ Result = TypeVar("Result")
 
 
 class LocalEngine:
-    """An `Engine` of `threads` threads, with one item more than threads under way."""
+    """An `Engine` of `threads` threads.
+
+    While the caller is at a result, each thread is at an item and one more waits: threads + 2 under way in all.
+    """
 
     def __init__(self, *, threads: int):
         self._threads = threads
@@ -25,5 +28,5 @@ class LocalEngine:
                 start=partial(pool.submit, function),
                 finish=Future[Result].result,
                 cancel=Future[Result].cancel,
-                room=lambda: self._threads + 1,
+                room=lambda: self._threads + 2,
             )

@@ -46,7 +46,7 @@ class RayEngine:
         task = self._ray.remote(num_cpus=1, max_retries=RETRIES)(_apply)
         return in_order(
             items,
-            start=partial(task.remote, self._ray.put(function)),
+            start=partial(task.remote, self._ray.put(function), Path.cwd()),
             finish=self._result,
             cancel=self._ray.cancel,
             room=self._room,
@@ -119,8 +119,10 @@ def _imported() -> ModuleType:
     return ray
 
 
-def _apply(function: Callable[[Item], Result], item: Item) -> Result:
-    """What a task does."""
+def _apply(function: Callable[[Item], Result], folder: Path, item: Item) -> Result:
+    """What a task does: relative paths mean what they mean to the caller, on a node that has the caller's folder."""
+    if folder.is_dir():
+        os.chdir(folder)
     return function(item)
 
 

@@ -1,0 +1,97 @@
+"""Threads give what a plain loop gives: the same results and errors in the same order, only so much at a time."""
+
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokenmill.engine.local import LocalEngine
+from tokenmill.errors import UserError
+
+THREADS = st.integers(1, 5)
+
+
+def outcome(results: Iterator) -> tuple[list, str]:
+    """What comes before the end, and the end."""
+    before = []
+    try:
+        before.extend(results)
+    except UserError as error:
+        return before, str(error)
+    return before, "done"
+
+
+@given(
+    threads=THREADS,
+    waits=st.lists(st.sampled_from([0.0, 0.001, 0.003]), max_size=12),
+    bad=st.sets(st.integers(0, 12)),
+    broken_after=st.none() | st.integers(0, 12),
+)
+def test_results_and_errors_are_those_of_a_loop(threads: int, waits, bad, broken_after) -> None:
+    def function(item: tuple[int, float]) -> int:
+        number, wait = item
+        time.sleep(wait)
+        if number in bad:
+            raise UserError(f"item {number}")
+        return number
+
+    def items() -> Iterator[tuple[int, float]]:
+        for number, wait in enumerate(waits):
+            if number == broken_after:
+                raise UserError(f"source at {number}")
+            yield number, wait
+
+    expected = outcome(map(function, items()))
+    assert outcome(LocalEngine(threads=threads).map(function, items())) == expected
+
+
+@given(threads=THREADS, taken=st.integers(0, 10))
+def test_items_are_read_here_and_no_further_than_the_room(threads: int, taken: int) -> None:
+    readers, done = [], []
+
+    def items() -> Iterator[int]:
+        for number in itertools.count():
+            readers.append(threading.current_thread())
+            yield number
+
+    results = LocalEngine(threads=threads).map(done.append, items())
+    for _ in itertools.islice(results, taken):
+        assert len(readers) <= taken + threads + 2
+    results.close()  # pyright: ignore[reportAttributeAccessIssue]
+    assert set(readers) <= {threading.current_thread()}
+    assert len(done) <= len(readers) <= taken + threads + 2
+
+
+def test_as_many_at_a_time_as_threads() -> None:
+    together = threading.Barrier(3)
+    assert list(LocalEngine(threads=3).map(lambda _: together.wait(timeout=10) >= 0, range(6))) == [True] * 6
+
+
+def test_closing_cancels_what_has_not_begun_and_leaves_no_thread() -> None:
+    before, begun, go = threading.active_count(), [], threading.Event()
+
+    def function(item: int) -> int:
+        begun.append(item)
+        return item if item == 0 else go.wait(timeout=10)
+
+    results = LocalEngine(threads=1).map(function, range(100))
+    assert next(results) == 0
+    threading.Timer(0.1, go.set).start()
+    results.close()  # pyright: ignore[reportAttributeAccessIssue]
+    assert begun in ([0], [0, 1])
+    assert threading.active_count() <= before + 1  # the timer may still be ending
+
+
+def test_a_panic_is_raised_as_itself() -> None:
+    class PanicError(BaseException):
+        """As a panic in Rust arrives in Python."""
+
+    def function(_: int) -> int:
+        raise PanicError
+
+    with pytest.raises(PanicError):
+        list(LocalEngine(threads=2).map(function, range(3)))

@@ -1,0 +1,182 @@
+"""Two Ray nodes on this machine give what threads give, even when one is killed in the middle."""
+
+import hashlib
+import itertools
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import psutil
+import pytest
+
+import tokenmill
+from tests.documents.material import parameters
+from tests.tokenization.conftest import PROSE, write_clean
+from tokenmill.documents.clean import clean
+from tokenmill.engine import ray as engine_module
+from tokenmill.engine.choose import open_engine
+from tokenmill.engine.engine import Engine
+from tokenmill.engine.local import LocalEngine
+from tokenmill.engine.params import EngineParams
+from tokenmill.errors import UserError
+from tokenmill.tokenization.learning import make_tokenizer
+from tokenmill.tokenization.packing import pack
+from tokenmill.tokenization.params import TokenizeParams, TokenizerParams
+
+ray: Any = pytest.importorskip("ray", reason="ray is not installed: pip install -e '.[ray]'")
+cluster_utils: Any = pytest.importorskip("ray.cluster_utils")
+
+pytestmark = pytest.mark.slow
+NODE = {"object_store_memory": 100 << 20}
+HEAD = NODE | {"include_dashboard": False, "_system_config": {"health_check_period_ms": 500}}
+"""A refused connection counts soon, so that a death is seen within seconds; a slow answer has as long as ever."""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """Two nodes of one core; nothing of them is left afterwards, in a folder with a name short enough for sockets."""
+    folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_TMPDIR", folder)
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.delenv("RAY_ADDRESS", raising=False)
+        nodes = cluster_utils.Cluster(initialize_head=True, head_node_args=HEAD | {"num_cpus": 1})
+        try:
+            nodes.add_node(num_cpus=1, **NODE)
+            yield nodes
+        finally:
+            nodes.shutdown()
+            shutil.rmtree(folder)
+
+
+@pytest.fixture
+def engine(cluster: Any) -> Iterator[Engine]:
+    with open_engine(EngineParams(data_engine="ray", ray_address=cluster.address), threads=1) as opened:
+        yield opened
+
+
+def test_the_same_results_and_errors_as_threads(engine: Engine) -> None:
+    def function(number: int) -> tuple[int, pl.DataFrame]:
+        if number == 7:
+            raise UserError("item 7")
+        time.sleep(0.05 * (number % 3))
+        return number, pl.DataFrame({"text": [f"text {number}"] * number})
+
+    def outcome(one: Engine) -> tuple[list[tuple[int, list[str]]], str]:
+        results: list[tuple[int, pl.DataFrame]] = []
+        with pytest.raises(UserError) as error:
+            results.extend(one.map(function, range(20)))
+        assert type(error.value) is UserError
+        return [(number, frame["text"].to_list()) for number, frame in results], str(error.value)
+
+    assert outcome(engine) == outcome(LocalEngine(threads=2)) == ([(n, [f"text {n}"] * n) for n in range(7)], "item 7")
+
+
+def test_items_are_read_no_further_than_the_room_and_closing_cancels(engine: Engine, tmp_path: Path) -> None:
+    read = []
+
+    def items() -> Iterator[int]:
+        for number in range(1000):
+            read.append(number)
+            yield number
+
+    def function(number: int) -> None:
+        time.sleep(0.2)
+        (tmp_path / str(number)).touch()
+
+    results = engine.map(function, items())
+    for _ in range(3):
+        next(results)
+    assert len(read) <= 3 + engine_module.ITEMS_PER_CORE * 2
+    results.close()  # pyright: ignore[reportAttributeAccessIssue]
+    time.sleep(0.5)
+    done = len(list(tmp_path.iterdir()))
+    time.sleep(0.5)
+    assert len(list(tmp_path.iterdir())) == done < len(read)
+
+
+def test_the_nodes_run_the_code_of_this_checkout_in_one_thread(engine: Engine) -> None:
+    def function(_: int) -> tuple[str, str, int]:
+        import tokenmill  # noqa: PLC0415  (the one that the node has)
+        from tokenmill.engine import ray as theirs  # noqa: PLC0415
+
+        return tokenmill.__file__, hashlib.sha256(Path(theirs.__file__).read_bytes()).hexdigest(), pl.thread_pool_size()
+
+    ours = hashlib.sha256(Path(engine_module.__file__).read_bytes()).hexdigest()
+    for file, digest, threads in engine.map(function, range(2)):
+        assert not Path(file).samefile(tokenmill.__file__)
+        assert (digest, threads) == (ours, 1)
+
+
+@pytest.mark.parametrize("kind", ["bpe", "char"])
+def test_pack_writes_the_same_bytes(kind: Any, engine: Engine, tmp_path: Path) -> None:
+    clean = write_clean(tmp_path / "clean", PROSE, shard_bytes=3000, row_group_bytes=700)
+    file = tmp_path / "tokenizer.json"
+    make_tokenizer(clean, file, TokenizerParams(type=kind, vocab_size=400, sample_bytes=10**6))
+    for split in ("hash", "tail"):
+        params = TokenizeParams(split=split, val_fraction=0.3)
+        pack(clean, file, tmp_path / "local", params)
+        pack(clean, file, tmp_path / "ray", params, engine)
+        assert contents(tmp_path / "ray") == contents(tmp_path / "local")
+
+
+def test_clean_writes_the_same_bytes_from_a_relative_path(engine: Engine, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("raw").mkdir()
+    for number in range(3):
+        Path(f"raw/{number}.txt").write_text("\n".join(PROSE[number::3]), encoding="utf-8")
+    for name, one in (("local", LocalEngine(threads=2)), ("ray", engine)):
+        report = clean(raw=Path("raw"), out=tmp_path / name, params=parameters(text_file="paragraph"), engine=one)
+        assert report.documents_kept > 30
+    assert contents(tmp_path / "ray") == contents(tmp_path / "local")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_killed_node_loses_nothing(cluster: Any, engine: Engine, tmp_path: Path) -> None:
+    doomed = cluster.add_node(num_cpus=2, **NODE)
+    raylet = psutil.Process(doomed.all_processes["raylet"][0].process.pid)
+    numbers, killed = itertools.count(), False
+
+    def items() -> Iterator[int]:
+        while not killed:  # a busy machine takes its time to start a node's workers
+            yield next(numbers)
+        yield from itertools.islice(numbers, 20)
+
+    results = []
+    for result in engine.map(slowly(tmp_path), items()):
+        results.append(result)
+        if not killed and is_at_work(doomed.node_id, tmp_path):
+            for process in [*raylet.children(recursive=True), raylet]:  # as when a machine loses its power
+                process.kill()
+            killed = True
+    assert killed
+    assert results == [number**2 for number in range(next(numbers))]
+    begun = [path.name.split("-")[0] for path in tmp_path.glob("*.begun")]
+    assert len(begun) > len(set(begun)) == len(results), "no item was begun twice: the kill hit nothing"
+    cluster.remove_node(doomed, allow_graceful=False)
+
+
+def slowly(folder: Path) -> Callable[[int], int]:
+    """0.2 s for every item; leaves a file when it begins and another when it is done."""
+
+    def function(number: int) -> int:
+        node = ray.get_runtime_context().get_node_id()
+        begun = folder / f"{number}-{node}-{time.time_ns()}.begun"
+        begun.touch()
+        time.sleep(0.2)
+        begun.with_suffix(".done").touch()
+        return number**2
+
+    return function
+
+
+def is_at_work(node: str, folder: Path) -> bool:
+    """Whether a node has begun an item that it has not done."""
+    return any(not path.with_suffix(".done").exists() for path in folder.glob(f"*-{node}-*.begun"))
