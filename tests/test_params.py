@@ -118,6 +118,11 @@ def read_line(text: str, key: str) -> str:
         ({"train__seed": -1}, "train.seed (-1) must be greater than or equal to 0."),
         ({"train__seed": 2**32}, "train.seed (4294967296) must be less than or equal to 4294967295."),
         ({"model__dropout": 1.0}, "model.dropout (1.0) must be less than 1."),
+        (
+            {"runtime__micro_batch_size": 0},
+            "runtime.micro_batch_size (0) must be 'auto' or an integer greater than or equal to 1.",
+        ),
+        ({"runtime__micro_batch_size": True}, "runtime.micro_batch_size (True) must be 'auto' or an integer"),
         ({"runtime__checkpoint__keep": 1}, "runtime.checkpoint.keep (1) must be greater than or equal to 2."),
         ({"evaluate__prompts": [{"expect": "x"}]}, "each entry of evaluate.prompts needs either `user` or `text`"),
         ({"evaluate__prompts": [{"user": "a", "text": "b"}]}, "needs either `user` or `text`, and not both."),
@@ -188,7 +193,7 @@ def test_the_file_must_be_there_and_be_yaml(tmp_path: Path):
 @pytest.mark.parametrize(
     ("section", "keys"),
     [
-        (RuntimeSection, {"data_engine", "ray_address", "device", "token_placement", "compile", "checkpoint"}),
+        (RuntimeSection, {"checkpoint", "compile", "data_engine", "device", "micro_batch_size", "ray_address", "token_placement"}),
         (RuntimeParams.model_fields["checkpoint"].annotation, {"every_seconds", "every_steps", "keep", "keep_runs"}),
     ],
 )

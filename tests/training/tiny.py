@@ -52,6 +52,7 @@ RUNTIME = {
     "device": "cpu",
     "token_placement": "mmap",
     "compile": "off",
+    "micro_batch_size": "auto",
     "checkpoint": {"every_seconds": None, "every_steps": 3, "keep": 2, "keep_runs": 4},
 }
 

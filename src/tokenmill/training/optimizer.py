@@ -50,8 +50,13 @@ class Optimizer:
             for group in part.param_groups:
                 group["lr"] = learning_rate
             self._scaler.step(part)
-            part.zero_grad(set_to_none=True)
+        self.forget_gradients()
         self._scaler.update()
+
+    def forget_gradients(self) -> None:
+        """Drop the gradients, whether they led to an update or not."""
+        for part in self._parts:
+            part.zero_grad(set_to_none=True)
 
     @property
     def skips_overflow(self) -> bool:

@@ -1,10 +1,20 @@
 """The section `train` (what is learned) of params.yaml, and training's part of `runtime` (how fast, never what)."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, ValidationInfo
 
 from tokenmill.params import Section
+
+
+def _auto_or_count(value: object, info: ValidationInfo) -> object:
+    """Refuse what is neither `auto` nor a positive integer, in one sentence instead of one for each."""
+    if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+        return value
+    raise ValueError(f"runtime.{info.field_name} ({value!r}) must be 'auto' or an integer greater than or equal to 1.")
+
+
+AutoOrCount = Annotated[Literal["auto"] | int, BeforeValidator(_auto_or_count)]
 
 
 class ScheduleParams(Section):
@@ -35,10 +45,11 @@ class TrainParams(Section):
     """Passes over the training tokens. Raising it later continues; see docs/resume.md."""
 
     batch_size: int = Field(ge=1)
-    """Windows of `model.context_length` tokens per forward and backward pass."""
+    """Windows of `model.context_length` tokens whose gradients are averaged; an optimizer step sees so many times
+    `train.gradient_accumulation_steps`. How many go through the model at a time is `runtime.micro_batch_size`."""
 
     gradient_accumulation_steps: int = Field(ge=1)
-    """Passes whose gradients are averaged into one optimizer step."""
+    """Batches whose gradients are averaged into one optimizer step."""
 
     learning_rate: float = Field(gt=0.0)
     """The highest learning rate. With `muon` the updates of hidden matrices are scaled to the root mean square of
@@ -105,6 +116,11 @@ class RuntimeParams(Section, extra="ignore"):
 
     compile: Literal["auto", "on", "off"]
     """`torch.compile`; `auto` is on for CUDA and off elsewhere, where 30 s of compilation outweigh the gain."""
+
+    micro_batch_size: AutoOrCount
+    """At most so many windows go through the model at a time, on each device; the gradients of a step are added up, so
+    the result is the same to rounding. `auto`: `train.batch_size`, or the half, a quarter, … of it that memory holds.
+    Where memory runs out it is halved, and the run remembers it."""
 
     checkpoint: CheckpointParams
     """When the state is saved to `.resume/`."""

@@ -16,6 +16,7 @@ from tokenmill.training.device import choose_compute, place_tokens
 from tokenmill.training.fingerprint import fingerprint
 from tokenmill.training.history import RunState
 from tokenmill.training.manifest import FORMAT, Manifest
+from tokenmill.training.micro_batch import MicroBatch
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.release import release
 from tokenmill.training.resume import choose, fill_from_previous
@@ -64,7 +65,10 @@ def train(
         if store.is_empty():
             fill_from_previous(store, output, manifest.fingerprint, display.say)
         beginning = choose(store, train, steps_per_epoch=job.order.steps_per_epoch, say=display.say)
-        trainer = Trainer(job, build(config, seed=train.seed).to(job.compute.device), store, display)
+        micro_batch = MicroBatch(
+            store, runtime.micro_batch_size, at_most=train.batch_size, config=config, compute=job.compute
+        )
+        trainer = Trainer(job, build(config, seed=train.seed).to(job.compute.device), store, micro_batch, display)
         if beginning.checkpoint:
             trainer.go_on_from(beginning.checkpoint)
         display.say(beginning.sentence)

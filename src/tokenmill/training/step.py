@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from tokenmill.model.build import GPT
 from tokenmill.training.batches import Windows
 from tokenmill.training.device import Compute
+from tokenmill.training.memory import is_out_of_memory
 from tokenmill.training.optimizer import Optimizer
 
 
@@ -38,34 +39,59 @@ def train_step(
     learning_rate: float,
     gradient_clip: float,
     compute: Compute,
-) -> StepResult:
+) -> StepResult | None:
     """Update `model` once on the windows `index`, `micro_batch` at a time.
 
-    Every window weighs the same however they are cut, also in an epoch's short last step.
+    Every window weighs the same however they are cut, also in an epoch's short last step. None where memory does not
+    hold so many windows at a time: then nothing has changed, and the step can be done in smaller pieces.
     """
-    total = torch.zeros((), device=compute.device)
-    for start in range(0, len(index), micro_batch):
-        part = index[start : start + micro_batch]
-        with compute.autocast():
-            loss = loss_of(model, *windows.gather(part)) * (len(part) / len(index))
-        optimizer.backward(loss)
-        total += loss.detach()
+    loss = _add_gradients(model, optimizer, windows, index, micro_batch=micro_batch, compute=compute)
+    if loss is None:
+        optimizer.forget_gradients()
+        return None
     norm = optimizer.clip(gradient_clip)
     optimizer.step(learning_rate)
-    return StepResult(loss=total, gradient_norm=norm)
+    return StepResult(loss=loss, gradient_norm=norm)
+
+
+def _add_gradients(
+    model: GPT, optimizer: Optimizer, windows: Windows, index: np.ndarray, *, micro_batch: int, compute: Compute
+) -> Tensor | None:
+    """Add up the gradients of a step and give its loss, or None where memory ran out."""
+    total = torch.zeros((), device=compute.device)
+    try:
+        for start in range(0, len(index), micro_batch):
+            part = index[start : start + micro_batch]
+            with compute.autocast():
+                loss = loss_of(model, *windows.gather(part)) * (len(part) / len(index))
+            optimizer.backward(loss)
+            total += loss.detach()
+    except Exception as error:
+        if is_out_of_memory(error):
+            return None
+        raise
+    return total
 
 
 @torch.no_grad()
 def mean_loss(model: GPT, windows: Windows, index: np.ndarray, *, micro_batch: int, compute: Compute) -> float:
-    """Mean cross-entropy over the windows `index`, in nats, without dropout."""
+    """Mean cross-entropy over the windows `index`, in nats, without dropout.
+
+    `micro_batch` windows at a time, or fewer from where memory runs out.
+    """
     was_training = model.training
     model.eval()
     losses, sizes = [], []
-    for start in range(0, len(index), micro_batch):
+    while (start := sum(sizes)) < len(index):
         part = index[start : start + micro_batch]
-        with compute.autocast():
-            losses.append(loss_of(model, *windows.gather(part)))
-        sizes.append(len(part))
+        try:
+            with compute.autocast():
+                losses.append(loss_of(model, *windows.gather(part)))
+            sizes.append(len(part))
+        except Exception as error:
+            if not is_out_of_memory(error) or micro_batch == 1:
+                raise
+            micro_batch //= 2
     model.train(was_training)
     return float(np.average(torch.stack(losses).cpu().double().numpy(), weights=sizes))
 

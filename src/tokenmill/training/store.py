@@ -1,6 +1,7 @@
 """Checkpoints of one configuration: `.resume/<fingerprint>/`, shared by every way that DVC runs a stage.
 
     epochs/epoch-3/          weights as they stood at the end of an epoch
+    micro_batch.json         how many windows at a time memory held, where it once ran out
     step-000001200/          everything needed to go on: weights, optimizer, state; its manifest is written last
     lock                     held by the one process that trains this configuration
 
@@ -27,6 +28,7 @@ from tokenmill.model.weights import WEIGHTS, load_weights, save_weights
 from tokenmill.training.history import RunState
 
 OPTIMIZER, STATE, MANIFEST = "optimizer.safetensors", "state.json", "manifest.json"
+MICRO_BATCH = "micro_batch.json"
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,16 @@ class Store:
         for folder in folders[:-newest]:
             if int(folder.name.removeprefix("step-")) not in also:
                 shutil.rmtree(folder)
+
+    def remember_micro_batch(self, windows: int, *, under: dict[str, Any]) -> None:
+        """Keep how many windows at a time memory holds `under` these circumstances."""
+        write_json(self.folder / MICRO_BATCH, {"windows": windows, "under": under})
+
+    def micro_batch(self, *, under: dict[str, Any]) -> int | None:
+        """What was kept under the same circumstances, or None."""
+        path = self.folder / MICRO_BATCH
+        kept = read_json(path) if path.exists() else {}
+        return kept["windows"] if kept.get("under") == under else None
 
     def is_empty(self) -> bool:
         """Whether there is no checkpoint at all."""

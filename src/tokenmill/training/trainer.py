@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from tokenmill.display.training import TrainingDisplay
@@ -21,6 +22,7 @@ from tokenmill.training.device import Compute
 from tokenmill.training.fingerprint import HORIZON
 from tokenmill.training.history import EpochRow, RunState, StepRow, bits_per_byte, perplexity
 from tokenmill.training.interrupt import Interrupt
+from tokenmill.training.micro_batch import MicroBatch
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import CheckpointParams, TrainParams
 from tokenmill.training.schedule import decay_begins, lr_at
@@ -74,9 +76,10 @@ class Job:
 class Trainer:
     """Trains one model from where it stands to the end, or to the first reason to stop."""
 
-    def __init__(self, job: Job, model: GPT, store: Store, display: TrainingDisplay):
+    def __init__(self, job: Job, model: GPT, store: Store, micro_batch: MicroBatch, display: TrainingDisplay):
         """Train `model`, which lies on the job's device."""
         self.job, self.model, self.store, self.display = job, model, store, display
+        self.micro_batch = micro_batch
         self.optimizer = Optimizer(model, job.train, job.compute)
         self.forward: GPT = torch.compile(model) if job.compute.compile else model  # type: ignore[assignment]
         self.order = job.order
@@ -121,22 +124,28 @@ class Trainer:
 
     def _step(self) -> None:
         """One optimizer step; its results are read later, when a row is due."""
-        train, index = self.job.train, self.order.at(self.state.step)
+        index = self.order.at(self.state.step)
+        while (result := self._try_step(index)) is None:
+            self.display.say(self.micro_batch.shrink())
+        self.state.step += 1
+        self.state.tokens += len(index) * self.model.config.context_length
+        self._unread.append((result, len(index)))
+
+    def _try_step(self, index: np.ndarray) -> StepResult | None:
+        """Update the model, or None where memory does not hold a micro-batch."""
+        train, step = self.job.train, self.state.step
         if self.model.config.dropout:
-            seed_dropout(train.seed, self.state.step)
-        result = train_step(
+            seed_dropout(train.seed, step)
+        return train_step(
             self.forward,
             self.optimizer,
             self.job.train_windows,
             index,
-            micro_batch=train.batch_size,
-            learning_rate=self._learning_rate(self.state.step),
+            micro_batch=self.micro_batch.windows,
+            learning_rate=self._learning_rate(step),
             gradient_clip=train.gradient_clip,
             compute=self.job.compute,
         )
-        self.state.step += 1
-        self.state.tokens += len(index) * self.model.config.context_length
-        self._unread.append((result, len(index)))
 
     def _learning_rate(self, step: int) -> float:
         return lr_at(step, train=self.job.train, steps_per_epoch=self.order.steps_per_epoch)
@@ -191,7 +200,7 @@ class Trainer:
             self.forward,
             self.job.val_windows,
             evenly_spread(self.job.val_windows.count, self.job.train.validation_windows),
-            micro_batch=self.job.train.batch_size,
+            micro_batch=self.micro_batch.windows,
             compute=self.job.compute,
         )
         row = EpochRow(
