@@ -9,9 +9,10 @@ from torch import Tensor
 
 from tests.training.tiny import CPU, VOCABULARY, model_config, train_params
 from tokenmill.model.build import GPT, build
-from tokenmill.training.optimizer import Optimizer
+from tokenmill.training.optimizer import Optimizer, _update, _update_without_waiting
 from tokenmill.training.step import loss_of
 
+ONE = torch.ones(())
 HALF = dataclasses.replace(CPU, precision=torch.float16)
 EVERY = [(a, o) for a in ("gpt2", "modern") for o in ("adamw", "muon")]
 
@@ -26,8 +27,7 @@ def step(model: GPT, optimizer: Optimizer, number: int, compute: object = CPU) -
     with compute.autocast():  # type: ignore[attr-defined]
         loss = loss_of(model, ids_BT[:, :-1], ids_BT[:, 1:])
     optimizer.backward(loss)
-    optimizer.clip(1.0)
-    optimizer.step(0.01)
+    optimizer.step(0.01, loss=loss.detach(), norm=optimizer.clip(1.0))
 
 
 def values(model: GPT) -> dict[str, Tensor]:
@@ -47,7 +47,7 @@ def test_decay_touches_matrices_only_and_with_muon_hidden_ones_only(architecture
         torch.nn.init.uniform_(parameter, 0.5, 1.0)
         parameter.grad = torch.zeros_like(parameter)
     before = values(model)
-    optim.step(0.01)
+    optim.step(0.01, loss=ONE, norm=ONE)
     for name, after in values(model).items():
         decays = after.ndim == 2 and (optimizer == "adamw" or name.startswith("blocks."))
         torch.testing.assert_close(after, before[name] * (1 - 0.01 * 0.1 if decays else 1.0), msg=name)
@@ -73,7 +73,7 @@ def test_adamw_is_adamw_by_hand():
         for name, parameter in model.named_parameters():
             parameter.grad = gradients[name].clone()
         rate = 0.01 / t
-        optim.step(rate)
+        optim.step(rate, loss=ONE, norm=ONE)
         for name, g in gradients.items():
             mean[name] = params.beta1 * mean[name] + (1 - params.beta1) * g
             square[name] = params.beta2 * square[name] + (1 - params.beta2) * g * g
@@ -137,8 +137,9 @@ def test_a_float16_overflow_changes_no_weight_and_lowers_the_scale(optimizer: st
     for parameter in model.parameters():
         parameter.grad = torch.full_like(parameter, math.inf)
     optim._scaler.scale(torch.ones(()))
-    assert not math.isfinite(optim.clip(1.0).item())
-    optim.step(0.01)
+    norm = optim.clip(1.0)
+    assert not math.isfinite(norm.item())
+    optim.step(0.01, loss=ONE, norm=norm)
     assert_same_bits(values(model), before)
     assert optim._scaler.get_scale() == scale / 2
 
@@ -152,3 +153,50 @@ def test_the_loss_scale_is_part_of_the_state():
     step(model, other, 0, HALF)
     assert other._scaler.get_scale() == 512.0
     assert not made("modern", "adamw")[1].skips_overflow
+
+
+@pytest.mark.parametrize(("architecture", "optimizer"), EVERY)
+@pytest.mark.parametrize("bad", ["loss", "norm"])
+def test_what_is_not_finite_changes_nothing_then_or_later(architecture: str, optimizer: str, bad: str):
+    model, optim = made(architecture, optimizer)
+    step(model, optim, 0)
+    before, state = values(model), {name: value.clone() for name, value in optim.state().items()}
+    for number, verdict in enumerate(({"loss": ONE, "norm": ONE} | {bad: ONE * math.nan}, {"loss": ONE, "norm": ONE})):
+        optim.backward(loss_of(model, torch.full((1, 8), number), torch.zeros(1, 8, dtype=torch.long)))
+        optim.step(0.01, **verdict)
+        assert_same_bits(values(model), before)
+        assert_same_bits(optim.state(), state)
+        assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize("steps_before", [0, 2])
+def test_a_device_that_decides_for_itself_decides_the_same(optimizer: str, steps_before: int):
+    """The way of a GPU, which the fused AdamW of the CPU can go as well."""
+    (model, optim), (other, waiting) = made("modern", optimizer), made("modern", optimizer)
+    for number in range(steps_before):
+        step(model, optim, number)
+        step(other, waiting, number)
+    before = values(model)
+    for verdict, gradient in ((True, math.nan), (False, 0.5), (True, math.inf), (False, -0.25)):
+        for parameter in [*model.parameters(), *other.parameters()]:
+            parameter.grad = torch.full_like(parameter, gradient)
+        for part, part_waiting in zip(optim._parts, waiting._parts, strict=True):
+            _update_without_waiting(part, unless=torch.tensor(verdict))
+            _update(part_waiting, unless=torch.tensor(verdict))
+        assert_same_bits(values(model), values(other))
+        assert verdict == all(torch.equal(values(model)[name], value) for name, value in before.items())
+        before = values(model)
+    assert_same_bits(optim.state(), waiting.state())
+
+
+def test_a_float16_overflow_in_one_part_skips_the_other_too():
+    model, optim = made("modern", "muon", HALF)
+    before = values(model)
+    for name, parameter in model.named_parameters():
+        parameter.grad = torch.full_like(parameter, math.inf if name == "blocks.0.up.weight" else 1.0)
+    optim._scaler.scale(ONE)
+    optim.step(0.01, loss=ONE, norm=optim.clip(1.0))
+    assert_same_bits(values(model), before)
+    step(model, optim, 0, HALF)
+    assert any(not torch.equal(values(model)[name], value) for name, value in before.items()), "the next one counts"

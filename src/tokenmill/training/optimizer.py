@@ -2,6 +2,9 @@
 
 AdamW is Loshchilov and Hutter 2019; Muon is Jordan et al. 2024, scaled to AdamW's update size as in Liu et al. 2025,
 section 2.2, so that both follow one learning rate.
+
+What is not finite never reaches a weight. On a GPU that is decided there, without waiting for it: fused AdamW takes the
+verdict as GradScaler's `found_inf`, and Muon, which does not know such a thing, is put back to where it was.
 """
 
 from collections.abc import Iterator
@@ -33,6 +36,7 @@ class Optimizer:
                 )
             )
         self._scaler = torch.amp.GradScaler(compute.device.type, enabled=compute.precision == torch.float16)
+        self._halted = torch.zeros((), dtype=torch.bool, device=compute.device)
 
     def backward(self, loss: Tensor) -> None:
         """Add the gradient of `loss`, scaled up where float16 would lose it."""
@@ -44,12 +48,20 @@ class Optimizer:
             self._scaler.unscale_(part)
         return torch.nn.utils.clip_grad_norm_(self._names, longest)
 
-    def step(self, learning_rate: float) -> None:
-        """Update the parameters from their gradients, then forget the gradients."""
+    def step(self, learning_rate: float, *, loss: Tensor, norm: Tensor) -> None:
+        """Update the parameters from their gradients, then forget the gradients.
+
+        Where `loss` or the gradient's `norm` (scalars) is not finite nothing changes, nor does it in any later step, so
+        that whoever reads the losses finds the weights of before. An overflowing gradient with float16 is a matter of
+        course: it skips this one update, of all parameters, and lowers the scale.
+        """
+        overflow = ~norm.isfinite()
+        self._halted |= ~loss.isfinite() if self.skips_overflow else overflow | ~loss.isfinite()
+        skip = self._halted | overflow
         for part in self._parts:
             for group in part.param_groups:
                 group["lr"] = learning_rate
-            self._scaler.step(part)
+            _update(part, unless=skip)
         self.forget_gradients()
         self._scaler.update()
 
@@ -57,6 +69,11 @@ class Optimizer:
         """Drop the gradients, whether they led to an update or not."""
         for part in self._parts:
             part.zero_grad(set_to_none=True)
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether gradients overflow float16 even where they are not scaled up at all. Waits for the device."""
+        return self._scaler.is_enabled() and self._scaler.get_scale() < 1
 
     @property
     def skips_overflow(self) -> bool:
@@ -85,6 +102,33 @@ class Optimizer:
     def _entries(self) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
         for part in self._parts:
             yield from part.state.items()
+
+
+def _update(part: torch.optim.Optimizer, *, unless: Tensor) -> None:
+    """Let one optimizer step, or change nothing at all."""
+    if unless.device.type == "cuda":
+        _update_without_waiting(part, unless=unless)
+    elif not unless:
+        part.step()
+
+
+def _update_without_waiting(part: torch.optim.Optimizer, *, unless: Tensor) -> None:
+    """The same, with the verdict still on its way on the device.
+
+    Muon costs a copy of its matrices for the time of the update. Its mean gradient stays exactly what it is when it is
+    averaged with itself.
+    """
+    if isinstance(part, torch.optim.AdamW):
+        part.found_inf = unless.float()  # type: ignore[attr-defined]
+        part.step()
+        return
+    parameters = [p for group in part.param_groups for p in group["params"]]
+    for p in parameters:
+        p.grad = torch.where(unless, part.state[p].setdefault("momentum_buffer", torch.zeros_like(p)), p.grad)
+    before = [p.detach().clone() for p in parameters]
+    part.step()
+    for p, old in zip(parameters, before, strict=True):
+        p.detach().copy_(torch.where(unless, old, p.detach()))
 
 
 def _adamw(parameters: dict[str, torch.nn.Parameter], train: TrainParams) -> torch.optim.AdamW:

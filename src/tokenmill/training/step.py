@@ -42,7 +42,8 @@ def train_step(
 ) -> StepResult | None:
     """Update `model` once on the windows `index`, `micro_batch` at a time.
 
-    Every window weighs the same however they are cut, also in an epoch's short last step. None where memory does not
+    Every window weighs the same however they are cut, also in an epoch's short last step. A loss or gradient that is
+    not finite changes no weight. None where memory does not
     hold so many windows at a time: then nothing has changed, and the step can be done in smaller pieces.
     """
     loss = _add_gradients(model, optimizer, windows, index, micro_batch=micro_batch, compute=compute)
@@ -50,7 +51,7 @@ def train_step(
         optimizer.forget_gradients()
         return None
     norm = optimizer.clip(gradient_clip)
-    optimizer.step(learning_rate)
+    optimizer.step(learning_rate, loss=loss, norm=norm)
     return StepResult(loss=loss, gradient_norm=norm)
 
 

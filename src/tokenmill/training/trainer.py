@@ -8,7 +8,7 @@ import functools
 import math
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -29,6 +29,9 @@ from tokenmill.training.schedule import decay_begins, lr_at
 from tokenmill.training.step import StepResult, mean_loss, seed_dropout, train_step
 from tokenmill.training.store import Checkpoint, Store
 from tokenmill.training.timing import Timing
+
+SOME_WINDOWS = 8
+"""How many of a step's windows are named where it diverges."""
 
 
 @dataclass(frozen=True)
@@ -156,24 +159,39 @@ class Trainer:
             return math.nan
         losses: list[float] = torch.stack([result.loss for result, _ in self._unread]).tolist()
         norms: list[float] = torch.stack([result.gradient_norm for result, _ in self._unread]).tolist()
-        first = self.state.step - len(losses)
-        for offset, (loss, norm, (_, windows)) in enumerate(zip(losses, norms, self._unread, strict=True)):
-            self._refuse_divergence(first + offset, loss, norm)
+        for done, (loss, norm) in enumerate(zip(losses, norms, strict=True)):
+            if not math.isfinite(loss) or not (math.isfinite(norm) or self.optimizer.skips_overflow):
+                self._take_back(len(losses) - done)
+                self._refuse_divergence(self.state.step, loss, norm)
+            windows = self._unread[done][1]
             self.state.epoch_loss.add(loss, windows)
             self.state.interval_loss.add(loss, windows)
         self._unread.clear()
+        if not math.isfinite(norms[-1]) and self.optimizer.is_hopeless:
+            self._refuse_divergence(self.state.step - 1, losses[-1], norms[-1])
         return norms[-1]
 
-    def _refuse_divergence(self, step: int, loss: float, norm: float) -> None:
-        if math.isfinite(loss) and (math.isfinite(norm) or self.optimizer.skips_overflow):
-            return
-        good = max(self.store.folder.glob("step-*"), default=None)
+    def _take_back(self, steps: int) -> None:
+        """Forget the last steps, which changed no weight, and save what was before the first of them."""
+        self.state.step -= steps
+        self.state.tokens -= sum(windows for _, windows in self._unread[-steps:]) * self.model.config.context_length
+        self._unread.clear()
+        if self.state.step and not self.store.checkpoint_folder(self.state.step).exists():
+            self._save()
+
+    def _refuse_divergence(self, step: int, loss: float, norm: float) -> NoReturn:
+        """Say that `step` diverged, on what, and what is left of the run."""
+        train, newest = self.job.train, self.store.checkpoint_folder(step).name
+        epoch, position = divmod(step, self.order.steps_per_epoch)
+        windows = ", ".join(map(str, self.order.at(step)[:SOME_WINDOWS]))
+        good = max((f for f in self.store.folder.glob("step-*") if f.name <= newest), default=None)
         saved = f"the last good checkpoint is {good}" if good else "there was no checkpoint yet"
         raise UserError(
-            f"training diverged in step {step + 1:,}, epoch {step // self.order.steps_per_epoch + 1} (loss {loss}, "
-            f"gradient norm {norm}, learning rate {self._learning_rate(step):.3g}); {saved}. "
-            f"Lower train.learning_rate ({self.job.train.learning_rate}) or raise train.schedule.warmup_steps "
-            f"({self.job.train.schedule.warmup_steps})."
+            f"training diverged in step {step + 1:,}, epoch {epoch + 1}, batch {position + 1:,} of "
+            f"{self.order.steps_per_epoch:,} (windows {windows}, …): loss {loss}, gradient norm {norm}, learning rate "
+            f"{self._learning_rate(step):.3g}. Its update was not made; {saved}. Lower train.learning_rate "
+            f"({train.learning_rate}), raise train.schedule.warmup_steps ({train.schedule.warmup_steps}), or take "
+            f"another train.precision ({train.precision})."
         )
 
     def _log_if_due(self, timing: Timing) -> None:

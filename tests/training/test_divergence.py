@@ -1,0 +1,104 @@
+"""A loss or gradient that is no longer finite ends the run before it reaches a weight."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from tests.training.tiny import digest, run
+from tokenmill.errors import UserError
+from tokenmill.training import trainer
+from tokenmill.training.optimizer import Optimizer
+
+EXPLODING: dict[str, Any] = {
+    "model": {"architecture": "gpt2"},
+    "learning_rate": 3e37,
+    "schedule": {"warmup_steps": 1000},
+    "epochs": 4,
+}
+
+
+def checkpoints(here: Path) -> list[int]:
+    return sorted(int(path.name[5:]) for path in here.glob(".resume/*/step-*"))
+
+
+def diverged(tokens: Path, output: Path, **changes: Any) -> str:
+    with pytest.raises(UserError, match="training diverged in step") as error:
+        run(tokens, output, **changes)
+    assert not output.exists()
+    return str(error.value)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_an_exploding_learning_rate_leaves_the_weights_of_just_before(here: Path, tokens: Path, optimizer: str):
+    """However late the losses are read, the weights saved are those before the first bad step, and they are finite."""
+    folders = {}
+    for every in (1, 20):
+        runtime = {"checkpoint": {"every_steps": None}}
+        message = diverged(
+            tokens, here / "model", runtime=runtime, optimizer=optimizer, log_every_steps=every, **EXPLODING
+        )
+        good = checkpoints(here)[-1]
+        assert f"diverged in step {good + 1}, epoch {good // 5 + 1}, batch {good % 5 + 1} of 5 (windows " in message
+        assert f"learning rate {3e37 * (good + 1) / 1000:.3g}" in message
+        assert (
+            f"step-{good:09d}. Lower train.learning_rate (3e+37), raise train.schedule.warmup_steps (1000)" in message
+        )
+        folders[every] = next(here.glob(f".resume/*/step-{good:09d}")).rename(here / f"good-{every}")
+    weights = safetensors.torch.load_file(folders[20] / "model.safetensors")
+    assert all(value.isfinite().all() for value in weights.values())
+    hashes = [digest(folders[every]) for every in (1, 20)]
+    assert hashes[0]["model.safetensors"] == hashes[1]["model.safetensors"]
+    assert hashes[0]["optimizer.safetensors"] == hashes[1]["optimizer.safetensors"]
+
+
+def test_the_same_run_again_stops_at_once_at_the_same_step(here: Path, tokens: Path):
+    first = diverged(tokens, here / "model", **EXPLODING)
+    saved = checkpoints(here)
+    assert diverged(tokens, here / "model", **EXPLODING) == first
+    assert checkpoints(here) == saved
+
+
+def test_the_first_step_of_all_leaves_nothing_to_go_on_from(here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch):
+    clip = Optimizer.clip
+    monkeypatch.setattr(Optimizer, "clip", lambda self, longest: clip(self, longest) * math.inf)
+    message = diverged(tokens, here / "model", log_every_steps=1)
+    assert "diverged in step 1, epoch 1, batch 1 of 5" in message
+    assert "gradient norm inf" in message
+    assert "there was no checkpoint yet" in message
+    assert checkpoints(here) == []
+
+
+def test_damaged_weights_leave_the_checkpoint_they_came_from(here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch):
+    run(tokens, here / "one", epochs=1)
+    good = digest(next(here.glob(".resume/*/step-000000005")))
+    go_on = trainer.Trainer.go_on_from
+
+    def go_on_with_damage(self: trainer.Trainer, checkpoint: Any) -> None:
+        go_on(self, checkpoint)
+        with torch.no_grad():
+            next(self.model.parameters())[:] = torch.inf
+
+    monkeypatch.setattr(trainer.Trainer, "go_on_from", go_on_with_damage)
+    message = diverged(tokens, here / "two", epochs=2)
+    assert "in step 6," in message
+    assert "loss nan" in message
+    assert "step-000000005. Lower train.learning_rate (0.01)" in message
+    assert checkpoints(here) == [3, 5]
+    assert digest(next(here.glob(".resume/*/step-000000005"))) == good
+
+
+def test_gradients_that_float16_never_holds_end_the_run(here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch):
+    """Each overflow halves the scale of 65,536; from one half on there is no hope."""
+
+    def backward(self: Optimizer, loss: Tensor) -> None:
+        self._scaler.scale(loss * 1e30).backward()
+
+    monkeypatch.setattr(Optimizer, "backward", backward)
+    message = diverged(tokens, here / "model", epochs=8, precision="float16", optimizer="muon", log_every_steps=1)
+    assert "in step 17, epoch 4, batch 2 of 5" in message
+    assert "take another train.precision (float16)" in message
