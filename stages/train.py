@@ -6,6 +6,7 @@ from tokenmill.files import write_json
 from tokenmill.model.config import ModelParams
 from tokenmill.params import Section, load
 from tokenmill.training.history import EpochRow, StepRow, train_metrics, write_rows
+from tokenmill.training.launch import launch
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.session import train
 
@@ -36,4 +37,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    stage.run(main)
+    stage.run(lambda: launch(main))

@@ -1,6 +1,8 @@
 """How many windows go through the model at a time changes nothing but memory; and where that runs out."""
 
 import io
+import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,11 +12,14 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tests.training.tiny import CPU, digest, model_config, run
+from tests.training.alone import start
+from tests.training.tiny import CPU, digest, model_config, run, write_tokens
+from tokenmill.errors import UserError
 from tokenmill.model.build import build
 from tokenmill.model.weights import load_model
 from tokenmill.training import step as step_module
-from tokenmill.training.memory import window_bytes, windows_that_fit
+from tokenmill.training.memory import is_out_of_memory, window_bytes, windows_that_fit
+from tokenmill.training.micro_batch import StartAgain
 
 WIDE: dict[str, Any] = {"batch_size": 5, "gradient_accumulation_steps": 2, "optimizer": "adamw"}
 
@@ -100,3 +105,128 @@ def test_on_the_cpu_auto_takes_what_memory_should_hold(monkeypatch: pytest.Monke
         return windows_that_fit(config, 12, CPU.device)
 
     assert [with_room_for(n) for n in (100, 12.1, 11, 6.1, 5, 0.1)] == [12, 12, 6, 6, 3, 1]
+
+
+def test_memory_that_runs_out_halves_it_and_changes_no_number(
+    here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch, said: io.StringIO
+):
+    run(tokens, here / "quiet", runtime={"micro_batch_size": 1}, **WIDE)
+    shutil.rmtree(here / ".resume")
+    with monkeypatch.context() as patch:
+        tried = small_memory(patch, holds=1)
+        run(tokens, here / "model", **WIDE)
+    assert tried[:4] == [5, 2, 1, 1]
+    assert max(tried[3:]) == 1, "once found it stays"
+    assert digest(here / "model") == digest(here / "quiet"), "what was tried before left no trace"
+    assert said.getvalue().count("out of memory; doing the step again with a micro-batch of 2") == 1
+    assert said.getvalue().count("out of memory; doing the step again with a micro-batch of 1") == 1
+
+
+def test_the_size_that_was_found_is_where_the_next_run_begins(
+    here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch
+):
+    with monkeypatch.context() as patch:
+        small_memory(patch, holds=2)
+        run(tokens, here / "one", epochs=1, **WIDE)
+    (kept,) = here.glob(".resume/*/micro_batch.json")
+    assert json.loads(kept.read_text())["windows"] == 2
+    tried = small_memory(monkeypatch, holds=99)
+    run(tokens, here / "two", epochs=2, **WIDE)
+    assert max(tried[:-3]) == 2
+    tried.clear()
+    run(tokens, here / "three", epochs=3, runtime={"micro_batch_size": 4}, **WIDE)
+    assert max(tried) == 4, "another wish is tried anew"
+
+
+def test_dropout_is_drawn_anew_where_a_step_is_done_again(here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch):
+    dropout: dict[str, Any] = {"model": {"dropout": 0.3}}
+    run(tokens, here / "quiet", runtime={"micro_batch_size": 2}, **WIDE, **dropout)
+    shutil.rmtree(here / ".resume")
+    small_memory(monkeypatch, holds=2)
+    run(tokens, here / "model", **WIDE, **dropout)
+    assert digest(here / "model") == digest(here / "quiet")
+
+
+def test_not_even_one_window_asks_for_a_fresh_process_and_then_for_a_smaller_model(
+    here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch
+):
+    small_memory(monkeypatch, holds=0)
+    with pytest.raises(StartAgain, match=r"from the last checkpoint in a fresh process with a micro-batch of 1"):
+        run(tokens, here / "model", **WIDE)
+    with pytest.raises(UserError) as error:
+        run(tokens, here / "model", **WIDE)
+    assert "with one window at a time: weights, gradients and optimizer need about 0.1 MB, a window 0.0" in str(
+        error.value
+    )
+    for name in ("model.n_layer (2)", "model.n_embd (16)", "model.context_length (8)"):
+        assert name in str(error.value)
+
+
+def test_measuring_goes_on_with_fewer_where_memory_runs_out(monkeypatch: pytest.MonkeyPatch):
+    model, sizes, real = build(model_config(), seed=0), list[int](), step_module.loss_of
+    windows = step_module.Windows(torch.arange(8 * 11 + 1) % 29, context_length=8, device=CPU.device)
+    index = step_module.np.arange(11)
+    expected = step_module.mean_loss(model, windows, index, micro_batch=11, compute=CPU)
+
+    def loss_or_nothing(model: Any, inputs_BT: torch.Tensor, targets_BT: torch.Tensor) -> torch.Tensor:
+        if len(inputs_BT) > 4:
+            raise MemoryError
+        sizes.append(len(inputs_BT))
+        return real(model, inputs_BT, targets_BT)
+
+    monkeypatch.setattr(step_module, "loss_of", loss_or_nothing)
+    assert step_module.mean_loss(model, windows, index, micro_batch=9, compute=CPU) == pytest.approx(expected, rel=1e-6)
+    assert sizes == [4, 4, 3]
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), True),
+        (
+            RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory: you tried"),
+            True,
+        ),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True),
+        (RuntimeError("MPS backend out of memory (MPS allocated: 8 GB)"), True),
+        (MemoryError(), True),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
+        (ValueError("out of memory"), False),
+    ],
+)
+def test_what_counts_as_out_of_memory(error: Exception, expected: bool):
+    assert is_out_of_memory(error) is expected
+
+
+def test_the_cpus_own_allocator_says_so():
+    with pytest.raises(RuntimeError) as error:
+        torch.empty(1 << 60, dtype=torch.uint8)
+    assert is_out_of_memory(error.value)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such limit")
+def test_a_process_with_too_little_memory_ends_well(tmp_path: Path):
+    """The limit is the operating system's; the step needs about 100 MB, and 40 are there."""
+    tokens = write_tokens(tmp_path / "tokens", windows=8192)
+    arguments: dict[str, Any] = {"model": {"context_length": 32}, "batch_size": 1024, "epochs": 2}
+    quiet = start(tmp_path / "quiet", tokens, **arguments)
+    assert "out of memory" not in quiet.communicate()[1]
+    tight = start(tmp_path / "tight", tokens, room=40 << 20, **arguments)
+    said = tight.communicate()[1]
+    assert tight.returncode == 0, said
+    assert "out of memory; doing the step again with a micro-batch of 512" in said
+    assert_same_to_rounding(tmp_path / "tight" / "model", tmp_path / "quiet" / "model")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="Windows cannot replace a process")
+def test_an_update_that_ran_out_of_memory_is_undone_by_a_fresh_process(tmp_path: Path, tokens: Path):
+    """Weights may have moved in part, so the same process number starts again from the last checkpoint."""
+    quiet = start(tmp_path / "quiet", tokens, runtime={"micro_batch_size": 2})
+    quiet.communicate()
+    broken = start(tmp_path / "broken", tokens, update_holds=2)
+    said = broken.communicate()[1]
+    assert broken.returncode == 0, said
+    assert said.count("in a fresh process with a micro-batch of 2") == 1
+    assert digest(tmp_path / "broken" / "model") == digest(tmp_path / "quiet" / "model")

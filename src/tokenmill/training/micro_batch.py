@@ -46,8 +46,8 @@ class MicroBatch:
         if self._compute.device.type == "cuda":
             torch.cuda.empty_cache()
         return (
-            f"out of memory; doing the step again with {self.windows} windows at a time, the same to rounding "
-            f"(remembered; any other runtime.micro_batch_size starts afresh)"
+            f"out of memory; doing the step again with a micro-batch of {self.windows}, the same to rounding "
+            f"(remembered; another runtime.micro_batch_size starts afresh)"
         )
 
     def start_again(self) -> NoReturn:
@@ -61,7 +61,7 @@ class MicroBatch:
             raise UserError(too_large(self._config, self._compute.name))
         self._halve()
         raise StartAgain(
-            f"out of memory; going on from the last checkpoint in a fresh process with {self.windows} windows at a time"
+            f"out of memory; going on from the last checkpoint in a fresh process with a micro-batch of {self.windows}"
         )
 
     def _halve(self) -> None:

@@ -16,6 +16,7 @@ from tokenmill.training.device import choose_compute, place_tokens
 from tokenmill.training.fingerprint import fingerprint
 from tokenmill.training.history import RunState
 from tokenmill.training.manifest import FORMAT, Manifest
+from tokenmill.training.memory import is_out_of_memory
 from tokenmill.training.micro_batch import MicroBatch
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.release import release
@@ -64,17 +65,21 @@ def train(
     with store.lock(display.say):
         if store.is_empty():
             fill_from_previous(store, output, manifest.fingerprint, display.say)
-        beginning = choose(store, train, steps_per_epoch=job.order.steps_per_epoch, say=display.say)
         micro_batch = MicroBatch(
             store, runtime.micro_batch_size, at_most=train.batch_size, config=config, compute=job.compute
         )
-        trainer = Trainer(job, build(config, seed=train.seed).to(job.compute.device), store, micro_batch, display)
-        if beginning.checkpoint:
-            trainer.go_on_from(beginning.checkpoint)
-        display.say(beginning.sentence)
-        display.start(plan(job, manifest, place), step=trainer.state.step, total=job.total_steps)
         try:
+            trainer = Trainer(job, build(config, seed=train.seed).to(job.compute.device), store, micro_batch, display)
+            beginning = choose(store, train, steps_per_epoch=job.order.steps_per_epoch, say=display.say)
+            if beginning.checkpoint:
+                trainer.go_on_from(beginning.checkpoint)
+            display.say(beginning.sentence)
+            display.start(plan(job, manifest, place), step=trainer.state.step, total=job.total_steps)
             timing = trainer.run()
+        except Exception as error:
+            if is_out_of_memory(error):
+                micro_batch.start_again()
+            raise
         finally:
             display.close()
         release(store, manifest, output, steps=job.kept_steps)

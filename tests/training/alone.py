@@ -1,0 +1,75 @@
+"""A trainer as a program of its own, started as the stage `train` is; its one argument is JSON for `tiny.run`.
+
+More keys: `root` and `tokens`; `room`, the bytes of memory it may take besides what the program itself takes; and
+`update_holds`, the micro-batch up to which the optimizer's update finds memory.
+"""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import dvc.repo  # noqa: F401 (what a training imports on its way, so that the limit below counts tensors only)
+import psutil
+import torch
+import torch._dynamo
+
+from tests.training import tiny
+from tests.training.zygote import ROOT
+from tokenmill.stage import report_errors
+from tokenmill.training import trainer
+from tokenmill.training.launch import launch
+from tokenmill.training.optimizer import Optimizer
+
+
+def start(root: Path, tokens: Path, **arguments: Any) -> "subprocess.Popen[str]":
+    """Start one, with its checkpoints in `root/.resume` and its output in `root/model`."""
+    root.mkdir(exist_ok=True)
+    content = json.dumps({"root": str(root), "tokens": str(tokens)} | arguments)
+    path = f"{ROOT / 'src'}{os.pathsep}{ROOT}"
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.training.alone", content],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": path, "DVC_ROOT": str(root)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def limit_memory(room: int) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (psutil.Process().memory_info().vms + room, hard))
+
+
+def limit_update(holds: int) -> None:
+    step, try_step, micro_batch = Optimizer.step, trainer.Trainer._try_step, [0]
+
+    def note(self: trainer.Trainer, index: Any) -> Any:
+        micro_batch[0] = self.micro_batch.windows
+        return try_step(self, index)
+
+    def step_or_nothing(self: Optimizer, *arguments: Any, **keywords: Any) -> None:
+        step(self, *arguments, **keywords)  # the weights are changed already when memory runs out
+        if micro_batch[0] > holds:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    trainer.Trainer._try_step = note
+    Optimizer.step = step_or_nothing  # type: ignore[method-assign]
+
+
+def main(arguments: dict[str, Any]) -> None:
+    torch.set_num_threads(1)
+    root, tokens = Path(arguments.pop("root")), Path(arguments.pop("tokens"))
+    os.chdir(root)
+    if room := arguments.pop("room", None):
+        limit_memory(room)
+    if holds := arguments.pop("update_holds", None):
+        limit_update(holds)
+    report_errors(lambda: launch(lambda: tiny.run(tokens, root / "model", **arguments) and None))
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
