@@ -22,6 +22,11 @@ class Params(Section):
 def main() -> None:
     """data/tokens -> models/gpt, metrics/{train.json,history.csv,steps.csv}."""
     params = load(Params)
+    launch(lambda: _train(params), runtime=params.runtime)
+
+
+def _train(params: Params) -> None:
+    """Train, as the only process or as one of several; the one that leads writes."""
     outcome = train(
         model=params.model,
         train=params.train,
@@ -30,6 +35,8 @@ def main() -> None:
         output=paths.MODEL,
         times=paths.METRICS / "timing.csv",
     )
+    if outcome is None:
+        return
     last = outcome.state.epochs[-1]
     write_rows(paths.METRICS / "history.csv", EpochRow, outcome.state.epochs)
     write_rows(paths.METRICS / "steps.csv", StepRow, outcome.state.steps)
@@ -37,4 +44,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    stage.run(lambda: launch(main))
+    stage.run(main)

@@ -122,6 +122,7 @@ def read_line(text: str, key: str) -> str:
             {"runtime__micro_batch_size": 0},
             "runtime.micro_batch_size (0) must be 'auto' or an integer greater than or equal to 1.",
         ),
+        ({"runtime__processes": "two"}, "runtime.processes ('two') must be 'auto' or an integer"),
         ({"runtime__micro_batch_size": True}, "runtime.micro_batch_size (True) must be 'auto' or an integer"),
         ({"runtime__checkpoint__keep": 1}, "runtime.checkpoint.keep (1) must be greater than or equal to 2."),
         ({"evaluate__prompts": [{"expect": "x"}]}, "each entry of evaluate.prompts needs either `user` or `text`"),
@@ -193,7 +194,7 @@ def test_the_file_must_be_there_and_be_yaml(tmp_path: Path):
 @pytest.mark.parametrize(
     ("section", "keys"),
     [
-        (RuntimeSection, {"checkpoint", "compile", "data_engine", "device", "micro_batch_size", "ray_address", "token_placement"}),
+        (RuntimeSection, {"checkpoint", "compile", "data_engine", "device", "micro_batch_size", "processes", "ray_address", "token_placement"}),
         (RuntimeParams.model_fields["checkpoint"].annotation, {"every_seconds", "every_steps", "keep", "keep_runs"}),
     ],
 )

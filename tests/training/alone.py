@@ -28,15 +28,23 @@ from tokenmill.training.optimizer import Optimizer
 def start(root: Path, tokens: Path, **arguments: Any) -> "subprocess.Popen[str]":
     """Start one, with its checkpoints in `root/.resume` and its output in `root/model`."""
     root.mkdir(exist_ok=True)
-    content = json.dumps({"root": str(root), "tokens": str(tokens)} | arguments)
-    path = f"{ROOT / 'src'}{os.pathsep}{ROOT}"
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.training.alone", content],
+        [sys.executable, *command(root, tokens, **arguments)],
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": path, "DVC_ROOT": str(root)},
+        env=environment(root),
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def command(root: Path, tokens: Path, **arguments: Any) -> list[str]:
+    """What Python is to run."""
+    return ["-m", "tests.training.alone", json.dumps({"root": str(root), "tokens": str(tokens)} | arguments)]
+
+
+def environment(root: Path) -> dict[str, str]:
+    """Where it finds the code, and its checkpoints."""
+    return os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "DVC_ROOT": str(root)}
 
 
 def limit_memory(room: int) -> None:
@@ -68,7 +76,8 @@ def main(arguments: dict[str, Any]) -> None:
         limit_memory(room)
     if holds := arguments.pop("update_holds", None):
         limit_update(holds)
-    report_errors(lambda: launch(lambda: tiny.run(tokens, root / "model", **arguments) and None))
+    runtime = tiny.runtime_params(**arguments.get("runtime", {}))
+    report_errors(lambda: launch(lambda: tiny.run(tokens, root / "model", **arguments) and None, runtime=runtime))
 
 
 if __name__ == "__main__":

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tokenmill.training.batches import EpochOrder, Windows, evenly_spread
+from tokenmill.training.batches import EpochOrder, Windows, evenly_spread, pieces
 
 CPU = torch.device("cpu")
 
@@ -80,3 +82,23 @@ def test_evenly_spread_windows_are_distinct_and_evenly_apart(windows: int, at_mo
     assert chosen.max() < windows
     gaps = np.diff([*chosen, windows])
     assert gaps.max() - gaps.min() <= 1
+
+
+@given(windows=st.integers(1, 40), micro_batch=st.integers(1, 12), size=st.integers(1, 7))
+def test_every_window_of_a_step_weighs_the_same_in_whatever_process_and_piece(
+    windows: int, micro_batch: int, size: int
+):
+    index = np.random.default_rng(windows).permutation(windows)
+    all_pieces = [pieces(index, micro_batch=micro_batch, rank=rank, size=size) for rank in range(size)]
+    assert len({len(mine) for mine in all_pieces}) == 1, "all call the model equally often"
+    real = [(part, weight) for mine in all_pieces for part, weight in mine if weight]
+    assert np.concatenate([part for part, _ in real]).tolist() == index.tolist()
+    for part, weight in real:
+        assert len(part) <= micro_batch
+        assert weight / size / len(part) == pytest.approx(1 / windows)
+
+
+def test_one_process_cuts_a_step_into_full_pieces_and_a_rest():
+    cut = pieces(np.arange(11), micro_batch=4, rank=0, size=1)
+    assert [part.tolist() for part, _ in cut] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10]]
+    assert [weight for _, weight in cut] == [4 / 11, 4 / 11, 3 / 11]

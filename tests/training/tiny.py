@@ -1,6 +1,7 @@
 """Trainings of a few hundred parameters: parameters, tokens on disk, and a whole run."""
 
 import hashlib
+import os
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,7 @@ RUNTIME = {
     "device": "cpu",
     "token_placement": "mmap",
     "compile": "off",
+    "processes": 1,
     "micro_batch_size": "auto",
     "checkpoint": {"every_seconds": None, "every_steps": 3, "keep": 2, "keep_runs": 4},
 }
@@ -103,7 +105,7 @@ def write_tokens(folder: Path, *, windows: int, seed: int = 0) -> Path:
 
 def run(tokens: Path, output: Path, *, model: dict[str, Any] | None = None, **changes: Any) -> Outcome:
     """Train in this process, with checkpoints under DVC_ROOT."""
-    return train(
+    outcome = train(
         model=ModelParams.model_validate(merged(MODEL, model or {})),
         train=train_params(**{k: v for k, v in changes.items() if k != "runtime"}),
         runtime=runtime_params(**changes.get("runtime", {})),
@@ -111,6 +113,8 @@ def run(tokens: Path, output: Path, *, model: dict[str, Any] | None = None, **ch
         output=output,
         times=output.parent / "timing.csv",
     )
+    assert outcome or "RANK" in os.environ
+    return outcome  # type: ignore[return-value]
 
 
 def digest(folder: Path) -> dict[str, str]:

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
+import torch.distributed as dist
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -50,6 +52,18 @@ class Zygote:
         root.mkdir(exist_ok=True)
         return Trainer(self, root, self._ask({"root": str(root), "tokens": str(tokens)} | arguments))
 
+    def together(self, root: Path, tokens: Path, /, size: int = 2, **arguments: Any) -> "list[Trainer]":
+        """Fork trainers that train together, as torchrun would start them; the first one leads."""
+        root.mkdir(exist_ok=True)
+        meeting = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # pyright: ignore[reportPrivateImportUsage]
+        shared = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(meeting.port)}
+        shared["TORCHELASTIC_USE_AGENT_STORE"] = "True"
+        trainers = []
+        for rank in range(size):
+            request = {"root": str(root), "tokens": str(tokens), "environ": shared | {"RANK": str(rank)}} | arguments
+            trainers.append(Trainer(self, root, self._ask(request), meeting=meeting, said=f"said-{rank}.txt"))
+        return trainers
+
     def wait(self, pid: int) -> int:
         """The exit code of a trainer, or minus the signal that ended it."""
         return self._ask({"wait": pid})
@@ -58,12 +72,13 @@ class Zygote:
 class Trainer:
     """A training in a process of its own."""
 
-    def __init__(self, zygote: Zygote, root: Path, pid: int):
+    def __init__(self, zygote: Zygote, root: Path, pid: int, *, meeting: object = None, said: str = "said.txt"):
         self.zygote, self.root, self.pid = zygote, root, pid
+        self._meeting, self._said = meeting, said
 
     @property
     def said(self) -> str:
-        return (self.root / "said.txt").read_text()
+        return (self.root / self._said).read_text()
 
     def until(self, ready: Callable[[], bool]) -> None:
         """Wait for something that the trainer does."""
@@ -97,7 +112,9 @@ def serve() -> None:
         root, tokens = Path(request.pop("root")), Path(request.pop("tokens"))
         os.chdir(root)
         os.environ["DVC_ROOT"] = str(root)
-        os.dup2(os.open("said.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+        os.environ.update(request.pop("environ", {}))
+        said = f"said-{os.environ['RANK']}.txt" if "RANK" in os.environ else "said.txt"
+        os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
         report_errors(lambda: tiny.run(tokens, root / "model", **request) and None)
 
     for line in sys.stdin:

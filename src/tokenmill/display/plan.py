@@ -12,6 +12,8 @@ def plan(job: Job, manifest: Manifest, place: str) -> list[tuple[str, str]]:
     precision = str(compute.precision).removeprefix("torch.")
     shape = f"{model.n_layer} layers, {model.n_head} heads, {model.n_embd} wide, context {context}"
     batch = f"{train.batch_size} windows x {train.gradient_accumulation_steps} x {context} tokens"
+    compiled = "compiled" if compute.compile else "not compiled"
+    together = f"{job.group.size} x " if job.group.size > 1 else ""
     steps = f"{order.steps_per_epoch:,} steps x {train.epochs} epochs = {job.total_steps:,} steps"
     return [
         (
@@ -20,7 +22,7 @@ def plan(job: Job, manifest: Manifest, place: str) -> list[tuple[str, str]]:
         ),
         (
             "device",
-            f"{compute.name}, {precision}, {'compiled' if compute.compile else 'not compiled'}, tokens in {place}",
+            f"{together}{compute.name}, {precision}, {compiled}, tokens in {place}",
         ),
         ("step", f"{batch} = {job.per_step * context:,} tokens"),
         ("run", f"{steps}, {seen:,} tokens ({seen / manifest.parameters:.1f} per parameter)"),

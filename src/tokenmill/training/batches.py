@@ -51,6 +51,20 @@ class EpochOrder:
         return self._order[position * self.per_step : (position + 1) * self.per_step]
 
 
+def pieces(index: np.ndarray, *, micro_batch: int, rank: int, size: int) -> list[tuple[np.ndarray, float]]:
+    """What process `rank` of `size` computes of a step's windows `index`, at most `micro_batch` at a time.
+
+    With each piece comes the weight of its mean gradient, such that the mean over all processes of the sum over their
+    pieces is the mean over the step's windows. All processes get the same number of pieces; one that has a window less
+    fills up with a window that weighs nothing.
+    """
+    shares = np.array_split(index, size)
+    count = -(-len(shares[0]) // micro_batch)
+    starts = range(0, count * micro_batch, micro_batch)
+    cut = [shares[rank][start : start + micro_batch] for start in starts]
+    return [(part, size * len(part) / len(index)) if len(part) else (index[:1], 0.0) for part in cut]
+
+
 def evenly_spread(windows: int, at_most: int) -> np.ndarray:
     """At most so many window numbers, evenly spread, always the same ones."""
     count = min(windows, at_most)

@@ -33,6 +33,11 @@ class Interrupt:
         self._signal = number
 
     @property
+    def signal(self) -> int | None:
+        """The signal that came, if one did."""
+        return self._signal
+
+    @property
     def reason(self) -> str | None:
         """Why to stop, or None. Asked between steps."""
         if self._signal is not None:

@@ -10,6 +10,7 @@ import torch
 from tokenmill.errors import UserError
 from tokenmill.model.config import ModelConfig
 from tokenmill.training.device import Compute
+from tokenmill.training.group import ALONE, Group
 from tokenmill.training.memory import too_large, windows_that_fit
 from tokenmill.training.store import Store
 
@@ -22,25 +23,34 @@ class MicroBatch:
     """Windows at a time, for one configuration on one kind of device."""
 
     def __init__(
-        self, store: Store, wish: Literal["auto"] | int, *, at_most: int, config: ModelConfig, compute: Compute
+        self,
+        store: Store,
+        wish: Literal["auto"] | int,
+        *,
+        at_most: int,
+        config: ModelConfig,
+        compute: Compute,
+        group: Group = ALONE,
     ):
         """Begin with what a run under the same `wish` and device ended with, if memory ran out in one.
 
-        `at_most` is what `auto` stands for where memory is plenty.
+        `at_most` is what `auto` stands for where memory is plenty. All processes of a group take the smallest that one
+        of them can hold.
         """
-        self._store, self._config, self._compute = store, config, compute
-        self._under = {"micro_batch_size": wish, "device": compute.name}
+        self._store, self._config, self._compute, self._group = store, config, compute, group
+        self._under = {"micro_batch_size": wish, "device": compute.name, "processes": group.size}
         known = store.micro_batch(under=self._under)
-        self.windows = known or (windows_that_fit(config, at_most, compute.device) if wish == "auto" else wish)
-        self._first = self.windows
+        holds = known or (windows_that_fit(config, at_most, compute.device) if wish == "auto" else wish)
+        self.windows = self._first = group.smallest(holds)
 
     def shrink(self) -> str:
         """Halve it, so that the step can be done again, in this process; give a sentence about it.
 
         Raises:
-            StartAgain, UserError: there is nothing left to halve.
+            StartAgain: there is nothing left to halve, or other processes are in the middle of the step.
+            UserError: not even one window fits.
         """
-        if self.windows == 1:
+        if self.windows == 1 or self._group.size > 1:
             self.start_again()
         self._halve()
         if self._compute.device.type == "cuda":

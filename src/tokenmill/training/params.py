@@ -117,6 +117,11 @@ class RuntimeParams(Section, extra="ignore"):
     compile: Literal["auto", "on", "off"]
     """`torch.compile`; `auto` is on for CUDA and off elsewhere, where 30 s of compilation outweigh the gain."""
 
+    processes: AutoOrCount
+    """Processes that train together, each on a device of its own and on its share of every step's windows, with the
+    same numbers to rounding. `auto`: one for each GPU here, one on a CPU. Under torchrun, which may span machines, its
+    number counts."""
+
     micro_batch_size: AutoOrCount
     """At most so many windows go through the model at a time, on each device; the gradients of a step are added up, so
     the result is the same to rounding. `auto`: `train.batch_size`, or the half, a quarter, … of it that memory holds.

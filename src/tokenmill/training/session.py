@@ -1,5 +1,7 @@
 """A whole training, from tokens on disk to `models/gpt/`: check, begin or go on, train, release."""
 
+import contextlib
+import io
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +14,9 @@ from tokenmill.model.config import ModelConfig, ModelParams
 from tokenmill.tokenization.metadata import SPLITS, TokenMetadata
 from tokenmill.tokenization.token_file import open_tokens, read_metadata
 from tokenmill.training.batches import Windows
-from tokenmill.training.device import choose_compute, place_tokens
+from tokenmill.training.device import choose_compute, choose_device, place_tokens
 from tokenmill.training.fingerprint import fingerprint
+from tokenmill.training.group import Group, joined
 from tokenmill.training.history import RunState
 from tokenmill.training.manifest import FORMAT, Manifest
 from tokenmill.training.memory import is_out_of_memory
@@ -22,6 +25,7 @@ from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.release import release
 from tokenmill.training.resume import choose, fill_from_previous
 from tokenmill.training.store import Store, prune_runs
+from tokenmill.training.timing import Timing
 from tokenmill.training.trainer import Job, Trainer
 
 RESUME_FOLDER = ".resume"
@@ -42,12 +46,15 @@ def resume_root() -> Path:
 
 def train(
     *, model: ModelParams, train: TrainParams, runtime: RuntimeParams, tokens: Path, output: Path, times: Path
-) -> Outcome:
+) -> Outcome | None:
     """Train to `train.epochs` on the folder `tokens`; write the folder `output` and the table `times`.
+
+    None in a process that does not lead its group: its leader has the outcome.
 
     Raises:
         UserError: parameters and tokens do not fit, before anything is allocated; or the run was stopped or diverged,
             with everything before that saved.
+        StartAgain: memory ran out, and a fresh process would have more of it.
     """
     metadata = read_metadata(tokens)
     config = ModelConfig.of(model, metadata.vocab_size)
@@ -60,36 +67,56 @@ def train(
         epochs=train.epochs,
         tokenizer_sha256=metadata.tokenizer_sha256,
     )
-    job, place = _job(train, runtime, config, metadata, tokens)
-    display, store = TrainingDisplay(), Store(resume_root() / manifest.fingerprint)
-    with store.lock(display.say):
-        if store.is_empty():
-            fill_from_previous(store, output, manifest.fingerprint, display.say)
-        micro_batch = MicroBatch(
-            store, runtime.micro_batch_size, at_most=train.batch_size, config=config, compute=job.compute
-        )
-        try:
-            trainer = Trainer(job, build(config, seed=train.seed).to(job.compute.device), store, micro_batch, display)
+    with joined(choose_device(runtime.device)) as group:
+        job, place = _job(train, runtime, config, metadata, tokens=tokens, group=group)
+        store = Store(resume_root() / manifest.fingerprint)
+        display = TrainingDisplay() if group.leads else TrainingDisplay(io.StringIO())
+        with store.lock(display.say) if group.leads else contextlib.nullcontext():
+            if group.leads and store.is_empty():
+                fill_from_previous(store, output, manifest.fingerprint, display.say)
+            state, timing = _run(job, manifest, store, display, runtime=runtime, place=place)
+            if group.leads:
+                release(store, manifest, output, steps=job.kept_steps)
+                timing.show(times)
+    if not group.leads:
+        return None
+    prune_runs(resume_root(), keep=runtime.checkpoint.keep_runs)
+    return Outcome(manifest, state)
+
+
+def _run(
+    job: Job, manifest: Manifest, store: Store, display: TrainingDisplay, *, runtime: RuntimeParams, place: str
+) -> tuple[RunState, Timing]:
+    """Begin or go on, and train to the end."""
+    train, config, compute, group = job.train, manifest.model, job.compute, job.group
+    each = min(train.batch_size, -(-job.per_step // group.size))
+    micro_batch = MicroBatch(store, runtime.micro_batch_size, at_most=each, config=config, compute=compute, group=group)
+    try:
+        trainer = Trainer(job, build(config, seed=train.seed).to(compute.device), store, micro_batch, display)
+        if group.leads:
             beginning = choose(store, train, steps_per_epoch=job.order.steps_per_epoch, say=display.say)
             if beginning.checkpoint:
                 trainer.go_on_from(beginning.checkpoint)
             display.say(beginning.sentence)
-            display.start(plan(job, manifest, place), step=trainer.state.step, total=job.total_steps)
-            timing = trainer.run()
-        except Exception as error:
-            if is_out_of_memory(error):
-                micro_batch.start_again()
-            raise
-        finally:
-            display.close()
-        release(store, manifest, output, steps=job.kept_steps)
-        timing.show(times)
-    prune_runs(resume_root(), keep=runtime.checkpoint.keep_runs)
-    return Outcome(manifest, trainer.state)
+        display.start(plan(job, manifest, place), step=trainer.state.step, total=job.total_steps)
+        timing = trainer.run()
+        return trainer.state, timing
+    except Exception as error:
+        if is_out_of_memory(error):
+            micro_batch.start_again()
+        raise
+    finally:
+        display.close()
 
 
 def _job(
-    train: TrainParams, runtime: RuntimeParams, config: ModelConfig, metadata: TokenMetadata, tokens: Path
+    train: TrainParams,
+    runtime: RuntimeParams,
+    config: ModelConfig,
+    metadata: TokenMetadata,
+    *,
+    tokens: Path,
+    group: Group,
 ) -> tuple[Job, str]:
     """Put tokens and parameters together; say where the tokens lie."""
     compute = choose_compute(runtime, train.precision)
@@ -103,6 +130,7 @@ def _job(
         tokens=metadata,
         train_windows=Windows(train_ids, context_length=config.context_length, device=compute.device),
         val_windows=Windows(val_ids, context_length=config.context_length, device=compute.device),
+        group=group,
     )
     return job, place
 

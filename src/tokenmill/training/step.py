@@ -8,8 +8,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tokenmill.model.build import GPT
-from tokenmill.training.batches import Windows
+from tokenmill.training.batches import Windows, pieces
 from tokenmill.training.device import Compute
+from tokenmill.training.group import ALONE, Group, without_averaging
 from tokenmill.training.memory import is_out_of_memory
 from tokenmill.training.optimizer import Optimizer
 
@@ -39,33 +40,36 @@ def train_step(
     learning_rate: float,
     gradient_clip: float,
     compute: Compute,
+    group: Group = ALONE,
 ) -> StepResult | None:
-    """Update `model` once on the windows `index`, `micro_batch` at a time.
+    """Update `model` once on the windows `index`, together with the `group`, `micro_batch` at a time.
 
     Every window weighs the same however they are cut, also in an epoch's short last step. A loss or gradient that is
     not finite changes no weight. None where memory does not
     hold so many windows at a time: then nothing has changed, and the step can be done in smaller pieces.
     """
-    loss = _add_gradients(model, optimizer, windows, index, micro_batch=micro_batch, compute=compute)
+    mine = pieces(index, micro_batch=micro_batch, rank=group.rank, size=group.size)
+    loss = _add_gradients(model, optimizer, windows, mine, compute=compute)
     if loss is None:
         optimizer.forget_gradients()
         return None
+    loss = group.mean(loss)
     norm = optimizer.clip(gradient_clip)
     optimizer.step(learning_rate, loss=loss, norm=norm)
     return StepResult(loss=loss, gradient_norm=norm)
 
 
 def _add_gradients(
-    model: GPT, optimizer: Optimizer, windows: Windows, index: np.ndarray, *, micro_batch: int, compute: Compute
+    model: GPT, optimizer: Optimizer, windows: Windows, parts: list[tuple[np.ndarray, float]], *, compute: Compute
 ) -> Tensor | None:
-    """Add up the gradients of a step and give its loss, or None where memory ran out."""
+    """Add up the gradients of windows with their weights and give their loss, or None where memory ran out."""
     total = torch.zeros((), device=compute.device)
     try:
-        for start in range(0, len(index), micro_batch):
-            part = index[start : start + micro_batch]
-            with compute.autocast():
-                loss = loss_of(model, *windows.gather(part)) * (len(part) / len(index))
-            optimizer.backward(loss)
+        for number, (part, weight) in enumerate(parts, start=1):
+            with without_averaging(model, last=number == len(parts)):
+                with compute.autocast():
+                    loss = loss_of(model, *windows.gather(part)) * weight
+                optimizer.backward(loss)
             total += loss.detach()
     except Exception as error:
         if is_out_of_memory(error):
@@ -97,6 +101,10 @@ def mean_loss(model: GPT, windows: Windows, index: np.ndarray, *, micro_batch: i
     return float(np.average(torch.stack(losses).cpu().double().numpy(), weights=sizes))
 
 
-def seed_dropout(seed: int, step: int) -> None:
-    """Make the dropout of a step a function of its number, so that a resumed run draws the same."""
-    torch.manual_seed(int(np.random.SeedSequence((seed, step)).generate_state(1, np.uint64)[0]))
+def seed_dropout(seed: int, step: int, *, rank: int = 0) -> None:
+    """Make the dropout of a step a function of its number, so that a resumed run draws the same.
+
+    Each process of a group draws its own.
+    """
+    source = (seed, step, rank) if rank else (seed, step)
+    torch.manual_seed(int(np.random.SeedSequence(source).generate_state(1, np.uint64)[0]))

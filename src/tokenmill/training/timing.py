@@ -5,6 +5,7 @@ Times differ from run to run, so no stage's output holds them; `metrics/timing.c
 
 import contextlib
 import csv
+import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -16,9 +17,12 @@ COLUMNS = ("step", "seconds", "tokens_per_second")
 class Timing:
     """Appends a row per interval to `timing.csv` in a run's folder of checkpoints."""
 
-    def __init__(self, folder: Path, *, step: int, tokens: int):
-        """Go on after `step` and so many tokens: rows of steps that will be done again are dropped."""
-        self.path = folder / "timing.csv"
+    def __init__(self, folder: Path | None, *, step: int, tokens: int):
+        """Go on after `step` and so many tokens: rows of steps that will be done again are dropped.
+
+        Without a folder nothing is written, as in a process that does not lead.
+        """
+        self.path = folder / "timing.csv" if folder else Path(os.devnull)
         self.spent = 0.0
         """Seconds of training so far, over all sessions that led here."""
         rows = [row for row in self._read() if int(row[0]) <= step]

@@ -14,12 +14,13 @@ import numpy as np
 import torch
 
 from tokenmill.display.training import TrainingDisplay
-from tokenmill.errors import UserError
 from tokenmill.model.build import GPT
 from tokenmill.tokenization.metadata import TokenMetadata
+from tokenmill.training.agreement import Agreement
 from tokenmill.training.batches import EpochOrder, Windows, evenly_spread
 from tokenmill.training.device import Compute
 from tokenmill.training.fingerprint import HORIZON
+from tokenmill.training.group import Group
 from tokenmill.training.history import EpochRow, RunState, StepRow, bits_per_byte, perplexity
 from tokenmill.training.interrupt import Interrupt
 from tokenmill.training.micro_batch import MicroBatch
@@ -44,6 +45,7 @@ class Job:
     tokens: TokenMetadata
     train_windows: Windows
     val_windows: Windows
+    group: Group
 
     @property
     def per_step(self) -> int:
@@ -84,7 +86,7 @@ class Trainer:
         self.job, self.model, self.store, self.display = job, model, store, display
         self.micro_batch = micro_batch
         self.optimizer = Optimizer(model, job.train, job.compute)
-        self.forward: GPT = torch.compile(model) if job.compute.compile else model  # type: ignore[assignment]
+        self.forward: GPT = model
         self.order = job.order
         self.state = RunState()
         self._unread: list[tuple[StepResult, int]] = []
@@ -102,27 +104,41 @@ class Trainer:
             UserError: stopped from outside (after saving), or the loss is no longer finite (the last good
                 checkpoint stays).
         """
-        timing = Timing(self.store.folder, step=self.state.step, tokens=self.state.tokens)
+        self._meet()
+        folder = self.store.folder if self.job.group.leads else None
+        timing = Timing(folder, step=self.state.step, tokens=self.state.tokens)
+        agreement = Agreement(self.job.group)
         self.model.train()
         with Interrupt() as interrupt:
             while self.state.step < self.job.total_steps:
                 self._step()
                 self._log_if_due(timing)
                 with timing.aside():
-                    self._between_steps(interrupt.reason)
+                    self._between_steps(interrupt.reason, agreement)
+        agreement.settle()
         return timing
 
-    def _between_steps(self, stop: str | None) -> None:
-        """Do what is due now: an epoch's end, a checkpoint, the end of this session for the reason `stop`."""
+    def _meet(self) -> None:
+        """Put all processes where the leader stands, then let them compute together."""
+        job = self.job
+        if job.group.size > 1:
+            self.state = RunState.from_json(job.group.share(self.state.as_json()))
+            self.optimizer.load(job.group.share_tensors(self.optimizer.state()))
+        forward = job.group.wrap(self.model, job.compute.device)
+        self.forward = torch.compile(forward) if job.compute.compile else forward  # type: ignore[assignment]
+
+    def _between_steps(self, reason: str | None, agreement: Agreement) -> None:
+        """Do what is due now: an epoch's end, a checkpoint, the end of this session for a `reason`."""
         state = self.state
+        stop, save = agreement.reach(stop=reason is not None, save=self._time_is_up())
         if state.step % self.order.steps_per_epoch == 0:
             self._end_epoch()
-        if stop or state.step == self.job.trunk or self._checkpoint_due():
+        if stop or save or state.step == self.job.trunk or self._checkpoint_due():
             self._save()
         if stop:
-            raise UserError(
-                f"{stop} after step {state.step:,} of {self.job.total_steps:,}; everything up to there is saved, and "
-                "`dvc repro` goes on from it."
+            self.job.group.end(
+                f"{reason or 'another process was stopped'} after step {state.step:,} of {self.job.total_steps:,}; "
+                "everything up to there is saved, and `dvc repro` goes on from it."
             )
 
     def _step(self) -> None:
@@ -138,7 +154,7 @@ class Trainer:
         """Update the model, or None where memory does not hold a micro-batch."""
         train, step = self.job.train, self.state.step
         if self.model.config.dropout:
-            seed_dropout(train.seed, step)
+            seed_dropout(train.seed, step, rank=self.job.group.rank)
         return train_step(
             self.forward,
             self.optimizer,
@@ -148,6 +164,7 @@ class Trainer:
             learning_rate=self._learning_rate(step),
             gradient_clip=train.gradient_clip,
             compute=self.job.compute,
+            group=self.job.group,
         )
 
     def _learning_rate(self, step: int) -> float:
@@ -186,7 +203,7 @@ class Trainer:
         windows = ", ".join(map(str, self.order.at(step)[:SOME_WINDOWS]))
         good = max((f for f in self.store.folder.glob("step-*") if f.name <= newest), default=None)
         saved = f"the last good checkpoint is {good}" if good else "there was no checkpoint yet"
-        raise UserError(
+        self.job.group.end(
             f"training diverged in step {step + 1:,}, epoch {epoch + 1}, batch {position + 1:,} of "
             f"{self.order.steps_per_epoch:,} (windows {windows}, …): loss {loss}, gradient norm {norm}, learning rate "
             f"{self._learning_rate(step):.3g}. Its update was not made; {saved}. Lower train.learning_rate "
@@ -231,21 +248,25 @@ class Trainer:
             val_perplexity=perplexity(loss),
             val_bits_per_byte=bits_per_byte(loss, tokens=val.tokens, text_bytes=val.bytes),
         )
-        state.epoch_weights.append(self.store.save_epoch(row.epoch, self.model))
+        if self.job.group.leads:
+            state.epoch_weights.append(self.store.save_epoch(row.epoch, self.model))
         state.epochs.append(row)
         self.display.epoch(row)
 
     def _checkpoint_due(self) -> bool:
         every = self.job.checkpoint
-        return (
-            self.state.step % self.order.steps_per_epoch == 0
-            or (every.every_steps is not None and self.state.step % every.every_steps == 0)
-            or (every.every_seconds is not None and time.monotonic() - self._saved_at >= every.every_seconds)
+        return self.state.step % self.order.steps_per_epoch == 0 or (
+            every.every_steps is not None and self.state.step % every.every_steps == 0
         )
+
+    def _time_is_up(self) -> bool:
+        every = self.job.checkpoint.every_seconds
+        return every is not None and time.monotonic() - self._saved_at >= every
 
     def _save(self) -> None:
         """Write a checkpoint, once the steps up to here are known to be sound, and remove those no longer needed."""
         self._read()
-        self.store.save(self.state, self.model, self.optimizer.state(), self.job.horizon)
-        self.store.prune(upto=self.state.step, newest=self.job.checkpoint.keep, also=self.job.kept_steps)
+        if self.job.group.leads:
+            self.store.save(self.state, self.model, self.optimizer.state(), self.job.horizon)
+            self.store.prune(upto=self.state.step, newest=self.job.checkpoint.keep, also=self.job.kept_steps)
         self._saved_at = time.monotonic()

@@ -1,0 +1,226 @@
+"""Several processes that train one model give the numbers of one process, and stop, diverge and go on as one."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+
+from tests.training.alone import command, environment, start
+from tests.training.test_killed import rows
+from tests.training.tiny import digest
+from tests.training.zygote import Trainer, Zygote
+from tokenmill.model.weights import load_model
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="forks")
+
+CASES: dict[str, dict[str, Any]] = {
+    "uneven last step": {"batch_size": 4},
+    "one has nothing to do": {"batch_size": 1, "validation_windows": 1},
+    "accumulation": {"batch_size": 2, "gradient_accumulation_steps": 3, "runtime": {"micro_batch_size": 1}},
+    "gpt2": {"batch_size": 5, "model": {"architecture": "gpt2"}},
+}
+
+
+def wait(trainers: list[Trainer]) -> list[int]:
+    return [trainer.wait() for trainer in trainers]
+
+
+def history(root: Path) -> list[float]:
+    """Every number that a finished run tells: losses and gradient norms."""
+    (state,) = (root / "model" / "resume").glob("*/state.json")
+    rows = json.loads(state.read_text())["state"]
+    steps = [row[key] for row in rows["steps"] for key in ("loss", "gradient_norm")]
+    return steps + [row[key] for row in rows["epochs"] for key in ("train_loss", "val_loss")]
+
+
+def assert_same_to_rounding(ours: Path, theirs: Path, *, rel: float = 1e-4) -> None:
+    assert history(ours) == pytest.approx(history(theirs), rel=rel)
+    models = [load_model(root / "model" / "epoch-2") for root in (ours, theirs)]
+    for a, b in zip(*(model.parameters() for model in models), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_two_processes_give_the_numbers_of_one(tmp_path: Path, tokens: Path, zygote: Zygote, case: str):
+    one = zygote.start(tmp_path / "one", tokens, log_every_steps=1, **CASES[case])
+    two = zygote.together(tmp_path / "two", tokens, log_every_steps=1, **CASES[case])
+    assert [one.wait(), *wait(two)] == [0, 0, 0], two[0].said + two[1].said
+    assert "2 x cpu" in two[0].said
+    assert two[1].said == "", "one speaks for all"
+    assert_same_to_rounding(tmp_path / "two", tmp_path / "one")
+
+
+def test_the_same_run_gives_the_same_bytes(tmp_path: Path, tokens: Path, zygote: Zygote):
+    """With dropout, for each process draws its own."""
+    for name in ("a", "b"):
+        assert wait(zygote.together(tmp_path / name, tokens, model={"dropout": 0.3}, optimizer="muon")) == [0, 0]
+    assert digest(tmp_path / "a" / "model") == digest(tmp_path / "b" / "model")
+
+
+@pytest.mark.parametrize("sizes", [(1, 2), (2, 1), pytest.param((2, 3), marks=pytest.mark.slow)], ids=str)
+def test_a_run_goes_on_in_another_number_of_processes(
+    tmp_path: Path, tokens: Path, zygote: Zygote, sizes: tuple[int, int]
+):
+    arguments: dict[str, Any] = {"log_every_steps": 1, "batch_size": 6}
+    assert zygote.start(tmp_path / "one", tokens, **arguments).wait() == 0
+    first, then = sizes
+    assert wait(zygote.together(tmp_path / "run", tokens, size=first, epochs=1, **arguments)) == [0] * first
+    again = zygote.together(tmp_path / "run", tokens, size=then, **arguments)
+    assert wait(again) == [0] * then
+    assert "going on from step 4 of 8" in again[0].said
+    assert_same_to_rounding(tmp_path / "run", tmp_path / "one")
+
+
+LONG: dict[str, Any] = {"epochs": 12, "log_every_steps": 1, "optimizer": "muon", "model": {"dropout": 0.2}}
+
+
+@pytest.mark.parametrize("who", [0, 1], ids=["leader", "follower"])
+def test_a_signal_to_one_stops_both_after_the_same_step(tmp_path: Path, tokens: Path, zygote: Zygote, who: int):
+    arguments: dict[str, Any] = LONG | {"runtime": {"checkpoint": {"every_steps": None}}}
+    both = zygote.together(tmp_path / "run", tokens, **arguments)
+    both[0].until(lambda: rows(tmp_path / "run") > 7)
+    os.kill(both[who].pid, signal.SIGTERM)
+    assert wait(both) == [1, 1]
+    last = int(both[0].checkpoints()[-1].name[5:])
+    why = "stopped by SIGTERM" if who == 0 else "another process was stopped"
+    assert f"error: {why} after step {last} of 60; everything up to there is saved" in both[0].said
+    assert both[1].said == ""
+    again = zygote.together(tmp_path / "run", tokens, **arguments)
+    assert wait(again) == [0, 0]
+    assert f"going on from step {last} of 60" in again[0].said
+    assert wait(zygote.together(tmp_path / "quiet", tokens, **arguments)) == [0, 0]
+    assert digest(tmp_path / "run" / "model") == digest(tmp_path / "quiet" / "model")
+
+
+def test_divergence_ends_both_with_one_sentence(tmp_path: Path, tokens: Path, zygote: Zygote):
+    both = zygote.together(
+        tmp_path / "run", tokens, learning_rate=3e37, schedule={"warmup_steps": 1000}, model={"architecture": "gpt2"}
+    )
+    assert wait(both) == [1, 1]
+    last = int(both[0].checkpoints()[-1].name[5:])
+    assert f"error: training diverged in step {last + 1}," in both[0].said
+    assert both[1].said == ""
+
+
+def test_checkpoints_by_the_clock_are_the_leaders(tmp_path: Path, tokens: Path, zygote: Zygote):
+    """The followers' clocks differ; were they asked, one would wait for the others in vain."""
+    arguments: dict[str, Any] = LONG | {
+        "epochs": 4,
+        "runtime": {"checkpoint": {"every_steps": None, "every_seconds": 0.001}},
+    }
+    assert wait(zygote.together(tmp_path / "run", tokens, **arguments)) == [0, 0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
+def test_killed_at_random_moments_two_processes_end_in_the_same_bytes(
+    tmp_path: Path, tokens: Path, zygote: Zygote, seed: int
+):
+    arguments: dict[str, Any] = LONG | {
+        "batch_size": 2,
+        "gradient_accumulation_steps": 2,
+        "runtime": {"checkpoint": {"every_steps": 7}},
+    }
+    assert wait(zygote.together(tmp_path / "quiet", tokens, **arguments)) == [0, 0]
+    draws, killed = random.Random(seed), 0
+    both = zygote.together(tmp_path / "run", tokens, **arguments)
+    for _ in range(6):
+        before, more = rows(tmp_path / "run"), draws.randrange(1, 12)
+        both[0].until(lambda: rows(tmp_path / "run") >= min(60, before + more))  # noqa: B023
+        for victim in draws.choice(([0], [1], [0, 1])):
+            os.kill(both[victim].pid, signal.SIGKILL)
+        codes = wait(both)
+        killed += -signal.SIGKILL in codes
+        assert 75 not in codes
+        both = zygote.together(tmp_path / "run", tokens, **arguments)
+    assert wait(both) == [0, 0]
+    assert killed >= 4
+    assert digest(tmp_path / "run" / "model") == digest(tmp_path / "quiet" / "model")
+
+
+@pytest.fixture
+def launched(tmp_path: Path, tokens: Path) -> Iterator["subprocess.Popen[str]"]:
+    """A stage that trains in two processes of its own, in the middle of it."""
+    stage = start(tmp_path / "run", tokens, **(LONG | {"epochs": 100_000, "runtime": {"processes": 2}}))
+    end = time.monotonic() + 120
+    while rows(tmp_path / "run") < 5:
+        assert stage.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    yield stage
+    stage.wait()
+    assert not [p for p in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(p.info["cmdline"] or [])]
+
+
+def members(stage: "subprocess.Popen[str]") -> dict[str, psutil.Process]:
+    """The processes of a stage by their rank."""
+    return {child.environ()["RANK"]: child for child in psutil.Process(stage.pid).children()}
+
+
+@pytest.mark.slow
+def test_a_stage_trains_in_as_many_processes_as_told_and_ctrl_c_saves(
+    tmp_path: Path, launched: "subprocess.Popen[str]"
+):
+    assert members(launched).keys() == {"0", "1"}
+    launched.send_signal(signal.SIGINT)
+    said = launched.communicate()[1]
+    last = int(max((tmp_path / "run").glob(".resume/*/step-*")).name[5:])
+    assert launched.returncode == 1
+    assert said.count("error:") == 1
+    assert f"error: stopped by SIGINT after step {last:,} of 500,000; everything up to there is saved" in said
+
+
+@pytest.mark.slow
+def test_a_stage_whose_launcher_is_killed_saves_and_leaves_no_process(
+    tmp_path: Path, launched: "subprocess.Popen[str]"
+):
+    processes = members(launched)
+    launched.kill()
+    said = launched.communicate()[1]
+    psutil.wait_procs(processes.values(), timeout=60)
+    last = int(max((tmp_path / "run").glob(".resume/*/step-*")).name[5:])
+    assert f"the process that started this training is gone after step {last:,} of" in said
+
+
+@pytest.mark.slow
+def test_a_stage_says_which_way_one_of_its_processes_went(launched: "subprocess.Popen[str]"):
+    members(launched)["1"].kill()
+    said = launched.communicate()[1]
+    assert launched.returncode == 1
+    assert "error: process 0 of 2 lost contact to another one" in said
+
+
+@pytest.mark.slow
+def test_memory_that_runs_out_in_a_group_starts_all_of_it_again(tmp_path: Path, tokens: Path):
+    arguments: dict[str, Any] = {"log_every_steps": 1, "batch_size": 6}
+    one = start(tmp_path / "one", tokens, **arguments)
+    two = start(tmp_path / "two", tokens, update_holds=1, **arguments, runtime={"processes": 2})
+    said = two.communicate()[1]
+    one.communicate()
+    assert (one.returncode, two.returncode) == (0, 0), said
+    assert "in a fresh process with a micro-batch of 1" in said
+    assert_same_to_rounding(tmp_path / "two", tmp_path / "one")
+
+
+@pytest.mark.slow
+def test_torchruns_processes_find_each_other(tmp_path: Path, tokens: Path):
+    one = start(tmp_path / "one", tokens, log_every_steps=1)
+    (tmp_path / "two").mkdir()
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    subprocess.run(
+        [sys.executable, *torchrun, *command(tmp_path / "two", tokens, log_every_steps=1)],
+        env=environment(tmp_path / "two"),
+        check=True,
+    )
+    one.communicate()
+    assert_same_to_rounding(tmp_path / "two", tmp_path / "one")
