@@ -6,7 +6,6 @@ More keys: `root` and `tokens`; `room`, the bytes of memory it may take besides 
 
 import json
 import os
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -48,6 +47,8 @@ def environment(root: Path) -> dict[str, str]:
 
 
 def limit_memory(room: int) -> None:
+    import resource  # noqa: PLC0415 (Windows has none)
+
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (psutil.Process().memory_info().vms + room, hard))
 

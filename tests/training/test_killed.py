@@ -1,5 +1,6 @@
 """A trainer that is stopped or killed, for real: what it saved goes on to the same bytes."""
 
+import os
 import random
 import signal
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.training.tiny import digest
+from tests.training.tiny import assert_same_to_rounding, digest
 from tests.training.zygote import Zygote
 
 LONG: dict[str, Any] = {
@@ -79,3 +80,24 @@ def test_killed_at_random_moments_it_ends_in_the_same_bytes(
     assert trainer.wait() == 0
     assert kills >= 4
     assert digest(trainer.root / "model") == quiet
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
+def test_killed_and_going_on_with_other_micro_batches_and_processes_it_ends_in_the_same_numbers(
+    tmp_path: Path, tokens: Path, zygote: Zygote, seed: int
+):
+    """Without dropout, whose draws depend on how a step is cut; and with AdamW, which does not amplify rounding."""
+    arguments = LONG | {"model": {}, "optimizer": "adamw", "learning_rate": 0.003}
+    assert zygote.start(tmp_path / "quiet", tokens, **arguments).wait() == 0
+    draws, kills, root = random.Random(seed), 0, tmp_path / "killed"
+    for micro_batch, processes in ((1, 1), (4, 2), ("auto", 1), (2, 2), (3, 1), (1, 3)):
+        runtime = {"micro_batch_size": micro_batch, "checkpoint": {"every_steps": 7}}
+        trainers = zygote.together(root, tokens, size=processes, **(arguments | {"runtime": runtime}))
+        before, more = rows(root), draws.randrange(1, 12)
+        trainers[0].until(lambda: rows(root) >= min(60, before + more) or (root / "model").exists())  # noqa: B023
+        os.kill(draws.choice(trainers).pid, signal.SIGKILL)
+        kills += -signal.SIGKILL in [trainer.wait() for trainer in trainers]
+    assert zygote.start(root, tokens, **arguments).wait() == 0
+    assert kills >= 4
+    assert_same_to_rounding(root, tmp_path / "quiet")

@@ -1,6 +1,5 @@
 """Several processes that train one model give the numbers of one process, and stop, diverge and go on as one."""
 
-import json
 import os
 import random
 import signal
@@ -17,9 +16,10 @@ import torch
 
 from tests.training.alone import command, environment, start
 from tests.training.test_killed import rows
-from tests.training.tiny import digest
+from tests.training.tiny import assert_same_to_rounding, digest, runtime_params
 from tests.training.zygote import Trainer, Zygote
-from tokenmill.model.weights import load_model
+from tokenmill.errors import UserError
+from tokenmill.training import launch
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="forks")
 
@@ -33,21 +33,6 @@ CASES: dict[str, dict[str, Any]] = {
 
 def wait(trainers: list[Trainer]) -> list[int]:
     return [trainer.wait() for trainer in trainers]
-
-
-def history(root: Path) -> list[float]:
-    """Every number that a finished run tells: losses and gradient norms."""
-    (state,) = (root / "model" / "resume").glob("*/state.json")
-    rows = json.loads(state.read_text())["state"]
-    steps = [row[key] for row in rows["steps"] for key in ("loss", "gradient_norm")]
-    return steps + [row[key] for row in rows["epochs"] for key in ("train_loss", "val_loss")]
-
-
-def assert_same_to_rounding(ours: Path, theirs: Path, *, rel: float = 1e-4) -> None:
-    assert history(ours) == pytest.approx(history(theirs), rel=rel)
-    models = [load_model(root / "model" / "epoch-2") for root in (ours, theirs)]
-    for a, b in zip(*(model.parameters() for model in models), strict=True):
-        torch.testing.assert_close(a, b, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -224,3 +209,14 @@ def test_torchruns_processes_find_each_other(tmp_path: Path, tokens: Path):
     )
     one.communicate()
     assert_same_to_rounding(tmp_path / "two", tmp_path / "one")
+
+
+def test_auto_is_one_process_on_a_cpu_and_one_for_each_gpu(monkeypatch: pytest.MonkeyPatch):
+    assert launch._processes(runtime_params(processes="auto")) == 1
+    assert launch._processes(runtime_params(processes=3)) == 3
+    monkeypatch.setattr(launch, "choose_device", lambda _: torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    assert launch._processes(runtime_params(processes="auto")) == 4
+    assert launch._processes(runtime_params(processes=2)) == 2
+    with pytest.raises(UserError, match=r"runtime\.processes \(5\) needs a device for each, and there are 4 \(cuda\)"):
+        launch._processes(runtime_params(processes=5))

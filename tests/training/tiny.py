@@ -1,15 +1,18 @@
 """Trainings of a few hundred parameters: parameters, tokens on disk, and a whole run."""
 
 import hashlib
+import json
 import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from tokenmill.files import sha256_of
 from tokenmill.model.config import ModelConfig, ModelParams
+from tokenmill.model.weights import load_model
 from tokenmill.tokenization.metadata import DTYPE, Split, SplitMetadata, TokenMetadata, token_file, write_metadata
 from tokenmill.training.device import Compute
 from tokenmill.training.params import RuntimeParams, TrainParams
@@ -121,3 +124,21 @@ def digest(folder: Path) -> dict[str, str]:
     """The hash of every file: weights, optimizer, history."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def history(root: Path) -> list[float]:
+    """Every number that the finished run in `root` tells: losses and gradient norms."""
+    state = json.loads(max((root / "model" / "resume").glob("*/state.json")).read_text())["state"]
+    steps = [row[key] for row in state["steps"] for key in ("loss", "gradient_norm")]
+    return steps + [row[key] for row in state["epochs"] for key in ("train_loss", "val_loss")]
+
+
+def assert_same_to_rounding(ours: Path, theirs: Path) -> None:
+    """Two finished runs, in `model` of these folders, told the same and learned the same weights."""
+    assert history(ours) == pytest.approx(history(theirs), rel=2e-3)
+    names = sorted(path.relative_to(theirs) for path in theirs.glob("model/epoch-*"))
+    assert names
+    for name in names:
+        a, b = (load_model(root / name) for root in (ours, theirs))
+        for one, other in zip(a.parameters(), b.parameters(), strict=True):
+            torch.testing.assert_close(one, other, rtol=0, atol=2e-4)

@@ -37,14 +37,11 @@ class Group:
         """Whether this process reads, writes and speaks for all."""
         return self.rank == 0
 
-    def wrap(self, model: nn.Module, device: torch.device) -> nn.Module:
+    def wrap(self, model: nn.Module) -> nn.Module:
         """A model whose backward pass averages gradients over all processes; all begin with the leader's weights."""
         if self.size == 1:
             return model
-        ids = [device] if device.type == "cuda" else None
-        return nn.parallel.DistributedDataParallel(
-            model, device_ids=ids, forward_sync_buffers=False, gradient_as_bucket_view=True
-        )
+        return nn.parallel.DistributedDataParallel(model, forward_sync_buffers=False, gradient_as_bucket_view=True)
 
     def mean(self, value: Tensor) -> Tensor:
         """The mean of a scalar over all processes, on its device and without waiting for it."""
@@ -117,7 +114,9 @@ def joined(device: torch.device) -> Iterator[Group]:
     rank = int(os.environ["RANK"])
     try:
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
-        yield Group(rank=rank, size=size, control=dist.new_group(backend="gloo", timeout=PATIENCE))
+        control = dist.new_group(backend="gloo", timeout=PATIENCE)
+        assert isinstance(control, dist.ProcessGroup)
+        yield Group(rank=rank, size=size, control=control)
         dist.destroy_process_group()  # after an error it might wait for the others in vain
     except (RuntimeError, dist.DistError) as error:
         if not _is_lost_contact(error):

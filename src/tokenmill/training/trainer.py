@@ -124,7 +124,7 @@ class Trainer:
         if job.group.size > 1:
             self.state = RunState.from_json(job.group.share(self.state.as_json()))
             self.optimizer.load(job.group.share_tensors(self.optimizer.state()))
-        forward = job.group.wrap(self.model, job.compute.device)
+        forward = job.group.wrap(self.model)
         self.forward = torch.compile(forward) if job.compute.compile else forward  # type: ignore[assignment]
 
     def _between_steps(self, reason: str | None, agreement: Agreement) -> None:
