@@ -45,6 +45,37 @@ def test_two_processes_give_the_numbers_of_one(tmp_path: Path, tokens: Path, zyg
     assert_same_to_rounding(tmp_path / "two", tmp_path / "one")
 
 
+@pytest.mark.parametrize("architecture", ["gpt2", "modern"])
+def test_a_model_that_is_cut_gives_the_numbers_of_a_whole_one(
+    tmp_path: Path, tokens: Path, zygote: Zygote, architecture: str
+):
+    """Also when it goes on from a whole one's checkpoint, and a whole one from its."""
+    arguments: dict[str, Any] = {"log_every_steps": 1, "batch_size": 3, "model": {"architecture": architecture}}
+    cut: dict[str, Any] = arguments | {"runtime": {"parallel": "fsdp", "micro_batch_size": 1}}
+    one = zygote.start(tmp_path / "one", tokens, epochs=3, **arguments)
+    assert wait(zygote.together(tmp_path / "run", tokens, epochs=1, **cut)) == [0, 0]
+    assert wait(zygote.together(tmp_path / "run", tokens, epochs=2, **arguments)) == [0, 0]
+    last = zygote.together(tmp_path / "run", tokens, epochs=3, **cut)
+    assert [one.wait(), *wait(last)] == [0, 0, 0], last[0].said + last[1].said
+    assert "going on from step 14 of 21" in last[0].said
+    assert_same_to_rounding(tmp_path / "run", tmp_path / "one")
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"optimizer": "muon"}, "train.optimizer (muon) needs whole matrices, which runtime.parallel (fsdp) cuts"),
+        ({"precision": "float16"}, "train.precision (float16) does not go with runtime.parallel (fsdp)"),
+    ],
+)
+def test_what_a_model_that_is_cut_cannot_have_is_refused(
+    tmp_path: Path, tokens: Path, zygote: Zygote, changes: dict[str, Any], expected: str
+):
+    both = zygote.together(tmp_path / "run", tokens, **changes, runtime={"parallel": "fsdp"})
+    assert wait(both) == [1, 1]
+    assert expected in both[0].said
+
+
 def test_the_same_run_gives_the_same_bytes(tmp_path: Path, tokens: Path, zygote: Zygote):
     """With dropout, for each process draws its own."""
     for name in ("a", "b"):

@@ -57,6 +57,7 @@ RUNTIME = {
     "token_placement": "mmap",
     "compile": "off",
     "processes": 1,
+    "parallel": "ddp",
     "micro_batch_size": "auto",
     "checkpoint": {"every_seconds": None, "every_steps": 3, "keep": 2, "keep_runs": 4},
 }

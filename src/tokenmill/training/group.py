@@ -1,7 +1,7 @@
 """The processes that train one model together, each on its share of every step's windows; or the one that trains alone.
 
-Each has the whole model (data parallel; Li et al. 2020, PyTorch Distributed). Gradients are averaged, so all make the
-same update. Process 0 leads: it alone reads checkpoints, writes, and speaks.
+Each has the whole model (data parallel; Li et al. 2020, PyTorch Distributed), or its part of it (`sharding.py`).
+Gradients are averaged, so all make the same update. Process 0 leads: it alone reads checkpoints, writes, and speaks.
 """
 
 import contextlib
@@ -17,6 +17,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from tokenmill.errors import UserError
+from tokenmill.model.build import GPT
+from tokenmill.training.sharding import shard
 
 PATIENCE = timedelta(days=7)
 """So long the others wait for the leader, who may itself be waiting for another training to end."""
@@ -31,15 +33,23 @@ class Group:
     rank: int = 0
     size: int = 1
     control: dist.ProcessGroup | None = None
+    shards: bool = False
+    """Whether the model is cut over the processes (`sharding.py`), or whole in each."""
 
     @property
     def leads(self) -> bool:
         """Whether this process reads, writes and speaks for all."""
         return self.rank == 0
 
-    def wrap(self, model: nn.Module) -> nn.Module:
+    def wrap(self, model: GPT, device: torch.device) -> nn.Module:
         """A model whose backward pass averages gradients over all processes; all begin with the leader's weights."""
         if self.size == 1:
+            return model
+        if self.shards:
+            weights = self.share_tensors(dict(model.named_parameters()))
+            for name, parameter in model.named_parameters():
+                parameter.data.copy_(weights[name])
+            shard(model, device)
             return model
         return nn.parallel.DistributedDataParallel(model, forward_sync_buffers=False, gradient_as_bucket_view=True)
 
@@ -99,7 +109,7 @@ def without_averaging(model: nn.Module, *, last: bool) -> AbstractContextManager
 
 
 @contextlib.contextmanager
-def joined(device: torch.device) -> Iterator[Group]:
+def joined(device: torch.device, *, shards: bool) -> Iterator[Group]:
     """The group that torchrun's variables RANK, WORLD_SIZE, … describe, or this process alone.
 
     Raises:
@@ -116,7 +126,7 @@ def joined(device: torch.device) -> Iterator[Group]:
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
         control = dist.new_group(backend="gloo", timeout=PATIENCE)
         assert isinstance(control, dist.ProcessGroup)
-        yield Group(rank=rank, size=size, control=control)
+        yield Group(rank=rank, size=size, control=control, shards=shards)
         dist.destroy_process_group()  # after an error it might wait for the others in vain
     except (RuntimeError, dist.DistError) as error:
         if not _is_lost_contact(error):

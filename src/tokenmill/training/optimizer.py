@@ -11,10 +11,12 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from tokenmill.model.build import GPT, is_hidden_matrix
 from tokenmill.training.device import Compute
 from tokenmill.training.params import TrainParams
+from tokenmill.training.sharding import cut_like, whole
 
 
 class Optimizer:
@@ -46,7 +48,8 @@ class Optimizer:
         """Scale the gradient down to the norm `longest` if it is longer; give its norm before that, a scalar."""
         for part in self._parts:
             self._scaler.unscale_(part)
-        return torch.nn.utils.clip_grad_norm_(self._names, longest)
+        norm = torch.nn.utils.clip_grad_norm_(self._names, longest)
+        return norm.full_tensor() if isinstance(norm, DTensor) else norm
 
     def step(self, learning_rate: float, *, loss: Tensor, norm: Tensor) -> None:
         """Update the parameters from their gradients, then forget the gradients.
@@ -81,8 +84,10 @@ class Optimizer:
         return self._scaler.is_enabled()
 
     def state(self) -> dict[str, Tensor]:
-        """The state as tensors named `PARAMETER/KEY`, with the loss scaler's as `/KEY`."""
-        tensors = {f"{self._names[p]}/{key}": value for p, entry in self._entries() for key, value in entry.items()}
+        """The state as tensors named `PARAMETER/KEY`, with the loss scaler's as `/KEY`; whole ones, in the leader."""
+        tensors = {
+            f"{self._names[p]}/{key}": whole(value) for p, entry in self._entries() for key, value in entry.items()
+        }
         return tensors | {f"/{key}": torch.tensor(value) for key, value in self._scaler.state_dict().items()}
 
     def load(self, state: dict[str, Tensor]) -> None:
@@ -95,8 +100,12 @@ class Optimizer:
             self._scaler.load_state_dict({key: value.item() for key, value in scaler.items()})
         for part in self._parts:
             content = part.state_dict()
-            order = [self._names[p] for group in part.param_groups for p in group["params"]]
-            content["state"] = {i: by_name[name] for i, name in enumerate(order) if name in by_name}
+            order = [p for group in part.param_groups for p in group["params"]]
+            content["state"] = {
+                i: {key: cut_like(value, p) for key, value in by_name[self._names[p]].items()}
+                for i, p in enumerate(order)
+                if self._names[p] in by_name
+            }
             part.load_state_dict(content)
 
     def _entries(self) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:

@@ -122,6 +122,10 @@ class RuntimeParams(Section, extra="ignore"):
     same numbers to rounding. `auto`: one for each GPU here, one on a CPU. Under torchrun, which may span machines, its
     number counts."""
 
+    parallel: Literal["ddp", "fsdp"]
+    """What several processes hold: `ddp`, each the whole model; `fsdp`, each its part of the model, of the gradient and
+    of the optimizer, for models that do not fit one device (with `adamw` only)."""
+
     micro_batch_size: AutoOrCount
     """At most so many windows go through the model at a time, on each device; the gradients of a step are added up, so
     the result is the same to rounding. `auto`: `train.batch_size`, or the half, a quarter, … of it that memory holds.

@@ -24,6 +24,7 @@ from tokenmill.training.micro_batch import MicroBatch
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.release import release
 from tokenmill.training.resume import choose, fill_from_previous
+from tokenmill.training.sharding import refuse_shards
 from tokenmill.training.store import Store, prune_runs
 from tokenmill.training.timing import Timing
 from tokenmill.training.trainer import Job, Trainer
@@ -67,7 +68,9 @@ def train(
         epochs=train.epochs,
         tokenizer_sha256=metadata.tokenizer_sha256,
     )
-    with joined(choose_device(runtime.device)) as group:
+    with joined(choose_device(runtime.device), shards=runtime.parallel == "fsdp") as group:
+        if group.shards:
+            refuse_shards(train)
         job, place = _job(train, runtime, config, metadata, tokens=tokens, group=group)
         store = Store(resume_root() / manifest.fingerprint)
         display = TrainingDisplay() if group.leads else TrainingDisplay(io.StringIO())
@@ -92,7 +95,8 @@ def _run(
     each = min(train.batch_size, -(-job.per_step // group.size))
     micro_batch = MicroBatch(store, runtime.micro_batch_size, at_most=each, config=config, compute=compute, group=group)
     try:
-        trainer = Trainer(job, build(config, seed=train.seed).to(compute.device), store, micro_batch, display)
+        model = build(config, seed=train.seed)
+        trainer = Trainer(job, model if group.shards else model.to(compute.device), store, micro_batch, display)
         if group.leads:
             beginning = choose(store, train, steps_per_epoch=job.order.steps_per_epoch, say=display.say)
             if beginning.checkpoint:

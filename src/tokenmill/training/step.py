@@ -79,10 +79,12 @@ def _add_gradients(
 
 
 @torch.no_grad()
-def mean_loss(model: GPT, windows: Windows, index: np.ndarray, *, micro_batch: int, compute: Compute) -> float:
-    """Mean cross-entropy over the windows `index`, in nats, without dropout.
+def mean_loss(
+    model: GPT, windows: Windows, index: np.ndarray, *, micro_batch: int, compute: Compute, group: Group = ALONE
+) -> float:
+    """Mean cross-entropy over the windows `index`, in nats, without dropout; the same in every process of a group.
 
-    `micro_batch` windows at a time, or fewer from where memory runs out.
+    `micro_batch` windows at a time; a process that is alone takes fewer from where memory runs out.
     """
     was_training = model.training
     model.eval()
@@ -94,7 +96,7 @@ def mean_loss(model: GPT, windows: Windows, index: np.ndarray, *, micro_batch: i
                 losses.append(loss_of(model, *windows.gather(part)))
             sizes.append(len(part))
         except Exception as error:
-            if not is_out_of_memory(error) or micro_batch == 1:
+            if not is_out_of_memory(error) or micro_batch == 1 or group.size > 1:
                 raise
             micro_batch //= 2
     model.train(was_training)

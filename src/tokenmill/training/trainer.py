@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from tokenmill.display.training import TrainingDisplay
 from tokenmill.model.build import GPT
@@ -27,6 +28,7 @@ from tokenmill.training.micro_batch import MicroBatch
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import CheckpointParams, TrainParams
 from tokenmill.training.schedule import decay_begins, lr_at
+from tokenmill.training.sharding import whole_model
 from tokenmill.training.step import StepResult, mean_loss, seed_dropout, train_step
 from tokenmill.training.store import Checkpoint, Store
 from tokenmill.training.timing import Timing
@@ -82,11 +84,12 @@ class Trainer:
     """Trains one model from where it stands to the end, or to the first reason to stop."""
 
     def __init__(self, job: Job, model: GPT, store: Store, micro_batch: MicroBatch, display: TrainingDisplay):
-        """Train `model`, which lies on the job's device."""
+        """Train `model`, which lies on the job's device, or on the host if it is to be cut."""
         self.job, self.model, self.store, self.display = job, model, store, display
         self.micro_batch = micro_batch
-        self.optimizer = Optimizer(model, job.train, job.compute)
         self.forward: GPT = model
+        self.optimizer: Optimizer
+        self._optimizer_state: dict[str, Tensor] = {}
         self.order = job.order
         self.state = RunState()
         self._unread: list[tuple[StepResult, int]] = []
@@ -94,7 +97,7 @@ class Trainer:
 
     def go_on_from(self, checkpoint: Checkpoint) -> None:
         """Take over weights, optimizer and position of a checkpoint."""
-        self.optimizer.load(checkpoint.load(self.model))
+        self._optimizer_state = checkpoint.load(self.model)
         self.state = checkpoint.state
 
     def run(self) -> Timing:
@@ -121,11 +124,13 @@ class Trainer:
     def _meet(self) -> None:
         """Put all processes where the leader stands, then let them compute together."""
         job = self.job
-        if job.group.size > 1:
-            self.state = RunState.from_json(job.group.share(self.state.as_json()))
-            self.optimizer.load(job.group.share_tensors(self.optimizer.state()))
-        forward = job.group.wrap(self.model)
+        self.state = RunState.from_json(job.group.share(self.state.as_json()))
+        forward = job.group.wrap(self.model, job.compute.device)
         self.forward = torch.compile(forward) if job.compute.compile else forward  # type: ignore[assignment]
+        self.optimizer = Optimizer(self.model, job.train, job.compute)
+        if state := job.group.share_tensors(self._optimizer_state):
+            self.optimizer.load(state)
+        self._optimizer_state = {}
 
     def _between_steps(self, reason: str | None, agreement: Agreement) -> None:
         """Do what is due now: an epoch's end, a checkpoint, the end of this session for a `reason`."""
@@ -193,7 +198,8 @@ class Trainer:
         self.state.step -= steps
         self.state.tokens -= sum(windows for _, windows in self._unread[-steps:]) * self.model.config.context_length
         self._unread.clear()
-        if self.state.step and not self.store.checkpoint_folder(self.state.step).exists():
+        is_new = self.state.step > 0 and not self.store.checkpoint_folder(self.state.step).exists()
+        if self.job.group.share(is_new):
             self._save()
 
     def _refuse_divergence(self, step: int, loss: float, norm: float) -> NoReturn:
@@ -237,6 +243,7 @@ class Trainer:
             evenly_spread(self.job.val_windows.count, self.job.train.validation_windows),
             micro_batch=self.micro_batch.windows,
             compute=self.job.compute,
+            group=self.job.group,
         )
         row = EpochRow(
             epoch=state.step // self.order.steps_per_epoch,
@@ -248,8 +255,9 @@ class Trainer:
             val_perplexity=perplexity(loss),
             val_bits_per_byte=bits_per_byte(loss, tokens=val.tokens, text_bytes=val.bytes),
         )
+        model = whole_model(self.model)
         if self.job.group.leads:
-            state.epoch_weights.append(self.store.save_epoch(row.epoch, self.model))
+            state.epoch_weights.append(self.store.save_epoch(row.epoch, model))
         state.epochs.append(row)
         self.display.epoch(row)
 
@@ -266,7 +274,8 @@ class Trainer:
     def _save(self) -> None:
         """Write a checkpoint, once the steps up to here are known to be sound, and remove those no longer needed."""
         self._read()
+        model, optimizer = whole_model(self.model), self.optimizer.state()
         if self.job.group.leads:
-            self.store.save(self.state, self.model, self.optimizer.state(), self.job.horizon)
+            self.store.save(self.state, model, optimizer, self.job.horizon)
             self.store.prune(upto=self.state.step, newest=self.job.checkpoint.keep, also=self.job.kept_steps)
         self._saved_at = time.monotonic()
