@@ -83,14 +83,13 @@ def test_killed_at_random_moments_it_ends_in_the_same_bytes(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1])
 def test_killed_and_going_on_with_other_micro_batches_and_processes_it_ends_in_the_same_numbers(
-    tmp_path: Path, tokens: Path, zygote: Zygote, seed: int
+    tmp_path: Path, tokens: Path, zygote: Zygote
 ):
     """Without dropout, whose draws depend on how a step is cut; and with AdamW, which does not amplify rounding."""
     arguments = LONG | {"model": {}, "optimizer": "adamw", "learning_rate": 0.003}
     assert zygote.start(tmp_path / "quiet", tokens, **arguments).wait() == 0
-    draws, kills, root = random.Random(seed), 0, tmp_path / "killed"
+    draws, kills, root = random.Random(0), 0, tmp_path / "killed"
     for micro_batch, processes in ((1, 1), (4, 2), ("auto", 1), (2, 2), (3, 1), (1, 3)):
         runtime = {"micro_batch_size": micro_batch, "checkpoint": {"every_steps": 7}}
         trainers = zygote.together(root, tokens, size=processes, **(arguments | {"runtime": runtime}))
