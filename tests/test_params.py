@@ -194,7 +194,20 @@ def test_the_file_must_be_there_and_be_yaml(tmp_path: Path):
 @pytest.mark.parametrize(
     ("section", "keys"),
     [
-        (RuntimeSection, {"checkpoint", "compile", "data_engine", "device", "micro_batch_size", "parallel", "processes", "ray_address", "token_placement"}),
+        (
+            RuntimeSection,
+            {
+                "checkpoint",
+                "compile",
+                "data_engine",
+                "device",
+                "micro_batch_size",
+                "parallel",
+                "processes",
+                "ray_address",
+                "token_placement",
+            },
+        ),
         (RuntimeParams.model_fields["checkpoint"].annotation, {"every_seconds", "every_steps", "keep", "keep_runs"}),
     ],
 )
