@@ -199,8 +199,10 @@ def test_the_file_must_be_there_and_be_yaml(tmp_path: Path):
             {
                 "checkpoint",
                 "compile",
+                "cost",
                 "data_engine",
                 "device",
+                "max_minutes",
                 "micro_batch_size",
                 "parallel",
                 "processes",
@@ -208,7 +210,10 @@ def test_the_file_must_be_there_and_be_yaml(tmp_path: Path):
                 "token_placement",
             },
         ),
-        (RuntimeParams.model_fields["checkpoint"].annotation, {"every_seconds", "every_steps", "keep", "keep_runs"}),
+        (
+            RuntimeParams.model_fields["checkpoint"].annotation,
+            {"every_seconds", "every_steps", "keep", "keep_runs", "mirror"},
+        ),
     ],
 )
 def test_runtime_holds_what_changes_how_fast_and_nothing_else(section: type[Section], keys: set[str]):

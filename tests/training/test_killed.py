@@ -64,6 +64,25 @@ def test_a_trainer_whose_parent_is_gone_saves_and_stops(tmp_path: Path, tokens: 
     assert f"after step {last:,} of" in trainer.said
 
 
+def test_a_session_that_may_not_last_longer_saves_and_the_next_one_goes_on(
+    tmp_path: Path, tokens: Path, zygote: Zygote, quiet: dict[str, str]
+):
+    limited = LONG | {"runtime": {"max_minutes": 0.1 / 60, "checkpoint": {"every_steps": None}}}
+    sessions, ends = 0, []
+    while not (tmp_path / "limited" / "model").exists():
+        sessions += 1
+        trainer = zygote.start(tmp_path / "limited", tokens, **limited)
+        ends.append(trainer.wait())
+        if ends[-1]:
+            last = int(trainer.checkpoints()[-1].name[5:])
+            stopped = f"error: stopped by runtime.max_minutes (0.00166667) after step {last} of 60; everything up to"
+            assert stopped in trainer.said
+            assert "`dvc repro` goes on from it" in trainer.said
+    assert ends == [1] * (sessions - 1) + [0]
+    assert sessions > 1
+    assert digest(tmp_path / "limited" / "model") == quiet
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_killed_at_random_moments_it_ends_in_the_same_bytes(

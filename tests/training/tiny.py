@@ -59,7 +59,9 @@ RUNTIME = {
     "processes": 1,
     "parallel": "ddp",
     "micro_batch_size": "auto",
-    "checkpoint": {"every_seconds": None, "every_steps": 3, "keep": 2, "keep_runs": 4},
+    "max_minutes": None,
+    "checkpoint": {"every_seconds": None, "every_steps": 3, "keep": 2, "keep_runs": 4, "mirror": None},
+    "cost": {"price_per_hour": None, "currency": "EUR", "units_per_hour": None},
 }
 
 

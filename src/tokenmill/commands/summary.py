@@ -1,10 +1,13 @@
 """What the pipeline made, in one screen: losses, answers at the first and the last epoch, what to type next."""
 
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 
+from tokenmill.display.training import amounts
 from tokenmill.evaluation.results import Evaluation, read_evaluation
 from tokenmill.files import read_json
+from tokenmill.training.cost import COSTS, EpochCost, Spent, read_costs
 
 WIDTH = 100
 
@@ -40,8 +43,25 @@ def render(root: Path) -> str:
         ("data/tokens", f"{tokens['train_tokens']:,} tokens to train on, {tokens['val_tokens']:,} to validate"),
         ("models/gpt", f"{train['parameters']:,} parameters, {train['epoch']} epochs, {train['tokens']:,} tokens seen"),
     ]
-    lines = ["", *(f"{name:<15}{text}" for name, text in made), "", *_losses(evaluation), "", *_answers(evaluation)]
+    costs = _costs(read_costs(root / "metrics" / COSTS))
+    head = ["", *(f"{name:<15}{text}" for name, text in made), *costs]
+    lines = [*head, "", *_losses(evaluation), "", *_answers(evaluation)]
     return "\n".join([*lines, "", *_next(evaluation.epochs[-1].epoch)])
+
+
+def _costs(costs: Sequence[EpochCost]) -> list[str]:
+    """What the epochs took on this machine, each and together, as far as it is known."""
+    if not costs:
+        return []
+    total = sum((cost.spent for cost in costs), Spent())
+    work = sum(cost.flops for cost in costs)
+    shares = [cost.utilisation for cost in costs if cost.utilisation is not None]
+    peak = f", {sum(shares) / len(shares):.0%} of the device's peak" if shares else ""
+    text = f"{amounts(total, costs[-1].currency)} for {work:.3g} floating-point operations{peak}"
+    return [
+        f"{'training took':<15}{text}",
+        *(f"{'':<15}epoch {c.epoch}: {amounts(c.spent, c.currency)}" for c in costs),
+    ]
 
 
 def _losses(evaluation: Evaluation) -> list[str]:

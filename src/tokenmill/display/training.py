@@ -7,6 +7,9 @@ from typing import Protocol, TextIO
 
 from tqdm import tqdm
 
+from tokenmill.training.cost import Spent, price
+from tokenmill.training.params import CostParams
+
 PLAIN_EVERY = 10.0
 """Seconds between two lines of progress where the output is not a terminal."""
 
@@ -49,28 +52,34 @@ class TrainingDisplay:
         """A sentence of its own line, above the live one."""
         tqdm.write(sentence, file=self._out) if self._bar else print(sentence, file=self._out, flush=True)
 
-    def start(self, plan: Sequence[tuple[str, str]], *, step: int, total: int) -> None:
+    def start(self, plan: Sequence[tuple[str, str]], *, step: int, total: int, prices: CostParams) -> None:
         """Say once what is about to happen, then begin at `step` of `total`."""
+        self._prices = prices
         width = max(len(name) for name, _ in plan)
         for name, text in plan:
             print(f"  {name:<{width}}  {text}", file=self._out)
         self._total, self._shown_at, self._first, self._began = total, time.monotonic(), step, time.monotonic()
         if self._out.isatty():
-            form = "{percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} steps  {elapsed} < {remaining}  {postfix}"
+            form = "{percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} steps  {postfix}"
             self._bar = tqdm(
                 total=total, initial=step, bar_format=form, file=self._out, dynamic_ncols=True, leave=False
             )
 
-    def interval(self, row: Row, tokens_per_second: float) -> None:
-        """Show where the run stands."""
+    def interval(self, row: Row, tokens_per_second: float, spent: Spent) -> None:
+        """Show where the run stands, what it has taken over all sessions, and what is still to come."""
         text = f"loss {row.loss:.3f}  {tokens_per_second:,.0f} tokens/s"
+        now = time.monotonic()
+        left = (now - self._began) / (row.step - self._first) * (self._total - row.step)
+        costs = (
+            f"spent {amounts(spent, self._prices.currency)}; "
+            f"{amounts(price(self._prices, left), self._prices.currency)} to come, until {clock(left)}"
+        )
         if self._bar is not None:
-            self._bar.set_postfix_str(text, refresh=False)
+            self._bar.set_postfix_str(f"{text}  {costs}", refresh=False)
             self._bar.update(row.step - self._bar.n)
-        elif time.monotonic() - self._shown_at >= PLAIN_EVERY:
-            self._shown_at = time.monotonic()
-            left = (self._shown_at - self._began) / (row.step - self._first) * (self._total - row.step)
-            self.say(f"  step {row.step:,}/{self._total:,}  epoch {row.epoch:.2f}  {text}  {duration(left)} left")
+        elif now - self._shown_at >= PLAIN_EVERY:
+            self._shown_at = now
+            self.say(f"  step {row.step:,}/{self._total:,}  epoch {row.epoch:.2f}  {text}  {costs}")
 
     def epoch(self, row: EpochEnd) -> None:
         """Show an epoch's result, on a line that stays."""
@@ -91,3 +100,22 @@ def duration(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def amounts(spent: Spent, currency: str) -> str:
+    """What is known of it: `3.2 h, 6.3 units, 1.18 EUR, 0.9 kWh`."""
+    parts = [duration(spent.seconds)]
+    if spent.units is not None:
+        parts.append(f"{spent.units:.3g} units")
+    if spent.money is not None:
+        parts.append(f"{spent.money:,.2f} {currency}")
+    if spent.watt_hours is not None:
+        parts.append(f"{spent.watt_hours / 1000:.2g} kWh")
+    return ", ".join(parts)
+
+
+def clock(seconds: float) -> str:
+    """The time of day in so many seconds, with the day if it is not today."""
+    end = time.localtime(time.time() + seconds)
+    today = time.localtime()[:3] == end[:3]
+    return time.strftime("%H:%M" if today else "%a %d %b %H:%M", end)

@@ -1,17 +1,20 @@
-"""When to stop between two steps: Ctrl-C, a polite kill, or the death of the process that waits for us.
+"""When to stop between two steps: Ctrl-C, a polite kill, the session's limit, or the death of the process above us.
 
 A stage that was told to stop must not exit 0, or DVC takes half a result for a whole one.
 """
 
 import os
 import signal
+import time
 from types import FrameType, TracebackType
 
 
 class Interrupt:
     """While active, remembers the first reason to stop; a second Ctrl-C stops at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, max_minutes: float | None):
+        """Also stop once `max_minutes` have passed since now; None is no limit."""
+        self._max_minutes, self._began = max_minutes, time.monotonic()
         self._signal: int | None = None
         self._parent = os.getppid()
         self._previous: dict[int, object] = {}
@@ -44,4 +47,6 @@ class Interrupt:
             return f"stopped by {signal.Signals(self._signal).name}"
         if os.getppid() != self._parent:
             return "the process that started this training is gone"
+        if self._max_minutes is not None and time.monotonic() - self._began >= 60 * self._max_minutes:
+            return f"stopped by runtime.max_minutes ({self._max_minutes:g})"
         return None

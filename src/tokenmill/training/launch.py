@@ -96,7 +96,7 @@ def _once(count: int) -> list[int]:
         for rank in range(count)
     ]
     try:
-        with Interrupt() as interrupt:
+        with Interrupt(max_minutes=None) as interrupt:
             return _wait(processes, interrupt)
     finally:
         for process in processes:

@@ -1,8 +1,9 @@
 """The section `train` (what is learned) of params.yaml, and training's part of `runtime` (how fast, never what)."""
 
+from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from tokenmill.params import Section
 
@@ -103,6 +104,33 @@ class CheckpointParams(Section):
     keep_runs: int = Field(ge=1)
     """Configurations whose checkpoints stay in `.resume/`, the least recently trained are removed."""
 
+    mirror: str | None
+    """A second place to which checkpoints are copied in the background, and from which another machine goes on: an
+    existing folder (a mounted drive) by its absolute path, or a URL as `s3://bucket/prefix`. null: none."""
+
+    @field_validator("mirror")
+    @classmethod
+    def _mirror_is_found_from_everywhere(cls, value: str | None) -> str | None:
+        if value is not None and "://" not in value and not Path(value).expanduser().is_absolute():
+            raise ValueError(
+                f"runtime.checkpoint.mirror ({value!r}) must be an absolute path or a URL, because DVC also runs "
+                "stages in temporary copies."
+            )
+        return value
+
+
+class CostParams(Section):
+    """The section `runtime.cost`: what an hour of this machine costs. null is unknown, and then not shown."""
+
+    price_per_hour: float | None = Field(ge=0)
+    """Money for an hour of this machine, all its GPUs together."""
+
+    currency: str = Field(min_length=1, max_length=8)
+    """What `price_per_hour` is counted in."""
+
+    units_per_hour: float | None = Field(ge=0)
+    """Units that an hour takes from a balance, as Colab's compute units."""
+
 
 class RuntimeParams(Section, extra="ignore"):
     """What training and evaluation read of the section `runtime`; the rest of it is the data stages'."""
@@ -131,5 +159,13 @@ class RuntimeParams(Section, extra="ignore"):
     the result is the same to rounding. `auto`: `train.batch_size`, or the half, a quarter, … of it that memory holds.
     Where memory runs out it is halved, and the run remembers it."""
 
+    max_minutes: float | None = Field(gt=0)
+    """Training saves its state and stops, with an error, after so many minutes of one session, and the next `dvc repro`
+    goes on; for machines that are taken away after a fixed time. Leave it room for the last step and checkpoint. null:
+    no limit."""
+
     checkpoint: CheckpointParams
     """When the state is saved to `.resume/`."""
+
+    cost: CostParams
+    """What an hour costs."""

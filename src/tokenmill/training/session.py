@@ -3,6 +3,7 @@
 import contextlib
 import io
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,19 +15,22 @@ from tokenmill.model.config import ModelConfig, ModelParams
 from tokenmill.tokenization.metadata import SPLITS, TokenMetadata
 from tokenmill.tokenization.token_file import open_tokens, read_metadata
 from tokenmill.training.batches import Windows
+from tokenmill.training.cost import COSTS, epoch_costs, write_costs
 from tokenmill.training.device import choose_compute, choose_device, place_tokens
 from tokenmill.training.fingerprint import fingerprint
+from tokenmill.training.flops import flops_per_token, peak_flops
 from tokenmill.training.group import Group, joined
 from tokenmill.training.history import RunState
 from tokenmill.training.manifest import FORMAT, Manifest
 from tokenmill.training.memory import is_out_of_memory
 from tokenmill.training.micro_batch import MicroBatch
+from tokenmill.training.mirror import Mirror, mirrored
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.release import release
 from tokenmill.training.resume import choose, fill_from_previous
 from tokenmill.training.sharding import refuse_shards
 from tokenmill.training.store import Store, prune_runs
-from tokenmill.training.timing import Timing
+from tokenmill.training.timing import Timing, read_timing
 from tokenmill.training.trainer import Job, Trainer
 
 RESUME_FOLDER = ".resume"
@@ -74,35 +78,61 @@ def train(
         job, place = _job(train, runtime, config, metadata, tokens=tokens, group=group)
         store = Store(resume_root() / manifest.fingerprint)
         display = TrainingDisplay() if group.leads else TrainingDisplay(io.StringIO())
-        with store.lock(display.say) if group.leads else contextlib.nullcontext():
+        with _kept(store, runtime, display, group) as mirror:
             if group.leads and store.is_empty():
                 fill_from_previous(store, output, manifest.fingerprint, display.say)
-            state, timing = _run(job, manifest, store, display, runtime=runtime, place=place)
+            state, timing = _run(job, manifest, store, display, place=place, mirror=mirror)
             if group.leads:
                 release(store, manifest, output, steps=job.kept_steps)
                 timing.show(times)
+                _show_costs(job, config, timing, times.with_name(COSTS))
     if not group.leads:
         return None
     prune_runs(resume_root(), keep=runtime.checkpoint.keep_runs)
     return Outcome(manifest, state)
 
 
+@contextlib.contextmanager
+def _kept(store: Store, runtime: RuntimeParams, display: TrainingDisplay, group: Group) -> Iterator[Mirror | None]:
+    """Hold the store against other trainings and copy it to its mirror, in the process that leads."""
+    if not group.leads:
+        yield None
+        return
+    with store.lock(display.say), mirrored(store, runtime.checkpoint.mirror, display.say) as mirror:
+        yield mirror
+
+
+def _show_costs(job: Job, config: ModelConfig, timing: Timing, path: Path) -> None:
+    """Write what every epoch cost."""
+    peak = peak_flops(job.compute.device)
+    costs = epoch_costs(
+        read_timing(timing.path),
+        steps_per_epoch=job.order.steps_per_epoch,
+        flops_per_epoch=job.train_windows.count * config.context_length * flops_per_token(config),
+        peak=peak * job.group.size if peak else None,
+        currency=job.runtime.cost.currency,
+    )
+    write_costs(path, costs)
+
+
 def _run(
-    job: Job, manifest: Manifest, store: Store, display: TrainingDisplay, *, runtime: RuntimeParams, place: str
+    job: Job, manifest: Manifest, store: Store, display: TrainingDisplay, *, place: str, mirror: Mirror | None
 ) -> tuple[RunState, Timing]:
     """Begin or go on, and train to the end."""
-    train, config, compute, group = job.train, manifest.model, job.compute, job.group
+    train, config, compute, group, runtime = job.train, manifest.model, job.compute, job.group, job.runtime
     each = min(train.batch_size, -(-job.per_step // group.size))
     micro_batch = MicroBatch(store, runtime.micro_batch_size, at_most=each, config=config, compute=compute, group=group)
     try:
         model = build(config, seed=train.seed)
-        trainer = Trainer(job, model if group.shards else model.to(compute.device), store, micro_batch, display)
+        trainer = Trainer(
+            job, model if group.shards else model.to(compute.device), store, micro_batch, display, mirror=mirror
+        )
         if group.leads:
             beginning = choose(store, train, steps_per_epoch=job.order.steps_per_epoch, say=display.say)
             if beginning.checkpoint:
                 trainer.go_on_from(beginning.checkpoint)
             display.say(beginning.sentence)
-        display.start(plan(job, manifest, place), step=trainer.state.step, total=job.total_steps)
+        display.start(plan(job, manifest, place), step=trainer.state.step, total=job.total_steps, prices=runtime.cost)
         timing = trainer.run()
         return trainer.state, timing
     except Exception as error:
@@ -129,7 +159,7 @@ def _job(
     val_ids, _ = place_tokens(open_tokens(tokens, "val"), runtime.token_placement, compute.device)
     job = Job(
         train=train,
-        checkpoint=runtime.checkpoint,
+        runtime=runtime,
         compute=compute,
         tokens=metadata,
         train_windows=Windows(train_ids, context_length=config.context_length, device=compute.device),

@@ -90,6 +90,14 @@ class Store:
         """Where the checkpoint of a step is, or would be."""
         return self.folder / f"step-{step:09d}"
 
+    def epoch_folder(self, epoch: int) -> Path:
+        """Where the weights of an epoch's end are, or would be."""
+        return self.epochs / f"epoch-{epoch}"
+
+    def steps(self) -> list[int]:
+        """The steps that there are checkpoints of, whole or not, in order."""
+        return sorted(int(folder.name.removeprefix("step-")) for folder in self.folder.glob("step-*"))
+
     def save(self, state: RunState, model: GPT, optimizer: dict[str, Tensor], horizon: dict[str, Any]) -> None:
         """Write a checkpoint of this moment; the step's older one, if any, is replaced."""
         with write_directory(self.checkpoint_folder(state.step)) as folder:
@@ -101,7 +109,7 @@ class Store:
 
     def save_epoch(self, epoch: int, model: GPT) -> str:
         """Keep the weights as they stand at the end of an epoch; give the SHA-256 of their file."""
-        with write_directory(self.epochs / f"epoch-{epoch}") as folder:
+        with write_directory(self.epoch_folder(epoch)) as folder:
             save_weights(model, folder)
             return sha256_of(folder / WEIGHTS)
 

@@ -19,14 +19,17 @@ from tokenmill.model.build import GPT
 from tokenmill.tokenization.metadata import TokenMetadata
 from tokenmill.training.agreement import Agreement
 from tokenmill.training.batches import EpochOrder, Windows, evenly_spread
+from tokenmill.training.cost import Meter
 from tokenmill.training.device import Compute
+from tokenmill.training.energy import energy_counter
 from tokenmill.training.fingerprint import HORIZON
 from tokenmill.training.group import Group
 from tokenmill.training.history import EpochRow, RunState, StepRow, bits_per_byte, perplexity
 from tokenmill.training.interrupt import Interrupt
 from tokenmill.training.micro_batch import MicroBatch
+from tokenmill.training.mirror import Mirror
 from tokenmill.training.optimizer import Optimizer
-from tokenmill.training.params import CheckpointParams, TrainParams
+from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.schedule import decay_begins, lr_at
 from tokenmill.training.sharding import whole_model
 from tokenmill.training.step import StepResult, mean_loss, seed_dropout, train_step
@@ -42,7 +45,7 @@ class Job:
     """What is to be trained, on what, and how."""
 
     train: TrainParams
-    checkpoint: CheckpointParams
+    runtime: RuntimeParams
     compute: Compute
     tokens: TokenMetadata
     train_windows: Windows
@@ -83,10 +86,19 @@ class Job:
 class Trainer:
     """Trains one model from where it stands to the end, or to the first reason to stop."""
 
-    def __init__(self, job: Job, model: GPT, store: Store, micro_batch: MicroBatch, display: TrainingDisplay):
+    def __init__(
+        self,
+        job: Job,
+        model: GPT,
+        store: Store,
+        micro_batch: MicroBatch,
+        display: TrainingDisplay,
+        *,
+        mirror: Mirror | None,
+    ):
         """Train `model`, which lies on the job's device, or on the host if it is to be cut."""
         self.job, self.model, self.store, self.display = job, model, store, display
-        self.micro_batch = micro_batch
+        self.micro_batch, self.mirror = micro_batch, mirror
         self.forward: GPT = model
         self.optimizer: Optimizer
         self._optimizer_state: dict[str, Tensor] = {}
@@ -109,10 +121,11 @@ class Trainer:
         """
         self._meet()
         folder = self.store.folder if self.job.group.leads else None
-        timing = Timing(folder, step=self.state.step, tokens=self.state.tokens)
+        meter = Meter(self.job.runtime.cost, energy_counter(self.job.compute.device))
+        timing = Timing(folder, step=self.state.step, tokens=self.state.tokens, meter=meter)
         agreement = Agreement(self.job.group)
         self.model.train()
-        with Interrupt() as interrupt:
+        with Interrupt(max_minutes=self.job.runtime.max_minutes) as interrupt:
             while self.state.step < self.job.total_steps:
                 self._step()
                 self._log_if_due(timing)
@@ -232,7 +245,7 @@ class Trainer:
         )
         state.steps.append(row)
         rate = timing.interval(step=state.step, tokens=state.tokens)
-        self.display.interval(row, rate)
+        self.display.interval(row, rate, timing.spent)
 
     def _end_epoch(self) -> None:
         """Validate, keep the weights, add a row."""
@@ -262,13 +275,13 @@ class Trainer:
         self.display.epoch(row)
 
     def _checkpoint_due(self) -> bool:
-        every = self.job.checkpoint
+        every = self.job.runtime.checkpoint
         return self.state.step % self.order.steps_per_epoch == 0 or (
             every.every_steps is not None and self.state.step % every.every_steps == 0
         )
 
     def _time_is_up(self) -> bool:
-        every = self.job.checkpoint.every_seconds
+        every = self.job.runtime.checkpoint.every_seconds
         return every is not None and time.monotonic() - self._saved_at >= every
 
     def _save(self) -> None:
@@ -277,5 +290,7 @@ class Trainer:
         model, optimizer = whole_model(self.model), self.optimizer.state()
         if self.job.group.leads:
             self.store.save(self.state, model, optimizer, self.job.horizon)
-            self.store.prune(upto=self.state.step, newest=self.job.checkpoint.keep, also=self.job.kept_steps)
+            self.store.prune(upto=self.state.step, newest=self.job.runtime.checkpoint.keep, also=self.job.kept_steps)
+            if self.mirror:
+                self.mirror.offer(self.state.step)
         self._saved_at = time.monotonic()

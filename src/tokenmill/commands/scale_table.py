@@ -1,0 +1,93 @@
+"""The table of docs/scale.md: what GPT-2's sizes would take on 1, 8 and 64 GPUs, by the calculator of `plan`."""
+
+from tokenmill.commands.plan import size
+from tokenmill.display.training import duration
+from tokenmill.model.build import parameter_count
+from tokenmill.model.config import ModelConfig
+from tokenmill.training.estimate import ENOUGH, memory, step
+from tokenmill.training.hardware import HARDWARE
+
+MODELS = {"124M": (12, 12, 768), "355M": (24, 16, 1024), "1.5B": (48, 25, 1600)}
+"""Layers, heads, width of GPT-2 (Radford et al. 2019, table 2), by the names they go by."""
+WINDOWS, CONTEXT, VOCABULARY = 512, 1024, 50_257
+"""A step of half a million tokens, as Brown et al. 2020 (GPT-3, table 2.1) have it for these sizes."""
+GPU = next(entry for entry in HARDWARE if entry.name == "A100-80GB")
+PER_MACHINE = 8
+"""GPUs that reach each other by their own links; others through the machine's network."""
+MACHINE_BANDWIDTH = 50e9
+"""Bytes a second between machines, one direction: 400 Gbit/s."""
+SLOW_BANDWIDTH = 1.25e9
+"""The same over 10 Gbit/s."""
+UTILISATION = 0.4
+PRICE_PER_HOUR = 2.0
+
+COLUMNS = [
+    "model",
+    "parameters",
+    "tokens",
+    "GPUs",
+    "windows at a time",
+    "memory of a GPU (DDP)",
+    "with FSDP",
+    "step",
+    "training",
+    "USD",
+    "a GPU sends in a step",
+    "which takes",
+    "over 10 Gbit/s",
+]
+
+
+def render() -> str:
+    """The table as Markdown."""
+    rows = [COLUMNS, ["---"] * len(COLUMNS), *(_row(name, devices) for name in MODELS for devices in (1, 8, 64))]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
+
+
+def _row(name: str, devices: int) -> list[str]:
+    n_layer, n_head, n_embd = MODELS[name]
+    config = ModelConfig(
+        architecture="gpt2",
+        n_layer=n_layer,
+        n_head=n_head,
+        n_embd=n_embd,
+        context_length=CONTEXT,
+        dropout=0.0,
+        vocab_size=VOCABULARY,
+    )
+    parameters, link = parameter_count(config), GPU.link_gb_per_second * 1e9
+    tokens = ENOUGH * parameters
+    windows = WINDOWS // devices
+    while _memory(config, windows, shards=1) > 0.9 * GPU.memory_gb * 1e9:
+        windows //= 2
+    one = step(
+        config,
+        tokens=WINDOWS * CONTEXT,
+        optimizer="adamw",
+        rate=GPU.teraflops * 1e12 * UTILISATION,
+        devices=devices,
+        parallel="ddp",
+        precision="half",
+        bandwidth=link if devices <= PER_MACHINE else MACHINE_BANDWIDTH,
+    )
+    seconds = one.seconds * tokens / (WINDOWS * CONTEXT)
+    alone = devices == 1
+    return [
+        name,
+        f"{parameters / 1e6:,.0f} M",
+        f"{tokens / 1e9:.3g}e9",
+        str(devices),
+        str(windows),
+        size(_memory(config, windows, shards=1)),
+        "" if alone else size(_memory(config, windows, shards=devices)),
+        f"{one.compute_seconds:.2g} s",
+        duration(seconds),
+        f"{seconds / 3600 * PRICE_PER_HOUR * devices:,.0f}",
+        "" if alone else size(one.network_bytes),
+        "" if alone else f"{one.network_seconds * 1000:.0f} ms",
+        f"{one.network_bytes / SLOW_BANDWIDTH:.2g} s" if devices > PER_MACHINE else "",
+    ]
+
+
+def _memory(config: ModelConfig, windows: int, *, shards: int) -> int:
+    return memory(config, windows=windows, precision="half", optimizer="adamw", shards=shards).total

@@ -1,0 +1,98 @@
+"""`tokenmill profile`: a sentence with its evidence, a trace, and nothing else."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.training.tiny import write_tokens
+from tokenmill import cli
+from tokenmill.commands.plan import _change
+from tokenmill.params import read_yaml
+from tokenmill.training.profiling import Kind, Operation, Profile, kind_of
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = ["model.n_layer=2", "model.n_embd=16", "model.n_head=2", "model.context_length=8", "runtime.device=cpu"]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    content = read_yaml(ROOT / "params.yaml")
+    for change in SMALL:
+        _change(content, change)
+    (tmp_path / "params.yaml").write_text(json.dumps(content))
+    write_tokens(tmp_path / "data" / "tokens", windows=19)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_it_says_what_binds_and_leaves_a_trace_and_nothing_else(project: Path, capsys: pytest.CaptureFixture[str]):
+    before = {path for path in project.rglob("*") if path.is_file()}
+    cli.main(["profile", "--steps", "3"])
+    text = capsys.readouterr().out
+    assert text.startswith("bound by ")
+    assert "a step takes " in text
+    assert "aten::mm (products)" in text
+    assert "trace: reports/trace.json" in text
+    assert {path for path in project.rglob("*") if path.is_file()} - before == {project / "reports" / "trace.json"}
+    events = json.loads((project / "reports" / "trace.json").read_text())["traceEvents"]
+    assert any(event.get("name") == "aten::mm" for event in events)
+
+
+def test_without_tokens_it_says_what_to_do(project: Path):
+    shutil.rmtree(project / "data")
+    with pytest.raises(SystemExit, match=r"error: data.tokens.metadata\.json is missing; `dvc repro` makes it"):
+        cli.main(["profile"])
+
+
+def profiled(**seconds_and_calls: tuple[float, int]) -> Profile:
+    """A second of steps with so many seconds in so many calls of each kind."""
+    kinds: dict[str, Kind] = {"products": "products", "other": "other operations", "data": "data"}
+    operations = [Operation(name, kinds[name], calls, s) for name, (s, calls) in seconds_and_calls.items()]
+    return Profile(steps=4, seconds=1.0, tokens=80, operations=operations, flops=1e9, product_rate=1e10)
+
+
+@pytest.mark.parametrize(
+    ("profile", "expected"),
+    [
+        (profiled(products=(0.6, 10), other=(0.3, 10)), "compute"),
+        (profiled(products=(0.3, 10), other=(0.6, 10)), "memory bandwidth"),
+        (profiled(products=(0.3, 10), other=(0.6, 100_000)), "Python"),
+        (profiled(products=(0.2, 10), data=(0.7, 10)), "data"),
+        (profiled(products=(0.2, 10), other=(0.2, 10)), "Python"),
+    ],
+)
+def test_the_largest_share_binds(profile: Profile, expected: str):
+    assert profile.bound_by == expected
+    assert profile.sentence.startswith(f"bound by {expected}: products of matrices and attention take ")
+
+
+def test_shares_are_of_the_whole_time():
+    profile = profiled(products=(0.5, 1), other=(0.25, 1), data=(0.05, 1))
+    assert profile.share("gaps") == pytest.approx(0.2)
+    assert "take 50% of a step, other operations 25%, gathering and copying tokens 5.0%" in profile.sentence
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("aten::mm", "products"),
+        ("aten::addmm", "products"),
+        ("aten::bmm", "products"),
+        ("aten::_scaled_dot_product_flash_attention_for_cpu_backward", "products"),
+        ("aten::mul", "other operations"),
+        ("aten::_fused_adamw_", "other operations"),
+        ("aten::index", "data"),
+        ("Memcpy HtoD (Pinned -> Device)", "data"),
+        ("Memcpy DtoD (Device -> Device)", "other operations"),
+        ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64", "products"),
+        ("nvjet_tst_128x256_64x4_2x1_v_bz_coopA_NNT", "products"),
+        ("void cutlass::Kernel2<cutlass_80_wmma_tensorop_bf16>", "products"),
+        ("void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits>", "products"),
+        ("triton_poi_fused_add_native_layer_norm_3", "other operations"),
+        ("void at::native::vectorized_elementwise_kernel<4>", "other operations"),
+    ],
+)
+def test_names_of_operations_and_kernels_tell_their_kind(name: str, kind: Kind):
+    assert kind_of(name) == kind

@@ -1,0 +1,296 @@
+"""A second place for checkpoints: whole or not there, never in the way, and another machine goes on from it."""
+
+import itertools
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+
+from tests.training.test_store import HORIZON, filled, found, row, trained
+from tests.training.tiny import digest, run
+from tests.training.zygote import ROOT, Zygote
+from tokenmill.errors import UserError
+from tokenmill.training import mirror as mirror_module
+from tokenmill.training.history import RunState
+from tokenmill.training.mirror import Mirror, mirrored
+from tokenmill.training.remote import RemoteFolder
+from tokenmill.training.store import Store
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Path:
+    folder = tmp_path / "drive"
+    folder.mkdir()
+    return folder
+
+
+def mirror_to(store: Store, url: Path | str) -> list[str]:
+    """Copy what `store` has, and wait for it; give what was said."""
+    said: list[str] = []
+    with mirrored(store, str(url), said.append):
+        pass
+    return said
+
+
+def fetched(url: Path | str, folder: Path) -> tuple[list[int], list[str]]:
+    """The checkpoints that another machine finds, and what it is told."""
+    said: list[str] = []
+    store = Store(folder / "run")
+    Mirror(RemoteFolder(str(url)), store, said.append).fetch_newer()
+    return found(store)[0], said
+
+
+@pytest.fixture(scope="module")
+def bucket(monkeypatch_module: pytest.MonkeyPatch) -> Iterator[str]:
+    """An S3 of our own on this machine."""
+    moto = pytest.importorskip("moto.server")
+    pytest.importorskip("s3fs")
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = moto.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    monkeypatch_module.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch_module.setenv(name, "test")
+    monkeypatch_module.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    fsspec.filesystem("s3").mkdir("bucket")
+    yield "s3://bucket"
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def monkeypatch_module() -> Iterator[pytest.MonkeyPatch]:
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
+
+
+@pytest.fixture(params=["folder", "memory", "s3"])
+def place(request: pytest.FixtureRequest, elsewhere: Path) -> str:
+    if request.param == "s3":
+        return f"{request.getfixturevalue('bucket')}/{request.node.name}"
+    return str(elsewhere) if request.param == "folder" else f"memory://{request.node.name}"
+
+
+def test_what_another_machine_fetches_is_what_was_saved(tmp_path: Path, place: str):
+    store = filled(tmp_path / "here" / "run", 9, 25)
+    assert mirror_to(store, place) == []
+    steps, said = fetched(place, tmp_path / "there")
+    assert steps == [25]
+    assert said == [f"fetching the checkpoint of step 25 from the mirror {place}"]
+    there = digest(tmp_path / "there" / "run")
+    here = digest(tmp_path / "here" / "run")
+    assert there == {name: sha256 for name, sha256 in here.items() if not name.startswith("step-000000009")}
+
+
+def test_old_checkpoints_go_there_as_they_go_here_and_later_ones_stay(tmp_path: Path, place: str):
+    store = Store(tmp_path / "here" / "run")
+    for steps in ((5,), (5, 10), (5, 10, 15)):
+        filled(store.folder, *steps)
+        mirror_to(store, place)
+    assert fetched(place, tmp_path / "all")[0] == [15, 10, 5]
+    store.prune(upto=15, newest=1, also={5})
+    mirror_to(store, place)
+    assert fetched(place, tmp_path / "pruned")[0] == [15, 5]
+    shutil.rmtree(store.folder)
+    filled(store.folder, 7)  # a machine that could not read the mirror and began again
+    remote = RemoteFolder(place)
+    mirror = Mirror(remote, store, print)
+    mirror.start()
+    mirror.close()
+    assert fetched(place, tmp_path / "begun again")[0] == [15, 7]
+
+
+def test_the_newer_of_the_two_places_wins(tmp_path: Path, elsewhere: Path):
+    mirror_to(filled(tmp_path / "a" / "run", 20), elsewhere)
+    filled(tmp_path / "older" / "run", 10)
+    assert fetched(elsewhere, tmp_path / "older")[0] == [20, 10]
+    filled(tmp_path / "newer" / "run", 30)
+    assert fetched(elsewhere, tmp_path / "newer") == ([30], [])
+
+
+def test_a_damaged_checkpoint_here_is_healed_from_there(tmp_path: Path, elsewhere: Path):
+    store = filled(tmp_path / "a" / "run", 10, 20)
+    mirror_to(store, elsewhere)
+    (store.checkpoint_folder(20) / "state.json").write_text("{}")
+    assert found(store)[0] == [10]
+    assert fetched(elsewhere, tmp_path / "a")[0] == [20, 10]
+
+
+def test_a_checkpoint_of_the_same_step_with_other_content_replaces_the_one_there(tmp_path: Path, place: str):
+    mirror_to(filled(tmp_path / "a" / "run", 20), place)
+    other = filled(tmp_path / "b" / "run", 5, 20)
+    (other.checkpoint_folder(5) / "state.json").replace(other.checkpoint_folder(20) / "state.json")
+    manifest = other.checkpoint_folder(5) / "manifest.json"
+    manifest.replace(other.checkpoint_folder(20) / "manifest.json")  # as saved by a run over other epochs
+    mirror_to(other, place)
+    fetched(place, tmp_path / "there")
+    folder = Store(tmp_path / "there" / "run").checkpoint_folder(20)
+    assert digest(folder) == digest(other.checkpoint_folder(20))
+
+
+class KilledError(BaseException):
+    """As abrupt as a kill."""
+
+
+@pytest.mark.parametrize("kind", ["folder", "memory"])
+def test_wherever_a_copy_ends_the_mirror_has_a_whole_checkpoint(
+    tmp_path: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+):
+    """Copying the second checkpoint is cut after each of its writes and removals in turn."""
+    store = filled(tmp_path / "here" / "run", 10)
+    newer, (model, optimizer) = Store(tmp_path / "newer" / "run"), trained(seed=1)
+    weights = [newer.save_epoch(1, trained()[0]), newer.save_epoch(2, model)]
+    state = RunState(step=25, epochs=[row(1), row(2)], epoch_weights=weights)
+    newer.save(state, model, optimizer.state(), HORIZON)
+    ends: list[list[int]] = []
+    for allowed in itertools.count():
+        url = str(elsewhere / str(allowed)) if kind == "folder" else f"memory://{tmp_path.name}-{allowed}"
+        if kind == "folder":
+            Path(url).mkdir()
+        mirror_to(store, url)
+        left = iter(range(allowed))
+
+        def limited(do: Callable[..., Any], left: Iterator[int] = left) -> Callable[..., Any]:
+            def do_or_die(*arguments: Any) -> Any:
+                if next(left, None) is None:
+                    raise KilledError
+                return do(*arguments)
+
+            return do_or_die
+
+        remote = RemoteFolder(url)
+        monkeypatch.setattr(remote, "put", limited(remote.put))
+        monkeypatch.setattr(remote, "remove", limited(remote.remove))
+        try:
+            Mirror(remote, newer, print)._copy(25)
+        except KilledError:
+            ends.append(fetched(url, tmp_path / f"there {allowed}")[0])
+            mirror_to(newer, url)  # the same again, whole this time
+            fetched(url, tmp_path / f"again {allowed}")
+            assert digest(tmp_path / f"again {allowed}" / "run" / "epochs") == digest(newer.epochs)
+        else:
+            break
+    assert len(ends) >= 8
+    assert all(steps and steps[0] in (10, 25) for steps in ends)
+    assert ends[0] == [10]
+    assert [25] in ends
+
+
+COPIER = """
+import sys
+from pathlib import Path
+from tokenmill.training.mirror import mirrored
+from tokenmill.training.store import Store
+with mirrored(Store(Path(sys.argv[1])), sys.argv[2], print):
+    pass
+"""
+
+
+def test_a_copy_killed_midway_leaves_the_checkpoint_before(tmp_path: Path, elsewhere: Path):
+    store = filled(tmp_path / "here" / "run", 10)
+    mirror_to(store, elsewhere)
+    filled(store.folder, 20)
+    large = store.checkpoint_folder(20) / "optimizer.safetensors"
+    with large.open("ab") as file:
+        file.truncate(1 << 28)  # so that copying it takes a while
+    copier = subprocess.Popen(
+        [sys.executable, "-c", COPIER, str(store.folder), str(elsewhere)], env={"PYTHONPATH": str(ROOT / "src")}
+    )
+    half = elsewhere / "run" / "step-000000020" / ".optimizer.safetensors.tmp"
+    end = time.monotonic() + 60
+    while not (half.exists() and half.stat().st_size > 1 << 20):
+        assert time.monotonic() < end
+        assert copier.poll() is None
+    os.kill(copier.pid, signal.SIGKILL)
+    assert copier.wait() == -signal.SIGKILL
+    assert half.stat().st_size < large.stat().st_size
+    assert fetched(elsewhere, tmp_path / "there")[0] == [10]
+
+
+def test_a_mirror_that_fails_is_said_once_and_tried_again(tmp_path: Path, elsewhere: Path):
+    store, said = filled(tmp_path / "here" / "run", 10), []
+    with mirrored(store, str(elsewhere), said.append) as mirror:
+        assert mirror
+        wait_for((elsewhere / "run/step-000000010/manifest.json").exists)
+        elsewhere.rename(tmp_path / "unplugged")
+        for step in (11, 12, 13):
+            filled(store.folder, step)
+            mirror.offer(step)
+            wait_for(lambda: mirror._failed == step)  # noqa: B023
+        assert not elsewhere.exists(), "nothing is written below a drive that is gone"
+        (tmp_path / "unplugged").rename(elsewhere)
+    assert len(said) == 2
+    assert said[0].startswith(f"the mirror {elsewhere} did not take the checkpoint of step 11 (")
+    assert "the folder is gone" in said[0]
+    assert said[0].endswith("; training goes on, and every later checkpoint is tried again")
+    assert said[1] == f"the mirror {elsewhere} takes checkpoints again"
+    assert fetched(elsewhere, tmp_path / "there")[0] == [13, 10]
+
+
+def wait_for(ready: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not ready():
+        assert time.monotonic() < end
+        time.sleep(0.002)
+
+
+def test_the_end_waits_for_a_slow_mirror_but_not_forever(
+    tmp_path: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(mirror_module, "SAY_AFTER_SECONDS", 0.01)
+    monkeypatch.setattr(mirror_module, "WAIT_SECONDS", 0.05)
+    store, said = Store(tmp_path / "here" / "run"), []
+    with mirrored(store, str(elsewhere), said.append) as mirror:
+        assert mirror
+        filled(store.folder, 10)
+        os.mkfifo(store.checkpoint_folder(10) / "a pipe that nobody writes to")
+        mirror.offer(10)
+    assert [sentence.split(str(elsewhere))[0] for sentence in said] == [
+        "copying the last checkpoint to ",
+        "the mirror ",
+    ]
+    assert "was too slow for the last checkpoint" in said[1]
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("/nowhere/at/all", "is no folder; mount the drive, or make the folder"),
+        ("nonsense://x", "cannot be used: Protocol not known"),
+    ],
+)
+def test_a_mirror_that_can_never_work_is_refused_at_the_start(tmp_path: Path, url: str, reason: str):
+    with pytest.raises(UserError, match=reason):
+        mirror_to(Store(tmp_path / "run"), url)
+
+
+def test_another_machine_goes_on_and_ends_in_the_same_bytes(here: Path, tokens: Path, zygote: Zygote, elsewhere: Path):
+    """One is killed, the next reaches its time limit, the third ends: three machines, one mirror."""
+    arguments: dict[str, Any] = {"epochs": 12, "log_every_steps": 1, "optimizer": "muon", "model": {"dropout": 0.2}}
+    run(tokens, here / "quiet", **arguments)
+    checkpoint = {"every_steps": 4, "mirror": str(elsewhere)}
+    first = zygote.start(here / "first", tokens, **arguments, runtime={"checkpoint": checkpoint})
+    first.until(lambda: any(elsewhere.glob("*/step-*/manifest.json")))
+    assert first.stop(signal.SIGKILL) == -signal.SIGKILL
+    limited = {"checkpoint": checkpoint, "max_minutes": 0.05 / 60}
+    second = zygote.start(here / "second", tokens, **arguments, runtime=limited)
+    assert second.wait() == 1
+    last = second.checkpoints()[-1].name
+    assert (elsewhere / second.checkpoints()[-1].parent.name / last / "manifest.json").exists()
+    shutil.rmtree(here / "second")
+    third = zygote.start(here / "third", tokens, **arguments, runtime={"checkpoint": checkpoint})
+    assert third.wait() == 0
+    assert f"going on from step {int(last[5:])} of 60" in third.said
+    assert digest(here / "third" / "model") == digest(here / "quiet")
+    seconds = [float(line.split(",")[1]) for line in (here / "third" / "timing.csv").read_text().splitlines()[1:]]
+    assert seconds == sorted(seconds)
+    assert len(seconds) == 60, "the table of times came along"
