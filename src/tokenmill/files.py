@@ -24,18 +24,24 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextlib.contextmanager
-def write_atomic(path: Path) -> Iterator[IO[bytes]]:
-    """Open a binary file for writing that appears at `path` whole when the block ends, or not at all."""
+def write_beside(path: Path) -> Iterator[Path]:
+    """Give a name beside `path` to write a file at; it appears at `path` whole when the block ends, or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.tmp")
     try:
-        with beside.open("wb") as file:
-            yield file
-            file.flush()
+        yield beside
+        with beside.open("rb+") as file:
             os.fsync(file.fileno())
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def write_atomic(path: Path) -> Iterator[IO[bytes]]:
+    """Open a binary file for writing that appears at `path` whole when the block ends, or not at all."""
+    with write_beside(path) as beside, beside.open("wb") as file:
+        yield file
 
 
 @contextlib.contextmanager

@@ -1,5 +1,7 @@
 """From a configuration to a model, and to what it weighs, without allocating it first."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -32,6 +34,15 @@ def skeleton(config: ModelConfig) -> GPT:
 def parameter_count(config: ModelConfig) -> int:
     """Trained numbers of a model; allocates nothing."""
     return sum(parameter.numel() for parameter in skeleton(config).parameters())
+
+
+def copy_of(model: GPT, value: Callable[[Tensor], Tensor]) -> GPT:
+    """A model of the same shape whose parameters are `value` of this one's; for saving only: it has no buffers."""
+    copy = skeleton(model.config)
+    for name, parameter in model.named_parameters():
+        owner, _, last = name.rpartition(".")
+        setattr(copy.get_submodule(owner), last, torch.nn.Parameter(value(parameter)))
+    return copy
 
 
 def new_cache(model: GPT, *, batch: int) -> KVCache:

@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from tokenmill.errors import UserError
-from tokenmill.files import read_json, write_atomic, write_json
+from tokenmill.files import read_json, write_beside, write_json
 from tokenmill.model.build import GPT, skeleton
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.modern import LOGIT_CAP, NORM_EPS, ROPE_BASE, Modern
@@ -77,8 +77,8 @@ def save_weights(model: GPT, folder: Path) -> None:
         tensor = tensor.T if _is_transposed(architecture, name) else tensor
         tensors[published_name(architecture, name)] = tensor.contiguous()
     write_json(folder / CONFIG, published_config(model.config))
-    with write_atomic(folder / WEIGHTS) as file:
-        file.write(safetensors.torch.save(tensors, metadata={"format": "pt"}))
+    with write_beside(folder / WEIGHTS) as path:
+        safetensors.torch.save_file(tensors, path, metadata={"format": "pt"})
 
 
 def load_weights(model: GPT, folder: Path) -> None:

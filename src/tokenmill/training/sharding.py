@@ -12,7 +12,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from tokenmill.errors import UserError
-from tokenmill.model.build import GPT, skeleton
+from tokenmill.model.build import GPT, copy_of
 from tokenmill.training.params import TrainParams
 
 
@@ -40,11 +40,7 @@ def whole_model(model: GPT) -> GPT:
     if not isinstance(model, FSDPModule):
         return model
     model.reshard()  # without a backward pass its outermost weights stay gathered
-    copy = skeleton(model.config)
-    for name, parameter in model.named_parameters():
-        owner, _, last = name.rpartition(".")
-        setattr(copy.get_submodule(owner), last, torch.nn.Parameter(whole(parameter)))
-    return copy
+    return copy_of(model, whole)
 
 
 def cut_like(value: Tensor, parameter: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from filelock import FileLock, Timeout
 from torch import Tensor
 
 from tokenmill.errors import UserError
-from tokenmill.files import read_json, sha256_of, write_atomic, write_directory, write_json
+from tokenmill.files import read_json, sha256_of, write_beside, write_directory, write_json
 from tokenmill.model.build import GPT
 from tokenmill.model.weights import WEIGHTS, load_weights, save_weights
 from tokenmill.training.history import RunState
@@ -102,8 +102,8 @@ class Store:
         """Write a checkpoint of this moment; the step's older one, if any, is replaced."""
         with write_directory(self.checkpoint_folder(state.step)) as folder:
             save_weights(model, folder)
-            with write_atomic(folder / OPTIMIZER) as file:
-                file.write(safetensors.torch.save({k: v.detach().cpu().contiguous() for k, v in optimizer.items()}))
+            with write_beside(folder / OPTIMIZER) as path:
+                safetensors.torch.save_file({k: v.detach().cpu().contiguous() for k, v in optimizer.items()}, path)
             write_json(folder / STATE, {"state": state.as_json(), "horizon": horizon})
             write_json(folder / MANIFEST, _hashes(folder))
 

@@ -30,6 +30,7 @@ from tokenmill.training.micro_batch import MicroBatch
 from tokenmill.training.mirror import Mirror
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams, TrainParams
+from tokenmill.training.saving import Saver
 from tokenmill.training.schedule import decay_begins, lr_at
 from tokenmill.training.sharding import whole_model
 from tokenmill.training.step import StepResult, mean_loss, seed_dropout, train_step
@@ -98,7 +99,8 @@ class Trainer:
     ):
         """Train `model`, which lies on the job's device, or on the host if it is to be cut."""
         self.job, self.model, self.store, self.display = job, model, store, display
-        self.micro_batch, self.mirror = micro_batch, mirror
+        self.micro_batch = micro_batch
+        self.saver = Saver(store, keep=job.runtime.checkpoint.keep, also=job.kept_steps, mirror=mirror)
         self.forward: GPT = model
         self.optimizer: Optimizer
         self._optimizer_state: dict[str, Tensor] = {}
@@ -125,7 +127,7 @@ class Trainer:
         timing = Timing(folder, step=self.state.step, tokens=self.state.tokens, meter=meter)
         agreement = Agreement(self.job.group)
         self.model.train()
-        with Interrupt(max_minutes=self.job.runtime.max_minutes) as interrupt:
+        with Interrupt(max_minutes=self.job.runtime.max_minutes) as interrupt, self.saver.active():
             while self.state.step < self.job.total_steps:
                 self._step()
                 self._log_if_due(timing)
@@ -154,6 +156,7 @@ class Trainer:
         if stop or save or state.step == self.job.trunk or self._checkpoint_due():
             self._save()
         if stop:
+            self.saver.wait()
             self.job.group.end(
                 f"{reason or 'another process was stopped'} after step {state.step:,} of {self.job.total_steps:,}; "
                 "everything up to there is saved, and `dvc repro` goes on from it."
@@ -211,12 +214,14 @@ class Trainer:
         self.state.step -= steps
         self.state.tokens -= sum(windows for _, windows in self._unread[-steps:]) * self.model.config.context_length
         self._unread.clear()
+        self.saver.wait()
         is_new = self.state.step > 0 and not self.store.checkpoint_folder(self.state.step).exists()
         if self.job.group.share(is_new):
             self._save()
 
     def _refuse_divergence(self, step: int, loss: float, norm: float) -> NoReturn:
         """Say that `step` diverged, on what, and what is left of the run."""
+        self.saver.wait()
         train, newest = self.job.train, self.store.checkpoint_folder(step).name
         epoch, position = divmod(step, self.order.steps_per_epoch)
         windows = ", ".join(map(str, self.order.at(step)[:SOME_WINDOWS]))
@@ -285,12 +290,9 @@ class Trainer:
         return every is not None and time.monotonic() - self._saved_at >= every
 
     def _save(self) -> None:
-        """Write a checkpoint, once the steps up to here are known to be sound, and remove those no longer needed."""
+        """Begin to write a checkpoint, once the steps up to here are known to be sound."""
         self._read()
         model, optimizer = whole_model(self.model), self.optimizer.state()
         if self.job.group.leads:
-            self.store.save(self.state, model, optimizer, self.job.horizon)
-            self.store.prune(upto=self.state.step, newest=self.job.runtime.checkpoint.keep, also=self.job.kept_steps)
-            if self.mirror:
-                self.mirror.offer(self.state.step)
+            self.saver.save(self.state, model, optimizer, self.job.horizon)
         self._saved_at = time.monotonic()
