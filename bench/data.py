@@ -28,7 +28,7 @@ import psutil
 from ruamel.yaml import YAML
 from tqdm import tqdm
 
-from bench import measure, ours, peers, tables
+from bench import data_peers, measure, ours, tables
 from bench.corpus import FORMATS, SOURCE_BYTES, Corpus, Source, read_source, write_corpus
 from bench.excerpts import write_excerpts
 from bench.work import STAGES
@@ -76,7 +76,7 @@ def measured(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     text_file = "paragraph" if options.format == "txt" else "file"
     make_project(here, raw, {"clean": {"text_file": text_file}, "tokenizer": {"vocab_size": options.vocabulary}})
     made = write_corpus(source, here / raw, options.megabytes * 1_000_000, options.format)
-    names = [*STAGES] if options.stages_only else [*STAGES, *ours.JOBS, *peers.JOBS]
+    names = [*STAGES] if options.stages_only else [*STAGES, *ours.JOBS, *data_peers.JOBS]
     if not options.stages_only:
         write_excerpts(source, here, made.text_bytes)
     runs: dict[str, list[measure.Run]] = {name: [] for name in names}

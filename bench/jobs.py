@@ -23,7 +23,7 @@ def prepared(name: str) -> Work:
     if name in ("sample", *STAGES):
         main = importlib.import_module(f"stages.{name}").main
         return lambda: main() or {}
-    jobs = importlib.import_module("bench.ours").JOBS | importlib.import_module("bench.peers").JOBS
+    jobs = importlib.import_module("bench.ours").JOBS | importlib.import_module("bench.data_peers").JOBS
     return jobs[name]()
 
 

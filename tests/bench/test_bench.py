@@ -13,7 +13,7 @@ import pytest
 
 from bench import measure
 from bench.corpus import FORMATS, documents, read_source, write_corpus
-from bench.peers import bytes_by_sign
+from bench.data_peers import bytes_by_sign
 from tokenmill.sample.generator import conversations
 
 ROOT = Path(__file__).resolve().parents[2]
