@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import polars as pl
-import zstandard
 
 from bench.excerpts import ENCODE, read_texts, size_of
 from bench.work import Facts, Work
@@ -14,7 +13,7 @@ from stages.clean import Params
 from tokenmill.documents.filters.verdicts import reasons
 from tokenmill.params import load
 from tokenmill.tokenization.encoding import choose_encoder
-from tokenmill.tokenization.packing import ZSTD_LEVEL
+from tokenmill.tokenization.packing import compressor
 from tokenmill.tokenization.tokenizer import read_tokenizer
 
 TOKENIZER = Path("data/tokenizer/tokenizer.json")
@@ -35,7 +34,7 @@ def encode() -> Work:
 def compress_with_zstd() -> Work:
     """zstd as the stage `tokenize` has it, in one thread."""
     data = tokens()
-    squeeze = zstandard.ZstdCompressor(level=ZSTD_LEVEL).compress
+    squeeze = compressor(threads=0).compress
     return lambda: {"bytes": len(data), "share": round(len(squeeze(data)) / len(data), 4)}
 
 

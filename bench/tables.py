@@ -38,7 +38,7 @@ COMPARISONS = (
     Comparison("stage clean, against datatrove read + ftfy + write", "clean", "datatrove clean", 12),
     Comparison("stage clean, against the same, written without gzip", "clean", "datatrove clean, plain"),
     Comparison("Gopher rules, against datatrove's", "gopher", "datatrove gopher", 20),
-    Comparison("zstd -3, against gzip -6, on int32 tokens", "zstd", "gzip"),
+    Comparison("zstd as packed, against gzip -6, on int32 tokens", "zstd", "gzip"),
 )
 
 

@@ -219,20 +219,20 @@ def with_end_of_text(ids: np.ndarray, ends: np.ndarray, eot_id: int) -> np.ndarr
     return np.insert(ids, ends, eot_id).astype(DTYPE, copy=False)
 
 
+def compressor(*, threads: int) -> zstandard.ZstdCompressor:
+    """What packs tokens: zstd with a checksum."""
+    parameters = zstandard.ZstdCompressionParameters.from_level(
+        ZSTD_LEVEL, min_match=ZSTD_SHORTEST_MATCH, threads=threads, write_checksum=True, write_content_size=False
+    )
+    return zstandard.ZstdCompressor(compression_params=parameters)
+
+
 class PackedFile:
     """One .bin.zst on its way to disk, hashed and counted as it goes."""
 
     def __init__(self, path: Path):
         self._file = path.open("wb")
-        self._compressor = zstandard.ZstdCompressor(
-            compression_params=zstandard.ZstdCompressionParameters.from_level(
-                ZSTD_LEVEL,
-                min_match=ZSTD_SHORTEST_MATCH,
-                threads=ZSTD_THREADS,
-                write_checksum=True,
-                write_content_size=False,
-            )
-        )
+        self._compressor = compressor(threads=ZSTD_THREADS)
         self._zstd = self._compressor.compressobj()
         self._sha256 = hashlib.sha256()
         self._tokens = self._documents = self._bytes = 0
