@@ -69,14 +69,14 @@ def bytes_by_sign() -> dict[str, int]:
     return {chr(byte): byte for byte in visible} | {chr(256 + i): byte for i, byte in enumerate(others)}
 
 
-def datatrove_clean(compression: str | None) -> Work:
+def datatrove_clean(compression: str | None, workers: int = 2) -> Work:
     """Read JSON lines, mend with ftfy, write JSON lines."""
     require("datatrove", "ftfy")
     import ftfy  # noqa: F401, PLC0415  (the workers inherit it)
     from datatrove.pipeline.formatters import FTFYFormatter  # noqa: PLC0415
     from datatrove.pipeline.writers.jsonl import JsonlWriter  # noqa: PLC0415
 
-    return _pipeline(CLEAN, [FTFYFormatter(), JsonlWriter("peers/clean", compression=compression)])
+    return _pipeline(CLEAN, [FTFYFormatter(), JsonlWriter("peers/clean", compression=compression)], workers)
 
 
 def datatrove_tokenize() -> Work:
@@ -99,15 +99,15 @@ def datatrove_gopher() -> Work:
     return _pipeline(FILTER, [GopherQualityFilter(), GopherRepetitionFilter()])
 
 
-def _pipeline(excerpt: str, steps: list[Any]) -> Work:
-    """A datatrove pipeline over an excerpt, each of its two files in a worker of its own."""
+def _pipeline(excerpt: str, steps: list[Any], workers: int = 2) -> Work:
+    """A datatrove pipeline over an excerpt of two files, each in a worker of its own, or both in one."""
     from datatrove.executor import LocalPipelineExecutor  # noqa: PLC0415
     from datatrove.pipeline.readers import JsonlReader  # noqa: PLC0415
 
     executor = LocalPipelineExecutor(
         pipeline=[JsonlReader(str(FOLDER / excerpt)), *steps],
-        tasks=2,
-        workers=2,
+        tasks=workers,
+        workers=workers,
         logging_dir="peers/logs",
         skip_completed=False,
         start_method="fork",
@@ -127,6 +127,7 @@ JOBS: dict[str, Callable[[], Work]] = {
     "tiktoken": tiktoken_batch,
     "datatrove tokenize": datatrove_tokenize,
     "datatrove clean": partial(datatrove_clean, "gzip"),
+    "datatrove clean, one worker": partial(datatrove_clean, "gzip", 1),
     "datatrove clean, plain": partial(datatrove_clean, None),
     "datatrove gopher": datatrove_gopher,
 }

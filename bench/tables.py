@@ -36,6 +36,7 @@ COMPARISONS = (
     Comparison("encode, against datatrove's tokenizer step", "encode", "datatrove tokenize", 20),
     Comparison("stage tokenize, against the same step", "tokenize", "datatrove tokenize"),
     Comparison("stage clean, against datatrove read + ftfy + write", "clean", "datatrove clean", 12),
+    Comparison("stage clean, against the same in one worker", "clean", "datatrove clean, one worker"),
     Comparison("stage clean, against the same, written without gzip", "clean", "datatrove clean, plain"),
     Comparison("Gopher rules, against datatrove's", "gopher", "datatrove gopher", 20),
     Comparison("zstd as packed, against gzip -6, on int32 tokens", "zstd", "gzip"),

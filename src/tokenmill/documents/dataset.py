@@ -20,13 +20,13 @@ import polars as pl
 from tokenmill.errors import UserError
 
 SCHEMA = {"text": pl.String, "source": pl.String, "id": pl.UInt64}
-SHARD_BYTES = 128 << 20
-"""UTF-8 bytes of text at which a shard ends."""
+SHARD_BYTES = 32 << 20
+"""UTF-8 bytes of text at which a shard ends: two are in memory, and one is compressed while the next one fills."""
 ROW_GROUP_BYTES = 16 << 20
 """UTF-8 bytes of text in a row group, on the average of its shard."""
 ROW_GROUP_ROWS = 1 << 17
 """Rows in a row group at most."""
-ZSTD_LEVEL = 3
+ZSTD_LEVEL = 1
 
 
 @dataclass(frozen=True)
