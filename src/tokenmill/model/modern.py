@@ -14,15 +14,10 @@ from torch.nn import functional as F
 
 from tokenmill.model.attention import KVCache, attend
 from tokenmill.model.config import ModelConfig
+from tokenmill.model.pointwise import relu_squared, rms_norm, rotate
 
 LOGIT_CAP = 15.0
 ROPE_BASE = 10_000.0
-NORM_EPS = 1e-6
-
-
-def rms_norm(x: Tensor) -> Tensor:
-    """Scale the last axis to a root mean square of one."""
-    return F.rms_norm(x, (x.shape[-1],), eps=NORM_EPS)
 
 
 def rotary_angles(context_length: int, head_dim: int) -> tuple[Tensor, Tensor]:
@@ -32,24 +27,19 @@ def rotary_angles(context_length: int, head_dim: int) -> tuple[Tensor, Tensor]:
     return angle.cos(), angle.sin()
 
 
-def rotate(x_BHTK: Tensor, cos_TK: Tensor, sin_TK: Tensor) -> Tensor:
-    """Turn feature pairs (i, i + K/2) by minus the position's angle."""
-    first, second = x_BHTK.chunk(2, dim=-1)
-    return torch.cat((first * cos_TK + second * sin_TK, second * cos_TK - first * sin_TK), dim=-1)
-
-
 class Attention(nn.Module):
     """Multi-head causal self-attention with rotary positions and normalised queries and keys."""
 
     def __init__(self, config: ModelConfig, layer: int):
         super().__init__()
-        self.n_head, self.layer, self.dropout = config.n_head, layer, config.dropout
+        self.n_head, self.head_dim, self.layer, self.dropout = config.n_head, config.head_dim, layer, config.dropout
         self.q, self.k, self.v, self.out = (nn.Linear(config.n_embd, config.n_embd, bias=False) for _ in range(4))
 
     def forward(self, x_BTD: Tensor, cos_TK: Tensor, sin_TK: Tensor, cache: KVCache | None) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
-        q, k, v = (layer(x_BTD).unflatten(-1, (self.n_head, -1)).transpose(1, 2) for layer in (self.q, self.k, self.v))
-        q, k = rms_norm(rotate(q, cos_TK, sin_TK)), rms_norm(rotate(k, cos_TK, sin_TK))
+        together = F.linear(x_BTD, torch.cat((self.q.weight, self.k.weight, self.v.weight)))
+        q_and_k, v = together.unflatten(-1, (-1, self.head_dim)).transpose(1, 2).tensor_split((2 * self.n_head,), 1)
+        q, k = rotate(rms_norm(q_and_k), cos_TK, sin_TK).chunk(2, dim=1)
         dropout = self.dropout if self.training else 0.0
         return self.out(attend(q, k, v, cache=cache, layer=self.layer, dropout=dropout))
 
@@ -67,7 +57,7 @@ class Block(nn.Module):
     def forward(self, x_BTD: Tensor, cos_TK: Tensor, sin_TK: Tensor, cache: KVCache | None) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
         x_BTD = x_BTD + self.drop(self.attention(rms_norm(x_BTD), cos_TK, sin_TK, cache))
-        return x_BTD + self.drop(self.down(F.relu(self.up(rms_norm(x_BTD))).square()))
+        return x_BTD + self.drop(self.down(relu_squared(self.up(rms_norm(x_BTD)))))
 
 
 class Modern(nn.Module):
@@ -109,7 +99,7 @@ class Modern(nn.Module):
         """Ids (B, T) -> logits (B, T, V), float32; with a cache, T new positions after those it holds."""
         seen = cache.length if cache else 0
         x_BTD = self.drop(rms_norm(self.tokens(ids_BT)))
-        cos_TK, sin_TK = (angle[seen : seen + ids_BT.shape[1]].to(x_BTD.dtype) for angle in (self.cos, self.sin))
+        cos_TK, sin_TK = (angle[seen : seen + ids_BT.shape[1]] for angle in (self.cos, self.sin))
         for block in self.blocks:
             x_BTD = block(x_BTD, cos_TK, sin_TK, cache)
         if cache:

@@ -16,7 +16,8 @@ from tokenmill.errors import UserError
 from tokenmill.files import read_json, write_beside, write_json
 from tokenmill.model.build import GPT, skeleton
 from tokenmill.model.config import ModelConfig
-from tokenmill.model.modern import LOGIT_CAP, NORM_EPS, ROPE_BASE, Modern
+from tokenmill.model.modern import LOGIT_CAP, ROPE_BASE, Modern
+from tokenmill.model.pointwise import NORM_EPS
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 

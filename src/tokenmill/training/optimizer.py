@@ -3,8 +3,8 @@
 AdamW is Loshchilov and Hutter 2019; Muon is Jordan et al. 2024, scaled to AdamW's update size as in Liu et al. 2025,
 section 2.2, so that both follow one learning rate.
 
-What is not finite never reaches a weight. On a GPU that is decided there, without waiting for it: fused AdamW takes the
-verdict as GradScaler's `found_inf`, and Muon, which does not know such a thing, is put back to where it was.
+What is not finite never reaches a weight. On a GPU that is decided there, without waiting for it: both take the verdict
+as GradScaler's `found_inf`.
 """
 
 from collections.abc import Iterator
@@ -15,6 +15,7 @@ from torch.distributed.tensor import DTensor
 
 from tokenmill.model.build import GPT, is_hidden_matrix
 from tokenmill.training.device import Compute
+from tokenmill.training.muon import Muon
 from tokenmill.training.params import TrainParams
 from tokenmill.training.sharding import cut_like, whole
 
@@ -29,14 +30,7 @@ class Optimizer:
         rest = {n: p for n, p in model.named_parameters() if n not in hidden}
         self._parts: list[torch.optim.Optimizer] = [_adamw(rest, train)]
         if hidden:
-            self._parts.append(
-                torch.optim.Muon(
-                    list(hidden.values()),
-                    lr=train.learning_rate,
-                    weight_decay=train.weight_decay,
-                    adjust_lr_fn="match_rms_adamw",
-                )
-            )
+            self._parts.append(Muon(hidden.values(), lr=train.learning_rate, weight_decay=train.weight_decay))
         self._scaler = torch.amp.GradScaler(compute.device.type, enabled=compute.precision == torch.float16)
         self._halted = torch.zeros((), dtype=torch.bool, device=compute.device)
 
@@ -115,29 +109,11 @@ class Optimizer:
 
 def _update(part: torch.optim.Optimizer, *, unless: Tensor) -> None:
     """Let one optimizer step, or change nothing at all."""
-    if unless.device.type == "cuda":
-        _update_without_waiting(part, unless=unless)
-    elif not unless:
-        part.step()
-
-
-def _update_without_waiting(part: torch.optim.Optimizer, *, unless: Tensor) -> None:
-    """The same, with the verdict still on its way on the device.
-
-    Muon costs a copy of its matrices for the time of the update. Its mean gradient stays exactly what it is when it is
-    averaged with itself.
-    """
-    if isinstance(part, torch.optim.AdamW):
+    if unless.device.type == "cuda":  # the verdict is still on its way there
         part.found_inf = unless.float()  # type: ignore[attr-defined]
         part.step()
-        return
-    parameters = [p for group in part.param_groups for p in group["params"]]
-    for p in parameters:
-        p.grad = torch.where(unless, part.state[p].setdefault("momentum_buffer", torch.zeros_like(p)), p.grad)
-    before = [p.detach().clone() for p in parameters]
-    part.step()
-    for p, old in zip(parameters, before, strict=True):
-        p.detach().copy_(torch.where(unless, old, p.detach()))
+    elif not unless:
+        part.step()
 
 
 def _adamw(parameters: dict[str, torch.nn.Parameter], train: TrainParams) -> torch.optim.AdamW:
