@@ -64,7 +64,7 @@ def test_the_update_is_the_same_however_the_step_is_cut(architecture: str, optim
         assert parts[0] == pytest.approx(whole[0], rel=1e-5)
         assert parts[2] == pytest.approx(whole[2], rel=1e-4)
         for ours, theirs in zip(model.parameters(), whole_model.parameters(), strict=True):
-            torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-4)
+            torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-4)  # Muon works in bfloat16
 
 
 @pytest.mark.parametrize("micro_batch", [1, 2, 5])

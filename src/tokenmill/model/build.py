@@ -11,7 +11,7 @@ from tokenmill.model.gpt2 import GPT2
 from tokenmill.model.modern import Modern
 
 GPT = GPT2 | Modern
-"""A model: `forward(ids_BT, cache=None) -> logits_BTV`."""
+"""A model: `forward(ids_BT, cache=None) -> logits_BTV`, `forward(ids_BT, targets_BT=targets_BT) -> loss`."""
 
 ARCHITECTURES: dict[str, type[GPT2] | type[Modern]] = {"gpt2": GPT2, "modern": Modern}
 

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from tokenmill.model.attention import KVCache, attend
 from tokenmill.model.config import ModelConfig
+from tokenmill.model.loss import next_token_loss
 
 
 class Attention(nn.Module):
@@ -73,8 +74,8 @@ class GPT2(nn.Module):
                 residual = name.endswith(("attention.out.weight", "down.weight"))
                 nn.init.normal_(parameter, std=0.02 / (math.sqrt(2 * self.config.n_layer) if residual else 1.0))
 
-    def forward(self, ids_BT: Tensor, cache: KVCache | None = None) -> Tensor:
-        """Ids (B, T) -> logits (B, T, V); with a cache, T new positions after those it holds."""
+    def forward(self, ids_BT: Tensor, cache: KVCache | None = None, targets_BT: Tensor | None = None) -> Tensor:
+        """Ids (B, T) -> logits (B, T, V), or with targets their mean loss in nats; with a cache, T new positions."""
         seen = cache.length if cache else 0
         position_T = torch.arange(seen, seen + ids_BT.shape[1], device=ids_BT.device)
         x_BTD = self.drop(self.tokens(ids_BT) + self.positions(position_T))
@@ -82,4 +83,7 @@ class GPT2(nn.Module):
             x_BTD = block(x_BTD, cache)
         if cache:
             cache.advance(ids_BT.shape[1])
-        return self.head(self.norm(x_BTD))
+        x_BTD = self.norm(x_BTD)
+        if targets_BT is not None:
+            return next_token_loss(x_BTD, self.head.weight, targets_BT, cap=None)
+        return self.head(x_BTD)

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from tokenmill.model.attention import KVCache, attend
 from tokenmill.model.config import ModelConfig
+from tokenmill.model.loss import next_token_loss
 from tokenmill.model.pointwise import relu_squared, rms_norm, rotate
 
 LOGIT_CAP = 15.0
@@ -95,8 +96,10 @@ class Modern(nn.Module):
             else:
                 nn.init.uniform_(parameter, -bound, bound)
 
-    def forward(self, ids_BT: Tensor, cache: KVCache | None = None) -> Tensor:
-        """Ids (B, T) -> logits (B, T, V), float32; with a cache, T new positions after those it holds."""
+    def forward(self, ids_BT: Tensor, cache: KVCache | None = None, targets_BT: Tensor | None = None) -> Tensor:
+        """Ids (B, T) -> logits (B, T, V) in float32, or with targets their mean loss in nats; with a cache, T new
+        positions after those it holds.
+        """
         seen = cache.length if cache else 0
         x_BTD = self.drop(rms_norm(self.tokens(ids_BT)))
         cos_TK, sin_TK = (angle[seen : seen + ids_BT.shape[1]] for angle in (self.cos, self.sin))
@@ -104,4 +107,7 @@ class Modern(nn.Module):
             x_BTD = block(x_BTD, cos_TK, sin_TK, cache)
         if cache:
             cache.advance(ids_BT.shape[1])
-        return LOGIT_CAP * torch.tanh(self.head(rms_norm(x_BTD)).float() / LOGIT_CAP)
+        x_BTD = rms_norm(x_BTD)
+        if targets_BT is not None:
+            return next_token_loss(x_BTD, self.head.weight, targets_BT, cap=LOGIT_CAP)
+        return LOGIT_CAP * torch.tanh(self.head(x_BTD).float() / LOGIT_CAP)

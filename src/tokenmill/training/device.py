@@ -63,17 +63,30 @@ def choose_compute(runtime: RuntimeParams, precision: str) -> Compute:
         UserError: the device is not available here.
     """
     device = choose_device(runtime.device)
-    if precision == "auto":
-        fast = (
-            torch.bfloat16
-            if device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-            else torch.float16
-        )
-        dtype = fast if device.type == "cuda" else torch.float32
-    else:
-        dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[precision]
+    dtype = _best_precision(device) if precision == "auto" else getattr(torch, precision)
     compiled = device.type == "cuda" if runtime.compile == "auto" else runtime.compile == "on"
+    _quick_float32(device, exact=precision == "float32")
     return Compute(device=device, precision=dtype, compile=compiled)
+
+
+def _best_precision(device: torch.device) -> torch.dtype:
+    """The precision in which this device multiplies matrices fastest, and training loses nothing."""
+    if device.type == "cuda":
+        native = torch.cuda.is_bf16_supported(including_emulation=False)
+        return torch.bfloat16 if native else torch.float16
+    processor = torch.cpu.get_capabilities() if device.type == "cpu" else {}
+    return torch.bfloat16 if processor.get("avx512_bf16") or processor.get("amx_bf16") else torch.float32
+
+
+def _quick_float32(device: torch.device, *, exact: bool) -> None:
+    """Take the quickest products of what stays float32: TF32 on a GPU, oneDNN instead of MKL on a CPU.
+
+    oneDNN is twice as fast as MKL on AMD processors with AVX-512. Where the processor multiplies bfloat16 tiles (AMX) it
+    would round to it, so there `exact` keeps MKL; everywhere else it computes in float32.
+    """
+    rounds = device.type == "cuda" or (device.type == "cpu" and torch.cpu.get_capabilities().get("amx_bf16", False))
+    quick = "high" if device.type == "cuda" else "medium"
+    torch.set_float32_matmul_precision("highest" if exact and rounds else quick)
 
 
 def place_tokens(tokens: np.ndarray, wish: str, device: torch.device) -> tuple[Tensor, str]:

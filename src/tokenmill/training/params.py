@@ -79,8 +79,8 @@ class TrainParams(Section):
     """Fixes starting weights, order of windows, and dropout."""
 
     precision: Literal["auto", "float32", "bfloat16", "float16"]
-    """Of the matrix products (weights stay float32). `auto`: bfloat16 on GPUs that have it, float16 with a loss
-    scaler on older ones, float32 on CPU and Apple GPUs."""
+    """Of the matrix products (weights stay float32). `auto`: bfloat16 on GPUs and CPUs that have it in hardware
+    (AVX512_BF16, AMX), float16 with a loss scaler on older GPUs, float32 on other CPUs and Apple GPUs."""
 
     validation_windows: int = Field(ge=1)
     """At most so many windows, evenly spread and always the same, give the validation loss."""

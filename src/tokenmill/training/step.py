@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from tokenmill.model.build import GPT
 from tokenmill.training.batches import Windows, pieces
@@ -27,7 +26,7 @@ class StepResult:
 
 def loss_of(model: GPT, inputs_BT: Tensor, targets_BT: Tensor) -> Tensor:
     """Mean cross-entropy of the next token, in nats; a scalar."""
-    return F.cross_entropy(model(inputs_BT).flatten(0, 1).float(), targets_BT.flatten())
+    return model(inputs_BT, targets_BT=targets_BT)
 
 
 def train_step(
