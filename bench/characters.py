@@ -1,0 +1,55 @@
+"""A text as characters, ready to train on: the last tenth validates, as nanoGPT's Tiny Shakespeare does."""
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from tokenmill.files import sha256_of
+from tokenmill.sample.generator import write_sample
+from tokenmill.sample.params import SampleParams
+from tokenmill.tokenization.metadata import DTYPE, Split, SplitMetadata, TokenMetadata, token_file, write_metadata
+from tokenmill.training.batches import evenly_spread
+
+VAL_SHARE = 0.1
+PIECE = 1000
+
+
+def read_text(path: Path | None) -> str:
+    """The text at `path`, or the built-in sample's."""
+    if path is not None:
+        return path.read_text(encoding="utf-8")
+    with tempfile.TemporaryDirectory() as folder:
+        sample = Path(folder) / "sample.jsonl"
+        write_sample(sample, SampleParams(seed=0, conversations=4000))
+        return sample.read_text(encoding="utf-8")
+
+
+def numbered(text: str) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """Training ids, validation ids, and the character of each id."""
+    characters = sorted(set(text))
+    points = np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
+    ids = np.searchsorted([ord(c) for c in characters], points).astype(DTYPE)
+    cut = round(len(ids) * (1 - VAL_SHARE))
+    return ids[:cut], ids[cut:], characters
+
+
+def spread(ids: np.ndarray, share: float) -> np.ndarray:
+    """A share of the ids: pieces of a thousand, evenly spread over the text."""
+    pieces = len(ids) // PIECE
+    chosen = evenly_spread(pieces, max(1, round(pieces * share)))
+    return ids[: pieces * PIECE].reshape(pieces, PIECE)[chosen].ravel()
+
+
+def write_tokens(folder: Path, *, train: np.ndarray, val: np.ndarray, vocabulary: int) -> None:
+    """A folder as the stage `unpack` leaves it."""
+    folder.mkdir(parents=True)
+    parts: dict[Split, np.ndarray] = {"train": train, "val": val}
+    splits = {}
+    for split, ids in parts.items():
+        token_file(folder, split).write_bytes(ids.astype(DTYPE).tobytes())
+        sha256 = sha256_of(token_file(folder, split))
+        splits[split] = SplitMetadata(tokens=len(ids), documents=1, bytes=len(ids), sha256=sha256)
+    common = {"format_version": 1, "dtype": DTYPE, "vocab_size": vocabulary, "eot_id": 0}
+    tokenizer = {"tokenizer_type": "char", "tokenizer_sha256": "0" * 64}
+    write_metadata(folder, TokenMetadata(**common, **tokenizer, **splits))  # type: ignore[arg-type]

@@ -1,0 +1,124 @@
+"""nanoGPT, run from a checkout that the user has: nothing of it is in this project.
+
+Its training script is run as it is, in a folder of its own; its model is imported for steps beside TokenMill's.
+"""
+
+import importlib.util
+import os
+import pickle
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from bench.stepping import READ_EVERY, Steps
+from tokenmill.errors import UserError
+from tokenmill.training.device import Compute
+
+DATASET, OUT = "tokenmill_bench", "out"
+
+
+def check(checkout: Path) -> None:
+    """Refuse a folder that is not nanoGPT.
+
+    Raises:
+        UserError: a file is missing.
+    """
+    for name in ("train.py", "model.py", "configurator.py", "config/train_shakespeare_char.py"):
+        if not (checkout / name).exists():
+            raise UserError(f"--nanogpt {checkout} holds no {name}: give a checkout of github.com/karpathy/nanoGPT.")
+
+
+def run_recipe(checkout: Path, here: Path, *, train: np.ndarray, val: np.ndarray, options: dict[str, Any]) -> float:
+    """Run its training script with its Tiny Shakespeare configuration and `options` in `here`; give the seconds."""
+    data = here / "data" / DATASET
+    data.mkdir(parents=True)
+    for name, ids in (("train", train), ("val", val)):
+        ids.astype(np.uint16).tofile(data / f"{name}.bin")
+    with (data / "meta.pkl").open("wb") as file:
+        pickle.dump({"vocab_size": int(max(train.max(), val.max())) + 1}, file)
+    for name in ("configurator.py", "config"):
+        (here / name).symlink_to((checkout / name).resolve())
+    began = time.perf_counter()
+    done = subprocess.run(
+        [
+            sys.executable,
+            str((checkout / "train.py").resolve()),
+            "config/train_shakespeare_char.py",
+            f"--dataset={DATASET}",
+            f"--out_dir={OUT}",
+            *(f"--{name}={value}" for name, value in options.items()),
+        ],
+        cwd=here,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONWARNINGS": "ignore"},
+    )
+    seconds = time.perf_counter() - began
+    if done.returncode:
+        raise UserError(f"nanoGPT's train.py failed: {done.stderr.strip().splitlines()[-1]}")
+    return seconds
+
+
+def trained(checkout: Path, here: Path) -> nn.Module:
+    """The model that `run_recipe` left in `here`."""
+    saved = torch.load(here / OUT / "ckpt.pt", map_location="cpu", weights_only=True)
+    module = _module(checkout)
+    model = module.GPT(module.GPTConfig(**saved["model_args"]))
+    model.load_state_dict({name.removeprefix("_orig_mod."): value for name, value in saved["model"].items()})
+    return model.eval()
+
+
+def steps_of(
+    checkout: Path, compute: Compute, ids: np.ndarray, *, batch: int, rate: float, beta2: float, **sizes: int
+) -> Steps:
+    """Its model, optimizer and way of making batches, with the loss read as seldom as TokenMill reads it."""
+    module, device = _module(checkout), compute.device
+    raw = module.GPT(module.GPTConfig(dropout=0.0, bias=False, **sizes)).to(device)
+    optimizer = raw.configure_optimizers(0.1, rate, (0.9, beta2), device.type)
+    model = torch.compile(raw) if compute.compile else raw
+    data, length, done = ids.astype(np.uint16), sizes["block_size"], [0]
+
+    def batch_of() -> list[torch.Tensor]:
+        starts = torch.randint(len(data) - length, (batch,)).tolist()
+        pair = [
+            torch.stack([torch.from_numpy(data[s + shift : s + shift + length].astype(np.int64)) for s in starts])
+            for shift in (0, 1)
+        ]
+        if device.type == "cuda":
+            return [ids.pin_memory().to(device, non_blocking=True) for ids in pair]
+        return pair
+
+    upcoming = [batch_of()]
+
+    def steps(count: int) -> None:
+        for _ in range(count):
+            inputs, targets = upcoming.pop()
+            with compute.autocast():
+                _, loss = model(inputs, targets)
+            upcoming.append(batch_of())
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(raw.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            done[0] += 1
+            if done[0] % READ_EVERY == 0:
+                loss.item()
+
+    return steps
+
+
+def _module(checkout: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("nanogpt_model", checkout / "model.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

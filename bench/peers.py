@@ -1,0 +1,274 @@
+"""Training against nanoGPT on the same machine and data in one run: `python -m bench.peers --nanogpt PATH --text PATH`.
+
+On the CPU, nanoGPT's own Tiny Shakespeare recipe (4 layers, 4 heads, 128 wide, context 64, batch 12, 2,000 steps):
+
+  to the loss  nanoGPT's script runs as it is; its final model is measured on every window of the validation text. Then
+               TokenMill's stage `train` runs on as much of the training text as it needs, once through, and is measured
+               by the same function. Seconds are of whole processes: start-up, training, evaluation, checkpoints.
+  steps        tokens per second at the equal model (gpt2, AdamW, float32), in turns in one process; then TokenMill as
+               it comes.
+
+With `--gpu`: GPT-2 124M at 64 x 512 and 16 x 1024, both compiled and in bfloat16, and tokens to nanoGPT's loss.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from ruamel.yaml import YAML
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from bench import nanogpt
+from bench.characters import numbered, read_text, spread, write_tokens
+from bench.stepping import ROOT, Steps, Timed, compute_for, in_turns, section, tokenmill_steps, train_params
+from tokenmill.errors import UserError
+from tokenmill.model.config import ModelConfig
+from tokenmill.model.weights import load_model
+from tokenmill.stage import report_errors
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A size of model and run; nanoGPT's published one for the CPU, and one for a GPU."""
+
+    n_layer: int
+    n_head: int
+    n_embd: int
+    context: int
+    batch: int
+    steps: int
+    eval_iters: int
+    share: float
+    """How much of the training text TokenMill gets."""
+    our_batch: int
+    our_rate: float
+    our_decay: float
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """What both call the same."""
+        return {"n_layer": self.n_layer, "n_head": self.n_head, "n_embd": self.n_embd}
+
+
+CPU = Recipe(4, 4, 128, 64, 12, 2000, 20, share=0.5, our_batch=12, our_rate=8e-3, our_decay=0.8)
+GPU = Recipe(6, 6, 384, 256, 64, 5000, 200, share=1.0, our_batch=64, our_rate=4e-3, our_decay=0.8)
+"""nanoGPT's other published configuration, for a text of tens of MB."""
+TINY = Recipe(1, 2, 16, 16, 4, 4, 1, share=0.05, our_batch=8, our_rate=1e-2, our_decay=0.8)
+"""To see that the benchmark runs."""
+GPT2_SHAPES = ((64, 512), (16, 1024))
+
+
+def main() -> None:
+    """Run what was asked for, and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nanogpt", type=Path, help="a checkout of nanoGPT; without it TokenMill runs alone")
+    parser.add_argument("--text", type=Path, help="a text file; default: the built-in sample")
+    parser.add_argument("--gpu", action="store_true", help="GPT-2 124M on CUDA instead of the small model")
+    parser.add_argument("--tiny", action="store_true", help="a few steps of next to nothing: only to see that it runs")
+    parser.add_argument("--rounds", type=int, default=8, help="turns of ten steps each")
+    parser.add_argument("--skip-loss", action="store_true", help="only steps")
+    parser.add_argument("--json", type=Path, help="write the figures to this file too")
+    options = parser.parse_args()
+    report_errors(lambda: run(options))
+
+
+def run(options: argparse.Namespace) -> None:
+    """The whole benchmark."""
+    if options.gpu and not torch.cuda.is_available():
+        raise UserError("--gpu needs a CUDA device, and there is none here.")
+    if options.nanogpt is None:
+        print("no --nanogpt PATH: TokenMill runs alone, nothing is compared (git clone github.com/karpathy/nanoGPT)")
+    else:
+        nanogpt.check(options.nanogpt)
+    train, val, characters = numbered(read_text(options.text))
+    recipe = TINY if options.tiny else GPU if options.gpu else CPU
+    rows: list[Row] = []
+    shapes = GPT2_SHAPES if options.gpu and not options.tiny else ((recipe.batch, recipe.context),)
+    for batch, context in shapes:
+        rows += steps_table(options, recipe, train, batch=batch, context=context, vocabulary=len(characters))
+    if not options.skip_loss:
+        rows += to_the_loss(options, recipe, train, val, vocabulary=len(characters))
+    for row in rows:
+        print("  ".join(f"{name} {value}" for name, value in row.items()))
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=2) + "\n")
+
+
+def steps_table(
+    options: argparse.Namespace, recipe: Recipe, ids: np.ndarray, *, batch: int, context: int, vocabulary: int
+) -> list[Row]:
+    """Tokens per second of both, in turns."""
+    sizes = recipe.sizes
+    if options.gpu and not options.tiny:
+        sizes, vocabulary = {"n_layer": 12, "n_head": 12, "n_embd": 768}, 50257
+    equal = "bfloat16" if options.gpu else "float32"
+    rivals: dict[str, Steps] = {}
+    if options.nanogpt:
+        rivals[f"nanoGPT, {equal}"] = nanogpt.steps_of(
+            options.nanogpt,
+            compute_for(equal),
+            ids,
+            batch=batch,
+            rate=1e-4,
+            beta2=0.99,
+            **sizes,
+            block_size=context,
+            vocab_size=-(-vocabulary // 64) * 64 if options.gpu else vocabulary,
+        )
+    for architecture, optimizer, precision in (
+        ("gpt2", "adamw", equal),
+        ("gpt2", "adamw", "auto"),
+        ("modern", "adamw", "auto"),
+        ("modern", "muon", "auto"),
+    ):
+        compute = compute_for(precision)
+        name = f"TokenMill {architecture}, {optimizer}, {str(compute.precision).removeprefix('torch.')}"
+        config = ModelConfig.model_validate(
+            {"architecture": architecture, "context_length": context, "dropout": 0.0, "vocab_size": vocabulary} | sizes
+        )
+        params = train_params(
+            batch_size=batch, learning_rate=1e-4, optimizer=optimizer, beta2=0.99, precision=precision
+        )
+        rivals.setdefault(name, with_float32_of(precision, tokenmill_steps(config, params, compute, ids)))
+    if options.nanogpt:
+        first = next(iter(rivals))
+        rivals[first] = with_float32_of(None, rivals[first])
+    times = in_turns(rivals, rounds=1 if options.tiny else options.rounds, steps=2 if options.tiny else 10, warm_up=3)
+    return [_row(name, time_, batch * context) for name, time_ in times.items()]
+
+
+def with_float32_of(precision: str | None, steps: Steps) -> Steps:
+    """Steps with the process-wide way of multiplying float32 that goes with `precision`; None: nanoGPT's own."""
+
+    def go(count: int) -> None:
+        if precision is None:
+            torch.set_float32_matmul_precision("high" if torch.cuda.is_available() else "highest")
+        else:
+            compute_for(precision)
+        steps(count)
+
+    return go
+
+
+def _row(name: str, timed: Timed, tokens: int) -> Row:
+    return {
+        "steps": name,
+        "ms": round(timed.seconds * 1e3, 2),
+        "tokens/s": round(tokens / timed.seconds),
+        "times the first": round(timed.faster, 2),
+    }
+
+
+def to_the_loss(
+    options: argparse.Namespace, recipe: Recipe, train: np.ndarray, val: np.ndarray, *, vocabulary: int
+) -> list[Row]:
+    """Seconds and tokens of both, and what they led to."""
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        if options.nanogpt:
+            rows.append(their_run(options, recipe, Path(folder) / "theirs", train, val))
+        rows.append(our_run(recipe, Path(folder) / "ours", train, val, vocabulary=vocabulary))
+    if options.nanogpt:
+        theirs, ours = rows
+        for name in ("seconds", "tokens"):
+            ours[f"{name}, times fewer"] = round(theirs[name] / ours[name], 2)
+        ours["reached"] = ours["validation loss"] <= theirs["validation loss"]
+    return rows
+
+
+def their_run(options: argparse.Namespace, recipe: Recipe, here: Path, train: np.ndarray, val: np.ndarray) -> Row:
+    """nanoGPT's script from start to end."""
+    here.mkdir()
+    cuda = torch.cuda.is_available()
+    seconds = nanogpt.run_recipe(
+        options.nanogpt,
+        here,
+        train=train,
+        val=val,
+        options={
+            "device": "cuda" if cuda else "cpu",
+            "compile": cuda,
+            "eval_iters": recipe.eval_iters,
+            "log_interval": 1,
+            "block_size": recipe.context,
+            "batch_size": recipe.batch,
+            **recipe.sizes,
+            "max_iters": recipe.steps,
+            "lr_decay_iters": recipe.steps,
+            "dropout": 0.0,
+            "eval_interval": min(250, recipe.steps),
+            "always_save_checkpoint": True,
+        },
+    )
+    model = nanogpt.trained(options.nanogpt, here)
+    return {
+        "to the loss": "nanoGPT",
+        "seconds": round(seconds, 1),
+        "tokens": recipe.steps * recipe.batch * recipe.context,
+        "validation loss": round(mean_loss(lambda x, y: model(x, y)[0], model, val, recipe.context), 4),
+    }
+
+
+def our_run(recipe: Recipe, here: Path, train: np.ndarray, val: np.ndarray, *, vocabulary: int) -> Row:
+    """TokenMill's stage `train` from start to end, once through a part of the text."""
+    part = spread(train, recipe.share)
+    write_tokens(here / "data" / "tokens", train=part, val=val, vocabulary=vocabulary)
+    model = {"architecture": "modern", "context_length": recipe.context, "dropout": 0.0} | recipe.sizes
+    schedule = {"warmup_steps": 10, "decay_fraction": recipe.our_decay}
+    changes = {"batch_size": recipe.our_batch, "learning_rate": recipe.our_rate, "epochs": 1, "schedule": schedule}
+    parameters = YAML(typ="safe").load(ROOT / "params.yaml")
+    parameters |= {"model": model, "train": section("train", **changes)}
+    YAML(typ="safe").dump(parameters, here / "params.yaml")
+    began = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-m", "stages.train"],
+        cwd=here,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "DVC_ROOT": str(here)},
+    )
+    seconds = time.perf_counter() - began
+    if done.returncode:
+        raise UserError(f"TokenMill's train failed: {done.stderr.strip().splitlines()[-1]}")
+    gpt = load_model(here / "models" / "gpt" / "epoch-1")
+    return {
+        "to the loss": "TokenMill",
+        "seconds": round(seconds, 1),
+        "tokens": (len(part) - 1) // recipe.context * recipe.context,
+        "validation loss": round(mean_loss(lambda x, _: gpt(x), gpt, val, recipe.context), 4),
+    }
+
+
+@torch.no_grad()
+def mean_loss(
+    logits: Callable[[Tensor, Tensor], Tensor], model: nn.Module, val: np.ndarray, context: int, batch: int = 64
+) -> float:
+    """Mean cross-entropy over every window of the validation text, in nats, in float32, the same for both."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model.to(device)
+    torch.set_float32_matmul_precision("highest")
+    ids = torch.from_numpy(val.astype(np.int64)).to(device)
+    count = (len(ids) - 1) // context
+    inputs, targets = (ids[shift : shift + count * context].view(count, context) for shift in (0, 1))
+    total = 0.0
+    for x, y in zip(inputs.split(batch), targets.split(batch), strict=True):
+        total += F.cross_entropy(logits(x, y).flatten(0, 1).float(), y.flatten(), reduction="sum").item()
+    return total / (count * context)
+
+
+if __name__ == "__main__":
+    main()
