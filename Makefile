@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: repro test test-fast check format
+.PHONY: repro test test-fast check format bench-gpu
 
 repro: $(READY)  ## environment, then the whole pipeline
 	@dvc repro
@@ -27,6 +27,9 @@ format: $(READY)  ## put code and generated documents into shape
 	@ruff format .
 	@ruff check --fix .
 	@python -m tokenmill params --write docs/parameters.md
+
+bench-gpu: $(READY)  ## every figure that needs a GPU: make bench-gpu NANOGPT=checkout TEXT=file
+	@python -m bench.gpu $(if $(NANOGPT),--nanogpt $(NANOGPT)) $(if $(TEXT),--text $(TEXT))
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else f"error: TokenMill needs Python 3.11 or newer, not {sys.version.split()[0]}; make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)")'

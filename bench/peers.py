@@ -63,8 +63,8 @@ class Recipe:
         return {"n_layer": self.n_layer, "n_head": self.n_head, "n_embd": self.n_embd}
 
 
-CPU = Recipe(4, 4, 128, 64, 12, 2000, 20, share=0.5, our_batch=12, our_rate=8e-3, our_decay=0.8)
-GPU = Recipe(6, 6, 384, 256, 64, 5000, 200, share=1.0, our_batch=64, our_rate=4e-3, our_decay=0.8)
+CPU = Recipe(4, 4, 128, 64, 12, 2000, 20, share=0.25, our_batch=12, our_rate=8e-3, our_decay=0.8)
+GPU = Recipe(6, 6, 384, 256, 64, 5000, 200, share=0.4, our_batch=64, our_rate=4e-3, our_decay=0.8)
 """nanoGPT's other published configuration, for a text of tens of MB."""
 TINY = Recipe(1, 2, 16, 16, 4, 4, 1, share=0.05, our_batch=8, our_rate=1e-2, our_decay=0.8)
 """To see that the benchmark runs."""
