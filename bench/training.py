@@ -1,8 +1,8 @@
 """What a training costs beside its training: `python -m bench.training`.
 
 For the default run's model and for a larger one (6 layers, 384 wide, context 256): the share of a step outside the
-model's forward and backward passes, clipping and update; the seconds that a checkpoint holds the run up, and their share
-where one is written every minute. The real trainer runs, on random tokens, with a clock around those parts.
+model's forward and backward passes, clipping and update; the seconds that a checkpoint holds the run up, and their
+share where one is written every minute. The real trainer runs, on random tokens, with a clock around those parts.
 """
 
 import argparse

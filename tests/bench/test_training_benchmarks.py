@@ -29,15 +29,8 @@ def test_the_ladder_has_a_row_for_each_rung_and_a_picture(tmp_path: Path):
     )
     assert done.returncode == 0, done.stderr
     rows = json.loads((tmp_path / "l.json").read_text())
-    assert [row["rung"] for row in rows] == [
-        "memory map",
-        "RAM",
-        "vectorised",
-        "compiled",
-        "mixed",
-        "flash",
-        "TokenMill",
-    ]
+    assert [row["rung"] for row in rows][:6] == ["memory map", "RAM", "vectorised", "compiled", "mixed", "flash"]
+    assert [row["rung"] for row in rows][6:] == ["TokenMill, GPT-2", "TokenMill"]
     assert all(row["tokens/s"] > 0 and row["utilisation"].endswith("%") for row in rows)
     assert (tmp_path / "l.svg").read_text().lstrip().startswith("<?xml")
 

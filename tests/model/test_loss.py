@@ -25,7 +25,7 @@ SIZES = st.integers(1, 7)
     seed=st.integers(0, 99),
 )
 def test_loss_and_gradients_are_those_of_all_logits_at_once(
-    batch: int, positions: int, width: int, vocabulary: int, cap: float | None, padding: int, rows: int, seed: int
+    *, batch: int, positions: int, width: int, vocabulary: int, cap: float | None, padding: int, rows: int, seed: int
 ):
     draws = torch.Generator().manual_seed(seed)
     x = torch.randn(batch * positions, width, generator=draws, dtype=torch.float64, requires_grad=True)

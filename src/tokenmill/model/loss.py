@@ -32,7 +32,7 @@ class _Loss(torch.autograd.Function):
     """Sums gradients as they would be for the summed loss; what a mean and a loss scaler make of them comes later."""
 
     @staticmethod
-    def forward(
+    def forward(  # noqa: PLR0917 (apply takes no keywords)
         ctx: Any,
         x_MD: Tensor,
         head_VD: Tensor,
@@ -56,7 +56,7 @@ class _Loss(torch.autograd.Function):
             if by_head is None:
                 continue
             by_logits = _by_logits(logits_RV, targets, cap).to(dtype)
-            by_x.append((by_logits @ head[:vocabulary] if not padding else F.pad(by_logits, (0, padding)) @ head))
+            by_x.append(by_logits @ head[:vocabulary] if not padding else F.pad(by_logits, (0, padding)) @ head)
             by_head += by_logits.T @ x_RD
         if by_head is not None:
             ctx.save_for_backward(torch.cat(by_x).to(x_MD.dtype), by_head)

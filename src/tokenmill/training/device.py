@@ -81,8 +81,9 @@ def _best_precision(device: torch.device) -> torch.dtype:
 def _quick_float32(device: torch.device, *, exact: bool) -> None:
     """Take the quickest products of what stays float32: TF32 on a GPU, oneDNN instead of MKL on a CPU.
 
-    oneDNN is twice as fast as MKL on AMD processors with AVX-512. Where the processor multiplies bfloat16 tiles (AMX) it
-    would round to it, so there `exact` keeps MKL; everywhere else it computes in float32.
+    oneDNN is twice as fast as MKL on AMD processors with AVX-512. Where the processor multiplies bfloat16 tiles (AMX)
+    it would round to them, so there `exact` keeps MKL; everywhere else it computes in float32. So does a GPU: `exact`
+    forgoes TF32.
     """
     rounds = device.type == "cuda" or (device.type == "cpu" and torch.cpu.get_capabilities().get("amx_bf16", False))
     quick = "high" if device.type == "cuda" else "medium"

@@ -30,7 +30,7 @@ class Muon(torch.optim.Optimizer):
         super().__init__(parameters, {"lr": lr, "weight_decay": weight_decay})
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002 (PyTorch's signature)
         """Update every matrix that has a gradient."""
         keep = 1.0 if self.found_inf is None else 1.0 - self.found_inf
         for group in self.param_groups:
@@ -44,11 +44,12 @@ class Muon(torch.optim.Optimizer):
         if self.found_inf is not None:  # averaged with itself, the mean stays exactly what it is
             gradient_NRC = torch.where(self.found_inf.bool(), mean_NRC, gradient_NRC)
         mean_NRC.lerp_(gradient_NRC, 1 - MOMENTUM)
-        torch._foreach_copy_(means, mean_NRC.unbind())  # noqa: SLF001 (what PyTorch's optimizers use)
+        for mean, value in zip(means, mean_NRC.unbind(), strict=True):
+            mean.copy_(value)
         change_NRC = orthogonal(gradient_NRC.lerp_(mean_NRC, MOMENTUM)).to(mean_NRC.dtype)
         change_NRC *= keep * (-0.2 * rate * max(change_NRC.shape[1:]) ** 0.5)
-        torch._foreach_mul_(matrices, 1 - rate * decay * keep)  # noqa: SLF001
-        torch._foreach_add_(matrices, change_NRC.unbind())  # noqa: SLF001
+        for matrix, change in zip(matrices, change_NRC.unbind(), strict=True):
+            matrix.mul_(1 - rate * decay * keep).add_(change)
 
 
 def orthogonal(x_NRC: Tensor) -> Tensor:
