@@ -76,7 +76,7 @@ def test_a_model_too_large_for_a_gpu_is_said(project: Path, capsys: pytest.Captu
         "H100",
         changes=[*ORIGINAL, "train.batch_size=1024"],
     )
-    assert "fits 128 windows at a time" in text
+    assert "fits 256 windows at a time" in text
 
 
 def test_with_tokens_and_times_of_a_training_here_this_machine_is_in_the_table(

@@ -10,6 +10,7 @@ from typing import Literal
 
 from tokenmill.model.build import is_hidden_matrix, skeleton
 from tokenmill.model.config import ModelConfig
+from tokenmill.model.loss import LOGITS_AT_A_TIME
 from tokenmill.training.flops import flops_per_token
 
 NEWTON_SCHULZ_STEPS = 5
@@ -36,7 +37,7 @@ class Memory:
     optimizer: int
     activations: int
     logits: int
-    """What the loss holds: logits, their softmax or gradient, all in float32."""
+    """What the loss holds at a time: some logits, their gradient, and what is made of them, all in float32."""
 
     @property
     def total(self) -> int:
@@ -63,13 +64,16 @@ def memory(
     hidden = sum(sizes[name] for name, parameter in model.named_parameters() if is_hidden_matrix(name, parameter))
     total, tokens = sum(sizes.values()), windows * config.context_length
     moments = 2 * total - (hidden if optimizer == "muon" else 0)
-    copies = 2 * (hidden + config.vocab_size * config.n_embd) if precision == "half" else 0
+    if precision == "half":
+        copies = 2 * hidden
+    else:  # the matrices of queries, keys and values, put together for one product
+        copies = 12 * config.n_layer * config.n_embd**2 if config.architecture == "modern" else 0
     return Memory(
         weights=math.ceil(4 * total / shards) + copies // shards,
         gradients=math.ceil(4 * total / shards),
         optimizer=math.ceil(4 * moments / shards),
         activations=tokens * _activation_bytes(config, precision, recompute=recompute),
-        logits=tokens * config.vocab_size * 4 * (3 if config.architecture == "modern" else 2),
+        logits=min(tokens * config.vocab_size, LOGITS_AT_A_TIME) * 4 * (3 if config.architecture == "modern" else 2),
     )
 
 
@@ -77,19 +81,19 @@ def _activation_bytes(config: ModelConfig, precision: Precision, *, recompute: b
     """Bytes that one token leaves for the backward pass, logits aside.
 
     A block of `gpt2` keeps 2 widths in float32 (the inputs of its norms) and 14 in the products' precision: 1 normed,
-    3 queries, keys and values, 1 attended, 1 normed, 4 before and 4 behind GELU. `modern` keeps 17: 2 rotated queries
-    and keys and 1 copy of what was attended more; in half precision it casts the normed input three times and keeps
-    what was rotated in float32.
+    3 queries, keys and values, 1 attended, 1 normed, 4 before and 4 behind GELU. `modern` keeps 19: its 2 norms' outputs
+    instead of their inputs, 2 normed and 2 rotated queries and keys and 1 copy of what was attended more; in half
+    precision it keeps what it normed in float32, too. At the end are the last norm's and, taken at once, the gradient
+    of its output.
     """
     cell, width = (4 if precision == "float32" else 2), config.n_embd
     if config.architecture == "gpt2":
-        block = (8 + 14 * cell) * width
+        block, ends = (8 + 14 * cell) * width, 8 * width
     else:
-        block = (8 + 17 * cell + (8 if precision == "half" else 0)) * width
+        block, ends = (19 * cell + (8 if precision == "half" else 0)) * width, 12 * width
     if config.dropout:
         block += 2 * width  # one byte for each element of two masks
     block += 4 * config.n_head + 16  # sums of exponentials, means and deviations
-    ends = (8 + cell) * width
     return 4 * width * config.n_layer + block + ends if recompute else block * config.n_layer + ends
 
 
