@@ -81,8 +81,8 @@ def _activation_bytes(config: ModelConfig, precision: Precision, *, recompute: b
     """Bytes that one token leaves for the backward pass, logits aside.
 
     A block of `gpt2` keeps 2 widths in float32 (the inputs of its norms) and 14 in the products' precision: 1 normed,
-    3 queries, keys and values, 1 attended, 1 normed, 4 before and 4 behind GELU. `modern` keeps 19: its 2 norms' outputs
-    instead of their inputs, 2 normed and 2 rotated queries and keys and 1 copy of what was attended more; in half
+    3 queries, keys and values, 1 attended, 1 normed, 4 before and 4 behind GELU. `modern` keeps 19: what its 2 norms
+    give instead of what they got, 2 normed and 2 rotated queries and keys and 1 copy of what was attended more; in half
     precision it keeps what it normed in float32, too. At the end are the last norm's and, taken at once, the gradient
     of its output.
     """
