@@ -1,0 +1,49 @@
+"""Muon for all matrices of a shape at once gives what PyTorch's gives one after another."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor
+
+from tokenmill.training.muon import Muon
+
+SHAPES = [(8, 8), (8, 8), (8, 32), (32, 8), (5, 7)]
+
+
+def matrices(seed: int) -> list[Tensor]:
+    draws = torch.Generator().manual_seed(seed)
+    return [torch.randn(shape, generator=draws) for shape in SHAPES]
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_the_updates_are_those_of_pytorch(decay: float):
+    ours = [torch.nn.Parameter(matrix) for matrix in matrices(0)]
+    theirs = copy.deepcopy(ours)
+    muon = Muon(ours, lr=0.02, weight_decay=decay)
+    torchs = torch.optim.Muon(theirs, lr=0.02, weight_decay=decay, adjust_lr_fn="match_rms_adamw")
+    for step in range(1, 6):
+        for mine, other, gradient in zip(ours, theirs, matrices(step), strict=True):
+            mine.grad, other.grad = gradient.clone(), gradient.clone()
+        muon.step()
+        torchs.step()
+        for mine, other, start in zip(ours, theirs, matrices(0), strict=True):
+            torch.testing.assert_close(mine, other, rtol=0, atol=5e-4)  # both iterate in bfloat16
+            assert (mine - start).abs().max() > 0.005
+
+
+def test_nothing_changes_where_a_gradient_is_not_finite():
+    ours = [torch.nn.Parameter(matrix) for matrix in matrices(0)]
+    muon = Muon(ours, lr=0.02, weight_decay=0.1)
+    for mine, gradient in zip(ours, matrices(1), strict=True):
+        mine.grad = gradient
+    muon.step()
+    before = [parameter.detach().clone() for parameter in ours]
+    means = [muon.state[parameter]["momentum_buffer"].clone() for parameter in ours]
+    muon.found_inf = torch.ones(())
+    for mine in ours:
+        mine.grad = torch.full_like(mine, torch.inf)
+    muon.step()
+    for mine, weight, mean in zip(ours, before, means, strict=True):
+        assert torch.equal(mine, weight)
+        assert torch.equal(muon.state[mine]["momentum_buffer"], mean)
