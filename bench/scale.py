@@ -14,12 +14,12 @@ from typing import Any
 
 EFFICIENCY = 0.6
 """Of another core, beside the two measured ones: hyper-threads, memory bandwidth, waiting."""
-SERIAL = {"clean": 200e6, "tokenize": 540e6, "unpack": 1150e6}
+SERIAL = {"clean": 380e6, "tokenize": 360e6, "unpack": 1150e6}
 """Bytes of text a second that do not grow with the cores: one thread that writes parquet; two threads of zstd; one that
 decompresses (bench/README.md, "What limits each stage")."""
 DVC_RATE = 700e6
 """Bytes a second that DVC hashes (MD5)."""
-TOKENIZER_SAMPLE = 1e9
+TOKENIZER_SAMPLE = 1e8
 """Bytes of text that the tokenizer learns from at most, whatever the corpus."""
 DOCUMENT_BYTES = 2_000
 HASH_BYTES = 16
