@@ -12,10 +12,13 @@ from tokenmill.files import read_json, write_text
 from tokenmill.params import PARAMS_FILE
 from tokenmill.training.history import read_epochs, train_metrics
 
+DATA = ("clean.json", "data.json", "tokenizer.json", "tokens.json")
+"""The metrics of the data, which are the same at every epoch."""
+
 
 def main() -> None:
     """metrics of all stages, history.csv, reports/evaluation.json -> reports/samples.md, refs/epoch-N."""
-    data = {name: read_json(paths.METRICS / name) for name in ("clean.json", "tokenizer.json", "tokens.json")}
+    data = {name: read_json(paths.METRICS / name) for name in DATA}
     parameters = read_json(paths.METRICS / "train.json")["parameters"]
     evaluation = read_evaluation(paths.EVALUATION)
     write_text(paths.SAMPLES, render(evaluation))

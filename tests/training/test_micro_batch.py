@@ -178,6 +178,7 @@ def test_measuring_goes_on_with_fewer_where_memory_runs_out(monkeypatch: pytest.
             True,
         ),
         (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True),
+        (RuntimeError("could not create a primitive"), True),
         (RuntimeError("MPS backend out of memory (MPS allocated: 8 GB)"), True),
         (MemoryError(), True),
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),

@@ -19,8 +19,8 @@ ROOM = 0.5
 BYTES_PER_PARAMETER = 16
 """Weight, gradient and AdamW's two moments, in float32."""
 
-_SIGNS = ("out of memory", "can't allocate memory", "not enough memory", "ALLOC_FAILED")
-"""What PyTorch's allocators and CUDA's libraries say where they raise a plain RuntimeError."""
+_SIGNS = ("out of memory", "can't allocate memory", "not enough memory", "ALLOC_FAILED", "could not create a primitive")
+"""What PyTorch's allocators, CUDA's libraries and oneDNN say where they raise a plain RuntimeError."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
