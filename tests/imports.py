@@ -1,7 +1,7 @@
 """Which modules a stage imports and which templates these fill in: what dvc.yaml must list, no more, no less."""
 
 import ast
-import sys
+import re
 from pathlib import Path
 
 from jinja2 import Environment, meta
@@ -11,6 +11,9 @@ PACKAGES = {"tokenmill": ROOT / "src" / "tokenmill", "stages": ROOT / "stages"}
 
 CANNOT_CHANGE_A_RESULT = ("src/tokenmill/display/", "src/tokenmill/schema.py")
 """These draw, or refuse; DVC need not run a stage again when they change."""
+
+CODE = ("      - src/", "      - stages/")
+"""How a dependency on code begins in dvc.yaml."""
 
 
 def closure(stage: str) -> list[str]:
@@ -74,5 +77,24 @@ def is_only_a_docstring(path: Path) -> bool:
     return all(isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) for node in body)
 
 
+def rewrite(pipeline: str) -> str:
+    """dvc.yaml with every stage's list of code brought up to date, and nothing else touched."""
+    lines, stage = [], ""
+    for line in pipeline.splitlines():
+        if heading := re.fullmatch(r"  (\w+):", line):
+            stage = heading[1]
+        if line.startswith(CODE):
+            continue
+        if lines and not line.startswith("      - ") and _last_key(lines) == "    deps:":
+            lines += [f"      - {name}" for name in closure(stage)]
+        lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def _last_key(lines: list[str]) -> str:
+    return next(line for line in reversed(lines) if not line.startswith("      - "))
+
+
 if __name__ == "__main__":
-    print("\n".join(f"      - {name}" for name in closure(sys.argv[1])))
+    file = ROOT / "dvc.yaml"
+    file.write_text(rewrite(file.read_text(encoding="utf-8")), encoding="utf-8")

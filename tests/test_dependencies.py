@@ -11,7 +11,7 @@ PIPELINE = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"]
 @pytest.mark.parametrize("stage", PIPELINE)
 def test_dependencies_are_the_import_closure(stage: str) -> None:
     listed = [dep for dep in PIPELINE[stage]["deps"] if dep.startswith(("src/", "stages/"))]
-    assert listed == closure(stage), f"`python -m tests.imports {stage}` prints the list for dvc.yaml"
+    assert listed == closure(stage), "`make format` writes the list"
 
 
 @pytest.mark.parametrize("stage", PIPELINE)
@@ -48,7 +48,7 @@ def test_layers_point_down() -> None:
     for path in PACKAGES["tokenmill"].rglob("*.py"):
         name = path.relative_to(PACKAGES["tokenmill"])
         folder = name.parts[0] if len(name.parts) > 1 else ""
-        if folder in ("display", "commands") or name.name in ("cli.py", "__main__.py", "schema.py", "stage.py"):
+        if folder in ("display", "cli", "commands") or name.name in ("__main__.py", "schema.py", "stage.py"):
             continue
         for imported in imports(path):
             other = imported.relative_to(PACKAGES["tokenmill"])

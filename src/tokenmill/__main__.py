@@ -1,5 +1,5 @@
 """`python -m tokenmill`."""
 
-from tokenmill.cli import main
+from tokenmill.cli.main import main
 
 main()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.training.tiny import run, write_tokens
-from tokenmill import cli
+from tokenmill.cli.main import main
 from tokenmill.commands import scale_table
 from tokenmill.errors import UserError
 from tokenmill.training.flops import flops_per_token
@@ -33,7 +33,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def plan(capsys: pytest.CaptureFixture[str], *arguments: str, changes: list[str] | None = None) -> str:
-    cli.main(["plan", *arguments, *(part for change in changes or [] for part in ("-S", change))])
+    main(["plan", *arguments, *(part for change in changes or [] for part in ("-S", change))])
     return capsys.readouterr().out
 
 

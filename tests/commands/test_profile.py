@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.training.tiny import write_tokens
-from tokenmill import cli
+from tokenmill.cli.main import main
 from tokenmill.commands.plan import _change
 from tokenmill.params import read_yaml
 from tokenmill.training.profiling import Kind, Operation, Profile, kind_of
@@ -29,7 +29,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_it_says_what_binds_and_leaves_a_trace_and_nothing_else(project: Path, capsys: pytest.CaptureFixture[str]):
     before = {path for path in project.rglob("*") if path.is_file()}
-    cli.main(["profile", "--steps", "3"])
+    main(["profile", "--steps", "3"])
     text = capsys.readouterr().out
     assert text.startswith("bound by ")
     assert "a step takes " in text
@@ -43,7 +43,7 @@ def test_it_says_what_binds_and_leaves_a_trace_and_nothing_else(project: Path, c
 def test_without_tokens_it_says_what_to_do(project: Path):
     shutil.rmtree(project / "data")
     with pytest.raises(SystemExit, match=r"error: data.tokens.metadata\.json is missing; `dvc repro` makes it"):
-        cli.main(["profile"])
+        main(["profile"])
 
 
 def profiled(**seconds_and_calls: tuple[float, int]) -> Profile:

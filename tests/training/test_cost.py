@@ -16,8 +16,9 @@ from tokenmill.commands.summary import _costs
 from tokenmill.display.training import TrainingDisplay, amounts, clock
 from tokenmill.model.build import build
 from tokenmill.model.config import ModelConfig
-from tokenmill.training.cost import Meter, Spent, epoch_costs, price, read_costs, write_costs
+from tokenmill.training.cost import Meter, Spent, price
 from tokenmill.training.energy import rapl, unknown
+from tokenmill.training.epoch_costs import epoch_costs, read_costs, write_costs
 from tokenmill.training.flops import flops_per_token, matmul_parameters, peak_flops
 from tokenmill.training.hardware import HARDWARE, hardware_of
 from tokenmill.training.history import StepRow

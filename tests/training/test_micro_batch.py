@@ -10,14 +10,14 @@ from typing import Any
 import psutil
 import pytest
 import torch
-from torch.nn import functional as F
 
 from tests.training.alone import start
 from tests.training.tiny import CPU, assert_same_to_rounding, digest, model_config, run, write_tokens
 from tokenmill.errors import UserError
 from tokenmill.model.build import build
 from tokenmill.training import step as step_module
-from tokenmill.training.memory import is_out_of_memory, window_bytes, windows_that_fit
+from tokenmill.training.estimate import memory
+from tokenmill.training.memory import is_out_of_memory, windows_that_fit
 from tokenmill.training.micro_batch import StartAgain
 
 WIDE: dict[str, Any] = {"batch_size": 5, "gradient_accumulation_steps": 2, "optimizer": "adamw"}
@@ -67,30 +67,12 @@ def test_it_may_change_in_the_middle(here: Path, tokens: Path, said: io.StringIO
     assert_same_to_rounding(here / "cut", here / "auto")
 
 
-@pytest.mark.parametrize("architecture", ["gpt2", "modern"])
-def test_what_a_window_needs_is_counted_without_memory_for_it(architecture: str):
-    config = model_config(architecture=architecture, n_embd=64, context_length=64)
-    model, kept = build(config, seed=0), dict[int, int]()
-    own = {parameter.data_ptr() for parameter in model.parameters()}
-
-    def count(tensor: torch.Tensor) -> torch.Tensor:
-        storage = tensor.untyped_storage()
-        kept[storage.data_ptr()] = 0 if storage.data_ptr() in own else storage.nbytes()
-        return tensor
-
-    ids_BT = torch.zeros(8, 64, dtype=torch.long)
-    with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-        loss = F.cross_entropy(model(ids_BT).flatten(0, 1), ids_BT.flatten())
-    assert loss.requires_grad
-    assert window_bytes(config) == pytest.approx(sum(kept.values()) / 8, rel=0.5)
-
-
 def test_on_the_cpu_auto_takes_what_memory_should_hold(monkeypatch: pytest.MonkeyPatch):
     config = model_config()
-    each = window_bytes(config)
+    one = memory(config, windows=1, precision="float32", optimizer="adamw")
 
     def with_room_for(windows: float) -> int:
-        free = psutil.virtual_memory()._replace(available=int(2 * windows * each))
+        free = psutil.virtual_memory()._replace(available=int(2 * windows * (one.activations + one.logits)))
         monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
         return windows_that_fit(config, 12, CPU.device)
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from tokenmill.display.training import amounts
 from tokenmill.evaluation.results import Evaluation, read_evaluation
 from tokenmill.files import read_json
-from tokenmill.training.cost import COSTS, EpochCost, Spent, read_costs
+from tokenmill.training.cost import Spent
+from tokenmill.training.epoch_costs import COSTS, EpochCost, read_costs
 
 WIDTH = 100
 

@@ -43,9 +43,10 @@ def clean_piece(piece: Piece, params: CleanParams) -> CleanBatch:
     del found
     tally.add_read(raw, names)
     text = _as_wished(raw, params)
-    del raw
     reasons = _reasons(text, params)
-    tally.drop_all(reasons, text)
+    if reasons.null_count() < len(reasons):
+        tally.drop_all(reasons, text.zip_with(text != "", raw))  # of what became empty, what it was
+    del raw
     passed = reasons.is_null()
     # By way of Python's bytes, which the hash needs: the new column also lets go of the texts before cleaning.
     data = text.filter(passed).cast(pl.Binary).to_list()

@@ -12,9 +12,8 @@ from tokenmill.model.build import is_hidden_matrix, skeleton
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.loss import LOGITS_AT_A_TIME
 from tokenmill.training.flops import flops_per_token
+from tokenmill.training.muon import ITERATIONS
 
-NEWTON_SCHULZ_STEPS = 5
-"""Of `torch.optim.Muon`, as in Jordan et al. 2024."""
 ENOUGH = 20.0
 """Tokens per parameter at which a given amount of computing gives the lowest loss (Hoffmann et al. 2022, table 3)."""
 REPEATS = 4
@@ -103,7 +102,7 @@ def optimizer_flops(config: ModelConfig, optimizer: Literal["adamw", "muon"]) ->
         return 0
     model = skeleton(config)
     shapes = [sorted(p.shape) for name, p in model.named_parameters() if is_hidden_matrix(name, p)]
-    return sum(NEWTON_SCHULZ_STEPS * (4 * short * short * long + 2 * short**3) for short, long in shapes)
+    return sum(ITERATIONS * (4 * short * short * long + 2 * short**3) for short, long in shapes)
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,10 @@ gradient to rounding. So memory that runs out costs speed, not the run.
 
 import psutil
 import torch
-from torch import Tensor
-from torch.multiprocessing.reductions import StorageWeakRef
-from torch.nn import functional as F
 
-from tokenmill.model.build import parameter_count, skeleton
+from tokenmill.model.build import parameter_count
 from tokenmill.model.config import ModelConfig
+from tokenmill.training.estimate import memory
 
 ROOM = 0.5
 """What autograd keeps of a micro-batch may take this share of free memory: the backward pass and others need some."""
@@ -30,29 +28,6 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _SIGNS)
 
 
-def window_bytes(config: ModelConfig) -> int:
-    """Bytes that autograd keeps of one window between forward and backward, in float32.
-
-    Counted on a model without memory, so it follows every change of the model's code.
-    """
-    model, kept = skeleton(config).train(), dict[int, int]()
-
-    def key(tensor: Tensor) -> int:
-        return StorageWeakRef(tensor.untyped_storage()).cdata
-
-    def count(tensor: Tensor) -> Tensor:
-        kept[key(tensor)] = tensor.untyped_storage().nbytes()
-        return tensor
-
-    ids_BT = torch.zeros(1, config.context_length, dtype=torch.long, device="meta")
-    with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-        loss = F.cross_entropy(model(ids_BT).flatten(0, 1).float(), ids_BT.flatten())
-    assert loss.requires_grad  # and so is everything kept that is counted, until here
-    for parameter in model.parameters():
-        kept.pop(key(parameter), None)
-    return sum(kept.values())
-
-
 def windows_that_fit(config: ModelConfig, at_most: int, device: torch.device) -> int:
     """`at_most`, or the half, a quarter, … of it that this device's memory should hold.
 
@@ -61,20 +36,26 @@ def windows_that_fit(config: ModelConfig, at_most: int, device: torch.device) ->
     """
     if device.type != "cpu":
         return at_most
-    free, each = psutil.virtual_memory().available, window_bytes(config)
-    while at_most > 1 and at_most * each > ROOM * free:
+    free = psutil.virtual_memory().available
+    while at_most > 1 and _of_windows(config, at_most) > ROOM * free:
         at_most //= 2
     return at_most
 
 
 def too_large(config: ModelConfig, device: str) -> str:
     """What to tell when not even one window fits."""
-    model, window = parameter_count(config) * BYTES_PER_PARAMETER, window_bytes(config)
+    model, window = parameter_count(config) * BYTES_PER_PARAMETER, _of_windows(config, 1)
     return (
         f"out of memory on {device} with one window at a time: weights, gradients and optimizer need about "
         f"{_size(model)}, a window {_size(window)}. Take a smaller model.n_layer ({config.n_layer}), model.n_embd "
         f"({config.n_embd}) or model.context_length ({config.context_length}), or a device with more memory."
     )
+
+
+def _of_windows(config: ModelConfig, windows: int) -> int:
+    """Bytes that so many windows take on their way through the model, in float32."""
+    need = memory(config, windows=windows, precision="float32", optimizer="adamw")
+    return need.activations + need.logits
 
 
 def _size(count: int) -> str:

@@ -15,8 +15,8 @@ from tokenmill.model.config import ModelConfig, ModelParams
 from tokenmill.tokenization.metadata import SPLITS, TokenMetadata
 from tokenmill.tokenization.token_file import open_tokens, read_metadata
 from tokenmill.training.batches import Windows
-from tokenmill.training.cost import COSTS, epoch_costs, write_costs
 from tokenmill.training.device import choose_compute, choose_device, place_tokens
+from tokenmill.training.epoch_costs import COSTS, epoch_costs, write_costs
 from tokenmill.training.fingerprint import fingerprint
 from tokenmill.training.flops import flops_per_token, peak_flops
 from tokenmill.training.group import Group, joined

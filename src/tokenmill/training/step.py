@@ -44,8 +44,8 @@ def train_step(
     """Update `model` once on the windows `index`, together with the `group`, `micro_batch` at a time.
 
     Every window weighs the same however they are cut, also in an epoch's short last step. A loss or gradient that is
-    not finite changes no weight. None where memory does not
-    hold so many windows at a time: then nothing has changed, and the step can be done in smaller pieces.
+    not finite changes no weight. None where memory does not hold so many windows at a time: then nothing has changed,
+    and the step can be done in smaller pieces.
     """
     mine = pieces(index, micro_batch=micro_batch, rank=group.rank, size=group.size)
     loss = _add_gradients(model, optimizer, windows, mine, compute=compute)

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tokenmill import cli
+from tokenmill.cli.main import main
 from tokenmill.commands import reference
 from tokenmill.params import Section
 from tokenmill.schema import AllParams, check_all
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -66,15 +66,15 @@ def test_what_is_written_passes_the_check_and_what_is_stale_does_not(
 ):
     file = tmp_path / "docs" / "parameters.md"
     with pytest.raises(SystemExit) as missing:
-        cli.main(["params", "--check", str(file)])
-    cli.main(["params", "--write", str(file)])
-    cli.main(["params", "--check", str(file)])
+        main(["params", "--check", str(file)])
+    main(["params", "--write", str(file)])
+    main(["params", "--check", str(file)])
     file.write_text(file.read_text(encoding="utf-8").replace("`modern`", "`new`", 1), encoding="utf-8")
     with pytest.raises(SystemExit) as stale:
-        cli.main(["params", "--check", str(file)])
+        main(["params", "--check", str(file)])
     assert str(missing.value) == str(stale.value) == f"error: {file} is out of date; run `make format`."
     capsys.readouterr()
-    cli.main(["params"])
+    main(["params"])
     assert capsys.readouterr().out == reference.render(check_all())
 
 
@@ -96,11 +96,11 @@ def test_a_mistake_is_a_sentence_on_stderr_and_exit_code_1(tmp_path: Path):
 def test_a_summary_before_the_pipeline_has_run_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit, match=r"error: metrics.clean\.json is missing; `dvc repro` makes it"):
-        cli.main(["summary"])
+        main(["summary"])
 
 
 def test_a_subcommand_is_needed(capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit) as error:
-        cli.main([])
+        main([])
     assert error.value.code == 2
     assert "COMMAND" in capsys.readouterr().err

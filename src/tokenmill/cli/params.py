@@ -1,0 +1,40 @@
+"""`tokenmill params`."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from tokenmill.cli.arguments import Commands, add_command
+from tokenmill.commands import reference
+from tokenmill.errors import UserError
+from tokenmill.files import write_text
+from tokenmill.schema import check_all
+
+EXAMPLES = """\
+  tokenmill params                                 every parameter with its range and its meaning
+  tokenmill params --write docs/parameters.md      the same into a file
+"""
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    add = add_command(
+        commands,
+        "params",
+        _run,
+        help_="check params.yaml; print or write the reference of every parameter",
+        examples=EXAMPLES,
+    )
+    add.add_argument("--write", type=Path, metavar="FILE", help="write the reference to FILE")
+    add.add_argument("--check", type=Path, metavar="FILE", help="fail if FILE is not the reference")
+
+
+def _run(options: argparse.Namespace) -> None:
+    text = reference.render(check_all())
+    if options.check:
+        if not options.check.exists() or options.check.read_text(encoding="utf-8") != text:
+            raise UserError(f"{options.check} is out of date; run `make format`.")
+    elif options.write:
+        write_text(options.write, text)
+    else:
+        sys.stdout.write(text)

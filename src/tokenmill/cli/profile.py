@@ -1,0 +1,36 @@
+"""`tokenmill profile`."""
+
+import argparse
+import os
+from pathlib import Path
+
+from tokenmill.cli.arguments import Commands, add_command, count
+
+EXAMPLES = """\
+  tokenmill profile                     twenty steps of the training in params.yaml
+  tokenmill profile --steps 100 --trace /tmp/trace.json
+
+Open the trace in chrome://tracing or https://ui.perfetto.dev.
+"""
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    add = add_command(
+        commands,
+        "profile",
+        _run,
+        help_="what binds a training step: data, Python, memory bandwidth or compute; touches no checkpoint",
+        examples=EXAMPLES,
+    )
+    add.add_argument("--steps", type=count, default=20, metavar="N", help="steps to profile (default 20)")
+    add.add_argument(
+        "--trace", type=Path, default=Path("reports/trace.json"), metavar="FILE", help="where the trace goes"
+    )
+
+
+def _run(options: argparse.Namespace) -> None:
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # as the stages do, before PyTorch is loaded
+    from tokenmill.commands import profile  # noqa: PLC0415 (PyTorch takes seconds to load)
+
+    print(profile.render(Path(), steps=options.steps, trace=options.trace))
