@@ -13,6 +13,7 @@ from typing import Any
 from bench.excerpts import CLEAN, ENCODE, FILTER, FOLDER, read_texts, size_of
 from bench.ours import TOKENIZER
 from bench.work import Facts, Work, require
+from tokenmill.describe.vocabulary import token_bytes
 from tokenmill.tokenization.tokenizer import END_OF_TEXT, TextTokenizer, read_tokenizer
 
 CHUNK_BYTES = 8_000_000
@@ -55,18 +56,9 @@ def as_tiktoken(tokenizer: TextTokenizer) -> Any:
     import tiktoken  # noqa: PLC0415  (it may be missing)
     from tiktoken_ext.openai_public import r50k_pat_str  # noqa: PLC0415
 
-    vocabulary = tokenizer.backend.get_vocab(with_added_tokens=True)
-    special = {END_OF_TEXT: vocabulary.pop(END_OF_TEXT)}
-    byte_of = bytes_by_sign()
-    ranks = {bytes(byte_of[sign] for sign in token): rank for token, rank in vocabulary.items()}
+    special = {END_OF_TEXT: tokenizer.eot_id}
+    ranks = {token: rank for rank, token in enumerate(token_bytes(tokenizer)) if rank != tokenizer.eot_id}
     return tiktoken.Encoding("bench", pat_str=r50k_pat_str, mergeable_ranks=ranks, special_tokens=special)
-
-
-def bytes_by_sign() -> dict[str, int]:
-    """Which byte each sign of a byte-level vocabulary stands for: visible Latin-1 for itself, U+0100 … for the rest."""
-    visible = [byte for byte in range(256) if 0x21 <= byte <= 0x7E or (byte >= 0xA1 and byte != 0xAD)]
-    others = [byte for byte in range(256) if byte not in visible]
-    return {chr(byte): byte for byte in visible} | {chr(256 + i): byte for i, byte in enumerate(others)}
 
 
 def datatrove_clean(compression: str | None, workers: int = 2) -> Work:

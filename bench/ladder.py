@@ -11,7 +11,7 @@ TokenMill began as a script on an A100 whose steps took 1.6 s; what made them sh
   TokenMill    its own step: the same model with AdamW, and then its default, `modern` with Muon
 
 Small on a CPU; on a GPU at full size (134M: 12 layers, 12 heads, 768 wide, vocabulary 32,000, batch 64, context 512).
-Utilisation is of the peak that is known for the device, or given by --peak-tflops.
+Utilisation (training/flops.py) is of the peak that is known for the device, or given by --peak-tflops.
 """
 
 import argparse
@@ -33,17 +33,16 @@ from torch.nn import functional as F
 
 from bench.stepping import Steps, compute_for, tokenmill_steps, train_params
 from tokenmill.model.attention import KVCache
-from tokenmill.model.build import build, parameter_count
+from tokenmill.model.build import build
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt2 import Attention, Block
 from tokenmill.stage import report_errors
 from tokenmill.training.batches import Windows
+from tokenmill.training.flops import flops_per_token, peak_flops
 
 ORIGINAL = (1.6, 0.8, 0.5, 0.35, 0.225, 0.1)
 """Seconds a step of the original script on an A100, rung by rung."""
 RUNGS = ("memory map", "RAM", "vectorised", "compiled", "mixed", "flash", "TokenMill, GPT-2", "TokenMill")
-PEAK = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12, "4090": 165e12, "T4": 65e12}
-"""Dense half-precision FLOP/s by part of the device's name, from the makers' data sheets."""
 Row = dict[str, Any]
 
 
@@ -103,7 +102,9 @@ def main() -> None:
 def run(options: argparse.Namespace) -> None:
     """The whole ladder."""
     size = TINY if options.tiny else FULL if torch.cuda.is_available() else SMALL
-    rows = climb(size, compiled=not (options.no_compile or options.tiny), peak=peak(options.peak_tflops))
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    peak = options.peak_tflops * 1e12 if options.peak_tflops else peak_flops(device)
+    rows = climb(size, compiled=not (options.no_compile or options.tiny), peak=peak)
     for row in rows:
         print("  ".join(f"{name} {value}" for name, value in row.items()), flush=True)
     draw(rows, options.picture)
@@ -130,7 +131,9 @@ def _row(name: str, seconds: float, size: Size, peak: float | None) -> Row:
     row: Row = {"rung": name, "seconds a step": round(seconds, 4)}
     row["tokens/s"] = round(size.batch * size.context_length / seconds)
     if peak is not None:
-        row["utilisation"] = f"{flops(size) / seconds / peak:.1%}"
+        config = size.config("modern" if name == RUNGS[-1] else "gpt2")
+        work = flops_per_token(config) * size.batch * size.context_length
+        row["utilisation"] = f"{work / seconds / peak:.1%}"
     return row
 
 
@@ -139,22 +142,6 @@ def _climbed(seconds: float, before: list[Row], original: float | None) -> Row:
     if original is not None:
         row |= {"original seconds": original, "original times the first": round(ORIGINAL[0] / original, 2)}
     return row
-
-
-def flops(size: Size) -> float:
-    """Of one training step: six for each weight that multiplies a token, and attention (Chowdhery et al. 2022)."""
-    config = size.config("gpt2")
-    multiplied = parameter_count(config) - (config.vocab_size + config.context_length) * config.n_embd
-    each = 6 * multiplied + 12 * config.n_layer * config.n_embd * config.context_length
-    return float(each * size.batch * size.context_length)
-
-
-def peak(given: float | None) -> float | None:
-    """FLOP/s that this device could do at the most, if that is known."""
-    if given is not None:
-        return given * 1e12
-    name = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
-    return next((value for part, value in PEAK.items() if part in name), None)
 
 
 def loop(ids: np.ndarray, size: Size) -> Callable[[], tuple[Tensor, Tensor]]:

@@ -28,8 +28,8 @@ from tokenmill.model.modern import Modern
 from tokenmill.stage import report_errors
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams, TrainParams
+from tokenmill.training.saving import Saver
 from tokenmill.training.session import train
-from tokenmill.training.store import Store
 from tokenmill.training.trainer import Trainer
 
 EVERY = 60.0
@@ -71,7 +71,7 @@ def measure(changes: dict[str, int], steps: int) -> Row:
         stack.enter_context(inside.around(Optimizer, "step"))
         stack.enter_context(whole.around(Trainer, "_step"))
         stack.enter_context(whole.around(Trainer, "_log_if_due"))
-        stack.enter_context(saves.around(Store, "save"))
+        stack.enter_context(saves.around(Saver, "save"))
         batch = section("train")["batch_size"]
         ids = np.random.default_rng(0).integers(64, size=steps * batch * model.context_length + 1)
         write_tokens(Path(folder) / "tokens", train=ids, val=ids[: 2 * model.context_length], vocabulary=1024)

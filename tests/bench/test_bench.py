@@ -13,7 +13,6 @@ import pytest
 
 from bench import measure
 from bench.corpus import FORMATS, documents, read_source, write_corpus
-from bench.data_peers import bytes_by_sign
 from tokenmill.sample.generator import conversations
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,16 +60,6 @@ def test_every_format_is_the_same_every_time(tmp_path: Path, form: str) -> None:
     made = [write_corpus(source, path, 200_000, form) for path in paths]
     assert made[0] == made[1]
     assert paths[0].read_bytes() == paths[1].read_bytes()
-
-
-def test_signs_of_a_byte_level_vocabulary() -> None:
-    from tokenizers import pre_tokenizers  # noqa: PLC0415
-
-    cut = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    text = "".join(map(chr, range(0x800)))
-    signs = cut.pre_tokenize_str(text)[0][0]
-    assert bytes(map(bytes_by_sign().__getitem__, signs)) == text.encode()
-    assert sorted(bytes_by_sign().values()) == list(range(256))
 
 
 def test_a_small_run_gives_all_figures(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tokenmill.training.muon import Muon
+from tokenmill.training.muon import Muon, orthogonal
 
 SHAPES = [(8, 8), (8, 8), (8, 32), (32, 8), (5, 7)]
 
@@ -20,7 +20,7 @@ def matrices(seed: int) -> list[Tensor]:
 def test_the_updates_are_those_of_pytorch(decay: float):
     ours = [torch.nn.Parameter(matrix) for matrix in matrices(0)]
     theirs = copy.deepcopy(ours)
-    muon = Muon(ours, lr=0.02, weight_decay=decay)
+    muon = Muon(ours, lr=0.02, weight_decay=decay, precision=torch.bfloat16)
     torchs = torch.optim.Muon(theirs, lr=0.02, weight_decay=decay, adjust_lr_fn="match_rms_adamw")
     for step in range(1, 6):
         for mine, other, gradient in zip(ours, theirs, matrices(step), strict=True):
@@ -32,9 +32,17 @@ def test_the_updates_are_those_of_pytorch(decay: float):
             assert (mine - start).abs().max() > 0.005
 
 
+@pytest.mark.parametrize("shape", [(3, 8, 8), (2, 8, 32), (2, 32, 8)])
+def test_float32_and_bfloat16_go_the_same_way(shape: tuple[int, ...]):
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    exact, quick = orthogonal(x, torch.float32), orthogonal(x, torch.bfloat16)
+    assert torch.linalg.svdvals(exact).sub(1).abs().max() < 0.35  # the quintic ends near one, not at it
+    torch.testing.assert_close(quick.float(), exact, rtol=0, atol=0.05)
+
+
 def test_nothing_changes_where_a_gradient_is_not_finite():
     ours = [torch.nn.Parameter(matrix) for matrix in matrices(0)]
-    muon = Muon(ours, lr=0.02, weight_decay=0.1)
+    muon = Muon(ours, lr=0.02, weight_decay=0.1, precision=torch.float32)
     for mine, gradient in zip(ours, matrices(1), strict=True):
         mine.grad = gradient
     muon.step()

@@ -56,15 +56,19 @@ def test_three_steps_give_what_they_always_gave(architecture: str, optimizer: st
 
 
 @pytest.mark.parametrize(("architecture", "optimizer"), GOLDEN)
-def test_the_update_is_the_same_however_the_step_is_cut(architecture: str, optimizer: str):
-    # Five windows: in one piece, as two, two and a short one, and one by one.
+def test_the_update_is_the_same_however_the_step_is_cut(
+    architecture: str, optimizer: str, monkeypatch: pytest.MonkeyPatch
+):
+    # Five windows: in one piece, as two, two and a short one, and one by one. Where Muon iterates in bfloat16 the last
+    # bits of a gradient may turn a number by 2e-4, so it is asked for float32.
+    monkeypatch.setattr("tokenmill.training.optimizer.multiplies_bfloat16", lambda _: False)
     whole, whole_model = three_steps(architecture, optimizer, micro_batch=5)
     for micro_batch in (1, 2, 4):
         parts, model = three_steps(architecture, optimizer, micro_batch=micro_batch)
         assert parts[0] == pytest.approx(whole[0], rel=1e-5)
         assert parts[2] == pytest.approx(whole[2], rel=1e-4)
         for ours, theirs in zip(model.parameters(), whole_model.parameters(), strict=True):
-            torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-4)  # Muon works in bfloat16
+            torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("micro_batch", [1, 2, 5])

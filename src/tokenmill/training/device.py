@@ -69,13 +69,19 @@ def choose_compute(runtime: RuntimeParams, precision: str) -> Compute:
     return Compute(device=device, precision=dtype, compile=compiled)
 
 
+def multiplies_bfloat16(device: torch.device) -> bool:
+    """Whether the device has instructions for products of bfloat16 matrices; emulated ones are slower than float32."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    processor = torch.cpu.get_capabilities() if device.type == "cpu" else {}
+    return bool(processor.get("avx512_bf16") or processor.get("amx_bf16"))
+
+
 def _best_precision(device: torch.device) -> torch.dtype:
     """The precision in which this device multiplies matrices fastest, and training loses nothing."""
-    if device.type == "cuda":
-        native = torch.cuda.is_bf16_supported(including_emulation=False)
-        return torch.bfloat16 if native else torch.float16
-    processor = torch.cpu.get_capabilities() if device.type == "cpu" else {}
-    return torch.bfloat16 if processor.get("avx512_bf16") or processor.get("amx_bf16") else torch.float32
+    if multiplies_bfloat16(device):
+        return torch.bfloat16
+    return torch.float16 if device.type == "cuda" else torch.float32
 
 
 def _quick_float32(device: torch.device, *, exact: bool) -> None:

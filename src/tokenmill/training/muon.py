@@ -26,8 +26,10 @@ class Muon(torch.optim.Optimizer):
 
     found_inf: Tensor | None = None
 
-    def __init__(self, parameters: Iterable[Tensor], *, lr: float, weight_decay: float):
+    def __init__(self, parameters: Iterable[Tensor], *, lr: float, weight_decay: float, precision: torch.dtype):
+        """`precision` is that of the iteration; it bears bfloat16, which is not faster everywhere."""
         super().__init__(parameters, {"lr": lr, "weight_decay": weight_decay})
+        self._precision = precision
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002 (PyTorch's signature)
@@ -46,17 +48,17 @@ class Muon(torch.optim.Optimizer):
         mean_NRC.lerp_(gradient_NRC, 1 - MOMENTUM)
         for mean, value in zip(means, mean_NRC.unbind(), strict=True):
             mean.copy_(value)
-        change_NRC = orthogonal(gradient_NRC.lerp_(mean_NRC, MOMENTUM)).to(mean_NRC.dtype)
+        change_NRC = orthogonal(gradient_NRC.lerp_(mean_NRC, MOMENTUM), self._precision).to(mean_NRC.dtype)
         change_NRC *= keep * (-0.2 * rate * max(change_NRC.shape[1:]) ** 0.5)
         for matrix, change in zip(matrices, change_NRC.unbind(), strict=True):
             matrix.mul_(1 - rate * decay * keep).add_(change)
 
 
-def orthogonal(x_NRC: Tensor) -> Tensor:
-    """Nearly the nearest matrices with orthonormal rows or columns, by Newton and Schulz in bfloat16."""
+def orthogonal(x_NRC: Tensor, precision: torch.dtype) -> Tensor:
+    """Nearly the nearest matrices with orthonormal rows or columns, by Newton and Schulz in `precision`."""
     a, b, c = NEWTON_SCHULZ
     tall = x_NRC.shape[1] > x_NRC.shape[2]
-    x = (x_NRC.mT if tall else x_NRC).bfloat16()
+    x = (x_NRC.mT if tall else x_NRC).to(precision)
     x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
     for _ in range(ITERATIONS):
         square = torch.bmm(x, x.mT)

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from tokenmill.model.build import GPT, is_hidden_matrix
-from tokenmill.training.device import Compute
+from tokenmill.training.device import Compute, multiplies_bfloat16
 from tokenmill.training.muon import Muon
 from tokenmill.training.params import TrainParams
 from tokenmill.training.sharding import cut_like, whole
@@ -30,7 +30,9 @@ class Optimizer:
         rest = {n: p for n, p in model.named_parameters() if n not in hidden}
         self._parts: list[torch.optim.Optimizer] = [_adamw(rest, train)]
         if hidden:
-            self._parts.append(Muon(hidden.values(), lr=train.learning_rate, weight_decay=train.weight_decay))
+            precision = torch.bfloat16 if multiplies_bfloat16(compute.device) else torch.float32
+            rates = {"lr": train.learning_rate, "weight_decay": train.weight_decay}
+            self._parts.append(Muon(hidden.values(), **rates, precision=precision))
         self._scaler = torch.amp.GradScaler(compute.device.type, enabled=compute.precision == torch.float16)
         self._halted = torch.zeros((), dtype=torch.bool, device=compute.device)
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.documents.filters import reference
 from tests.documents.material import filters
-from tokenmill.documents.filters import pieces, repetition, verdicts
+from tokenmill.documents.filters import parts, repetition, verdicts
 from tokenmill.documents.filters.verdicts import looked_for, reasons
 from tokenmill.errors import UserError
 
@@ -44,7 +44,7 @@ anything = st.text(st.sampled_from("ab ' \n.-*•#…’é1_我"), max_size=60)
 @given(st.lists(document | anything, max_size=5))
 def test_every_verdict_is_that_of_the_plain_rules(batch):
     some = texts(*batch)
-    assert pieces.words(some).to_list() == [reference.words(text) for text in batch]
+    assert parts.words(some).to_list() == [reference.words(text) for text in batch]
     assert reasons(some, QUALITY).to_list() == [reference.quality(text, QUALITY) for text in batch]
     assert reasons(some, REPETITION).to_list() == [reference.repetition(text) for text in batch]
     assert reasons(some, LINES).to_list() == [reference.fineweb(text) for text in batch]
@@ -146,7 +146,7 @@ def test_ngrams_at_the_edge(n):
 
 def frame(text: str) -> pl.DataFrame:
     some = texts(text)
-    return pl.DataFrame({"text": some, "words": pieces.words(some), "lines": pieces.lines(some)})
+    return pl.DataFrame({"text": some, "words": parts.words(some), "lines": parts.lines(some)})
 
 
 def test_an_ngram_that_stands_once_is_no_repetition():

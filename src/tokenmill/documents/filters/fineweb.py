@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from tokenmill.documents.filters.first import first
-from tokenmill.documents.filters.pieces import Pieces
+from tokenmill.documents.filters.parts import Parts
 from tokenmill.documents.filters.repetition import seen_before
 
 MIN_PUNCTUATED = 0.12
@@ -26,7 +26,7 @@ _PUNCTUATED = r"""[\p{Sentence_Terminal}…"'”’»]$"""
 
 def fineweb_lines(frame: pl.DataFrame) -> pl.Series:
     """Why the lines of a document (column `lines`) are none of running text; null if they may be."""
-    lines = Pieces.of(frame["lines"])
+    lines = Parts.of(frame["lines"])
     n_lines = np.maximum(lines.counts, 1)
     repeated = lines.sums(seen_before(lines.keys) * lines.chars)
     rules = {

@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 
 from tokenmill.documents.filters.first import first
-from tokenmill.documents.filters.pieces import SPOKEN, Pieces
+from tokenmill.documents.filters.parts import SPOKEN, Parts
 from tokenmill.documents.params import FilterParams
 
 MAX_WORDS = 100_000
@@ -35,7 +35,7 @@ _BULLET = r"^\s*(?:[•‣◦●▪∙]|[*-] )"
 
 def gopher_quality(frame: pl.DataFrame, params: FilterParams) -> pl.Series:
     """Why a document (columns `text`, `words`, `lines`) is no running text; null if it may be."""
-    texts, words, lines = frame["text"], Pieces.of(frame["words"]), Pieces.of(frame["lines"])
+    texts, words, lines = frame["text"], Parts.of(frame["words"]), Parts.of(frame["lines"])
     speaks = words.text.str.contains(SPOKEN)
     n_words = np.maximum(words.counts, 1)
     n_speaking = words.sums(speaks)

@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 
 from tokenmill.documents.filters.first import first
-from tokenmill.documents.filters.pieces import Pieces, paragraphs
+from tokenmill.documents.filters.parts import Parts, paragraphs
 
 MAX_REPEATED_PARTS = 0.30
 MAX_REPEATED_PART_CHARS = 0.20
@@ -34,10 +34,10 @@ def repeated_parts(frame: pl.DataFrame) -> pl.Series:
     """Why a document (columns `text`, `lines`) repeats paragraphs or lines too often; null if it does not."""
     chars = frame["text"].str.len_chars()
     kinds = {"repeated_paragraphs": paragraphs(frame["text"]), "repeated_lines": frame["lines"]}
-    return first({reason: _too_often(Pieces.of(parts), chars) for reason, parts in kinds.items()}, len(frame))
+    return first({reason: _too_often(Parts.of(parts), chars) for reason, parts in kinds.items()}, len(frame))
 
 
-def _too_often(parts: Pieces, chars: pl.Series) -> pl.Series:
+def _too_often(parts: Parts, chars: pl.Series) -> pl.Series:
     repeats = seen_before(parts.keys)
     fraction = parts.sums(repeats) / np.maximum(parts.counts, 1)
     char_fraction = parts.sums(repeats * parts.chars) / np.maximum(chars.to_numpy(), 1)
@@ -73,7 +73,7 @@ class Groups:
 
 def repeated_ngrams(frame: pl.DataFrame) -> pl.Series:
     """Why a document (columns `text`, `words`) repeats n-grams of words too much; null if it does not."""
-    words = Pieces.of(frame["words"])
+    words = Parts.of(frame["words"])
     total = np.maximum(frame["text"].str.len_chars().to_numpy(), 1)
     top, duplicate = np.zeros(len(frame), bool), np.zeros(len(frame), bool)
     grams = NGrams(words)
@@ -90,7 +90,7 @@ def repeated_ngrams(frame: pl.DataFrame) -> pl.Series:
 class NGrams:
     """The n-grams of a batch that may stand more than once in their document, n growing by one at a time."""
 
-    def __init__(self, words: Pieces) -> None:
+    def __init__(self, words: Parts) -> None:
         self.n = 1
         self.places = np.arange(len(words.text))
         """The first word of each n-gram, ascending."""

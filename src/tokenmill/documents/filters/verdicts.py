@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 import polars as pl
 
-from tokenmill.documents.filters import pieces
+from tokenmill.documents.filters import parts
 from tokenmill.documents.filters.characters import too_many
 from tokenmill.documents.filters.fineweb import fineweb_lines
 from tokenmill.documents.filters.language import in_other_language
@@ -106,9 +106,7 @@ def _judged(texts: pl.Series, whole: list[Filter], divided: list[Filter]) -> pl.
     verdicts = [pl.DataFrame(schema={"row": frame.schema["row"], "reason": pl.String})]
     frame = _sifted(frame, whole, verdicts)
     if divided:
-        frame = frame.with_columns(
-            pieces.words(frame["text"]).alias("words"), pieces.lines(frame["text"]).alias("lines")
-        )
+        frame = frame.with_columns(parts.words(frame["text"]).alias("words"), parts.lines(frame["text"]).alias("lines"))
         _sifted(frame, divided, verdicts)
     dropped = pl.concat(verdicts)
     found = np.full(len(texts), None, dtype=object)

@@ -19,46 +19,46 @@ _SALT = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True)
-class Pieces:
-    """Pieces of D documents: document d has those from `offsets[d]` up to `offsets[d + 1]`."""
+class Parts:
+    """Parts of D documents: document d has those from `offsets[d]` up to `offsets[d + 1]`."""
 
     text: pl.Series
     offsets: np.ndarray
     """int64, D + 1."""
 
     @classmethod
-    def of(cls, lists: pl.Series) -> "Pieces":
+    def of(cls, lists: pl.Series) -> "Parts":
         """A List(String) column, end to end."""
         counts = lists.list.len().to_numpy()
         return cls(lists.explode(empty_as_null=False), np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]))
 
     @property
     def counts(self) -> np.ndarray:
-        """Pieces of each document (D)."""
+        """Parts of each document (D)."""
         return np.diff(self.offsets)
 
     @cached_property
     def document(self) -> np.ndarray:
-        """The number of each piece's document."""
+        """The number of each part's document."""
         return np.repeat(np.arange(len(self.offsets) - 1), self.counts)
 
     @cached_property
     def chars(self) -> np.ndarray:
-        """Characters of each piece."""
+        """Characters of each part."""
         return self.text.str.len_chars().to_numpy()
 
     @cached_property
     def hashes(self) -> np.ndarray:
-        """64 bits for each piece: equal texts have equal hashes, unequal ones but once in 2^64 pairs."""
+        """64 bits for each part: equal texts have equal hashes, unequal ones but once in 2^64 pairs."""
         return self.text.hash().to_numpy()
 
     @property
     def keys(self) -> np.ndarray:
-        """64 bits for each piece that also tell its document."""
+        """64 bits for each part that also tell its document."""
         return self.hashes ^ (self.document.astype(np.uint64) * _SALT)
 
     def sums(self, values: np.ndarray | pl.Series) -> np.ndarray:
-        """The sum of the values (one a piece) over each document (D)."""
+        """The sum of the values (one a part) over each document (D)."""
         total = np.concatenate([[0], np.cumsum(np.asarray(values), dtype=np.int64)])
         return total[self.offsets[1:]] - total[self.offsets[:-1]]
 
