@@ -38,10 +38,8 @@ def clean_piece(piece: Piece, params: CleanParams) -> CleanBatch:
         UserError: a file cannot be read or holds no text in a known shape.
     """
     tally = Tally()
-    found, names = piece.read(params, tally)
-    raw, sources = pl.Series("text", found, dtype=pl.String), pl.Series("source", names, dtype=pl.String)
-    del found
-    tally.add_read(raw, names)
+    raw, sources = piece.read(params, tally)
+    tally.add_read(raw, sources)
     text = _as_wished(raw, params)
     reasons = _reasons(text, params)
     if reasons.null_count() < len(reasons):

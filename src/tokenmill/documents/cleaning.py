@@ -25,8 +25,9 @@ from tokenmill.documents.params import Mode
 _GONE = "\x1f"
 """Stands for a character that was taken out, until its place is known; step 2 leaves none of its own."""
 
-_UNUSUAL = r"[^\n\t -~]"
-_LOOSE = r"  |\t| \n|\n\n\n"
+_CONTROL = r"[\x00-\x08\x0B-\x1F\x7F]"
+"""What step 1, 2 or 3 may change in ASCII."""
+_LOOSE = ["  ", "\t", " \n", "\n\n\n"]
 """White space that step 6 may change, not counting what is around the whole."""
 _BREAKS = r"\r\n?|[\x0B\x0C\x1C-\x1E\x{85}\x{2028}\x{2029}]"
 _SPACES = r"[\x1F[\p{Zs}--[ ]]]"
@@ -39,10 +40,13 @@ _INVISIBLE = (
 )
 _UNSEEN = rf"{_BREAKS}|{_SPACES}|{_INVISIBLE}"
 _NOT_SURELY_NFC = (
-    # outside blocks in which every character is NFC by itself and none combines: Latin with IPA, punctuation,
-    # currencies, symbols, Chinese and Japanese, Korean syllables, emoji
-    r"[^\x{0}-\x{2FF}\x{2010}-\x{205E}\x{20A0}-\x{20BF}\x{2190}-\x{2328}\x{232B}-\x{2ADB}\x{3001}-\x{3029}"
-    r"\x{30A1}-\x{30FF}\x{3400}-\x{4DBF}\x{4E00}-\x{9FFF}\x{AC00}-\x{D7A3}\x{FF00}-\x{FFEF}\x{1F000}-\x{1FAFF}]"
+    # outside blocks in which every character is NFC by itself and none combines: Latin with IPA, Greek, Cyrillic,
+    # Armenian, Hebrew, Arabic, Thai, punctuation, currencies, symbols, Chinese and Japanese, Korean syllables, emoji
+    r"[^\x{0}-\x{2FF}\x{388}-\x{38A}\x{38C}\x{38E}-\x{3A1}\x{3A3}-\x{3CE}\x{400}-\x{482}\x{48A}-\x{4CE}\x{531}-\x{556}"
+    r"\x{561}-\x{587}\x{5D0}-\x{5EA}\x{621}-\x{63A}\x{640}-\x{64A}\x{E01}-\x{E30}\x{E32}\x{E33}\x{E40}-\x{E46}"
+    r"\x{1E00}-\x{1E9B}\x{1EA0}-\x{1EF9}\x{2010}-\x{205E}\x{20A0}-\x{20BF}\x{2190}-\x{2328}\x{232B}-\x{2ADB}"
+    r"\x{3001}-\x{3029}\x{3041}-\x{3094}\x{30A1}-\x{30FF}\x{3400}-\x{4DBF}\x{4E00}-\x{9FFF}\x{AC00}-\x{D7A3}"
+    r"\x{FF00}-\x{FFEF}\x{FFFD}\x{1F000}-\x{1FAFF}]"
 )
 _EMOJI = (
     r"[\p{Emoji_Presentation}\p{Emoji_Modifier}\p{Regional_Indicator}"
@@ -60,15 +64,11 @@ def cleaned(texts: pl.Series, mode: Mode) -> pl.Series:
     """
     if mode == "none":
         return texts
-    # One scan finds the rows that need anything at all; most need nothing.
-    texts = _where(texts, texts.str.contains(f"{_UNUSUAL}|{_LOOSE}"), lambda some: _changed(some, mode))
+    beyond = texts.str.len_bytes() != texts.str.len_chars()
+    texts = _where(texts, beyond, lambda some: _alphabet(some, mode))
+    texts = _where(texts, ~beyond, _visible_ascii)
+    texts = _where(texts, texts.str.contains_any(_LOOSE), _spaced)
     return texts.str.strip_chars(" \t\n")
-
-
-def _changed(texts: pl.Series, mode: Mode) -> pl.Series:
-    """All steps but the last for rows that need some."""
-    texts = _where(texts, texts.str.contains(_UNUSUAL), lambda some: _characters(some, mode))
-    return _where(texts, texts.str.contains(_LOOSE), _white_space)
 
 
 def _where(texts: pl.Series, mask: pl.Series, change: Callable[[pl.Series], pl.Series]) -> pl.Series:
@@ -80,33 +80,39 @@ def _where(texts: pl.Series, mask: pl.Series, change: Callable[[pl.Series], pl.S
         return change(texts)
     rows = np.arange(len(texts))
     rows[mask.to_numpy()] = len(texts) + np.arange(count)
-    return pl.concat([texts, change(texts.filter(mask))]).gather(rows)
+    return pl.concat([texts, change(texts.filter(mask))], rechunk=True).gather(rows)  # of two chunks it would copy all
 
 
-def _characters(texts: pl.Series, mode: Mode) -> pl.Series:
-    """Steps 1 to 5 for rows that hold anything but printable ASCII."""
-    texts = _where(
-        texts,
-        texts.str.contains(_UNSEEN),
-        lambda some: some.str.replace_all(_BREAKS, "\n").str.replace_all(_SPACES, " ").str.replace_all(_INVISIBLE, ""),
-    )
-    return _where(texts, texts.str.len_bytes() != texts.str.len_chars(), lambda some: _alphabet(some, mode))
+def _visible_ascii(texts: pl.Series) -> pl.Series:
+    """Steps 1 to 3 for rows of ASCII; they need no others."""
+    return _where(texts, texts.str.contains(_CONTROL), _visible)
+
+
+def _visible(texts: pl.Series) -> pl.Series:
+    """Steps 1 to 3."""
+    return texts.str.replace_all(_BREAKS, "\n").str.replace_all(_SPACES, " ").str.replace_all(_INVISIBLE, "")
 
 
 def _alphabet(texts: pl.Series, mode: Mode) -> pl.Series:
-    """Steps 4 and 5 for rows beyond ASCII."""
-    texts = _where(texts, texts.str.contains(_NOT_SURELY_NFC), lambda some: some.str.normalize("NFC"))
+    """Steps 1 to 5 for rows beyond ASCII."""
+    texts = _where(texts, texts.str.contains(f"{_UNSEEN}|{_NOT_SURELY_NFC}"), _composed)
     if mode == "lenient":
         return _blanked(texts, _EMOJI)
-    first = 0x80 if mode == "strict" else LATIN_1_END
-    foreign = rf"[^\x{{0}}-\x{{{first - 1:X}}}]"
-    return _where(texts, texts.str.contains(foreign), lambda some: _folded(some, first, foreign))
+    return _folded(texts, 0x80 if mode == "strict" else LATIN_1_END)
 
 
-def _folded(texts: pl.Series, first: int, foreign: str) -> pl.Series:
+def _composed(texts: pl.Series) -> pl.Series:
+    """Steps 1 to 4."""
+    texts = _where(texts, texts.str.contains(_UNSEEN), _visible)
+    return _where(texts, texts.str.contains(_NOT_SURELY_NFC), lambda some: some.str.normalize("NFC"))
+
+
+def _folded(texts: pl.Series, first: int) -> pl.Series:
+    """Step 5: nothing from code point `first` on."""
     folds = table(first)
     texts = texts.str.replace_many(list(folds), list(folds.values()))
     # Quotes and dashes are all there is in most rows: they are ASCII now, and done.
+    foreign = rf"[^\x{{0}}-\x{{{first - 1:X}}}]"
     beyond = texts.str.len_bytes() != texts.str.len_chars()
     return _where(texts, beyond, lambda some: _blanked(some.str.replace_all(r"\p{M}", ""), f"{foreign}+"))
 
@@ -121,10 +127,22 @@ def _blanked(texts: pl.Series, pattern: str) -> pl.Series:
     return _where(texts, texts.str.contains(pattern), place)
 
 
-def _white_space(texts: pl.Series) -> pl.Series:
+def _spaced(texts: pl.Series) -> pl.Series:
     """Step 6 for rows that need it."""
-    return (
-        texts.str.replace_all(r"([^ \t\n])(?:[ \t]{2,}|\t)", "${1} ")
-        .str.replace_all(r"[ \t]+\n", "\n")
-        .str.replace_all(r"\n{3,}", "\n\n")
+    texts = _where(texts, texts.str.contains(r"[ \t]\n"), _without_trailing_blanks)
+    texts = _where(texts, texts.str.contains_any(["  ", "\t"]), _single_blanks)
+    return _where(
+        texts, texts.str.contains("\n\n\n", literal=True), lambda some: some.str.replace_all("\n{3,}", "\n\n")
     )
+
+
+def _without_trailing_blanks(texts: pl.Series) -> pl.Series:
+    texts = texts.str.replace_many([" \n", "\t\n"], ["\n", "\n"])  # most often there was one, and this is quick
+    return _where(texts, texts.str.contains(r"[ \t]\n"), lambda some: some.str.replace_all(r"[ \t]+\n", "\n"))
+
+
+def _single_blanks(texts: pl.Series) -> pl.Series:
+    """A space for every run of blanks, but for indentation."""
+    special = texts.str.contains(r"\n[ \t]|\t")
+    texts = _where(texts, ~special, lambda some: some.str.replace_all("  +", " "))
+    return _where(texts, special, lambda some: some.str.replace_all(r"([^ \t\n])(?:[ \t]{2,}|\t)", "${1} "))

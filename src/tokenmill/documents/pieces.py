@@ -11,7 +11,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import polars as pl
+
 from tokenmill.documents.params import CleanParams
+from tokenmill.documents.quick_lines import quick_texts
 from tokenmill.documents.readers import texts, texts_of_lines
 from tokenmill.documents.records import whole_lines
 from tokenmill.documents.report import Tally
@@ -20,13 +23,15 @@ from tokenmill.documents.unicode import SNIFFED, encoding_of, utf8
 
 PIECE_BYTES = 8 << 20
 """Bytes of a piece, about; a single record may be longer."""
+QUICK_BYTES = 4 * PIECE_BYTES
+"""A piece with longer lines than that is read line by line, for memory's sake."""
 PIECE_ROWS = 1 << 16
 """Texts of a piece at most, where the caller reads them."""
 PIECE_FILES = 1024
 """Small files of a piece at most."""
 
-Read: TypeAlias = tuple[list[str], list[str]]
-"""Texts, and for each the name of the file it came from."""
+Read: TypeAlias = tuple[pl.Series, pl.Series]
+"""Texts (String), and for each the name of the file it came from."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +49,7 @@ class Lines:
 
     def read(self, params: CleanParams, tally: Tally) -> Read:
         """The texts; a line that goes on beyond the range is read to its end."""
-        found = list(texts_of_lines(self._blocks(), self.source, params, tally, first=self.begin == 0))
-        return found, [self.source.name] * len(found)
+        return _of_lines(self._blocks(), self.source, params, tally, first=self.begin == 0)
 
     def _blocks(self) -> Iterator[bytes]:
         with opened(self.source) as file:
@@ -79,8 +83,7 @@ class Block:
 
     def read(self, params: CleanParams, tally: Tally) -> Read:
         """The texts."""
-        found = list(texts_of_lines([self.data], self.source, params, tally, first=self.first))
-        return found, [self.source.name] * len(found)
+        return _of_lines(iter([self.data]), self.source, params, tally, first=self.first)
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,7 @@ class Files:
 
     def read(self, params: CleanParams, tally: Tally) -> Read:
         """The texts of one file after the other."""
-        return _both((text, source.name) for source in self.sources for text in texts(source, params, tally))
+        return _taken([(text, source.name) for source in self.sources for text in texts(source, params, tally)])
 
 
 @dataclass(frozen=True)
@@ -117,12 +120,29 @@ class Texts:
 Piece: TypeAlias = Lines | Block | Files | Texts
 
 
-def _both(pairs: Iterable[tuple[str, str]]) -> Read:
-    found, names = [], []
-    for text, name in pairs:
-        found.append(text)
-        names.append(name)
-    return found, names
+def _of_lines(blocks: Iterator[bytes], source: Source, params: CleanParams, tally: Tally, *, first: bool) -> Read:
+    parts, size = [], 0
+    for block in blocks:
+        parts.append(block)
+        size += len(block)
+        if size > QUICK_BYTES:
+            break
+    found = quick_texts(b"".join(parts), params) if size <= QUICK_BYTES else None
+    if found is None:
+        every = itertools.chain(parts, blocks)
+        found = _column("text", texts_of_lines(every, source, params, tally, first=first))
+    return found, pl.repeat(source.name, len(found), dtype=pl.String, eager=True)
+
+
+def _taken(pairs: list[tuple[str, str]]) -> Read:
+    """Texts and their files as columns; the list, which would hold them a second time, is emptied."""
+    read = _column("text", (text for text, _ in pairs)), _column("source", (name for _, name in pairs))
+    pairs.clear()
+    return read
+
+
+def _column(name: str, values: Iterable[str]) -> pl.Series:
+    return pl.Series(name, list(values), dtype=pl.String)
 
 
 class Planner:
@@ -169,16 +189,16 @@ class Planner:
                 yield Block(source, data, first=number == 0)
 
     def _texts(self, sources: Iterable[Source]) -> Iterator[Texts]:
-        found, names, chars, tally = [], [], 0, Tally()
+        found: list[tuple[str, str]] = []
+        chars, tally = 0, Tally()
         for source in sources:
             for text in texts(source, self._params, tally, self._advance):
-                found.append(text)
-                names.append(source.name)
+                found.append((text, source.name))
                 chars += len(text)
                 if chars >= self._size or len(found) == PIECE_ROWS:
-                    yield Texts((found, names), tally.take())
-                    found, names, chars = [], [], 0
-        yield Texts((found, names), tally)
+                    yield Texts(_taken(found), tally.take())
+                    chars = 0
+        yield Texts(_taken(found), tally)
 
 
 def _is_utf8(source: Source) -> bool:

@@ -1,7 +1,7 @@
 """What happened to the documents: counted while cleaning, piece by piece, then frozen."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,19 +62,19 @@ class Tally:
     characters_out: int = 0
     invalid_utf8: int = 0
 
-    def add_read(self, texts: pl.Series, sources: Iterable[str]) -> None:
+    def add_read(self, texts: pl.Series, sources: pl.Series) -> None:
         """Count documents as they were found."""
         chars = texts.str.len_chars()
         self.characters_in += int(chars.sum())
         self.lengths_read.update(_binary_digits(chars))
-        self.read.update(sources)
+        self.read.update(_occurrences(sources))
 
     def add_kept(self, documents: pl.DataFrame) -> None:
         """Count documents as they are written."""
         chars = documents["text"].str.len_chars()
         self.characters_out += int(chars.sum())
         self.lengths_kept.update(_binary_digits(chars))
-        self.kept.update(documents["source"].to_list())
+        self.kept.update(_occurrences(documents["source"]))
         asked = documents.filter(pl.col("id") % LANGUAGE_SAMPLE == 0)
         self.languages.update(languages(asked["text"])["language"].fill_null("unknown").to_list())
 
@@ -105,6 +105,10 @@ class Tally:
         self.characters_in += other.characters_in
         self.characters_out += other.characters_out
         self.invalid_utf8 += other.invalid_utf8
+
+
+def _occurrences(names: pl.Series) -> dict[str, int]:
+    return dict(zip(names.unique(maintain_order=True), names.unique_counts(), strict=True))
 
 
 def _binary_digits(numbers: pl.Series) -> list[int]:
