@@ -8,7 +8,7 @@ import pytest
 
 from tests.training.tiny import write_tokens
 from tokenmill.cli.main import main
-from tokenmill.commands.plan import _change
+from tokenmill.commands.changes import change
 from tokenmill.params import read_yaml
 from tokenmill.training.profiling import Kind, Operation, Profile, kind_of
 
@@ -19,8 +19,8 @@ SMALL = ["model.n_layer=2", "model.n_embd=16", "model.n_head=2", "model.context_
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     content = read_yaml(ROOT / "params.yaml")
-    for change in SMALL:
-        _change(content, change)
+    for wish in SMALL:
+        change(content, wish)
     (tmp_path / "params.yaml").write_text(json.dumps(content))
     write_tokens(tmp_path / "data" / "tokens", windows=19)
     monkeypatch.chdir(tmp_path)

@@ -1,15 +1,50 @@
-"""What the commands share: how one is added, and the types of its arguments."""
+"""What the commands share: a parser that says a mistake in one sentence, how a command is added, types of arguments."""
 
 import argparse
-from collections.abc import Callable
-from typing import TypeAlias
+import difflib
+from collections.abc import Callable, Iterable
+from typing import Any, NoReturn, TypeAlias
 
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 (it has no other name)
+import shtab
+
+Commands: TypeAlias = "argparse._SubParsersAction[Parser]"  # noqa: SLF001 (it has no other name)
+
+
+class Parser(argparse.ArgumentParser):
+    """A command line; what it does not understand is one sentence on stderr, with the nearest word, and exit code 2."""
+
+    def error(self, message: str) -> NoReturn:
+        """End with the sentence instead of all of the usage."""
+        after = "" if message.endswith("?") else ";"
+        self.exit(2, f"error: {message}{after} `{self.prog} --help` says what there is.\n")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # type: ignore[override] (overloaded)
+        """As argparse does it, but an unknown option ends here, where its neighbours are known."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            near = nearest(unknown[0], self._option_string_actions)
+            self.error(f"{unknown[0]} is not an argument of `{self.prog}`{near}")
+        return found, unknown
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Refuse what is not among an argument's choices."""
+        if action.choices is None or value in action.choices:
+            return
+        choices = [str(choice) for choice in action.choices]
+        what = "command" if action.dest == "command" else str(action.metavar or action.dest).lower()
+        message = f"{value} is not a {what}{nearest(str(value), choices) or '; there are ' + ', '.join(choices)}"
+        raise argparse.ArgumentError(None, message)
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """`; did you mean plan?`, or nothing where no known word is like it."""
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def add_command(
     commands: Commands, name: str, run: Callable[[argparse.Namespace], None], *, help_: str, examples: str
-) -> argparse.ArgumentParser:
+) -> Parser:
     """Add the command `name`; `examples` stand under its `--help`, one a line with what it does."""
     add = commands.add_parser(
         name,
@@ -20,6 +55,11 @@ def add_command(
     )
     add.set_defaults(run=run)
     return add
+
+
+def add_file(parser: Parser, *flags: str, **settings: Any) -> None:
+    """Add an argument that is a file's path, which shells complete."""
+    parser.add_argument(*flags, **settings).complete = shtab.FILE  # type: ignore[attr-defined] (shtab reads it)
 
 
 def positive(text: str) -> float:

@@ -2,9 +2,28 @@
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 
 from tokenmill import stage
-from tokenmill.cli import params, plan, profile, summary
+from tokenmill.cli import completion, doctor, params, plan, preset, profile, summary
+from tokenmill.cli.arguments import Parser
+
+EPILOG = """\
+without a command it says where this project stands and what to type next
+
+examples:
+  dvc repro                             run the pipeline, or what a change touches of it
+  dvc exp run -S model.n_layer=12       an experiment
+  tokenmill doctor                      is everything here that a run needs?
+  tokenmill plan --hardware A100        what a training would take
+  tokenmill COMMAND --help              more of a command, with examples
+
+exit codes:
+  0      done; of `doctor`: nothing that stops a run
+  1      an error, with a sentence that says the way out; of `doctor`: there is a problem
+  2      a command line that is not understood
+  130    interrupted by Ctrl-C
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -13,10 +32,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     stage.report_errors(lambda: options.run(options))
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """The whole command line."""
-    whole = argparse.ArgumentParser(prog="tokenmill", description=__doc__)
-    commands = whole.add_subparsers(required=True, metavar="COMMAND")
-    for command in (summary, params, plan, profile):
+    whole = Parser(
+        prog="tokenmill",
+        description=__doc__,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    whole.set_defaults(run=_next_step)
+    commands = whole.add_subparsers(dest="command", metavar="COMMAND")
+    for command in (summary, params, preset, plan, profile, doctor, completion):
         command.add(commands)
     return whole
+
+
+def _next_step(_: argparse.Namespace) -> None:
+    from tokenmill.commands import next_step  # noqa: PLC0415 (it looks into DVC, which takes a moment to load)
+
+    print(next_step.render(Path()))

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from tokenmill.cli.arguments import Commands, add_command
+from tokenmill.cli.arguments import Commands, add_command, add_file
 from tokenmill.commands import reference
 from tokenmill.errors import UserError
 from tokenmill.files import write_text
@@ -25,8 +25,8 @@ def add(commands: Commands) -> None:
         help_="check params.yaml; print or write the reference of every parameter",
         examples=EXAMPLES,
     )
-    add.add_argument("--write", type=Path, metavar="FILE", help="write the reference to FILE")
-    add.add_argument("--check", type=Path, metavar="FILE", help="fail if FILE is not the reference")
+    add_file(add, "--write", type=Path, metavar="FILE", help="write the reference to FILE")
+    add_file(add, "--check", type=Path, metavar="FILE", help="fail if FILE is not the reference")
 
 
 def _run(options: argparse.Namespace) -> None:

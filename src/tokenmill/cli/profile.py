@@ -4,7 +4,7 @@ import argparse
 import os
 from pathlib import Path
 
-from tokenmill.cli.arguments import Commands, add_command, count
+from tokenmill.cli.arguments import Commands, add_command, add_file, count
 
 EXAMPLES = """\
   tokenmill profile                     twenty steps of the training in params.yaml
@@ -24,9 +24,8 @@ def add(commands: Commands) -> None:
         examples=EXAMPLES,
     )
     add.add_argument("--steps", type=count, default=20, metavar="N", help="steps to profile (default 20)")
-    add.add_argument(
-        "--trace", type=Path, default=Path("reports/trace.json"), metavar="FILE", help="where the trace goes"
-    )
+    trace = Path("reports/trace.json")
+    add_file(add, "--trace", type=Path, default=trace, metavar="FILE", help=f"where the trace goes (default {trace})")
 
 
 def _run(options: argparse.Namespace) -> None:

@@ -4,6 +4,7 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
+from tokenmill.commands import next_step
 from tokenmill.display.training import amounts
 from tokenmill.evaluation.results import Evaluation, read_evaluation
 from tokenmill.files import read_json
@@ -17,15 +18,11 @@ def _next(epochs: int) -> list[str]:
     """What to type now."""
     commands = [
         (". .venv/bin/activate", "once per terminal, then:"),
-        ("git add -A && git commit", "keep dvc.lock with its metrics: a clone then reruns nothing"),
+        next_step.COMMIT,
         ("dvc repro", "after a change: only what it touches"),
-        ("dvc exp run -S model.n_layer=6", "an experiment; `dvc exp show --only-changed` compares"),
-        (f"dvc exp run -S train.epochs={epochs + 2}", "goes on from here, not from scratch"),
-        (f"dvc metrics diff epoch-1 epoch-{epochs}", "what did the epochs in between buy?"),
-        ("dvc exp run -S data.raw=/path/to/texts", "train on your own text"),
+        *next_step.after_training(epochs),
     ]
-    more = "all answers: reports/samples.md   curves: dvc plots show"
-    return ["next:", *(f"  {command:<41}{meaning}" for command, meaning in commands), more]
+    return ["next:", *next_step.listed(commands), "all answers: reports/samples.md   curves: dvc plots show"]
 
 
 def render(root: Path) -> str:

@@ -96,10 +96,13 @@ class TrainingDisplay:
 
 
 def duration(seconds: float) -> str:
-    """Seconds in the largest unit that says something: `48 s`, `12 min`, `3.2 h`."""
+    """Seconds in the largest unit that says something: `48 s`, `12 min`, `3.2 h`, `15 years`."""
     if seconds < 100:
         return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+    if seconds < 6000:
+        return f"{seconds / 60:.0f} min"
+    hours = seconds / 3600
+    return f"{hours:.1f} h" if hours < 10_000 else f"{hours / (24 * 365):.3g} years"
 
 
 def amounts(spent: Spent, currency: str) -> str:

@@ -15,16 +15,12 @@ from typing import Literal
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from tokenmill.errors import UserError
-from tokenmill.model.build import build
 from tokenmill.model.config import ModelConfig, ModelParams
 from tokenmill.tokenization.token_file import open_tokens, read_metadata
-from tokenmill.training.batches import EpochOrder, Windows
 from tokenmill.training.device import Compute, choose_compute, place_tokens
 from tokenmill.training.flops import flops_per_token
-from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams, TrainParams
-from tokenmill.training.step import train_step
+from tokenmill.training.trial import Trial, wait
 
 WARM_UP = 3
 """Steps before the profile: compilation, first allocations, optimizer state."""
@@ -103,42 +99,19 @@ def profile_training(
     Raises:
         UserError: there are no tokens, or they do not fill a window.
     """
-    metadata = read_metadata(tokens)
-    config = ModelConfig.of(model, metadata.vocab_size)
+    config = ModelConfig.of(model, read_metadata(tokens).vocab_size)
     compute = choose_compute(runtime, train.precision)
     ids, _ = place_tokens(open_tokens(tokens, "train"), runtime.token_placement, compute.device)
-    windows = Windows(ids, context_length=config.context_length, device=compute.device)
-    if not windows.count:
-        raise UserError(f"model.context_length ({config.context_length}) is longer than the text; take a shorter one.")
-    order = EpochOrder(
-        windows=windows.count, per_step=train.batch_size * train.gradient_accumulation_steps, seed=train.seed
-    )
-    fresh = build(config, seed=train.seed).to(compute.device).train()
-    optimizer = Optimizer(fresh, train, compute)
-    forward = torch.compile(fresh) if compute.compile else fresh
-
-    def do(step: int) -> int:
-        index = order.at(step)
-        train_step(
-            forward,  # type: ignore[arg-type]
-            optimizer,
-            windows,
-            index,
-            micro_batch=train.batch_size,
-            learning_rate=train.learning_rate,
-            gradient_clip=train.gradient_clip,
-            compute=compute,
-        )
-        return len(index) * config.context_length
-
+    per_step = train.batch_size * train.gradient_accumulation_steps
+    trial = Trial(ids, config, train, compute, per_step=per_step)
     for step in range(WARM_UP):
-        do(step)
+        trial.step(step)
     rate = _product_rate(compute)
     activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if compute.device.type == "cuda" else [])
     with profile(activities=activities, acc_events=True) as profiler:
         began = time.perf_counter()
-        seen = sum(do(WARM_UP + step) for step in range(steps))
-        _wait(compute)
+        seen = sum(trial.step(WARM_UP + step) for step in range(steps))
+        wait(compute)
         seconds = time.perf_counter() - began
     _write_trace(profiler, trace)
     return Profile(steps, seconds, seen, _operations(profiler, compute), seen * flops_per_token(config), rate)
@@ -169,17 +142,12 @@ def _product_rate(compute: Compute) -> float:
     a = torch.randn(size, size, device=compute.device, dtype=compute.precision)
     best = float("inf")
     for _ in range(8):
-        _wait(compute)
+        wait(compute)
         began = time.perf_counter()
         torch.mm(a, a)
-        _wait(compute)
+        wait(compute)
         best = min(best, time.perf_counter() - began)
     return 2 * size**3 / best
-
-
-def _wait(compute: Compute) -> None:
-    if compute.device.type == "cuda":
-        torch.cuda.synchronize()
 
 
 def _write_trace(profiler: profile, path: Path) -> None:

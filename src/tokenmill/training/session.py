@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,12 +27,11 @@ from tokenmill.training.mirror import Mirror, mirrored
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.release import release
 from tokenmill.training.resume import choose, fill_from_previous
+from tokenmill.training.resume_folder import resume_root
 from tokenmill.training.sharding import refuse_shards
 from tokenmill.training.store import Store, prune_runs
 from tokenmill.training.timing import Timing, read_timing
 from tokenmill.training.trainer import Job, Trainer
-
-RESUME_FOLDER = ".resume"
 
 
 @dataclass(frozen=True)
@@ -42,11 +40,6 @@ class Outcome:
 
     manifest: Manifest
     state: RunState
-
-
-def resume_root() -> Path:
-    """The one place for checkpoints of all the ways DVC runs a stage: DVC_ROOT is the main repository in each."""
-    return Path(os.environ.get("DVC_ROOT", ".")) / RESUME_FOLDER
 
 
 def train(

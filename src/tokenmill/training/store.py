@@ -26,6 +26,7 @@ from tokenmill.files import read_json, sha256_of, write_beside, write_directory,
 from tokenmill.model.build import GPT
 from tokenmill.model.weights import WEIGHTS, load_weights, save_weights
 from tokenmill.training.history import RunState
+from tokenmill.training.resume_folder import checkpoint_name, checkpoint_steps
 
 OPTIMIZER, STATE, MANIFEST = "optimizer.safetensors", "state.json", "manifest.json"
 MICRO_BATCH = "micro_batch.json"
@@ -88,7 +89,7 @@ class Store:
 
     def checkpoint_folder(self, step: int) -> Path:
         """Where the checkpoint of a step is, or would be."""
-        return self.folder / f"step-{step:09d}"
+        return self.folder / checkpoint_name(step)
 
     def epoch_folder(self, epoch: int) -> Path:
         """Where the weights of an epoch's end are, or would be."""
@@ -96,7 +97,7 @@ class Store:
 
     def steps(self) -> list[int]:
         """The steps that there are checkpoints of, whole or not, in order."""
-        return sorted(int(folder.name.removeprefix("step-")) for folder in self.folder.glob("step-*"))
+        return checkpoint_steps(self.folder)
 
     def save(self, state: RunState, model: GPT, optimizer: dict[str, Tensor], horizon: dict[str, Any]) -> None:
         """Write a checkpoint of this moment; the step's older one, if any, is replaced."""

@@ -1,0 +1,1 @@
+"""Known configurations, and how one gets into params.yaml."""
