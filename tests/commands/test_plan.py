@@ -2,15 +2,25 @@
 
 import shutil
 import statistics
+import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.training.tiny import run, write_tokens
 from tokenmill.cli.main import main
 from tokenmill.commands import scale_table
+from tokenmill.commands.changes import change
 from tokenmill.errors import UserError
+from tokenmill.model.config import ModelConfig
+from tokenmill.params import read_yaml, validate
+from tokenmill.schema import AllParams, check_all
+from tokenmill.training import trial as trial_module
+from tokenmill.training.device import choose_compute
 from tokenmill.training.flops import flops_per_token
+from tokenmill.training.trial import Trial
+from tokenmill.training.workload import Workload
 
 ROOT = Path(__file__).resolve().parents[2]
 ORIGINAL = [
@@ -129,3 +139,68 @@ def test_the_table_of_the_document_is_the_one_printed(project: Path, capsys: pyt
     assert table == scale_table.render()
     assert len(table.splitlines()) == 2 + 9
     assert table in (ROOT / "docs" / "scale.md").read_text(encoding="utf-8")
+
+
+def test_a_preset_is_planned_and_not_written(project: Path, capsys: pytest.CaptureFixture[str]):
+    before = (project / "params.yaml").read_bytes()
+    asked = ["--tokens", "2.8e9", "--vocab-size", "32000", "--hardware", "A100", "--step-seconds", "0.1"]
+    by_hand = plan(capsys, *asked, changes=ORIGINAL)
+    assert plan(capsys, "--preset", "phase3", "--hardware", "A100", "--step-seconds", "0.1") == by_hand
+    assert "12 layers" in by_hand
+    assert "410,112 parameters" in plan(capsys, "--preset", "phase1")
+    assert "context 64" in plan(capsys, "--preset", "phase1", changes=["model.context_length=64"])
+    assert (project / "params.yaml").read_bytes() == before
+
+
+TINY = ["model.n_layer=1", "model.n_embd=16", "model.n_head=2", "model.context_length=16", "runtime.device=cpu"]
+
+
+def test_here_is_measured_and_agrees_with_the_same_steps_timed_by_hand(
+    project: Path, capsys: pytest.CaptureFixture[str]
+):
+    text = plan(capsys, "--tokens", "1e5", "--hardware", "here", changes=TINY)
+    rows = [line for line in text.splitlines() if line.startswith(("here", "A100", "T4"))]
+    assert [row.split()[0] for row in rows] == ["here", "here:"], "this machine and no other"
+    assert "here: 5 steps, measured just now on cpu" in rows[1]
+    assert "each GPU's" not in text
+    content = read_yaml(project / "params.yaml")
+    for wish in TINY:
+        change(content, wish)
+    params = validate(AllParams, content, project / "params.yaml")
+    config = ModelConfig.of(params.model, 1024)
+    compute = choose_compute(params.runtime, params.train.precision)
+    ids = torch.randint(1024, (16 * 16 + 1,), dtype=torch.int32)
+    trial = Trial(ids, config, params.train, compute, per_step=16)
+    seconds = []
+    for number in range(9):
+        began = time.perf_counter()
+        assert trial.step(number) == 256
+        seconds.append(time.perf_counter() - began)
+    _, value, unit, *_ = rows[0].split()
+    measured = float(value) / (1000 if unit == "ms" else 1)
+    assert min(seconds) / 5 < measured < 5 * max(seconds)
+    both = plan(capsys, "--tokens", "1e5", "--hardware", "T4", "here", changes=TINY)
+    assert [line.split()[0] for line in both.splitlines() if line.startswith(("here ", "T4"))] == ["here", "T4"]
+
+
+def test_long_steps_are_told_from_two_smaller_ones(project: Path, monkeypatch: pytest.MonkeyPatch):
+    """A step of 1 s and 0.2 s a window: 16 windows must come to 4.2 s though only 1, 2 and 4 of them are tried."""
+    tried = []
+
+    def seconds(_: Trial, windows: int) -> float:
+        tried.append(windows)
+        return 1.0 + 0.2 * windows
+
+    monkeypatch.setattr(trial_module, "_seconds", seconds)
+    params = check_all(project / "params.yaml")
+    config = ModelConfig(vocab_size=64, **params.model.model_dump())
+    speed = trial_module.measure(Workload(config, params.train, 10_000), params.runtime)
+    assert speed.seconds == pytest.approx(4.2)
+    assert max(tried) == 4
+    assert speed.measured == "steps over 2 and 4 of 16 windows"
+
+
+def test_a_model_that_memory_does_not_hold_is_a_sentence(project: Path, capsys: pytest.CaptureFixture[str]):
+    large = ["model.n_layer=96", "model.n_embd=12288", "model.n_head=96", "runtime.device=cpu"]
+    with pytest.raises(SystemExit, match=r"error: the model takes .* TB with gradients and optimizer, and .* are free"):
+        plan(capsys, "--tokens", "1e9", "--hardware", "here", changes=large)

@@ -74,13 +74,17 @@ def _folder(name: str, folder: Path) -> Finding:
     text = f"{name}, {folder}"
     if folder.is_dir() and os.access(folder, os.R_OK | os.W_OK | os.X_OK):
         return ok("remote", text)
-    if folder.exists():
-        what = "cannot be written" if folder.is_dir() else "is no folder"
-        return problem("remote", f"{text} {what}", f"chmod u+rwx {folder}, or: dvc remote modify {name} url FOLDER")
-    if os.access(_existing(folder), os.W_OK):
+    if folder.is_dir():
+        return problem("remote", f"{text} cannot be written", f"chmod u+rwx {folder}")
+    above = _existing(folder)
+    if above != folder and above.is_dir() and os.access(above, os.W_OK | os.X_OK):
         return ok("remote", f"{text}, which the first `dvc push` makes")
-    mend = f"mkdir -p {folder} (is its disk mounted?), or: dvc remote modify {name} url FOLDER"
-    return problem("remote", f"{text} does not exist, and {_existing(folder)} cannot be written", mend)
+    mend = f"is its disk mounted? else: dvc remote modify {name} url FOLDER"
+    return problem("remote", f"{text} cannot be made, because {above} {_hinders(above)}", mend)
+
+
+def _hinders(path: Path) -> str:
+    return "cannot be written" if path.is_dir() else "is no folder"
 
 
 def _distant(repo: Repo, name: str, url: str) -> Finding:
