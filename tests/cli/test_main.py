@@ -1,13 +1,17 @@
 """`tokenmill`: the reference of every parameter, and errors as sentences."""
 
+import argparse
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tokenmill.cli.main import main
+from tokenmill.cli.arguments import Parser
+from tokenmill.cli.main import main, parser
 from tokenmill.commands import reference
 from tokenmill.params import Section
 from tokenmill.schema import AllParams, check_all
@@ -99,8 +103,48 @@ def test_a_summary_before_the_pipeline_has_run_says_what_to_do(tmp_path: Path, m
         main(["summary"])
 
 
-def test_a_subcommand_is_needed(capsys: pytest.CaptureFixture[str]):
+def leaves(whole: Parser) -> dict[str, Parser]:
+    """Every command by its name."""
+    (commands,) = (action for action in whole._actions if isinstance(action, argparse._SubParsersAction))
+    return dict(commands.choices)
+
+
+@pytest.mark.parametrize("name", leaves(parser()))
+def test_every_help_has_examples_that_are_command_lines(name: str):
+    epilog = leaves(parser())[name].epilog or ""
+    head, *lines = epilog.splitlines()
+    assert head == "examples:"
+    examples = [re.split(r" {2,}|[>|&]", line.strip())[0] for line in lines if line.lstrip().startswith("tokenmill")]
+    assert name in {parser().parse_args(shlex.split(example)[1:]).command for example in examples}
+
+
+def test_the_help_tells_the_exit_codes_and_every_command():
+    text = parser().format_help()
+    for code in ("0 ", "1 ", "2 ", "130 "):
+        assert f"\n  {code}" in text
+    for name in leaves(parser()):
+        assert re.search(rf"\n    {name}\s", text)
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("plam", "error: plam is not a command; did you mean plan? `tokenmill --help` says what there is.\n"),
+        ("xyz", "error: xyz is not a command; there are summary, params, "),
+        ("plan --presett phase1", "error: --presett is not an argument of `tokenmill plan`; did you mean --preset? `t"),
+        ("preset phas3", "error: phas3 is not a preset; did you mean phase3? `tokenmill preset --help` says what"),
+        ("summary now", "error: now is not an argument of `tokenmill summary`; `tokenmill summary --help` says"),
+        ("plan --devices 0", "error: argument --devices: 0 must be 1 or more; `tokenmill plan --help` says what"),
+        ("completion", "error: the following arguments are required: SHELL; `tokenmill completion --help` says"),
+    ],
+)
+def test_a_mistyped_command_line_is_one_sentence_with_the_nearest_word(
+    typed: str, said: str, capsys: pytest.CaptureFixture[str]
+):
     with pytest.raises(SystemExit) as error:
-        main([])
+        main(typed.split())
     assert error.value.code == 2
-    assert "COMMAND" in capsys.readouterr().err
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith(said)
+    assert shown.err.count("\n") == 1

@@ -41,7 +41,7 @@ def parser() -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     whole.set_defaults(run=_next_step)
-    commands = whole.add_subparsers(dest="command", metavar="COMMAND")
+    commands = whole.add_subparsers(title="commands", dest="command", metavar="COMMAND")
     for command in (summary, params, preset, plan, profile, doctor, completion):
         command.add(commands)
     return whole

@@ -43,7 +43,7 @@ def render(root: Path) -> str:
 
 def listed(commands: Commands) -> list[str]:
     """Commands with their meaning, in columns."""
-    return [f"  {command:<41}{meaning}" for command, meaning in commands]
+    return [f"  {command:<39}  {meaning}" for command, meaning in commands]
 
 
 def after_training(epochs: int) -> Commands:
@@ -104,7 +104,7 @@ def _outdated(root: Path, params: AllParams, stages: Sequence[str]) -> Step:
         known = (root / "dvc.lock").exists()
         pull = [("dvc pull && dvc repro", "what the remote has of it, and the rest")] if known else []
         return Step(["nothing has run here yet."], [("dvc repro", f"all of it: {named}"), *pull])
-    return Step([f"outdated or not made yet: {named}."], [("dvc repro", "runs these and nothing else"), why])
+    return Step([f"to run: {named}."], [("dvc repro", "runs these, but those whose inputs come out the same"), why])
 
 
 def _stopped_training(root: Path, params: AllParams, stages: Sequence[str]) -> str | None:

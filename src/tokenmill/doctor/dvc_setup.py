@@ -93,10 +93,8 @@ def _distant(repo: Repo, name: str, url: str) -> Finding:
     look = f"credentials: dvc remote modify --local {name} …; then: dvc status -c"
     try:
         there = within(PATIENCE, lambda: _exists(repo, name))
-    except RemoteMissingDepsError as error:
-        return problem(
-            "remote", f"{text}: DVC lacks what it needs for {error.protocol}", f"pip install dvc-{error.protocol}"
-        )
+    except (ImportError, RemoteMissingDepsError) as error:
+        return problem("remote", f"{text}: {error}", f"pip install dvc-{urlparse(url).scheme}")
     except TooLong:
         return problem("remote", f"{text} did not answer within {PATIENCE:.0f} s", look)
     except Exception as error:

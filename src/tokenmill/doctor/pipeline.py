@@ -1,6 +1,7 @@
 """Where the pipeline stands: what is outdated, who is running it, what a killed run left."""
 
 import json
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,15 +21,25 @@ WRITTEN = ("data", "data/raw", "data/tokenizer", "metrics", "models", "reports")
 
 
 def outdated(repo: Repo) -> list[str] | None:
-    """The stages that `dvc repro` would run, in their order; None if it takes too long to say.
+    """The stages that `dvc repro` may run, in their order; None if it takes too long to say.
+
+    Those that are changed, as DVC finds, and those that read what they write.
 
     Raises:
         DvcException: dvc.yaml, dvc.lock or params.yaml cannot be read.
     """
     try:
-        return list(within(PATIENCE, repo.status))
+        changed = within(PATIENCE, repo.status)
     except TooLong:
         return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # DVC's, of the library it builds the graph with
+        graph, stages = repo.index.graph, repo.index.stages
+    found = todo = [stage for stage in stages if stage.addressing in changed]
+    while todo:
+        todo = [reader for stage in todo for reader in graph.predecessors(stage) if reader not in found]
+        found = [*found, *todo]
+    return [getattr(stage, "name", stage.addressing) for stage in stages if stage in found]
 
 
 def check_status(repo: Repo) -> tuple[Finding, list[str] | None]:
