@@ -1,5 +1,6 @@
 """`tokenmill plan`: before there is data, with data, with measured times, and its table."""
 
+import re
 import shutil
 import statistics
 import time
@@ -204,3 +205,12 @@ def test_a_model_that_memory_does_not_hold_is_a_sentence(project: Path, capsys: 
     large = ["model.n_layer=96", "model.n_embd=12288", "model.n_head=96", "runtime.device=cpu"]
     with pytest.raises(SystemExit, match=r"error: the model takes .* TB with gradients and optimizer, and .* are free"):
         plan(capsys, "--tokens", "1e9", "--hardware", "here", changes=large)
+
+
+def test_the_plans_in_the_document_are_the_ones_printed(project: Path, capsys: pytest.CaptureFixture[str]):
+    document = (ROOT / "docs" / "plan-against-reality.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```\n\$ tokenmill (plan .*)\n((?:.*\n)*?)```", document)
+    assert len(blocks) == 2
+    for command, shown in blocks:
+        printed = plan(capsys, *command.split()[1:])
+        assert [line.rstrip() for line in printed.splitlines()] == shown.splitlines()

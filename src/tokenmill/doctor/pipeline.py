@@ -14,8 +14,8 @@ from tokenmill.doctor.finding import Finding, ok, problem, warning
 from tokenmill.doctor.patience import TooLong, within
 from tokenmill.training.resume_folder import RESUME_FOLDER
 
-PATIENCE = 5.0
-"""Seconds for DVC to compare; only a large file that it has not seen before takes longer."""
+PATIENCE = 20.0
+"""Seconds for DVC to compare; about one where the machine is idle, longer for large files not seen before."""
 WRITTEN = ("data", "data/raw", "data/tokenizer", "metrics", "models", "reports")
 """Folders that stages write into; a folder of raw text may hold millions of others, so nothing below is looked at."""
 
