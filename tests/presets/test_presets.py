@@ -2,7 +2,6 @@
 
 import io
 import os
-import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -146,7 +145,7 @@ def test_without_yes_and_a_terminal_it_shows_the_difference_and_writes_nothing(
 
 @pytest.mark.parametrize(("answer", "written"), [("y", True), ("n", False), ("", False)])
 def test_at_a_terminal_it_asks_in_colour(params: Path, answer: str, written: bool):
-    ours, theirs = pty.openpty()
+    ours, theirs = pytest.importorskip("pty").openpty()
     env = {k: v for k, v in os.environ.items() if k != "NO_COLOR"} | {"PYTHONPATH": str(ROOT / "src"), "TERM": "xterm"}
     command = [sys.executable, "-m", "tokenmill", "preset", "phase1"]
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=params.parent, env=env) as process:
