@@ -1,5 +1,6 @@
 """How a stage runs: a function of the work tree it stands in; what a user can cause ends in a sentence."""
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,11 +20,18 @@ def run(main: Callable[[], None]) -> None:
 
 
 def report_errors(work: Callable[[], None]) -> None:
-    """Do `work`; what a user can cause is one sentence on stderr and exit code 1, an interruption exit code 130."""
+    """Do `work`; what a user can cause is one sentence on stderr and exit code 1.
+
+    130 is the exit code of an interruption, 141 that of output that nobody reads any more.
+    """
     try:
         work()
+        sys.stdout.flush()
     except UserError as error:
         sys.exit(f"error: {error}")
+    except BrokenPipeError:  # whoever read the output, as `head` does, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python still writes at its end
+        sys.exit(141)
     except OSError as error:
         sys.exit(f"error: {describe(error)}")
     except KeyboardInterrupt:

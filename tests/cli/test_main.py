@@ -148,3 +148,16 @@ def test_a_mistyped_command_line_is_one_sentence_with_the_nearest_word(
     assert shown.out == ""
     assert shown.err.startswith(said)
     assert shown.err.count("\n") == 1
+
+
+def test_a_pipe_that_closes_early_ends_the_command_quietly(root: Path):
+    command = f"{sys.executable} -m tokenmill params | true; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(
+        ["bash", "-c", command],
+        cwd=root,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (done.stdout, done.stderr) == ("141\n", "")
