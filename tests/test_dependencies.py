@@ -45,7 +45,7 @@ def test_templates_are_dependencies_as_modules_are() -> None:
 
 def test_layers_point_down() -> None:
     order = ["", "presets", "engine", "page", "sample", "documents", "tokenization", "describe", "model", "training"]
-    order += ["evaluation", "doctor"]
+    order += ["evaluation", "checkpoints", "doctor"]
     for path in PACKAGES["tokenmill"].rglob("*.py"):
         name = path.relative_to(PACKAGES["tokenmill"])
         folder = name.parts[0] if len(name.parts) > 1 else ""

@@ -1,14 +1,15 @@
 """Answers to the fixed prompts: greedy and sampled, and what can be measured of them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tokenmill.documents.conversation import prompt as as_conversation
 from tokenmill.errors import UserError
 from tokenmill.evaluation.params import EvaluateParams, PromptParams
 from tokenmill.evaluation.results import Answer, Question
-from tokenmill.model.build import GPT
+from tokenmill.model.decoder import Decoder
 from tokenmill.model.generate import generate
+from tokenmill.model.sampling import Sampling
 from tokenmill.tokenization.tokenizer import TextTokenizer
 
 NGRAM = 4
@@ -44,17 +45,17 @@ def prepare(prompts: Sequence[PromptParams], tokenizer: TextTokenizer, *, contex
     return prepared
 
 
-def answer(model: GPT, tokenizer: TextTokenizer, prompt: Prompt, params: EvaluateParams) -> Answer:
+def answer(decoder: Decoder, tokenizer: TextTokenizer, prompt: Prompt, params: EvaluateParams) -> Answer:
     """Continue one prompt twice: with the likeliest tokens, and drawn with a fixed seed."""
-    common = {"end": tokenizer.eot_id, "max_new_tokens": params.max_new_tokens}
-    greedy = list(generate(model, prompt.ids, **common))
-    sampled = generate(
-        model, prompt.ids, **common, temperature=params.temperature, top_k=params.top_k, seed=params.seed
+    likeliest = Sampling(max_new_tokens=params.max_new_tokens)
+    drawn = replace(likeliest, temperature=params.temperature, top_k=params.top_k, seed=params.seed)
+    greedy, sampled = (
+        list(generate(decoder, prompt.ids, end=tokenizer.eot_id, sampling=how)) for how in (likeliest, drawn)
     )
     text = tokenizer.decode(greedy)
     return Answer(
         greedy=text.strip(),
-        sampled=tokenizer.decode(list(sampled)).strip(),
+        sampled=tokenizer.decode(sampled).strip(),
         found=None if prompt.question.expect is None else prompt.question.expect in text,
         repetition=repetition(greedy),
     )

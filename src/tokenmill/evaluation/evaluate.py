@@ -7,6 +7,7 @@ from tokenmill.errors import UserError
 from tokenmill.evaluation.answers import answer, prepare
 from tokenmill.evaluation.params import EvaluateParams
 from tokenmill.evaluation.results import EpochResult, Evaluation
+from tokenmill.model.decoder import decoder_of
 from tokenmill.model.weights import load_model
 from tokenmill.tokenization.metadata import SPLITS, Split, TokenMetadata
 from tokenmill.tokenization.token_file import open_tokens, read_metadata
@@ -47,6 +48,7 @@ def evaluate(
                 )
                 for name, these in windows.items()
             }
+            write = decoder_of(model)
             results.append(
                 EpochResult(
                     epoch=epoch,
@@ -54,7 +56,7 @@ def evaluate(
                     val_loss=loss["val"],
                     perplexity=perplexity(loss["val"]),
                     bits_per_byte=bits_per_byte(loss["val"], tokens=metadata.val.tokens, text_bytes=metadata.val.bytes),
-                    answers=[answer(model, tokenizer, prompt, params) for prompt in prompts],
+                    answers=[answer(write, tokenizer, prompt, params) for prompt in prompts],
                 )
             )
             progress.advance(1)

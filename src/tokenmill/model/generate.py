@@ -3,55 +3,61 @@
 from collections.abc import Iterator, Sequence
 
 import torch
-from torch import Tensor
 
-from tokenmill.model.build import GPT, new_cache
+from tokenmill.model.batch import Batch
+from tokenmill.model.decoder import Decoder
+from tokenmill.model.sampling import Chooser, Sampling
 
 
-@torch.no_grad()
 def generate(
-    model: GPT,
-    prompt: Sequence[int],
-    *,
-    end: int,
-    max_new_tokens: int,
-    temperature: float = 0.0,
-    top_k: int | None = None,
-    seed: int = 0,
+    decoder: Decoder, prompt: Sequence[int], *, end: int, sampling: Sampling, number: int = 0
 ) -> Iterator[int]:
     """Yield the ids that follow `prompt`, without `end`, which stops it.
 
-    Temperature 0 takes the likeliest token each time; else tokens are drawn among the `top_k` likeliest, on the CPU,
-    so that a seed means the same on every device. When the context is full, its later half is read anew and the text
-    goes on.
+    When the context is full, its later half is read anew and the text goes on.
 
     Args:
-        model: in evaluation mode; its device is where it runs.
-        prompt: at least one id, and at most `model.config.context_length`.
+        decoder: of a model; its device is where it runs.
+        prompt: at least one id, and at most `decoder.config.context_length`.
         end: the id of end-of-text.
-        max_new_tokens: ids yielded at the most.
-        temperature: divides the logits before drawing.
-        top_k: how many candidates; None is all.
-        seed: of the draws.
+        sampling: how tokens are chosen, and how many.
+        number: of this text among several; added to the seed.
     """
-    context, device = model.config.context_length, next(model.parameters()).device
-    assert 0 < len(prompt) <= context
-    draws = torch.Generator().manual_seed(seed)
-    ids, cache, fresh = list(prompt), new_cache(model, batch=1), list(prompt)
-    for _ in range(max_new_tokens):
-        if cache.length + len(fresh) > context:
-            cache, fresh = new_cache(model, batch=1), ids[-context // 2 :]
-        logits_V = model(torch.tensor([fresh], device=device), cache)[0, -1].float().cpu()
-        token = _choose(logits_V, temperature, top_k, draws)
-        if token == end:
+    return (token for _, token in _written(decoder, [prompt], end=end, sampling=sampling, first=number))
+
+
+def generate_batch(
+    decoder: Decoder, prompts: Sequence[Sequence[int]], *, end: int, sampling: Sampling
+) -> list[list[int]]:
+    """The ids that follow each prompt, written side by side: what `generate` gives for it and its number."""
+    texts: list[list[int]] = [[] for _ in prompts]
+    for number, token in _written(decoder, prompts, end=end, sampling=sampling, first=0):
+        texts[number].append(token)
+    return texts
+
+
+@torch.inference_mode()
+def _written(
+    decoder: Decoder, prompts: Sequence[Sequence[int]], *, end: int, sampling: Sampling, first: int
+) -> Iterator[tuple[int, int]]:
+    """Tokens as they are written, each with the place of its prompt."""
+    batch = Batch(decoder, prompts, room=sampling.max_new_tokens)
+    numbers = range(first, first + len(prompts))
+    chooser = Chooser(sampling, prompts, vocab_size=decoder.config.vocab_size, numbers=numbers)
+    places, ended = list(range(len(prompts))), set[int]()
+    logits_BV = batch.read()
+    for left in range(sampling.max_new_tokens, 0, -1):
+        tokens = chooser.choose(logits_BV)
+        for place, token in zip(places, tokens, strict=True):
+            if token == end:
+                ended.add(place)
+            elif place not in ended:
+                yield place, token
+        rows = [row for row, place in enumerate(places) if place not in ended]
+        if not rows or left == 1:
             return
-        ids.append(token)
-        fresh = [token]
-        yield token
-
-
-def _choose(logits_V: Tensor, temperature: float, top_k: int | None, draws: torch.Generator) -> int:
-    if temperature == 0:
-        return int(logits_V.argmax())
-    values, candidates = logits_V.topk(min(top_k or len(logits_V), len(logits_V)))
-    return int(candidates[torch.multinomial((values / temperature).softmax(-1), 1, generator=draws)])
+        if len(rows) <= len(places) // 2:
+            places, tokens = [places[row] for row in rows], [tokens[row] for row in rows]
+            batch.keep(rows)
+            chooser.keep(rows)
+        logits_BV = batch.step(tokens)

@@ -1,0 +1,147 @@
+"""Writing text beside transformers' `generate` on the same weights: `python -m bench.generate`.
+
+One text and sixteen, the likeliest tokens and drawn ones (temperature 0.8, top-k 40), `gpt2` and `modern`, at the
+default size and at that of GPT-2 Small (12 layers, 768 wide, vocabulary 50,257, context 1,024), with random weights.
+Both write in turns in one process, after prompts of 16 tokens; figures are medians. The likeliest ids must be the same.
+"""
+
+import argparse
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bench.stepping import Steps, in_turns, section
+from tokenmill.model.build import GPT, build
+from tokenmill.model.config import ModelConfig
+from tokenmill.model.decoder import Decoder, decoder_of
+from tokenmill.model.generate import generate_batch
+from tokenmill.model.sampling import Sampling
+from tokenmill.model.weights import save_weights
+from tokenmill.stage import report_errors
+
+SMALL = {"n_layer": 12, "n_head": 12, "n_embd": 768, "context_length": 1024, "vocab_size": 50257}
+SIZES: dict[str, dict[str, int]] = {"default": {"vocab_size": 1024}, "GPT-2 Small": SMALL}
+TINY = {"n_layer": 1, "n_head": 2, "n_embd": 16, "context_length": 32, "vocab_size": 64}
+PROMPT, TEXTS = 16, (1, 16)
+HOW: dict[str, dict[str, Any]] = {"likeliest": {}, "drawn": {"temperature": 0.8, "top_k": 40}}
+NEVER = -1
+"""An end-of-text that no model gives."""
+Row = dict[str, Any]
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tokens", type=int, default=64, help="tokens a text and round (default 64)")
+    parser.add_argument("--rounds", type=int, default=7, help="turns of each (default 7)")
+    parser.add_argument("--threads", type=int, help="of both; else PyTorch's choice")
+    parser.add_argument("--size", choices=SIZES, nargs="+", default=list(SIZES))
+    parser.add_argument("--tiny", action="store_true", help="a few tokens of next to nothing: only to see that it runs")
+    parser.add_argument("--json", type=Path, help="write the figures to this file too")
+    options = parser.parse_args()
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    sizes = {"tiny": TINY} if options.tiny else {name: SIZES[name] for name in options.size}
+    report_errors(lambda: run(sizes, tokens=options.tokens, rounds=options.rounds, file=options.json))
+
+
+def run(sizes: dict[str, dict[str, int]], *, tokens: int, rounds: int, file: Path | None) -> None:
+    """A line for each model, number of texts and way of choosing."""
+    print(f"{torch.get_num_threads()} threads, tokens a second, all texts together")
+    print(f"{'model':20}{'texts':>6}  {'tokens':10}{'transformers':>13}{'TokenMill':>11}{'times':>7}  mark: faster")
+    rows = []
+    for size, changes in sizes.items():
+        for architecture in ("gpt2", "modern"):
+            for row in measure(architecture, changes, tokens=tokens, rounds=rounds):
+                rows.append({"model": f"{architecture}, {size}"} | row)
+                print(_line(rows[-1]), flush=True)
+    if file:
+        file.write_text(json.dumps(rows, indent=2) + "\n")
+
+
+def measure(architecture: str, changes: dict[str, int], *, tokens: int, rounds: int) -> Iterator[Row]:
+    """Both on one model."""
+    values = section("model", architecture=architecture, **changes)
+    model = with_random_weights(ModelConfig.model_validate(values))
+    decoder, theirs = decoder_of(model), published(model)
+    draws = torch.Generator().manual_seed(0)
+    for texts in TEXTS:
+        prompts = torch.randint(model.config.vocab_size, (texts, PROMPT), generator=draws)
+        for name, how in HOW.items():
+            seen: dict[str, list[list[int]]] = {}
+            rivals = {
+                "transformers": transformers_steps(theirs, prompts, how, seen),
+                "TokenMill": tokenmill_steps(decoder, prompts, how, seen),
+            }
+            timed = in_turns(rivals, rounds=rounds, steps=tokens, warm_up=tokens)
+            same = seen["transformers"] == seen["TokenMill"]
+            assert same or how, f"{architecture}: transformers writes other tokens"
+            yield {
+                "texts": texts,
+                "tokens": name,
+                "transformers": round(texts / timed["transformers"].seconds, 1),
+                "TokenMill": round(texts / timed["TokenMill"].seconds, 1),
+                "times": round(timed["TokenMill"].faster, 2),
+            }
+
+
+def with_random_weights(config: ModelConfig) -> GPT:
+    """A model in which no weight is zero."""
+    model, draws = build(config, seed=0), torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=draws), alpha=0.5 * config.n_embd**-0.5)
+    return model.eval()
+
+
+def published(model: GPT) -> Any:
+    """The same weights in transformers."""
+    from transformers import GPT2LMHeadModel, NanoChatForCausalLM  # noqa: PLC0415 (takes seconds to load)
+    from transformers.utils import logging  # noqa: PLC0415
+
+    logging.disable_progress_bar()
+    kind: Any = GPT2LMHeadModel if model.config.architecture == "gpt2" else NanoChatForCausalLM
+    with tempfile.TemporaryDirectory() as folder:
+        save_weights(model, Path(folder))
+        return kind.from_pretrained(folder).eval()
+
+
+def tokenmill_steps(decoder: Decoder, prompts: torch.Tensor, how: dict[str, Any], seen: dict[str, Any]) -> Steps:
+    """Ours, as a function of how many tokens."""
+    ids = prompts.tolist()
+
+    def steps(count: int) -> None:
+        seen["TokenMill"] = generate_batch(decoder, ids, end=NEVER, sampling=Sampling(max_new_tokens=count, **how))
+
+    return steps
+
+
+def transformers_steps(model: Any, prompts: torch.Tensor, how: dict[str, Any], seen: dict[str, Any]) -> Steps:
+    """Theirs."""
+    options = {"do_sample": bool(how), "eos_token_id": None, "pad_token_id": 0} | how
+    mask = torch.ones_like(prompts)
+
+    def steps(count: int) -> None:
+        with torch.inference_mode():
+            whole = model.generate(prompts, attention_mask=mask, max_new_tokens=count, **options)
+        seen["transformers"] = whole[:, PROMPT:].tolist()
+
+    return steps
+
+
+def _line(row: Row) -> str:
+    mark = "met" if row["times"] > 1 else "MISSED"
+    return (
+        f"{row['model']:20}{row['texts']:>6}  {row['tokens']:10}{row['transformers']:>13,.1f}{row['TokenMill']:>11,.1f}"
+        f"{row['times']:>6.2f}x  {mark}"
+    )
+
+
+if __name__ == "__main__":
+    main()

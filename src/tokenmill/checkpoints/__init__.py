@@ -1,0 +1,1 @@
+"""The trained models there are, wherever they lie, and text written by one of them."""

@@ -1,0 +1,164 @@
+"""A model laid out for writing: what happens to one token outside attention, in as few operations as can be.
+
+For so little work at a time the calls themselves cost most. So matrices lie the way that a product from the right reads
+them, queries, keys and values come from one of them, and constant factors (the scale of attention, that of RMSNorm) are
+multiplied into them beforehand. The numbers are those of the model up to rounding, which tests compare.
+Axes: N tokens (of one text or of several), D width, H heads, K features per head, V vocabulary.
+"""
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tokenmill.model.build import GPT
+from tokenmill.model.gpt2 import GPT2
+from tokenmill.model.gpt2 import Block as GPT2Block
+from tokenmill.model.modern import LOGIT_CAP, Modern
+from tokenmill.model.modern import Block as ModernBlock
+from tokenmill.model.pointwise import NORM_EPS
+
+
+class Decoder(ABC):
+    """Weights for writing; nothing in it changes, so that several texts and threads may share it."""
+
+    def __init__(self, model: GPT):
+        self.config = model.config
+        self.device = model.tokens.weight.device
+        self.tokens = model.tokens.weight
+        self.head = _right(model.head.weight)
+
+    @abstractmethod
+    def start(self, ids_N: Tensor, position_N: Tensor) -> tuple[Tensor, Tensor]:
+        """Embed tokens, (N, D); and what turns them by their positions. One position may stand for all."""
+
+    @abstractmethod
+    def heads(self, layer: int, x_ND: Tensor, turn: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Scaled queries, keys and values of one layer, (N, H, K) each."""
+
+    @abstractmethod
+    def finish(self, layer: int, x_ND: Tensor, attended_ND: Tensor) -> Tensor:
+        """The rest of the layer, from what its heads attended to: (N, D)."""
+
+    @abstractmethod
+    def logits(self, x_ND: Tensor) -> Tensor:
+        """What may come next: (N, V)."""
+
+
+def decoder_of(model: GPT) -> Decoder:
+    """Lay out a model for writing; its matrices are copied."""
+    with torch.no_grad():
+        return GPT2Decoder(model) if isinstance(model, GPT2) else ModernDecoder(model)
+
+
+class GPT2Decoder(Decoder):
+    """`gpt2` for writing."""
+
+    def __init__(self, model: GPT2):
+        super().__init__(model)
+        self.positions, self.norm = model.positions.weight, model.norm
+        self.blocks: list[GPT2Block] = list(model.blocks)  # type: ignore[arg-type]
+        width, scale = model.config.n_embd, model.config.head_dim**-0.5
+        scales = torch.cat((torch.full((width,), scale), torch.ones(2 * width))).to(self.device)
+        self.qkv = [
+            (block.attention.qkv.bias * scales, _right(block.attention.qkv.weight * scales[:, None]))
+            for block in self.blocks
+        ]
+        self.out, self.up, self.down = (
+            [(linear.bias, _right(linear.weight)) for linear in linears]
+            for linears in zip(*((block.attention.out, block.up, block.down) for block in self.blocks), strict=True)
+        )
+
+    def start(self, ids_N: Tensor, position_N: Tensor) -> tuple[Tensor, Tensor]:
+        """Tokens and positions have an embedding each; nothing is turned later."""
+        return self.tokens[ids_N] + self.positions[position_N], position_N
+
+    def heads(self, layer: int, x_ND: Tensor, turn: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ARG002
+        """One product, then a view."""
+        bias, weight = self.qkv[layer]
+        together = torch.addmm(bias, _layer_norm(x_ND, self.blocks[layer].norm_1), weight)
+        q_NHK, k_NHK, v_NHK = together.view(len(x_ND), 3, self.config.n_head, -1).unbind(1)
+        return q_NHK, k_NHK, v_NHK
+
+    def finish(self, layer: int, x_ND: Tensor, attended_ND: Tensor) -> Tensor:
+        """Output projection and perceptron, each added to its shortcut."""
+        bias, weight = self.out[layer]
+        x_ND = torch.addmm(bias, attended_ND, weight).add_(x_ND)
+        bias, weight = self.up[layer]
+        inside = torch.addmm(bias, _layer_norm(x_ND, self.blocks[layer].norm_2), weight)
+        bias, weight = self.down[layer]
+        return torch.addmm(bias, F.gelu(inside, approximate="tanh"), weight).add_(x_ND)
+
+    def logits(self, x_ND: Tensor) -> Tensor:
+        """The last norm and the head."""
+        return torch.mm(_layer_norm(x_ND, self.norm), self.head)
+
+
+class ModernDecoder(Decoder):
+    """`modern` for writing.
+
+    RMSNorm is division by the length here, its factor sqrt(D) is in the matrix that follows. Features of a head that
+    rotary positions turn together lie side by side, as the parts of a complex number.
+    """
+
+    def __init__(self, model: Modern):
+        super().__init__(model)
+        config = model.config
+        self.root = config.n_embd**0.5
+        self.tokens = F.rms_norm(self.tokens, (config.n_embd,), eps=NORM_EPS)
+        self.head = self.head * self.root
+        self.eps_D, self.eps_K = (torch.tensor((size * NORM_EPS) ** 0.5) for size in (config.n_embd, config.head_dim))
+        blocks: list[ModernBlock] = list(model.blocks)  # type: ignore[arg-type]
+        self.qkv = [_right(self._together(block)) * self.root for block in blocks]
+        self.out = [_right(block.attention.out.weight) for block in blocks]
+        self.up = [_right(block.up.weight) * self.root for block in blocks]
+        self.down = [_right(block.down.weight) for block in blocks]
+        turn = torch.complex(model.cos, -model.sin)[:, None, None]
+        # normalised heads are of length sqrt(K): queries by the scale 1 / sqrt(K) are of length 1
+        self.turn = torch.cat((turn, turn * config.head_dim**0.5), dim=1)
+
+    def _together(self, block: ModernBlock) -> Tensor:
+        """Queries, keys and values in one matrix, the features that turn together side by side."""
+        pairs = (self.config.n_head, 2, -1, self.config.n_embd)
+        q, k = (
+            linear.weight.view(pairs).transpose(1, 2).reshape(linear.weight.shape)
+            for linear in (block.attention.q, block.attention.k)
+        )
+        return torch.cat((q, k, block.attention.v.weight))
+
+    def start(self, ids_N: Tensor, position_N: Tensor) -> tuple[Tensor, Tensor]:
+        """Tokens are normalised beforehand; heads turn by their position."""
+        return self.tokens[ids_N], self.turn[position_N]
+
+    def heads(self, layer: int, x_ND: Tensor, turn: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """One product; queries and keys are brought to one length and turned."""
+        together = torch.mm(_unit(x_ND, self.eps_D), self.qkv[layer])
+        together = together.view(len(x_ND), 3, self.config.n_head, self.config.head_dim)
+        units = _unit(together[:, :2], self.eps_K).unflatten(-1, (-1, 2))
+        q_NHK, k_NHK = torch.view_as_real(torch.view_as_complex(units) * turn).flatten(-2).unbind(1)
+        return q_NHK, k_NHK, together[:, 2]
+
+    def finish(self, layer: int, x_ND: Tensor, attended_ND: Tensor) -> Tensor:
+        """Output projection and perceptron, each added to its shortcut."""
+        x_ND = torch.addmm(x_ND, attended_ND, self.out[layer])
+        inside = torch.mm(_unit(x_ND, self.eps_D), self.up[layer])
+        return torch.addmm(x_ND, inside.relu_().square_(), self.down[layer])
+
+    def logits(self, x_ND: Tensor) -> Tensor:
+        """The last norm, the head and its cap."""
+        return torch.mm(_unit(x_ND, self.eps_D), self.head).div_(LOGIT_CAP).tanh_().mul_(LOGIT_CAP)
+
+
+def _right(weight: Tensor) -> Tensor:
+    """A matrix (out, in) as `x @` reads it fastest: (in, out), in one piece."""
+    return weight.detach().float().T.contiguous()
+
+
+def _unit(x: Tensor, eps: Tensor) -> Tensor:
+    """RMSNorm without its factor: divide by the length, to which `eps` is added as another feature."""
+    return x / torch.hypot(torch.linalg.vector_norm(x, dim=-1, keepdim=True), eps)
+
+
+def _layer_norm(x_ND: Tensor, norm: nn.LayerNorm) -> Tensor:
+    return F.layer_norm(x_ND, norm.normalized_shape, norm.weight, norm.bias, norm.eps)

@@ -1,0 +1,20 @@
+"""The benchmark of writing runs, and compares what both write."""
+
+import json
+from pathlib import Path
+
+from tests.bench.test_training_benchmarks import bench
+
+
+def test_writing_is_measured_beside_transformers(tmp_path: Path):
+    done = bench("generate", "--tiny", "--tokens", "6", "--rounds", "1", "--json", tmp_path / "g.json")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "g.json").read_text())
+    assert [(row["model"], row["texts"], row["tokens"]) for row in rows] == [
+        (f"{architecture}, tiny", texts, tokens)
+        for architecture in ("gpt2", "modern")
+        for texts in (1, 16)
+        for tokens in ("likeliest", "drawn")
+    ]
+    assert all(row["transformers"] > 0 < row["TokenMill"] for row in rows)
+    assert done.stdout.count("\n") == 10

@@ -1,0 +1,73 @@
+"""A git and DVC project whose models were never trained, only kept: two commits, an experiment, refs of epochs."""
+
+import shutil
+from pathlib import Path
+
+from tests.evaluation.trained import make_tokenizer_file
+from tests.pipeline.project import Project
+from tests.training.tiny import model_config, train_params
+from tokenmill.files import write_json, write_text
+from tokenmill.model.build import build
+from tokenmill.model.weights import save_weights
+from tokenmill.tokenization.tokenizer import read_tokenizer
+from tokenmill.training.history import EpochRow, train_metrics, write_rows
+from tokenmill.training.manifest import Manifest
+
+EXPERIMENT = "blest-jube"
+PIPELINE = """\
+stages:
+  tokenizer:
+    cmd: "false"
+    outs: [data/tokenizer]
+  train:
+    cmd: "false"
+    outs: [models/gpt]
+"""
+
+
+def write_models(root: Path, *, seed: int, epochs: int) -> None:
+    """What a training leaves: weights that differ by seed and epoch, the manifest, metrics, and what to resume from."""
+    tokenizer = read_tokenizer(root / "data/tokenizer/tokenizer.json")
+    shutil.rmtree(root / "models/gpt", ignore_errors=True)
+    config = model_config(vocab_size=tokenizer.vocab_size, context_length=32)
+    rows = []
+    for epoch in range(1, epochs + 1):
+        model = build(config, seed=10 * seed + epoch)
+        save_weights(model, root / f"models/gpt/epoch-{epoch}")
+        loss = 5.0 - seed / 10 - epoch
+        rows.append(EpochRow(epoch, epoch, 100 * epoch, 0.1, loss, loss, 1.0, 1.0))
+    manifest = Manifest(
+        format_version=1,
+        fingerprint="none",
+        model=config,
+        train=train_params(epochs=epochs),
+        parameters=1,
+        epochs=epochs,
+        tokenizer_sha256=tokenizer.sha256,
+    )
+    write_json(root / "models/gpt/manifest.json", manifest.model_dump())
+    write_text(root / "models/gpt/resume/step-1/optimizer.bin", f"much of {seed}")
+    write_rows(root / "metrics/history.csv", EpochRow, rows)
+    write_json(root / "metrics/train.json", train_metrics(rows[-1], parameters=1))
+
+
+def make_project(root: Path) -> Project:
+    """`HEAD~1` has two epochs, `HEAD` three (and is checked out), the experiment one; a remote lies beside."""
+    project = Project(root)
+    (root / "data/tokenizer").mkdir(parents=True)
+    shutil.copy(make_tokenizer_file(root.parent / "made", "bpe"), root / "data/tokenizer/tokenizer.json")
+    write_text(root / "dvc.yaml", PIPELINE)
+    write_text(root / ".gitignore", "/data/tokenizer\n/models\n")
+    project.run("git", "init", "-q", "-b", "main")
+    project.run("dvc", "init", "-q")
+    project.run("dvc", "remote", "add", "-q", "-d", "beside", "../remote")
+    for seed, epochs in ((1, 2), (2, 3)):
+        write_models(root, seed=seed, epochs=epochs)
+        project.run("dvc", "commit", "-f", "-q")
+        project.commit()
+    write_models(root, seed=3, epochs=1)
+    project.run("dvc", "commit", "-f", "-q")
+    project.run("dvc", "exp", "save", "-n", EXPERIMENT)
+    project.run("git", "checkout", "-q", ".")
+    project.run("dvc", "checkout", "-q", "-f")
+    return project

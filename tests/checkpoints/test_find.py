@@ -1,0 +1,162 @@
+"""Models of this and other revisions of a real git and DVC project, from the cache and from a remote."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.checkpoints.kept import EXPERIMENT, make_project, write_models
+from tests.pipeline.project import Project
+from tokenmill.checkpoints import git
+from tokenmill.checkpoints.checkpoint import available
+from tokenmill.checkpoints.find import find
+from tokenmill.checkpoints.revisions import FETCHED, epochs_at
+from tokenmill.errors import UserError
+from tokenmill.evaluation.epoch_refs import write_epoch_refs
+from tokenmill.files import read_json, write_text
+from tokenmill.model.build import build
+from tokenmill.model.weights import load_model, read_config
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    return make_project(tmp_path_factory.mktemp("kept") / "project")
+
+
+@pytest.fixture
+def project(made: Project, tmp_path: Path) -> Project:
+    """A copy to change, with nothing fetched yet."""
+    shutil.copytree(made.root.parent, tmp_path / "copy")
+    shutil.rmtree(tmp_path / "copy/project" / FETCHED, ignore_errors=True)
+    return Project(tmp_path / "copy/project")
+
+
+def is_trained_by(folder: Path, *, seed: int, epoch: int) -> bool:
+    fresh = build(read_config(folder), seed=10 * seed + epoch).parameters()
+    return all(a.equal(b) for a, b in zip(load_model(folder).parameters(), fresh, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("where", "seed", "epoch", "name"),
+    [
+        ({}, 2, 3, "epoch 3"),
+        ({"epoch": 1}, 2, 1, "epoch 1"),
+        ({"rev": "HEAD"}, 2, 3, "epoch 3 of HEAD"),
+        ({"rev": "main", "epoch": 2}, 2, 2, "epoch 2 of main"),
+        ({"rev": "HEAD~1"}, 1, 2, "epoch 2 of HEAD~1"),
+        ({"rev": "HEAD~1", "epoch": 1}, 1, 1, "epoch 1 of HEAD~1"),
+        ({"rev": EXPERIMENT}, 3, 1, f"epoch 1 of {EXPERIMENT}"),
+    ],
+)
+def test_every_name_finds_its_model_and_touches_nothing(
+    made: Project, where: dict[str, Any], seed: int, epoch: int, name: str
+):
+    before = made.digest("models", "data", "dvc.lock")
+    found = find(made.root, **where)
+    assert found.name == name
+    assert is_trained_by(found.folder, seed=seed, epoch=epoch)
+    assert found.tokenizer.read_bytes() == (made.root / "data/tokenizer/tokenizer.json").read_bytes()
+    assert made.digest("models", "data", "dvc.lock") == before
+    assert made.run("git", "status", "--short") == ""
+
+
+def test_what_there_is_can_be_listed(made: Project, tmp_path: Path):
+    assert [one.name for one in available(made.root)] == ["epoch 1", "epoch 2", "epoch 3"]
+    assert git.experiments(made.root) == [EXPERIMENT]
+    assert [epochs_at(made.root, rev) for rev in ("HEAD", "HEAD~1", EXPERIMENT)] == [3, 2, 1]
+    assert available(tmp_path) == []
+    assert git.experiments(tmp_path) == []
+
+
+def test_a_model_comes_from_the_remote_once_and_without_what_training_needs(project: Project):
+    project.run("git", "checkout", "-q", "HEAD~1")
+    project.run("dvc", "push", "-q")
+    project.run("git", "checkout", "-q", "main")
+    shutil.rmtree(project.root / ".dvc/cache")
+    found = find(project.root, rev="HEAD~1", epoch=1)
+    assert is_trained_by(found.folder, seed=1, epoch=1)
+    fetched = {p.relative_to(found.folder.parent).as_posix() for p in found.folder.parent.rglob("*") if p.is_file()}
+    assert fetched == {".lock", "manifest.json", "epoch-1/config.json", "epoch-1/model.safetensors"}
+    shutil.rmtree(project.root.parent / "remote")
+    shutil.rmtree(project.root / ".dvc/cache", ignore_errors=True)
+    assert find(project.root, rev="HEAD~1", epoch=1) == found
+    assert project.run("git", "status", "--short") == ""
+
+
+def test_what_was_never_kept_is_a_sentence(project: Project):
+    shutil.rmtree(project.root / ".dvc/cache")
+    with pytest.raises(
+        UserError, match=r"of HEAD~1 \(\w{7}\) is neither in DVC's cache nor in a remote .*`dvc push` where"
+    ):
+        find(project.root, rev="HEAD~1")
+
+
+def test_refs_of_epochs_find_what_they_measured(project: Project, monkeypatch: pytest.MonkeyPatch):
+    def measure(epochs: int) -> None:
+        write_text(project.root / "params.yaml", "train: {}\n")
+        train = read_json(project.root / "metrics/train.json")
+        rows = (project.root / "metrics/history.csv").read_text().splitlines()[1:]
+        told = [row.split(",") for row in rows]
+        write_epoch_refs(
+            [
+                {"train.json": train | {"tokens": int(r[2]), "train_loss": float(r[4]), "val_loss": float(r[5])}}
+                for r in told[:epochs]
+            ],
+            project.root / "params.yaml",
+        )
+
+    monkeypatch.chdir(project.root)
+    for name in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{name}_NAME", "Test")
+    measure(3)
+    assert find(project.root, rev="epoch-2") == available(project.root)[1]
+    write_models(project.root, seed=4, epochs=2)
+    committed = find(project.root, rev="epoch-2")
+    assert committed.name == "epoch 2 of HEAD"
+    assert is_trained_by(committed.folder, seed=2, epoch=2)
+    project.run("git", "commit", "-q", "-a", "-m", "another history, its model never kept")
+    assert find(project.root, rev="refs/epoch-2").folder == committed.folder
+    with pytest.raises(UserError, match=r"--rev epoch-2 is of epoch 2; leave out --epoch 1"):
+        find(project.root, rev="epoch-2", epoch=1)
+    project.run("git", "update-ref", "refs/epoch-9", "HEAD")
+    with pytest.raises(UserError, match="the model that epoch-9 measured is neither in the workspace"):
+        find(project.root, rev="epoch-9")
+
+
+@pytest.mark.parametrize(
+    ("where", "sentence"),
+    [
+        ({"epoch": 7}, r"there is no epoch 7 in the workspace: it has epochs 1 to 3"),
+        ({"epoch": 0}, r"there is no epoch 0"),
+        ({"rev": EXPERIMENT, "epoch": 2}, rf"there is no epoch 2 in {EXPERIMENT}: it has epoch 1"),
+        ({"rev": "blest-jub"}, r"no revision or experiment blest-jub; near it: blest-jube"),
+        ({"rev": "HEAD~9"}, r"no revision or experiment HEAD~9; near it: .*main"),
+        ({"rev": "main", "model": Path("x")}, r"--model names one model; leave out --epoch and --rev"),
+        ({"model": Path("x")}, r"--model x holds no config\.json"),
+        ({"tokenizer": Path("x")}, r"--tokenizer goes with --model"),
+    ],
+)
+def test_what_there_is_not_is_a_sentence(made: Project, where: dict[str, Any], sentence: str):
+    with pytest.raises(UserError, match=sentence):
+        find(made.root, **where)
+
+
+def test_a_folder_needs_a_tokenizer(made: Project, tmp_path: Path):
+    folder = tmp_path / "model"
+    shutil.copytree(made.root / "models/gpt/epoch-1", folder)
+    with pytest.raises(UserError, match=r"there is no tokenizer .*; copy it there, or name it by --tokenizer FILE"):
+        find(made.root, model=folder)
+    with pytest.raises(UserError, match=r"there is no tokenizer .*nowhere; give another"):
+        find(made.root, model=folder, tokenizer=tmp_path / "nowhere")
+    shutil.copy(made.root / "data/tokenizer/tokenizer.json", folder)
+    assert find(made.root, model=folder).tokenizer == folder / "tokenizer.json"
+
+
+def test_outside_of_a_project_there_is_a_sentence(tmp_path: Path):
+    with pytest.raises(UserError, match=r"there is no model in .*models/gpt; `dvc repro` trains one"):
+        find(tmp_path)
+    with pytest.raises(UserError, match="is no DVC project with commits in git"):
+        find(tmp_path, rev="HEAD")

@@ -1,0 +1,113 @@
+"""A writer: what it makes of a prompt, a conversation and a model that learned one answer."""
+
+import dataclasses
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.evaluation.trained import ANSWER, make_tokenizer_file, train_a_model
+from tokenmill.checkpoints.checkpoint import Checkpoint
+from tokenmill.checkpoints.writer import NEXT_TURN, Writer
+from tokenmill.errors import UserError
+from tokenmill.evaluation.answers import answer, prepare
+from tokenmill.evaluation.params import EvaluateParams, PromptParams
+from tokenmill.model.sampling import Sampling
+
+pytestmark = pytest.mark.slow
+LIKELIEST = Sampling(max_new_tokens=12)
+DRAWN = Sampling(max_new_tokens=30, temperature=2.0, seed=4)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    folder = tmp_path_factory.mktemp("trained")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DVC_ROOT", str(folder))
+        train_a_model(folder)
+    return Checkpoint("epoch 2", folder / "model/epoch-2", folder / "tokenizer.json")
+
+
+@pytest.fixture(scope="module")
+def writer(trained: Checkpoint) -> Writer:
+    return Writer.load(trained, device="cpu")
+
+
+def test_it_answers_as_the_evaluation_does(writer: Writer):
+    params = EvaluateParams(prompts=[PromptParams(user="count?")], max_new_tokens=30, temperature=2.0, top_k=7, seed=4)
+    (prompt,) = prepare(params.prompts, writer.tokenizer, context_length=64)
+    expected = answer(writer.decoder, writer.tokenizer, prompt, params)
+    drawn = dataclasses.replace(DRAWN, top_k=7)
+    assert expected.greedy.startswith(ANSWER)
+    assert expected.sampled != expected.greedy
+    likeliest = dataclasses.replace(LIKELIEST, max_new_tokens=30)
+    for sampling, text in ((likeliest, expected.greedy), (drawn, expected.sampled)):
+        stream = writer.stream("count?", sampling, chat=True)
+        assert "".join(stream) == text.partition(NEXT_TURN)[0].strip()
+        assert stream.tokens > 0
+        assert stream.tokens_per_second == stream.tokens / stream.seconds > 0
+
+
+def test_several_answers_are_those_of_seeds_one_after_another(writer: Writer):
+    together = ["".join(stream) for stream in writer.several("one", DRAWN, 3, chat=False)]
+    seeds = [dataclasses.replace(DRAWN, seed=DRAWN.seed + n) for n in range(3)]
+    assert together == ["".join(writer.stream("one", how, chat=False)) for how in seeds]
+    assert len(set(together)) == 3
+
+
+def test_users_at_the_same_time_get_what_they_get_alone(writer: Writer):
+    hows = [dataclasses.replace(DRAWN, seed=seed) for seed in range(12)]
+
+    def write(how: Sampling) -> str:
+        return "".join(writer.stream("one", how, chat=False))
+
+    alone = list(map(write, hows))
+    with ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(write, hows)) == alone
+    assert len(set(alone)) > 6
+
+
+def test_unknown_characters_are_left_out_and_named(writer: Writer):
+    stream = writer.stream("o→ne", LIKELIEST, chat=False)
+    assert stream.notes == ["The tokenizer does not know '→'; left out."]
+    assert "".join(stream) == "".join(writer.stream("one", LIKELIEST, chat=False))
+
+
+def test_of_a_long_prompt_the_last_part_counts(writer: Writer):
+    long = writer.stream("two" * 40 + "one" * 30, LIKELIEST, chat=False)
+    assert long.notes == ["The prompt has 210 tokens; the model sees the last 64."]
+    assert "".join(long) == "".join(writer.stream(("one" * 30)[-64:], LIKELIEST, chat=False))
+
+
+@pytest.mark.parametrize("prompt", ["", "→", "\ud800"])
+def test_nothing_begins_at_end_of_text(writer: Writer, prompt: str):
+    writer_ids, _ = writer._encode(prompt)
+    assert writer_ids == [writer.tokenizer.eot_id]
+    assert "".join(writer.stream(prompt, LIKELIEST, chat=False))
+
+
+def test_the_oldest_turns_go_where_they_do_not_fit(writer: Writer):
+    turns = [{"role": role, "content": "one two"} for _ in range(5) for role in ("user", "assistant")]
+    question = {"role": "user", "content": "count?"}
+    stream = writer.reply([*turns, question], LIKELIEST)
+    assert stream.notes == ["The 10 oldest of 11 turns were left out: the model sees 32 tokens of them."]
+    assert "".join(stream) == "".join(writer.stream("count?", LIKELIEST, chat=True))
+    assert writer.reply([question], LIKELIEST).notes == []
+
+
+def test_the_next_turn_is_not_written(writer: Writer):
+    text = "".join(writer.stream("count?", dataclasses.replace(LIKELIEST, max_new_tokens=60), chat=True))
+    assert "User:" not in text
+    assert text == text.strip()
+
+
+def test_a_tokenizer_that_does_not_fit_is_refused(trained: Checkpoint, tmp_path: Path):
+    other = dataclasses.replace(trained, tokenizer=make_tokenizer_file(tmp_path, "bpe"))
+    with pytest.raises(UserError, match=r"was trained with another tokenizer \(sha256 \w{12}\) than .*tokenizer\.json"):
+        Writer.load(other, device="cpu")
+    folder = tmp_path / "alone"
+    folder.mkdir()
+    for file in trained.folder.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    with pytest.raises(UserError, match=r"knows 18 tokens, .* has 2\d\d; give the one that it was trained with"):
+        Writer.load(dataclasses.replace(other, folder=folder), device="cpu")

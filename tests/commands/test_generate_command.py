@@ -1,0 +1,167 @@
+"""`tokenmill generate`: an answer, several, a pipe, errors, and a chat on a real terminal with Ctrl-C."""
+
+import io
+import os
+import re
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.checkpoints.kept import write_models
+from tests.evaluation.trained import make_tokenizer_file
+from tokenmill.cli.main import main
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).resolve().parents[2]
+RATE = re.compile(r"^[\d,]+ tokens in [\d.]+ s, [\d,]+ tokens/s$", re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A work tree with models of two epochs, as far as this command looks."""
+    root = tmp_path_factory.mktemp("project")
+    make_tokenizer_file(root / "data", "bpe").rename(root / "tokenizer.json")
+    (root / "data/tokenizer").mkdir(parents=True)
+    (root / "tokenizer.json").rename(root / "data/tokenizer/tokenizer.json")
+    write_models(root, seed=1, epochs=2)
+    (root / "params.yaml").write_text((ROOT / "params.yaml").read_text())
+    return root
+
+
+@dataclass(frozen=True)
+class Said:
+    """What the command wrote."""
+
+    out: str
+    err: str
+
+
+@pytest.fixture
+def generate(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Callable[..., Said]]:
+    """The command in this process, in the project."""
+    monkeypatch.chdir(project)
+    threads = torch.get_num_threads()
+
+    def run(*arguments: str, stdin: bytes = b"") -> Said:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
+        main(["generate", *arguments])
+        said = capsys.readouterr()
+        return Said(said.out, said.err)
+
+    yield run
+    torch.set_num_threads(threads)
+
+
+Generate = Callable[..., Said]
+
+
+def test_one_answer_goes_to_stdout_and_its_speed_to_stderr(generate: Generate):
+    one = generate("--text", "one", "--max-new-tokens", "9")
+    assert one.out.endswith("\n")
+    assert RATE.fullmatch(one.err.strip()), one.err
+    assert one.err.startswith("9 tokens ")
+    several = generate("--text", "one", "--max-new-tokens", "9", "--samples", "2")
+    assert several.out.startswith(one.out)
+    assert len(several.out) > len(one.out)
+    assert several.err.startswith("18 tokens ")
+    earlier = generate("--text", "one", "--max-new-tokens", "9", "--epoch", "1")
+    folder, file = "models/gpt/epoch-1", "data/tokenizer/tokenizer.json"
+    named = generate("--text", "one", "--max-new-tokens", "9", "--model", folder, "--tokenizer", file)
+    assert earlier.out == named.out != one.out
+
+
+def test_each_line_of_a_pipe_is_a_question(generate: Generate):
+    lines = generate("--max-new-tokens", "6", "--temperature", "0", stdin=b"one?\n\ntwo\xff")
+    alone = [generate("--max-new-tokens", "6", "--temperature", "0", text) for text in ("one?", "two\ufffd")]
+    assert lines.out == "".join(said.out for said in alone)
+    assert len(RATE.findall(lines.err)) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("a", "--text", "b"), r"give either a question or --text, not both\."),
+        (("a", "--epoch", "3"), r"there is no epoch 3 in the workspace: it has epochs 1 to 2\."),
+        (("a", "--temperature", "-1"), r"temperature \(-1\.0\) must be 0 \(the likeliest token each time\) or more\."),
+        (("a", "--rev", "HEAD"), r".* is no DVC project with commits in git; --rev needs one\."),
+    ],
+)
+def test_a_mistake_is_a_sentence(generate: Generate, arguments: tuple[str, ...], sentence: str):
+    with pytest.raises(SystemExit, match=f"^error: {sentence}$"):
+        generate(*arguments)
+
+
+@dataclass
+class Terminal:
+    """What a person at a terminal sees and types."""
+
+    process: subprocess.Popen[bytes]
+    seen: str = ""
+
+    def type(self, text: str) -> None:
+        assert self.process.stdin
+        self.process.stdin.write(text.encode())
+
+    def wait(self, pattern: str, seconds: float = 90) -> str:
+        """Read on until `pattern` appears; give what came up to it."""
+        assert self.process.stdout
+        end = time.monotonic() + seconds
+        while not (found := re.search(pattern, self.seen)):
+            assert time.monotonic() < end, f"{pattern!r} never came after {self.seen!r}"
+            if select.select([self.process.stdout], [], [], 0.2)[0]:
+                self.seen += os.read(self.process.stdout.fileno(), 4096).decode("utf-8", "replace")
+        before, self.seen = self.seen[: found.end()], self.seen[found.end() :]
+        return before
+
+
+@pytest.fixture
+def terminal(project: Path) -> Iterator[Terminal]:
+    """The chat in a terminal of its own; the likeliest tokens of this model never end."""
+    spawn = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))"
+    chat = [sys.executable, "-m", "tokenmill", "generate", "--max-new-tokens", "200000", "--temperature", "0"]
+    with subprocess.Popen(
+        [sys.executable, "-c", spawn, *chat],
+        cwd=project,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "src"), "TERM": "dumb"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        bufsize=0,
+    ) as process:
+        yield Terminal(process)
+        process.kill()
+
+
+def test_ctrl_c_stops_the_answer_and_not_the_chat(terminal: Terminal):
+    assert "epoch 2; /reset begins anew, /quit or Ctrl-D leaves" in terminal.wait("> ")
+    for _ in range(2):
+        terminal.type("one?\n")
+        terminal.wait(r"one\?\r\n")
+        terminal.wait("(?s).{50}")
+        terminal.type("\x03")
+        terminal.wait("stopped")
+        terminal.wait("> ")
+    terminal.type("/what\n")
+    assert "there is no /what; " in terminal.wait("stops an answer")
+    terminal.wait("> ")
+    terminal.type("half a line\x03")
+    terminal.wait("> ")
+    assert terminal.process.poll() is None
+    terminal.type("/reset\n")
+    terminal.wait("> ")
+    terminal.type("\x04")
+    assert terminal.process.wait(30) == 0
+
+
+def test_quit_leaves(terminal: Terminal):
+    terminal.wait("> ")
+    terminal.type("/quit\n")
+    assert terminal.process.wait(30) == 0
