@@ -1,35 +1,70 @@
-"""Show what each epoch was worth: the report of answers, and git refs by which DVC compares epochs.
+"""Show what the run and each of its epochs was worth: two reports, and git refs by which DVC compares epochs.
 
 A stage of its own because it writes outside its outputs: it must also run when `train` came out of the cache.
 """
 
 from stages import paths
 from tokenmill import stage
+from tokenmill.describe.clean_report import read_clean_report
 from tokenmill.evaluation.epoch_refs import write_epoch_refs
 from tokenmill.evaluation.report import render
-from tokenmill.evaluation.results import read_evaluation
-from tokenmill.files import read_json, write_text
-from tokenmill.params import PARAMS_FILE
-from tokenmill.training.history import read_epochs, train_metrics
+from tokenmill.evaluation.results import Evaluation, read_evaluation
+from tokenmill.evaluation.run_report import Run, render_report
+from tokenmill.evaluation.run_times import run_times
+from tokenmill.files import read_json, sha256_of, write_text
+from tokenmill.params import PARAMS_FILE, Section, load, read_yaml
+from tokenmill.tokenization.metadata import read_metadata
+from tokenmill.training.history import EpochRow, read_epochs, read_steps, train_metrics
+from tokenmill.training.manifest import read_manifest
+from tokenmill.training.params import RuntimeParams
+from tokenmill.training.resume_root import resume_root
+from tokenmill.training.timing import TIMING
 
 DATA = ("clean.json", "data.json", "tokenizer.json", "tokens.json")
 """The metrics of the data, which are the same at every epoch."""
 
 
+class Params(Section):
+    """What this stage reads of params.yaml by name; the report shows all of it."""
+
+    runtime: RuntimeParams
+
+
 def main() -> None:
-    """metrics of all stages, history.csv, reports/evaluation.json -> reports/samples.md, refs/epoch-N."""
+    """metrics of all stages, reports/evaluation.json, models/gpt -> reports/{index.html,samples.md}, refs/epoch-N."""
     data = {name: read_json(paths.METRICS / name) for name in DATA}
     parameters = read_json(paths.METRICS / "train.json")["parameters"]
-    evaluation = read_evaluation(paths.EVALUATION)
+    evaluation, history = read_evaluation(paths.EVALUATION), read_epochs(paths.METRICS / "history.csv")
     write_text(paths.SAMPLES, render(evaluation))
+    write_text(paths.RUN_REPORT, render_report(_run(evaluation, history)))
     epochs = [
         data | {"train.json": train_metrics(row, parameters=parameters), "eval.json": result.metrics()}
-        for row, result in zip(read_epochs(paths.METRICS / "history.csv"), evaluation.epochs, strict=True)
+        for row, result in zip(history, evaluation.epochs, strict=True)
     ]
     names = write_epoch_refs(epochs, PARAMS_FILE)
-    print(f"answers: {paths.SAMPLES}")
+    print(f"run report: {paths.RUN_REPORT}   answers: {paths.SAMPLES}")
     if len(names) > 1:
         print(f"compare epochs: dvc metrics diff {names[0]} {names[-1]}")
+
+
+def _run(evaluation: Evaluation, history: list[EpochRow]) -> Run:
+    """All that the run report shows."""
+    manifest = read_manifest(paths.MODEL)
+    return Run(
+        evaluation=evaluation,
+        history=history,
+        steps=read_steps(paths.METRICS / "steps.csv"),
+        times=run_times(resume_root() / manifest.fingerprint / TIMING, history),
+        currency=load(Params).runtime.cost.currency,
+        clean=read_clean_report(paths.CLEAN_REPORT),
+        tokens=read_metadata(paths.PACKED),
+        manifest=manifest,
+        unigram_bits_per_byte=read_json(paths.METRICS / "data.json")["unigram_bits_per_byte"],
+        weights=[
+            sha256_of(paths.MODEL / f"epoch-{result.epoch}" / "model.safetensors") for result in evaluation.epochs
+        ],
+        params={name: section for name, section in read_yaml(PARAMS_FILE).items() if name != "runtime"},
+    )
 
 
 if __name__ == "__main__":

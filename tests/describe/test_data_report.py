@@ -7,13 +7,13 @@ import re
 import shutil
 import subprocess
 import sys
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 from tests.describe.material import REPORT
 from tests.imports import ROOT
+from tests.page.whole import Page
 from tokenmill.describe.clean_report import read_clean_report
 from tokenmill.errors import UserError
 from tokenmill.files import write_json
@@ -26,11 +26,6 @@ WRITTEN = [
     "metrics/languages.csv",
     "reports/data.html",
 ]
-VOID = {"meta", "br", "hr", "img", "link", "input"}
-TAGS = re.compile(
-    "html|head|meta|title|style|body|main|footer|header|section|nav|a|h1|h2|h3|p|b|i|br|code|small|ol|ul|li|span|div|"
-    "figure|figcaption|svg|path|text|table|thead|tbody|tr|th|td|dl|dt|dd|details|summary|blockquote|bdi"
-)
 
 
 def describe(folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
@@ -51,48 +46,10 @@ def described(prepared: Path) -> Path:
     return prepared
 
 
-class Page(HTMLParser):
-    """Checks that every tag that opens closes; collects tags, attributes and text."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: set[str] = set()
-        self.attributes: list[tuple[str, str]] = []
-        self.text: list[str] = []
-        self.feed(page)
-        self.close()
-        assert not self.open
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        self.attributes += [(name, value or "") for name, value in attrs]
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-        if tag not in VOID:
-            self.handle_endtag(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text.append(data)
-
-
 def test_the_page_is_whole_and_asks_nobody_for_anything(described: Path) -> None:
     page = Page((described / "reports/data.html").read_text())
-    foreign = {tag for tag in page.tags if not TAGS.fullmatch(tag)}
-    assert not foreign, "no script, no picture, nothing that a document brought along"
-    targets = {value for name, value in page.attributes if name in ("href", "src", "xlink:href", "action", "srcset")}
-    assert targets
-    assert all(target.startswith("#") for target in targets)
-    assert targets <= {f"#{value}" for name, value in page.attributes if name == "id"}
-    assert not [name for name, _ in page.attributes if name.startswith("on")]
-    styles = [value for name, value in page.attributes if name == "style"]
-    assert not re.search(r"url\(|@import|expression", " ".join([*styles, *page.text]))
+    page.assert_harmless()
+    assert all(target.startswith("#") for target in page.targets)
 
 
 def test_hostile_text_is_shown_not_obeyed(described: Path) -> None:

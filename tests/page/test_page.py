@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenmill.page import charts
-from tokenmill.page.numbers import counted, decimal, percent, scaled, size
+from tokenmill.page.numbers import counted, decimal, figures, percent, scaled, signed, size
 from tokenmill.page.text import SIGNS, UNSEEN, excerpt, token_markup, token_text
 
 
@@ -28,6 +28,13 @@ from tokenmill.page.text import SIGNS, UNSEEN, excerpt, token_markup, token_text
         (size(1_360_000), "1.36 MB"),
         (size(999_999), "1 MB"),
         (scaled(0), "0"),
+        (signed(0.5), "+0.50"),
+        (signed(-1234.5, 1), "−1 234.5"),
+        (signed(-0.001), "0.00"),
+        (figures(0.0043), "0.00430"),
+        (figures(0.0000012345), "0.00000123"),
+        (figures(12.345), "12.3"),
+        (figures(123456), "123 000"),
         (scaled(0.5), "0.5"),
         (scaled(20_000), "20k"),
         (scaled(12_345_678_901_234_567), "12346T"),
@@ -77,13 +84,22 @@ CHARTS = {
     ),
     "lines": lambda: charts.lines(
         [charts.Series([5, 3, 2], colour=1, x=[1, 2, 3]), charts.Series([4, 3, 1], colour=3, x=[1, 2, 3])],
-        log=False,
         x_label="epoch",
         y_label=HOSTILE,
         alt=HOSTILE,
     ),
+    "dots": lambda: charts.lines(
+        [charts.Series([5, 3, 0.5], colour=1, x=[1, 2, 3], dots=[f"{HOSTILE} {i}" for i in range(3)])],
+        log="y",
+        x_label="epoch",
+        y_label=HOSTILE,
+        alt=HOSTILE,
+    ),
+    "one dot": lambda: charts.lines(
+        [charts.Series([5], colour=1, x=[1], dots=["only"])], x_label="epoch", y_label=HOSTILE, alt=HOSTILE
+    ),
     "logarithmic": lambda: charts.lines(
-        [charts.Series([5000, 300, 2], colour=1, x=[1, 20, 3000])], log=True, x_label=HOSTILE, y_label="y", alt=HOSTILE
+        [charts.Series([5000, 300, 2], colour=1, x=[1, 20, 3000])], log="xy", x_label=HOSTILE, y_label="y", alt=HOSTILE
     ),
 }
 
@@ -123,3 +139,18 @@ def test_bars_are_as_tall_as_their_values_and_have_titles() -> None:
     assert heights[f"{HOSTILE} 0"] == pytest.approx([unit, 2 * unit], rel=1e-3)
     assert heights[f"{HOSTILE} 1"] == pytest.approx([0, 5 * unit], rel=1e-3)
     assert heights[f"{HOSTILE} 2"] == pytest.approx([3 * unit, unit], rel=1e-3)
+
+
+def test_dots_stand_on_their_line_and_have_titles() -> None:
+    for drawing in parsed(CHARTS["dots"]()):
+        line, *dots = [path for path in drawing.iter("path") if "stroke:var(--series-1)" in path.get("style", "")]
+        corners = re.findall(r"[ML] ([\d.]+ [\d.]+)", line.get("d", ""))
+        places = [re.findall(r"[ML] ([\d.]+ [\d.]+)", dot.get("d", "")) for dot in dots]
+        assert places == [[corner, corner] for corner in corners]
+        assert [dot.findtext("title") for dot in dots] == [f"{HOSTILE} {i}" for i in range(3)]
+        assert all("stroke-linecap:round" in dot.get("style", "") for dot in dots)
+
+
+def test_a_logarithmic_axis_over_little_has_ticks_in_between() -> None:
+    texts = [element.text for element in parsed(CHARTS["dots"]())[0].iter("text")]
+    assert {"0.5", "1", "2", "5"} <= set(texts)

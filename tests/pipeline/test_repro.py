@@ -1,14 +1,19 @@
 """The whole pipeline under real DVC: what runs, what does not, and that it gives the same bytes every time."""
 
 import json
+import re
 import shutil
 
 import numpy as np
 import pytest
+from ruamel.yaml import YAML
 
 from tests.pipeline.project import Project, ran
 
 pytestmark = pytest.mark.slow
+
+TIMES = re.compile(r'<td[^>]* class="taken">[^<]*</td>')
+"""The cells of the run report that differ from machine to machine."""
 
 STAGES = ["sample", "clean", "tokenizer", "tokenize", "unpack", "describe", "train", "evaluate", "epochs"]
 
@@ -23,13 +28,44 @@ def test_first_repro_runs_every_stage_and_the_second_none(project: Project) -> N
 
 
 def test_every_stage_gives_the_same_bytes_again(finished: Project) -> None:
-    outputs = ("data", "models", "metrics/train.json", "metrics/eval.json", "metrics/history.csv", "reports")
-    before, lock = finished.digest(*outputs), (finished.root / "dvc.lock").read_bytes()
+    outputs = ("data", "models", "metrics/train.json", "metrics/eval.json", "metrics/history.csv")
+    reports = ("reports/data.html", "reports/evaluation.json", "reports/samples.md")
+    before, lock, page = finished.digest(*outputs, *reports), lock_without_times(finished), without_times(finished)
     shutil.rmtree(finished.root / ".resume")
     (finished.root / "dvc.lock").unlink()  # else training would go on from the model that it names
     assert ran(finished.repro("--force")) == STAGES
-    assert finished.digest(*outputs) == before
-    assert (finished.root / "dvc.lock").read_bytes() == lock
+    assert finished.digest(*outputs, *reports) == before
+    assert lock_without_times(finished) == lock
+    assert without_times(finished) == page
+
+
+def test_the_run_report_knows_the_times_of_the_run_it_shows(finished: Project) -> None:
+    page = (finished.root / "reports/index.html").read_text()
+    assert TIMES.search(page)
+    finished.run("dvc", "exp", "run", "-S", "model.n_layer=2")
+    assert (finished.root / "reports/index.html").read_text() != page
+    finished.run("dvc", "exp", "run", "-S", "model.n_layer=1")
+    assert (finished.root / "reports/index.html").read_text() == page, "metrics/timing.csv is the other run's"
+    found = finished.run("git", "log", "--all", "--format=%H", "-S", fingerprint(finished), "--", "reports/index.html")
+    assert finished.run("git", "rev-parse", "HEAD") in found
+
+
+def fingerprint(project: Project) -> str:
+    """Of the model in the workspace."""
+    return json.loads((project.root / "models/gpt/manifest.json").read_text())["fingerprint"]
+
+
+def without_times(project: Project) -> str:
+    """The run report without what the machine took."""
+    return TIMES.sub("", (project.root / "reports/index.html").read_text())
+
+
+def lock_without_times(project: Project) -> object:
+    """dvc.lock without the hash of the one output that holds times."""
+    lock = YAML(typ="safe").load(project.root / "dvc.lock")
+    outs = lock["stages"]["epochs"]["outs"]
+    lock["stages"]["epochs"]["outs"] = [out for out in outs if out["path"] != "reports/index.html"]
+    return lock
 
 
 def test_git_sees_neither_artefacts_nor_leftovers(finished: Project) -> None:

@@ -15,6 +15,7 @@ from tokenmill.training.history import (
     bits_per_byte,
     perplexity,
     read_epochs,
+    read_steps,
     train_metrics,
     write_rows,
 )
@@ -31,6 +32,14 @@ def test_the_table_has_six_digits_and_unix_line_ends(tmp_path: Path):
     write_rows(tmp_path / "steps.csv", StepRow, [StepRow(3, 1 / 3, math.pi * 1e-5, 0.01, 2 / 3)])
     expected = b"step,epoch,loss,learning_rate,gradient_norm\n3,0.333333,3.14159e-05,0.01,0.666667\n"
     assert (tmp_path / "steps.csv").read_bytes() == expected
+
+
+def test_steps_survive_the_table(tmp_path: Path):
+    rows = [StepRow(n, n / 8, 5.0 - n, 0.01, 0.25 * n) for n in (1, 2)]
+    write_rows(tmp_path / "steps.csv", StepRow, rows)
+    assert read_steps(tmp_path / "steps.csv") == rows
+    with pytest.raises(UserError, match=r"steps\.csv is not a table of epochs"):
+        read_epochs(tmp_path / "steps.csv")
 
 
 @pytest.mark.parametrize(

@@ -5,17 +5,13 @@ DVC's own file system over a revision reads the cache first, then the remote. Wh
 """
 
 import contextlib
-import difflib
-import shutil
 from pathlib import Path
-from typing import IO, cast
 
 from filelock import FileLock
 
-from tokenmill.checkpoints import git
 from tokenmill.checkpoints.checkpoint import MODELS, TOKENIZER, Checkpoint, chosen_epoch, epoch_folder
+from tokenmill.checkpoints.snapshot import Snapshot
 from tokenmill.errors import UserError
-from tokenmill.files import write_atomic
 from tokenmill.model.weights import CONFIG, WEIGHTS
 from tokenmill.training.manifest import MANIFEST, read_manifest
 
@@ -23,26 +19,8 @@ FETCHED = Path(".dvc/tmp/tokenmill")
 """Where models of other revisions are kept; git ignores it, and deleting it costs only the fetching."""
 
 
-class Revision:
-    """The outputs that one revision of the project at `root` records."""
-
-    def __init__(self, root: Path, rev: str):
-        """Resolve the revision.
-
-        Raises:
-            UserError: there is no such revision, or no DVC project.
-        """
-        from dvc.api import DVCFileSystem  # noqa: PLC0415 (takes a second to load)
-        from dvc.scm import SCMError  # noqa: PLC0415
-
-        self.root, self.rev = root, rev
-        if not (root / ".dvc").is_dir() or not git.references(root):
-            raise UserError(f"{root.resolve()} is no DVC project with commits in git; --rev needs one.")
-        try:
-            self._files = DVCFileSystem(str(root), rev=rev)
-            self.sha = self._files.repo.get_rev()
-        except SCMError:
-            raise UserError(f"there is no revision or experiment {rev}; {_near(root, rev)}") from None
+class Revision(Snapshot):
+    """The models and the tokenizer that one revision records."""
 
     def models(self) -> Path:
         """The manifest of the models, fetched: a folder that `epoch` completes."""
@@ -66,47 +44,18 @@ class Revision:
         with FileLock(target / ".lock"):
             for name in names:
                 if not (target / name).exists():
-                    self._copy(output / name, target / name)
+                    self.copy(output / name, target / name)
         return target
 
     def _hash(self, output: Path) -> str:
         """What dvc.lock records of an output."""
-        try:
-            recorded = self._files.info(f"/{output.as_posix()}").get("md5")
-        except FileNotFoundError:
-            recorded = None
+        recorded = self.hash_of(output)
         if not recorded:
             raise UserError(
                 f"{self.rev} ({self.sha[:7]}) records no {output}: nothing was trained there; "
                 f"`git checkout {self.rev}` and `dvc repro` would."
             )
-        return str(recorded).removesuffix(".dir")
-
-    def _copy(self, source: Path, target: Path) -> None:
-        """Copy one file out of cache or remote, whole or not at all."""
-        try:
-            with (
-                cast("IO[bytes]", self._files.open(f"/{source.as_posix()}", "rb")) as read,
-                write_atomic(target) as write,
-            ):
-                shutil.copyfileobj(read, write, 1 << 20)
-        except Exception as error:  # a remote fails in its own client's ways
-            raise UserError(
-                f"{source} of {self.rev} ({self.sha[:7]}) is neither in DVC's cache nor in a remote "
-                f"({' '.join(str(error).split())}); `dvc push` where it was trained, or `git checkout {self.rev}` "
-                "and `dvc repro` here."
-            ) from None
-
-    def close(self) -> None:
-        """Let go of git and DVC."""
-        self._files.close()
-
-
-def _near(root: Path, rev: str) -> str:
-    """Names that may have been meant."""
-    names = git.revisions(root)
-    near = difflib.get_close_matches(rev, names, n=4, cutoff=0.5) or names[:12]
-    return f"near it: {', '.join(near)}."
+        return recorded
 
 
 def epochs_at(root: Path, rev: str) -> int:

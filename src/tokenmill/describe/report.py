@@ -1,7 +1,6 @@
 """reports/data.html: what there was, what was dropped, what the tokens are like."""
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,11 +8,13 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from tokenmill.describe import funnel
 from tokenmill.describe.clean_report import CleanReport
 from tokenmill.describe.measures import RARE, Measures
 from tokenmill.page import charts
 from tokenmill.page.numbers import counted, decimal, percent, whole
 from tokenmill.page.page import render
+from tokenmill.page.parameters import flat
 
 TEMPLATE = Path(__file__).with_name("report.html")
 FREQUENT = 40
@@ -63,11 +64,12 @@ def render_report(
         clean=measures.clean,
         metadata=measures.metadata,
         raw=params["data"]["raw"],
-        parameters=[(name, value, "") for name, value in _flat(params)],
-        outcome=_outcome(measures.clean),
-        dropped=_dropped(measures.clean),
+        parameters=[(name, value, "") for name, value in flat(params)],
+        steps=funnel.steps(measures.clean, measures.metadata.train.tokens + measures.metadata.val.tokens),
+        outcome=funnel.outcome(measures.clean),
+        dropped=funnel.dropped(measures.clean),
         examples=_examples(measures.clean),
-        never=[_words(reason) for reason, count in measures.clean.dropped.items() if not count],
+        never=[funnel.words(reason) for reason, count in measures.clean.dropped.items() if not count],
         languages=_languages(measures.clean.languages),
         asked=max(1, sum(measures.clean.languages.values())),
         sources=sorted(measures.clean.sources.items(), key=lambda item: (-item[1].read, item[0])),
@@ -88,40 +90,9 @@ def render_report(
     )
 
 
-def _words(name: str) -> str:
-    """A reason's name as words."""
-    return name.replace("_", " ")
-
-
-def _flat(section: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
-    """Parameters by their dotted names; text as it stands, anything else as JSON."""
-    for name, value in section.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{before}{name}.")
-        else:
-            yield f"{before}{name}", value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _dropped(clean: CleanReport) -> list[tuple[str, str, int]]:
-    """Reasons that applied: in words, explained, counted; the most frequent first."""
-    rows = [(_words(name), clean.meanings.get(name, ""), count) for name, count in clean.dropped.items() if count]
-    return sorted(rows, key=lambda row: -row[2])
-
-
-def _outcome(clean: CleanReport) -> list[tuple[str, int, str]]:
-    """What became of all documents, as the parts of one bar: a name, a count, a colour."""
-    dropped = _dropped(clean)
-    shown = [
-        (name, count, colour)
-        for (name, _, count), colour in zip(dropped, ("series-3", "series-4", "series-2"), strict=False)
-    ]
-    others = sum(count for *_, count in dropped[len(shown) :])
-    return [("kept", clean.documents.kept, "series-1"), *shown, ("other reasons", others, "faint")]
-
-
 def _examples(clean: CleanReport) -> list[tuple[str, int, list[str]]]:
     """Beginnings of dropped documents by reason, with how often it applied; the most frequent first."""
-    rows = [(_words(name), clean.dropped.get(name, 0), texts) for name, texts in clean.examples.items() if texts]
+    rows = [(funnel.words(name), clean.dropped.get(name, 0), texts) for name, texts in clean.examples.items() if texts]
     return sorted(rows, key=lambda row: -row[1])
 
 
@@ -235,7 +206,7 @@ def _ranks(measures: Measures) -> Markup:
     chosen = np.unique(np.geomspace(1, len(counts), POINTS).round().astype(np.int64))
     return charts.lines(
         [charts.Series(counts[chosen - 1].tolist(), colour=1, x=chosen.tolist())],
-        log=True,
+        log="xy",
         x_label="rank",
         y_label="occurrences",
         alt=f"Occurrences of tokens by rank, falling from {whole(int(counts[0]))} to {whole(int(counts[-1]))}.",

@@ -9,10 +9,12 @@ import io
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from markupsafe import Markup
 from matplotlib import style
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
@@ -65,6 +67,10 @@ class Size:
 SIZES = (Size("wide", 720, 280, 14), Size("narrow", 340, 220, 8))
 ROUND = (1, 2, 2.5, 5, 10)
 """What distances between ticks are multiples of."""
+DOT = 8
+"""The width of a dot: a line of no length with round ends, for the page keeps no markers."""
+MANY = 200
+"""A logarithmic axis that spans more than this factor has ticks at powers of ten only."""
 LEFT, RIGHT, TOP, BOTTOM = 46, 10, 28, 46
 """Margins around the axes, in CSS pixels."""
 
@@ -78,6 +84,8 @@ class Series:
     """Which of the page's series colours, from 1."""
     x: Sequence[float] = ()
     """Where the values stand; only for lines."""
+    dots: Sequence[str] = ()
+    """What a pointer on each value shows; only for lines, which then have a dot at each value."""
 
 
 def bars(
@@ -110,12 +118,14 @@ def bars(
     return _both(draw, x_label=x_label, y_label=y_label, alt=alt)
 
 
-def lines(series: Sequence[Series], *, log: bool, x_label: str, y_label: str, alt: str) -> Markup:
+def lines(
+    series: Sequence[Series], *, log: Literal["", "y", "xy"] = "", x_label: str, y_label: str, alt: str
+) -> Markup:
     """Lines over a common x axis.
 
     Args:
         series: with `x`.
-        log: whether both axes are logarithmic; then nothing may be zero.
+        log: the axes that are logarithmic; nothing on them may be zero.
         x_label: what x is.
         y_label: what the values are.
         alt: the chart in a sentence, for those who cannot see it.
@@ -124,19 +134,29 @@ def lines(series: Sequence[Series], *, log: bool, x_label: str, y_label: str, al
     def draw(axes: Axes, size: Size) -> None:
         for one in series:
             axes.plot(one.x, one.values, color=SERIES[one.colour - 1], solid_joinstyle="round")
-        if log:
+            for x, value, title in zip(one.x, one.values, one.dots, strict=False):
+                (dot,) = axes.plot([x, x], [value, value], color=SERIES[one.colour - 1], linewidth=DOT)
+                dot.set_solid_capstyle("round")
+                dot.set_gid(TITLE + title)
+        axes.xaxis.set_major_locator(MaxNLocator(size.ticks, integer=True))
+        axes.yaxis.set_major_locator(MaxNLocator(4, steps=ROUND))
+        if "x" in log:
             axes.set_xscale("log")
+            _tick_powers(axes.xaxis, size.ticks)
+        if "y" in log:
             axes.set_yscale("log")
-            for axis in (axes.xaxis, axes.yaxis):
-                axis.set_major_locator(LogLocator(numticks=size.ticks))
-                axis.set_minor_locator(NullLocator())
-                axis.set_minor_formatter(NullFormatter())
-        else:
-            axes.xaxis.set_major_locator(MaxNLocator(size.ticks, integer=True))
-            axes.yaxis.set_major_locator(MaxNLocator(4, steps=ROUND))
+            lowest, highest = axes.get_ylim()
+            _tick_powers(axes.yaxis, size.ticks, between=() if highest / lowest > MANY else (2, 5))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: scaled(value)))
 
     return _both(draw, x_label=x_label, y_label=y_label, alt=alt)
+
+
+def _tick_powers(axis: Axis, at_most: int, between: Sequence[float] = ()) -> None:
+    """Ticks at powers of ten and at these multiples of them."""
+    axis.set_major_locator(LogLocator(subs=(1, *between), numticks=at_most))
+    axis.set_minor_locator(NullLocator())
+    axis.set_minor_formatter(NullFormatter())
 
 
 def _both(draw: Callable[[Axes, Size], None], *, x_label: str, y_label: str, alt: str) -> Markup:

@@ -1,5 +1,7 @@
 """Numbers as a page shows them: thin spaces between thousands, as many digits as a reader can use."""
 
+from decimal import Decimal
+
 THIN = "\u202f"
 """A narrow space at which no line breaks."""
 
@@ -17,6 +19,17 @@ def counted(value: int, thing: str) -> str:
 def decimal(value: float, places: int = 2) -> str:
     """A number with a fixed number of decimals: 1 234.50."""
     return f"{value:,.{places}f}".replace(",", THIN)
+
+
+def signed(value: float, places: int = 2) -> str:
+    """A difference, with its sign: +0.50, −1 234.50; a zero has none."""
+    text = decimal(abs(value), places)
+    return text if not float(f"{value:.{places}f}") else ("+" if value > 0 else "−") + text
+
+
+def figures(value: float, digits: int = 3) -> str:
+    """A number with so many significant digits, however small: 0.00430, 12.3, 1 230."""
+    return f"{Decimal(f'{value:#.{digits}g}'):,f}".replace(",", THIN)
 
 
 def percent(share: float) -> str:

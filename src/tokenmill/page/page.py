@@ -29,9 +29,12 @@ def render(template: Path, **values: Any) -> str:
         "whole": numbers.whole,
         "counted": numbers.counted,
         "decimal": numbers.decimal,
+        "signed": numbers.signed,
+        "figures": numbers.figures,
         "percent": numbers.percent,
         "size": numbers.size,
         "excerpt": text.excerpt,
+        "visible": text.visible,
         "token": text.token_markup,
     }
     return environment.get_template(template.name).render(**values)

@@ -12,8 +12,12 @@ UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 def excerpt(text: str, length: int = 300) -> str:
     """The beginning of a text: its spaces and line breaks kept, all else that is invisible shown by its code."""
-    cut = text[:length].rstrip() + " …" if len(text) > length else text
-    return "".join(char if char in SIGNS else _seen(char) for char in cut)
+    return visible(text[:length].rstrip() + " …" if len(text) > length else text)
+
+
+def visible(text: str) -> str:
+    """A text with its spaces and line breaks, all else that is invisible shown by its code."""
+    return "".join(char if char in SIGNS else _seen(char) for char in text)
 
 
 def token_text(token: bytes) -> str:

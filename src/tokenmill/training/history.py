@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tokenmill.errors import UserError
 from tokenmill.files import write_text
@@ -47,6 +47,9 @@ class StepRow:
     learning_rate: float
     gradient_norm: float
     """Of the last step, before clipping."""
+
+
+Row = TypeVar("Row", EpochRow, StepRow)
 
 
 @dataclass
@@ -144,19 +147,26 @@ def read_epochs(path: Path) -> list[EpochRow]:
     Raises:
         UserError: the file is missing or is not such a table.
     """
+    return _read_rows(path, EpochRow)
+
+
+def read_steps(path: Path) -> list[StepRow]:
+    """The rows of `metrics/steps.csv`.
+
+    Raises:
+        UserError: the file is missing or is not such a table.
+    """
+    return _read_rows(path, StepRow)
+
+
+def _read_rows(path: Path, kind: type[Row]) -> list[Row]:
+    """The inverse of `write_rows`."""
+    types: dict[str, Any] = {column.name: column.type for column in fields(kind)}
+    what = "epochs" if kind is EpochRow else "steps"
     try:
         with path.open(newline="") as file:
-            return [_epoch_row(row) for row in csv.DictReader(file)]
+            return [kind(**{name: types[name](cell) for name, cell in row.items()}) for row in csv.DictReader(file)]
     except FileNotFoundError:
         raise UserError(f"{path} is missing; `dvc repro train` makes it.") from None
     except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path} is not a table of epochs ({error}); `dvc repro -f train` makes it anew.") from None
-
-
-def _epoch_row(row: dict[str, str]) -> EpochRow:
-    return EpochRow(
-        epoch=int(row.pop("epoch")),
-        step=int(row.pop("step")),
-        tokens=int(row.pop("tokens")),
-        **{name: float(value) for name, value in row.items()},
-    )
+        raise UserError(f"{path} is not a table of {what} ({error}); `dvc repro -f train` makes it anew.") from None

@@ -1,0 +1,23 @@
+"""Epochs and experiments beside each other, in the terminal and as reports/compare.html."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tokenmill.comparison.comparison import Comparison
+from tokenmill.comparison.page import render_page
+from tokenmill.comparison.subjects import subjects
+from tokenmill.comparison.terminal import render
+from tokenmill.files import write_text
+
+PAGE = Path("reports/compare.html")
+
+
+def compare(root: Path, names: Sequence[str], *, width: int, colours: bool) -> str:
+    """What to print; writes the page, too.
+
+    Raises:
+        UserError: a name stands for nothing, or what it stands for is out of reach.
+    """
+    comparison = Comparison(subjects(root, names))
+    write_text(root / PAGE, render_page(comparison))
+    return f"{render(comparison, width=width, colours=colours)}\n\nas a page: {root / PAGE}"

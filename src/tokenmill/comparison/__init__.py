@@ -1,0 +1,1 @@
+"""Epochs and experiments beside each other: numbers, parameters, answers."""

@@ -1,0 +1,65 @@
+"""`tokenmill compare` as a person types it."""
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.comparison.project_of_runs import write_run
+from tests.page.whole import Page
+
+COMPARE = [sys.executable, "-W", "error", "-m", "tokenmill", "compare"]
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    write_run(tmp_path, epochs=3)
+    (tmp_path / "dvc.lock").write_text("stages: {}\n")
+    return tmp_path
+
+
+def env(**more: str) -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != "NO_COLOR"} | {"COLUMNS": "90"} | more
+
+
+def test_it_prints_and_writes_a_page(workspace: Path):
+    done = subprocess.run([*COMPARE, "epoch-1", "epoch-2"], cwd=workspace, env=env(), capture_output=True, check=True)
+    text = done.stdout.decode()
+    assert text.splitlines()[0].split() == ["epoch-1", "epoch-2"]
+    assert "{+France+}" in text
+    assert text.endswith("as a page: reports/compare.html\n")
+    page = Page((workspace / "reports/compare.html").read_text())
+    page.assert_harmless()
+    assert "epoch-1 and epoch-2" in page.words
+
+
+def test_a_wrong_name_is_a_sentence_and_no_page(workspace: Path):
+    done = subprocess.run([*COMPARE, "epoch-7"], cwd=workspace, env=env(), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "error: epoch-7: the run has epochs 1 to 3, not 7.\n"
+    assert not (workspace / "reports/compare.html").exists()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no pty")
+@pytest.mark.parametrize(("more", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
+def test_ink_is_for_terminals_whose_owner_likes_it(workspace: Path, more: dict[str, str], coloured: bool):
+    leader, follower = pty.openpty()
+    with subprocess.Popen(COMPARE, cwd=workspace, env=env(**more), stdout=follower) as process:
+        os.close(follower)
+        text = b""
+        while piece := read(leader):
+            text += piece
+    os.close(leader)
+    assert process.returncode == 0
+    assert (b"\033[1;32mFrance\033[0m" in text) == coloured
+
+
+def read(terminal: int) -> bytes:
+    """What comes next; nothing at the end, which Linux tells by an error."""
+    try:
+        return os.read(terminal, 1 << 16)
+    except OSError:
+        return b""

@@ -1,0 +1,122 @@
+"""What a comparison says: the runs' own numbers, what differs, what may not be compared, every prompt of any."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.comparison.project_of_runs import write_run
+from tests.page.whole import Page
+from tokenmill.comparison.comparison import Comparison
+from tokenmill.comparison.page import render_page
+from tokenmill.comparison.subject import Run, Subject
+from tokenmill.comparison.terminal import render
+
+MakeRun = Callable[..., Run]
+LOCK = """\
+stages:
+  clean: {{outs: [{{path: data/clean, md5: {clean}}}]}}
+  tokenizer: {{outs: [{{path: data/tokenizer, md5: {tokenizer}}}]}}
+"""
+
+
+@pytest.fixture
+def make_run(tmp_path: Path) -> MakeRun:
+    def make(*, clean: str = "text", tokenizer: str = "bpe", **how: Any) -> Run:
+        write_run(tmp_path, **how)
+        (tmp_path / "dvc.lock").write_text(LOCK.format(clean=clean, tokenizer=tokenizer))
+        return Run.read("<i>\x1b", tmp_path)
+
+    return make
+
+
+def compared(*runs: tuple[str, Run, int]) -> Comparison:
+    return Comparison([Subject.of(name, run, epoch) for name, run, epoch in runs])
+
+
+def test_the_measures_are_those_of_the_files(make_run: MakeRun):
+    run = make_run(epochs=3)
+    rows = dict(compared(("a", run, 1), ("b", run, 2)).measures)
+    assert rows["validation loss"] == ["3.5000", "2.5000"]
+    assert rows["bits per byte"] == ["1.7500", "1.2500"]
+    assert rows["right answers"] == ["0 of 2", "1 of 2"]
+    assert rows["tokens seen"] == ["40,960", "81,920"]
+    assert rows["parameters"] == ["57,344", "57,344"]
+    assert rows["epoch"] == ["1 of 3", "2 of 3"]
+
+
+def test_only_parameters_that_differ_are_shown(make_run: MakeRun):
+    first = make_run(epochs=1)
+    second = make_run(epochs=1, params={"model.n_layer": 12, "runtime.device": "cpu", "evaluate.prompts": []})
+    assert compared(("a", first, 1), ("b", second, 1)).settings == [("model.n_layer", ["4", "12"])]
+    assert compared(("a", first, 1), ("b", first, 1)).settings == []
+
+
+@pytest.mark.parametrize(
+    ("how", "sentence"),
+    [
+        ({}, ""),
+        ({"tokenizer": "char"}, "The tokenizers differ: compare bits per byte"),
+        ({"clean": "more", "tokenizer": "char"}, "The texts for validation differ"),
+        ({"params": {"tokenize.val_fraction": 0.5}}, "The texts for validation differ"),
+        ({"params": {"model.n_layer": 12}}, ""),
+    ],
+)
+def test_what_may_not_be_compared_is_said(make_run: MakeRun, how: dict[str, Any], sentence: str):
+    comparison = compared(("a", make_run(epochs=1), 1), ("b", make_run(epochs=1, **how), 1))
+    assert comparison.caution.startswith(sentence)
+    assert bool(comparison.caution) == bool(sentence)
+    assert comparison.caution in " ".join(render(comparison, width=80, colours=False).split())
+    assert comparison.caution in Page(render_page(comparison)).words
+
+
+def test_a_prompt_that_only_one_was_asked_is_shown_as_such(make_run: MakeRun):
+    both = compared(
+        ("a", make_run(epochs=1, prompts=slice(0, 2)), 1), ("b", make_run(epochs=1, prompts=slice(1, 4)), 1)
+    )
+    assert len(both.prompts) == 4
+    asked = [[version.answer is not None for version in prompt.versions] for prompt in both.prompts]
+    assert asked == [[True, False], [True, True], [False, True], [False, True]]
+    text = render(both, width=80, colours=False)
+    assert text.count("(not asked)") == 3
+    assert Page(render_page(both)).words.count("not asked") == 3
+
+
+def test_changes_are_marked_by_signs_and_on_a_terminal_by_ink(make_run: MakeRun):
+    run = make_run(epochs=2)
+    comparison = compared(("one", run, 1), ("two", run, 2))
+    plain, inked = (render(comparison, width=100, colours=colours) for colours in (False, True))
+    assert "  two  right  The capital of [-Spain-] {+France+} is [-Madrid-] {+Paris+}." in plain
+    assert "\033" not in plain
+    assert "is \033[9;31mMadrid\033[0m \033[1;32mParis\033[0m." in inked
+    bare = re.sub(r"\[-|-\]|\{\+|\+\}", "", plain)
+    assert re.sub(r"\033\[[\d;]*m", "", inked).split() == bare.split()
+
+
+@pytest.mark.parametrize("width", [40, 60, 100])
+def test_no_line_is_wider_than_the_terminal(make_run: MakeRun, width: int):
+    run = make_run(epochs=3, params={"data.raw": "/a/very/long/path" * 9})
+    names = ["a-name-of-an-experiment-that-is-long", "你好" * 20, "short"]
+    comparison = compared(*((name, run, epoch) for name, epoch in zip(names, (1, 2, 3), strict=True)))
+    for line in render(comparison, width=width, colours=False).splitlines():
+        wide = sum(2 if ord(char) > 0x2E80 else 1 for char in line)
+        assert wide <= width or re.search(rf"\S{{{width * 2 // 5},}}", line), "only a word may stick out"
+
+
+def test_hostile_answers_move_no_cursor_and_write_no_tag(make_run: MakeRun):
+    run = make_run(epochs=2)
+    comparison = compared(("<i>\x1b[2J", run, 1), ("two", run, 2))
+    text = render(comparison, width=80, colours=False)
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\u202e]", text)
+    source = render_page(comparison)
+    page = Page(source)
+    page.assert_harmless()
+    assert "<script>alert('x')</script>" in "".join(page.text)
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\u202e]", source)
+
+
+def test_the_same_comparison_is_the_same_page(make_run: MakeRun):
+    first, second = (compared(("a", make_run(epochs=2), 1), ("b", make_run(epochs=3), 3)) for _ in range(2))
+    assert render_page(first) == render_page(second)

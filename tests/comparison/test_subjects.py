@@ -1,0 +1,106 @@
+"""What a name stands for: epochs of the workspace, commits, experiments; what is out of reach is a sentence."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.comparison.project_of_runs import make_project, write_run
+from tests.pipeline.project import Project
+from tokenmill.comparison.subjects import subjects
+from tokenmill.errors import UserError
+
+
+def places(root: Path, *names: str) -> list[tuple[str, int, int]]:
+    """Name, epoch and number of epochs of what is compared."""
+    return [(one.name, one.result.epoch, len(one.run.evaluation.epochs)) for one in subjects(root, names)]
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    """A finished run without git."""
+    write_run(tmp_path, epochs=3)
+    (tmp_path / "dvc.lock").write_text("stages: {}\n")
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    return make_project(tmp_path_factory.mktemp("comparison") / "project")
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ([], [("epoch-1", 1), ("epoch-3", 3)]),
+        (["workspace"], [("epoch-1", 1), ("epoch-3", 3)]),
+        (["epoch-2"], [("epoch-2", 2), ("workspace", 3)]),
+        (["workspace:2", "epoch-1", "workspace"], [("workspace:2", 2), ("epoch-1", 1), ("workspace", 3)]),
+    ],
+)
+def test_epochs_of_the_workspace_need_no_git(workspace: Path, names: list[str], expected: list[tuple[str, int]]):
+    assert places(workspace, *names) == [(name, epoch, 3) for name, epoch in expected]
+
+
+def test_a_run_of_one_epoch_stands_alone(tmp_path: Path):
+    write_run(tmp_path, epochs=1)
+    (tmp_path / "dvc.lock").write_text("stages: {}\n")
+    assert places(tmp_path) == [("epoch-1", 1, 1)]
+    with pytest.raises(UserError, match="epoch-2: the run has epoch 1 alone, not 2"):
+        subjects(tmp_path, ["epoch-2"])
+
+
+def test_what_is_not_there_is_a_sentence(workspace: Path):
+    with pytest.raises(UserError, match=r"workspace:9: the run has epochs 1 to 3, not 9"):
+        subjects(workspace, ["workspace:9"])
+    (workspace / "reports/evaluation.json").unlink()
+    with pytest.raises(UserError, match=r"evaluation\.json is missing; `dvc repro` makes it, `dvc pull evaluate`"):
+        subjects(workspace, [])
+
+
+@pytest.mark.slow
+def test_commits_and_experiments_come_out_of_git_and_the_cache(project: Project):
+    assert places(project.root, "HEAD~1", "calm-oxen", "main:2", "workspace") == [
+        ("HEAD~1", 1, 1),
+        ("calm-oxen", 2, 2),
+        ("main:2", 2, 3),
+        ("workspace", 3, 3),
+    ]
+    assert places(project.root, "calm-oxen") == [("calm-oxen", 2, 2), ("workspace", 3, 3)]
+    assert project.run("git", "status", "--porcelain") == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("calm-oxe", r"there is no revision or experiment calm-oxe; near it: calm-oxen\."),
+        ("HEAD^{tree}", r"there is no revision or experiment HEAD\^\{tree\}; near it: "),
+        ("", r"there is no revision or experiment ''; near it: "),
+        ("HEAD~2", r"HEAD~2 \([0-9a-f]{7}\) has no reports/evaluation\.json: the pipeline had not run"),
+        ("calm-oxen:3", r"calm-oxen:3: the run has epochs 1 to 2, not 3"),
+    ],
+)
+def test_a_wrong_name_is_a_sentence(project: Project, name: str, sentence: str):
+    with pytest.raises(UserError, match=sentence):
+        subjects(project.root, [name, "workspace"])
+
+
+@pytest.mark.slow
+def test_without_the_cache_the_remote_has_it_and_without_both_a_sentence(project: Project, tmp_path: Path):
+    shutil.copytree(project.root.parent, tmp_path / "both")
+    here = Project(tmp_path / "both/project")
+    shutil.rmtree(here.root / ".dvc/cache")
+    assert places(here.root, "HEAD~1", "workspace") == [("HEAD~1", 1, 1), ("workspace", 3, 3)]
+    shutil.rmtree(here.root / ".dvc/cache", ignore_errors=True)
+    shutil.rmtree(tmp_path / "both/remote")
+    with pytest.raises(
+        UserError, match=r"evaluation\.json of HEAD~1 .* neither in DVC's cache nor in a remote .*dvc push"
+    ):
+        subjects(here.root, ["HEAD~1"])
+
+
+def test_outside_a_project_a_revision_is_a_sentence(workspace: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(workspace.parent))
+    with pytest.raises(UserError, match="is no DVC project with commits in git"):
+        subjects(workspace, ["HEAD"])

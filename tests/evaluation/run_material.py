@@ -1,0 +1,112 @@
+"""Everything that the stage `epochs` reads, in a folder, with hostile text wherever a page could show it."""
+
+import shutil
+from pathlib import Path
+
+from tests.describe.material import HOSTILE, REPORT
+from tests.imports import ROOT
+from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question
+from tokenmill.files import write_json
+from tokenmill.params import read_yaml
+from tokenmill.tokenization.metadata import SplitMetadata, TokenMetadata, write_metadata
+from tokenmill.training.history import EpochRow, StepRow, write_rows
+
+FINGERPRINT = "0123456789abcdef"
+PER_EPOCH, TOKENS = 20, 2048
+"""Steps of an epoch, tokens of a step."""
+LOSSES = [(3.0, 3.5), (2.0, 2.5), (1.25, 2.75)]
+"""Training and validation loss: the second epoch is best, the third learns by heart."""
+ANSWERS = [
+    ["The capital of Spain is Madrid.", f"{HOSTILE} one", "x" * 3000, "loop loop"],
+    ["The capital of France is Paris.", f"{HOSTILE} two", "🙂 e\u0301 \u200b", ""],
+    ["The capital of France is Paris.", "<ins>", "", "loop loop"],
+]
+EXPECTED = ["France is Paris", "<b>two</b> two", None, None]
+
+
+def evaluation(epochs: int = 3) -> Evaluation:
+    """What `evaluate` found: the first prompt becomes right and stays so, nothing is expected of the last two."""
+    results = []
+    for number, ((train_loss, val_loss), texts) in enumerate(zip(LOSSES, ANSWERS, strict=True), start=1):
+        answers = [
+            Answer(
+                greedy=text,
+                sampled=f"{HOSTILE} sampled {number}",
+                found=None if expect is None else expect in text,
+                repetition=0.5 if text.startswith("loop") else 0.0,
+            )
+            for text, expect in zip(texts, EXPECTED, strict=True)
+        ]
+        results.append(
+            EpochResult(
+                epoch=number,
+                train_loss=train_loss,
+                val_loss=val_loss,
+                perplexity=1234.5 / number,
+                bits_per_byte=val_loss / 2,
+                answers=answers,
+            )
+        )
+    prompts = ["What is the capital of France?", f"{HOSTILE} prompt", "", "y" * 500]
+    questions = [Question(prompt=p, expect=e, left_out="→<") for p, e in zip(prompts, EXPECTED, strict=True)]
+    return Evaluation(questions=questions, epochs=results[:epochs])
+
+
+def prepare(folder: Path, epochs: int = 3) -> Path:
+    """Write all of it."""
+    metrics = folder / "metrics"
+    write_json(folder / "reports/evaluation.json", evaluation(epochs).model_dump())
+    write_json(folder / "data/clean_report.json", REPORT)
+    splits = {
+        "train": SplitMetadata(tokens=4_567_890, documents=130, bytes=14_000, sha256="a" * 64),
+        "val": SplitMetadata(tokens=1_234, documents=10, bytes=1_000, sha256="b" * 64),
+    }
+    metadata = TokenMetadata.model_validate(
+        {
+            "format_version": 1,
+            "dtype": "<i4",
+            "vocab_size": 400,
+            "eot_id": 0,
+            "tokenizer_type": "bpe",
+            "tokenizer_sha256": "c" * 64,
+            **splits,
+        }
+    )
+    write_metadata(folder / "data/packed", metadata)
+    for name in ("clean", "tokenizer", "tokens"):
+        write_json(metrics / f"{name}.json", {})
+    write_json(metrics / "data.json", {"unigram_bits_per_byte": 2.125})
+    write_json(metrics / "train.json", {"parameters": 123_456})
+    params = read_yaml(ROOT / "params.yaml")
+    shutil.copyfile(ROOT / "params.yaml", folder / "params.yaml")
+    manifest = {"format_version": 1, "fingerprint": FINGERPRINT, "parameters": 123_456, "epochs": epochs}
+    manifest |= {"model": params["model"] | {"vocab_size": 400}, "train": params["train"], "tokenizer_sha256": "c" * 64}
+    write_json(folder / "models/gpt/manifest.json", manifest)
+    for number in range(1, epochs + 1):
+        weights = folder / f"models/gpt/epoch-{number}/model.safetensors"
+        weights.parent.mkdir()
+        weights.write_bytes(f"weights {number}".encode())
+    write_history(metrics, epochs)
+    return folder
+
+
+def write_history(metrics: Path, epochs: int) -> None:
+    """history.csv and steps.csv."""
+    history = [
+        EpochRow(n, n * PER_EPOCH, n * PER_EPOCH * TOKENS, 0.01, 4.0 / n, LOSSES[n - 1][1], 9.0, 1.0)
+        for n in range(1, epochs + 1)
+    ]
+    write_rows(metrics / "history.csv", EpochRow, history)
+    steps = [StepRow(s, s / PER_EPOCH, 5.0 / s, 0.01, 1.5) for s in range(5, epochs * PER_EPOCH + 1, 5)]
+    write_rows(metrics / "steps.csv", StepRow, steps)
+
+
+def write_timing(folder: Path, *, epochs: int, fingerprint: str = FINGERPRINT, money: bool = True) -> None:
+    """Times of a run: step s at s * s / 10 seconds, 1000 + s tokens a second, a cent a second."""
+    rows = [
+        f"{s},{s * s / 10:.3f},{1000 + s},,{s * s / 1000 if money else ''},"
+        for s in range(5, epochs * PER_EPOCH + 1, 5)
+    ]
+    path = folder / f".resume/{fingerprint}/timing.csv"
+    path.parent.mkdir(parents=True)
+    path.write_text("\n".join(["step,seconds,tokens_per_second,units,money,watt_hours", *rows, ""]))

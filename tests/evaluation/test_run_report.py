@@ -1,0 +1,165 @@
+"""The stage `epochs` as DVC runs it: reports/index.html is whole, harmless, the same every time, and says the truth."""
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.evaluation.run_material import FINGERPRINT, HOSTILE, evaluation, prepare, write_timing
+from tests.imports import ROOT
+from tests.page.whole import Page
+from tokenmill.evaluation.results import EpochResult
+from tokenmill.files import write_json
+
+
+def epochs(folder: Path, **env: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "stages.epochs"],
+        cwd=folder,
+        env={name: value for name, value in os.environ.items() if name != "DVC_ROOT"}
+        | {"PYTHONPATH": str(ROOT), "GIT_CEILING_DIRECTORIES": str(folder.parent)}
+        | env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return (folder / "reports/index.html").read_text()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = prepare(tmp_path_factory.mktemp("run"))
+    write_timing(folder, epochs=3)
+    epochs(folder, PYTHONHASHSEED="1")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def source(made: Path) -> str:
+    return (made / "reports/index.html").read_text()
+
+
+def cells(page: str) -> list[list[str]]:
+    """The numbers of the table of epochs, a row an epoch."""
+    bodies = re.findall(r"<tbody>\s*<tr>(.*?)</tr>", page[page.index('class="epochs"') :], re.DOTALL)
+    found = [re.findall(r"<td data-name[^>]*>(.*?)</td>", body) for body in bodies]
+    return [[cell.replace("\u202f", " ") for cell in row] for row in found if row]
+
+
+def test_the_page_is_whole_and_asks_nobody_for_anything(source: str):
+    page = Page(source)
+    page.assert_harmless()
+    assert {"data.html", "samples.md"} == {target for target in page.targets if not target.startswith("#")}
+
+
+def test_hostile_text_is_shown_not_obeyed(source: str):
+    text = "".join(Page(source).text)
+    seen = "<script>alert('x')</script> & </blockquote><img src=http://e.example/x> ⟨U+202E⟩␀"
+    for expected in (
+        f"{seen}␍\n\t one",
+        f"{seen}␍\n\t prompt",
+        f"{seen}␍\n\t sampled 3",
+        "x" * 3000,
+        "🙂 e\u0301 ⟨U+200B⟩",
+    ):
+        assert expected in text
+    assert "\u202e" not in source
+    assert not re.search(r"[\x00-\x08\x0b-\x1f]", source)
+    assert HOSTILE not in source
+
+
+def test_the_table_has_the_numbers_of_the_files(source: str):
+    def numbers(result: EpochResult) -> list[str]:
+        losses = [f"{result.train_loss:.4f}", f"{result.val_loss:.4f}"]
+        found = [f"{result.bits_per_byte:.4f}", f"{sum(result.expected)} of {len(result.expected)}"]
+        return [*losses, f"{result.perplexity:,.2f}".replace(",", " "), *found]
+
+    assert [row[:5] for row in cells(source)] == [numbers(result) for result in evaluation().epochs]
+
+
+def test_times_and_costs_are_those_of_the_runs_own_history(source: str):
+    # intervals of epoch 2: steps 25, 30, 35, 40, at 1000 + step tokens a second; it ended at 160 s, epoch 1 at 40 s
+    rate = (1030 + 1035) / 2
+    assert cells(source)[1][5:] == [f"{2048 / rate:#.3g}", f"{round(rate):,}".replace(",", " "), "0.0333", "1.20 USD"]
+    assert "together" in source
+    assert re.findall(r"<td[^>]*>(.*?)</td>", source[source.index("<tfoot>") :])[:2] == ["0.100", "3.60 USD"]
+
+
+def test_what_changed_is_said_in_words(source: str):
+    words = Page(source).words.replace("\u202f", " ")
+    assert "validation loss −1.0000 (−28.6 %); now right: What is the capital of France?" in words
+    assert "validation loss +0.2500 (+10.0 %); 3 of 4 answers changed" in words
+    assert "2best" in words
+    assert (
+        "Overfitting. After epoch 2 the validation loss rose from 2.5000 to 2.7500, while the training loss fell"
+        in words
+    )
+
+
+def test_changes_are_marked_and_an_answer_that_stays_is_not(source: str):
+    first = source[source.index('id="prompt-1"') : source.index('id="prompt-2"')]
+    assert "The capital of <del>Spain</del> <ins>France</ins> is <del>Madrid</del> <ins>Paris</ins>." in first
+    assert first.count("as before</span>") == 1
+    assert "The capital of France is Paris.</p>" in first
+    assert "50.0\u202f% repeated" in source[source.index('id="prompt-4"') :]
+
+
+def test_every_parameter_and_every_hash_is_there(source: str):
+    words = Page(source).words
+    for expected in ("evaluate.prompts[9].expect", "train.schedule.decay_fraction", "model.n_layer", "data.raw"):
+        assert expected in words
+    assert "runtime." not in words.replace("runtime.cost", "")
+    weights = [hashlib.sha256(f"weights {n}".encode()).hexdigest() for n in (1, 2, 3)]
+    for hash_ in ("a" * 64, "b" * 64, "c" * 64, FINGERPRINT, *weights):
+        assert hash_ in words
+
+
+def test_another_process_writes_the_same_bytes(made: Path, source: str, tmp_path: Path):
+    again = tmp_path / "elsewhere"
+    shutil.copytree(made, again)
+    (again / "reports/index.html").unlink()
+    assert epochs(again, PYTHONHASHSEED="2", TZ="Asia/Tokyo", LC_ALL="C", SOURCE_DATE_EPOCH="1") == source
+
+
+def test_without_its_times_only_the_times_are_missing(made: Path, source: str, tmp_path: Path):
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(made, elsewhere, ignore=shutil.ignore_patterns(".resume"))
+    write_timing(elsewhere, epochs=3, fingerprint="another")
+    page = epochs(elsewhere)
+    assert "is not known here" in page
+    assert "seconds per step" not in page
+    assert cells(page) == [row[:5] for row in cells(source)]
+
+
+def test_times_of_some_epochs_and_no_prices(made: Path, tmp_path: Path):
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(made, elsewhere, ignore=shutil.ignore_patterns(".resume"))
+    write_timing(elsewhere, epochs=2, money=False)
+    page = epochs(elsewhere)
+    assert [row[5:] for row in cells(page)][2] == ["–", "–", "–"]
+    assert cells(page)[1][7] == "0.0333"
+    assert "What an hour costs was not known" in page
+
+
+def test_one_epoch_without_expectations_or_prompts(tmp_path: Path):
+    folder = prepare(tmp_path / "one", epochs=1)
+    content = evaluation(1).model_dump()
+    for question, answer in zip(content["questions"], content["epochs"][0]["answers"], strict=True):
+        question["expect"], answer["found"] = None, None
+    write_json(folder / "reports/evaluation.json", content)
+    page = Page(epochs(folder))
+    page.assert_harmless()
+    assert "one epoch shows no trend" in page.words
+    assert "none of the prompts expects one" in page.words
+    assert "best" not in page.words
+    content["questions"], content["epochs"][0]["answers"] = [], []
+    write_json(folder / "reports/evaluation.json", content)
+    empty = Page(epochs(folder))
+    empty.assert_harmless()
+    assert "Same prompts" not in empty.words
