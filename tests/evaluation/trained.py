@@ -1,5 +1,6 @@
 """A tokenizer, tokens and a model of a few words, made by the pipeline's own functions."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -18,17 +19,17 @@ ANSWER = "one two"
 TEXTS = [as_conversation("count?") + ANSWER] * 200
 
 
-def write_clean(folder: Path) -> Path:
-    ids = pl.Series([xxhash.xxh3_64_intdigest(text.encode()) for text in TEXTS], dtype=pl.UInt64)
+def write_clean(folder: Path, texts: Sequence[str] = TEXTS) -> Path:
+    ids = pl.Series([xxhash.xxh3_64_intdigest(text.encode()) for text in texts], dtype=pl.UInt64)
     folder.mkdir(parents=True)
     with dataset.Writer(folder, 10**6) as writer:
-        writer.add(pl.DataFrame({"text": TEXTS, "source": ["a.txt"] * len(TEXTS), "id": ids}))
+        writer.add(pl.DataFrame({"text": list(texts), "source": ["a.txt"] * len(texts), "id": ids}))
     return folder
 
 
-def make_tokenizer_file(folder: Path, kind: Literal["bpe", "char"]) -> Path:
+def make_tokenizer_file(folder: Path, kind: Literal["bpe", "char"], texts: Sequence[str] = TEXTS) -> Path:
     make_tokenizer(
-        write_clean(folder / "clean"),
+        write_clean(folder / "clean", texts),
         folder / "tokenizer.json",
         TokenizerParams(type=kind, vocab_size=280, sample_bytes=10**6),
     )

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tokenmill import stage
-from tokenmill.cli import compare, completion, doctor, generate, params, plan, preset, profile, summary
+from tokenmill.cli import compare, completion, demo, doctor, generate, params, plan, preset, profile, summary
 from tokenmill.cli.arguments import Parser
 
 EPILOG = """\
@@ -15,6 +15,7 @@ examples:
   dvc repro                             run the pipeline, or what a change touches of it
   dvc exp run -S model.n_layer=12       an experiment
   tokenmill generate                    chat with the model
+  tokenmill demo                        the same in the browser
   tokenmill compare                     epochs or experiments side by side
   tokenmill doctor                      is everything here that a run needs?
   tokenmill plan --hardware A100        what a training would take
@@ -44,7 +45,7 @@ def parser() -> Parser:
     )
     whole.set_defaults(run=_next_step)
     commands = whole.add_subparsers(title="commands", dest="command", metavar="COMMAND")
-    for command in (summary, compare, generate, plan, preset, profile, doctor, params, completion):
+    for command in (summary, compare, generate, demo, plan, preset, profile, doctor, params, completion):
         command.add(commands)
     return whole
 

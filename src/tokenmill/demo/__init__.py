@@ -1,0 +1,1 @@
+"""A local web page on which the trained models answer."""

@@ -1,0 +1,152 @@
+"""The page: models, a prompt, how to draw, and one or two answers side by side."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import gradio as gr
+from gradio.events import Dependency
+
+from tokenmill.demo.answering import NONE, QUESTION, TEXT, WRITING_AT_ONCE, Answer, Answering
+from tokenmill.demo.fields import MOST_TOKENS
+from tokenmill.errors import UserError
+from tokenmill.evaluation.params import EvaluateParams
+
+LONGEST_LINE = 32
+"""Answers that may wait."""
+
+HEAD = """\
+<h1>Ask the model</h1>
+<p class="lead">Every epoch of every training answers here. Pick one, or two to compare.</p>
+"""
+
+
+class Column:
+    """One model's drop-downs and its answer."""
+
+    def __init__(self, answering: Answering, *, side: str, optional: bool):
+        """Build the drop-downs where the layout stands now; the answer is placed by `place_answer`."""
+        self._answering, self._side, self._optional = answering, side, optional
+        with gr.Row(elem_classes="choice"):
+            label = "Compare with" if optional else "Model"
+            self.name = gr.Dropdown(label=label, elem_id=f"{side}-model", scale=3, min_width=120)
+            self.epoch = gr.Dropdown(label="Epoch", elem_id=f"{side}-epoch", scale=1, min_width=90)
+
+    def place_answer(self) -> None:
+        """Put the answer where the layout stands now."""
+        with gr.Column(visible=not self._optional, min_width=280) as self.place:
+            self.answer = gr.HTML(elem_id=f"{self._side}-answer", elem_classes="answer", apply_default_css=False)
+
+    def listen(self, page: gr.Blocks, asking: Sequence[Any], asked: Sequence[Any]) -> Dependency:
+        """Look the models up anew when the page is opened, follow the reader's choice, and answer what is `asked`."""
+        outputs = [self.name, self.epoch, self.place, self.answer]
+        # Values go unchecked by Gradio, whose exceptions would land in the terminal; `Answering` has sentences.
+        unchecked: dict[str, Any] = {"show_progress": "hidden", "preprocess": False}
+        private = unchecked | {"outputs": outputs, "api_visibility": "private", "concurrency_limit": None}
+        page.load(self._opened, **private)
+        waiting: dict[str, Any] = {"show_progress": "minimal", "show_progress_on": self.epoch}
+        self.name.input(self._chosen, self.name, **private | waiting)
+        return gr.on(
+            asking,
+            self._answering.answer,
+            [self.name, self.epoch, *asked],
+            self.answer,
+            api_name=self._side,
+            trigger_mode="once",
+            concurrency_limit=WRITING_AT_ONCE,
+            concurrency_id="writing",
+            **unchecked,
+        )
+
+    def _opened(self) -> list[Any]:
+        """The models there are, the first one chosen."""
+        try:
+            names = self._answering.models.names()
+        except UserError as error:
+            return [gr.skip(), gr.skip(), gr.skip(), Answer().html(refused=str(error))]
+        names = [NONE, *names] if self._optional else names
+        return [gr.update(choices=names, value=names[0]), *self._epochs(names[0])]
+
+    def _chosen(self, name: str) -> Iterator[list[Any]]:
+        """Another model: at once nothing of the former one, soon its own epochs."""
+        yield [gr.skip(), gr.update(value=None), gr.update(visible=name != NONE), ""]
+        yield [gr.skip(), *self._epochs(name)]
+
+    def _epochs(self, name: str) -> list[Any]:
+        """The epochs of a model, the last one chosen."""
+        sentence, epochs = gr.skip(), list[int]()
+        try:
+            epochs = self._answering.models.epochs(name)
+        except (UserError, OSError) as error:
+            sentence = Answer().html(refused=str(error))
+        last = epochs[-1] if epochs else None
+        return [gr.update(choices=epochs, value=last, visible=bool(epochs)), gr.skip(), sentence]
+
+
+def page(answering: Answering, defaults: EvaluateParams) -> gr.Blocks:
+    """The whole page; `defaults` are the section `evaluate` of params.yaml."""
+    with gr.Blocks(title="TokenMill", analytics_enabled=False) as whole:
+        gr.HTML(HEAD, apply_default_css=False)
+        with gr.Row(elem_id="choices"):
+            columns = Column(answering, side="left", optional=False), Column(answering, side="right", optional=True)
+        with gr.Group(elem_id="asking"):
+            kind = gr.Radio(
+                [QUESTION, TEXT],
+                value=QUESTION,
+                label="The prompt is",
+                show_label=False,
+                container=False,
+                elem_id="kind",
+            )
+            prompt = gr.Textbox(
+                label="Prompt",
+                show_label=False,
+                lines=1,
+                max_lines=12,
+                autofocus=True,
+                elem_id="prompt",
+                placeholder="Enter writes, Shift + Enter begins a new line",
+            )
+        with gr.Row():
+            write = gr.Button("Write", variant="primary", elem_id="write", min_width=120, scale=0)
+            stop = gr.Button("Stop", elem_id="stop", min_width=120, scale=0)
+        numbers = _numbers(defaults)
+        with gr.Row():
+            for column in columns:
+                column.place_answer()
+        _examples(prompt, kind, defaults)
+        asked = [prompt, kind, *numbers]
+        writing: list[Any] = [column.listen(whole, [write.click, prompt.submit], asked) for column in columns]
+        stop.click(None, cancels=writing, api_visibility="private")
+    whole.queue(max_size=LONGEST_LINE)
+    return whole
+
+
+def _examples(prompt: gr.Textbox, kind: gr.Radio, defaults: EvaluateParams) -> None:
+    """The fixed prompts of the evaluation, to click on."""
+    ready = [(entry.user or entry.text or "", QUESTION if entry.user else TEXT) for entry in defaults.prompts]
+    examples = gr.Dataset(
+        label="Prompts of the evaluation",
+        components=[prompt],
+        samples=[[text] for text, _ in ready],
+        type="index",
+        samples_per_page=max(1, len(ready)),
+        elem_id="examples",
+        visible=bool(ready),
+    )
+    examples.click(
+        lambda index: ready[index], examples, [prompt, kind], show_progress="hidden", api_visibility="private"
+    )
+
+
+def _numbers(defaults: EvaluateParams) -> Sequence[gr.Slider | gr.Number]:
+    """How to draw, and how much, in the order of FIELDS."""
+    temperature, top_k, length = defaults.temperature, defaults.top_k, min(defaults.max_new_tokens, MOST_TOKENS)
+    with gr.Accordion("Sampling", open=False, elem_id="sampling"):
+        return (
+            gr.Slider(0, max(2, temperature), temperature, step=0.05, label="Temperature (0: greedy)", buttons=[]),
+            gr.Slider(0, max(200, top_k), top_k, step=1, label="Top-k (0: all)", buttons=[]),
+            gr.Slider(0.05, 1, 1, step=0.05, label="Top-p (1: all)", buttons=[]),
+            gr.Slider(1, 2, 1, step=0.05, label="Repetition penalty (1: none)", buttons=[]),
+            gr.Slider(1, MOST_TOKENS, length, step=1, label="Length in tokens", buttons=[]),
+            gr.Number(defaults.seed, precision=0, label="Seed"),
+        )

@@ -1,0 +1,118 @@
+"""A project with small models to demonstrate: two epochs of this run, an experiment with three, and further folders."""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from tests.evaluation.trained import make_tokenizer_file
+from tests.pipeline.project import Project, change_params
+from tests.training.tiny import train_params
+from tokenmill.checkpoints.checkpoint import MODELS, TOKENIZER
+from tokenmill.files import write_json
+from tokenmill.model.build import build
+from tokenmill.model.config import ModelConfig
+from tokenmill.model.gpt2 import GPT2
+from tokenmill.model.weights import WEIGHTS, save_weights
+from tokenmill.tokenization.tokenizer import read_tokenizer
+from tokenmill.training.manifest import FORMAT, MANIFEST, Manifest
+
+ROOT = Path(__file__).resolve().parents[2]
+RECITED = "<b>no</b>{{1+1}}${1+1}<img src=x onerror=alert(1)>\n🦊 \u05e9\u05dc\u05d5\u05dd\u202e \0 end"
+"""What one model writes: markup, templates, an emoji, Hebrew, an override of the direction, a NUL."""
+ENDLESS = "".join(chr(ord("a") + number % 26) for number in range(128))
+"""What another writes, over and over: as long as its context, and nothing says where it ends."""
+KNOWN = "".join(chr(code) for code in range(32, 127)) + "äöüß🦊\n" + RECITED
+QUESTION, CONTINUED = "What is the capital of France?", "ROMEO:"
+"""The prompts of the evaluation."""
+EXPERIMENT = "blest-jube"
+CONTEXT = len(ENDLESS)
+
+
+def make_project(root: Path) -> Path:
+    """params.yaml, a tokenizer of characters, a run of two epochs; beside it `reciter`, `endless`, `damaged`."""
+    root.mkdir(parents=True, exist_ok=True)
+    shutil.copy(ROOT / "params.yaml", root)
+    change_params(root / "params.yaml", {"evaluate.prompts": [{"user": QUESTION}, {"text": CONTINUED}]})
+    make_tokenizer_file(root / TOKENIZER.parent, "char", [KNOWN])
+    shutil.rmtree(root / TOKENIZER.parent / "clean")
+    write_run(root, epochs=2, seed=1)
+    write_reciter(root, root.parent / "reciter")
+    write_reciter(root, root.parent / "endless", ENDLESS, n_layer=8)
+    write_damaged(root, root.parent / "damaged")
+    return root
+
+
+def write_run(root: Path, *, epochs: int, seed: int) -> None:
+    """Models of a run that never happened; each writes nonsense of its own."""
+    shutil.rmtree(root / MODELS, ignore_errors=True)
+    config = config_for(root, "modern")
+    for epoch in range(1, epochs + 1):
+        model = build(config, seed=seed + epoch)
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                parameter.add_(
+                    torch.randn(parameter.shape, generator=torch.Generator().manual_seed(len(name))), alpha=0.3
+                )
+        folder = root / MODELS / f"epoch-{epoch}"
+        folder.mkdir(parents=True)
+        save_weights(model, folder)
+    manifest = Manifest(
+        format_version=FORMAT,
+        fingerprint="0" * 16,
+        model=config,
+        train=train_params(epochs=epochs),
+        parameters=1,
+        epochs=epochs,
+        tokenizer_sha256=read_tokenizer(root / TOKENIZER).sha256,
+    )
+    write_json(root / MODELS / MANIFEST, manifest.model_dump())
+
+
+def config_for(root: Path, architecture: str, **changes: int) -> ModelConfig:
+    sizes = {"n_layer": 2, "n_head": 2, "n_embd": 32, "context_length": CONTEXT, "dropout": 0.0} | changes
+    vocabulary = read_tokenizer(root / TOKENIZER).vocab_size
+    return ModelConfig.model_validate({"architecture": architecture, "vocab_size": vocabulary} | sizes)
+
+
+def write_reciter(root: Path, folder: Path, text: str = RECITED, *, n_layer: int = 1) -> Path:
+    """A model that writes `text` after an empty prompt, for every position has its character, then the end."""
+    tokenizer = read_tokenizer(root / TOKENIZER)
+    ids = [*tokenizer.encode(text), tokenizer.eot_id][:CONTEXT]
+    model = build(config_for(root, "gpt2", n_embd=CONTEXT, n_layer=n_layer), seed=0)
+    assert isinstance(model, GPT2)
+    with torch.no_grad():
+        for parameter in (*model.blocks.parameters(), model.tokens.weight, model.head.weight):
+            parameter.zero_()
+        model.positions.weight.copy_(torch.eye(CONTEXT))
+        for position, token in enumerate(ids):
+            model.head.weight[token, position] = 10.0
+    folder.mkdir(parents=True)
+    save_weights(model, folder)
+    shutil.copy(root / TOKENIZER, folder)
+    return folder
+
+
+def write_damaged(root: Path, folder: Path) -> Path:
+    """A model whose weights were cut off in the middle."""
+    write_reciter(root, folder)
+    content = (folder / WEIGHTS).read_bytes()
+    (folder / WEIGHTS).write_bytes(content[: len(content) // 2])
+    return folder
+
+
+def keep_with_dvc(root: Path) -> None:
+    """Make it a git and DVC repository, and save another run of three epochs as an experiment."""
+    project = Project(root)
+    project.run("git", "init", "-q", "-b", "main")
+    project.run("dvc", "init", "-q")
+    project.run("dvc", "config", "core.analytics", "false")
+    tracked: Sequence[str] = (MODELS.as_posix(), TOKENIZER.parent.as_posix())
+    project.run("dvc", "add", "-q", *tracked)
+    project.commit()
+    write_run(root, epochs=3, seed=11)
+    project.run("dvc", "add", "-q", *tracked)
+    project.run("dvc", "exp", "save", "-n", EXPERIMENT)
+    project.run("git", "reset", "-q", "--hard")
+    project.run("dvc", "checkout", "-q", "--force")

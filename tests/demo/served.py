@@ -1,0 +1,75 @@
+"""`tokenmill demo` in a process of its own, and questions to it over HTTP."""
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from http.client import HTTPResponse
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+SAMPLING = {"temperature": 0.8, "top_k": 40, "top_p": 1, "repetition_penalty": 1, "max_new_tokens": 64, "seed": 0}
+NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+@dataclass(frozen=True)
+class Served:
+    """A demo that runs."""
+
+    process: "subprocess.Popen[str]"
+    url: str
+    log: Path
+
+    def states(
+        self, model: str, epoch: int | None, prompt: str, *, kind: str = "Question", **changes: Any
+    ) -> list[str]:
+        """Every state of an answer in the left column, in order, as HTML."""
+        with self._asked([model, epoch, prompt, kind, *(SAMPLING | changes).values()]) as answer:
+            lines = answer.read().decode().splitlines()
+        return [json.loads(line.removeprefix("data: "))[0] for line in lines if line.startswith("data: [")]
+
+    def leave(self, model: str, epoch: int | None, prompt: str, *, kind: str = "Question", **changes: Any) -> None:
+        """Ask, and go when the first word comes."""
+        with self._asked([model, epoch, prompt, kind, *(SAMPLING | changes).values()]) as answer:
+            while b"words" not in answer.readline():
+                pass
+
+    @contextlib.contextmanager
+    def _asked(self, data: list[Any]) -> Iterator[HTTPResponse]:
+        call, headers = f"{self.url}/gradio_api/call/left", {"content-type": "application/json"}
+        body = json.dumps({"data": data}).encode()
+        request = urllib.request.Request(call, data=body, headers=headers)  # noqa: S310 (our own server)
+        with NO_PROXY.open(request, timeout=60) as answer:
+            event = json.load(answer)["event_id"]
+        with NO_PROXY.open(f"{call}/{event}", timeout=120) as answer:
+            yield answer
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "tokenmill", "demo", *arguments]
+
+
+def environment() -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])}
+
+
+@contextlib.contextmanager
+def start(root: Path, *arguments: str) -> Iterator[Served]:
+    """Run the demo in `root` until the end of the `with`."""
+    log = root.parent / "demo.log"
+    with log.open("w") as errors, subprocess.Popen(
+        command(*arguments), cwd=root, env=environment(), stdout=subprocess.PIPE, stderr=errors, text=True
+    ) as process:  # fmt: skip
+        try:
+            assert process.stdout
+            found = re.search(r"http://\S+", process.stdout.readline())
+            assert found, log.read_text()
+            yield Served(process, found[0], log)
+        finally:
+            process.terminate()

@@ -1,0 +1,90 @@
+"""Answers as they grow, as HTML in which nothing is more than text; and every wrong field as a sentence."""
+
+import re
+from html import unescape
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.demo.demo_project import RECITED
+from tests.demo.served import SAMPLING
+from tests.demo.wanted import wanted
+from tokenmill.demo.answering import NONE, QUESTION, TEXT, Answering
+from tokenmill.demo.fields import MOST_TOKENS
+from tokenmill.demo.loaded import Loaded
+from tokenmill.demo.models import THIS_RUN, Models
+from tokenmill.page.text import excerpt
+
+
+@pytest.fixture
+def answering(project: Path) -> Answering:
+    beside = project.parent
+    return Answering(Models(project, [beside / "reciter", beside / "damaged"]), Loaded(room=2))
+
+
+def states(
+    answering: Answering, name: str, prompt: str = "hello", *, kind: str = QUESTION, **changes: Any
+) -> list[str]:
+    epoch = changes.pop("epoch", None)
+    return list(answering.answer(name, epoch, prompt, kind, *(SAMPLING | changes).values()))
+
+
+def words(state: str) -> str:
+    found = re.search(r'<div class="words" dir="auto">(.*?)</div>', state, re.DOTALL)
+    return unescape(found[1]) if found else ""
+
+
+@pytest.mark.parametrize("epoch", [1, "2", 2.0, None])
+def test_the_answer_is_what_the_model_writes(answering: Answering, project: Path, epoch: Any):
+    changes = {"max_new_tokens": 200, "temperature": 1.2, "seed": 5}
+    grown = states(answering, THIS_RUN, epoch=epoch, **changes)
+    text = wanted(project, "hello", changes=changes, epoch=int(epoch or 2))
+    assert words(grown[-1]) == excerpt(text, len(text))
+    texts = list(dict.fromkeys(map(words, grown)))
+    assert len(texts) >= 2
+    assert all(after.startswith(before) for before, after in pairwise(texts))
+    assert "tokens/s" in grown[-1]
+
+
+def test_text_is_continued_as_it_stands_and_nothing_in_it_is_html(answering: Answering, project: Path):
+    last = states(answering, f"folder {project.parent / 'reciter'}", "", kind=TEXT)[-1]
+    assert words(last) == excerpt(RECITED, len(RECITED))
+    assert not re.search("<(?!/?(p|div)[ >])", last)
+
+
+def test_an_empty_column_stays_empty(answering: Answering):
+    assert states(answering, NONE) == [""]
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"seed": None}, "the seed is empty; it must be a number."),
+        ({"seed": -1}, "seed (-1) must be between 0 and"),
+        ({"seed": 0.5}, "the seed is 0.5; it must be a whole number."),
+        ({"temperature": "hot"}, "the temperature is 'hot'; it must be a number."),
+        ({"temperature": float("inf")}, "the temperature is inf; it must be a number."),
+        ({"temperature": [1]}, "the temperature is [1]; it must be a number."),
+        ({"temperature": -1}, "temperature (-1.0) must be 0"),
+        ({"top_p": 0}, "top_p (0.0) must be above 0"),
+        ({"max_new_tokens": MOST_TOKENS + 1}, f"must be at most {MOST_TOKENS} tokens"),
+        ({"epoch": 3}, "there is no epoch 3 in the workspace"),
+        ({"epoch": "last"}, "the epoch is 'last'; it must be a number."),
+    ],
+)
+def test_a_wrong_field_is_a_sentence(answering: Answering, changes: dict[str, Any], sentence: str):
+    last = states(answering, THIS_RUN, **changes)[-1]
+    assert sentence in unescape(last)
+    assert last.startswith('<p class="refusal" role="alert">')
+
+
+def test_a_model_that_cannot_be_read_is_a_sentence(answering: Answering, project: Path):
+    assert "model.safetensors is damaged" in states(answering, f"folder {project.parent / 'damaged'}")[-1]
+    assert "there is no model 'a <b>name</b>'" in unescape(states(answering, "a <b>name</b>")[-1])
+    assert "<b>" not in states(answering, "a <b>name</b>")[-1]
+
+
+def test_what_the_tokenizer_does_not_know_is_said(answering: Answering):
+    assert "does not know '漢'; left out." in unescape(states(answering, THIS_RUN, "漢?")[-1])

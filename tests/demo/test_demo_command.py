@@ -1,0 +1,142 @@
+"""`tokenmill demo`: its address, its end, who may come in, and its answers over HTTP, without a browser."""
+
+import contextlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+from tests.demo.served import NO_PROXY, Served, command, environment, start
+from tests.demo.wanted import wanted
+from tokenmill.cli.main import main
+from tokenmill.demo.address import bound, is_public, url
+from tokenmill.demo.answering import TEXT
+from tokenmill.errors import UserError
+from tokenmill.page.text import excerpt
+
+
+def words(state: str) -> str:
+    found = re.search(r'<div class="words" dir="auto">(.*?)</div>', state, re.DOTALL)
+    return unescape(found[1]) if found else ""
+
+
+@pytest.mark.slow
+def test_several_clients_at_once_get_their_own_streamed_answers(served: Served, kept: Path):
+    asked = [(epoch, f"question {number}") for number in range(4) for epoch in (1, 2)]
+    with ThreadPoolExecutor(len(asked)) as threads:
+        answers = list(threads.map(lambda ask: served.states("this run", *ask), asked))
+    for (epoch, prompt), states in zip(asked, answers, strict=True):
+        text = wanted(kept, prompt, epoch=epoch)
+        assert words(states[-1]) == excerpt(text, len(text))
+        assert len(set(states)) > 2
+
+
+@pytest.mark.slow
+def test_an_error_is_a_sentence_and_the_next_answer_comes(served: Served):
+    before = served.log.read_text(encoding="utf-8")
+    assert "model.safetensors is damaged" in served.states("folder ../damaged", None, "hello")[-1]
+    assert "must be at most" in served.states("this run", 1, "hello", max_new_tokens=10**9)[-1]
+    assert "tokens/s" in served.states("this run", 1, "hello")[-1]
+    assert served.log.read_text(encoding="utf-8") == before
+
+
+@pytest.mark.slow
+def test_clients_that_leave_hold_nobody_up(served: Served):
+    """Ten answers, two at a time, would take five times as long as one."""
+    began = time.monotonic()
+    last = served.states("folder ../endless", None, "", kind=TEXT, max_new_tokens=1024)[-1]
+    alone = time.monotonic() - began
+    assert len(words(last)) == 1024
+    for _ in range(10):
+        served.leave("folder ../endless", None, "", kind=TEXT, max_new_tokens=1024)
+    began = time.monotonic()
+    served.states("folder ../reciter", None, "", kind=TEXT)
+    assert time.monotonic() - began < 2 * alone
+
+
+@pytest.mark.slow
+def test_nothing_can_be_uploaded_and_the_browser_may_load_from_here_only(served: Served):
+    with NO_PROXY.open(served.url, timeout=60) as page:
+        assert page.headers["content-security-policy"].startswith("default-src 'self' data: blob:;")
+        assert not re.findall(r'(?:src|href)="https?:', page.read().decode())
+    body = b'--x\r\nContent-Disposition: form-data; name="files"; filename="a"\r\n\r\ncontent\r\n--x--\r\n'
+    upload = urllib.request.Request(  # noqa: S310 (our own server)
+        f"{served.url}/gradio_api/upload", data=body, headers={"content-type": "multipart/form-data; boundary=x"}
+    )
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        NO_PROXY.open(upload, timeout=60)
+    refused.value.close()
+    assert refused.value.code == 413
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT to send to one process")
+def test_ctrl_c_ends_it_cleanly(project: Path):
+    with start(project, "--port", "0", "--host", "0.0.0.0") as running:  # noqa: S104 (what is said then is the point)
+        assert running.process.stdout
+        assert "everybody in the network" in running.process.stdout.readline()
+        assert running.url.startswith("http://localhost:")
+        running.states("this run", 1, "hello")
+        running.process.send_signal(signal.SIGINT)
+        assert running.process.wait(timeout=60) == 0
+        assert running.process.stdout.read() == ""
+        assert running.log.read_text(encoding="utf-8") == ""
+
+
+def test_a_port_that_is_taken_is_a_sentence():
+    with contextlib.closing(bound("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(UserError, match=rf"--host 127.0.0.1 --port {port} cannot be had .*; give another --port"):
+            bound("127.0.0.1", port)
+
+
+def test_an_address_that_is_none_is_a_sentence():
+    with pytest.raises(UserError, match="--host no such host is no address"):
+        bound("no such host", 0)
+
+
+@pytest.mark.parametrize(("host", "public"), [("127.0.0.1", False), ("0.0.0.0", True), ("::1", False)])  # noqa: S104
+def test_the_address_can_be_opened(host: str, public: bool):
+    try:
+        listener = bound(host, 0)
+    except UserError:
+        pytest.skip("this machine has no IPv6")
+    with contextlib.closing(listener):
+        assert is_public(listener) == public
+        where = urllib.parse.urlsplit(url(listener))
+        assert where.hostname
+        assert where.port
+        socket.create_connection((where.hostname, where.port), timeout=5).close()
+
+
+def test_without_gradio_it_says_what_to_install(project: Path):
+    without = f"import sys; sys.modules['gradio'] = None; from tokenmill.cli.main import main; main({['demo']!r})"
+    done = subprocess.run(
+        [sys.executable, "-c", without], cwd=project, env=environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr == "error: the demo needs Gradio; `pip install -c constraints.txt -e '.[demo]'` installs it.\n"
+
+
+def test_without_a_project_it_says_where_to_go(tmp_path: Path):
+    done = subprocess.run(command(), cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: params.yaml is missing in ")
+
+
+@pytest.mark.parametrize("port", ["-1", "65536", "web"])
+def test_what_is_no_port_is_refused(port: str, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as refused:
+        main(["demo", "--port", port])
+    assert refused.value.code == 2
+    assert "--port" in capsys.readouterr().err

@@ -1,0 +1,87 @@
+"""The models in memory: each read once, the ones unused for longest forgotten, files that change read anew."""
+
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.demo.demo_project import write_run
+from tokenmill.checkpoints.checkpoint import Checkpoint, available
+from tokenmill.checkpoints.writer import Writer
+from tokenmill.demo.loaded import Loaded
+from tokenmill.errors import UserError
+from tokenmill.model.weights import WEIGHTS
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The folders that are read from disk, in order."""
+    folders: list[Path] = []
+    load = Writer.load
+
+    def noted(checkpoint: Checkpoint) -> Writer:
+        folders.append(checkpoint.folder)
+        return load(checkpoint)
+
+    monkeypatch.setattr(Writer, "load", noted)
+    return folders
+
+
+@pytest.fixture
+def copy(project: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(project, tmp_path / "project")
+
+
+def test_many_threads_that_ask_at_once_share_one_reading(project: Path, reads: list[Path]):
+    loaded, together = Loaded(room=2), threading.Barrier(8)
+    first, second = available(project)
+
+    def ask(number: int) -> Writer:
+        together.wait()
+        return loaded.get((first, second)[number % 2])
+
+    with ThreadPoolExecutor(8) as threads:
+        writers = list(threads.map(ask, range(8)))
+    assert sorted(reads) == [first.folder, second.folder]
+    assert len(set(map(id, writers))) == 2
+
+
+def test_the_one_unused_for_longest_goes_first(copy: Path, reads: list[Path]):
+    write_run(copy, epochs=3, seed=5)
+    one, two, three = available(copy)
+    loaded = Loaded(room=2)
+    for asked in (one, two, one, three, one, two):
+        loaded.get(asked)
+    assert reads == [checkpoint.folder for checkpoint in (one, two, three, two)]
+
+
+def test_another_file_in_the_same_place_is_read_anew(copy: Path, reads: list[Path]):
+    checkpoint = available(copy)[0]
+    loaded = Loaded(room=2)
+    before = loaded.get(checkpoint)
+    assert loaded.get(checkpoint) is before
+    write_run(copy, epochs=2, seed=7)
+    assert loaded.get(checkpoint) is not before
+    assert len(reads) == 2
+
+
+def test_what_cannot_be_read_is_said_to_everybody_and_tried_again(copy: Path):
+    checkpoint = available(copy)[0]
+    weights = checkpoint.folder / WEIGHTS
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:100])
+    loaded = Loaded(room=2)
+    for _ in range(2):
+        with pytest.raises(UserError, match="is damaged"):
+            loaded.get(checkpoint)
+    weights.unlink()
+    with pytest.raises(UserError, match="is missing"):
+        loaded.get(checkpoint)
+    weights.write_bytes(whole)
+    away = checkpoint.tokenizer.rename(copy / "elsewhere.json")
+    with pytest.raises(UserError, match="tokenizer"):
+        loaded.get(checkpoint)
+    away.rename(checkpoint.tokenizer)
+    assert loaded.get(checkpoint).tokenizer.type == "char"

@@ -1,0 +1,77 @@
+"""What the drop-downs hold: this run, folders, experiments with their epochs; and names that are no more."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.demo.demo_project import EXPERIMENT
+from tests.pipeline.project import Project
+from tokenmill.checkpoints.checkpoint import MODELS
+from tokenmill.demo.models import EXPERIMENT as KIND
+from tokenmill.demo.models import THIS_RUN, Models
+from tokenmill.errors import UserError
+from tokenmill.training.manifest import MANIFEST
+
+
+def test_without_git_there_are_this_run_and_folders(project: Path):
+    reciter = project.parent / "reciter"
+    models = Models(project, [reciter])
+    assert models.names() == [THIS_RUN, f"folder {reciter}"]
+    assert models.epochs(THIS_RUN) == [1, 2]
+    assert models.epochs(f"folder {reciter}") == []
+    assert models.checkpoint(THIS_RUN, 1).folder == project / MODELS / "epoch-1"
+    assert models.checkpoint(THIS_RUN, None).folder == project / MODELS / "epoch-2"
+    assert models.checkpoint(f"folder {reciter}", None).folder == reciter
+
+
+@pytest.mark.slow
+def test_experiments_have_epochs_of_their_own(kept: Path, tmp_path: Path):
+    name = f"{KIND}{EXPERIMENT}"
+    models = Models(kept)
+    assert models.names() == [THIS_RUN, name]
+    assert models.epochs(name) == [1, 2, 3]
+    found = models.checkpoint(name, 3)
+    assert found.name == f"epoch 3 of {EXPERIMENT}"
+    assert found.folder.joinpath("model.safetensors").exists()
+    assert models.checkpoint(name, 3) is found
+    with pytest.raises(UserError, match="no epoch 4"):
+        models.checkpoint(name, 4)
+
+
+@pytest.mark.slow
+def test_an_experiment_that_was_removed_is_refused_and_the_others_are_named(kept: Path, tmp_path: Path):
+    root = shutil.copytree(kept, tmp_path / "project")
+    models = Models(root)
+    assert models.checkpoint(f"{KIND}{EXPERIMENT}", 1)
+    Project(root).run("dvc", "exp", "remove", EXPERIMENT)
+    with pytest.raises(UserError, match=f"there is no model '{KIND}{EXPERIMENT}'; there are: this run"):
+        models.checkpoint(f"{KIND}{EXPERIMENT}", 1)
+    assert models.names() == [THIS_RUN]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["", "folder /etc", f"{KIND}--output=stolen", f"{KIND}HEAD", "none", "../../etc"])
+def test_what_is_not_offered_is_not_looked_for(kept: Path, name: str):
+    models = Models(kept)
+    assert models.epochs(name) == []
+    with pytest.raises(UserError, match="there is no model"):
+        models.checkpoint(name, None)
+    assert not list(kept.glob("stolen*"))
+
+
+def test_no_model_at_all_is_said_with_the_way_out(tmp_path: Path, project: Path):
+    with pytest.raises(UserError, match="`dvc repro` trains one"):
+        Models(tmp_path).check()
+    with pytest.raises(UserError, match=r"holds no config\.json"):
+        Models(project, [tmp_path]).check()
+    Models(tmp_path, [project.parent / "reciter"]).check()
+
+
+def test_a_damaged_manifest_is_said_when_its_run_is_asked_for(project: Path, tmp_path: Path):
+    root = shutil.copytree(project, tmp_path / "project")
+    (root / MODELS / MANIFEST).write_text('{"format_version": 1}', encoding="utf-8")
+    models = Models(root)
+    assert models.names() == [THIS_RUN]
+    with pytest.raises(UserError, match="is damaged"):
+        models.epochs(THIS_RUN)
