@@ -32,7 +32,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bench.stepping import Steps, compute_for, tokenmill_steps, train_params
-from tokenmill.model.attention import KVCache
 from tokenmill.model.build import build
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt2 import Attention, Block
@@ -77,9 +76,8 @@ class PlainAttention(nn.Module):
         self.layer = layer
         self.register_buffer("mask", torch.ones(context_length, context_length).tril().bool(), persistent=False)
 
-    def forward(self, x_BTD: Tensor, cache: KVCache | None) -> Tensor:
+    def forward(self, x_BTD: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
-        assert cache is None
         heads, length = self.layer.n_head, x_BTD.shape[1]
         q, k, v = (h.unflatten(-1, (heads, -1)).transpose(1, 2) for h in self.layer.qkv(x_BTD).chunk(3, dim=-1))
         scores = q @ k.transpose(-2, -1) / k.shape[-1] ** 0.5

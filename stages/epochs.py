@@ -17,7 +17,7 @@ from tokenmill.tokenization.metadata import read_metadata
 from tokenmill.training.history import EpochRow, read_epochs, read_steps, train_metrics
 from tokenmill.training.manifest import read_manifest
 from tokenmill.training.params import RuntimeParams
-from tokenmill.training.resume_root import resume_root
+from tokenmill.training.resume_folder import resume_root
 from tokenmill.training.timing import TIMING
 
 DATA = ("clean.json", "data.json", "tokenizer.json", "tokens.json")

@@ -130,7 +130,7 @@ def test_the_help_tells_the_exit_codes_and_every_command():
     ("typed", "said"),
     [
         ("plam", "error: plam is not a command; did you mean plan? `tokenmill --help` says what there is.\n"),
-        ("xyz", "error: xyz is not a command; there are summary, params, "),
+        ("xyz", "error: xyz is not a command; there are summary, compare, "),
         ("plan --presett phase1", "error: --presett is not an argument of `tokenmill plan`; did you mean --preset? `t"),
         ("preset phas3", "error: phas3 is not a preset; did you mean phase3? `tokenmill preset --help` says what"),
         ("summary now", "error: now is not an argument of `tokenmill summary`; `tokenmill summary --help` says"),

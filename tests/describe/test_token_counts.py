@@ -12,11 +12,11 @@ from tokenizers import pre_tokenizers
 from tests.describe.material import DOCUMENTS
 from tokenmill.describe import tokens
 from tokenmill.describe.tokens import Counter, count_tokens
-from tokenmill.describe.vocabulary import BYTE_OF, token_bytes
 from tokenmill.errors import UserError
 from tokenmill.tokenization.metadata import SPLITS
 from tokenmill.tokenization.token_file import open_tokens, read_metadata
 from tokenmill.tokenization.tokenizer import read_tokenizer
+from tokenmill.tokenization.vocabulary import BYTE_OF, token_bytes
 
 VOCABULARY = [b"", b" ", b"\n", b"a", b" b", b"c ", b"a b", b" ", b"\xe2\x80", b"\xa8", b"\t \n", b"de"]
 EOT = 0

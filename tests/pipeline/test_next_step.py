@@ -75,10 +75,9 @@ def test_another_run_is_waited_for(project: Project):
 
 def test_the_commands_that_it_names_are_there(project: Project):
     ours = [c for c, _ in next_step.after_training(4) if c.startswith("tokenmill ")]
-    there = parser().format_help()
-    built_elsewhere = {"generate", "demo", "compare"}
-    assert {command.split()[1] for command in ours} == built_elsewhere
-    assert "doctor" in there
+    assert len(ours) >= 3
+    for command in ours:
+        parser().parse_args(command.split()[1:])
 
 
 @pytest.mark.slow

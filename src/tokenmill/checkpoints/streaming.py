@@ -3,22 +3,6 @@
 import codecs
 from collections.abc import Iterable, Iterator
 
-from tokenmill.tokenization.tokenizer import TextTokenizer
-
-PRINTABLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
-"""The bytes that stand for themselves in a byte-level vocabulary (Radford et al. 2019); the others follow U+0100."""
-
-
-def token_bytes(tokenizer: TextTokenizer) -> list[bytes]:
-    """What every id writes, as UTF-8 bytes; those of one character may come from several ids."""
-    ids = tokenizer.backend.get_vocab(with_added_tokens=True)
-    tokens = sorted(ids, key=ids.__getitem__)
-    if tokenizer.type == "char":
-        return [token.encode() for token in tokens]
-    others = [byte for byte in range(256) if byte not in PRINTABLE]
-    byte_of = {chr(byte): byte for byte in PRINTABLE} | {chr(0x100 + i): byte for i, byte in enumerate(others)}
-    return [bytes(byte_of[sign] for sign in token) for token in tokens]
-
 
 def decoded(parts: Iterable[bytes]) -> Iterator[str]:
     """UTF-8 as text, a piece as soon as its characters are whole; what never becomes one is U+FFFD."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tokenmill.checkpoints.checkpoint import Checkpoint
-from tokenmill.checkpoints.streaming import decoded, stripped, token_bytes, until
+from tokenmill.checkpoints.streaming import decoded, stripped, until
 from tokenmill.documents.conversation import render
 from tokenmill.errors import UserError
 from tokenmill.model.build import GPT
@@ -15,6 +15,7 @@ from tokenmill.model.generate import generate, generate_batch
 from tokenmill.model.sampling import Sampling
 from tokenmill.model.weights import load_model
 from tokenmill.tokenization.tokenizer import TextTokenizer, read_tokenizer
+from tokenmill.tokenization.vocabulary import token_bytes
 from tokenmill.training.device import choose_device
 from tokenmill.training.manifest import MANIFEST, read_manifest
 

@@ -10,7 +10,7 @@ EXAMPLES = """\
   tokenmill generate "What is the capital of France?"    one answer of the last epoch
   tokenmill generate --text "ROMEO:" --samples 3         continue a text as it stands, three times
   tokenmill generate                                     chat; /reset begins anew, /quit or Ctrl-D leaves
-  tokenmill generate < questions.txt > answers.txt       each line is a question
+  cat questions.txt | tokenmill generate > answers.txt   each line is a question
   tokenmill generate --epoch 1 "Who wrote Hamlet?"       an earlier epoch
   tokenmill generate --rev blest-jube "Who wrote Hamlet?"     another experiment, branch, tag or commit
   tokenmill generate --model models/gpt/epoch-2 --tokenizer data/tokenizer/tokenizer.json "Hello!"

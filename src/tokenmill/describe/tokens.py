@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from tokenmill.describe.vocabulary import token_bytes
 from tokenmill.display.progress import Progress
 from tokenmill.errors import UserError
 from tokenmill.tokenization.metadata import SPLITS, Split, TokenMetadata, token_file
 from tokenmill.tokenization.token_file import open_tokens
 from tokenmill.tokenization.tokenizer import TextTokenizer
+from tokenmill.tokenization.vocabulary import token_bytes
 
 BLOCK = 1 << 20
 """Tokens read at a time."""

@@ -5,13 +5,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from tokenmill.model.attention import KVCache
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt2 import GPT2
 from tokenmill.model.modern import Modern
 
 GPT = GPT2 | Modern
-"""A model: `forward(ids_BT, cache=None) -> logits_BTV`, `forward(ids_BT, targets_BT=targets_BT) -> loss`."""
+"""A model: `forward(ids_BT) -> logits_BTV`, `forward(ids_BT, targets_BT=targets_BT) -> loss`."""
 
 ARCHITECTURES: dict[str, type[GPT2] | type[Modern]] = {"gpt2": GPT2, "modern": Modern}
 
@@ -43,19 +42,6 @@ def copy_of(model: GPT, value: Callable[[Tensor], Tensor]) -> GPT:
         owner, _, last = name.rpartition(".")
         setattr(copy.get_submodule(owner), last, torch.nn.Parameter(value(parameter)))
     return copy
-
-
-def new_cache(model: GPT, *, batch: int) -> KVCache:
-    """An empty key/value cache for `batch` sequences."""
-    config, like = model.config, next(model.parameters())
-    return KVCache(
-        n_layer=config.n_layer,
-        batch=batch,
-        n_head=config.n_head,
-        context_length=config.context_length,
-        head_dim=config.head_dim,
-        like=like,
-    )
 
 
 def is_hidden_matrix(name: str, parameter: Tensor) -> bool:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tokenmill.model.attention import KVCache, attend
+from tokenmill.model.attention import attend
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.loss import next_token_loss
 
@@ -19,34 +19,34 @@ from tokenmill.model.loss import next_token_loss
 class Attention(nn.Module):
     """Multi-head causal self-attention; queries, keys and values from one matrix."""
 
-    def __init__(self, config: ModelConfig, layer: int):
+    def __init__(self, config: ModelConfig):
         super().__init__()
-        self.n_head, self.layer, self.dropout = config.n_head, layer, config.dropout
+        self.n_head, self.dropout = config.n_head, config.dropout
         self.qkv = nn.Linear(config.n_embd, 3 * config.n_embd)
         self.out = nn.Linear(config.n_embd, config.n_embd)
 
-    def forward(self, x_BTD: Tensor, cache: KVCache | None) -> Tensor:
+    def forward(self, x_BTD: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
         q, k, v = (h.unflatten(-1, (self.n_head, -1)).transpose(1, 2) for h in self.qkv(x_BTD).chunk(3, dim=-1))
         dropout = self.dropout if self.training else 0.0
-        return self.out(attend(q, k, v, cache=cache, layer=self.layer, dropout=dropout))
+        return self.out(attend(q, k, v, dropout=dropout))
 
 
 class Block(nn.Module):
     """Attention and a four times wider perceptron, each behind a LayerNorm and beside a shortcut."""
 
-    def __init__(self, config: ModelConfig, layer: int):
+    def __init__(self, config: ModelConfig):
         super().__init__()
         self.norm_1 = nn.LayerNorm(config.n_embd)
-        self.attention = Attention(config, layer)
+        self.attention = Attention(config)
         self.norm_2 = nn.LayerNorm(config.n_embd)
         self.up = nn.Linear(config.n_embd, 4 * config.n_embd)
         self.down = nn.Linear(4 * config.n_embd, config.n_embd)
         self.drop = nn.Dropout(config.dropout)
 
-    def forward(self, x_BTD: Tensor, cache: KVCache | None) -> Tensor:
+    def forward(self, x_BTD: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
-        x_BTD = x_BTD + self.drop(self.attention(self.norm_1(x_BTD), cache))
+        x_BTD = x_BTD + self.drop(self.attention(self.norm_1(x_BTD)))
         return x_BTD + self.drop(self.down(F.gelu(self.up(self.norm_2(x_BTD)), approximate="tanh")))
 
 
@@ -59,7 +59,7 @@ class GPT2(nn.Module):
         self.tokens = nn.Embedding(config.vocab_size, config.n_embd)
         self.positions = nn.Embedding(config.context_length, config.n_embd)
         self.drop = nn.Dropout(config.dropout)
-        self.blocks = nn.ModuleList(Block(config, layer) for layer in range(config.n_layer))
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layer))
         self.norm = nn.LayerNorm(config.n_embd)
         self.head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
 
@@ -74,15 +74,12 @@ class GPT2(nn.Module):
                 residual = name.endswith(("attention.out.weight", "down.weight"))
                 nn.init.normal_(parameter, std=0.02 / (math.sqrt(2 * self.config.n_layer) if residual else 1.0))
 
-    def forward(self, ids_BT: Tensor, cache: KVCache | None = None, targets_BT: Tensor | None = None) -> Tensor:
-        """Ids (B, T) -> logits (B, T, V), or with targets their mean loss in nats; with a cache, T new positions."""
-        seen = cache.length if cache else 0
-        position_T = torch.arange(seen, seen + ids_BT.shape[1], device=ids_BT.device)
+    def forward(self, ids_BT: Tensor, targets_BT: Tensor | None = None) -> Tensor:
+        """Ids (B, T) -> logits (B, T, V), or with targets their mean loss in nats."""
+        position_T = torch.arange(ids_BT.shape[1], device=ids_BT.device)
         x_BTD = self.drop(self.tokens(ids_BT) + self.positions(position_T))
         for block in self.blocks:
-            x_BTD = block(x_BTD, cache)
-        if cache:
-            cache.advance(ids_BT.shape[1])
+            x_BTD = block(x_BTD)
         x_BTD = self.norm(x_BTD)
         if targets_BT is not None:
             return next_token_loss(x_BTD, self.head.weight, targets_BT, cap=None)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tokenmill.model.attention import KVCache, attend
+from tokenmill.model.attention import attend
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.loss import next_token_loss
 from tokenmill.model.pointwise import relu_squared, rms_norm, rotate
@@ -31,33 +31,33 @@ def rotary_angles(context_length: int, head_dim: int) -> tuple[Tensor, Tensor]:
 class Attention(nn.Module):
     """Multi-head causal self-attention with rotary positions and normalised queries and keys."""
 
-    def __init__(self, config: ModelConfig, layer: int):
+    def __init__(self, config: ModelConfig):
         super().__init__()
-        self.n_head, self.head_dim, self.layer, self.dropout = config.n_head, config.head_dim, layer, config.dropout
+        self.n_head, self.head_dim, self.dropout = config.n_head, config.head_dim, config.dropout
         self.q, self.k, self.v, self.out = (nn.Linear(config.n_embd, config.n_embd, bias=False) for _ in range(4))
 
-    def forward(self, x_BTD: Tensor, cos_TK: Tensor, sin_TK: Tensor, cache: KVCache | None) -> Tensor:
+    def forward(self, x_BTD: Tensor, cos_TK: Tensor, sin_TK: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
         together = F.linear(x_BTD, torch.cat((self.q.weight, self.k.weight, self.v.weight)))
         q_and_k, v = together.unflatten(-1, (-1, self.head_dim)).transpose(1, 2).tensor_split((2 * self.n_head,), 1)
         q, k = rotate(rms_norm(q_and_k), cos_TK, sin_TK).chunk(2, dim=1)
         dropout = self.dropout if self.training else 0.0
-        return self.out(attend(q, k, v, cache=cache, layer=self.layer, dropout=dropout))
+        return self.out(attend(q, k, v, dropout=dropout))
 
 
 class Block(nn.Module):
     """Attention and a four times wider perceptron, each behind a norm and beside a shortcut."""
 
-    def __init__(self, config: ModelConfig, layer: int):
+    def __init__(self, config: ModelConfig):
         super().__init__()
-        self.attention = Attention(config, layer)
+        self.attention = Attention(config)
         self.up = nn.Linear(config.n_embd, 4 * config.n_embd, bias=False)
         self.down = nn.Linear(4 * config.n_embd, config.n_embd, bias=False)
         self.drop = nn.Dropout(config.dropout)
 
-    def forward(self, x_BTD: Tensor, cos_TK: Tensor, sin_TK: Tensor, cache: KVCache | None) -> Tensor:
+    def forward(self, x_BTD: Tensor, cos_TK: Tensor, sin_TK: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
-        x_BTD = x_BTD + self.drop(self.attention(rms_norm(x_BTD), cos_TK, sin_TK, cache))
+        x_BTD = x_BTD + self.drop(self.attention(rms_norm(x_BTD), cos_TK, sin_TK))
         return x_BTD + self.drop(self.down(relu_squared(self.up(rms_norm(x_BTD)))))
 
 
@@ -69,7 +69,7 @@ class Modern(nn.Module):
         self.config = config
         self.tokens = nn.Embedding(config.vocab_size, config.n_embd)
         self.drop = nn.Dropout(config.dropout)
-        self.blocks = nn.ModuleList(Block(config, layer) for layer in range(config.n_layer))
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layer))
         self.head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
         self.cos: Tensor
         self.sin: Tensor
@@ -96,17 +96,12 @@ class Modern(nn.Module):
             else:
                 nn.init.uniform_(parameter, -bound, bound)
 
-    def forward(self, ids_BT: Tensor, cache: KVCache | None = None, targets_BT: Tensor | None = None) -> Tensor:
-        """Ids (B, T) -> logits (B, T, V) in float32, or with targets their mean loss in nats; with a cache, T new
-        positions after those it holds.
-        """
-        seen = cache.length if cache else 0
+    def forward(self, ids_BT: Tensor, targets_BT: Tensor | None = None) -> Tensor:
+        """Ids (B, T) -> logits (B, T, V) in float32, or with targets their mean loss in nats."""
         x_BTD = self.drop(rms_norm(self.tokens(ids_BT)))
-        cos_TK, sin_TK = (angle[seen : seen + ids_BT.shape[1]] for angle in (self.cos, self.sin))
+        cos_TK, sin_TK = (angle[: ids_BT.shape[1]] for angle in (self.cos, self.sin))
         for block in self.blocks:
-            x_BTD = block(x_BTD, cos_TK, sin_TK, cache)
-        if cache:
-            cache.advance(ids_BT.shape[1])
+            x_BTD = block(x_BTD, cos_TK, sin_TK)
         x_BTD = rms_norm(x_BTD)
         if targets_BT is not None:
             return next_token_loss(x_BTD, self.head.weight, targets_BT, cap=LOGIT_CAP)
