@@ -13,6 +13,8 @@ from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
 
+from tokenmill.demo.answering import QUESTION
+
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLING = {"temperature": 0.8, "top_k": 40, "top_p": 1, "repetition_penalty": 1, "max_new_tokens": 64, "seed": 0}
 NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -26,27 +28,22 @@ class Served:
     url: str
     log: Path
 
-    def states(
-        self, model: str, epoch: int | None, prompt: str, *, kind: str = "Question", **changes: Any
-    ) -> list[str]:
-        """Every state of an answer in the left column, in order, as HTML."""
-        with self._asked([model, epoch, prompt, kind, *(SAMPLING | changes).values()]) as answer:
+    def states(self, *asked: Any, **changes: Any) -> list[str]:
+        """Every state of an answer, in order, as HTML."""
+        with self.answer(*asked, **changes) as answer:
             lines = answer.read().decode().splitlines()
         return [json.loads(line.removeprefix("data: "))[0] for line in lines if line.startswith("data: [")]
 
-    def leave(self, model: str, epoch: int | None, prompt: str, *, kind: str = "Question", **changes: Any) -> None:
-        """Ask, and go when the first word comes."""
-        with self._asked([model, epoch, prompt, kind, *(SAMPLING | changes).values()]) as answer:
-            while b"words" not in answer.readline():
-                pass
-
     @contextlib.contextmanager
-    def _asked(self, data: list[Any]) -> Iterator[HTTPResponse]:
+    def answer(
+        self, model: str, epoch: int | None, prompt: str, *, kind: str = QUESTION, **changes: Any
+    ) -> Iterator[HTTPResponse]:
+        """The answer in the left column, while it comes; leaving the `with` is leaving the page."""
         call, headers = f"{self.url}/gradio_api/call/left", {"content-type": "application/json"}
-        body = json.dumps({"data": data}).encode()
+        body = json.dumps({"data": [model, epoch, prompt, kind, *(SAMPLING | changes).values()]}).encode()
         request = urllib.request.Request(call, data=body, headers=headers)  # noqa: S310 (our own server)
-        with NO_PROXY.open(request, timeout=60) as answer:
-            event = json.load(answer)["event_id"]
+        with NO_PROXY.open(request, timeout=60) as accepted:
+            event = json.load(accepted)["event_id"]
         with NO_PROXY.open(f"{call}/{event}", timeout=120) as answer:
             yield answer
 

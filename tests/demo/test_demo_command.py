@@ -12,6 +12,7 @@ import urllib.parse
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from html import unescape
+from http.client import HTTPResponse
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,11 @@ from tokenmill.page.text import excerpt
 def words(state: str) -> str:
     found = re.search(r'<div class="words" dir="auto">(.*?)</div>', state, re.DOTALL)
     return unescape(found[1]) if found else ""
+
+
+def until_words(answer: HTTPResponse) -> None:
+    while b"words" not in answer.readline():
+        pass
 
 
 @pytest.mark.slow
@@ -58,7 +64,8 @@ def test_clients_that_leave_hold_nobody_up(served: Served):
     alone = time.monotonic() - began
     assert len(words(last)) == 1024
     for _ in range(10):
-        served.leave("folder ../endless", None, "", kind=TEXT, max_new_tokens=1024)
+        with served.answer("folder ../endless", None, "", kind=TEXT, max_new_tokens=1024) as answer:
+            until_words(answer)
     began = time.monotonic()
     served.states("folder ../reciter", None, "", kind=TEXT)
     assert time.monotonic() - began < 2 * alone
@@ -81,14 +88,15 @@ def test_nothing_can_be_uploaded_and_the_browser_may_load_from_here_only(served:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT to send to one process")
-def test_ctrl_c_ends_it_cleanly(project: Path):
-    with start(project, "--port", "0", "--host", "0.0.0.0") as running:  # noqa: S104 (what is said then is the point)
+def test_ctrl_c_in_the_middle_of_an_answer_ends_it_without_a_word(project: Path):
+    with start(project, "--port", "0", "--host", "0.0.0.0", "--model", "../endless") as running:  # noqa: S104 (what is said then is the point)
         assert running.process.stdout
         assert "everybody in the network" in running.process.stdout.readline()
         assert running.url.startswith("http://localhost:")
-        running.states("this run", 1, "hello")
-        running.process.send_signal(signal.SIGINT)
-        assert running.process.wait(timeout=60) == 0
+        with running.answer("folder ../endless", None, "", kind=TEXT, max_new_tokens=1024) as answer:
+            until_words(answer)
+            running.process.send_signal(signal.SIGINT)
+            assert running.process.wait(timeout=60) == 0
         assert running.process.stdout.read() == ""
         assert running.log.read_text(encoding="utf-8") == ""
 
@@ -105,7 +113,7 @@ def test_an_address_that_is_none_is_a_sentence():
         bound("no such host", 0)
 
 
-@pytest.mark.parametrize(("host", "public"), [("127.0.0.1", False), ("0.0.0.0", True), ("::1", False)])  # noqa: S104
+@pytest.mark.parametrize(("host", "public"), [("127.0.0.1", False), ("0.0.0.0", True), ("::1", False)])  # noqa: S104 (closed at once)
 def test_the_address_can_be_opened(host: str, public: bool):
     try:
         listener = bound(host, 0)

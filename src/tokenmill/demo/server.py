@@ -1,8 +1,10 @@
 """The page on a socket, with nothing in it that a browser would fetch from anywhere else."""
 
 import contextlib
+import logging
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping
+from types import FrameType
 from typing import Any
 
 import gradio as gr
@@ -38,7 +40,16 @@ def serve(page: gr.Blocks, listener: socket.socket) -> None:
     )
     config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)
     with contextlib.suppress(KeyboardInterrupt):
-        uvicorn.Server(config).run(sockets=[listener])
+        _Server(config).run(sockets=[listener])
+
+
+class _Server(uvicorn.Server):
+    """Ends without a word: pages that are open, and answers that are being written, are cut off."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to end."""
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+        super().handle_exit(sig, frame)
 
 
 class _Policy:
