@@ -7,13 +7,13 @@ from tokenmill.describe.measures import Measures
 from tokenmill.describe.report import render_report
 from tokenmill.describe.tables import write_tables
 from tokenmill.describe.tokens import count_tokens
-from tokenmill.describe.vocabulary import token_bytes
 from tokenmill.documents.params import CleanParams, DataParams
 from tokenmill.files import read_json, write_json, write_text
 from tokenmill.params import Section, load
 from tokenmill.tokenization.params import TokenizeParams, TokenizerParams
 from tokenmill.tokenization.token_file import read_metadata
 from tokenmill.tokenization.tokenizer import read_tokenizer
+from tokenmill.tokenization.vocabulary import token_bytes
 
 
 class Params(Section):

@@ -30,7 +30,8 @@ class Snapshot:
             if not rev:  # which DVC takes for the work tree
                 raise SCMError("no name")
             with Repo(str(root)) as here:  # remotes as they are now: those of a revision lose their folder
-                remotes = {"core": {"remote": here.config["core"].get("remote")}, "remote": dict(here.config["remote"])}
+                default = {name: here.config["core"][name] for name in ("remote",) if name in here.config["core"]}
+                remotes = {"core": default, "remote": dict(here.config["remote"])}
             self._files = DVCFileSystem(str(root), rev=rev, config=remotes)
             self.sha = self._files.repo.get_rev()
         except (SCMError, AttributeError):  # the latter for what is no commit, as HEAD^{tree}
