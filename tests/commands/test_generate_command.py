@@ -92,7 +92,7 @@ def test_each_line_of_a_pipe_is_a_question(generate: Generate):
         (("a", "--text", "b"), r"give either a question or --text, not both\."),
         (("a", "--epoch", "3"), r"there is no epoch 3 in the workspace: it has epochs 1 to 2\."),
         (("a", "--temperature", "-1"), r"temperature \(-1\.0\) must be 0 \(the likeliest token each time\) or more\."),
-        (("a", "--rev", "HEAD"), r".* is no DVC project with commits in git; --rev needs one\."),
+        (("a", "--rev", "HEAD"), r".* is no DVC project with commits in git; other revisions need one\."),
     ],
 )
 def test_a_mistake_is_a_sentence(generate: Generate, arguments: tuple[str, ...], sentence: str):
