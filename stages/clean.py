@@ -3,8 +3,7 @@
 import os
 from pathlib import Path
 
-from stages import paths
-from tokenmill import stage
+from tokenmill import paths, stage
 from tokenmill.documents.clean import clean
 from tokenmill.documents.params import CleanParams, DataParams
 from tokenmill.engine.choose import open_engine

@@ -1,7 +1,6 @@
 """Show what the data is like: reports/data.html for people, numbers and tables for DVC."""
 
-from stages import paths
-from tokenmill import stage
+from tokenmill import paths, stage
 from tokenmill.describe.clean_report import read_clean_report
 from tokenmill.describe.measures import Measures
 from tokenmill.describe.report import render_report

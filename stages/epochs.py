@@ -3,8 +3,7 @@
 A stage of its own because it writes outside its outputs: it must also run when `train` came out of the cache.
 """
 
-from stages import paths
-from tokenmill import stage
+from tokenmill import paths, stage
 from tokenmill.describe.clean_report import read_clean_report
 from tokenmill.evaluation.epoch_refs import write_epoch_refs
 from tokenmill.evaluation.report import render
@@ -34,7 +33,7 @@ def main() -> None:
     """metrics of all stages, reports/evaluation.json, models/gpt -> reports/{index.html,samples.md}, refs/epoch-N."""
     data = {name: read_json(paths.METRICS / name) for name in DATA}
     parameters = read_json(paths.METRICS / "train.json")["parameters"]
-    evaluation, history = read_evaluation(paths.EVALUATION), read_epochs(paths.METRICS / "history.csv")
+    evaluation, history = read_evaluation(paths.EVALUATION), read_epochs(paths.HISTORY)
     write_text(paths.SAMPLES, render(evaluation))
     write_text(paths.RUN_REPORT, render_report(_run(evaluation, history)))
     epochs = [

@@ -1,7 +1,6 @@
 """Measure every epoch: losses on fixed windows, answers to fixed prompts."""
 
-from stages import paths
-from tokenmill import stage
+from tokenmill import paths, stage
 from tokenmill.evaluation.evaluate import evaluate
 from tokenmill.evaluation.params import EvaluateParams
 from tokenmill.files import write_json

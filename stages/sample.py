@@ -1,7 +1,6 @@
 """Write the built-in sample corpus: the data of a fresh clone, used while `data.raw` points at it."""
 
-from stages import paths
-from tokenmill import stage
+from tokenmill import paths, stage
 from tokenmill.params import Section, load
 from tokenmill.sample.generator import write_sample
 from tokenmill.sample.params import SampleParams

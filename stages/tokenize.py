@@ -1,7 +1,6 @@
 """Stage `tokenize`: encode the clean corpus, split it, compress it."""
 
-from stages import paths
-from tokenmill import files, params, stage
+from tokenmill import files, params, paths, stage
 from tokenmill.engine.choose import open_engine
 from tokenmill.engine.params import EngineParams
 from tokenmill.tokenization.packing import ENCODING_THREADS, pack, summary

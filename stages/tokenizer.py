@@ -2,8 +2,7 @@
 
 import dataclasses
 
-from stages import paths
-from tokenmill import files, params, stage
+from tokenmill import files, params, paths, stage
 from tokenmill.tokenization.learning import make_tokenizer
 from tokenmill.tokenization.params import TokenizerParams
 

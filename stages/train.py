@@ -1,7 +1,6 @@
 """Train the model to `train.epochs`, going on from wherever an earlier run got to."""
 
-from stages import paths
-from tokenmill import stage
+from tokenmill import paths, stage
 from tokenmill.files import write_json
 from tokenmill.model.config import ModelParams
 from tokenmill.params import Section, load
@@ -38,9 +37,9 @@ def _train(params: Params) -> None:
     if outcome is None:
         return
     last = outcome.state.epochs[-1]
-    write_rows(paths.METRICS / "history.csv", EpochRow, outcome.state.epochs)
+    write_rows(paths.HISTORY, EpochRow, outcome.state.epochs)
     write_rows(paths.METRICS / "steps.csv", StepRow, outcome.state.steps)
-    write_json(paths.METRICS / "train.json", train_metrics(last, parameters=outcome.manifest.parameters))
+    write_json(paths.TRAIN_METRICS, train_metrics(last, parameters=outcome.manifest.parameters))
 
 
 if __name__ == "__main__":

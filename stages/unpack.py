@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from stages import paths
-from tokenmill import stage
+from tokenmill import paths, stage
 from tokenmill.tokenization.unpacking import unpack
 
 

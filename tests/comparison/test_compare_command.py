@@ -39,7 +39,7 @@ def test_it_prints_and_writes_a_page(workspace: Path):
 def test_a_wrong_name_is_a_sentence_and_no_page(workspace: Path):
     done = subprocess.run([*COMPARE, "epoch-7"], cwd=workspace, env=env(), capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "error: epoch-7: the run has epochs 1 to 3, not 7.\n"
+    assert done.stderr == "error: there is no epoch 7 in workspace: it has epochs 1 to 3.\n"
     assert not (workspace / "reports/compare.html").exists()
 
 

@@ -46,12 +46,12 @@ def test_a_run_of_one_epoch_stands_alone(tmp_path: Path):
     write_run(tmp_path, epochs=1)
     (tmp_path / "dvc.lock").write_text("stages: {}\n")
     assert places(tmp_path) == [("epoch-1", 1, 1)]
-    with pytest.raises(UserError, match="epoch-2: the run has epoch 1 alone, not 2"):
+    with pytest.raises(UserError, match="there is no epoch 2 in workspace: it has epoch 1"):
         subjects(tmp_path, ["epoch-2"])
 
 
 def test_what_is_not_there_is_a_sentence(workspace: Path):
-    with pytest.raises(UserError, match=r"workspace:9: the run has epochs 1 to 3, not 9"):
+    with pytest.raises(UserError, match=r"there is no epoch 9 in workspace: it has epochs 1 to 3"):
         subjects(workspace, ["workspace:9"])
     (workspace / "reports/evaluation.json").unlink()
     with pytest.raises(UserError, match=r"evaluation\.json is missing; `dvc repro` makes it, `dvc pull evaluate`"):
@@ -78,7 +78,7 @@ def test_commits_and_experiments_come_out_of_git_and_the_cache(project: Project)
         ("HEAD^{tree}", r"there is no revision or experiment HEAD\^\{tree\}; near it: "),
         ("", r"there is no revision or experiment ''; near it: "),
         ("HEAD~2", r"HEAD~2 \([0-9a-f]{7}\) has no reports/evaluation\.json: the pipeline had not run"),
-        ("calm-oxen:3", r"calm-oxen:3: the run has epochs 1 to 2, not 3"),
+        ("calm-oxen:3", r"there is no epoch 3 in calm-oxen: it has epochs 1 to 2"),
     ],
 )
 def test_a_wrong_name_is_a_sentence(project: Project, name: str, sentence: str):

@@ -9,12 +9,12 @@ import torch
 from tests.evaluation.trained import make_tokenizer_file
 from tests.pipeline.project import Project, change_params
 from tests.training.tiny import train_params
-from tokenmill.checkpoints.checkpoint import MODELS, TOKENIZER
 from tokenmill.files import write_json
 from tokenmill.model.build import build
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt2 import GPT2
 from tokenmill.model.weights import WEIGHTS, save_weights
+from tokenmill.paths import MODEL, TOKENIZER
 from tokenmill.tokenization.tokenizer import read_tokenizer
 from tokenmill.training.manifest import FORMAT, MANIFEST, Manifest
 
@@ -46,7 +46,7 @@ def make_project(root: Path) -> Path:
 
 def write_run(root: Path, *, epochs: int, seed: int) -> None:
     """Models of a run that never happened; each writes nonsense of its own."""
-    shutil.rmtree(root / MODELS, ignore_errors=True)
+    shutil.rmtree(root / MODEL, ignore_errors=True)
     config = config_for(root, "modern")
     for epoch in range(1, epochs + 1):
         model = build(config, seed=seed + epoch)
@@ -55,7 +55,7 @@ def write_run(root: Path, *, epochs: int, seed: int) -> None:
                 parameter.add_(
                     torch.randn(parameter.shape, generator=torch.Generator().manual_seed(len(name))), alpha=0.3
                 )
-        folder = root / MODELS / f"epoch-{epoch}"
+        folder = root / MODEL / f"epoch-{epoch}"
         folder.mkdir(parents=True)
         save_weights(model, folder)
     manifest = Manifest(
@@ -67,7 +67,7 @@ def write_run(root: Path, *, epochs: int, seed: int) -> None:
         epochs=epochs,
         tokenizer_sha256=read_tokenizer(root / TOKENIZER).sha256,
     )
-    write_json(root / MODELS / MANIFEST, manifest.model_dump())
+    write_json(root / MODEL / MANIFEST, manifest.model_dump())
 
 
 def config_for(root: Path, architecture: str, **changes: int) -> ModelConfig:
@@ -108,7 +108,7 @@ def keep_with_dvc(root: Path) -> None:
     project.run("git", "init", "-q", "-b", "main")
     project.run("dvc", "init", "-q")
     project.run("dvc", "config", "core.analytics", "false")
-    tracked: Sequence[str] = (MODELS.as_posix(), TOKENIZER.parent.as_posix())
+    tracked: Sequence[str] = (MODEL.as_posix(), TOKENIZER.parent.as_posix())
     project.run("dvc", "add", "-q", *tracked)
     project.commit()
     write_run(root, epochs=3, seed=11)

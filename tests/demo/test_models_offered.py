@@ -7,10 +7,10 @@ import pytest
 
 from tests.demo.demo_project import EXPERIMENT
 from tests.pipeline.project import Project
-from tokenmill.checkpoints.checkpoint import MODELS
 from tokenmill.demo.models import EXPERIMENT as KIND
 from tokenmill.demo.models import THIS_RUN, Models
 from tokenmill.errors import UserError
+from tokenmill.paths import MODEL
 from tokenmill.training.manifest import MANIFEST
 
 
@@ -20,8 +20,8 @@ def test_without_git_there_are_this_run_and_folders(project: Path):
     assert models.names() == [THIS_RUN, f"folder {reciter}"]
     assert models.epochs(THIS_RUN) == [1, 2]
     assert models.epochs(f"folder {reciter}") == []
-    assert models.checkpoint(THIS_RUN, 1).folder == project / MODELS / "epoch-1"
-    assert models.checkpoint(THIS_RUN, None).folder == project / MODELS / "epoch-2"
+    assert models.checkpoint(THIS_RUN, 1).folder == project / MODEL / "epoch-1"
+    assert models.checkpoint(THIS_RUN, None).folder == project / MODEL / "epoch-2"
     assert models.checkpoint(f"folder {reciter}", None).folder == reciter
 
 
@@ -70,7 +70,7 @@ def test_no_model_at_all_is_said_with_the_way_out(tmp_path: Path, project: Path)
 
 def test_a_damaged_manifest_is_said_when_its_run_is_asked_for(project: Path, tmp_path: Path):
     root = shutil.copytree(project, tmp_path / "project")
-    (root / MODELS / MANIFEST).write_text('{"format_version": 1}', encoding="utf-8")
+    (root / MODEL / MANIFEST).write_text('{"format_version": 1}', encoding="utf-8")
     models = Models(root)
     assert models.names() == [THIS_RUN]
     with pytest.raises(UserError, match="is damaged"):

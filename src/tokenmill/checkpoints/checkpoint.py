@@ -3,12 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from tokenmill import paths
 from tokenmill.errors import UserError
 from tokenmill.model.weights import CONFIG
 from tokenmill.training.manifest import MANIFEST, read_manifest
-
-MODELS, TOKENIZER = Path("models/gpt"), Path("data/tokenizer/tokenizer.json")
-"""Where the pipeline leaves them, in a work tree and in every revision of it."""
 
 
 @dataclass(frozen=True)
@@ -25,11 +23,11 @@ class Checkpoint:
 
 def available(root: Path) -> list[Checkpoint]:
     """The epochs of the model in the project at `root`, in order; none where nothing was trained yet."""
-    if not (root / MODELS / MANIFEST).exists():
+    if not (root / paths.MODEL / MANIFEST).exists():
         return []
     return [
-        Checkpoint(f"epoch {epoch}", root / MODELS / epoch_folder(epoch), root / TOKENIZER)
-        for epoch in range(1, read_manifest(root / MODELS).epochs + 1)
+        Checkpoint(f"epoch {epoch}", root / paths.MODEL / epoch_folder(epoch), root / paths.TOKENIZER)
+        for epoch in range(1, read_manifest(root / paths.MODEL).epochs + 1)
     ]
 
 
@@ -62,8 +60,8 @@ def in_folder(folder: Path, tokenizer: Path | None) -> Checkpoint:
         UserError: it is no model of this project, or has no tokenizer.
     """
     if not (folder / CONFIG).exists():
-        raise UserError(f"--model {folder} holds no {CONFIG}: give a folder such as {MODELS / epoch_folder(1)}.")
-    file = tokenizer or folder / TOKENIZER.name
+        raise UserError(f"--model {folder} holds no {CONFIG}: give a folder such as {paths.MODEL / epoch_folder(1)}.")
+    file = tokenizer or folder / paths.TOKENIZER.name
     if not file.exists():
         way = "give another." if tokenizer else "copy it there, or name it by --tokenizer FILE."
         raise UserError(f"there is no tokenizer {file}; {way}")

@@ -9,12 +9,12 @@ import json
 import re
 from pathlib import Path
 
+from tokenmill import paths
 from tokenmill.checkpoints import git
 from tokenmill.checkpoints.checkpoint import Checkpoint, available
 from tokenmill.checkpoints.revisions import checkpoint_at
 from tokenmill.errors import UserError
 
-HISTORY, TRAIN = Path("metrics/history.csv"), Path("metrics/train.json")
 TOLD = ("tokens", "train_loss", "val_loss")
 """What must agree."""
 
@@ -32,12 +32,12 @@ def measured_at(root: Path, epoch: int) -> Checkpoint:
         UserError: it is none of these.
     """
     ref = f"refs/epoch-{epoch}"
-    measured = json.loads(git.content(root, ref, TRAIN) or "{}")
+    measured = json.loads(git.content(root, ref, paths.TRAIN_METRICS) or "{}")
     epochs = available(root)
-    if len(epochs) >= epoch and _tells((root / HISTORY), measured, epoch):
+    if len(epochs) >= epoch and _tells((root / paths.HISTORY), measured, epoch):
         return epochs[epoch - 1]
     for rev in ("HEAD", f"{ref}^"):
-        if _same(git.content(root, rev, HISTORY) or "", measured, epoch):
+        if _same(git.content(root, rev, paths.HISTORY) or "", measured, epoch):
             return checkpoint_at(root, rev, epoch)
     raise UserError(
         f"the model that epoch-{epoch} measured is neither in the workspace nor in HEAD nor in the commit before it; "

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from tokenmill.checkpoints.checkpoint import MODELS, Checkpoint, available, chosen_epoch, in_folder
+from tokenmill import paths
+from tokenmill.checkpoints.checkpoint import Checkpoint, available, chosen_epoch, in_folder
 from tokenmill.checkpoints.epoch_refs import epoch_of, measured_at
 from tokenmill.checkpoints.revisions import checkpoint_at
 from tokenmill.errors import UserError
@@ -43,5 +44,5 @@ def find(
         return measured_at(root, measured)
     epochs = available(root)
     if not epochs:
-        raise UserError(f"there is no model in {root / MODELS}; `dvc repro` trains one, `dvc pull` fetches one.")
+        raise UserError(f"there is no model in {root / paths.MODEL}; `dvc repro` trains one, `dvc pull` fetches one.")
     return epochs[chosen_epoch(epoch, len(epochs), "the workspace") - 1]

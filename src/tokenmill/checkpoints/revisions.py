@@ -9,7 +9,8 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from tokenmill.checkpoints.checkpoint import MODELS, TOKENIZER, Checkpoint, chosen_epoch, epoch_folder
+from tokenmill import paths
+from tokenmill.checkpoints.checkpoint import Checkpoint, chosen_epoch, epoch_folder
 from tokenmill.checkpoints.snapshot import Snapshot
 from tokenmill.errors import UserError
 from tokenmill.model.weights import CONFIG, WEIGHTS
@@ -24,16 +25,16 @@ class Revision(Snapshot):
 
     def models(self) -> Path:
         """The manifest of the models, fetched: a folder that `epoch` completes."""
-        return self._fetch(MODELS, [MANIFEST])
+        return self._fetch(paths.MODEL, [MANIFEST])
 
     def epoch(self, epoch: int) -> Path:
         """The folder of an epoch's weights, fetched."""
         names = [f"{epoch_folder(epoch)}/{name}" for name in (CONFIG, WEIGHTS)]
-        return self._fetch(MODELS, names) / epoch_folder(epoch)
+        return self._fetch(paths.MODEL, names) / epoch_folder(epoch)
 
     def tokenizer(self) -> Path:
         """The file tokenizer.json, fetched."""
-        return self._fetch(TOKENIZER.parent, [TOKENIZER.name]) / TOKENIZER.name
+        return self._fetch(paths.TOKENIZER.parent, [paths.TOKENIZER.name]) / paths.TOKENIZER.name
 
     def _fetch(self, output: Path, names: list[str]) -> Path:
         """Files of one output, in a folder named after its hash."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tokenmill.cli.arguments import Commands, add_command, count, positive
 from tokenmill.presets.preset import names
+from tokenmill.training.hardware import UTILISATION
 
 EXAMPLES = """\
   tokenmill plan                                  the training in params.yaml, on the tokens there are
@@ -35,7 +36,13 @@ def add(commands: Commands) -> None:
     add.add_argument("--vocab-size", type=count, metavar="N", help="entries of the tokenizer; else the present one's")
     add.add_argument("--hardware", nargs="+", default=[], metavar="NAME", help=HARDWARE)
     add.add_argument("--devices", type=count, default=1, metavar="N", help="GPUs in one machine (default 1)")
-    add.add_argument("--utilisation", type=positive, default=0.4, metavar="X", help="share of the peak (default 0.4)")
+    add.add_argument(
+        "--utilisation",
+        type=positive,
+        default=UTILISATION,
+        metavar="X",
+        help=f"share of the peak (default {UTILISATION})",
+    )
     add.add_argument("--step-seconds", type=positive, metavar="S", help="say what share of the peak such a step is")
     add.add_argument("--price-per-hour", type=positive, metavar="X", help="of one GPU, in runtime.cost.currency")
     add.add_argument("-S", dest="changes", action="append", default=[], metavar="NAME=VALUE", help="another parameter")

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tokenmill import paths
 from tokenmill.doctor.git_state import few, uncommitted
 from tokenmill.errors import UserError
 from tokenmill.evaluation.results import Evaluation, read_evaluation
@@ -20,7 +21,6 @@ Commands = list[tuple[str, str]]
 """What to type, and what it does."""
 
 PIPELINE = Path("dvc.yaml")
-EVALUATION = Path("reports/evaluation.json")
 COMMIT = ("git add -A && git commit", "keep dvc.lock with its metrics: a clone then reruns nothing")
 TOKEN_STAGES = ("clean", "tokenizer", "tokenize", "unpack")
 """Where one of these is to run, training will see other tokens than there are."""
@@ -100,7 +100,7 @@ def _outdated(root: Path, params: AllParams, stages: Sequence[str]) -> Step:
     why = ("dvc status", "what changed; `dvc params diff` compares with the last commit")
     if stopped := _stopped_training(root, params, stages):
         return Step([stopped], [("dvc repro", "goes on from there"), why])
-    if not any((root / folder).exists() for folder in ("data/clean", "data/tokens", "models/gpt")):
+    if not any((root / folder).exists() for folder in (paths.CLEAN, paths.TOKENS, paths.MODEL)):
         known = (root / "dvc.lock").exists()
         pull = [("dvc pull && dvc repro", "what the remote has of it, and the rest")] if known else []
         return Step(["nothing has run here yet."], [("dvc repro", f"all of it: {named}"), *pull])
@@ -112,7 +112,7 @@ def _stopped_training(root: Path, params: AllParams, stages: Sequence[str]) -> s
     if "train" not in stages or set(TOKEN_STAGES) & set(stages):
         return None
     try:
-        tokens = read_metadata(root / "data/tokens")
+        tokens = read_metadata(root / paths.TOKENS)
     except UserError:
         return None
     work = Workload(ModelConfig.of(params.model, tokens.vocab_size), params.train, tokens.train.tokens)
@@ -124,7 +124,7 @@ def _stopped_training(root: Path, params: AllParams, stages: Sequence[str]) -> s
 
 def _trained(root: Path) -> Step:
     """All is up to date."""
-    evaluation, train = read_evaluation(root / EVALUATION), read_json(root / "metrics/train.json")
+    evaluation, train = read_evaluation(root / paths.EVALUATION), read_json(root / paths.TRAIN_METRICS)
     files = uncommitted(root)
     where = [_result(evaluation, train["parameters"])]
     if files:

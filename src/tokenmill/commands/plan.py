@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tokenmill import paths
 from tokenmill.commands.changes import change
 from tokenmill.commands.plan_table import Measured, memory_of, reached, table
 from tokenmill.display.units import size
@@ -20,8 +21,8 @@ from tokenmill.tokenization.metadata import METADATA_FILE
 from tokenmill.tokenization.token_file import read_metadata
 from tokenmill.training.estimate import Memory, optimizer_flops, verdict
 from tokenmill.training.flops import flops_per_token
-from tokenmill.training.manifest import read_manifest
-from tokenmill.training.timing import read_timing
+from tokenmill.training.manifest import MANIFEST, read_manifest
+from tokenmill.training.timing import TIMING, read_timing
 from tokenmill.training.trial import measure
 from tokenmill.training.workload import Workload
 
@@ -90,10 +91,10 @@ def _workload(root: Path, params: AllParams, preset: Preset | None, wish: Wish) 
 
 def _data(root: Path) -> tuple[int | None, int | None]:
     """Training tokens and vocabulary size, from the tokens themselves or from the metrics about them."""
-    if (root / "data/tokens" / METADATA_FILE).exists():
-        metadata = read_metadata(root / "data/tokens")
+    if (root / paths.TOKENS / METADATA_FILE).exists():
+        metadata = read_metadata(root / paths.TOKENS)
         return metadata.train.tokens, metadata.vocab_size
-    metrics = root / "metrics"
+    metrics = root / paths.METRICS
     if (metrics / "tokens.json").exists() and (metrics / "tokenizer.json").exists():
         tokens, tokenizer = read_json(metrics / "tokens.json"), read_json(metrics / "tokenizer.json")
         return tokens["train_tokens"], tokenizer["vocab_size"]
@@ -108,10 +109,10 @@ def _here(work: Workload, params: AllParams) -> Measured:
 
 def _last_training(root: Path, work: Workload) -> Measured | None:
     """This machine at the operations a second of its last training, or None."""
-    rows = read_timing(root / "metrics/timing.csv")
-    if not rows or not (root / "models/gpt/manifest.json").exists():
+    rows = read_timing(root / paths.METRICS / TIMING)
+    if not rows or not (root / paths.MODEL / MANIFEST).exists():
         return None
-    model = read_manifest(root / "models/gpt").model
+    model = read_manifest(root / paths.MODEL).model
     rate = statistics.median(row.tokens_per_second for row in rows) * flops_per_token(model)
     # What the update takes is in the rate.
     seconds = work.tokens_per_step * flops_per_token(work.config) / rate

@@ -9,11 +9,10 @@ from tokenmill.model.config import ModelConfig
 from tokenmill.params import PARAMS_FILE, validate
 from tokenmill.presets.preset import Preset, names, put_into, read
 from tokenmill.schema import AllParams
-from tokenmill.training.hardware import HARDWARE
+from tokenmill.training.hardware import HARDWARE, UTILISATION
 from tokenmill.training.workload import Workload
 
 GPU = next(entry for entry in HARDWARE if entry.name == "A100")
-UTILISATION = 0.4
 MORE = "which small models do not reach; `tokenmill plan --preset NAME` has more"
 
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from tokenmill import paths
 from tokenmill.params import PARAMS_FILE
 from tokenmill.schema import check_all
 from tokenmill.training.profiling import Profile, profile_training
@@ -21,7 +22,7 @@ def render(root: Path, *, steps: int, trace: Path) -> str:
         model=params.model,
         train=params.train,
         runtime=params.runtime,
-        tokens=root / "data/tokens",
+        tokens=root / paths.TOKENS,
         steps=steps,
         trace=trace,
     )

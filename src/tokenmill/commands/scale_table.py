@@ -5,7 +5,7 @@ from tokenmill.display.units import size
 from tokenmill.model.build import parameter_count
 from tokenmill.model.config import ModelConfig
 from tokenmill.training.estimate import ENOUGH, memory, step
-from tokenmill.training.hardware import HARDWARE
+from tokenmill.training.hardware import HARDWARE, UTILISATION
 
 MODELS = {"124M": (12, 12, 768), "355M": (24, 16, 1024), "1.5B": (48, 25, 1600)}
 """Layers, heads, width of GPT-2 (Radford et al. 2019, table 2), by the names they go by."""
@@ -18,7 +18,6 @@ MACHINE_BANDWIDTH = 50e9
 """Bytes a second between machines, one direction: 400 Gbit/s."""
 SLOW_BANDWIDTH = 1.25e9
 """The same over 10 Gbit/s."""
-UTILISATION = 0.4
 PRICE_PER_HOUR = 2.0
 
 COLUMNS = [

@@ -4,6 +4,7 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
+from tokenmill import paths
 from tokenmill.commands import next_step
 from tokenmill.display.training import amounts
 from tokenmill.evaluation.results import Evaluation, read_evaluation
@@ -32,16 +33,16 @@ def render(root: Path) -> str:
         UserError: a stage has not run yet.
     """
     clean, tokenizer, tokens, train = (
-        read_json(root / "metrics" / f"{name}.json") for name in ("clean", "tokenizer", "tokens", "train")
+        read_json(root / paths.METRICS / f"{name}.json") for name in ("clean", "tokenizer", "tokens", "train")
     )
-    evaluation = read_evaluation(root / "reports/evaluation.json")
+    evaluation = read_evaluation(root / paths.EVALUATION)
     made = [
         ("data/clean", f"{clean['documents_kept']:,} of {clean['documents_read']:,} documents kept"),
         ("data/tokenizer", f"{tokenizer['vocab_size']:,} entries, {tokenizer['bytes_per_token']:.2f} bytes per token"),
         ("data/tokens", f"{tokens['train_tokens']:,} tokens to train on, {tokens['val_tokens']:,} to validate"),
         ("models/gpt", f"{train['parameters']:,} parameters, {train['epoch']} epochs, {train['tokens']:,} tokens seen"),
     ]
-    costs = _costs(read_costs(root / "metrics" / COSTS))
+    costs = _costs(read_costs(root / paths.METRICS / COSTS))
     head = ["", *(f"{name:<15}{text}" for name, text in made), *costs]
     lines = [*head, "", *_losses(evaluation), "", *_answers(evaluation)]
     return "\n".join([*lines, "", *_next(evaluation.epochs[-1].epoch)])

@@ -3,7 +3,9 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
+from tokenmill import paths
 from tokenmill.comparison.subject import Subject
 from tokenmill.evaluation.results import Question
 from tokenmill.evaluation.side_by_side import SideBySide, side_by_side
@@ -51,18 +53,18 @@ class Comparison:
     @property
     def caution(self) -> str:
         """What may not be compared, in a sentence; empty where everything may."""
-        if self._differ("data/clean") or any(name.startswith("tokenize.") for name, _ in self.settings):
+        if self._differ(paths.CLEAN) or any(name.startswith("tokenize.") for name, _ in self.settings):
             return (
                 "The texts for validation differ: no measure here is strictly comparable, bits per byte come nearest."
             )
-        if self._differ("data/tokenizer"):
+        if self._differ(paths.TOKENIZER.parent):
             return "The tokenizers differ: compare bits per byte, not losses or perplexities, which are per token."
         return ""
 
-    def _differ(self, output: str) -> bool:
+    def _differ(self, output: Path) -> bool:
         """Whether the runs have different ones; one run is not asked."""
         runs = {id(subject.run): subject.run for subject in self.subjects}
-        return len(runs) > 1 and len({run.hashes.get(output) for run in runs.values()}) > 1
+        return len(runs) > 1 and len({run.hashes.get(output.as_posix()) for run in runs.values()}) > 1
 
     @cached_property
     def prompts(self) -> list[SideBySide]:

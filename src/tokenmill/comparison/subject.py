@@ -8,16 +8,16 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from tokenmill.errors import UserError
+from tokenmill import paths
+from tokenmill.checkpoints.checkpoint import chosen_epoch
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, read_evaluation
 from tokenmill.files import read_json
 from tokenmill.page.parameters import flat
-from tokenmill.params import read_yaml
+from tokenmill.params import PARAMS_FILE, read_yaml
 from tokenmill.training.history import EpochRow, read_epochs
 
-EVALUATION, TRAIN, HISTORY = Path("reports/evaluation.json"), Path("metrics/train.json"), Path("metrics/history.csv")
-PARAMS, LOCK = Path("params.yaml"), Path("dvc.lock")
-FILES = (EVALUATION, TRAIN, HISTORY, PARAMS, LOCK)
+LOCK = Path("dvc.lock")
+FILES = (paths.EVALUATION, paths.TRAIN_METRICS, paths.HISTORY, PARAMS_FILE, LOCK)
 """All that a comparison reads of a run."""
 
 
@@ -44,10 +44,10 @@ class Run:
         """
         return cls(
             name,
-            read_evaluation(root / EVALUATION),
-            read_epochs(root / HISTORY),
-            read_json(root / TRAIN)["parameters"],
-            read_yaml(root / PARAMS),
+            read_evaluation(root / paths.EVALUATION),
+            read_epochs(root / paths.HISTORY),
+            read_json(root / paths.TRAIN_METRICS)["parameters"],
+            read_yaml(root / PARAMS_FILE),
             (root / LOCK).read_text(encoding="utf-8"),
         )
 
@@ -82,10 +82,7 @@ class Subject:
             UserError: the run has no such epoch.
         """
         epochs = run.evaluation.epochs
-        number = len(epochs) if epoch is None else epoch
-        if not 1 <= number <= len(epochs):
-            there = "epoch 1 alone" if len(epochs) == 1 else f"epochs 1 to {len(epochs)}"
-            raise UserError(f"{name}: the run has {there}, not {number}.")
+        number = chosen_epoch(epoch, len(epochs), run.name)
         return cls(name, run, epochs[number - 1], run.history[number - 1])
 
     def answer(self, prompt: str) -> Answer | None:

@@ -6,8 +6,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from tokenmill import paths
 from tokenmill.checkpoints.snapshot import Snapshot
-from tokenmill.comparison.subject import EVALUATION, FILES, Run, Subject
+from tokenmill.comparison.subject import FILES, Run, Subject
 from tokenmill.errors import UserError
 
 WORKSPACE = "workspace"
@@ -61,9 +62,10 @@ def _run(root: Path, rev: str, runs: dict[str, Run]) -> Run:
 
 
 def _workspace(root: Path) -> Run:
-    if not (root / EVALUATION).exists():
+    if not (root / paths.EVALUATION).exists():
         raise UserError(
-            f"{root / EVALUATION} is missing; `dvc repro` makes it, `dvc pull evaluate` fetches it where it was pushed."
+            f"{root / paths.EVALUATION} is missing; `dvc repro` makes it, "
+            "`dvc pull evaluate` fetches it where it was pushed."
         )
     return Run.read(WORKSPACE, root)
 

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tokenmill.checkpoints.checkpoint import MODELS, Checkpoint, available
+from tokenmill import paths
+from tokenmill.checkpoints.checkpoint import Checkpoint, available
 from tokenmill.checkpoints.find import find
 from tokenmill.checkpoints.git import experiments
 from tokenmill.checkpoints.revisions import epochs_at
@@ -36,7 +37,7 @@ class Models:
             UserError: there is no model at all; says how to get one.
         """
         self._found.clear()
-        here = [THIS_RUN] if (self.root / MODELS / MANIFEST).exists() else []
+        here = [THIS_RUN] if (self.root / paths.MODEL / MANIFEST).exists() else []
         names = [*here, *self._folders(), *self._experiments()]
         if not names:
             find(self.root)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from dvc.repo import Repo
 
+from tokenmill import paths
 from tokenmill.doctor import dvc_setup, environment, git_state, parameters, pipeline
 from tokenmill.doctor.finding import Finding
 from tokenmill.documents.sources import Found
@@ -66,6 +67,6 @@ def _of_training(
 
 def _tokens(root: Path) -> TokenMetadata | None:
     try:
-        return read_metadata(root / "data/tokens")
+        return read_metadata(root / paths.TOKENS)
     except UserError:
         return None

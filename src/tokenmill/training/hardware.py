@@ -10,6 +10,9 @@ whitepaper, RTX 4090 (165.2). Links are one direction of NVLink where the card h
 import re
 from dataclasses import dataclass
 
+UTILISATION = 0.4
+"""Share of its peak that plans assume a GPU to reach."""
+
 
 @dataclass(frozen=True)
 class Hardware:

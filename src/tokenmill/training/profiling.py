@@ -21,6 +21,7 @@ from tokenmill.training.device import Compute, choose_compute, place_tokens
 from tokenmill.training.flops import flops_per_token
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.trial import Trial, wait
+from tokenmill.training.workload import Workload
 
 WARM_UP = 3
 """Steps before the profile: compilation, first allocations, optimizer state."""
@@ -102,8 +103,8 @@ def profile_training(
     config = ModelConfig.of(model, read_metadata(tokens).vocab_size)
     compute = choose_compute(runtime, train.precision)
     ids, _ = place_tokens(open_tokens(tokens, "train"), runtime.token_placement, compute.device)
-    per_step = train.batch_size * train.gradient_accumulation_steps
-    trial = Trial(ids, config, train, compute, per_step=per_step)
+    work = Workload(config, train, tokens=len(ids))
+    trial = Trial(ids, config, train, compute, per_step=work.windows_per_step)
     for step in range(WARM_UP):
         trial.step(step)
     rate = _product_rate(compute)

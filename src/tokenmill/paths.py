@@ -1,4 +1,4 @@
-"""Where artefacts live, relative to the repository's root; dvc.yaml names the same places."""
+"""Where artefacts live, relative to the root of a project, in its work tree and in every revision; as in dvc.yaml."""
 
 from pathlib import Path
 
@@ -10,6 +10,8 @@ PACKED = Path("data/packed")
 TOKENS = Path("data/tokens")
 MODEL = Path("models/gpt")
 METRICS = Path("metrics")
+TRAIN_METRICS = METRICS / "train.json"
+HISTORY = METRICS / "history.csv"
 EVALUATION = Path("reports/evaluation.json")
 SAMPLES = Path("reports/samples.md")
 DATA_REPORT = Path("reports/data.html")
