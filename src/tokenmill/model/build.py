@@ -1,9 +1,11 @@
 """From a configuration to a model, and to what it weighs, without allocating it first."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt2 import GPT2
@@ -24,10 +26,25 @@ def build(config: ModelConfig, *, seed: int) -> GPT:
     return model
 
 
-def skeleton(config: ModelConfig) -> GPT:
-    """A model without memory for its weights, for counting or loading."""
-    with torch.device("meta"):
+def skeleton(config: ModelConfig, device: str = "meta") -> GPT:
+    """A model whose weights and buffers are not set: without memory for them, to count; on a device, to be loaded."""
+    with torch.device(device), _NothingDrawn():
         return ARCHITECTURES[config.architecture](config)
+
+
+class _NothingDrawn(TorchFunctionMode):
+    """Where it is in force, the functions of `torch.nn.init` leave tensors as they are.
+
+    What they draw would be overwritten; and on the meta device PyTorch loads its compiler to draw, for two seconds.
+    """
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Call the function, unless it draws."""
+        if getattr(function, "__module__", None) == "torch.nn.init":
+            return kwargs["tensor"] if kwargs and "tensor" in kwargs else args[0]
+        return function(*args, **(kwargs or {}))
 
 
 def parameter_count(config: ModelConfig) -> int:

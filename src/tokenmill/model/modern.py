@@ -73,20 +73,22 @@ class Modern(nn.Module):
         self.head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
         self.cos: Tensor
         self.sin: Tensor
-        self.set_angles()
+        for name in ("cos", "sin"):
+            self.register_buffer(name, torch.empty(config.context_length, config.head_dim // 2), persistent=False)
 
     def set_angles(self) -> None:
-        """Compute the rotations (again, once a model built without memory has been given some)."""
+        """Compute the rotations, on the CPU: the same for every device."""
         cos, sin = rotary_angles(self.config.context_length, self.config.head_dim)
-        self.register_buffer("cos", cos, persistent=False)
-        self.register_buffer("sin", sin, persistent=False)
+        self.cos.copy_(cos)
+        self.sin.copy_(sin)
 
     def initialize(self) -> None:
-        """Draw the starting weights from PyTorch's current random state.
+        """Compute the rotations and draw the starting weights from PyTorch's current random state.
 
         Matrices into a branch are uniform with variance 1 / D, those out of it zero, so that every block starts as
         the identity. The embedding is normalised at once, so its scale only sets how fast it learns.
         """
+        self.set_angles()
         nn.init.normal_(self.tokens.weight, std=0.02)
         nn.init.normal_(self.head.weight, std=0.001)
         bound = math.sqrt(3 / self.config.n_embd)

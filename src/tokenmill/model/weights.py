@@ -132,10 +132,9 @@ def read_config(folder: Path) -> ModelConfig:
 
 def load_model(folder: Path, device: str = "cpu") -> GPT:
     """A saved model, ready to evaluate, in float32."""
-    model = skeleton(read_config(folder)).to_empty(device=device)
+    model = skeleton(read_config(folder), device=device)
     if isinstance(model, Modern):
         model.set_angles()
-        model.to(device)
     load_weights(model, folder)
     return model.eval()
 

@@ -1,0 +1,35 @@
+"""Whoever counts, builds or loads a model waits for PyTorch, and not for its compiler."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.fresh import COMPILER, imported_by
+from tests.model.small import small_config
+from tokenmill.model.build import build
+from tokenmill.model.weights import save_weights
+
+SCRIPT = """
+import sys, torch
+from pathlib import Path
+from tokenmill.model.build import build, parameter_count
+from tokenmill.model.decoder import decoder_of
+from tokenmill.model.generate import generate
+from tokenmill.model.sampling import Sampling
+from tokenmill.model.weights import load_model
+
+model = load_model(Path(sys.argv[1]))
+assert parameter_count(model.config) == sum(p.numel() for p in build(model.config, seed=0).parameters())
+model(torch.zeros(1, 3, dtype=torch.long))
+sampling = Sampling(temperature=1.0, max_new_tokens=3, seed=0)
+assert list(generate(decoder_of(model), [1], end=-1, sampling=sampling))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ["gpt2", "modern"])
+def test_a_model_is_loaded_without_the_compiler(architecture: str, tmp_path: Path):
+    save_weights(build(small_config(architecture), seed=0), tmp_path)
+    found = imported_by("-c", SCRIPT, str(tmp_path))
+    assert {"torch", "tokenmill.model.decoder"} <= found
+    assert not COMPILER & found
