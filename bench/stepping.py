@@ -59,7 +59,7 @@ def tokenmill_steps(config: ModelConfig, train: TrainParams, compute: Compute, i
                 windows,
                 order.at(done[0]),
                 micro_batch=train.batch_size,
-                learning_rate=train.learning_rate,
+                learning_rate=train.peak,
                 gradient_clip=train.gradient_clip,
                 compute=compute,
             )

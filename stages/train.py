@@ -6,7 +6,8 @@ from tokenmill.model.config import ModelParams
 from tokenmill.params import Section, load
 from tokenmill.training.history import EpochRow, StepRow, train_metrics, write_rows
 from tokenmill.training.launch import launch
-from tokenmill.training.params import RuntimeParams, TrainParams
+from tokenmill.training.params import RuntimeParams
+from tokenmill.training.rate import TrainSection
 from tokenmill.training.session import train
 
 
@@ -14,7 +15,7 @@ class Params(Section):
     """What this stage reads of params.yaml."""
 
     model: ModelParams
-    train: TrainParams
+    train: TrainSection
     runtime: RuntimeParams
 
 

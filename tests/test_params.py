@@ -113,8 +113,9 @@ def read_line(text: str, key: str) -> str:
     [
         ({"train__epochs": True}, "train.epochs (True) must be a valid integer."),
         ({"train__epochs": 4.5}, "train.epochs (4.5) must be a valid integer."),
-        ({"train__learning_rate": "6e-4"}, "train.learning_rate ('6e-4') must be a valid number."),
-        ({"train__learning_rate": 0}, "train.learning_rate (0) must be greater than 0."),
+        ({"train__learning_rate": "6e-4"}, "train.learning_rate ('6e-4') must be 'auto' or a number greater than 0."),
+        ({"train__learning_rate": 0}, "train.learning_rate (0) must be 'auto' or a number greater than 0."),
+        ({"train__learning_rate": True}, "train.learning_rate (True) must be 'auto' or a number greater than 0."),
         ({"train__seed": -1}, "train.seed (-1) must be greater than or equal to 0."),
         ({"train__seed": 2**32}, "train.seed (4294967296) must be less than or equal to 4294967295."),
         ({"model__dropout": 1.0}, "model.dropout (1.0) must be less than 1."),

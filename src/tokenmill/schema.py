@@ -14,7 +14,8 @@ from tokenmill.model.config import ModelParams
 from tokenmill.params import PARAMS_FILE, Section, read_yaml, validate
 from tokenmill.sample.params import SampleParams
 from tokenmill.tokenization.params import TokenizeParams, TokenizerParams
-from tokenmill.training.params import RuntimeParams, TrainParams
+from tokenmill.training.params import RuntimeParams
+from tokenmill.training.rate import TrainSection
 
 
 class RuntimeSection(RuntimeParams, EngineParams, extra="forbid"):
@@ -30,7 +31,7 @@ class AllParams(Section):
     tokenizer: TokenizerParams
     tokenize: TokenizeParams
     model: ModelParams
-    train: TrainParams
+    train: TrainSection
     evaluate: EvaluateParams
     runtime: RuntimeSection
 

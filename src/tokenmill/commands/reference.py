@@ -1,12 +1,14 @@
 """docs/parameters.md, generated from the parameter models, so that it cannot differ from what the code obeys."""
 
 import typing
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from tokenmill.params import Section
-from tokenmill.schema import AllParams
+from tokenmill.params import PARAMS_FILE, Section, read_yaml
+from tokenmill.schema import AllParams, check_all
 
 HEAD = """\
 # Parameters
@@ -18,31 +20,41 @@ Every parameter in params.yaml, generated from the code (`tokenmill params --wri
 SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
-def render(values: AllParams) -> str:
-    """The whole reference as Markdown, with `values` as the defaults."""
-    parts = [HEAD]
+def render(path: Path = PARAMS_FILE) -> str:
+    """The whole reference as Markdown, with the values in a file as the defaults.
+
+    Raises:
+        UserError: the file is not right.
+    """
+    check_all(path)
+    values, parts = read_yaml(path), [HEAD]
     for name, field in AllParams.model_fields.items():
-        section = getattr(values, name)
-        rows = list(_rows(type(section), name, section))
-        title = f"## {name}\n\n{_prose(type(section).__doc__ or '')}"
-        table = "\n".join(["| parameter | default | values | meaning |", "| --- | --- | --- | --- |", *rows])
-        parts.append(f"{title}\n\n{table}")
-        assert field.annotation is type(section)
+        section = _section(field)
+        assert section
+        title = f"## {name}\n\n{_prose(section.__doc__ or '')}"
+        head = ["| parameter | default | values | meaning |", "| --- | --- | --- | --- |"]
+        parts.append(title + "\n\n" + "\n".join([*head, *_rows(section, name, values[name])]))
     return "\n\n".join(parts) + "\n"
 
 
-def _rows(kind: type[Section], prefix: str, values: Section) -> typing.Iterator[str]:
+def _rows(kind: type[Section], prefix: str, values: Mapping[str, Any]) -> typing.Iterator[str]:
     for name, field in kind.model_fields.items():
-        value = getattr(values, name)
+        value = values[name]
         full = f"{prefix}.{name}"
-        if isinstance(value, Section):
-            yield from _rows(type(value), full, value)
+        if section := _section(field):
+            yield from _rows(section, full, value)
         elif entry := _entry(field):
             yield f"| `{full}` | {len(value)} entries | list | {_prose(field.description or '')} |"
             for key, part in entry.model_fields.items():
                 yield f"| `{full}[].{key}` | | {_values(part)} | {_prose(part.description or '')} |"
         else:
             yield f"| `{full}` | `{_yaml(value)}` | {_values(field)} | {_prose(field.description or '')} |"
+
+
+def _section(field: FieldInfo) -> type[Section] | None:
+    """The model of a section, if it is one."""
+    kind = field.annotation
+    return kind if isinstance(kind, type) and issubclass(kind, Section) else None
 
 
 def _entry(field: FieldInfo) -> type[Section] | None:

@@ -26,5 +26,5 @@ def plan(job: Job, manifest: Manifest, place: str) -> list[tuple[str, str]]:
         ),
         ("step", f"{batch} = {job.per_step * context:,} tokens"),
         ("run", f"{steps}, {seen:,} tokens ({seen / manifest.parameters:.1f} per parameter)"),
-        ("optimizer", f"{train.optimizer}, learning rate {train.learning_rate:g}, {train.schedule.type} schedule"),
+        ("optimizer", f"{train.optimizer}, learning rate {train.peak:g}, {train.schedule.type} schedule"),
     ]

@@ -17,7 +17,7 @@ from tokenmill.model.gpt2 import GPT2
 from tokenmill.model.gpt2 import Block as GPT2Block
 from tokenmill.model.modern import LOGIT_CAP, Modern
 from tokenmill.model.modern import Block as ModernBlock
-from tokenmill.model.pointwise import NORM_EPS
+from tokenmill.model.pointwise import NORM_EPS, capped, gelu
 
 
 class Decoder(ABC):
@@ -88,7 +88,7 @@ class GPT2Decoder(Decoder):
         bias, weight = self.up[layer]
         inside = torch.addmm(bias, _layer_norm(x_ND, self.blocks[layer].norm_2), weight)
         bias, weight = self.down[layer]
-        return torch.addmm(bias, F.gelu(inside, approximate="tanh"), weight).add_(x_ND)
+        return torch.addmm(bias, gelu(inside), weight).add_(x_ND)
 
     def logits(self, x_ND: Tensor) -> Tensor:
         """The last norm and the head."""
@@ -147,7 +147,7 @@ class ModernDecoder(Decoder):
 
     def logits(self, x_ND: Tensor) -> Tensor:
         """The last norm, the head and its cap."""
-        return torch.mm(_unit(x_ND, self.eps_D), self.head).div_(LOGIT_CAP).tanh_().mul_(LOGIT_CAP)
+        return capped(torch.mm(_unit(x_ND, self.eps_D), self.head), LOGIT_CAP)
 
 
 def _right(weight: Tensor) -> Tensor:

@@ -9,11 +9,11 @@ import math
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from tokenmill.model.attention import attend
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.loss import next_token_loss
+from tokenmill.model.pointwise import gelu
 
 
 class Attention(nn.Module):
@@ -47,7 +47,7 @@ class Block(nn.Module):
     def forward(self, x_BTD: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
         x_BTD = x_BTD + self.drop(self.attention(self.norm_1(x_BTD)))
-        return x_BTD + self.drop(self.down(F.gelu(self.up(self.norm_2(x_BTD)), approximate="tanh")))
+        return x_BTD + self.drop(self.down(gelu(self.up(self.norm_2(x_BTD)))))
 
 
 class GPT2(nn.Module):

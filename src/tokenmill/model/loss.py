@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from tokenmill.model.pointwise import capped
+
 LOGITS_AT_A_TIME = 2**26
 """Logits that exist at a time: 256 MiB in float32."""
 ALIGNED = 64
@@ -50,12 +52,14 @@ class _Loss(torch.autograd.Function):
             x_RD = x.to(dtype)
             logits_RV = (x_RD @ head.T)[:, :vocabulary].float()
             if cap is not None:
-                logits_RV = logits_RV.div_(cap).tanh_().mul_(cap)
-            losses_R = logits_RV.logsumexp(-1) - logits_RV.gather(1, targets[:, None])[:, 0]
-            total += losses_R.sum()
+                logits_RV = capped(logits_RV, cap)
+            highest_R1 = logits_RV.amax(-1, keepdim=True)
+            share_RV = (logits_RV - highest_R1).exp_()
+            sum_R1 = share_RV.sum(-1, keepdim=True)
+            total += (sum_R1.log() + highest_R1 - logits_RV.gather(1, targets[:, None])).sum()
             if by_head is None:
                 continue
-            by_logits = _by_logits(logits_RV, targets, cap).to(dtype)
+            by_logits = _by_logits(share_RV.div_(sum_R1), logits_RV, targets, cap).to(dtype)
             by_x.append(by_logits @ head[:vocabulary] if not padding else F.pad(by_logits, (0, padding)) @ head)
             by_head += by_logits.T @ x_RD
         if by_head is not None:
@@ -69,8 +73,7 @@ class _Loss(torch.autograd.Function):
         return by_x * each.to(by_x.dtype), by_head * each, None, None, None, None, None
 
 
-def _by_logits(capped_RV: Tensor, targets_R: Tensor, cap: float | None) -> Tensor:
-    """The gradient of the summed loss by the logits before their cap."""
-    by_capped = capped_RV.softmax(-1)
-    by_capped.scatter_add_(1, targets_R[:, None], by_capped.new_full((len(targets_R), 1), -1.0))
-    return by_capped if cap is None else by_capped.mul_(1 - (capped_RV / cap).square_())
+def _by_logits(softmax_RV: Tensor, capped_RV: Tensor, targets_R: Tensor, cap: float | None) -> Tensor:
+    """The gradient of the summed loss by the logits before their cap; takes the memory of `softmax_RV`."""
+    softmax_RV.scatter_add_(1, targets_R[:, None], softmax_RV.new_full((len(targets_R), 1), -1.0))
+    return softmax_RV if cap is None else softmax_RV.mul_(1 - (capped_RV / cap).square_())

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from tokenmill.model.attention import attend
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.loss import next_token_loss
-from tokenmill.model.pointwise import relu_squared, rms_norm, rotate
+from tokenmill.model.pointwise import capped, relu_squared, rms_norm, rotate
 
 LOGIT_CAP = 15.0
 ROPE_BASE = 10_000.0
@@ -107,4 +107,4 @@ class Modern(nn.Module):
         x_BTD = rms_norm(x_BTD)
         if targets_BT is not None:
             return next_token_loss(x_BTD, self.head.weight, targets_BT, cap=LOGIT_CAP)
-        return LOGIT_CAP * torch.tanh(self.head(x_BTD).float() / LOGIT_CAP)
+        return capped(self.head(x_BTD).float(), LOGIT_CAP)

@@ -1,17 +1,21 @@
-"""What `modern` does to numbers one by one, each with its gradient in few passes over memory.
+"""What the models do to numbers one by one, each with its gradient in few passes over memory.
 
 PyTorch's own gradients of the same formulas go over the numbers two to three times as often. Where a model is compiled
 the compiler joins what is left. Computed in float32, handed out in the precision that came in.
 Axes: T positions, K half the features of a head.
 """
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
+from torch.nn import functional as F
 
 NORM_EPS = 1e-6
+GELU = 2 * math.sqrt(2 / math.pi), 0.044715
+"""Twice the outer and the inner factor in GELU's tanh form: (1 + tanh u) / 2 is logistic(2 u)."""
 
 
 def rms_norm(x: Tensor) -> Tensor:
@@ -27,6 +31,16 @@ def rotate(x: Tensor, cos_TK: Tensor, sin_TK: Tensor) -> Tensor:
 def relu_squared(x: Tensor) -> Tensor:
     """The square of what is positive."""
     return _ReluSquared.apply(x)  # type: ignore[return-value]
+
+
+def gelu(x: Tensor) -> Tensor:
+    """x · (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2, GPT-2's form of GELU (Hendrycks and Gimpel 2016)."""
+    return _GELU.apply(x) if x.device.type == "cpu" else F.gelu(x, approximate="tanh")  # type: ignore[return-value]
+
+
+def capped(x: Tensor, cap: float) -> Tensor:
+    """cap · tanh(x / cap). As in GELU tanh is a logistic function here, for a CPU three times as fast."""
+    return (x * (2 / cap)).sigmoid().mul(2 * cap) - cap
 
 
 class _RMSNorm(Function):
@@ -74,3 +88,21 @@ class _ReluSquared(Function):
     def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
         (positive,) = ctx.saved_tensors
         return (gradient * positive).mul_(2)
+
+
+class _GELU(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        wide, (outer, inner) = x.float(), GELU
+        part = torch.addcmul(wide.new_tensor(outer), wide, wide, value=outer * inner).mul_(wide).sigmoid_()
+        ctx.save_for_backward(x, part)
+        return (wide * part).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+        x, part = ctx.saved_tensors
+        wide, (outer, inner) = x.float(), GELU
+        slope = torch.addcmul(wide.new_tensor(outer), wide, wide, value=3 * outer * inner).mul_(wide)
+        slope = slope.addcmul_(slope, part, value=-1)
+        slope = torch.addcmul(part, part, slope)
+        return slope.mul_(gradient).to(gradient.dtype)

@@ -31,7 +31,7 @@ class Optimizer:
         self._parts: list[torch.optim.Optimizer] = [_adamw(rest, train)]
         if hidden:
             precision = torch.bfloat16 if multiplies_bfloat16(compute.device) else torch.float32
-            rates = {"lr": train.learning_rate, "weight_decay": train.weight_decay}
+            rates = {"lr": train.peak, "weight_decay": train.weight_decay}
             self._parts.append(Muon(hidden.values(), **rates, precision=precision))
         self._scaler = torch.amp.GradScaler(compute.device.type, enabled=compute.precision == torch.float16)
         self._halted = torch.zeros((), dtype=torch.bool, device=compute.device)
@@ -127,7 +127,7 @@ def _adamw(parameters: dict[str, torch.nn.Parameter], train: TrainParams) -> tor
     ]
     return torch.optim.AdamW(
         [group for group in groups if group["params"]],
-        lr=train.learning_rate,
+        lr=train.peak,
         betas=(train.beta1, train.beta2),
         fused=True,
     )

@@ -18,6 +18,16 @@ def _auto_or_count(value: object, info: ValidationInfo) -> object:
 AutoOrCount = Annotated[Literal["auto"] | int, BeforeValidator(_auto_or_count)]
 
 
+def _auto_or_rate(value: object) -> object:
+    """Refuse what is neither `auto` nor a positive number, in one sentence instead of one for each."""
+    if value == "auto" or (isinstance(value, int | float) and not isinstance(value, bool) and value > 0):
+        return value
+    raise ValueError(f"train.learning_rate ({value!r}) must be 'auto' or a number greater than 0.")
+
+
+AutoOrRate = Annotated[Literal["auto"] | float, BeforeValidator(_auto_or_rate)]
+
+
 class ScheduleParams(Section):
     """The section `train.schedule`: the learning rate as a function of the step."""
 
@@ -52,9 +62,10 @@ class TrainParams(Section):
     gradient_accumulation_steps: int = Field(ge=1)
     """Batches whose gradients are averaged into one optimizer step."""
 
-    learning_rate: float = Field(gt=0.0)
-    """The highest learning rate. With `muon` the updates of hidden matrices are scaled to the root mean square of
-    AdamW's (Liu et al. 2025, section 2.2), so that one rate serves all parameters."""
+    learning_rate: AutoOrRate
+    """The highest learning rate; `auto` has one for `train.optimizer` that falls as `model.n_embd` grows. With `muon`
+    the updates of hidden matrices are scaled to the root mean square of AdamW's (Liu et al. 2025, section 2.2), so that
+    one rate serves all parameters."""
 
     optimizer: Literal["adamw", "muon"]
     """`adamw` (Loshchilov and Hutter 2019) for everything; or `muon` (Jordan et al. 2024) for the matrices inside the
@@ -87,6 +98,13 @@ class TrainParams(Section):
 
     log_every_steps: int = Field(ge=1)
     """Steps that one row of `metrics/steps.csv` averages."""
+
+    @property
+    def peak(self) -> float:
+        """`learning_rate` as the number that `rate.py` makes of it where the file is read."""
+        if self.learning_rate == "auto":
+            raise ValueError("`auto` is a rate only beside a model's width: read the section as `rate.TrainSection`")
+        return self.learning_rate
 
 
 class CheckpointParams(Section):

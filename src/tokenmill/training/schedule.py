@@ -12,7 +12,7 @@ def lr_at(step: int, *, train: TrainParams, steps_per_epoch: int) -> float:
     step 9, stays until step 299 and then falls to `final_fraction` at step 399.
     """
     schedule = train.schedule
-    peak = train.learning_rate
+    peak = train.peak
     if step < schedule.warmup_steps:
         return peak * (step + 1) / schedule.warmup_steps
     if schedule.type == "constant":

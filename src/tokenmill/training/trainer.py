@@ -231,7 +231,7 @@ class Trainer:
             f"training diverged in step {step + 1:,}, epoch {epoch + 1}, batch {position + 1:,} of "
             f"{self.order.steps_per_epoch:,} (windows {windows}, …): loss {loss}, gradient norm {norm}, learning rate "
             f"{self._learning_rate(step):.3g}. Its update was not made; {saved}. Lower train.learning_rate "
-            f"({train.learning_rate}), raise train.schedule.warmup_steps ({train.schedule.warmup_steps}), or take "
+            f"({train.peak}), raise train.schedule.warmup_steps ({train.schedule.warmup_steps}), or take "
             f"another train.precision ({train.precision})."
         )
 

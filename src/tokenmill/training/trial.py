@@ -56,7 +56,7 @@ class Trial:
             self._windows,
             index,
             micro_batch=self._micro_batch,
-            learning_rate=self._train.learning_rate,
+            learning_rate=self._train.peak,
             gradient_clip=self._train.gradient_clip,
             compute=self.compute,
         )
