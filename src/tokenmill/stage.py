@@ -1,16 +1,18 @@
 """How a stage runs: a function of the work tree it stands in; what a user can cause ends in a sentence."""
 
+import atexit
+import gc
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from tokenmill.errors import UserError
-from tokenmill.schema import check_all
 
 
 def run(main: Callable[[], None]) -> None:
     """Run a stage's `main`, after a look at the whole of params.yaml: what cannot end well should not begin."""
+    from tokenmill.schema import check_all  # noqa: PLC0415 (commands that report errors should not wait for it)
 
     def checked() -> None:
         check_all()
@@ -24,6 +26,7 @@ def report_errors(work: Callable[[], None]) -> None:
 
     130 is the exit code of an interruption, 141 that of output that nobody reads any more.
     """
+    atexit.register(gc.freeze)  # or Python would look for garbage in all of PyTorch before it ends: half a second
     try:
         work()
         sys.stdout.flush()

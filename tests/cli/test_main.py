@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fresh import imported_by
 from tokenmill.cli.arguments import Parser
 from tokenmill.cli.main import main, parser
 from tokenmill.commands import reference
@@ -161,3 +162,9 @@ def test_a_pipe_that_closes_early_ends_the_command_quietly(root: Path):
         check=True,
     )
     assert (done.stdout, done.stderr) == ("141\n", "")
+
+
+def test_the_command_line_itself_waits_for_nothing_heavy():
+    found = imported_by("-m", "tokenmill", "--help")
+    assert "tokenmill.cli.demo" in found
+    assert not {"torch", "dvc", "polars", "pydantic", "ruamel.yaml", "numpy"} & found

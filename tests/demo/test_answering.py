@@ -11,6 +11,7 @@ import pytest
 from tests.demo.demo_project import RECITED
 from tests.demo.served import SAMPLING
 from tests.demo.wanted import wanted
+from tokenmill.checkpoints.writer import Writer
 from tokenmill.demo.answering import NONE, QUESTION, TEXT, Answering
 from tokenmill.demo.fields import MOST_TOKENS
 from tokenmill.demo.loaded import Loaded
@@ -88,3 +89,18 @@ def test_a_model_that_cannot_be_read_is_a_sentence(answering: Answering, project
 
 def test_what_the_tokenizer_does_not_know_is_said(answering: Answering):
     assert "does not know '漢'; left out." in unescape(states(answering, THIS_RUN, "漢?")[-1])
+
+
+def test_the_model_that_the_page_begins_with_is_there_before_it_is_asked(
+    answering: Answering, project: Path, monkeypatch: pytest.MonkeyPatch
+):
+    text = wanted(project, "hello", epoch=2)
+    answering.prepare()
+    monkeypatch.setattr(Writer, "load", lambda _: pytest.fail("it was read again"))
+    assert words(states(answering, THIS_RUN, epoch=2)[-1]) == excerpt(text, len(text))
+
+
+def test_a_model_that_cannot_be_prepared_is_left_for_the_one_who_asks(project: Path, tmp_path: Path):
+    damaged = Answering(Models(tmp_path, [project.parent / "damaged"]), Loaded(room=2))
+    damaged.prepare()
+    assert "is damaged" in states(damaged, f"folder {project.parent / 'damaged'}")[-1]

@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 
 from tokenmill.cli.arguments import Commands, add_command, add_file
-from tokenmill.commands import reference
 from tokenmill.errors import UserError
 from tokenmill.files import write_text
 
@@ -29,6 +28,8 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
+    from tokenmill.commands import reference  # noqa: PLC0415 (the other commands start without it)
+
     text = reference.render()
     if options.check:
         if not options.check.exists() or options.check.read_text(encoding="utf-8") != text:

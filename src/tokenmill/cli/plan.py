@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from tokenmill.cli.arguments import Commands, add_command, count, positive
-from tokenmill.presets.preset import names
+from tokenmill.presets.names import names
 from tokenmill.training.hardware import UTILISATION
 
 EXAMPLES = """\

@@ -4,7 +4,6 @@ import argparse
 from pathlib import Path
 
 from tokenmill.cli.arguments import Commands, add_command
-from tokenmill.commands import summary
 
 EXAMPLES = """\
   tokenmill summary    after `dvc repro`
@@ -23,4 +22,6 @@ def add(commands: Commands) -> None:
 
 
 def _run(_: argparse.Namespace) -> None:
+    from tokenmill.commands import summary  # noqa: PLC0415 (the other commands start without it)
+
     print(summary.render(Path()))

@@ -21,6 +21,8 @@ def chat(writer: Writer, sampling: Sampling, *, name: str) -> None:
             return
         if line == "/reset":
             messages.clear()
+        elif line == "/help":
+            tell(HELP)
         elif line.startswith("/"):
             tell(f"there is no {line.split()[0]}; {HELP}")
         elif line:

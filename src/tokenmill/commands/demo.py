@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import threading
 import webbrowser
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -9,33 +10,34 @@ from pathlib import Path
 
 import torch
 
+from tokenmill.commands.asking import evaluate_params, sampling_values
 from tokenmill.demo.address import bound, is_public, url
 from tokenmill.demo.answering import WRITING_AT_ONCE, Answering
 from tokenmill.demo.loaded import Loaded
 from tokenmill.demo.models import Models
 from tokenmill.errors import UserError
-from tokenmill.evaluation.params import EvaluateParams
-from tokenmill.params import PARAMS_FILE, Section, load
+from tokenmill.model.sampling import Sampling
+from tokenmill.params import PARAMS_FILE
 
 ROOM = 4
 """Models in memory: the two columns of two readers."""
 
 
-class Params(Section):
-    """What the demo reads of params.yaml."""
-
-    evaluate: EvaluateParams
-
-
 def serve(root: Path, *, host: str, port: int, folders: Sequence[Path], open_browser: bool) -> None:
-    """Serve the page for the project at `root` until Ctrl-C.
+    """Serve the page for the project at `root`, or for `folders` alone, until Ctrl-C.
 
     Raises:
         UserError: Gradio is not installed, there is no model, a folder holds none, or the port is taken.
+        KeyboardInterrupt: Ctrl-C.
     """
     if find_spec("gradio") is None:
         raise UserError("the demo needs Gradio; `pip install -c constraints.txt -e '.[demo]'` installs it.")
-    defaults = load(Params, root / PARAMS_FILE).evaluate
+    evaluate = evaluate_params(root)
+    if evaluate is None and not folders:
+        raise UserError(
+            f"{PARAMS_FILE} is missing in {root.resolve()}; run the command in the project's root, or name models "
+            "by --model FOLDER."
+        )
     models = Models(root, folders)
     models.check()
     with contextlib.closing(bound(host, port)) as listener:
@@ -43,7 +45,9 @@ def serve(root: Path, *, host: str, port: int, folders: Sequence[Path], open_bro
         os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
         from tokenmill.demo import page, server  # noqa: PLC0415 (Gradio takes seconds to load, and is optional)
 
-        whole = page.page(Answering(models, Loaded(ROOM)), defaults)
+        answering = Answering(models, Loaded(ROOM))
+        threading.Thread(target=answering.prepare, daemon=True).start()
+        whole = page.page(answering, Sampling(**sampling_values(evaluate)), evaluate.prompts if evaluate else [])
         print(f"the demo is at {url(listener)} (Ctrl-C ends it)", flush=True)
         if is_public(listener):
             print("everybody in the network can open it, and everybody's prompts run on this machine", flush=True)

@@ -13,22 +13,15 @@ import torch
 
 from tokenmill.checkpoints.find import find
 from tokenmill.checkpoints.writer import Writer
+from tokenmill.commands.asking import evaluate_params, sampling_values
 from tokenmill.commands.chat import chat
 from tokenmill.display.writing import rate, show, tell
 from tokenmill.errors import UserError
-from tokenmill.evaluation.params import EvaluateParams
 from tokenmill.model.build import parameter_count
 from tokenmill.model.sampling import Sampling
-from tokenmill.params import PARAMS_FILE, Section, load
 
 SMALL = 4_000_000
 """Up to so many parameters one core is quicker than several that wait for each other at every product."""
-WITHOUT_PARAMS = {"max_new_tokens": 64}
-"""Outside a project, where no params.yaml says more."""
-
-
-class _Params(Section):
-    evaluate: EvaluateParams
 
 
 def run(
@@ -58,7 +51,7 @@ def run(
     for stream in (sys.stdin, sys.stdout):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-    sampling = Sampling(**_defaults(root, how))
+    sampling = Sampling(**sampling_values(evaluate_params(root)) | dict(how))
     checkpoint = find(root, **where)
     writer = Writer.load(checkpoint)
     if parameter_count(writer.decoder.config) <= SMALL and writer.decoder.device.type == "cpu":
@@ -73,15 +66,6 @@ def run(
     else:
         for line in filter(None, map(str.strip, sys.stdin)):
             _answer(writer, line, sampling, chat=True, samples=samples)
-
-
-def _defaults(root: Path, how: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of params.yaml where there are some and no others are given."""
-    values: dict[str, Any] = WITHOUT_PARAMS
-    if (root / PARAMS_FILE).exists():
-        evaluate = load(_Params, root / PARAMS_FILE).evaluate
-        values = evaluate.model_dump(include={"temperature", "top_k", "seed", "max_new_tokens"})
-    return values | dict(how)
 
 
 def _answer(writer: Writer, prompt: str, sampling: Sampling, *, chat: bool, samples: int) -> None:

@@ -7,7 +7,8 @@ from tokenmill.display.training import duration
 from tokenmill.model.build import parameter_count
 from tokenmill.model.config import ModelConfig
 from tokenmill.params import PARAMS_FILE, validate
-from tokenmill.presets.preset import Preset, names, put_into, read
+from tokenmill.presets.names import names
+from tokenmill.presets.preset import Preset, put_into, read
 from tokenmill.schema import AllParams
 from tokenmill.training.hardware import HARDWARE, UTILISATION
 from tokenmill.training.workload import Workload

@@ -1,5 +1,6 @@
 """What happens when somebody asks: the answer as it grows, as HTML in which nothing of it is more than text."""
 
+import contextlib
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from tokenmill.demo.loaded import Loaded
 from tokenmill.demo.models import Models
 from tokenmill.display.writing import rate
 from tokenmill.errors import UserError
+from tokenmill.model.sampling import Sampling
 from tokenmill.page.text import excerpt
 from tokenmill.stage import describe
 
@@ -31,6 +33,17 @@ class Answering:
 
     models: Models
     loaded: Loaded
+
+    def prepare(self) -> None:
+        """Read the model that the page begins with, and write with it, so that the first answer waits for neither.
+
+        What is wrong is said to the one who asks.
+        """
+        with contextlib.suppress(UserError, OSError):
+            name = self.models.names()[0]
+            epochs = self.models.epochs(name)
+            writer = self.loaded.get(self.models.checkpoint(name, epochs[-1] if epochs else None))
+            list(writer.stream("", Sampling(max_new_tokens=2), chat=True))
 
     def answer(
         self, name: str, epoch: int | str | None, prompt: str | None, kind: str, *fields: Field

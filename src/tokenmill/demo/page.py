@@ -9,7 +9,8 @@ from gradio.events import Dependency
 from tokenmill.demo.answering import NONE, QUESTION, TEXT, WRITING_AT_ONCE, Answer, Answering
 from tokenmill.demo.fields import MOST_TOKENS
 from tokenmill.errors import UserError
-from tokenmill.evaluation.params import EvaluateParams
+from tokenmill.evaluation.params import PromptParams
+from tokenmill.model.sampling import Sampling
 
 LONGEST_LINE = 32
 """Answers that may wait."""
@@ -82,8 +83,8 @@ class Column:
         return [gr.update(choices=epochs, value=last, visible=bool(epochs)), gr.skip(), sentence]
 
 
-def page(answering: Answering, defaults: EvaluateParams) -> gr.Blocks:
-    """The whole page; `defaults` are the section `evaluate` of params.yaml."""
+def page(answering: Answering, sampling: Sampling, prompts: Sequence[PromptParams]) -> gr.Blocks:
+    """The whole page, with what its fields begin with and prompts to click on."""
     with gr.Blocks(title="TokenMill", analytics_enabled=False) as whole:
         gr.HTML(HEAD, apply_default_css=False)
         with gr.Row(elem_id="choices"):
@@ -104,16 +105,16 @@ def page(answering: Answering, defaults: EvaluateParams) -> gr.Blocks:
                 max_lines=12,
                 autofocus=True,
                 elem_id="prompt",
-                placeholder="Enter writes, Shift + Enter begins a new line",
+                placeholder="Enter writes, Shift+Enter: a new line",
             )
         with gr.Row():
             write = gr.Button("Write", variant="primary", elem_id="write", min_width=120, scale=0)
             stop = gr.Button("Stop", elem_id="stop", min_width=120, scale=0)
-        numbers = _numbers(defaults)
+        numbers = _numbers(sampling)
         with gr.Row():
             for column in columns:
                 column.place_answer()
-        _examples(prompt, kind, defaults)
+        _examples(prompt, kind, prompts)
         asked = [prompt, kind, *numbers]
         writing: list[Any] = [column.listen(whole, [write.click, prompt.submit], asked) for column in columns]
         stop.click(None, cancels=writing, api_visibility="private")
@@ -121,9 +122,9 @@ def page(answering: Answering, defaults: EvaluateParams) -> gr.Blocks:
     return whole
 
 
-def _examples(prompt: gr.Textbox, kind: gr.Radio, defaults: EvaluateParams) -> None:
+def _examples(prompt: gr.Textbox, kind: gr.Radio, prompts: Sequence[PromptParams]) -> None:
     """The fixed prompts of the evaluation, to click on."""
-    ready = [(entry.user or entry.text or "", QUESTION if entry.user else TEXT) for entry in defaults.prompts]
+    ready = [(entry.user or entry.text or "", QUESTION if entry.user else TEXT) for entry in prompts]
     examples = gr.Dataset(
         label="Prompts of the evaluation",
         components=[prompt],
@@ -138,9 +139,9 @@ def _examples(prompt: gr.Textbox, kind: gr.Radio, defaults: EvaluateParams) -> N
     )
 
 
-def _numbers(defaults: EvaluateParams) -> Sequence[gr.Slider | gr.Number]:
+def _numbers(sampling: Sampling) -> Sequence[gr.Slider | gr.Number]:
     """How to draw, and how much, in the order of FIELDS."""
-    temperature, top_k, length = defaults.temperature, defaults.top_k, min(defaults.max_new_tokens, MOST_TOKENS)
+    temperature, top_k, length = sampling.temperature, sampling.top_k or 0, min(sampling.max_new_tokens, MOST_TOKENS)
     with gr.Accordion("Sampling", open=False, elem_id="sampling"):
         return (
             gr.Slider(0, max(2, temperature), temperature, step=0.05, label="Temperature (0: greedy)", buttons=[]),
@@ -148,5 +149,5 @@ def _numbers(defaults: EvaluateParams) -> Sequence[gr.Slider | gr.Number]:
             gr.Slider(0.05, 1, 1, step=0.05, label="Top-p (1: all)", buttons=[]),
             gr.Slider(1, 2, 1, step=0.05, label="Repetition penalty (1: none)", buttons=[]),
             gr.Slider(1, MOST_TOKENS, length, step=1, label="Length in tokens", buttons=[]),
-            gr.Number(defaults.seed, precision=0, label="Seed"),
+            gr.Number(sampling.seed, precision=0, label="Seed"),
         )

@@ -1,6 +1,5 @@
 """The page on a socket, with nothing in it that a browser would fetch from anywhere else."""
 
-import contextlib
 import logging
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -21,7 +20,11 @@ POLICY = (
 
 
 def serve(page: gr.Blocks, listener: socket.socket) -> None:
-    """Serve the page until Ctrl-C."""
+    """Serve the page until Ctrl-C.
+
+    Raises:
+        KeyboardInterrupt: then.
+    """
     app = FastAPI(openapi_url=None)
     app.add_middleware(_Policy)
     gr.mount_gradio_app(
@@ -38,9 +41,8 @@ def serve(page: gr.Blocks, listener: socket.socket) -> None:
         mcp_server=False,
         enable_monitoring=False,
     )
-    config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)
-    with contextlib.suppress(KeyboardInterrupt):
-        _Server(config).run(sockets=[listener])
+    config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=0)
+    _Server(config).run(sockets=[listener])
 
 
 class _Server(uvicorn.Server):

@@ -23,6 +23,7 @@ _COLOURS = {
         "block_label_text_color",
         "input_placeholder_color",
         "accordion_text_color",
+        "checkbox_border_color",
     ],
     "var(--rule)": [
         "border_color_primary",
@@ -31,7 +32,6 @@ _COLOURS = {
         "input_border_color_hover",
         "button_secondary_border_color",
         "button_secondary_background_fill_hover",
-        "checkbox_border_color",
     ],
     "var(--series-1)": [
         "color_accent",

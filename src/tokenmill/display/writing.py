@@ -1,17 +1,29 @@
 """Text as it is written: the pieces on stdout, what is said about them on stderr."""
 
+import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from typing import TextIO
 
 from tokenmill.checkpoints.writer import Stream
+from tokenmill.display.paint import paint
+from tokenmill.display.wrapping import wrapped
 
 
 def show(stream: Stream, *, said: Callable[[str], None] = lambda _: None) -> None:
-    """Print a text while it is written, then how fast that was; `said` gets each piece."""
+    """Print a text while it is written, on a terminal broken between words, then how fast that was.
+
+    `said` gets each piece as it was written.
+    """
     tell("\n".join(stream.notes))
-    for piece in stream:
+
+    def pieces() -> Iterator[str]:
+        for piece in stream:
+            said(piece)
+            yield piece
+
+    for piece in _fitted(pieces(), sys.stdout):
         print(piece, end="", flush=True)
-        said(piece)
     print(flush=True)
     tell(rate(stream.tokens, stream.seconds))
 
@@ -24,6 +36,11 @@ def rate(tokens: int, seconds: float) -> str:
 
 
 def tell(sentence: str) -> None:
-    """A line on stderr, if there is anything to tell."""
+    """A line on stderr, if there is anything to tell; on a terminal it stands back behind the answers."""
     if sentence:
-        print(sentence, file=sys.stderr, flush=True)
+        print(paint("".join(_fitted([sentence], sys.stderr)), "dim", sys.stderr), file=sys.stderr, flush=True)
+
+
+def _fitted(pieces: Iterable[str], out: TextIO) -> Iterable[str]:
+    """A text as `out` shows it best."""
+    return wrapped(pieces, shutil.get_terminal_size().columns) if out.isatty() else pieces

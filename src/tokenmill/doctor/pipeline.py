@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 from dvc.exceptions import DvcException
-from dvc.repo import Repo
+from dvc.repo import Repo, lock_repo
 
 from tokenmill.display.units import size
 from tokenmill.doctor.finding import Finding, ok, problem, warning
@@ -29,11 +29,15 @@ def outdated(repo: Repo) -> list[str] | None:
         DvcException: dvc.yaml, dvc.lock or params.yaml cannot be read.
     """
     try:
-        changed = within(PATIENCE, repo.status)
+        return within(PATIENCE, lambda: _outdated(repo))
     except TooLong:
         return None
-    with warnings.catch_warnings():
+
+
+def _outdated(repo: Repo) -> list[str]:
+    with lock_repo(repo), warnings.catch_warnings():  # when it unlocks, DVC forgets dvc.yaml and dvc.lock
         warnings.simplefilter("ignore", DeprecationWarning)  # DVC's, of the library it builds the graph with
+        changed = repo.status()
         graph, stages = repo.index.graph, repo.index.stages
     found = todo = [stage for stage in stages if stage.addressing in changed]
     while todo:

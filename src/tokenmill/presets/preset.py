@@ -14,9 +14,7 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
 
 from tokenmill.errors import UserError
 from tokenmill.params import read_yaml
-
-FOLDER = Path(__file__).parent
-DEFAULT = "default"
+from tokenmill.presets.names import DEFAULT, FOLDER
 
 
 @dataclass(frozen=True)
@@ -31,12 +29,6 @@ class Preset:
     """Of the tokenizer that it would get."""
     values: dict[str, str]
     """What it puts into params.yaml: dotted names and values, as YAML writes them."""
-
-
-def names() -> list[str]:
-    """All there are, in the order of their size."""
-    order = [DEFAULT, "phase1", "phase2", "phase3", "modern-124m", "gpt2-medium"]
-    return sorted((path.stem for path in FOLDER.glob("*.yaml")), key=order.index)
 
 
 def read(name: str) -> Preset:
