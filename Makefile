@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+# Half of the tests each, in order, so that few fixtures are made twice; who is done first takes from the other.
+TEST := python -m pytest -n 2 --dist worksteal
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .PHONY: repro test test-fast check format bench-gpu
@@ -11,10 +13,10 @@ repro: $(READY)  ## environment, then the whole pipeline
 	@python -m tokenmill summary
 
 test: $(READY)  ## the whole test suite
-	@python -m pytest -n 2
+	@$(TEST)
 
 test-fast: $(READY)  ## without the tests that run whole pipelines
-	@python -m pytest -n 2 -m "not slow"
+	@$(TEST) -m "not slow"
 
 check: $(READY)  ## format, lint, types, spelling, generated documents
 	@ruff format --check .

@@ -13,6 +13,7 @@ import pytest
 
 from bench import measure
 from bench.corpus import FORMATS, documents, read_source, write_corpus
+from tests.bench.conftest import Bench
 from tokenmill.sample.generator import conversations
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,7 +63,7 @@ def test_every_format_is_the_same_every_time(tmp_path: Path, form: str) -> None:
     assert paths[0].read_bytes() == paths[1].read_bytes()
 
 
-def test_a_small_run_gives_all_figures(tmp_path: Path) -> None:
+def test_a_small_run_gives_all_figures(bench: Bench, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "bench.data", "--megabytes", "1", "--repeat", "1", "--stages-only"]
     run = [*command, "--vocabulary", "1000", "--json", str(tmp_path / "f.json"), "--scratch", str(tmp_path)]
     done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -73,9 +74,7 @@ def test_a_small_run_gives_all_figures(tmp_path: Path) -> None:
         assert 20 < figures["jobs"][name]["peak_mib"] < 1000
         assert name in done.stdout
     assert 0.02 < figures["packed"]["text"] < 0.5
-    compare = [sys.executable, "-m", "bench.data", "--compare", str(tmp_path / "f.json"), str(tmp_path / "f.json")]
-    same = subprocess.run(compare, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert same.count("+0.0%   met") == 4
+    assert bench("data", "--compare", tmp_path / "f.json", tmp_path / "f.json").count("+0.0%   met") == 4
     assert [path.name for path in tmp_path.iterdir()] == ["f.json"]
 
 

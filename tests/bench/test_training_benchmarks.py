@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,10 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.bench.conftest import Bench
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def bench(name: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+def in_a_process(name: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", f"bench.{name}", *map(str, arguments)],
         cwd=ROOT,
@@ -24,7 +27,7 @@ def bench(name: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]
 
 
 def test_the_ladder_has_a_row_for_each_rung_and_a_picture(tmp_path: Path):
-    done = bench(
+    done = in_a_process(
         "ladder", "--tiny", "--peak-tflops", "1", "--picture", tmp_path / "l.svg", "--json", tmp_path / "l.json"
     )
     assert done.returncode == 0, done.stderr
@@ -35,35 +38,33 @@ def test_the_ladder_has_a_row_for_each_rung_and_a_picture(tmp_path: Path):
     assert (tmp_path / "l.svg").read_text().lstrip().startswith("<?xml")
 
 
-def test_without_a_checkout_the_peers_benchmark_says_so_and_runs_alone(tmp_path: Path):
+@pytest.mark.filterwarnings("ignore")
+def test_without_a_checkout_the_peers_benchmark_says_so_and_runs_alone(bench: Bench, tmp_path: Path):
     text = tmp_path / "text.txt"
     text.write_text("Now is the winter of our discontent.\n" * 500, encoding="utf-8")
-    done = bench("peers", "--tiny", "--text", text, "--json", tmp_path / "p.json")
-    assert done.returncode == 0, done.stderr
-    assert "no --nanogpt PATH" in done.stdout
+    assert "no --nanogpt PATH" in bench("peers", "--tiny", "--text", text, "--json", tmp_path / "p.json")
     rows = json.loads((tmp_path / "p.json").read_text())
     assert {row.get("to the loss") for row in rows} == {None, "TokenMill"}
     assert all(row["tokens/s"] > 0 for row in rows if "steps" in row)
 
 
-def test_a_folder_that_is_not_nanogpt_is_refused(tmp_path: Path):
-    done = bench("peers", "--tiny", "--nanogpt", tmp_path)
-    assert done.returncode == 1
-    assert done.stderr.startswith(f"error: --nanogpt {tmp_path} holds no train.py")
+def test_a_folder_that_is_not_nanogpt_is_refused(bench: Bench, tmp_path: Path):
+    with pytest.raises(SystemExit, match=re.escape(f"error: --nanogpt {tmp_path} holds no train.py")):
+        bench("peers", "--tiny", "--nanogpt", tmp_path)
 
 
-def test_what_a_training_costs_beside_is_measured(tmp_path: Path):
-    done = bench("training", "--tiny", "--json", tmp_path / "t.json")
-    assert done.returncode == 0, done.stderr
+@pytest.mark.filterwarnings("ignore")
+def test_what_a_training_costs_beside_is_measured(bench: Bench, tmp_path: Path):
+    bench("training", "--tiny", "--json", tmp_path / "t.json")
     (row,) = json.loads((tmp_path / "t.json").read_text())
     assert 0 < float(row["outside the model"].rstrip("%")) < 100
     assert row["a checkpoint, s"] > 0
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
-def test_the_gpu_benchmark_needs_a_gpu():
-    done = bench("gpu")
-    assert done.returncode == 1
-    assert done.stderr == (
-        "error: these benchmarks need a CUDA device, and torch sees none here; bench.peers runs on a CPU too.\n"
+def test_the_gpu_benchmark_needs_a_gpu(bench: Bench):
+    with pytest.raises(SystemExit) as refused:
+        bench("gpu")
+    assert refused.value.code == (
+        "error: these benchmarks need a CUDA device, and torch sees none here; bench.peers runs on a CPU too."
     )

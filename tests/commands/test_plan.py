@@ -11,7 +11,6 @@ import torch
 
 from tests.training.tiny import run, write_tokens
 from tokenmill.cli.main import main
-from tokenmill.commands import scale_table
 from tokenmill.commands.changes import change
 from tokenmill.errors import UserError
 from tokenmill.model.config import ModelConfig
@@ -137,7 +136,6 @@ def test_numbers_must_make_sense(project: Path, capsys: pytest.CaptureFixture[st
 
 def test_the_table_of_the_document_is_the_one_printed(project: Path, capsys: pytest.CaptureFixture[str]):
     table = plan(capsys, "--table").strip()
-    assert table == scale_table.render()
     assert len(table.splitlines()) == 2 + 9
     assert table in (ROOT / "docs" / "scale.md").read_text(encoding="utf-8")
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.comparison.project_of_runs import write_run
 from tests.page.whole import Page
+from tokenmill.cli.main import main
 
 COMPARE = [sys.executable, "-W", "error", "-m", "tokenmill", "compare"]
 
@@ -36,10 +37,13 @@ def test_it_prints_and_writes_a_page(workspace: Path):
     assert "epoch-1 and epoch-2" in page.words
 
 
-def test_a_wrong_name_is_a_sentence_and_no_page(workspace: Path):
-    done = subprocess.run([*COMPARE, "epoch-7"], cwd=workspace, env=env(), capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "error: there is no epoch 7 in workspace: it has epochs 1 to 3.\n"
+def test_a_wrong_name_is_a_sentence_and_no_page(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(workspace)
+    with pytest.raises(SystemExit, match=r"^error: there is no epoch 7 in workspace: it has epochs 1 to 3\.$"):
+        main(["compare", "epoch-7"])
+    assert capsys.readouterr() == ("", "")
     assert not (workspace / "reports/compare.html").exists()
 
 

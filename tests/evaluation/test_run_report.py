@@ -6,10 +6,12 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from stages import epochs as stage
 from tests.evaluation.run_material import FINGERPRINT, HOSTILE, evaluation, prepare, write_timing
 from tests.imports import ROOT
 from tests.page.whole import Page
@@ -17,7 +19,7 @@ from tokenmill.evaluation.results import EpochResult
 from tokenmill.files import write_json
 
 
-def epochs(folder: Path, **env: str) -> str:
+def in_a_process(folder: Path, **env: str) -> str:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-m", "stages.epochs"],
         cwd=folder,
@@ -32,11 +34,28 @@ def epochs(folder: Path, **env: str) -> str:
     return (folder / "reports/index.html").read_text()
 
 
+@pytest.fixture
+def epochs(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], str]:
+    """The stage in this process; gives its page."""
+    monkeypatch.delenv("DVC_ROOT", raising=False)
+
+    def run(folder: Path) -> str:
+        monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(folder.parent))
+        monkeypatch.chdir(folder)
+        stage.main()
+        return (folder / "reports/index.html").read_text()
+
+    return run
+
+
+Epochs = Callable[[Path], str]
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = prepare(tmp_path_factory.mktemp("run"))
     write_timing(folder, epochs=3)
-    epochs(folder, PYTHONHASHSEED="1")
+    in_a_process(folder, PYTHONHASHSEED="1")
     return folder
 
 
@@ -124,10 +143,10 @@ def test_another_process_writes_the_same_bytes(made: Path, source: str, tmp_path
     again = tmp_path / "elsewhere"
     shutil.copytree(made, again)
     (again / "reports/index.html").unlink()
-    assert epochs(again, PYTHONHASHSEED="2", TZ="Asia/Tokyo", LC_ALL="C", SOURCE_DATE_EPOCH="1") == source
+    assert in_a_process(again, PYTHONHASHSEED="2", TZ="Asia/Tokyo", LC_ALL="C", SOURCE_DATE_EPOCH="1") == source
 
 
-def test_without_its_times_only_the_times_are_missing(made: Path, source: str, tmp_path: Path):
+def test_without_its_times_only_the_times_are_missing(made: Path, source: str, tmp_path: Path, epochs: Epochs):
     elsewhere = tmp_path / "elsewhere"
     shutil.copytree(made, elsewhere, ignore=shutil.ignore_patterns(".resume"))
     write_timing(elsewhere, epochs=3, fingerprint="another")
@@ -137,7 +156,7 @@ def test_without_its_times_only_the_times_are_missing(made: Path, source: str, t
     assert cells(page) == [row[:5] for row in cells(source)]
 
 
-def test_times_of_some_epochs_and_no_prices(made: Path, tmp_path: Path):
+def test_times_of_some_epochs_and_no_prices(made: Path, tmp_path: Path, epochs: Epochs):
     elsewhere = tmp_path / "elsewhere"
     shutil.copytree(made, elsewhere, ignore=shutil.ignore_patterns(".resume"))
     write_timing(elsewhere, epochs=2, money=False)
@@ -147,7 +166,7 @@ def test_times_of_some_epochs_and_no_prices(made: Path, tmp_path: Path):
     assert "What an hour costs was not known" in page
 
 
-def test_one_epoch_without_expectations_or_prompts(tmp_path: Path):
+def test_one_epoch_without_expectations_or_prompts(tmp_path: Path, epochs: Epochs):
     folder = prepare(tmp_path / "one", epochs=1)
     content = evaluation(1).model_dump()
     for question, answer in zip(content["questions"], content["epochs"][0]["answers"], strict=True):

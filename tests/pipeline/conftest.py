@@ -13,7 +13,7 @@ from tests.pipeline.project import Project, change_params
 ROOT = Path(__file__).resolve().parents[2]
 
 SMALL: dict[str, Any] = {
-    "sample.conversations": 400,
+    "sample.conversations": 200,
     "tokenizer.vocab_size": 320,
     "tokenize.val_fraction": 0.1,
     "model.n_layer": 1,
@@ -60,23 +60,19 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def project(template: Path, tmp_path: Path) -> Project:
     """A fresh copy where nothing has run."""
-    shutil.copytree(template, tmp_path / "project")
-    return Project(tmp_path / "project")
+    return Project(template).copy(tmp_path / "project")
 
 
 @pytest.fixture(scope="session")
 def finished_template(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy where the pipeline ran once, quietly, and was committed."""
-    folder = tmp_path_factory.mktemp("finished") / "project"
-    shutil.copytree(template, folder)
-    project = Project(folder)
-    project.repro()
+    """A copy where the pipeline ran once, quietly, and was committed; `first_repro` beside it is what DVC said."""
+    project = Project(template).copy(tmp_path_factory.mktemp("finished") / "project")
+    (project.root.parent / "first_repro").write_text(project.repro())
     project.commit()
-    return folder
+    return project.root
 
 
 @pytest.fixture
 def finished(finished_template: Path, tmp_path: Path) -> Project:
     """A fresh copy of a project whose pipeline has run."""
-    shutil.copytree(finished_template, tmp_path / "project")
-    return Project(tmp_path / "project")
+    return Project(finished_template).copy(tmp_path / "project")

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -67,6 +68,19 @@ class Project:
                 if file.is_file():
                     total.update(file.relative_to(self.root).as_posix().encode() + b"\0" + file.read_bytes())
         return total.hexdigest()
+
+    def forget_training(self) -> None:
+        """As if nothing had ever been trained here: no checkpoint, no model in dvc.lock or the run-cache."""
+        shutil.rmtree(self.root / ".resume", ignore_errors=True)
+        shutil.rmtree(self.root / ".dvc/cache/runs", ignore_errors=True)
+        yaml = YAML()
+        lock = yaml.load(self.root / "dvc.lock")
+        lock["stages"].pop("train", None)
+        yaml.dump(lock, self.root / "dvc.lock")
+
+    def copy(self, target: Path | str) -> "Project":
+        """A copy of everything, in a folder of this name beside this one or anywhere."""
+        return Project(shutil.copytree(self.root, self.root.parent / target))
 
     def clone(self, name: str) -> "Project":
         """What git gives another machine, beside this one: no cache, no artefacts, no checkpoints."""

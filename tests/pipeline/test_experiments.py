@@ -2,10 +2,13 @@
 
 import json
 import time
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from tests.pipeline.project import Project, ran
+from tests.pipeline.test_repro import TIMES
 
 pytestmark = pytest.mark.slow
 
@@ -22,18 +25,57 @@ def experiments(project: Project) -> list[dict[str, str]]:
     return [{"rev": rev} for rev in refs]
 
 
-def test_an_experiment_and_back_comes_from_the_cache(finished: Project) -> None:
-    model = finished.output("train", "models/gpt")
-    assert ran(finished.run("dvc", "exp", "run", "-S", "model.n_layer=2")) == ["train", "evaluate", "epochs"]
-    assert finished.output("train", "models/gpt") != model
-    back = finished.run("dvc", "exp", "run", "-S", "model.n_layer=1")
-    assert "Stage 'train' is cached" in back
-    assert ran(back) == ["epochs"]
-    assert finished.output("train", "models/gpt") == model
-    assert experiment_files(finished)
-    assert not [
-        name for name in experiment_files(finished) if name.endswith((".bin", ".safetensors", ".parquet", ".zst"))
-    ]
+@dataclass(frozen=True)
+class State:
+    """What the last command said, and what it left in the workspace."""
+
+    said: str
+    model: str
+    page: str
+
+    @classmethod
+    def of(cls, project: Project, said: str) -> "State":
+        page = (project.root / "reports/index.html").read_text()
+        return cls(said, project.output("train", "models/gpt"), page)
+
+
+@pytest.fixture(scope="module")
+def travelled(finished_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """Where `states` come from."""
+    return Project(finished_template).copy(tmp_path_factory.mktemp("there-and-back") / "project")
+
+
+@pytest.fixture(scope="module")
+def states(travelled: Project) -> list[State]:
+    """Before an experiment with another model, after it, and after one more with the first model again."""
+    changes = ([], ["-S", "model.n_layer=2"], ["-S", "model.n_layer=1"])
+    return [State.of(travelled, travelled.run("dvc", "exp", "run", *c) if c else "") for c in changes]
+
+
+def test_an_experiment_and_back_comes_from_the_cache(states: list[State]) -> None:
+    before, there, back = states
+    assert ran(there.said) == ["train", "evaluate", "epochs"]
+    assert there.model != before.model
+    assert "Stage 'train' is cached" in back.said
+    assert ran(back.said) == ["epochs"]
+    assert back.model == before.model
+
+
+@pytest.mark.usefixtures("states")
+def test_commits_of_experiments_hold_no_artefacts(travelled: Project) -> None:
+    files = experiment_files(travelled)
+    assert files
+    assert not [name for name in files if name.endswith((".bin", ".safetensors", ".parquet", ".zst"))]
+
+
+def test_the_run_report_knows_the_times_of_the_run_it_shows(travelled: Project, states: list[State]) -> None:
+    before, there, back = states
+    assert TIMES.search(before.page)
+    assert there.page != before.page
+    assert back.page == before.page, "metrics/timing.csv is the other run's"
+    run = json.loads((travelled.root / "models/gpt/manifest.json").read_text())["fingerprint"]
+    found = travelled.run("git", "log", "--all", "--format=%H", "-S", run, "--", "reports/index.html")
+    assert travelled.run("git", "rev-parse", "HEAD") in found
 
 
 def test_temporary_and_queued_runs_use_the_code_beside_them(finished: Project) -> None:
@@ -42,52 +84,42 @@ def test_temporary_and_queued_runs_use_the_code_beside_them(finished: Project) -
     assert str(finished.root) in finished.run("python", "-c", where)
     finished.run("dvc", "exp", "run", "--queue", "-S", "train.learning_rate=0.001,0.002")
     finished.run("dvc", "queue", "start", "-j", "2")
-    wait_for_queue(finished)
-    finished.run("dvc", "exp", "run", "--temp", "-S", "train.learning_rate=0.003")
+    wait_for_queue(finished, 2)
+    finished.run("dvc", "exp", "run", "--temp", "-S", "evaluate.temperature=0.5")
     shown = json.loads(finished.run("dvc", "exp", "show", "--json"))
     runs = [run for entry in shown for run in entry.get("experiments") or []]
-    rates = {run["revs"][0]["data"]["params"]["params.yaml"]["data"]["train"]["learning_rate"] for run in runs}
-    assert rates == {0.001, 0.002, 0.003}
+    params = [run["revs"][0]["data"]["params"]["params.yaml"]["data"] for run in runs]
+    rate = next(entry for entry in params if entry["evaluate"]["temperature"] == 0.5)["train"]["learning_rate"]
+    assert {entry["train"]["learning_rate"] for entry in params} == {0.001, 0.002, rate}
+    assert len(params) == 3
     assert not [name for name in experiment_files(finished) if name.startswith(("data/", "models/"))]
     assert finished.run("git", "status", "--porcelain") == ""
 
 
-def wait_for_queue(project: Project) -> None:
-    """Until no queued experiment is left or running."""
-    for _ in range(240):
+def wait_for_queue(project: Project, count: int) -> None:
+    """Until so many experiments are there and DVC's queue, which takes a second to ask, has nothing more to do."""
+    for _ in range(1200):
+        if len(experiments(project)) == count:
+            break
+        time.sleep(0.2)
+    for _ in range(60):
         status = project.run("dvc", "queue", "status")
+        assert "Failed" not in status, status
         if "Running" not in status and "Queued" not in status:
-            assert "Failed" not in status, status
             return
-        time.sleep(1)
     raise AssertionError("the queue did not end")
 
 
-@pytest.mark.parametrize(
-    ("schedule", "sentence"),
-    [
-        ({"train__schedule__type": "constant"}, "2 epochs done, 2 to go"),
-        ({"train__schedule__type": "wsd"}, "where the decay of 2 epochs had not begun"),
-        ({"train__schedule__type": "cosine", "train__schedule__horizon_epochs": 4}, "2 epochs done, 2 to go"),
-    ],
-)
-def test_more_epochs_continue_bit_for_bit(project: Project, schedule: dict[str, object], sentence: str) -> None:
-    other = project.clone("other")
-    for each in (project, other):
-        each.set(**schedule)
-        each.commit()
-    project.repro("train")
-    longer = project.run("dvc", "exp", "run", "-S", "train.epochs=4", "train")
-    assert sentence in longer
-    other.set(train__epochs=4)
-    assert "starting from scratch" in other.repro("train")
-    assert project.digest("models", "metrics/history.csv", "metrics/steps.csv") == other.digest(
-        "models", "metrics/history.csv", "metrics/steps.csv"
-    )
-
-
-def test_a_schedule_over_all_epochs_says_what_it_does(project: Project) -> None:
-    project.set(train__schedule__type="cosine")
-    project.repro("train")
-    project.set(train__epochs=3)
-    assert "the result differs from a run in one go" in project.repro("train")
+def test_more_epochs_continue_bit_for_bit(finished: Project) -> None:
+    """Where the schedule minds, by DVC; `test_session.py` and `test_choose.py` know every schedule."""
+    finished.set(train__schedule__type="wsd")
+    finished.commit()
+    quiet = finished.copy("quiet")
+    finished.repro("train")
+    longer = finished.run("dvc", "exp", "run", "-S", "train.epochs=4", "train")
+    assert "where the decay of 2 epochs had not begun" in longer
+    quiet.forget_training()
+    quiet.set(train__epochs=4)
+    assert "starting from scratch" in quiet.repro("train")
+    outputs = ("models", "metrics/history.csv", "metrics/steps.csv")
+    assert finished.digest(*outputs) == quiet.digest(*outputs)

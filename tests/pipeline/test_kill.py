@@ -72,25 +72,23 @@ def steps(project: Project) -> list[str]:
 @pytest.fixture
 def long_project(finished: Project) -> Project:
     finished.set(train__epochs=EPOCHS)
-    finished.run("dvc", "repro", "unpack")
     return finished
 
 
-def test_killed_five_times_is_bit_equal_to_a_quiet_run(long_project: Project) -> None:
-    quiet = long_project.clone("quiet")
-    quiet.set(train__epochs=EPOCHS)
+def test_killed_three_times_is_bit_equal_to_a_quiet_run(long_project: Project) -> None:
+    quiet = long_project.copy("quiet")
+    quiet.forget_training()
     chance = random.Random(7)
-    for number in range(5):
+    for victim in ("trainer", "DVC", "both"):
         dvc = start(long_project)
         trainer = trainer_of(dvc)
         wait_for_progress(long_project)
         time.sleep(chance.random() * 0.2)
-        victims = [[trainer.pid], [dvc.pid], [dvc.pid, trainer.pid]][number % 3]
-        for pid in victims:
+        for pid in {"trainer": [trainer.pid], "DVC": [dvc.pid], "both": [dvc.pid, trainer.pid]}[victim]:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
-                pytest.fail(f"the training ended before kill {number}: make EPOCHS larger")
+                pytest.fail(f"the training ended before {victim} was killed: make EPOCHS larger")
         dvc.wait()
     resumed = long_project.repro("train")
     assert "going on from step" in resumed
@@ -99,7 +97,7 @@ def test_killed_five_times_is_bit_equal_to_a_quiet_run(long_project: Project) ->
     assert long_project.digest(*outputs) == quiet.digest(*outputs)
 
 
-def test_ctrl_c_saves_and_is_not_taken_for_success(long_project: Project) -> None:
+def test_ctrl_c_saves_and_is_not_taken_for_success_and_damage_falls_back(long_project: Project) -> None:
     dvc = start(long_project)
     trainer_of(dvc)
     wait_for_progress(long_project)
@@ -108,15 +106,10 @@ def test_ctrl_c_saves_and_is_not_taken_for_success(long_project: Project) -> Non
     log = (long_project.root.parent / "log").read_text()
     assert "stopped by SIGINT after step" in log
     stopped = int(log.split("stopped by SIGINT after step ")[1].split()[0].replace(",", ""))
-    assert f"going on from step {stopped:,}" in long_project.repro("train")
-
-
-def test_a_damaged_checkpoint_falls_back_to_the_one_before(long_project: Project) -> None:
-    dvc = start(long_project)
-    trainer = trainer_of(dvc)
-    wait_for_progress(long_project)
-    os.kill(trainer.pid, signal.SIGKILL)
-    dvc.wait()
+    long_project.set(runtime__max_minutes=0.0001)  # the first sentences tell all, the rest need not be trained
+    assert f"going on from step {stopped:,} of" in long_project.run("dvc", "repro", "train", check=False)
     newest = max((long_project.root / ".resume").glob("*/step-*"))
     (newest / "optimizer.safetensors").write_bytes(b"damaged")
-    assert f"{newest.name} is damaged" in long_project.repro("train")
+    said = long_project.run("dvc", "repro", "train", check=False)
+    assert f"{newest.name} is damaged" in said
+    assert "going on from step" in said

@@ -81,34 +81,37 @@ def test_the_commands_that_it_names_are_there(project: Project):
 
 
 @pytest.mark.slow
-def test_from_a_stopped_training_to_a_trained_model_and_on(project: Project, monkeypatch: pytest.MonkeyPatch):
-    project.set(runtime__max_minutes=0.0001)
-    project.run("dvc", "repro", check=False)
-    where, *commands = said(project.root)
-    steps = [int(path.name.removeprefix("step-")) for path in (project.root / ".resume").glob("*/step-*")]
+def test_from_a_stopped_training_to_a_trained_model_and_on(finished: Project, monkeypatch: pytest.MonkeyPatch):
+    finished.forget_training()
+    finished.set(train__seed=1)
+    finished.commit()
+    finished.set(runtime__max_minutes=0.0001)
+    finished.run("dvc", "repro", check=False)
+    where, *commands = said(finished.root)
+    steps = [int(path.name.removeprefix("step-")) for path in (finished.root / ".resume").glob("*/step-*")]
     assert where.startswith(f"training stopped: its last checkpoint is of step {max(steps):,} of ")
     assert commands == ["dvc repro", "dvc status"]
     total = int(where.rstrip(".").rpartition(" ")[2].replace(",", ""))
 
-    project.set(runtime__max_minutes=None)
-    assert f"going on from step {max(steps)} of {total}" in project.repro()
-    where, uncommitted, *commands = said(project.root)
+    finished.set(runtime__max_minutes=None)
+    assert f"going on from step {max(steps)} of {total}" in finished.repro()
+    where, uncommitted, *commands = said(finished.root)
     assert where.startswith("trained: ")
     assert "2 epochs, validation loss " in where
     assert uncommitted.startswith("not committed: dvc.lock, metrics/")
     assert commands[:3] == ["git add -A && git commit", "tokenmill generate", "tokenmill demo"]
 
-    project.commit()
-    where, *commands = said(project.root)
+    finished.commit()
+    where, *commands = said(finished.root)
     assert where.startswith("trained: ")
     assert commands[0] == "tokenmill generate"
     assert "dvc exp run -S train.epochs=4" in commands
-    summary = project.run("python", "-m", "tokenmill", "summary").splitlines()
+    summary = finished.run("python", "-m", "tokenmill", "summary").splitlines()
     assert all(any(line.strip().startswith(command) for line in summary) for command in commands)
 
-    project.set(model__n_layer=2)
-    assert said(project.root) == ["to run: train, evaluate, epochs.", "dvc repro", "dvc status"]
+    finished.set(model__n_layer=2)
+    assert said(finished.root) == ["to run: train, evaluate, epochs.", "dvc repro", "dvc status"]
 
-    monkeypatch.chdir(project.root)
+    monkeypatch.chdir(finished.root)
     main([])
     assert os.environ.get("DVC_ROOT") is None

@@ -29,9 +29,7 @@ def test_a_clone_trains_on_from_the_pullable_model(finished: Project) -> None:
     output = clone.repro("train")
     assert "fetching the checkpoints of the previous models/gpt" in output
     assert "2 epochs done, 1 to go" in output
-    shutil.rmtree(finished.root / ".resume")
-    shutil.rmtree(finished.root / ".dvc/cache/runs", ignore_errors=True)
-    (finished.root / "dvc.lock").unlink()
+    finished.forget_training()
     assert "starting from scratch" in finished.repro("train")
     assert clone.digest("models", "metrics/history.csv") == finished.digest("models", "metrics/history.csv")
 

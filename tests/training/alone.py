@@ -11,10 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import dvc.repo  # noqa: F401 (what a training imports on its way, so that the limit below counts tensors only)
 import psutil
 import torch
-import torch._dynamo
 
 from tests.training import tiny
 from tests.training.zygote import ROOT
@@ -48,6 +46,10 @@ def environment(root: Path) -> dict[str, str]:
 
 def limit_memory(room: int) -> None:
     import resource  # noqa: PLC0415 (Windows has none)
+
+    # What a training imports on its way, so that the limit counts tensors only.
+    import dvc.repo  # noqa: F401, PLC0415
+    import torch._dynamo  # noqa: F401, PLC0415
 
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (psutil.Process().memory_info().vms + room, hard))

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.training.tiny import CPU, train_params
@@ -80,6 +80,7 @@ def test_the_optimizers_state_is_as_large_as_told(architecture: str, kind: Liter
     assert need.weights == sum(parameter.nbytes for parameter in model.parameters()) + put_together
 
 
+@settings(max_examples=20)
 @given(windows=st.integers(1, 64), shards=st.integers(1, 64))
 def test_memory_grows_with_windows_and_shrinks_with_shards_and_recomputing(windows: int, shards: int):
     config = config_of("gpt2", n_layer=6)

@@ -214,20 +214,19 @@ def test_a_stage_says_which_way_one_of_its_processes_went(launched: "subprocess.
 
 
 @pytest.mark.slow
-def test_memory_that_runs_out_in_a_group_starts_all_of_it_again(tmp_path: Path, tokens: Path):
+def test_memory_that_runs_out_in_a_group_starts_all_of_it_again(tmp_path: Path, tokens: Path, zygote: Zygote):
     arguments: dict[str, Any] = {"log_every_steps": 1, "batch_size": 6}
-    one = start(tmp_path / "one", tokens, **arguments)
+    one = zygote.start(tmp_path / "one", tokens, **arguments)
     two = start(tmp_path / "two", tokens, update_holds=1, **arguments, runtime={"processes": 2})
     said = two.communicate()[1]
-    one.communicate()
-    assert (one.returncode, two.returncode) == (0, 0), said
+    assert (one.wait(), two.returncode) == (0, 0), said
     assert "in a fresh process with a micro-batch of 1" in said
     assert_same_to_rounding(tmp_path / "two", tmp_path / "one")
 
 
 @pytest.mark.slow
-def test_torchruns_processes_find_each_other(tmp_path: Path, tokens: Path):
-    one = start(tmp_path / "one", tokens, log_every_steps=1)
+def test_torchruns_processes_find_each_other(tmp_path: Path, tokens: Path, zygote: Zygote):
+    one = zygote.start(tmp_path / "one", tokens, log_every_steps=1)
     (tmp_path / "two").mkdir()
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     subprocess.run(
@@ -235,7 +234,7 @@ def test_torchruns_processes_find_each_other(tmp_path: Path, tokens: Path):
         env=environment(tmp_path / "two"),
         check=True,
     )
-    one.communicate()
+    assert one.wait() == 0
     assert_same_to_rounding(tmp_path / "two", tmp_path / "one")
 
 

@@ -100,7 +100,7 @@ messy = st.lists(st.lists(parts, max_size=12).map("".join), max_size=4)
 
 
 @pytest.mark.parametrize("mode", ["strict", "balanced", "lenient"])
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(messy)
 def test_a_cleaned_and_masked_text_stays_as_it_is(mode, batch):
     def whole(texts: pl.Series) -> pl.Series:

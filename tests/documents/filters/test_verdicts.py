@@ -40,7 +40,7 @@ document = st.lists(phrase, min_size=1, max_size=4).flatmap(
 anything = st.text(st.sampled_from("ab ' \n.-*•#…’é1_我"), max_size=60)
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(st.lists(document | anything, max_size=5))
 def test_every_verdict_is_that_of_the_plain_rules(batch):
     some = texts(*batch)
@@ -50,7 +50,7 @@ def test_every_verdict_is_that_of_the_plain_rules(batch):
     assert reasons(some, LINES).to_list() == [reference.fineweb(text) for text in batch]
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(st.lists(document, min_size=1, max_size=6), st.randoms(use_true_random=False))
 def test_order_and_grouping_of_documents_change_nothing(batch, random):
     params = filters(gopher_quality=True, gopher_min_words=5, gopher_repetition=True, max_symbol_fraction=0.2)
