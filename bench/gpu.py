@@ -1,26 +1,70 @@
-"""Every figure that needs a GPU in one command: `make bench-gpu NANOGPT=PATH TEXT=PATH`.
+"""Every mark that needs a GPU in one command: `make bench-gpu NANOGPT=PATH TEXT=PATH`.
 
-The ladder at full size with its utilisation; GPT-2 124M against nanoGPT at both shapes; tokens to nanoGPT's loss on the
-text (give a real one of tens of MB; nanoGPT's other published configuration runs to its end, which takes a while).
+The ladder at full size with its utilisation; steps beside nanoGPT's at both shapes of GPT-2 124M; tokens to nanoGPT's
+loss on the text (give a real one of tens of MB; nanoGPT's other published configuration runs to its end). Each part is
+a process of its own with a limit, so that all end within 25 minutes, and one that fails costs none of the others. At
+the end stands a table of marks, met or missed; it and all figures lie in the folder `--output`.
 """
 
 import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from bench import ladder, peers
+from bench.peers import GPT2_SHAPES, TIMES_FEWER
+from bench.stepping import ROOT
 from tokenmill.errors import UserError
 from tokenmill.stage import report_errors
 
+Row = dict[str, Any]
+LIMITS = {"ladder": 9 * 60, "steps": 3 * 60, "loss": 9 * 60}
+"""Seconds; there are two parts of steps."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one of the benchmarks gave."""
+
+    rows: list[Row] = field(default_factory=list)
+    failed: str | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A figure that the project set itself."""
+
+    name: str
+    at_least: float
+    value: float | None
+    why_not: str = ""
+    """Where there is no value."""
+
+    @property
+    def verdict(self) -> str:
+        """Met, missed, or why neither."""
+        if self.value is None:
+            return f"not measured: {self.why_not}"
+        return "met" if self.value >= self.at_least else "MISSED"
+
 
 def main() -> None:
-    """Run the ladder, then the peers."""
+    """Run all parts, print the marks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nanogpt", type=Path, help="a checkout of nanoGPT; without it TokenMill runs alone")
     parser.add_argument("--text", type=Path, help="a text file; default: the built-in sample")
     parser.add_argument("--peak-tflops", type=float, help="the device's peak in bfloat16, if it is not known")
-    parser.add_argument("--picture", type=Path, default=Path("ladder.svg"))
+    parser.add_argument("--output", type=Path, default=Path("bench-gpu"), help="a folder for figures and picture")
+    parser.add_argument("--tiny", action="store_true", help="a few steps of next to nothing, on a CPU too")
     options = parser.parse_args()
     report_errors(lambda: run(options))
 
@@ -31,12 +75,115 @@ def run(options: argparse.Namespace) -> None:
     Raises:
         UserError: there is no CUDA device.
     """
-    if not torch.cuda.is_available():
+    if not torch.cuda.is_available() and not options.tiny:
         raise UserError("these benchmarks need a CUDA device, and torch sees none here; bench.peers runs on a CPU too.")
-    own = {"tiny": False, "no_compile": False, "gpu": True, "skip_loss": False, "rounds": 8, "json": None}
-    everything = argparse.Namespace(**vars(options), **own)
-    ladder.run(everything)
-    peers.run(everything)
+    options.output.mkdir(parents=True, exist_ok=True)
+    parts: dict[str, Part] = {}
+    for name, arguments in commands(options).items():
+        print(f"\n{name}: python -m {' '.join(arguments)}", flush=True)
+        file = options.output / f"{name.replace(' ', '-')}.json"
+        command = [sys.executable, "-m", *arguments, "--json", str(file)]
+        parts[name] = run_part(command, file, limit=LIMITS[name.split()[0]])
+        if parts[name].failed:
+            print(f"{name}: {parts[name].failed}", flush=True)
+        marks = marks_of(parts)
+        everything: Row = {"marks": [vars(mark) | {"verdict": mark.verdict} for mark in marks]}
+        everything |= {"device": _device(), "torch": torch.__version__}
+        everything["parts"] = {name: vars(part) for name, part in parts.items()}
+        (options.output / "figures.json").write_text(json.dumps(everything, indent=2) + "\n")
+    print(f"\non {_device()}, figures in {options.output / 'figures.json'}")
+    print_marks(marks_of(parts))
+
+
+def commands(options: argparse.Namespace) -> dict[str, list[str]]:
+    """The parts' modules and arguments."""
+    size = ["--tiny"] if options.tiny else ["--gpu"]
+    common = [*size, *(["--text", str(options.text)] if options.text else [])]
+    common += ["--nanogpt", str(options.nanogpt)] if options.nanogpt else []
+    peak = ["--peak-tflops", str(options.peak_tflops)] if options.peak_tflops else []
+    picture = ["--picture", str(options.output / "ladder.svg")]
+    parts = {"ladder": ["bench.ladder", *(["--tiny"] if options.tiny else []), *peak, *picture]}
+    for batch, context in GPT2_SHAPES:
+        shape = ["--skip-loss", "--shape", str(batch), str(context)]
+        parts[f"steps {batch} x {context}"] = ["bench.peers", *common, *shape]
+    return parts | {"loss": ["bench.peers", *common, "--skip-steps"]}
+
+
+def run_part(command: Sequence[str], file: Path, *, limit: float) -> Part:
+    """Run a benchmark that writes its rows to `file`; end it, with all that it started, after `limit` seconds."""
+    file.unlink(missing_ok=True)
+    began = time.perf_counter()
+    paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": paths}, start_new_session=True)
+    failed = None
+    try:
+        if code := process.wait(limit):
+            failed = f"exit code {code}, which the lines above explain"
+    except subprocess.TimeoutExpired:
+        failed = f"not done in {limit:.0f} s"
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    rows = json.loads(file.read_text()) if file.exists() else []
+    return Part(rows, failed, round(time.perf_counter() - began, 1))
+
+
+def marks_of(parts: dict[str, Part]) -> list[Mark]:
+    """What the project wants to reach on a GPU, and what it did."""
+    ladder, loss = parts.get("ladder", Part()), parts.get("loss", Part())
+    marks = [
+        _mark("ladder: default over first rung", 16, ladder, lambda rows: _rung(rows, "TokenMill")["times the first"]),
+        _mark(
+            "utilisation, GPT-2 134M, 64 x 512",
+            0.5,
+            ladder,
+            lambda rows: _rung(rows, "TokenMill, GPT-2")["utilisation"],
+        ),
+    ]
+    for batch, context in GPT2_SHAPES:
+        steps = parts.get(f"steps {batch} x {context}", Part())
+        marks.append(_mark(f"tokens/s over nanoGPT's, {batch} x {context}", 1.3, steps, _over_nanogpt))
+    return [*marks, _mark("tokens to nanoGPT's loss, times fewer", TIMES_FEWER, loss, _times_fewer)]
+
+
+def _mark(name: str, at_least: float, part: Part, value: Callable[[list[Row]], float]) -> Mark:
+    try:
+        return Mark(name, at_least, value(part.rows))
+    except LookupError as error:
+        return Mark(name, at_least, None, part.failed or (str(error.args[0]) if part.rows else "not run"))
+
+
+def _rung(rows: list[Row], name: str) -> Row:
+    row = next((row for row in rows if row["rung"] == name), None)
+    if row is None or "left out" in row:
+        raise LookupError(row["left out"] if row else f"there is no rung {name}")
+    return row
+
+
+def _over_nanogpt(rows: list[Row]) -> float:
+    """The equal model's row stands behind nanoGPT's."""
+    if not rows[0]["steps"].startswith("nanoGPT"):
+        raise LookupError("nanoGPT did not run (--nanogpt)")
+    return rows[1]["times the first"]
+
+
+def _times_fewer(rows: list[Row]) -> float:
+    if len(rows) < 2:
+        raise LookupError("nanoGPT did not run (--nanogpt)")
+    return rows[1]["tokens, times fewer"] if rows[1]["reached"] else 0.0
+
+
+def print_marks(marks: list[Mark]) -> None:
+    """One line a mark."""
+    width = max(len(mark.name) for mark in marks)
+    for mark in marks:
+        value = "" if mark.value is None else f"{mark.value:.2f}"
+        print(f"{mark.name:<{width}}  {value:>6}  at least {mark.at_least:<4g}  {mark.verdict}")
+
+
+def _device() -> str:
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else "a CPU"
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from bench.stepping import READ_EVERY, Steps
+from bench.stepping import READ_EVERY, Steps, for_long_runs
 from tokenmill.errors import UserError
 from tokenmill.training.device import Compute
 
@@ -83,7 +83,7 @@ def steps_of(
     module, device = _module(checkout), compute.device
     raw = module.GPT(module.GPTConfig(dropout=0.0, bias=False, **sizes)).to(device)
     optimizer = raw.configure_optimizers(0.1, rate, (0.9, beta2), device.type)
-    model = torch.compile(raw) if compute.compile else raw
+    model = for_long_runs(device).of(raw)
     data, length, done = ids.astype(np.uint16), sizes["block_size"], [0]
 
     def batch_of() -> list[torch.Tensor]:

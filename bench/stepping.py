@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from ruamel.yaml import YAML
 
-from tokenmill.model.build import GPT, build
+from tokenmill.model.build import build
 from tokenmill.model.config import ModelConfig
 from tokenmill.training.batches import EpochOrder, Windows
+from tokenmill.training.compilation import Compilation, lacks
 from tokenmill.training.device import Compute, choose_compute
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams, TrainParams
@@ -32,9 +33,14 @@ def section(name: str, **changes: Any) -> dict[str, Any]:
     return values | {k: values[k] | v if isinstance(v, dict) else v for k, v in changes.items()}
 
 
-def compute_for(precision: str, *, compile_: str = "auto") -> Compute:
+def compute_for(precision: str) -> Compute:
     """What TokenMill chooses on this machine."""
-    return choose_compute(RuntimeParams.model_validate(section("runtime", compile=compile_)), precision)
+    return choose_compute(RuntimeParams.model_validate(section("runtime")), precision)
+
+
+def for_long_runs(device: torch.device) -> Compilation:
+    """Compiled on a GPU, as a run of some length is; on a CPU as most runs are, not."""
+    return Compilation(device.type == "cuda" and not lacks(device), "a long run")
 
 
 def train_params(**changes: Any) -> TrainParams:
@@ -42,11 +48,13 @@ def train_params(**changes: Any) -> TrainParams:
     return TrainParams.model_validate(section("train", **changes))
 
 
-def tokenmill_steps(config: ModelConfig, train: TrainParams, compute: Compute, ids: np.ndarray) -> Steps:
+def tokenmill_steps(
+    config: ModelConfig, train: TrainParams, compute: Compute, ids: np.ndarray, *, compilation: Compilation
+) -> Steps:
     """A fresh model on this device, ready to train on `ids` step by step, over and over."""
     model = build(config, seed=0).to(compute.device)
     optimizer = Optimizer(model, train, compute)
-    forward: GPT = torch.compile(model) if compute.compile else model  # type: ignore[assignment]
+    forward = compilation.of(model)
     tokens = torch.from_numpy(ids.astype(np.int32)).to(compute.device)
     windows = Windows(tokens, context_length=config.context_length, device=compute.device)
     order, done = EpochOrder(windows=windows.count, per_step=train.batch_size, seed=0), [0]

@@ -1,18 +1,21 @@
 """What a training costs beside its training: `python -m bench.training`.
 
-For the default run's model and for a larger one (6 layers, 384 wide, context 256): the share of a step outside the
-model's forward and backward passes, clipping and update; the seconds that a checkpoint holds the run up, and their
-share where one is written every minute. The real trainer runs, on random tokens, with a clock around those parts.
+For the default run's model and for a larger one (6 layers, 384 wide, context 256), of a step: the share outside the
+model's forward and backward passes, clipping and update, and in it the gathering of its batch. Of a checkpoint: the
+seconds for which the training waits for it, those by which the steps are slower beside which it is written, and what
+both come to where one is written every minute. The real trainer runs, on random tokens, with clocks around these parts.
 """
 
 import argparse
 import contextlib
 import json
+import multiprocessing
 import os
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -26,6 +29,7 @@ from tokenmill.model.config import ModelParams
 from tokenmill.model.gpt2 import GPT2
 from tokenmill.model.modern import Modern
 from tokenmill.stage import report_errors
+from tokenmill.training.batches import Windows
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.saving import Saver
@@ -36,46 +40,54 @@ EVERY = 60.0
 """Seconds between two checkpoints by default."""
 LARGER = {"n_layer": 6, "n_head": 6, "n_embd": 384, "context_length": 256}
 TINY = {"n_layer": 1, "n_head": 2, "n_embd": 16, "context_length": 16}
+CHECKPOINTS = 8
 Row = dict[str, Any]
 
 
 def main() -> None:
     """Run both models, and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--steps", type=int, default=80)
     parser.add_argument("--tiny", action="store_true", help="a few steps of next to nothing: only to see that it runs")
     parser.add_argument("--json", type=Path, help="write the figures to this file too")
     options = parser.parse_args()
     models = {"tiny": TINY} if options.tiny else {"default": {}, "larger": LARGER}
-    report_errors(lambda: run(models, 4 if options.tiny else options.steps, options.json))
+    report_errors(lambda: run(models, 2 * CHECKPOINTS if options.tiny else options.steps, options.json))
 
 
 def run(models: dict[str, dict[str, int]], steps: int, file: Path | None) -> None:
-    """A row for each model."""
-    rows = [{"model": name} | measure(changes, steps) for name, changes in models.items()]
-    for row in rows:
-        print("  ".join(f"{name} {value}" for name, value in row.items()))
+    """A row for each model, each in a process of its own, as a stage has it."""
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # as the stages do, before PyTorch is loaded there
+    rows = []
+    for name, changes in models.items():
+        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
+            row = {"model": name} | process.submit(measure, changes, steps).result()
+        print("  ".join(f"{key} {value}" for key, value in row.items()), flush=True)
+        rows.append(row)
     if file:
         file.write_text(json.dumps(rows, indent=2) + "\n")
 
 
 def measure(changes: dict[str, int], steps: int) -> Row:
-    """Train so many steps with five checkpoints on the way."""
+    """Train so many steps with some checkpoints on the way."""
     model = ModelParams.model_validate(section("model", **changes))
-    whole, saves = Clock(), Clock()
-    inside = Clock(during=whole)  # validation goes through the model too
+    stepping, logging, saving, writing = Clock(), Clock(), Clock(), Clock()
+    inside, gathering = Clock(during=stepping), Clock(during=stepping)  # a validation computes and gathers, too
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.dict(os.environ, {"DVC_ROOT": folder}))
         for owner, name in ((GPT2, "forward"), (Modern, "forward"), (Optimizer, "backward"), (Optimizer, "clip")):
             stack.enter_context(inside.around(owner, name))
         stack.enter_context(inside.around(Optimizer, "step"))
-        stack.enter_context(whole.around(Trainer, "_step"))
-        stack.enter_context(whole.around(Trainer, "_log_if_due"))
-        stack.enter_context(saves.around(Saver, "save"))
+        stack.enter_context(gathering.around(Windows, "gather"))
+        stack.enter_context(stepping.around(Trainer, "_step"))
+        stack.enter_context(logging.around(Trainer, "_log_if_due"))
+        stack.enter_context(saving.around(Saver, "save"))
+        stack.enter_context(writing.around(Saver, "_write"))
         batch = section("train")["batch_size"]
         ids = np.random.default_rng(0).integers(64, size=steps * batch * model.context_length + 1)
         write_tokens(Path(folder) / "tokens", train=ids, val=ids[: 2 * model.context_length], vocabulary=1024)
-        checkpoint = section("runtime")["checkpoint"] | {"every_seconds": None, "every_steps": max(1, steps // 5)}
+        every = {"every_seconds": None, "every_steps": max(1, steps // CHECKPOINTS)}
+        checkpoint = section("runtime")["checkpoint"] | every
         train(
             model=model,
             train=TrainParams.model_validate(section("train", epochs=1)),
@@ -84,24 +96,42 @@ def measure(changes: dict[str, int], steps: int) -> Row:
             output=Path(folder) / "model",
             times=Path(folder) / "timing.csv",
         )
-    outside = 1 - sum(inside.took) / sum(whole.took)
-    held = statistics.median(saves.took)
+    whole = stepping.seconds + logging.seconds
+    waited = statistics.median(end - begin for begin, end in saving.spans)
+    slower = statistics.median(_slower(stepping.spans, writing.spans))
     return {
         "steps": steps,
-        "ms a step": round(sum(whole.took) / steps * 1e3, 1),
-        "outside the model": f"{outside:.2%}",
-        "a checkpoint, s": round(held, 3),
-        "one a minute": f"{held / EVERY:.2%}",
+        "ms a step": round(whole / steps * 1e3, 1),
+        "outside the model": f"{1 - inside.seconds / whole:.2%}",
+        "gathering": f"{gathering.seconds / whole:.2%}",
+        "a checkpoint is waited for, s": round(waited, 4),
+        "slows steps by, s": round(slower, 3),
+        "one a minute": f"{(waited + slower) / EVERY:.2%}",
     }
 
 
+Span = tuple[float, float]
+
+
+def _slower(steps: list[Span], writes: list[Span]) -> list[float]:
+    """Seconds that the steps beside each write took more than the median of those beside none."""
+    beside = [[step for step in steps if step[0] < end and step[1] > begin] for begin, end in writes]
+    alone = statistics.median(end - begin for begin, end in set(steps).difference(*beside))
+    return [sum(end - begin - alone for begin, end in those) for those in beside if those]
+
+
 class Clock:
-    """Adds up the time spent in some methods."""
+    """Notes when some methods ran."""
 
     def __init__(self, during: "Clock | None" = None) -> None:
         """Count all calls, or only those made while another clock runs."""
-        self.took: list[float] = []
+        self.spans: list[Span] = []
         self._runs, self._during = False, during
+
+    @property
+    def seconds(self) -> float:
+        """All together."""
+        return sum(end - begin for begin, end in self.spans)
 
     def around(self, owner: type, name: str) -> contextlib.AbstractContextManager[object]:
         """Time every call of a method, as long as the context lasts."""
@@ -121,7 +151,7 @@ class Clock:
         self._wait()
         self._runs = False
         if self._during is None or self._during._runs:  # noqa: SLF001 (another of this class)
-            self.took.append(time.perf_counter() - began)
+            self.spans.append((began, time.perf_counter()))
 
     @staticmethod
     def _wait() -> None:

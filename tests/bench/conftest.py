@@ -1,12 +1,15 @@
-"""Benchmarks in this process, which has PyTorch already: a process of their own takes seconds to begin."""
+"""Benchmarks in this process, which has PyTorch already, or in one of their own, which takes seconds to begin."""
 
 import importlib
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).resolve().parents[2]
 Bench = Callable[..., str]
 
 
@@ -21,3 +24,15 @@ def bench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
         return capsys.readouterr().out
 
     return run
+
+
+def in_a_process(name: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """The same as a program."""
+    return subprocess.run(
+        [sys.executable, "-m", f"bench.{name}", *map(str, arguments)],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "src"), "PYTHONWARNINGS": "ignore"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )

@@ -17,6 +17,7 @@ from tokenmill.model.config import ModelConfig
 from tokenmill.params import read_yaml, validate
 from tokenmill.schema import AllParams, check_all
 from tokenmill.training import trial as trial_module
+from tokenmill.training.compilation import Compilation
 from tokenmill.training.device import choose_compute
 from tokenmill.training.flops import flops_per_token
 from tokenmill.training.trial import Trial
@@ -169,7 +170,7 @@ def test_here_is_measured_and_agrees_with_the_same_steps_timed_by_hand(
     config = ModelConfig.of(params.model, 1024)
     compute = choose_compute(params.runtime, params.train.precision)
     ids = torch.randint(1024, (16 * 16 + 1,), dtype=torch.int32)
-    trial = Trial(ids, config, params.train, compute, per_step=16)
+    trial = Trial(ids, config, params.train, compute, compilation=Compilation(on=False, why=""), per_step=16)
     seconds = []
     for number in range(9):
         began = time.perf_counter()

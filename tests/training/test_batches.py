@@ -1,10 +1,13 @@
 """Which tokens come when. Tokens are their own positions, so that coverage is an equality of sets."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tokenmill.training.batches import EpochOrder, Windows, evenly_spread, pieces
 
@@ -40,8 +43,31 @@ def test_int32_on_disk_becomes_int64_for_the_model():
 
 def test_windows_leave_the_file_where_it_is():
     tokens = torch.arange(100, dtype=torch.int32)
-    inputs_NT = Windows(tokens, context_length=7, device=CPU)._inputs_NT
-    assert inputs_NT.data_ptr() == tokens.data_ptr()
+    assert Windows(tokens, context_length=7, device=CPU)._rows_NW.data_ptr() == tokens.data_ptr()
+
+
+class Copies(TorchDispatchMode):
+    """Notes of every copy to another device whether it was waited for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waited_for: list[bool] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten._to_copy.default and kwargs.get("device", args[0].device) != args[0].device:
+            self.waited_for.append(not kwargs.get("non_blocking"))
+        return func(*args, **kwargs or {})
+
+
+@pytest.mark.parametrize("place", ["cpu", "meta"])
+def test_a_device_with_memory_of_its_own_is_never_waited_for(place: str):
+    """The device without memory stands for a GPU; what a batch needs goes there without a stop, wherever tokens lie."""
+    windows = Windows(torch.arange(53, device=place), context_length=4, device=torch.device("meta"))
+    with Copies() as copies:
+        inputs_BT, targets_BT = windows.gather(np.array([3, 0, 12]))
+    assert inputs_BT.device == targets_BT.device == torch.device("meta")
+    assert inputs_BT.shape == targets_BT.shape == (3, 4)
+    assert copies.waited_for == [False]
 
 
 @pytest.mark.parametrize(("tokens", "count"), [(4, 0), (5, 1), (8, 1), (9, 2)])

@@ -1,15 +1,17 @@
 """One optimizer step: the loss by hand, the same however it is cut, and what three steps gave when this was written."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.training.tiny import CONTEXT, CPU, VOCABULARY, model_config, train_params
 from tokenmill.model.build import GPT, build
 from tokenmill.training.batches import Windows
-from tokenmill.training.optimizer import Optimizer
+from tokenmill.training.optimizer import Optimizer, _leave_to_the_device
 from tokenmill.training.step import mean_loss, seed_dropout, train_step
 
 INDEX = np.array([4, 0, 2, 3, 1])
@@ -30,7 +32,9 @@ def some_windows() -> Windows:
     return Windows(tokens, context_length=CONTEXT, device=CPU.device)
 
 
-def three_steps(architecture: str, optimizer: str, *, micro_batch: int) -> tuple[list[tuple[float, float]], GPT]:
+def three_steps(
+    architecture: str, optimizer: str, *, micro_batch: int, read: bool = True
+) -> tuple[list[tuple[Any, Any]], GPT]:
     model = build(model_config(architecture=architecture), seed=0)
     optim = Optimizer(model, train_params(optimizer=optimizer), CPU)
     results = [
@@ -46,7 +50,8 @@ def three_steps(architecture: str, optimizer: str, *, micro_batch: int) -> tuple
         )
         for _ in range(3)
     ]
-    return [(r.loss.item(), r.gradient_norm.item()) for r in results if r], model
+    found = [(r.loss, r.gradient_norm) for r in results if r]
+    return [(loss.item(), norm.item()) for loss, norm in found] if read else found, model
 
 
 @pytest.mark.parametrize(("architecture", "optimizer"), GOLDEN)
@@ -69,6 +74,28 @@ def test_the_update_is_the_same_however_the_step_is_cut(
         assert parts[2] == pytest.approx(whole[2], rel=1e-4)
         for ours, theirs in zip(model.parameters(), whole_model.parameters(), strict=True):
             torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
+
+
+class NothingIsRead(TorchDispatchMode):
+    """Refuses to turn a tensor into a number, for which a GPU would be waited for."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        assert func is not torch.ops.aten._local_scalar_dense.default, "a value is read in the middle of a step"
+        return func(*args, **kwargs or {})
+
+
+@pytest.mark.parametrize(("architecture", "optimizer"), GOLDEN)
+def test_a_step_never_waits_for_a_gpu(architecture: str, optimizer: str, monkeypatch: pytest.MonkeyPatch):
+    """So the host is ahead of it, and gathers the next batch meanwhile."""
+    with pytest.raises(AssertionError, match="a value is read"), NothingIsRead():
+        three_steps(architecture, optimizer, micro_batch=2)  # a CPU decides about the update here and now
+    expected, _ = three_steps(architecture, optimizer, micro_batch=2)
+    monkeypatch.setattr(
+        "tokenmill.training.optimizer._update", lambda part, *, unless: _leave_to_the_device(part, unless)
+    )
+    with NothingIsRead():
+        results, _ = three_steps(architecture, optimizer, micro_batch=2, read=False)
+    assert [(loss.item(), norm.item()) for loss, norm in results] == expected
 
 
 @pytest.mark.parametrize("micro_batch", [1, 2, 5])

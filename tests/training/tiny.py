@@ -19,7 +19,7 @@ from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.session import Outcome, train
 
 CONTEXT, VOCABULARY = 8, 29
-CPU = Compute(device=torch.device("cpu"), precision=torch.float32, compile=False)
+CPU = Compute(device=torch.device("cpu"), precision=torch.float32)
 
 MODEL = {
     "architecture": "modern",

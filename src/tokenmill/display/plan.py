@@ -1,4 +1,4 @@
-"""What a training is about to do, in five lines: so that nobody wonders hours later what a batch was."""
+"""What a training is about to do, in a few lines: so that nobody wonders hours later what a batch was."""
 
 from tokenmill.training.manifest import Manifest
 from tokenmill.training.trainer import Job
@@ -12,7 +12,6 @@ def plan(job: Job, manifest: Manifest, place: str) -> list[tuple[str, str]]:
     precision = str(compute.precision).removeprefix("torch.")
     shape = f"{model.n_layer} layers, {model.n_head} heads, {model.n_embd} wide, context {context}"
     batch = f"{train.batch_size} windows x {train.gradient_accumulation_steps} x {context} tokens"
-    compiled = "compiled" if compute.compile else "not compiled"
     together = f"{job.group.size} x " if job.group.size > 1 else ""
     steps = f"{order.steps_per_epoch:,} steps x {train.epochs} epochs = {job.total_steps:,} steps"
     return [
@@ -20,10 +19,8 @@ def plan(job: Job, manifest: Manifest, place: str) -> list[tuple[str, str]]:
             "model",
             f"{model.architecture}, {manifest.parameters:,} parameters: {shape}, vocabulary {model.vocab_size:,}",
         ),
-        (
-            "device",
-            f"{together}{compute.name}, {precision}, {compiled}, tokens in {place}",
-        ),
+        ("device", f"{together}{compute.name}, {precision}, tokens in {place}"),
+        ("compile", str(job.compilation)),
         ("step", f"{batch} = {job.per_step * context:,} tokens"),
         ("run", f"{steps}, {seen:,} tokens ({seen / manifest.parameters:.1f} per parameter)"),
         ("optimizer", f"{train.optimizer}, learning rate {train.peak:g}, {train.schedule.type} schedule"),

@@ -1,8 +1,5 @@
 """What training would compute on, in which precision and why, and what its compiler needs."""
 
-import os
-import shutil
-import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +9,9 @@ from tokenmill.display.units import size
 from tokenmill.doctor.finding import Finding, ok, problem, warning
 from tokenmill.errors import UserError
 from tokenmill.schema import AllParams
+from tokenmill.training.compilation import lacks
 from tokenmill.training.device import Compute, choose_compute
+from tokenmill.training.params import RuntimeParams
 
 OFF = "set runtime.compile to off"
 
@@ -25,7 +24,6 @@ def compute_of(params: AllParams) -> tuple[Finding, Compute | None]:
         return problem("device", str(error), "set runtime.device to auto"), None
     precision = str(compute.precision).removeprefix("torch.")
     text = f"{compute.name}{_about(compute)}, {precision}{_why(compute, params.train.precision)}"
-    text += ", compiled" if compute.compile else ""
     if compute.device.type == "cpu" and _unused_gpu():
         mend = "install a build of torch for this GPU: https://pytorch.org/get-started/locally"
         return warning(
@@ -34,19 +32,18 @@ def compute_of(params: AllParams) -> tuple[Finding, Compute | None]:
     return ok("device", text), compute
 
 
-def check_compiler(compute: Compute) -> Iterator[Finding]:
-    """Whether torch.compile finds a C compiler and Python's headers, where it would be used."""
-    if not compute.compile:
+def check_compiler(runtime: RuntimeParams, compute: Compute) -> Iterator[Finding]:
+    """Whether torch.compile finds what it needs, where `runtime.compile` wants it or a GPU gains much by it."""
+    wanted = runtime.compile == "on"
+    if not wanted and (runtime.compile == "off" or compute.device.type != "cuda"):
         return
-    compiler = next((name for name in (os.environ.get("CC", "cc"), "gcc", "clang") if shutil.which(name)), None)
-    headers = Path(sysconfig.get_paths()["include"]) / "Python.h"
-    if compiler is None:
-        yield problem("compiler", "torch.compile needs a C compiler, and there is none", f"apt install gcc, or {OFF}")
-    elif not headers.exists():
-        text = f"torch.compile needs Python's headers, and {headers} is missing"
-        yield problem("compiler", text, f"apt install python3-dev, or {OFF}")
+    missing = lacks(compute.device)
+    if missing is None:
+        yield ok("compiler", "what torch.compile needs is there")
     else:
-        yield ok("compiler", f"{compiler}, for torch.compile")
+        text = f"torch.compile needs {missing}, which is not there"
+        mend = f"apt install g++ python3-dev, or {OFF}"
+        yield problem("compiler", text, mend) if wanted else warning("compiler", f"{text}; steps will be slower", mend)
 
 
 def _about(compute: Compute) -> str:

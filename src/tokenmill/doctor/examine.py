@@ -55,7 +55,7 @@ def _of_training(
     finding, compute = device.compute_of(params)
     yield finding
     if compute:
-        yield from device.check_compiler(compute)
+        yield from device.check_compiler(params.runtime, compute)
         yield room.check_memory(params, compute, needs.vocabulary(params, tokens))
     if tokens is None and found is None and params.data.raw != parameters.BUILT_IN:
         return  # there is no text, which has been said

@@ -1,7 +1,8 @@
 """Which tokens come when: every window once an epoch, in an order given by seed and epoch.
 
 The tokens of a split are cut into windows of `context_length`; a window's targets are its tokens shifted by one.
-What a step sees follows from its number, so a resumed run needs no position. Axes: N windows, B batch, T positions.
+What a step sees follows from its number, so a resumed run needs no position. Axes: N windows, B batch, T positions,
+W = T + 1 tokens of a window and its last target.
 """
 
 import numpy as np
@@ -10,7 +11,11 @@ from torch import Tensor
 
 
 class Windows:
-    """The windows of one split, gathered by one vectorised index per batch."""
+    """The windows of one split, gathered by one vectorised index per batch.
+
+    A GPU is told what to copy and never waited for. So while it computes a step, whoever launches it is free to gather
+    the next batch: that is all the prefetching there is, and no thread takes part.
+    """
 
     def __init__(self, tokens: Tensor, *, context_length: int, device: torch.device):
         """Cut `tokens` (1-D integers, anywhere) into windows; batches are handed out on `device`.
@@ -18,20 +23,30 @@ class Windows:
         The last tokens that fill no window of `context_length` plus one target are left out.
         """
         self.count = (len(tokens) - 1) // context_length
-        length = self.count * context_length
-        self._inputs_NT = tokens[:length].view(self.count, context_length)
-        self._targets_NT = tokens[1 : length + 1].view(self.count, context_length)
+        # Each row ends with the token that the next one begins with: its last target.
+        self._rows_NW = tokens.as_strided((self.count, context_length + 1), (context_length, 1))
         self._device = device
 
     def gather(self, index_B: np.ndarray) -> tuple[Tensor, Tensor]:
         """Inputs and targets of these windows: (B, T) int64 each, on the device."""
-        index = torch.from_numpy(index_B).to(self._inputs_NT.device)
-        return self._on_device(self._inputs_NT[index]), self._on_device(self._targets_NT[index])
+        rows_NW = self._rows_NW
+        index = _sent(torch.from_numpy(index_B), rows_NW.device)
+        shape = (len(index), rows_NW.shape[1])
+        pinned = _is_far(rows_NW, self._device)
+        picked_BW = torch.empty(shape, dtype=rows_NW.dtype, device=rows_NW.device, pin_memory=pinned)
+        ids_BW = _sent(torch.index_select(rows_NW, 0, index, out=picked_BW), self._device)
+        return ids_BW[:, :-1].long(), ids_BW[:, 1:].long()
 
-    def _on_device(self, ids_BT: Tensor) -> Tensor:
-        if self._device.type == "cuda" and ids_BT.device.type == "cpu":
-            ids_BT = ids_BT.pin_memory()
-        return ids_BT.to(self._device, non_blocking=True).long()
+
+def _sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """The tensor on this device, without waiting until it is there; CUDA needs pinned memory for that."""
+    if _is_far(tensor, device) and not tensor.is_pinned():
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=device.type != "mps")
+
+
+def _is_far(tensor: Tensor, device: torch.device) -> bool:
+    return device.type == "cuda" and tensor.device.type == "cpu"
 
 
 class EpochOrder:

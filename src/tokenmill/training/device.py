@@ -28,7 +28,6 @@ class Compute:
 
     device: torch.device
     precision: torch.dtype
-    compile: bool
 
     @property
     def name(self) -> str:
@@ -61,18 +60,17 @@ def choose_device(wish: Literal["auto", "cpu", "cuda", "mps"]) -> torch.device:
 
 
 def choose_compute(runtime: RuntimeParams, precision: str) -> Compute:
-    """Device, precision and compilation for these parameters.
+    """Device and precision for these parameters.
 
     Raises:
         UserError: the device is not available here.
     """
     device = choose_device(runtime.device)
     dtype = _best_precision(device) if precision == "auto" else getattr(torch, precision)
-    compiled = device.type == "cuda" if runtime.compile == "auto" else runtime.compile == "on"
     _quick_float32(device, exact=precision == "float32")
     if device.type == "cpu":
         _keep_freed_memory()
-    return Compute(device=device, precision=dtype, compile=compiled)
+    return Compute(device=device, precision=dtype)
 
 
 def multiplies_bfloat16(device: torch.device) -> bool:

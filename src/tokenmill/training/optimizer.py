@@ -111,11 +111,16 @@ class Optimizer:
 
 def _update(part: torch.optim.Optimizer, *, unless: Tensor) -> None:
     """Let one optimizer step, or change nothing at all."""
-    if unless.device.type == "cuda":  # the verdict is still on its way there
-        part.found_inf = unless.float()  # type: ignore[attr-defined]
-        part.step()
+    if unless.device.type == "cuda":
+        _leave_to_the_device(part, unless)
     elif not unless:
         part.step()
+
+
+def _leave_to_the_device(part: torch.optim.Optimizer, unless: Tensor) -> None:
+    """The verdict is on its way there still, and nobody waits for it."""
+    part.found_inf = unless.float()  # type: ignore[attr-defined]
+    part.step()
 
 
 def _adamw(parameters: dict[str, torch.nn.Parameter], train: TrainParams) -> torch.optim.AdamW:

@@ -17,6 +17,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from tokenmill.model.config import ModelConfig, ModelParams
 from tokenmill.tokenization.token_file import open_tokens, read_metadata
+from tokenmill.training.compilation import choose_compilation
 from tokenmill.training.device import Compute, choose_compute, place_tokens
 from tokenmill.training.flops import flops_per_token
 from tokenmill.training.params import RuntimeParams, TrainParams
@@ -104,10 +105,11 @@ def profile_training(
     compute = choose_compute(runtime, train.precision)
     ids, _ = place_tokens(open_tokens(tokens, "train"), runtime.token_placement, compute.device)
     work = Workload(config, train, tokens=len(ids))
-    trial = Trial(ids, config, train, compute, per_step=work.windows_per_step)
+    compilation = choose_compilation(runtime.compile, compute.device, work)
+    trial = Trial(ids, config, train, compute, compilation=compilation, per_step=work.windows_per_step)
     for step in range(WARM_UP):
         trial.step(step)
-    rate = _product_rate(compute)
+    rate = product_rate(compute)
     activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if compute.device.type == "cuda" else [])
     with profile(activities=activities, acc_events=True) as profiler:
         began = time.perf_counter()
@@ -137,7 +139,7 @@ def kind_of(name: str) -> Kind:
     return "products" if _PRODUCTS.search(name) else "other operations"
 
 
-def _product_rate(compute: Compute) -> float:
+def product_rate(compute: Compute) -> float:
     """Operations a second of products of 1024 x 1024 matrices (on GPUs 8192), the best of a few."""
     size = 8192 if compute.device.type == "cuda" else 1024
     a = torch.randn(size, size, device=compute.device, dtype=compute.precision)

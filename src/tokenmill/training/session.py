@@ -14,10 +14,11 @@ from tokenmill.model.config import ModelConfig, ModelParams
 from tokenmill.tokenization.metadata import SPLITS, TokenMetadata
 from tokenmill.tokenization.token_file import open_tokens, read_metadata
 from tokenmill.training.batches import Windows
+from tokenmill.training.compilation import choose_compilation
 from tokenmill.training.device import choose_compute, choose_device, place_tokens
 from tokenmill.training.epoch_costs import COSTS, epoch_costs, write_costs
 from tokenmill.training.fingerprint import fingerprint
-from tokenmill.training.flops import flops_per_token, peak_flops
+from tokenmill.training.flops import peak_flops
 from tokenmill.training.group import Group, joined
 from tokenmill.training.history import RunState
 from tokenmill.training.manifest import FORMAT, Manifest
@@ -32,6 +33,7 @@ from tokenmill.training.sharding import refuse_shards
 from tokenmill.training.store import Store, prune_runs
 from tokenmill.training.timing import Timing, read_timing
 from tokenmill.training.trainer import Job, Trainer
+from tokenmill.training.workload import Workload
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ def _show_costs(job: Job, config: ModelConfig, timing: Timing, path: Path) -> No
     costs = epoch_costs(
         read_timing(timing.path),
         steps_per_epoch=job.order.steps_per_epoch,
-        flops_per_epoch=job.train_windows.count * config.context_length * flops_per_token(config),
+        flops_per_epoch=Workload(config, job.train, job.tokens.train.tokens).flops_per_epoch,
         peak=peak * job.group.size if peak else None,
         currency=job.runtime.cost.currency,
     )
@@ -148,12 +150,14 @@ def _job(
     """Put tokens and parameters together; say where the tokens lie."""
     compute = choose_compute(runtime, train.precision)
     _refuse_short(metadata, config)
+    work = Workload(config, train, metadata.train.tokens)
     train_ids, place = place_tokens(open_tokens(tokens, "train"), runtime.token_placement, compute.device)
     val_ids, _ = place_tokens(open_tokens(tokens, "val"), runtime.token_placement, compute.device)
     job = Job(
         train=train,
         runtime=runtime,
         compute=compute,
+        compilation=choose_compilation(runtime.compile, compute.device, work),
         tokens=metadata,
         train_windows=Windows(train_ids, context_length=config.context_length, device=compute.device),
         val_windows=Windows(val_ids, context_length=config.context_length, device=compute.device),

@@ -19,6 +19,7 @@ from tokenmill.model.build import GPT
 from tokenmill.tokenization.metadata import TokenMetadata
 from tokenmill.training.agreement import Agreement
 from tokenmill.training.batches import EpochOrder, Windows, evenly_spread
+from tokenmill.training.compilation import Compilation
 from tokenmill.training.cost import Meter
 from tokenmill.training.device import Compute
 from tokenmill.training.energy import energy_counter
@@ -48,6 +49,7 @@ class Job:
     train: TrainParams
     runtime: RuntimeParams
     compute: Compute
+    compilation: Compilation
     tokens: TokenMetadata
     train_windows: Windows
     val_windows: Windows
@@ -140,8 +142,7 @@ class Trainer:
         """Put all processes where the leader stands, then let them compute together."""
         job = self.job
         self.state = RunState.from_json(job.group.share(self.state.as_json()))
-        forward = job.group.wrap(self.model, job.compute.device)
-        self.forward = torch.compile(forward) if job.compute.compile else forward  # type: ignore[assignment]
+        self.forward = job.compilation.of(job.group.wrap(self.model, job.compute.device))  # type: ignore[assignment]
         self.optimizer = Optimizer(self.model, job.train, job.compute)
         if state := job.group.share_tensors(self._optimizer_state):
             self.optimizer.load(state)

@@ -13,6 +13,7 @@ from tokenmill.errors import UserError
 from tokenmill.model.build import build, parameter_count
 from tokenmill.model.config import ModelConfig
 from tokenmill.training.batches import EpochOrder, Windows
+from tokenmill.training.compilation import Compilation, choose_compilation
 from tokenmill.training.device import Compute, choose_compute
 from tokenmill.training.memory import BYTES_PER_PARAMETER, windows_that_fit
 from tokenmill.training.optimizer import Optimizer
@@ -29,7 +30,16 @@ STEPS = 5
 class Trial:
     """Steps of a training, one after the other."""
 
-    def __init__(self, ids: Tensor, config: ModelConfig, train: TrainParams, compute: Compute, *, per_step: int):
+    def __init__(
+        self,
+        ids: Tensor,
+        config: ModelConfig,
+        train: TrainParams,
+        compute: Compute,
+        *,
+        compilation: Compilation,
+        per_step: int,
+    ):
         """Train a model of `config` on `ids`, `per_step` windows at a time.
 
         Raises:
@@ -43,9 +53,9 @@ class Trial:
         self._order = EpochOrder(windows=self._windows.count, per_step=per_step, seed=train.seed)
         model = build(config, seed=train.seed).to(compute.device).train()
         self._optimizer = Optimizer(model, train, compute)
-        self._forward = torch.compile(model) if compute.compile else model
-        self._config, self._train, self.compute = config, train, compute
-        self._micro_batch = windows_that_fit(config, train.batch_size, compute.device)
+        self._forward = compilation.of(model)
+        self._config, self._train, self.compute, self.compiled = config, train, compute, compilation.on
+        self.micro_batch = windows_that_fit(config, train.batch_size, compute.device)
 
     def step(self, number: int, *, windows: int | None = None) -> int:
         """Do a step, or one over its first `windows` only; give the tokens that it saw, or 0 where memory ran out."""
@@ -55,7 +65,7 @@ class Trial:
             self._optimizer,
             self._windows,
             index,
-            micro_batch=self._micro_batch,
+            micro_batch=self.micro_batch,
             learning_rate=self._train.peak,
             gradient_clip=self._train.gradient_clip,
             compute=self.compute,
@@ -76,7 +86,8 @@ class Speed:
 def measure(work: Workload, runtime: RuntimeParams) -> Speed:
     """Time some steps of a fresh model on made-up tokens, larger and larger ones, whole ones where they are short.
 
-    A step takes so long for each window and so long for the update, so the last two sizes tell any other.
+    A step takes so long for each window and so long for the update, so the last two sizes tell any other. Compiled code
+    is made for one size of micro-batch, so there the smallest step is a whole one.
 
     Raises:
         UserError: the model does not fit this machine's memory, or the device is not there.
@@ -85,9 +96,11 @@ def measure(work: Workload, runtime: RuntimeParams) -> Speed:
     _refuse_too_large(work.config, compute)
     windows, context = work.windows_per_step, work.config.context_length
     ids = torch.randint(work.config.vocab_size, (windows * context + 1,), dtype=torch.int32)
-    trial = Trial(ids, work.config, work.train, compute, per_step=windows)
-    few, before, seconds = 1, 0.0, _warm(trial, 1)
-    while few < windows and (seconds < LONG or few == 1):
+    compilation = choose_compilation(runtime.compile, compute.device, work)
+    trial = Trial(ids, work.config, work.train, compute, compilation=compilation, per_step=windows)
+    few = first = min(windows, trial.micro_batch) if trial.compiled else 1
+    before, seconds = 0.0, _warm(trial, first)
+    while few < windows and (seconds < LONG or few == first):
         few, before, seconds = min(2 * few, windows), seconds, _warm(trial, min(2 * few, windows))
     if few == windows:
         many = [seconds, *(_seconds(trial, windows) for _ in range(STEPS - 1 if seconds < LONG else 0))]
@@ -109,7 +122,7 @@ def _refuse_too_large(config: ModelConfig, compute: Compute) -> None:
 def _warm(trial: Trial, windows: int) -> float:
     """How long a step of this size takes; not the first one, which allocates and compiles, unless it is long anyway."""
     first = _seconds(trial, windows)
-    return first if first > LONG and not trial.compute.compile else _seconds(trial, windows)
+    return first if first > LONG and not trial.compiled else _seconds(trial, windows)
 
 
 def _seconds(trial: Trial, windows: int) -> float:

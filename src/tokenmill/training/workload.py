@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from tokenmill.model.config import ModelConfig
+from tokenmill.training.flops import flops_per_token
 from tokenmill.training.params import TrainParams
 
 
@@ -26,10 +27,19 @@ class Workload:
         return self.windows_per_step * self.config.context_length
 
     @property
+    def windows(self) -> int:
+        """That an epoch visits."""
+        return (self.tokens - 1) // self.config.context_length
+
+    @property
+    def flops_per_epoch(self) -> int:
+        """Floating-point operations of the model in an epoch, as `flops.py` counts them."""
+        return self.windows * self.config.context_length * flops_per_token(self.config)
+
+    @property
     def steps_per_epoch(self) -> int:
         """The last one may be short."""
-        windows = (self.tokens - 1) // self.config.context_length
-        return -(-windows // self.windows_per_step)
+        return -(-self.windows // self.windows_per_step)
 
     @property
     def steps(self) -> int:

@@ -1,0 +1,76 @@
+"""Whether `torch.compile` pays for itself in a run: by rule, from the run's parameters alone.
+
+Not by a stopwatch: compiled steps round differently, and what a clock decides differs from one start to the next, so a
+run that goes on, or is done again, would not give the same bytes, as is promised on a CPU. docs/decisions.md has the
+figures behind the rule.
+"""
+
+import os
+import shutil
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import torch
+from torch import nn
+
+from tokenmill.errors import UserError
+from tokenmill.training.workload import Workload
+
+GPU_STEPS = 2000
+"""Of a run, from which a GPU does; assumed, not measured: `make bench-gpu` tells."""
+
+Model = TypeVar("Model", bound=nn.Module)
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """Whether a run's model is compiled."""
+
+    on: bool
+    why: str
+
+    def __str__(self) -> str:
+        """The choice and its reason."""
+        return f"{'on' if self.on else 'off'}: {self.why}"
+
+    def of(self, model: Model) -> Model:
+        """The model, compiled or as it is.
+
+        Every shape gets code of its own (an epoch's last step is short): code for any shape, which PyTorch makes once
+        it has seen two, would let a step's rounding depend on the shapes that came before it.
+        """
+        return torch.compile(model, dynamic=False) if self.on else model  # type: ignore[return-value]
+
+
+def choose_compilation(wish: Literal["auto", "on", "off"], device: torch.device, work: Workload) -> Compilation:
+    """What `runtime.compile` comes to for this work on this device.
+
+    Raises:
+        UserError: it is `on`, and what it needs is not there.
+    """
+    missing = lacks(device) if wish != "off" else None
+    if wish == "on" and missing:
+        raise UserError(f"runtime.compile (on) needs {missing}, which is not there; install it, or set it to auto.")
+    if wish != "auto":
+        return Compilation(wish == "on", "runtime.compile says so")
+    if device.type != "cuda":
+        cpu = "on a CPU it takes minutes and gains little; runtime.compile: on tries it"
+        return Compilation(False, cpu if device.type == "cpu" else "not tried on this kind of device")
+    if missing:
+        return Compilation(False, f"it needs {missing}, which is not there")
+    return Compilation(
+        work.steps >= GPU_STEPS, f"the run has {work.steps:,} steps, and compiling pays from {GPU_STEPS:,} on"
+    )
+
+
+def lacks(device: torch.device) -> str | None:
+    """What `torch.compile` needs for this device and does not find."""
+    language, variable, usual = (
+        ("C++", "CXX", ("g++", "clang++")) if device.type == "cpu" else ("C", "CC", ("gcc", "cc"))
+    )
+    if not any(shutil.which(name) for name in (os.environ.get(variable), *usual) if name):
+        return f"a {language} compiler ({usual[0]})"
+    headers = Path(sysconfig.get_paths()["include"]) / "Python.h"
+    return None if headers.exists() else f"Python's headers ({headers})"
