@@ -90,7 +90,7 @@ def measure(changes: dict[str, int], steps: int) -> Row:
         checkpoint = section("runtime")["checkpoint"] | every
         train(
             model=model,
-            train=TrainParams.model_validate(section("train", epochs=1)),
+            train=TrainParams.model_validate(section("train", epochs=1, learning_rate=1e-3)),
             runtime=RuntimeParams.model_validate(section("runtime", compile="off", checkpoint=checkpoint)),
             tokens=Path(folder) / "tokens",
             output=Path(folder) / "model",

@@ -93,16 +93,21 @@ class _ReluSquared(Function):
 class _GELU(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        wide, (outer, inner) = x.float(), GELU
-        part = torch.addcmul(wide.new_tensor(outer), wide, wide, value=outer * inner).mul_(wide).sigmoid_()
-        ctx.save_for_backward(x, part)
-        return (wide * part).to(x.dtype)
+        ctx.save_for_backward(x)
+        wide = x.float()
+        return _gate(wide).mul_(wide).to(x.dtype)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
-        x, part = ctx.saved_tensors
+        (x,) = ctx.saved_tensors
         wide, (outer, inner) = x.float(), GELU
+        gate = _gate(wide)  # again: kept, it would be the largest tensor of a block
         slope = torch.addcmul(wide.new_tensor(outer), wide, wide, value=3 * outer * inner).mul_(wide)
-        slope = slope.addcmul_(slope, part, value=-1)
-        slope = torch.addcmul(part, part, slope)
-        return slope.mul_(gradient).to(gradient.dtype)
+        slope.addcmul_(slope, gate, value=-1)
+        return torch.addcmul(gate, gate, slope).mul_(gradient).to(gradient.dtype)
+
+
+def _gate(x: Tensor) -> Tensor:
+    """What GELU multiplies its argument by."""
+    outer, inner = GELU
+    return torch.addcmul(x.new_tensor(outer), x, x, value=outer * inner).mul_(x).sigmoid_()
