@@ -18,7 +18,7 @@ from tokenmill.training.compilation import choose_compilation
 from tokenmill.training.device import choose_compute, choose_device, place_tokens
 from tokenmill.training.epoch_costs import COSTS, epoch_costs, write_costs
 from tokenmill.training.fingerprint import fingerprint
-from tokenmill.training.flops import peak_flops
+from tokenmill.training.flops import flops_per_token, peak_flops
 from tokenmill.training.group import Group, joined
 from tokenmill.training.history import RunState
 from tokenmill.training.manifest import FORMAT, Manifest
@@ -100,10 +100,11 @@ def _kept(store: Store, runtime: RuntimeParams, display: TrainingDisplay, group:
 def _show_costs(job: Job, config: ModelConfig, timing: Timing, path: Path) -> None:
     """Write what every epoch cost."""
     peak = peak_flops(job.compute.device)
+    work = Workload(config, job.train, job.tokens.train.tokens)
     costs = epoch_costs(
         read_timing(timing.path),
         steps_per_epoch=job.order.steps_per_epoch,
-        flops_per_epoch=Workload(config, job.train, job.tokens.train.tokens).flops_per_epoch,
+        flops_per_epoch=work.tokens_per_epoch * flops_per_token(config),
         peak=peak * job.group.size if peak else None,
         currency=job.runtime.cost.currency,
     )

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from tokenmill.model.config import ModelConfig
-from tokenmill.training.flops import flops_per_token
 from tokenmill.training.params import TrainParams
 
 
@@ -32,9 +31,9 @@ class Workload:
         return (self.tokens - 1) // self.config.context_length
 
     @property
-    def flops_per_epoch(self) -> int:
-        """Floating-point operations of the model in an epoch, as `flops.py` counts them."""
-        return self.windows * self.config.context_length * flops_per_token(self.config)
+    def tokens_per_epoch(self) -> int:
+        """That an epoch learns from; the last few, which fill no window, are left out."""
+        return self.windows * self.config.context_length
 
     @property
     def steps_per_epoch(self) -> int:
