@@ -5,7 +5,6 @@ and must not import the library of the main one even when that is installed in t
 """
 
 import importlib.util
-import os
 import sys
 from pathlib import Path
 
@@ -14,13 +13,13 @@ if sys.version_info < (3, 11):  # noqa: UP036  (a user's `python` may be any)
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
-# OpenMP's threads spin while they wait for each other, which beside any other load slows training down several times.
-# They may sleep sooner. Read when torch is loaded, so it is set before; docs/decisions.md has the measurement.
-os.environ.setdefault("GOMP_SPINCOUNT", "1000")
-
 _missing = [name for name in ("pydantic", "polars", "tokenizers") if importlib.util.find_spec(name) is None]
 if _missing:
     sys.exit(
         f"error: {sys.executable} lacks {', '.join(_missing)}; activate the environment first: "
         ". .venv/bin/activate (`make repro` creates it)."
     )
+
+from tokenmill.openmp import sleep_soon  # noqa: E402 (only now can it be found)
+
+sleep_soon()

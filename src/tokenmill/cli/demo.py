@@ -1,10 +1,10 @@
 """`tokenmill demo`."""
 
 import argparse
-import os
 from pathlib import Path
 
 from tokenmill.cli.arguments import Commands, add_command
+from tokenmill.openmp import sleep_soon
 
 EXAMPLES = """\
   tokenmill demo                              every epoch of this run, and every experiment, in your browser
@@ -34,7 +34,7 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # as the stages do, before PyTorch is loaded
+    sleep_soon()
     from tokenmill.commands import demo  # noqa: PLC0415 (PyTorch takes seconds to load)
 
     demo.serve(Path(), host=options.host, port=options.port, folders=options.model, open_browser=options.open)

@@ -1,10 +1,10 @@
 """`tokenmill generate`."""
 
 import argparse
-import os
 from pathlib import Path
 
 from tokenmill.cli.arguments import Commands, add_command, count
+from tokenmill.openmp import sleep_soon
 
 EXAMPLES = """\
   tokenmill generate "What is the capital of France?"    one answer of the last epoch
@@ -51,7 +51,7 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # as the stages do, before PyTorch is loaded
+    sleep_soon()
     from tokenmill.commands import generate  # noqa: PLC0415 (PyTorch takes seconds to load)
 
     names = ("temperature", "top_k", "top_p", "repetition_penalty", "seed", "max_new_tokens")

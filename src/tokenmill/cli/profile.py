@@ -1,10 +1,10 @@
 """`tokenmill profile`."""
 
 import argparse
-import os
 from pathlib import Path
 
 from tokenmill.cli.arguments import Commands, add_command, add_file, count
+from tokenmill.openmp import sleep_soon
 
 EXAMPLES = """\
   tokenmill profile                     twenty steps of the training in params.yaml
@@ -29,7 +29,7 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # as the stages do, before PyTorch is loaded
+    sleep_soon()
     from tokenmill.commands import profile  # noqa: PLC0415 (PyTorch takes seconds to load)
 
     print(profile.render(Path(), steps=options.steps, trace=options.trace))

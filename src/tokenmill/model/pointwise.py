@@ -2,7 +2,7 @@
 
 PyTorch's own gradients of the same formulas go over the numbers two to three times as often. Where a model is compiled
 the compiler joins what is left. Computed in float32, handed out in the precision that came in.
-Axes: T positions, K half the features of a head.
+Axes: T positions, K features of a head.
 """
 
 import math
@@ -24,7 +24,9 @@ def rms_norm(x: Tensor) -> Tensor:
 
 
 def rotate(x: Tensor, cos_TK: Tensor, sin_TK: Tensor) -> Tensor:
-    """Turn feature pairs (i, i + K) of (..., T, 2 K) by minus the position's angle."""
+    """Turn feature pairs (i, i + K / 2) of (..., T, K) by minus the angle whose cosine and sine are given for each
+    feature; the second one's sine is negative.
+    """
     return _Rotate.apply(x, cos_TK, sin_TK)  # type: ignore[return-value]
 
 
@@ -39,15 +41,16 @@ def gelu(x: Tensor) -> Tensor:
 
 
 def capped(x: Tensor, cap: float) -> Tensor:
-    """cap · tanh(x / cap). As in GELU tanh is a logistic function here, for a CPU three times as fast."""
-    return (x * (2 / cap)).sigmoid().mul(2 * cap) - cap
+    """cap · tanh(x / cap). As in GELU tanh is a logistic function here, which a CPU computes four times as fast."""
+    return (x * (2 / cap)).sigmoid_().mul(2 * cap).sub_(cap)
 
 
 class _RMSNorm(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         wide = x.float()
-        scale = (wide.square().mean(-1, keepdim=True) + NORM_EPS).rsqrt_()
+        norm = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)
+        scale = norm.square_().div_(x.shape[-1]).add_(NORM_EPS).rsqrt_()
         y = (wide * scale).to(x.dtype)
         ctx.save_for_backward(y, scale)
         return y
@@ -56,7 +59,7 @@ class _RMSNorm(Function):
     def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
         y, scale = ctx.saved_tensors
         along = (gradient * y).mean(-1, keepdim=True, dtype=torch.float32)
-        return ((gradient.float() - y.float() * along) * scale).to(gradient.dtype)
+        return torch.addcmul(gradient.float(), y.float(), along, value=-1).mul_(scale).to(gradient.dtype)
 
 
 class _Rotate(Function):
@@ -72,9 +75,8 @@ class _Rotate(Function):
 
 
 def _turned(x: Tensor, cos_TK: Tensor, sin_TK: Tensor) -> Tensor:
-    first, second = x.float().chunk(2, dim=-1)
-    turned = torch.cat((first * cos_TK + second * sin_TK, second * cos_TK - first * sin_TK), dim=-1)
-    return turned.to(x.dtype)
+    wide = x.float()
+    return wide.roll(x.shape[-1] // 2, -1).mul_(sin_TK).addcmul_(wide, cos_TK).to(x.dtype)
 
 
 class _ReluSquared(Function):
@@ -104,7 +106,7 @@ class _GELU(Function):
         gate = _gate(wide)  # again: kept, it would be the largest tensor of a block
         slope = torch.addcmul(wide.new_tensor(outer), wide, wide, value=3 * outer * inner).mul_(wide)
         slope.addcmul_(slope, gate, value=-1)
-        return torch.addcmul(gate, gate, slope).mul_(gradient).to(gradient.dtype)
+        return gate.addcmul_(gate, slope).mul_(gradient).to(gradient.dtype)
 
 
 def _gate(x: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from tokenmill.errors import UserError
 from tokenmill.training.workload import Workload
 
 GPU_STEPS = 2000
-"""Of a run, from which a GPU does; assumed, not measured: `make bench-gpu` tells."""
+"""Of a run, from which a GPU does; assumed, not measured: first step and gain of the ladder's rung `compiled` tell."""
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -56,7 +56,7 @@ def choose_compilation(wish: Literal["auto", "on", "off"], device: torch.device,
     if wish != "auto":
         return Compilation(wish == "on", "runtime.compile says so")
     if device.type != "cuda":
-        cpu = "on a CPU it takes minutes and gains little; runtime.compile: on tries it"
+        cpu = "on a CPU it takes a minute or more, which only a long run earns back; runtime.compile: on tries it"
         return Compilation(False, cpu if device.type == "cpu" else "not tried on this kind of device")
     if missing:
         return Compilation(False, f"it needs {missing}, which is not there")

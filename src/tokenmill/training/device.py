@@ -108,8 +108,8 @@ def _keep_freed_memory() -> None:
     """
     with contextlib.suppress(OSError, AttributeError):  # another C library
         mallopt = ctypes.CDLL(None).mallopt
-        mallopt(M_MMAP_THRESHOLD, 2**30)
-        mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+        if mallopt(M_MMAP_THRESHOLD, 2**30) or mallopt(M_MMAP_THRESHOLD, 2**25):  # older ones refuse more
+            mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
 def place_tokens(tokens: np.ndarray, wish: str, device: torch.device) -> tuple[Tensor, str]:

@@ -1,7 +1,7 @@
 """Muon for all matrices of a shape at a time: Jordan et al. 2024, scaled to AdamW's update size (Liu et al. 2025).
 
 PyTorch's own takes one matrix after another, which leaves a device idle where they are small. The formulas are the
-same; a test compares. Axes: N matrices of a shape, R rows, C columns.
+same; a test compares. Axes: N matrices of a shape, R rows, C >= R columns; a taller one is worked on lying.
 """
 
 from collections import defaultdict
@@ -40,37 +40,70 @@ class Muon(torch.optim.Optimizer):
                 self._update(matrices, group["lr"], group["weight_decay"], keep)
 
     def _update(self, matrices: list[Tensor], rate: float, decay: float, keep: float | Tensor) -> None:
-        means = [self.state[p].setdefault("momentum_buffer", torch.zeros_like(p)) for p in matrices]
+        means = [_wide(self.state[p].setdefault("momentum_buffer", torch.zeros_like(p))) for p in matrices]
         mean_NRC = torch.stack(means)
-        gradient_NRC = torch.stack([p.grad for p in matrices if p.grad is not None])
+        gradient_NRC = torch.stack([_wide(p.grad) for p in matrices if p.grad is not None])
         if self.found_inf is not None:  # averaged with itself, the mean stays exactly what it is
             gradient_NRC = torch.where(self.found_inf.bool(), mean_NRC, gradient_NRC)
         mean_NRC.lerp_(gradient_NRC, 1 - MOMENTUM)
         for mean, value in zip(means, mean_NRC.unbind(), strict=True):
             mean.copy_(value)
         change_NRC = orthogonal(gradient_NRC.lerp_(mean_NRC, MOMENTUM), self._precision).to(mean_NRC.dtype)
-        change_NRC *= keep * (-0.2 * rate * max(change_NRC.shape[1:]) ** 0.5)
+        change_NRC *= keep * (-0.2 * rate * change_NRC.shape[2] ** 0.5)
         for matrix, change in zip(matrices, change_NRC.unbind(), strict=True):
-            matrix.mul_(1 - rate * decay * keep).add_(change)
+            _wide(matrix).mul_(1 - rate * decay * keep).add_(change)
 
 
 def orthogonal(x_NRC: Tensor, precision: torch.dtype) -> Tensor:
-    """Nearly the nearest matrices with orthonormal rows or columns, by Newton and Schulz in `precision`."""
-    a, b, c = NEWTON_SCHULZ
-    tall = x_NRC.shape[1] > x_NRC.shape[2]
-    x = (x_NRC.mT if tall else x_NRC).to(precision)
+    """Nearly the nearest matrices with orthonormal rows, R <= C, by Newton and Schulz in `precision`."""
+    x = x_NRC.to(precision)
     x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
+    # The short way squares what is small, which bfloat16 does not bear.
+    short = precision == torch.float32 and x.shape[2] >= 2 * x.shape[1]
+    return torch.bmm(_factor(torch.bmm(x, x.mT)), x) if short else _iterated(x)
+
+
+def _iterated(x: Tensor) -> Tensor:
+    """(a + b X Xᵀ + c (X Xᵀ)²) X, over and over."""
+    a, b, c = NEWTON_SCHULZ
     for _ in range(ITERATIONS):
         square = torch.bmm(x, x.mT)
         x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=b, alpha=c), x, beta=a)
-    return x.mT if tall else x
+    return x
+
+
+def _factor(square_NRR: Tensor) -> Tensor:
+    """What `_iterated` multiplies X by in the end, from X Xᵀ alone: products of R x R, half the work for R x 4 R.
+
+    Where X becomes P X, X Xᵀ becomes P X Xᵀ P; P is a polynomial of X Xᵀ and symmetric.
+    """
+    square = square_NRR
+    product = factor = _polynomial(square)
+    for _ in range(ITERATIONS - 1):
+        square = torch.bmm(torch.bmm(factor, square), factor)
+        factor = _polynomial(square)
+        product = torch.bmm(factor, product)
+    return product
+
+
+def _polynomial(square_NRR: Tensor) -> Tensor:
+    """a + b S + c S² of matrices S."""
+    a, b, c = NEWTON_SCHULZ
+    value = torch.baddbmm(square_NRR, square_NRR, square_NRR, beta=b, alpha=c)
+    value.diagonal(dim1=1, dim2=2).add_(a)
+    return value
+
+
+def _wide(matrix: Tensor) -> Tensor:
+    """The matrix, or its transpose if it has more rows than columns; a view."""
+    return matrix.mT if matrix.shape[0] > matrix.shape[1] else matrix
 
 
 def _of_a_shape(matrices: Iterable[Tensor]) -> Iterator[list[Tensor]]:
-    """Matrices of one shape, `TOGETHER` numbers at the most or one matrix."""
+    """Matrices of one shape or its transpose, `TOGETHER` numbers at the most or one matrix."""
     by_shape: dict[torch.Size, list[Tensor]] = defaultdict(list)
     for matrix in matrices:
-        by_shape[matrix.shape].append(matrix)
+        by_shape[_wide(matrix).shape].append(matrix)
     for shape, those in by_shape.items():
         most = max(1, TOGETHER // shape.numel())
         for start in range(0, len(those), most):

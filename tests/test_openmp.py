@@ -1,0 +1,17 @@
+"""How long threads wait awake: said before PyTorch is loaded, and never over the user's own word."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.imports import ROOT
+
+
+@pytest.mark.parametrize(("own", "meant"), [({}, "5000"), ({"GOMP_SPINCOUNT": "7"}, "7")])
+def test_a_stage_says_it_before_pytorch_is_there(own: dict[str, str], meant: str):
+    environment = {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"} | own
+    code = "import os, sys, stages; assert 'torch' not in sys.modules; print(os.environ['GOMP_SPINCOUNT'])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.stdout.strip() == meant, done.stderr
