@@ -13,5 +13,5 @@ from tests.imports import ROOT
 def test_a_stage_says_it_before_pytorch_is_there(own: dict[str, str], meant: str):
     environment = {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"} | own
     code = "import os, sys, stages; assert 'torch' not in sys.modules; print(os.environ['GOMP_SPINCOUNT'])"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert done.stdout.strip() == meant, done.stderr
+    said = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, env=environment, text=True)
+    assert said.strip() == meant
