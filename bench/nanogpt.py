@@ -17,8 +17,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from bench.stepping import READ_EVERY, Steps, for_long_runs
+from bench.stepping import READ_EVERY, Steps
 from tokenmill.errors import UserError
+from tokenmill.training.compilation import Compilation
 from tokenmill.training.device import Compute
 
 DATASET, OUT = "tokenmill_bench", "out"
@@ -76,15 +77,23 @@ def trained(checkout: Path, here: Path) -> nn.Module:
     return model.eval()
 
 
-def steps_of(
-    checkout: Path, compute: Compute, ids: np.ndarray, *, batch: int, rate: float, beta2: float, **sizes: int
+def steps_of(  # noqa: PLR0917
+    checkout: Path,
+    compute: Compute,
+    ids: np.ndarray,
+    compilation: Compilation,
+    batch: int,
+    vocabulary: int,
+    sizes: dict[str, int],
 ) -> Steps:
     """Its model, optimizer and way of making batches, with the loss read as seldom as TokenMill reads it."""
     module, device = _module(checkout), compute.device
-    raw = module.GPT(module.GPTConfig(dropout=0.0, bias=False, **sizes)).to(device)
-    optimizer = raw.configure_optimizers(0.1, rate, (0.9, beta2), device.type)
-    model = for_long_runs(device).of(raw)
-    data, length, done = ids.astype(np.uint16), sizes["block_size"], [0]
+    length, shape = sizes["context"], {name: size for name, size in sizes.items() if name != "context"}
+    config = module.GPTConfig(dropout=0.0, bias=False, vocab_size=vocabulary, block_size=length, **shape)
+    raw = module.GPT(config).to(device)
+    optimizer = raw.configure_optimizers(0.1, 1e-4, (0.9, 0.99), device.type)
+    model = compilation.of(raw)
+    data, done = ids.astype(np.uint16), [0]
 
     def batch_of() -> list[torch.Tensor]:
         starts = torch.randint(len(data) - length, (batch,)).tolist()

@@ -6,7 +6,7 @@ On the CPU, nanoGPT's own Tiny Shakespeare recipe (4 layers, 4 heads, 128 wide, 
                TokenMill's stage `train` runs on as much of the training text as it needs, once through, and is measured
                by the same function. Seconds are of whole processes: start-up, training, evaluation, checkpoints.
   steps        tokens per second at the equal model (gpt2, AdamW, float32), in turns in one process; then TokenMill as
-               it comes.
+               it comes. Both as a short run has them, and compiled, as TokenMill chooses for long ones by itself.
 
 With `--gpu`: GPT-2 124M at 64 x 512 and 16 x 1024, both compiled and in bfloat16, and nanoGPT's loss in 2.5 times
 fewer tokens.
@@ -38,7 +38,6 @@ from bench.stepping import (
     Steps,
     Timed,
     compute_for,
-    for_long_runs,
     in_turns,
     section,
     tokenmill_steps,
@@ -48,6 +47,7 @@ from tokenmill.errors import UserError
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.weights import load_model
 from tokenmill.stage import report_errors
+from tokenmill.training.compilation import Compilation
 
 Row = dict[str, Any]
 
@@ -75,7 +75,7 @@ class Recipe:
         return {"n_layer": self.n_layer, "n_head": self.n_head, "n_embd": self.n_embd}
 
 
-CPU = Recipe(4, 4, 128, 64, 12, 2000, 20, share=0.25, our_batch=12, our_rate=8e-3, our_decay=0.8)
+CPU = Recipe(4, 4, 128, 64, 12, 2000, 20, share=0.22, our_batch=24, our_rate=1.6e-2, our_decay=0.6)
 GPU = Recipe(6, 6, 384, 256, 64, 5000, 200, share=None, our_batch=64, our_rate=4e-3, our_decay=0.8)
 """nanoGPT's other published configuration, for a text of tens of MB."""
 TIMES_FEWER = 2.5
@@ -123,50 +123,45 @@ def run(options: argparse.Namespace) -> None:
         options.json.write_text(json.dumps(rows, indent=2) + "\n")
 
 
+KINDS = (("gpt2", "adamw", "equal"), ("gpt2", "adamw", "auto"), ("modern", "adamw", "auto"), ("modern", "muon", "auto"))
+"""Architecture, optimizer and precision of TokenMill's rows; `equal` is the precision of nanoGPT's."""
+
+
 def steps_table(
     options: argparse.Namespace, recipe: Recipe, ids: np.ndarray, *, batch: int, context: int, vocabulary: int
 ) -> list[Row]:
-    """Tokens per second of both, in turns."""
-    sizes = recipe.sizes
+    """Tokens per second of both, in turns; on a CPU as short runs have them and compiled, on a GPU compiled."""
+    sizes, equal = recipe.sizes | {"context": context}, "float32"
     if options.gpu:
-        sizes, vocabulary = {"n_layer": 12, "n_head": 12, "n_embd": 768}, 50257
-    equal = "bfloat16" if options.gpu else "float32"
+        sizes, equal, vocabulary = {"n_layer": 12, "n_head": 12, "n_embd": 768, "context": context}, "bfloat16", 50257
     rivals: dict[str, Steps] = {}
-    if options.nanogpt:
-        rivals[f"nanoGPT, {equal}"] = nanogpt.steps_of(
-            options.nanogpt,
-            compute_for(equal),
-            ids,
-            batch=batch,
-            rate=1e-4,
-            beta2=0.99,
-            **sizes,
-            block_size=context,
-            vocab_size=-(-vocabulary // 64) * 64 if options.gpu else vocabulary,
-        )
-    for architecture, optimizer, precision in (
-        ("gpt2", "adamw", equal),
-        ("gpt2", "adamw", "auto"),
-        ("modern", "adamw", "auto"),
-        ("modern", "muon", "auto"),
-    ):
-        compute = compute_for(precision)
-        name = f"TokenMill {architecture}, {optimizer}, {str(compute.precision).removeprefix('torch.')}"
-        if name in rivals:
-            continue
-        config = ModelConfig.model_validate(
-            {"architecture": architecture, "context_length": context, "dropout": 0.0, "vocab_size": vocabulary} | sizes
-        )
-        params = train_params(
-            batch_size=batch, learning_rate=1e-4, optimizer=optimizer, beta2=0.99, precision=precision
-        )
-        steps = tokenmill_steps(config, params, compute, ids, compilation=for_long_runs(compute.device))
-        rivals[name] = with_float32_of(precision, steps)
-    if options.nanogpt:
-        first = next(iter(rivals))
-        rivals[first] = with_float32_of(None, rivals[first])
+    for compiled in (True,) if options.gpu else (False,) if options.tiny else (False, True):
+        end, compilation = ", compiled" if compiled and not options.gpu else "", Compilation(compiled, "asked for")
+        if options.nanogpt:
+            rows = -(-vocabulary // 64) * 64 if options.gpu else vocabulary
+            rivals[f"nanoGPT, {equal}{end}"] = with_float32_of(
+                None, nanogpt.steps_of(options.nanogpt, compute_for(equal), ids, compilation, batch, rows, sizes)
+            )
+        for architecture, optimizer, wanted in KINDS:
+            precision = equal if wanted == "equal" else wanted
+            chosen = str(compute_for(precision).precision).removeprefix("torch.")
+            name = f"TokenMill {architecture}, {optimizer}, {chosen}{end}"
+            if name not in rivals:
+                shape = {"architecture": architecture, "vocab_size": vocabulary} | sizes
+                rivals[name] = our_steps(ids, compilation, batch, shape, optimizer=optimizer, precision=precision)
     times = in_turns(rivals, rounds=1 if options.tiny else options.rounds, steps=2 if options.tiny else 10, warm_up=3)
     return [_row(name, time_, batch * context) for name, time_ in times.items()]
+
+
+def our_steps(
+    ids: np.ndarray, compilation: Compilation, batch: int, shape: dict[str, Any], *, optimizer: str, precision: str
+) -> Steps:
+    """TokenMill's, of a model of this shape."""
+    shape = {"context_length": shape["context"], "dropout": 0.0} | {k: v for k, v in shape.items() if k != "context"}
+    train = train_params(batch_size=batch, learning_rate=1e-4, optimizer=optimizer, beta2=0.99, precision=precision)
+    config = ModelConfig.model_validate(shape)
+    steps = tokenmill_steps(config, train, compute_for(precision), ids, compilation=compilation)
+    return with_float32_of(precision, steps)
 
 
 def with_float32_of(precision: str | None, steps: Steps) -> Steps:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tokenmill.training.muon import Muon, _iterated, orthogonal
+from tokenmill.training.muon import Muon, _iterated, momentum_at, orthogonal
 
 SHAPES = [(8, 8), (8, 8), (8, 32), (32, 8), (5, 7)]
 
@@ -17,13 +17,18 @@ def matrices(seed: int) -> list[Tensor]:
     return [torch.randn(shape, generator=draws) for shape in SHAPES]
 
 
+def test_momentum_rises_to_its_value():
+    assert [momentum_at(step) for step in (0, 150, 300, 10**6)] == pytest.approx([0.85, 0.90, 0.95, 0.95])
+
+
 @pytest.mark.parametrize("precision", [torch.bfloat16, torch.float32])
-@pytest.mark.parametrize("decay", [0.0, 0.1])
-def test_the_updates_are_those_of_pytorch(decay: float, precision: torch.dtype):
+@pytest.mark.parametrize(("decay", "momentum"), [(0.0, 0.95), (0.1, 0.85)])
+def test_the_updates_are_those_of_pytorch(decay: float, momentum: float, precision: torch.dtype):
     ours = [torch.nn.Parameter(matrix) for matrix in matrices(0)]
     theirs = copy.deepcopy(ours)
     muon = Muon(ours, lr=0.02, weight_decay=decay, precision=precision)
-    torchs = torch.optim.Muon(theirs, lr=0.02, weight_decay=decay, adjust_lr_fn="match_rms_adamw")
+    muon.param_groups[0]["momentum"] = momentum
+    torchs = torch.optim.Muon(theirs, lr=0.02, weight_decay=decay, momentum=momentum, adjust_lr_fn="match_rms_adamw")
     for step in range(1, 6):
         for mine, other, gradient in zip(ours, theirs, matrices(step), strict=True):
             mine.grad, other.grad = gradient.clone(), gradient.clone()

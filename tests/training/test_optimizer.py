@@ -164,7 +164,7 @@ def test_what_is_not_finite_changes_nothing_then_or_later(architecture: str, opt
     before, state = values(model), {name: value.clone() for name, value in optim.state().items()}
     for number, verdict in enumerate(({"loss": ONE, "norm": ONE} | {bad: ONE * math.nan}, {"loss": ONE, "norm": ONE})):
         optim.backward(loss_of(model, torch.full((1, 8), number), torch.zeros(1, 8, dtype=torch.long)))
-        optim.step(0.01, **verdict)
+        optim.step(0.01, loss=verdict["loss"], norm=verdict["norm"])
         assert_same_bits(values(model), before)
         assert_same_bits(optim.state(), state)
         assert all(parameter.grad is None for parameter in model.parameters())

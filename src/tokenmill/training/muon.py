@@ -10,7 +10,11 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor
 
+from tokenmill.training.uncompiled import Uncompiled
+
 MOMENTUM = 0.95
+EARLY_MOMENTUM, EARLY_STEPS = 0.85, 300
+"""A run's first steps look back less far, for gradients still change fast (nanochat, Karpathy 2025)."""
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 """Coefficients of the quintic iteration that drives singular values towards one (Jordan et al. 2024)."""
 ITERATIONS = 5
@@ -18,7 +22,12 @@ TOGETHER = 2**24
 """At most so many numbers are stacked at a time: 64 MiB in float32."""
 
 
-class Muon(torch.optim.Optimizer):
+def momentum_at(step: int) -> float:
+    """Muon's momentum in step `step` of a run, counted from 0."""
+    return EARLY_MOMENTUM + (MOMENTUM - EARLY_MOMENTUM) * min(1.0, step / EARLY_STEPS)
+
+
+class Muon(Uncompiled):
     """Updates matrices by their orthogonalised mean gradient, with Nesterov's momentum and decoupled decay.
 
     `found_inf`, where it is set, is a scalar as GradScaler gives it to fused AdamW: nothing changes where it is one.
@@ -28,7 +37,7 @@ class Muon(torch.optim.Optimizer):
 
     def __init__(self, parameters: Iterable[Tensor], *, lr: float, weight_decay: float, precision: torch.dtype):
         """`precision` is that of the iteration; it bears bfloat16, which is not faster everywhere."""
-        super().__init__(parameters, {"lr": lr, "weight_decay": weight_decay})
+        super().__init__(parameters, {"lr": lr, "weight_decay": weight_decay, "momentum": MOMENTUM})
         self._precision = precision
 
     @torch.no_grad()
@@ -37,18 +46,18 @@ class Muon(torch.optim.Optimizer):
         keep = 1.0 if self.found_inf is None else 1.0 - self.found_inf
         for group in self.param_groups:
             for matrices in _of_a_shape(p for p in group["params"] if p.grad is not None):
-                self._update(matrices, group["lr"], group["weight_decay"], keep)
+                self._update(matrices, group["lr"], group["weight_decay"], group["momentum"], keep)
 
-    def _update(self, matrices: list[Tensor], rate: float, decay: float, keep: float | Tensor) -> None:
+    def _update(self, matrices: list[Tensor], rate: float, decay: float, momentum: float, keep: float | Tensor) -> None:
         means = [_wide(self.state[p].setdefault("momentum_buffer", torch.zeros_like(p))) for p in matrices]
         mean_NRC = torch.stack(means)
         gradient_NRC = torch.stack([_wide(p.grad) for p in matrices if p.grad is not None])
         if self.found_inf is not None:  # averaged with itself, the mean stays exactly what it is
             gradient_NRC = torch.where(self.found_inf.bool(), mean_NRC, gradient_NRC)
-        mean_NRC.lerp_(gradient_NRC, 1 - MOMENTUM)
+        mean_NRC.lerp_(gradient_NRC, 1 - momentum)
         for mean, value in zip(means, mean_NRC.unbind(), strict=True):
             mean.copy_(value)
-        change_NRC = orthogonal(gradient_NRC.lerp_(mean_NRC, MOMENTUM), self._precision).to(mean_NRC.dtype)
+        change_NRC = orthogonal(gradient_NRC.lerp_(mean_NRC, momentum), self._precision).to(mean_NRC.dtype)
         change_NRC *= keep * (-0.2 * rate * change_NRC.shape[2] ** 0.5)
         for matrix, change in zip(matrices, change_NRC.unbind(), strict=True):
             _wide(matrix).mul_(1 - rate * decay * keep).add_(change)

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 from tokenmill.model.build import GPT, is_hidden_matrix
 from tokenmill.training.device import Compute, multiplies_bfloat16
-from tokenmill.training.muon import Muon
+from tokenmill.training.muon import MOMENTUM, Muon
 from tokenmill.training.params import TrainParams
-from tokenmill.training.sharding import cut_like, whole
+from tokenmill.training.sharding import cut_like, gathered, whole
+from tokenmill.training.uncompiled import AdamW
 
 
 class Optimizer:
@@ -44,11 +44,10 @@ class Optimizer:
         """Scale the gradient down to the norm `longest` if it is longer; give its norm before that, a scalar."""
         for part in self._parts:
             self._scaler.unscale_(part)
-        norm = torch.nn.utils.clip_grad_norm_(self._names, longest)
-        return norm.full_tensor() if isinstance(norm, DTensor) else norm
+        return gathered(torch.nn.utils.clip_grad_norm_(self._names, longest))
 
-    def step(self, learning_rate: float, *, loss: Tensor, norm: Tensor) -> None:
-        """Update the parameters from their gradients, then forget the gradients.
+    def step(self, learning_rate: float, *, loss: Tensor, norm: Tensor, momentum: float = MOMENTUM) -> None:
+        """Update the parameters from their gradients, then forget the gradients; `momentum` is Muon's.
 
         Where `loss` or the gradient's `norm` (scalars) is not finite nothing changes, nor does it in any later step, so
         that whoever reads the losses finds the weights of before. An overflowing gradient with float16 is a matter of
@@ -60,6 +59,8 @@ class Optimizer:
         for part in self._parts:
             for group in part.param_groups:
                 group["lr"] = learning_rate
+                if "momentum" in group:
+                    group["momentum"] = momentum
             _update(part, unless=skip)
         self.forget_gradients()
         self._scaler.update()
@@ -123,14 +124,14 @@ def _leave_to_the_device(part: torch.optim.Optimizer, unless: Tensor) -> None:
     part.step()
 
 
-def _adamw(parameters: dict[str, torch.nn.Parameter], train: TrainParams) -> torch.optim.AdamW:
+def _adamw(parameters: dict[str, torch.nn.Parameter], train: TrainParams) -> AdamW:
     """AdamW with weight decay on matrices only; with Muon, embeddings and head do not decay."""
     decay = train.weight_decay if train.optimizer == "adamw" else 0.0
     groups = [
         {"params": [p for p in parameters.values() if p.ndim >= 2], "weight_decay": decay},
         {"params": [p for p in parameters.values() if p.ndim < 2], "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(
+    return AdamW(
         [group for group in groups if group["params"]],
         lr=train.peak,
         betas=(train.beta1, train.beta2),

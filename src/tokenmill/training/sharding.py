@@ -2,22 +2,30 @@
 
 FSDP2 (Zhao et al. 2023): a block's weights are gathered when it computes and dropped afterwards. For models whose 16
 bytes a parameter do not fit one device. Checkpoints stay those of a whole model.
+
+PyTorch's part for it takes a second to load, so only what is about to cut loads it; elsewhere a cut tensor is known by
+what it can do.
 """
+
+from typing import TYPE_CHECKING, TypeGuard
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
 
 from tokenmill.errors import UserError
 from tokenmill.model.build import GPT, copy_of
 from tokenmill.training.params import TrainParams
 
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
+
 
 def shard(model: GPT, device: torch.device) -> None:
     """Cut a whole model, which may lie in the host's memory, over the devices of all processes, in place."""
+    from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415
+    from torch.distributed.fsdp import fully_shard  # noqa: PLC0415
+
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
     for block in model.blocks:
         fully_shard(block, mesh=mesh)
@@ -29,26 +37,38 @@ def whole(tensor: Tensor) -> Tensor:
 
     The others get an empty one, and must call this in the same order.
     """
-    if not isinstance(tensor, DTensor):
+    if not _is_cut(tensor):
         return tensor
-    full = tensor.full_tensor().detach()
+    full = gathered(tensor).detach()
     return full.cpu() if dist.get_rank() == 0 else torch.empty(0)
+
+
+def gathered(tensor: Tensor) -> Tensor:
+    """A tensor as it is where nothing was cut; a cut one put together in every process, on its device."""
+    return tensor.full_tensor() if _is_cut(tensor) else tensor
 
 
 def whole_model(model: GPT) -> GPT:
     """A model to be saved: itself, or where it was cut a copy that is whole in the leader."""
-    if not isinstance(model, FSDPModule):
+    reshard = getattr(model, "reshard", None)  # what FSDP adds
+    if reshard is None:
         return model
-    model.reshard()  # without a backward pass its outermost weights stay gathered
+    reshard()  # without a backward pass its outermost weights stay gathered
     return copy_of(model, whole)
 
 
 def cut_like(value: Tensor, parameter: Tensor) -> Tensor:
     """This process's part of a whole tensor, cut as the parameter is that it belongs to."""
-    if not isinstance(parameter, DTensor) or value.shape != parameter.shape:
+    if not _is_cut(parameter) or value.shape != parameter.shape:
         return value
+    from torch.distributed.tensor import distribute_tensor  # noqa: PLC0415
+
     on_device = value.to(parameter.device_mesh.device_type)
     return distribute_tensor(on_device, parameter.device_mesh, parameter.placements)
+
+
+def _is_cut(tensor: Tensor) -> "TypeGuard[DTensor]":
+    return hasattr(tensor, "full_tensor")
 
 
 def refuse_shards(train: TrainParams) -> None:

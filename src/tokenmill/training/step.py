@@ -11,6 +11,7 @@ from tokenmill.training.batches import Windows, pieces
 from tokenmill.training.device import Compute
 from tokenmill.training.group import ALONE, Group, without_averaging
 from tokenmill.training.memory import is_out_of_memory
+from tokenmill.training.muon import MOMENTUM
 from tokenmill.training.optimizer import Optimizer
 
 
@@ -39,6 +40,7 @@ def train_step(
     learning_rate: float,
     gradient_clip: float,
     compute: Compute,
+    momentum: float = MOMENTUM,
     group: Group = ALONE,
 ) -> StepResult | None:
     """Update `model` once on the windows `index`, together with the `group`, `micro_batch` at a time.
@@ -54,7 +56,7 @@ def train_step(
         return None
     loss = group.mean(loss)
     norm = optimizer.clip(gradient_clip)
-    optimizer.step(learning_rate, loss=loss, norm=norm)
+    optimizer.step(learning_rate, loss=loss, norm=norm, momentum=momentum)
     return StepResult(loss=loss, gradient_norm=norm)
 
 

@@ -29,6 +29,7 @@ from tokenmill.training.history import EpochRow, RunState, StepRow, bits_per_byt
 from tokenmill.training.interrupt import Interrupt
 from tokenmill.training.micro_batch import MicroBatch
 from tokenmill.training.mirror import Mirror
+from tokenmill.training.muon import momentum_at
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.saving import Saver
@@ -184,6 +185,7 @@ class Trainer:
             index,
             micro_batch=self.micro_batch.windows,
             learning_rate=self._learning_rate(step),
+            momentum=momentum_at(step),
             gradient_clip=train.gradient_clip,
             compute=self.job.compute,
             group=self.job.group,
