@@ -50,7 +50,7 @@ class Compilation:
         if not self.on:
             return model
         if next(model.parameters()).device.type == "cpu":
-            _add_up_in_order()
+            _leave_lookups_out(model)
         return torch.compile(model, dynamic=False, recompile_limit=SHAPES)  # type: ignore[return-value]
 
 
@@ -80,13 +80,14 @@ def choose_compilation(wish: Literal["auto", "on", "off"], device: torch.device,
     )
 
 
-def _add_up_in_order() -> None:
-    """Let the threads of compiled code add up what falls together (an embedding's gradient) in a fixed order.
+def _leave_lookups_out(model: nn.Module) -> None:
+    """Let PyTorch look embeddings up itself, whose gradient it adds up in a fixed order.
 
-    Else each adds when it comes to it, and no two runs give the same bytes. Eager code on a CPU does so anyway.
+    Threads of compiled code would add when they come to it, and no two runs would give the same bytes.
     """
-    torch.use_deterministic_algorithms(True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    for module in model.modules():
+        if isinstance(module, nn.Embedding):
+            module.forward = torch.compiler.disable(module.forward)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def lacks(device: torch.device) -> str | None:

@@ -161,8 +161,9 @@ class RuntimeParams(Section, extra="ignore"):
     into with room to spare."""
 
     compile: Literal["auto", "on", "off"]
-    """`torch.compile`. `auto` is on for CUDA where the run has 2,000 steps, which pay for a minute of it, and off
-    elsewhere: a CPU takes minutes for a gain of 10 to 35 % (docs/decisions.md). Training says the choice, and why."""
+    """`torch.compile`. `auto` is on for CUDA where the run has 2,000 steps, and on a CPU where an epoch takes 100 TFLOP
+    (a quarter of an hour on two cores): those pay for the minute or two of it, with steps 10 to 35 % shorter
+    (docs/decisions.md). Training says the choice, and why."""
 
     processes: AutoOrCount
     """Processes that train together, each on a device of its own and on its share of every step's windows, with the
