@@ -97,7 +97,10 @@ def _activation_bytes(config: ModelConfig, precision: Precision, *, recompute: b
 
 
 def optimizer_flops(config: ModelConfig, optimizer: Literal["adamw", "muon"]) -> int:
-    """Operations of one update that are worth counting: Muon's Newton-Schulz iterations (Jordan et al. 2024)."""
+    """Operations of one update that are worth counting: Muon's Newton-Schulz iterations (Jordan et al. 2024).
+
+    As they are in bfloat16; the shorter way in float32 takes down to five ninths of them.
+    """
     if optimizer == "adamw":
         return 0
     model = skeleton(config)
