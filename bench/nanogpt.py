@@ -88,7 +88,8 @@ def steps_of(  # noqa: PLR0917
 ) -> Steps:
     """Its model, optimizer and way of making batches, with the loss read as seldom as TokenMill reads it."""
     module, device = _module(checkout), compute.device
-    length, shape = sizes["context"], {name: size for name, size in sizes.items() if name != "context"}
+    shape = dict(sizes)
+    length = shape.pop("context_length")
     config = module.GPTConfig(dropout=0.0, bias=False, vocab_size=vocabulary, block_size=length, **shape)
     raw = module.GPT(config).to(device)
     optimizer = raw.configure_optimizers(0.1, 1e-4, (0.9, 0.99), device.type)

@@ -131,9 +131,10 @@ def steps_table(
     options: argparse.Namespace, recipe: Recipe, ids: np.ndarray, *, batch: int, context: int, vocabulary: int
 ) -> list[Row]:
     """Tokens per second of both, in turns; on a CPU as short runs have them and compiled, on a GPU compiled."""
-    sizes, equal = recipe.sizes | {"context": context}, "float32"
+    sizes, equal = recipe.sizes, "float32"
     if options.gpu:
-        sizes, equal, vocabulary = {"n_layer": 12, "n_head": 12, "n_embd": 768, "context": context}, "bfloat16", 50257
+        sizes, equal, vocabulary = {"n_layer": 12, "n_head": 12, "n_embd": 768}, "bfloat16", 50257
+    sizes = sizes | {"context_length": context}
     rivals: dict[str, Steps] = {}
     for compiled in (True,) if options.gpu else (False,) if options.tiny else (False, True):
         end, compilation = ", compiled" if compiled and not options.gpu else "", Compilation(compiled, "asked for")
@@ -157,9 +158,8 @@ def our_steps(
     ids: np.ndarray, compilation: Compilation, batch: int, shape: dict[str, Any], *, optimizer: str, precision: str
 ) -> Steps:
     """TokenMill's, of a model of this shape."""
-    shape = {"context_length": shape["context"], "dropout": 0.0} | {k: v for k, v in shape.items() if k != "context"}
     train = train_params(batch_size=batch, learning_rate=1e-4, optimizer=optimizer, beta2=0.99, precision=precision)
-    config = ModelConfig.model_validate(shape)
+    config = ModelConfig.model_validate(shape | {"dropout": 0.0})
     steps = tokenmill_steps(config, train, compute_for(precision), ids, compilation=compilation)
     return with_float32_of(precision, steps)
 

@@ -20,7 +20,7 @@ from tokenmill.training.flops import flops_per_token
 from tokenmill.training.workload import Workload
 
 CPU_TFLOP = 100
-"""Of an epoch, from which a CPU does: a quarter of an hour and more on two cores, for one or two minutes of compiling
+"""Of an epoch, from which a CPU does: about half an hour on two cores, for one or two minutes of compiling
 and 12 to 35 % shorter steps. Of an epoch, not of the run: more epochs must go on with the same bits."""
 GPU_STEPS = 2000
 """Of a run, from which a GPU does; assumed, not measured: first step and gain of the ladder's rung `compiled` tell."""

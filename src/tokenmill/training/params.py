@@ -163,7 +163,7 @@ class RuntimeParams(Section, extra="ignore"):
 
     compile: Literal["auto", "on", "off"]
     """`torch.compile`. `auto` is on for CUDA where the run has 2,000 steps, and on a CPU where an epoch takes 100 TFLOP
-    (a quarter of an hour on two cores): those pay for the minute or two of it, with steps 10 to 35 % shorter
+    (half an hour on two cores): those pay for the minute or two of it, with steps 10 to 35 % shorter
     (docs/decisions.md). Training says the choice, and why."""
 
     processes: AutoOrCount
