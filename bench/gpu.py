@@ -165,6 +165,9 @@ def _over_nanogpt(rows: list[Row]) -> float:
     """The equal model's row stands behind nanoGPT's."""
     if not rows[0]["steps"].startswith("nanoGPT"):
         raise LookupError("nanoGPT did not run (--nanogpt)")
+    for row in rows[:2]:
+        if "left out" in row:
+            raise LookupError(f"{row['steps']}: {row['left out']}")
     return rows[1]["times the first"]
 
 

@@ -12,23 +12,23 @@ TokenMill began as a script on an A100 whose steps took 1.6 s; what made them sh
 
 Small on a CPU; on a GPU at full size (134M: 12 layers, 12 heads, 768 wide, vocabulary 32,000, batch 64, context 512).
 Each rung has a process of its own and is warm when it is measured; what its first step took, compilation included,
-stands in a column of its own. On a CPU all take turns and are compared by the seconds of the processor, of which other
-load takes little; a GPU has one at a time.
+stands in a column of its own. On a CPU all take turns, so that other load disturbs all alike; a GPU has one at a time.
 """
 
 import argparse
 import json
 import os
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from bench.climbing import Climbed, climb
 from bench.ladder_table import draw, print_table, rows_of
-from bench.rungs import FULL, RUNGS, SMALL, TINY, here, left_out
+from bench.rungs import FULL, OURS, RUNGS, SMALL, TINY, here, left_out, make
 from bench.stepping import compute_for
+from bench.turns import Rival, Timed, measure
 from tokenmill.stage import report_errors
 from tokenmill.training.flops import peak_flops
 from tokenmill.training.profiling import product_rate
@@ -49,7 +49,6 @@ def main() -> None:
 
 def run(options: argparse.Namespace) -> None:
     """The whole ladder."""
-    os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # for the rungs' processes, as the stages have it
     device = here()
     size = TINY if options.tiny else FULL if device.type == "cuda" else SMALL
     reasons = {name: reason for name in options.only if (reason := left_out(name, device))}
@@ -60,12 +59,16 @@ def run(options: argparse.Namespace) -> None:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(
             Path(folder) / "compiled"
         )  # what an earlier run compiled is no help
-        names = [name for name in options.only if name not in reasons]
-        at_a_time = 1 if device.type == "cuda" else len(names)
-        climbed = climb(names, size, path, rounds=options.rounds, at_a_time=at_a_time)
-    found = {name: Climbed(failed=reason) for name, reason in reasons.items()} | climbed
+        rivals = {
+            name: Rival(partial(make, name, size, path), is_stage=name in OURS)
+            for name in options.only
+            if name not in reasons
+        }
+        at_a_time = 1 if device.type == "cuda" else len(rivals)
+        climbed = measure(rivals, rounds=options.rounds, steps=size.steps, at_a_time=at_a_time)
+    found = {name: Timed(failed=reason) for name, reason in reasons.items()} | climbed
     peak, whose = _peak(device, options.peak_tflops)
-    rows = rows_of({name: found[name] for name in options.only}, size, peak, on_cpu=device.type == "cpu")
+    rows = rows_of({name: found[name] for name in options.only}, size, peak)
     compute = compute_for("auto")
     print(f"{compute.name}: {size.batch} windows of {size.context_length}, GPT-2 of {size.n_layer} layers, ", end="")
     print(f"{size.n_embd} wide; utilisation of {peak / 1e12:.3g}e12 operations a second, {whose}")

@@ -1,14 +1,13 @@
 """The ladder's rows as a table and as a picture, beside the original's."""
 
-import statistics
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench.climbing import Climbed
 from bench.rungs import PLAIN, Size
+from bench.turns import Timed
 from tokenmill.training.flops import flops_per_token
 
 ORIGINAL = dict(zip(PLAIN, (1.6, 0.8, 0.5, 0.35, 0.225, 0.1), strict=True))
@@ -18,7 +17,7 @@ LEGEND: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1, 1), "ncols
 Row = dict[str, Any]
 
 
-def rows_of(climbed: Mapping[str, Climbed], size: Size, peak: float, *, on_cpu: bool) -> list[Row]:
+def rows_of(climbed: Mapping[str, Timed], size: Size, peak: float) -> list[Row]:
     """A row for each rung; one that was left out has the reason instead of times."""
     rows: list[Row] = []
     bottom = next((one for one in climbed.values() if not one.failed), None)
@@ -31,9 +30,7 @@ def rows_of(climbed: Mapping[str, Climbed], size: Size, peak: float, *, on_cpu: 
             row["seconds a step"] = float(f"{one.seconds:.4g}")
             row["tokens/s"] = round(tokens / one.seconds)
             row["utilisation"] = round(flops_per_token(size.config(name)) * tokens / one.seconds / peak, 4)
-            if on_cpu:
-                row["processor, s"] = float(f"{statistics.median(one.processor):.4g}")
-            row["times the first"] = round(one.times(bottom, on_cpu=on_cpu), 2)
+            row["times the first"] = round(one.times(bottom), 2)
             row["first step, s"] = round(one.first, 1)
         if name in ORIGINAL:
             row["original, s"] = ORIGINAL[name]
@@ -44,7 +41,7 @@ def rows_of(climbed: Mapping[str, Climbed], size: Size, peak: float, *, on_cpu: 
 
 def print_table(rows: list[Row]) -> None:
     """One line a rung, then a sentence for each that was left out."""
-    columns = ("rung", "seconds a step", "tokens/s", "utilisation", "processor, s", "times the first", "first step, s")
+    columns = ("rung", "seconds a step", "tokens/s", "utilisation", "times the first", "first step, s")
     columns += ("original, s", "original, times")
     columns = tuple(name for name in columns if any(name in row for row in rows))
     cells = [[_cell(name, row.get(name)) for name in columns] for row in rows]

@@ -78,19 +78,13 @@ def trained(checkout: Path, here: Path) -> nn.Module:
 
 
 def steps_of(  # noqa: PLR0917
-    checkout: Path,
-    compute: Compute,
-    ids: np.ndarray,
-    compilation: Compilation,
-    batch: int,
-    vocabulary: int,
-    sizes: dict[str, int],
+    checkout: Path, compute: Compute, ids: np.ndarray, compilation: Compilation, batch: int, shape: dict[str, int]
 ) -> Steps:
     """Its model, optimizer and way of making batches, with the loss read as seldom as TokenMill reads it."""
     module, device = _module(checkout), compute.device
-    shape = dict(sizes)
-    length = shape.pop("context_length")
-    config = module.GPTConfig(dropout=0.0, bias=False, vocab_size=vocabulary, block_size=length, **shape)
+    sizes = {name: size for name, size in shape.items() if name != "context_length"}
+    length = shape["context_length"]
+    config = module.GPTConfig(dropout=0.0, bias=False, block_size=length, **sizes)
     raw = module.GPT(config).to(device)
     optimizer = raw.configure_optimizers(0.1, 1e-4, (0.9, 0.99), device.type)
     model = compilation.of(raw)

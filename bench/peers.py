@@ -5,8 +5,9 @@ On the CPU, nanoGPT's own Tiny Shakespeare recipe (4 layers, 4 heads, 128 wide, 
   to the loss  nanoGPT's script runs as it is; its final model is measured on every window of the validation text. Then
                TokenMill's stage `train` runs on as much of the training text as it needs, once through, and is measured
                by the same function. Seconds are of whole processes: start-up, training, evaluation, checkpoints.
-  steps        tokens per second at the equal model (gpt2, AdamW, float32), in turns in one process; then TokenMill as
-               it comes. Both as a short run has them, and compiled, as TokenMill chooses for long ones by itself.
+  steps        tokens per second at the equal model (gpt2, AdamW, float32), in turns, each in a process of its own; then
+               TokenMill as it comes. Both as a short run has them, and compiled, as TokenMill chooses for long ones by
+               itself.
 
 With `--gpu`: GPT-2 124M at 64 x 512 and 16 x 1024, both compiled and in bfloat16, and nanoGPT's loss in 2.5 times
 fewer tokens.
@@ -23,7 +24,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -33,23 +33,11 @@ from torch.nn import functional as F
 
 from bench import nanogpt
 from bench.characters import numbered, read_text, spread, write_tokens
-from bench.stepping import (
-    ROOT,
-    Steps,
-    Timed,
-    compute_for,
-    in_turns,
-    section,
-    tokenmill_steps,
-    train_params,
-)
+from bench.peer_steps import Row, steps_table
+from bench.stepping import ROOT, section
 from tokenmill.errors import UserError
-from tokenmill.model.config import ModelConfig
 from tokenmill.model.weights import load_model
 from tokenmill.stage import report_errors
-from tokenmill.training.compilation import Compilation
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -82,6 +70,7 @@ TIMES_FEWER = 2.5
 """On a GPU TokenMill gets so many times fewer tokens than nanoGPT, and must reach its loss."""
 TINY = Recipe(1, 2, 16, 16, 4, 4, 1, share=0.05, our_batch=8, our_rate=1e-2, our_decay=0.8)
 """To see that the benchmark runs."""
+GPT2_124M = {"n_layer": 12, "n_head": 12, "n_embd": 768, "vocab_size": 50257}
 GPT2_SHAPES = ((64, 512), (16, 1024))
 
 
@@ -114,76 +103,21 @@ def run(options: argparse.Namespace) -> None:
     rows: list[Row] = []
     shapes = GPT2_SHAPES if options.gpu else ((recipe.batch, recipe.context),)
     for batch, context in () if options.skip_steps else [options.shape] if options.shape else shapes:
-        rows += steps_table(options, recipe, train, batch=batch, context=context, vocabulary=len(characters))
+        model = GPT2_124M if options.gpu else recipe.sizes | {"vocab_size": len(characters)}
+        rows += steps_table(
+            options.nanogpt,
+            train,
+            model | {"context_length": context},
+            batch=batch,
+            ways=(True,) if options.gpu else (False,) if options.tiny else (False, True),
+            rounds=1 if options.tiny else options.rounds,
+        )
     if not options.skip_loss:
         rows += to_the_loss(options, recipe, train, val, vocabulary=len(characters))
     for row in rows:
         print("  ".join(f"{name} {value}" for name, value in row.items()))
     if options.json:
         options.json.write_text(json.dumps(rows, indent=2) + "\n")
-
-
-KINDS = (("gpt2", "adamw", "equal"), ("gpt2", "adamw", "auto"), ("modern", "adamw", "auto"), ("modern", "muon", "auto"))
-"""Architecture, optimizer and precision of TokenMill's rows; `equal` is the precision of nanoGPT's."""
-
-
-def steps_table(
-    options: argparse.Namespace, recipe: Recipe, ids: np.ndarray, *, batch: int, context: int, vocabulary: int
-) -> list[Row]:
-    """Tokens per second of both, in turns; on a CPU as short runs have them and compiled, on a GPU compiled."""
-    sizes, equal = recipe.sizes, "float32"
-    if options.gpu:
-        sizes, equal, vocabulary = {"n_layer": 12, "n_head": 12, "n_embd": 768}, "bfloat16", 50257
-    sizes = sizes | {"context_length": context}
-    rivals: dict[str, Steps] = {}
-    for compiled in (True,) if options.gpu else (False,) if options.tiny else (False, True):
-        end, compilation = ", compiled" if compiled and not options.gpu else "", Compilation(compiled, "asked for")
-        if options.nanogpt:
-            rows = -(-vocabulary // 64) * 64 if options.gpu else vocabulary
-            rivals[f"nanoGPT, {equal}{end}"] = with_float32_of(
-                None, nanogpt.steps_of(options.nanogpt, compute_for(equal), ids, compilation, batch, rows, sizes)
-            )
-        for architecture, optimizer, wanted in KINDS:
-            precision = equal if wanted == "equal" else wanted
-            chosen = str(compute_for(precision).precision).removeprefix("torch.")
-            name = f"TokenMill {architecture}, {optimizer}, {chosen}{end}"
-            if name not in rivals:
-                shape = {"architecture": architecture, "vocab_size": vocabulary} | sizes
-                rivals[name] = our_steps(ids, compilation, batch, shape, optimizer=optimizer, precision=precision)
-    times = in_turns(rivals, rounds=1 if options.tiny else options.rounds, steps=2 if options.tiny else 10, warm_up=3)
-    return [_row(name, time_, batch * context) for name, time_ in times.items()]
-
-
-def our_steps(
-    ids: np.ndarray, compilation: Compilation, batch: int, shape: dict[str, Any], *, optimizer: str, precision: str
-) -> Steps:
-    """TokenMill's, of a model of this shape."""
-    train = train_params(batch_size=batch, learning_rate=1e-4, optimizer=optimizer, beta2=0.99, precision=precision)
-    config = ModelConfig.model_validate(shape | {"dropout": 0.0})
-    steps = tokenmill_steps(config, train, compute_for(precision), ids, compilation=compilation)
-    return with_float32_of(precision, steps)
-
-
-def with_float32_of(precision: str | None, steps: Steps) -> Steps:
-    """Steps with the process-wide way of multiplying float32 that goes with `precision`; None: nanoGPT's own."""
-
-    def go(count: int) -> None:
-        if precision is None:
-            torch.set_float32_matmul_precision("high" if torch.cuda.is_available() else "highest")
-        else:
-            compute_for(precision)
-        steps(count)
-
-    return go
-
-
-def _row(name: str, timed: Timed, tokens: int) -> Row:
-    return {
-        "steps": name,
-        "ms": round(timed.seconds * 1e3, 2),
-        "tokens/s": round(tokens / timed.seconds),
-        "times the first": round(timed.faster, 2),
-    }
 
 
 def to_the_loss(

@@ -28,6 +28,7 @@ from bench.stepping import section
 from tokenmill.model.config import ModelParams
 from tokenmill.model.gpt2 import GPT2
 from tokenmill.model.modern import Modern
+from tokenmill.openmp import sleep_soon_beside_others
 from tokenmill.stage import report_errors
 from tokenmill.training.batches import Windows
 from tokenmill.training.optimizer import Optimizer
@@ -57,7 +58,7 @@ def main() -> None:
 
 def run(models: dict[str, dict[str, int]], steps: int, file: Path | None) -> None:
     """A row for each model, each in a process of its own, as a stage has it."""
-    os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # as the stages do, before PyTorch is loaded there
+    sleep_soon_beside_others()  # as a stage does, before PyTorch is loaded there
     rows = []
     for name, changes in models.items():
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
@@ -75,7 +76,7 @@ def measure(changes: dict[str, int], steps: int) -> Row:
     inside, gathering = Clock(during=stepping), Clock(during=stepping)  # a validation computes and gathers, too
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.dict(os.environ, {"DVC_ROOT": folder}))
-        for owner, name in ((GPT2, "forward"), (Modern, "forward"), (Optimizer, "backward"), (Optimizer, "clip")):
+        for owner, name in ((GPT2, "forward"), (Modern, "forward"), (Optimizer, "backward"), (Optimizer, "norm")):
             stack.enter_context(inside.around(owner, name))
         stack.enter_context(inside.around(Optimizer, "step"))
         stack.enter_context(gathering.around(Windows, "gather"))

@@ -20,6 +20,6 @@ if _missing:
         ". .venv/bin/activate (`make repro` creates it)."
     )
 
-from tokenmill.openmp import sleep_soon  # noqa: E402 (only now can it be found)
+from tokenmill.openmp import sleep_soon_beside_others  # noqa: E402 (only now can it be found)
 
-sleep_soon()
+sleep_soon_beside_others()

@@ -3,16 +3,52 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from tests.imports import ROOT
-from tokenmill.openmp import SPINS
+from tokenmill import openmp
+
+QUIET = {name: value for name, value in os.environ.items() if name not in {"GOMP_SPINCOUNT", "OMP_NUM_THREADS"}}
 
 
-@pytest.mark.parametrize(("own", "meant"), [({}, str(SPINS)), ({"GOMP_SPINCOUNT": "7"}, "7")])
-def test_a_stage_says_it_before_pytorch_is_there(own: dict[str, str], meant: str):
-    environment = {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"} | own
+def test_a_stage_beside_others_says_it_before_pytorch_is_there():
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
     code = "import os, sys, stages; assert 'torch' not in sys.modules; print(os.environ['GOMP_SPINCOUNT'])"
-    said = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, env=environment, text=True)
-    assert said.strip() == meant
+    try:
+        said = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, env=QUIET, text=True)
+    finally:
+        for each in busy:
+            each.kill()
+            each.wait()
+    assert said.strip() == str(openmp.SOON)
+
+
+@pytest.mark.parametrize(
+    ("running", "cores", "own", "said"),
+    [
+        ("1/80", 2, {}, None),
+        ("2/80", 2, {}, "1000"),
+        ("2/80", 2, {"GOMP_SPINCOUNT": "7"}, "7"),
+        ("2/80", 2, {"OMP_NUM_THREADS": "1"}, None),
+        ("2/80", 3, {}, None),
+        ("", 2, {}, None),
+    ],
+    ids=["alone", "beside one", "the user's word", "room for both", "cores of their own", "another system"],
+)
+def test_threads_sleep_soon_where_others_want_their_processors(
+    running: str, cores: int, own: dict[str, str], said: str | None, tmp_path: Path
+):
+    load, environment = tmp_path / "loadavg", dict(own)
+    if running:
+        load.write_text(f"0.00 0.00 0.00 {running} 77\n")
+    with (
+        mock.patch.object(openmp, "LOAD", load),
+        mock.patch.object(os, "cpu_count", return_value=cores),
+        mock.patch.object(os, "sched_getaffinity", return_value={0, 1}),
+        mock.patch.object(os, "environ", environment),
+    ):
+        openmp.sleep_soon_beside_others()
+    assert environment.get("GOMP_SPINCOUNT") == said

@@ -1,5 +1,6 @@
 """The ladder's rungs do the same work, each in its way; one that fails or makes no sense is named, and fails alone."""
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -7,9 +8,9 @@ import pytest
 import torch
 
 from bench import rungs
-from bench.climbing import Climbed, climb
 from bench.ladder_table import draw, print_table, rows_of
 from bench.rungs import RUNGS, TINY, ScriptAttention, left_out, loop, make, vectorised
+from bench.turns import Rival, Timed, measure
 from tokenmill.model.build import build
 from tokenmill.model.gpt2 import Attention, Block
 
@@ -55,33 +56,29 @@ def test_bfloat16_that_would_be_emulated_is_left_out(
     monkeypatch.setattr(rungs, "multiplies_bfloat16", lambda _: False)
     assert [rung for rung in RUNGS if rung != "compiled" and left_out(rung, cpu)] == ["mixed"]
     reason = left_out("mixed", cpu)
-    print_table(
-        rows_of(
-            {"RAM": Climbed(2.0, [0.5, 0.7], [0.5, 0.7]), "mixed": Climbed(failed=reason)}, TINY, peak=1e9, on_cpu=True
-        )
-    )
+    print_table(rows_of({"RAM": Timed(2.0, [0.5, 0.7]), "mixed": Timed(failed=reason)}, TINY, peak=1e9))
     said = capsys.readouterr().out
     assert f"left out: mixed: {reason}" in said
     assert "0.6" in said
 
 
-@pytest.mark.parametrize("on_cpu", [False, True])
-def test_rungs_are_compared_turn_by_turn(tmp_path: Path, on_cpu: bool):
+def test_rungs_are_compared_turn_by_turn(tmp_path: Path):
     """A load that comes for one turn slows both alike, and the ratio does not see it."""
     climbed = {
-        "memory map": Climbed(1.0, [1.0, 8.0, 1.0], [1.5, 1.5, 1.5]),
-        "RAM": Climbed(1.0, [0.5, 4.0, 0.5], [0.5, 0.5, 4.0]),
-        "mixed": Climbed(failed="no"),
+        "memory map": Timed(1.0, [1.0, 8.0, 1.0]),
+        "RAM": Timed(1.0, [0.5, 4.0, 0.5]),
+        "mixed": Timed(failed="no"),
     }
-    rows = rows_of(climbed, TINY, peak=1e9, on_cpu=on_cpu)
-    assert [row.get("times the first") for row in rows] == [1.0, 3.0 if on_cpu else 2.0, None]
+    rows = rows_of(climbed, TINY, peak=1e9)
+    assert [row.get("times the first") for row in rows] == [1.0, 2.0, None]
     assert [row["original, s"] for row in rows] == [1.6, 0.8, 0.225]
     draw(rows, "cpu", tmp_path / "l.svg")
     assert "left out" in (tmp_path / "l.svg").read_text()
 
 
 def test_a_rung_that_fails_fails_alone(tokens: Path):
-    climbed = climb(["none", "RAM"], TINY, tokens, rounds=2, at_a_time=2)
+    rivals = {name: Rival(partial(make, name, TINY, tokens), is_stage=False) for name in ("none", "RAM")}
+    climbed = measure(rivals, rounds=2, steps=1, at_a_time=2)
     assert climbed["none"].failed == "ValueError: tuple.index(x): x not in tuple"
     assert climbed["RAM"].failed is None
     assert climbed["RAM"].first > 0

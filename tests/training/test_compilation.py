@@ -12,9 +12,11 @@ import torch
 from tests.training.tiny import CONTEXT, model_config, run, runtime_params, train_params
 from tokenmill.doctor.device import check_compiler
 from tokenmill.errors import UserError
+from tokenmill.model.build import build
 from tokenmill.training.compilation import CPU_TFLOP, GPU_STEPS, Compilation, choose_compilation, lacks
 from tokenmill.training.device import Compute
 from tokenmill.training.flops import flops_per_token
+from tokenmill.training.step import loss_of
 from tokenmill.training.workload import Workload
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -83,8 +85,34 @@ def test_a_run_says_what_it_chose(here: Path, tokens: Path, said: io.StringIO):
     assert "compile    off: an epoch takes 0.0 TFLOP, and compiling for a CPU pays from 100 on" in said.getvalue()
 
 
+@pytest.mark.parametrize("architecture", ["gpt2", "modern"])
+def test_what_a_cpu_compiles_begins_behind_the_lookups(architecture: str, monkeypatch: pytest.MonkeyPatch):
+    compiled = []
+    monkeypatch.setattr(torch, "compile", lambda trunk, **_: lambda *given: compiled.append(given) or trunk(*given))
+    model = build(model_config(architecture=architecture), seed=0)
+    ids_BT = torch.zeros(2, CONTEXT, dtype=torch.long)
+    loss = loss_of(model, ids_BT, ids_BT)
+    assert torch.equal(loss_of(Compilation(on=True, why="").of(model), ids_BT, ids_BT), loss)
+    ((x_BTD, targets_BT),) = compiled
+    assert x_BTD.shape == (2, CONTEXT, 16)
+    assert torch.equal(targets_BT, ids_BT)
+
+
+class Lookup(torch.nn.Module):
+    """As a model: an embedding, and what is behind it."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.trunk = torch.nn.Embedding(7, 64), torch.nn.Linear(64, 64)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """Look up, and go on."""
+        return self.trunk(self.tokens(ids))
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch's parts among each other
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # asked by PyTorch's compiler, which mutes it
 @pytest.mark.skipif(lacks(CPU) is not None, reason="no compiler here")
 def test_two_threads_of_a_compiled_model_add_up_in_one_order(two_threads: None):
     ids = torch.randint(7, (1 << 14,), generator=torch.Generator().manual_seed(0))
@@ -93,13 +121,13 @@ def test_two_threads_of_a_compiled_model_add_up_in_one_order(two_threads: None):
     for _ in range(2):  # as another start would: compiled again
         torch.compiler.reset()
         torch.manual_seed(1)
-        embedding = torch.nn.Embedding(7, 64)
-        compiled = Compilation(on=True, why="").of(torch.nn.Sequential(embedding, torch.nn.Linear(64, 64)))
+        model = Lookup()
+        compiled = Compilation(on=True, why="").of(model)
         for _ in range(10):
             (compiled(ids) * wanted).sum().backward()
-            assert embedding.weight.grad is not None
-            gradients.add(embedding.weight.grad.numpy().tobytes())
-            embedding.weight.grad = None
+            assert model.tokens.weight.grad is not None
+            gradients.add(model.tokens.weight.grad.numpy().tobytes())
+            model.tokens.weight.grad = None
     assert len(gradients) == 1
 
 

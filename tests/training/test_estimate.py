@@ -72,7 +72,7 @@ def test_the_optimizers_state_is_as_large_as_told(architecture: str, kind: Liter
     loss = loss_of(model, ids_BT, ids_BT)
     optimizer.backward(loss)
     gradients = sum(p.grad.nbytes for p in model.parameters() if p.grad is not None)
-    optimizer.step(0.01, loss=loss.detach(), norm=optimizer.clip(1.0))
+    optimizer.step(0.01, loss=loss.detach(), norm=optimizer.norm(), longest=1.0)
     need = memory(config, windows=1, precision="float32", optimizer=kind)
     assert need.optimizer == sum(value.nbytes for value in optimizer.state().values() if value.ndim)
     assert need.gradients == gradients

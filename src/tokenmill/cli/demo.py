@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from tokenmill.cli.arguments import Commands, add_command
-from tokenmill.openmp import sleep_soon
+from tokenmill.openmp import sleep_soon_beside_others
 
 EXAMPLES = """\
   tokenmill demo                              every epoch of this run, and every experiment, in your browser
@@ -34,7 +34,7 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    sleep_soon()
+    sleep_soon_beside_others()
     from tokenmill.commands import demo  # noqa: PLC0415 (PyTorch takes seconds to load)
 
     demo.serve(Path(), host=options.host, port=options.port, folders=options.model, open_browser=options.open)

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from tokenmill.cli.arguments import Commands, add_command, count
-from tokenmill.openmp import sleep_soon
+from tokenmill.openmp import sleep_soon_beside_others
 
 EXAMPLES = """\
   tokenmill generate "What is the capital of France?"    one answer of the last epoch
@@ -51,7 +51,7 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    sleep_soon()
+    sleep_soon_beside_others()
     from tokenmill.commands import generate  # noqa: PLC0415 (PyTorch takes seconds to load)
 
     names = ("temperature", "top_k", "top_p", "repetition_penalty", "seed", "max_new_tokens")

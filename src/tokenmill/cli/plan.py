@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from tokenmill.cli.arguments import Commands, add_command, count, positive
-from tokenmill.openmp import sleep_soon
+from tokenmill.openmp import sleep_soon_beside_others
 from tokenmill.presets.names import names
 from tokenmill.training.hardware import UTILISATION
 
@@ -50,7 +50,7 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    sleep_soon()
+    sleep_soon_beside_others()
     from tokenmill.commands import plan, scale_table  # noqa: PLC0415 (PyTorch takes seconds to load)
 
     asked = {name: value for name, value in vars(options).items() if name not in ("run", "table", "command")}

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from tokenmill.cli.arguments import Commands, add_command, add_file, count
-from tokenmill.openmp import sleep_soon
+from tokenmill.openmp import sleep_soon_beside_others
 
 EXAMPLES = """\
   tokenmill profile                     twenty steps of the training in params.yaml
@@ -29,7 +29,7 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    sleep_soon()
+    sleep_soon_beside_others()
     from tokenmill.commands import profile  # noqa: PLC0415 (PyTorch takes seconds to load)
 
     print(profile.render(Path(), steps=options.steps, trace=options.trace))

@@ -77,7 +77,10 @@ class GPT2(nn.Module):
     def forward(self, ids_BT: Tensor, targets_BT: Tensor | None = None) -> Tensor:
         """Ids (B, T) -> logits (B, T, V), or with targets their mean loss in nats."""
         position_T = torch.arange(ids_BT.shape[1], device=ids_BT.device)
-        x_BTD = self.drop(self.tokens(ids_BT) + self.positions(position_T))
+        return self.trunk(self.drop(self.tokens(ids_BT) + self.positions(position_T)), targets_BT)
+
+    def trunk(self, x_BTD: Tensor, targets_BT: Tensor | None) -> Tensor:
+        """`forward` from looked up embeddings on."""
         for block in self.blocks:
             x_BTD = block(x_BTD)
         x_BTD = self.norm(x_BTD)

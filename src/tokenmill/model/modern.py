@@ -100,8 +100,12 @@ class Modern(nn.Module):
 
     def forward(self, ids_BT: Tensor, targets_BT: Tensor | None = None) -> Tensor:
         """Ids (B, T) -> logits (B, T, V) in float32, or with targets their mean loss in nats."""
-        x_BTD = self.drop(rms_norm(self.tokens(ids_BT)))
-        cos, sin = (angle[: ids_BT.shape[1]] for angle in (self.cos, self.sin))
+        return self.trunk(self.tokens(ids_BT), targets_BT)
+
+    def trunk(self, x_BTD: Tensor, targets_BT: Tensor | None) -> Tensor:
+        """`forward` from looked up embeddings on."""
+        x_BTD = self.drop(rms_norm(x_BTD))
+        cos, sin = (angle[: x_BTD.shape[1]] for angle in (self.cos, self.sin))
         cos_TK, sin_TK = torch.cat((cos, cos), dim=-1), torch.cat((sin, -sin), dim=-1)
         for block in self.blocks:
             x_BTD = block(x_BTD, cos_TK, sin_TK)

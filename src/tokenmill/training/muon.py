@@ -28,12 +28,7 @@ def momentum_at(step: int) -> float:
 
 
 class Muon(Uncompiled):
-    """Updates matrices by their orthogonalised mean gradient, with Nesterov's momentum and decoupled decay.
-
-    `found_inf`, where it is set, is a scalar as GradScaler gives it to fused AdamW: nothing changes where it is one.
-    """
-
-    found_inf: Tensor | None = None
+    """Updates matrices by their orthogonalised mean gradient, with Nesterov's momentum and decoupled decay."""
 
     def __init__(self, parameters: Iterable[Tensor], *, lr: float, weight_decay: float, precision: torch.dtype):
         """`precision` is that of the iteration; it bears bfloat16, which is not faster everywhere."""
@@ -52,6 +47,8 @@ class Muon(Uncompiled):
         means = [_wide(self.state[p].setdefault("momentum_buffer", torch.zeros_like(p))) for p in matrices]
         mean_NRC = torch.stack(means)
         gradient_NRC = torch.stack([_wide(p.grad) for p in matrices if p.grad is not None])
+        if self.grad_scale is not None:
+            gradient_NRC /= self.grad_scale
         if self.found_inf is not None:  # averaged with itself, the mean stays exactly what it is
             gradient_NRC = torch.where(self.found_inf.bool(), mean_NRC, gradient_NRC)
         mean_NRC.lerp_(gradient_NRC, 1 - momentum)

@@ -7,17 +7,19 @@ What is not finite never reaches a weight. On a GPU that is decided there, witho
 as GradScaler's `found_inf`.
 """
 
+import math
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
 from tokenmill.model.build import GPT, is_hidden_matrix
+from tokenmill.training.adamw import AdamW
 from tokenmill.training.device import Compute, multiplies_bfloat16
 from tokenmill.training.muon import MOMENTUM, Muon
 from tokenmill.training.params import TrainParams
 from tokenmill.training.sharding import cut_like, gathered, whole
-from tokenmill.training.uncompiled import AdamW
+from tokenmill.training.uncompiled import Uncompiled
 
 
 class Optimizer:
@@ -28,7 +30,7 @@ class Optimizer:
         self._names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
         hidden = {n: p for n, p in model.named_parameters() if train.optimizer == "muon" and is_hidden_matrix(n, p)}
         rest = {n: p for n, p in model.named_parameters() if n not in hidden}
-        self._parts: list[torch.optim.Optimizer] = [_adamw(rest, train)]
+        self._parts: list[Uncompiled] = [_adamw(rest, train)]
         if hidden:
             precision = torch.bfloat16 if multiplies_bfloat16(compute.device) else torch.float32
             rates = {"lr": train.peak, "weight_decay": train.weight_decay}
@@ -40,23 +42,33 @@ class Optimizer:
         """Add the gradient of `loss`, scaled up where float16 would lose it."""
         self._scaler.scale(loss).backward()
 
-    def clip(self, longest: float) -> Tensor:
-        """Scale the gradient down to the norm `longest` if it is longer; give its norm before that, a scalar."""
+    def norm(self) -> Tensor:
+        """The gradient's global norm, a scalar."""
         for part in self._parts:
             self._scaler.unscale_(part)
-        return gathered(torch.nn.utils.clip_grad_norm_(self._names, longest))
+        return gathered(torch.nn.utils.get_total_norm([p.grad for p in self._names if p.grad is not None]))
 
-    def step(self, learning_rate: float, *, loss: Tensor, norm: Tensor, momentum: float = MOMENTUM) -> None:
-        """Update the parameters from their gradients, then forget the gradients; `momentum` is Muon's.
+    def step(
+        self,
+        learning_rate: float,
+        *,
+        loss: Tensor,
+        norm: Tensor,
+        longest: float = math.inf,
+        momentum: float = MOMENTUM,
+    ) -> None:
+        """Update the parameters from their gradients, then forget the gradients.
 
+        A gradient whose `norm` is over `longest` counts as one of that norm; `momentum` is Muon's.
         Where `loss` or the gradient's `norm` (scalars) is not finite nothing changes, nor does it in any later step, so
         that whoever reads the losses finds the weights of before. An overflowing gradient with float16 is a matter of
         course: it skips this one update, of all parameters, and lowers the scale.
         """
         overflow = ~norm.isfinite()
         self._halted |= ~loss.isfinite() if self.skips_overflow else overflow | ~loss.isfinite()
-        skip = self._halted | overflow
+        skip, shrink = self._halted | overflow, (norm / longest).clamp(min=1)
         for part in self._parts:
+            part.grad_scale = shrink
             for group in part.param_groups:
                 group["lr"] = learning_rate
                 if "momentum" in group:
@@ -67,8 +79,8 @@ class Optimizer:
 
     def forget_gradients(self) -> None:
         """Drop the gradients, whether they led to an update or not."""
-        for part in self._parts:
-            part.zero_grad(set_to_none=True)
+        for parameter in self._names:
+            parameter.grad = None
 
     @property
     def is_hopeless(self) -> bool:
@@ -110,7 +122,7 @@ class Optimizer:
             yield from part.state.items()
 
 
-def _update(part: torch.optim.Optimizer, *, unless: Tensor) -> None:
+def _update(part: Uncompiled, *, unless: Tensor) -> None:
     """Let one optimizer step, or change nothing at all."""
     if unless.device.type == "cuda":
         _leave_to_the_device(part, unless)
@@ -118,9 +130,9 @@ def _update(part: torch.optim.Optimizer, *, unless: Tensor) -> None:
         part.step()
 
 
-def _leave_to_the_device(part: torch.optim.Optimizer, unless: Tensor) -> None:
+def _leave_to_the_device(part: Uncompiled, unless: Tensor) -> None:
     """The verdict is on its way there still, and nobody waits for it."""
-    part.found_inf = unless.float()  # type: ignore[attr-defined]
+    part.found_inf = unless.float()
     part.step()
 
 
@@ -135,5 +147,4 @@ def _adamw(parameters: dict[str, torch.nn.Parameter], train: TrainParams) -> Ada
         [group for group in groups if group["params"]],
         lr=train.peak,
         betas=(train.beta1, train.beta2),
-        fused=True,
     )

@@ -55,8 +55,8 @@ def train_step(
         optimizer.forget_gradients()
         return None
     loss = group.mean(loss)
-    norm = optimizer.clip(gradient_clip)
-    optimizer.step(learning_rate, loss=loss, norm=norm, momentum=momentum)
+    norm = optimizer.norm()
+    optimizer.step(learning_rate, loss=loss, norm=norm, longest=gradient_clip, momentum=momentum)
     return StepResult(loss=loss, gradient_norm=norm)
 
 
