@@ -30,7 +30,9 @@ class AdamW(Uncompiled):
             parameters = [p for p in group["params"] if p.grad is not None]
             states = [self._state(p) for p in parameters]
             steps = [state["step"] for state in states]
-            torch._foreach_add_(steps, 1.0 if self.found_inf is None else 1.0 - self.found_inf)  # pyright: ignore[reportPrivateImportUsage]
+            torch._foreach_add_(steps, 1)  # pyright: ignore[reportPrivateImportUsage]
+            if self.found_inf is not None:  # as a list: a single tensor's value would be read, and waited for
+                torch._foreach_sub_(steps, [self.found_inf] * len(steps))  # pyright: ignore[reportPrivateImportUsage]
             torch._fused_adamw_(  # pyright: ignore[reportPrivateImportUsage]
                 parameters,
                 [p.grad for p in parameters],
