@@ -56,9 +56,7 @@ def run(options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tokens.bin"
         ids.tofile(path)
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(
-            Path(folder) / "compiled"
-        )  # what an earlier run compiled is no help
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{folder}/compiled"  # what an earlier run compiled is no help
         rivals = {
             name: Rival(partial(make, name, size, path), is_stage=name in OURS)
             for name in options.only

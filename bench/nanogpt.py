@@ -19,7 +19,6 @@ from torch import nn
 
 from bench.stepping import READ_EVERY, Steps
 from tokenmill.errors import UserError
-from tokenmill.training.compilation import Compilation
 from tokenmill.training.device import Compute
 
 DATASET, OUT = "tokenmill_bench", "out"
@@ -77,17 +76,27 @@ def trained(checkout: Path, here: Path) -> nn.Module:
     return model.eval()
 
 
-def steps_of(  # noqa: PLR0917
-    checkout: Path, compute: Compute, ids: np.ndarray, compilation: Compilation, batch: int, shape: dict[str, int]
+def steps_of(
+    checkout: Path,
+    compute: Compute,
+    ids: np.ndarray,
+    shape: dict[str, int],
+    *,
+    batch: int,
+    biases: bool,
+    compiled: bool,
 ) -> Steps:
-    """Its model, optimizer and way of making batches, with the loss read as seldom as TokenMill reads it."""
+    """Its model, optimizer and way of making batches, with the loss read as seldom as TokenMill reads it.
+
+    With `biases` it is GPT-2, whose head is its embeddings; without, it is what nanoGPT's own recipes train.
+    """
     module, device = _module(checkout), compute.device
     sizes = {name: size for name, size in shape.items() if name != "context_length"}
     length = shape["context_length"]
-    config = module.GPTConfig(dropout=0.0, bias=False, block_size=length, **sizes)
+    config = module.GPTConfig(dropout=0.0, bias=biases, block_size=length, **sizes)
     raw = module.GPT(config).to(device)
     optimizer = raw.configure_optimizers(0.1, 1e-4, (0.9, 0.99), device.type)
-    model = compilation.of(raw)
+    model = torch.compile(raw) if compiled else raw
     data, done = ids.astype(np.uint16), [0]
 
     def batch_of() -> list[torch.Tensor]:

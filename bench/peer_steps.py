@@ -41,31 +41,31 @@ def _rivals(
     """Names and who they are."""
     for compiled in ways:
         end = ", compiled" if compiled and len(ways) > 1 else ""
+        theirs = partial(their_steps, checkout, ids, shape, precision=equal, batch=batch, compiled=compiled)
         if checkout:
-            theirs = partial(their_steps, checkout, ids, shape, batch=batch, precision=equal, compiled=compiled)
-            yield f"nanoGPT, {equal}{end}", Rival(theirs, is_stage=False)
+            yield f"nanoGPT, {equal}{end}", Rival(partial(theirs, biases=True), is_stage=False)
         for architecture, optimizer, wanted in KINDS:
             precision = equal if wanted == "equal" else wanted
             name = f"TokenMill {architecture}, {optimizer}, {_called(precision)}{end}"
             model = {"architecture": architecture, "dropout": 0.0} | shape
             train = {"batch_size": batch, "optimizer": optimizer, "precision": precision}
             yield name, Rival(partial(our_steps, ids, model, train, compiled=compiled), is_stage=True)
+        if checkout:
+            yield f"nanoGPT without biases, {equal}{end}", Rival(partial(theirs, biases=False), is_stage=False)
 
 
 def _called(precision: str) -> str:
     return str(compute_for(precision).precision).removeprefix("torch.")
 
 
-def their_steps(
-    checkout: Path, ids: np.ndarray, shape: dict[str, int], *, batch: int, precision: str, compiled: bool
-) -> Steps:
-    """nanoGPT's, with the settings of its own script."""
+def their_steps(checkout: Path, ids: np.ndarray, shape: dict[str, int], *, precision: str, **how: Any) -> Steps:
+    """nanoGPT's, with the settings of its own script; `how` as `nanogpt.steps_of` has it."""
     device = choose_device("auto")
     if device.type == "cuda":
         torch.set_float32_matmul_precision("high")
         shape = shape | {"vocab_size": -(-shape["vocab_size"] // 64) * 64}
     compute = Compute(device, getattr(torch, precision))
-    return nanogpt.steps_of(checkout, compute, ids, Compilation(compiled, "asked for"), batch, shape)
+    return nanogpt.steps_of(checkout, compute, ids, shape, **how)
 
 
 def our_steps(ids: np.ndarray, model: dict[str, Any], train: dict[str, Any], *, compiled: bool) -> Steps:

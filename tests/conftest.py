@@ -1,8 +1,13 @@
 """Settings shared by all tests."""
 
 import os
+import signal
 
 from hypothesis import settings
+
+# What a script starts in the background ignores Ctrl-C, and so would the processes that tests start to send them one.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # several test processes share the cores
 

@@ -6,9 +6,11 @@ import math
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.training.tiny import CPU, VOCABULARY, model_config, train_params
 from tokenmill.model.build import GPT, build
+from tokenmill.training.adamw import AdamW
 from tokenmill.training.muon import Muon
 from tokenmill.training.optimizer import Optimizer, _update
 from tokenmill.training.step import loss_of
@@ -108,6 +110,21 @@ def test_a_step_forgets_the_gradients():
     model, optim = made("modern", "muon")
     step(model, optim, 0)
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_what_adamw_goes_on_from_lies_on_the_gpu():
+    """One that computes nothing: fake tensors know where they lie."""
+    gpu = torch.device("cuda", 0)
+    with FakeTensorMode():
+        parameter = torch.nn.Parameter(torch.empty(3, 3, device=gpu))
+        optim = AdamW([{"params": [parameter], "weight_decay": 0.1}], lr=0.1, betas=(0.9, 0.95))
+        for _ in range(2):
+            parameter.grad = torch.empty_like(parameter)
+            optim.step()
+            assert {value.device for value in optim.state[parameter].values()} == {gpu}
+            saved = optim.state_dict()
+            saved["state"] = {0: {name: torch.empty(value.shape) for name, value in saved["state"][0].items()}}
+            optim.load_state_dict(saved)
 
 
 @pytest.mark.parametrize(("architecture", "optimizer"), EVERY)

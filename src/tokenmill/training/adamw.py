@@ -21,7 +21,8 @@ class AdamW(Uncompiled):
 
     def __init__(self, groups: Iterable[dict[str, Any]], *, lr: float, betas: tuple[float, float]):
         """`groups` have `params` and their `weight_decay`."""
-        super().__init__(groups, {"lr": lr, "betas": betas})
+        # By `fused`, PyTorch's `load_state_dict` knows that the steps belong on the device.
+        super().__init__(groups, {"lr": lr, "betas": betas, "fused": True})
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002 (PyTorch's signature)

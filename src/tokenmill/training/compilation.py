@@ -25,7 +25,7 @@ and 12 to 35 % shorter steps. Of an epoch, not of the run: more epochs must go o
 GPU_STEPS = 2000
 """Of a run, from which a GPU does; assumed, not measured: first step and gain of the ladder's rung `compiled` tell."""
 ON_CPU = {"cpp_wrapper": True}
-"""Kernels are called from C++ instead of Python: 3 % of a small model's step, for 10 s more of compiling."""
+"""Kernels are called from C++ instead of Python: 3 to 4 % of a small model's step; compiling takes as long."""
 SHAPES = 64
 """That a run may meet; from its ninth on PyTorch would go on without compiling."""
 

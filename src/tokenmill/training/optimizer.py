@@ -143,8 +143,4 @@ def _adamw(parameters: dict[str, torch.nn.Parameter], train: TrainParams) -> Ada
         {"params": [p for p in parameters.values() if p.ndim >= 2], "weight_decay": decay},
         {"params": [p for p in parameters.values() if p.ndim < 2], "weight_decay": 0.0},
     ]
-    return AdamW(
-        [group for group in groups if group["params"]],
-        lr=train.peak,
-        betas=(train.beta1, train.beta2),
-    )
+    return AdamW([group for group in groups if group["params"]], lr=train.peak, betas=(train.beta1, train.beta2))
