@@ -56,9 +56,10 @@ def measure(rivals: Mapping[str, Rival], *, rounds: int, steps: int, at_a_time: 
     names = list(rivals)
     for start in range(0, len(names), at_a_time):
         with contextlib.ExitStack() as stack:
-            links = {name: stack.enter_context(_process(rivals[name])) for name in names[start : start + at_a_time]}
-            for name, link in links.items():  # one after the other: compiling is timed, too
-                timed[name] = _asked(link, Timed(), steps)
+            links: dict[str, Connection] = {}
+            for name in names[start : start + at_a_time]:  # one after the other, each alone until it is ready
+                links[name] = stack.enter_context(_process(rivals[name]))
+                timed[name] = _asked(links[name], Timed(), steps)
                 said = timed[name].failed or f"ready, after {timed[name].first:.1f} s for its first step"
                 print(f"{name}: {said}", file=sys.stderr, flush=True)
             for _ in range(rounds):

@@ -8,7 +8,7 @@ from tokenmill.model.config import ModelConfig
 from tokenmill.tokenization.metadata import SPLITS, TokenMetadata
 from tokenmill.training.params import TrainParams
 
-NUMERICS = 6
+NUMERICS = 7
 """Raised whenever a change of this code changes what a step computes; then no old checkpoint is continued."""
 
 HORIZON: dict[str, Any] = {"epochs": True, "schedule": {"horizon_epochs"}}

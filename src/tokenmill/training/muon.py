@@ -1,7 +1,8 @@
 """Muon for all matrices of a shape at a time: Jordan et al. 2024, scaled to AdamW's update size (Liu et al. 2025).
 
-PyTorch's own takes one matrix after another, which leaves a device idle where they are small. The formulas are the
-same; a test compares. Axes: N matrices of a shape, R rows, C >= R columns; a taller one is worked on lying.
+PyTorch's own takes one matrix after another, which leaves a device idle where they are small. With its coefficients the
+updates are its own; a test compares. Axes: N matrices of a shape, R rows, C >= R columns; a taller one is worked on
+lying.
 """
 
 from collections import defaultdict
@@ -15,9 +16,15 @@ from tokenmill.training.uncompiled import Uncompiled
 MOMENTUM = 0.95
 EARLY_MOMENTUM, EARLY_STEPS = 0.85, 300
 """A run's first steps look back less far, for gradients still change fast (nanochat, Karpathy 2025)."""
-NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
-"""Coefficients of the quintic iteration that drives singular values towards one (Jordan et al. 2024)."""
-ITERATIONS = 5
+QUINTICS = (
+    (8.2193, -23.3375, 16.6266),
+    (3.9641, -2.8377, 0.5158),
+    (3.4368, -2.4752, 0.4762),
+    (2.4413, -1.7285, 0.3957),
+)
+"""Coefficients of a X + b X³ + c X⁵, one after the other, which drive singular values from 0.003 to 1 to within a
+quarter of one. Amsel et al. 2025 ("The Polar Express", section 4) say how they follow from that range; each bears
+values 2 % beyond its own, for there bfloat16 may round them to, and the fifth power would let them grow."""
 TOGETHER = 2**24
 """At most so many numbers are stacked at a time: 64 MiB in float32."""
 
@@ -28,7 +35,10 @@ def momentum_at(step: int) -> float:
 
 
 class Muon(Uncompiled):
-    """Updates matrices by their orthogonalised mean gradient, with Nesterov's momentum and decoupled decay."""
+    """Updates matrices by their orthogonalised mean gradient, with Nesterov's momentum and decoupled decay.
+
+    The gradients are used up.
+    """
 
     def __init__(self, parameters: Iterable[Tensor], *, lr: float, weight_decay: float, precision: torch.dtype):
         """`precision` is that of the iteration; it bears bfloat16, which is not faster everywhere."""
@@ -44,24 +54,23 @@ class Muon(Uncompiled):
                 self._update(matrices, group["lr"], group["weight_decay"], group["momentum"], keep)
 
     def _update(self, matrices: list[Tensor], rate: float, decay: float, momentum: float, keep: float | Tensor) -> None:
-        means = [_wide(self.state[p].setdefault("momentum_buffer", torch.zeros_like(p))) for p in matrices]
-        mean_NRC = torch.stack(means)
-        gradient_NRC = torch.stack([_wide(p.grad) for p in matrices if p.grad is not None])
+        means = [self.state[p].setdefault("momentum_buffer", torch.zeros_like(p)) for p in matrices]
+        gradients = [p.grad for p in matrices if p.grad is not None]
         if self.grad_scale is not None:
-            gradient_NRC /= self.grad_scale
+            torch._foreach_div_(gradients, self.grad_scale)
         if self.found_inf is not None:  # averaged with itself, the mean stays exactly what it is
-            gradient_NRC = torch.where(self.found_inf.bool(), mean_NRC, gradient_NRC)
-        mean_NRC.lerp_(gradient_NRC, 1 - momentum)
-        for mean, value in zip(means, mean_NRC.unbind(), strict=True):
-            mean.copy_(value)
-        change_NRC = orthogonal(gradient_NRC.lerp_(mean_NRC, momentum), self._precision).to(mean_NRC.dtype)
+            bad = self.found_inf.bool()
+            gradients = [torch.where(bad, mean, g) for mean, g in zip(means, gradients, strict=True)]
+        torch._foreach_lerp_(means, gradients, 1 - momentum)
+        torch._foreach_lerp_(gradients, means, momentum)
+        change_NRC = orthogonal(torch.stack([_wide(g) for g in gradients]), self._precision).to(means[0].dtype)
         change_NRC *= keep * (-0.2 * rate * change_NRC.shape[2] ** 0.5)
-        for matrix, change in zip(matrices, change_NRC.unbind(), strict=True):
-            _wide(matrix).mul_(1 - rate * decay * keep).add_(change)
+        torch._foreach_mul_(matrices, 1 - rate * decay * keep)
+        torch._foreach_add_([_wide(p) for p in matrices], change_NRC.unbind())
 
 
 def orthogonal(x_NRC: Tensor, precision: torch.dtype) -> Tensor:
-    """Nearly the nearest matrices with orthonormal rows, R <= C, by Newton and Schulz in `precision`."""
+    """Nearly the nearest matrices with orthonormal rows, R <= C, computed in `precision`."""
     x = x_NRC.to(precision)
     x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
     # The short way squares what is small, which bfloat16 does not bear.
@@ -71,8 +80,7 @@ def orthogonal(x_NRC: Tensor, precision: torch.dtype) -> Tensor:
 
 def _iterated(x: Tensor) -> Tensor:
     """(a + b X Xᵀ + c (X Xᵀ)²) X, over and over."""
-    a, b, c = NEWTON_SCHULZ
-    for _ in range(ITERATIONS):
+    for a, b, c in QUINTICS:
         square = torch.bmm(x, x.mT)
         x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=b, alpha=c), x, beta=a)
     return x
@@ -84,17 +92,16 @@ def _factor(square_NRR: Tensor) -> Tensor:
     Where X becomes P X, X Xᵀ becomes P X Xᵀ P; P is a polynomial of X Xᵀ and symmetric.
     """
     square = square_NRR
-    product = factor = _polynomial(square)
-    for _ in range(ITERATIONS - 1):
+    product = factor = _polynomial(square, *QUINTICS[0])
+    for coefficients in QUINTICS[1:]:
         square = torch.bmm(torch.bmm(factor, square), factor)
-        factor = _polynomial(square)
+        factor = _polynomial(square, *coefficients)
         product = torch.bmm(factor, product)
     return product
 
 
-def _polynomial(square_NRR: Tensor) -> Tensor:
+def _polynomial(square_NRR: Tensor, a: float, b: float, c: float) -> Tensor:
     """a + b S + c S² of matrices S."""
-    a, b, c = NEWTON_SCHULZ
     value = torch.baddbmm(square_NRR, square_NRR, square_NRR, beta=b, alpha=c)
     value.diagonal(dim1=1, dim2=2).add_(a)
     return value

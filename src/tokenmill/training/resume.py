@@ -9,9 +9,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, cast
-
-from dvc.api import DVCFileSystem
+from typing import IO, TYPE_CHECKING, cast
 
 from tokenmill.files import write_atomic, write_directory
 from tokenmill.training.manifest import MANIFEST
@@ -19,6 +17,9 @@ from tokenmill.training.params import ScheduleParams, TrainParams
 from tokenmill.training.release import RESUME
 from tokenmill.training.schedule import first_difference
 from tokenmill.training.store import Checkpoint, Store
+
+if TYPE_CHECKING:
+    from dvc.api import DVCFileSystem
 
 Say = Callable[[str], None]
 
@@ -76,8 +77,12 @@ def _exact(checkpoint: Checkpoint, newer: Checkpoint | None, *, total: int, step
 def fill_from_previous(store: Store, output: Path, fingerprint: str, say: Say) -> None:
     """Copy the checkpoints of the output that dvc.lock records into an empty `store`, if it is the same training.
 
-    Does nothing outside a DVC repository, without a previous output, or where cache and remote no longer have it.
+    Does nothing without dvc.lock, without a previous output, or where cache and remote no longer have it.
     """
+    if not Path("dvc.lock").exists():
+        return
+    from dvc.api import DVCFileSystem  # noqa: PLC0415 (a third of a second, which a first training need not wait for)
+
     try:
         repository = DVCFileSystem(".")
         if not repository.exists(str(output / MANIFEST)):
@@ -96,7 +101,7 @@ def fill_from_previous(store: Store, output: Path, fingerprint: str, say: Say) -
         say(f"the previous {output} cannot be read ({error}); starting without it")
 
 
-def _fetch(repository: DVCFileSystem, source: str, target: Path) -> None:
+def _fetch(repository: "DVCFileSystem", source: str, target: Path) -> None:
     """Copy a folder of the previous output, whole or not at all."""
     with write_directory(target) as folder:
         for path in repository.find(source):
