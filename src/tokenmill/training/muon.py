@@ -79,7 +79,7 @@ def orthogonal(x_NRC: Tensor, precision: torch.dtype) -> Tensor:
 
 
 def _iterated(x: Tensor) -> Tensor:
-    """(a + b X Xᵀ + c (X Xᵀ)²) X, over and over."""
+    """(a + b X Xᵀ + c (X Xᵀ)²) X, with one set of coefficients after the other."""
     for a, b, c in QUINTICS:
         square = torch.bmm(x, x.mT)
         x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=b, alpha=c), x, beta=a)
