@@ -66,9 +66,9 @@ def test_singular_values_end_near_one(large: list[float], seed: int, rest: float
     values[0, : len(large)] = torch.tensor(large)
     x = u * values @ v
     ends = torch.linalg.svdvals(orthogonal(x, precision).float())[0]
-    reached = int((values / x.norm() >= 0.003).sum())
     assert ends.max() < 1.25
-    assert ends[:reached].min() > (0.7 if precision == torch.float32 else 0.6)
+    if precision == torch.float32:  # bfloat16 rounds as much as the smallest of them are
+        assert ends[values[0] / x.norm() >= 0.003].min() > 0.74
 
 
 @pytest.mark.parametrize("columns", [16, 31, 32, 64])
