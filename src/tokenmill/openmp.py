@@ -7,7 +7,9 @@ from pathlib import Path
 
 SOON = 1000
 """Turns of an empty loop; OpenMP's own choice is 300,000. docs/decisions.md has what either costs and saves."""
-LOOKS, PAUSE = 5, 0.004
+TRIES, LOOKS, PAUSE = 10, 5, 0.004
+"""Tries, the looks on whose average one is judged, and seconds between looks. One try that finds room is enough: even
+where nobody is at work something runs for 20 ms now and then."""
 LOAD = Path("/proc/loadavg")
 
 
@@ -17,7 +19,8 @@ def sleep_soon_beside_others() -> None:
     Threads that wait awake are a third quicker as long as they are alone, and half as quick as soon as they are not.
     """
     with contextlib.suppress(OSError, ValueError, IndexError):  # not Linux: nor is it that OpenMP
-        if _others_running() + _threads() >= (os.cpu_count() or 1) + 0.5:
+        room = (os.cpu_count() or 1) - _threads()
+        if all(_others_running() >= room + 0.5 for _ in range(TRIES)):
             os.environ.setdefault("GOMP_SPINCOUNT", str(SOON))
 
 
