@@ -41,8 +41,9 @@ def _rivals(
     """Names and who they are."""
     for compiled in ways:
         end = ", compiled" if compiled and len(ways) > 1 else ""
-        theirs = partial(their_steps, checkout, ids, shape, precision=equal, batch=batch, compiled=compiled)
-        if checkout:
+        how = {"precision": equal, "batch": batch, "compiled": compiled}
+        theirs = partial(their_steps, checkout, ids, shape, **how) if checkout else None
+        if theirs:
             yield f"nanoGPT, {equal}{end}", Rival(partial(theirs, biases=True), is_stage=False)
         for architecture, optimizer, wanted in KINDS:
             precision = equal if wanted == "equal" else wanted
@@ -50,7 +51,7 @@ def _rivals(
             model = {"architecture": architecture, "dropout": 0.0} | shape
             train = {"batch_size": batch, "optimizer": optimizer, "precision": precision}
             yield name, Rival(partial(our_steps, ids, model, train, compiled=compiled), is_stage=True)
-        if checkout:
+        if theirs:
             yield f"nanoGPT without biases, {equal}{end}", Rival(partial(theirs, biases=False), is_stage=False)
 
 

@@ -4,6 +4,9 @@ PyTorch's own class comes to the same call by three layers of lists and checks, 
 model is small.
 """
 
+# PyTorch has no other names for what it does to lists.
+# pyright: reportPrivateImportUsage=false
+
 from collections.abc import Iterable
 from typing import Any
 
@@ -31,10 +34,10 @@ class AdamW(Uncompiled):
             parameters = [p for p in group["params"] if p.grad is not None]
             states = [self._state(p) for p in parameters]
             steps = [state["step"] for state in states]
-            torch._foreach_add_(steps, 1)  # pyright: ignore[reportPrivateImportUsage]
+            torch._foreach_add_(steps, 1)
             if self.found_inf is not None:  # as a list: a single tensor's value would be read, and waited for
-                torch._foreach_sub_(steps, [self.found_inf] * len(steps))  # pyright: ignore[reportPrivateImportUsage]
-            torch._fused_adamw_(  # pyright: ignore[reportPrivateImportUsage]
+                torch._foreach_sub_(steps, [self.found_inf] * len(steps))
+            torch._fused_adamw_(
                 parameters,
                 [p.grad for p in parameters],
                 [state["exp_avg"] for state in states],

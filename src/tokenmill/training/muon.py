@@ -5,6 +5,9 @@ updates are its own; a test compares. Axes: N matrices of a shape, R rows, C >= 
 lying.
 """
 
+# PyTorch has no other names for what it does to lists.
+# pyright: reportPrivateImportUsage=false
+
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
