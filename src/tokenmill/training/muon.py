@@ -57,7 +57,7 @@ class Muon(Uncompiled):
                 self._update(matrices, group["lr"], group["weight_decay"], group["momentum"], keep)
 
     def _update(self, matrices: list[Tensor], rate: float, decay: float, momentum: float, keep: float | Tensor) -> None:
-        means = [self.state[p].setdefault("momentum_buffer", torch.zeros_like(p)) for p in matrices]
+        means = [self._mean(p) for p in matrices]
         gradients = [p.grad for p in matrices if p.grad is not None]
         if self.grad_scale is not None:
             torch._foreach_div_(gradients, self.grad_scale)
@@ -70,6 +70,13 @@ class Muon(Uncompiled):
         change_NRC *= keep * (-0.2 * rate * change_NRC.shape[2] ** 0.5)
         torch._foreach_mul_(matrices, 1 - rate * decay * keep)
         torch._foreach_add_([_wide(p) for p in matrices], change_NRC.unbind())
+
+    def _mean(self, matrix: Tensor) -> Tensor:
+        """Its mean gradient so far, under PyTorch's name."""
+        state = self.state[matrix]
+        if not state:
+            state["momentum_buffer"] = torch.zeros_like(matrix)
+        return state["momentum_buffer"]
 
 
 def orthogonal(x_NRC: Tensor, precision: torch.dtype) -> Tensor:
