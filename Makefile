@@ -2,8 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
-# Half of the tests each, in order, so that few fixtures are made twice; who is done first takes from the other.
-TEST := python -m pytest -n 2 --dist worksteal
+# Three on two cores: many tests wait for what they started. Who is done first takes from the others.
+TEST := python -m pytest -n 3 --dist worksteal
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .PHONY: repro test test-fast check format bench-gpu

@@ -104,8 +104,8 @@ def commands(options: argparse.Namespace) -> dict[str, list[str]]:
     picture = ["--picture", str(options.output / "ladder.svg")]
     parts = {"ladder": ["bench.ladder", *(["--tiny"] if options.tiny else []), *peak, *picture]}
     for batch, context in GPT2_SHAPES:
-        shape = ["--skip-loss", "--shape", str(batch), str(context)]
-        parts[f"steps {batch} x {context}"] = ["bench.peers", *common, *shape]
+        shape = [] if options.tiny else ["--shape", str(batch), str(context)]
+        parts[f"steps {batch} x {context}"] = ["bench.peers", *common, "--skip-loss", *shape]
     return parts | {"loss": ["bench.peers", *common, "--skip-steps"]}
 
 

@@ -3,6 +3,7 @@
 import os
 import signal
 
+import pytest
 from hypothesis import settings
 
 # What a script starts in the background ignores Ctrl-C, and so would the processes that tests start to send them one.
@@ -14,3 +15,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # several test processes share th
 # A busy machine is no bug; and a gate that draws other examples each time would fail on somebody else's change.
 settings.register_profile("gate", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("gate")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slow tests go first: what is left for the end, when one process waits for the other, is short."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)

@@ -3,12 +3,14 @@
 import json
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bench.gpu import Part, marks_of, run_part
+from bench.rungs import RUNGS
 from tests.bench.conftest import in_a_process
 
 LADDER = [
@@ -66,14 +68,50 @@ def test_a_part_that_takes_too_long_ends_with_all_that_it_started(tmp_path: Path
     assert count.read_text() == ended_at
 
 
-@pytest.mark.slow
-def test_one_command_runs_all_parts_and_prints_all_marks(tmp_path: Path):
-    (tmp_path / "text.txt").write_text("Now is the winter of our discontent.\n" * 500, encoding="utf-8")
-    done = in_a_process("gpu", "--tiny", "--text", tmp_path / "text.txt", "--output", tmp_path / "out")
+@dataclass(frozen=True)
+class Run:
+    """What one tiny run printed, and the folder that it wrote to."""
+
+    lines: list[str]
+    folder: Path
+
+    def json(self, name: str) -> Any:
+        return json.loads((self.folder / f"{name}.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The ladder and the peers are run by it, too."""
+    here = tmp_path_factory.mktemp("gpu")
+    (here / "text.txt").write_text("Now is the winter of our discontent.\n" * 500, encoding="utf-8")
+    done = in_a_process("gpu", "--tiny", "--text", here / "text.txt", "--output", here / "out")
     assert done.returncode == 0, done.stderr
-    figures = json.loads((tmp_path / "out" / "figures.json").read_text())
+    return Run(done.stdout.splitlines(), here / "out")
+
+
+@pytest.mark.slow
+def test_one_command_runs_all_parts_and_prints_all_marks(tiny: Run):
+    figures = tiny.json("figures")
     assert len(figures["marks"]) == 5
     assert not [part["failed"] for part in figures["parts"].values() if part["failed"]]
-    lines = done.stdout.splitlines()[-5:]
-    assert [line.split("  ")[0] for line in lines] == [mark["name"] for mark in figures["marks"]]
-    assert lines[2].endswith("not measured: nanoGPT did not run (--nanogpt)")
+    assert [line.split("  ")[0] for line in tiny.lines[-5:]] == [mark["name"] for mark in figures["marks"]]
+    assert tiny.lines[-3].endswith("not measured: nanoGPT did not run (--nanogpt)")
+
+
+@pytest.mark.slow
+def test_the_ladder_has_a_row_for_each_rung_and_a_picture(tiny: Run):
+    rows = tiny.json("ladder")
+    assert [row["rung"] for row in rows] == list(RUNGS)
+    assert all(row["tokens/s"] > 0 < row["utilisation"] for row in rows if "left out" not in row)
+    assert rows[0]["original, s"] == 1.6
+    table = next(number for number, line in enumerate(tiny.lines) if line.startswith("rung "))
+    assert tuple(line.split("  ")[0] for line in tiny.lines[table + 1 : table + 1 + len(RUNGS)]) == RUNGS
+    assert (tiny.folder / "ladder.svg").read_text().lstrip().startswith("<?xml")
+
+
+@pytest.mark.slow
+def test_without_a_checkout_the_peers_benchmark_says_so_and_runs_alone(tiny: Run):
+    assert [line for line in tiny.lines if line.startswith("no --nanogpt PATH: TokenMill runs alone")]
+    (to_the_loss,) = tiny.json("loss")
+    assert to_the_loss["to the loss"] == "TokenMill"
+    assert all(row["tokens/s"] > 0 for row in tiny.json("steps-64-x-512"))

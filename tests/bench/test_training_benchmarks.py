@@ -7,30 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.bench.conftest import Bench, in_a_process
-
-
-def test_the_ladder_has_a_row_for_each_rung_and_a_picture(tmp_path: Path):
-    rungs = ["memory map", "TokenMill"]
-    files = ("--picture", tmp_path / "l.svg", "--json", tmp_path / "l.json")
-    done = in_a_process("ladder", "--tiny", "--rounds", "1", "--only", *rungs, "--peak-tflops", "1", *files)
-    assert done.returncode == 0, done.stderr
-    rows = json.loads((tmp_path / "l.json").read_text())
-    assert [row["rung"] for row in rows] == rungs
-    assert all(row["tokens/s"] > 0 < row["utilisation"] for row in rows)
-    assert rows[0]["original, s"] == 1.6
-    assert [line.split("  ")[0] for line in done.stdout.splitlines()[2:4]] == rungs
-    assert (tmp_path / "l.svg").read_text().lstrip().startswith("<?xml")
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_without_a_checkout_the_peers_benchmark_says_so_and_runs_alone(bench: Bench, tmp_path: Path):
-    text = tmp_path / "text.txt"
-    text.write_text("Now is the winter of our discontent.\n" * 500, encoding="utf-8")
-    assert "no --nanogpt PATH" in bench("peers", "--tiny", "--text", text, "--json", tmp_path / "p.json")
-    rows = json.loads((tmp_path / "p.json").read_text())
-    assert {row.get("to the loss") for row in rows} == {None, "TokenMill"}
-    assert all(row["tokens/s"] > 0 for row in rows if "steps" in row)
+from tests.bench.conftest import Bench
 
 
 def test_a_folder_that_is_not_nanogpt_is_refused(bench: Bench, tmp_path: Path):

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 from ruamel.yaml import YAML
 
 from tests.pipeline.project import Project, change_params
@@ -64,12 +65,21 @@ def project(template: Path, tmp_path: Path) -> Project:
 
 
 @pytest.fixture(scope="session")
-def finished_template(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy where the pipeline ran once, quietly, and was committed; `first_repro` beside it is what DVC said."""
-    project = Project(template).copy(tmp_path_factory.mktemp("finished") / "project")
-    (project.root.parent / "first_repro").write_text(project.repro())
-    project.commit()
-    return project.root
+def finished_template(template: Path, tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """A copy where the pipeline ran once, quietly, and was committed; `first_repro` beside it is what DVC said.
+
+    Whoever comes first makes it for all processes of this test run.
+    """
+    own = tmp_path_factory.getbasetemp()
+    folder = (own if worker_id == "master" else own.parent) / "finished"
+    with FileLock(f"{folder}.lock"):
+        if not (folder / "first_repro").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            project = Project(template).copy(folder / "project")
+            said = project.repro()
+            project.commit()
+            (folder / "first_repro").write_text(said)
+    return folder / "project"
 
 
 @pytest.fixture
