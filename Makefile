@@ -2,8 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
-# Three on two cores: many tests wait for what they started. Who is done first takes from the others.
-TEST := python -m pytest -n 3 --dist worksteal
+# Three processes on two cores, for many tests wait for what they started; file by file, so that no fixture is made twice.
+TEST := python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .PHONY: repro test test-fast check format bench-gpu

@@ -63,7 +63,7 @@ class Recipe:
         return {"n_layer": self.n_layer, "n_head": self.n_head, "n_embd": self.n_embd}
 
 
-CPU = Recipe(4, 4, 128, 64, 12, 2000, 20, share=0.24, our_batch=24, our_rate=1.6e-2, our_decay=0.6)
+CPU = Recipe(4, 4, 128, 64, 12, 2000, 20, share=0.23, our_batch=24, our_rate=1.6e-2, our_decay=0.6)
 GPU = Recipe(6, 6, 384, 256, 64, 5000, 200, share=None, our_batch=64, our_rate=4e-3, our_decay=0.8)
 """nanoGPT's other published configuration, for a text of tens of MB."""
 TIMES_FEWER = 2.5
