@@ -2,8 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
-# Three processes on two cores, for many tests wait for what they started; file by file, so that no fixture is made twice.
-TEST := python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+# Three processes on two cores, for many tests wait for what they started; who is done first takes from the others.
+TEST := python -m pytest -n 3 --dist worksteal
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .PHONY: repro test test-fast check format bench-gpu

@@ -18,5 +18,5 @@ settings.load_profile("gate")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with slow tests go first: what is left for the end, when processes wait for the last one, is short."""
+    """Slow tests go first, so that there are short ones to take from others until the end."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
