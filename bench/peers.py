@@ -81,7 +81,7 @@ def main() -> None:
     parser.add_argument("--text", type=Path, help="a text file; default: the built-in sample")
     parser.add_argument("--gpu", action="store_true", help="GPT-2 124M on CUDA instead of the small model")
     parser.add_argument("--tiny", action="store_true", help="a few steps of next to nothing: only to see that it runs")
-    parser.add_argument("--rounds", type=int, default=8, help="turns of ten steps each")
+    parser.add_argument("--rounds", type=int, default=8, help="turns of each rival")
     parser.add_argument("--shape", type=int, nargs=2, metavar=("BATCH", "CONTEXT"), help="steps of this shape only")
     parser.add_argument("--skip-loss", action="store_true", help="only steps")
     parser.add_argument("--skip-steps", action="store_true", help="only what it takes to the loss")
