@@ -1,5 +1,6 @@
 """Checkpoints on disk: exact, whole or passed over, no more of them than needed, one trainer at a time."""
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -69,6 +70,21 @@ def test_the_newest_comes_first(tmp_path: Path):
     assert found(store) == ([100, 20, 9], [])
     assert not store.is_empty()
     assert Store(tmp_path / "other").is_empty()
+
+
+def test_what_is_discarded_goes_from_the_newest_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    store, left = filled(tmp_path / "run", 5, 10, 15, 20, 25), []
+    remove = shutil.rmtree
+
+    def watch(path: Path) -> None:
+        remove(path)
+        left.append(store.steps())
+
+    monkeypatch.setattr(shutil, "rmtree", watch)
+    store.discard(range(6, 21))
+    assert left == [[5, 10, 15, 25], [5, 10, 25], [5, 25]]
+    assert store.newest_upto(24) == store.checkpoint_folder(5)
+    assert store.newest_upto(4) is None
 
 
 def test_the_manifest_is_written_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -47,6 +47,7 @@ TRAIN = {
     "beta2": 0.95,
     "gradient_clip": 1.0,
     "schedule": SCHEDULE,
+    "divergence": {"returns": 0, "rate_factor": 0.5, "every_steps": 3},
     "seed": 3,
     "precision": "float32",
     "validation_windows": 5,

@@ -1,7 +1,7 @@
 """What a training is about to do, in a few lines: so that nobody wonders hours later what a batch was."""
 
+from tokenmill.training.job import Job
 from tokenmill.training.manifest import Manifest
-from tokenmill.training.trainer import Job
 
 
 def plan(job: Job, manifest: Manifest, place: str) -> list[tuple[str, str]]:

@@ -11,8 +11,8 @@ from tokenmill.training.params import TrainParams
 NUMERICS = 7
 """Raised whenever a change of this code changes what a step computes; then no old checkpoint is continued."""
 
-HORIZON: dict[str, Any] = {"epochs": True, "schedule": {"horizon_epochs"}}
-"""What a run may change and still go on from a checkpoint; `schedule.first_difference` says from which one."""
+HORIZON: dict[str, Any] = {"epochs": True, "schedule": {"horizon_epochs"}, "divergence": True}
+"""What a run may change and still go on from a checkpoint; `resume.choose` says from which one."""
 
 
 def fingerprint(model: ModelConfig, train: TrainParams, tokens: TokenMetadata) -> str:

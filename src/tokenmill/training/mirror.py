@@ -58,6 +58,7 @@ class Mirror:
         self._run = store.folder.name
         self._change = threading.Condition()
         self._wanted: int | None = None
+        self._given_up = range(0)
         self._failed: int | None = None
         self._closing = False
         self._thread = threading.Thread(target=self._work, name="mirror", daemon=True)
@@ -73,6 +74,16 @@ class Mirror:
         with self._change:
             self._wanted = step
             self._change.notify()
+
+    def give_up(self, steps: range) -> None:
+        """The store has removed the checkpoints of `steps`: remove them there too, before another one is copied.
+
+        Until then another machine would go on from them, and come to the same place again.
+        """
+        with self._change:
+            self._given_up = steps
+            if self._wanted in steps:
+                self._wanted = None
 
     def close(self) -> None:
         """Wait for the last copy, with a bound; try once more what failed."""
@@ -119,6 +130,7 @@ class Mirror:
 
     def _copy(self, step: int) -> None:
         """Copy a checkpoint and the epochs that it needs; then remove there what is no longer here."""
+        self._remove_given_up()
         frozen = self._store.folder / ".mirror.tmp"
         shutil.rmtree(frozen, ignore_errors=True)
         copy_tree(self._store.checkpoint_folder(step), frozen)  # by links: the store may prune it meanwhile
@@ -148,12 +160,23 @@ class Mirror:
         """Remove earlier checkpoints that the store no longer has, and, behind the newest, weights of other runs."""
         there = self._steps()
         for other in (other for other in there if other < step and other not in self._store.steps()):
-            name = f"{self._run}/{self._store.checkpoint_folder(other).name}"
-            self._remote.remove(f"{name}/{MANIFEST}")
-            self._remote.remove(name)
+            self._remove(other)
         if [step] == there[-1:]:
             for sha256 in set(self._remote.names(f"{self._run}/weights")) - weights:
                 self._remote.remove(f"{self._run}/weights/{sha256}")
+
+    def _remove_given_up(self) -> None:
+        given_up = self._given_up
+        for step in set(given_up).intersection(self._steps()):
+            self._remove(step)
+        with self._change:
+            if self._given_up is given_up:  # no others meanwhile
+                self._given_up = range(0)
+
+    def _remove(self, step: int) -> None:
+        name = f"{self._run}/{self._store.checkpoint_folder(step).name}"
+        self._remote.remove(f"{name}/{MANIFEST}")
+        self._remote.remove(name)
 
     def _steps(self) -> list[int]:
         """The steps that the mirror has whole checkpoints of."""

@@ -31,24 +31,29 @@ class Beginning:
     checkpoint: Checkpoint | None
     sentence: str
 
+    @property
+    def step(self) -> int:
+        """Optimizer steps done."""
+        return self.checkpoint.step if self.checkpoint else 0
+
 
 def choose(store: Store, train: TrainParams, *, steps_per_epoch: int, say: Say) -> Beginning:
     """The newest checkpoint from which `train` goes on exactly; else the newest of a run over fewer epochs; else none.
 
-    A checkpoint is exact when the learning rate of every step before it is the same under the parameters of then and
-    now. Where the schedule stretches over all epochs, more epochs change it from early on: then the run goes on with
-    the new schedule from the newest checkpoint, which is not what a run in one go would have given, and this is said.
-    Fewer epochs, or another horizon alone, ask for another run: that one begins from scratch.
+    A checkpoint is exact when the learning rate of every step that led to it is the same under the parameters of then
+    and now. Where the schedule stretches over all epochs, more epochs change it from early on: then the run goes on
+    with the new schedule from the newest checkpoint, which is not what a run in one go would have given, as is said.
+    Fewer epochs, another horizon alone, or other returns from divergence than were made ask for another run: that one
+    begins from scratch.
     """
     total = train.epochs * steps_per_epoch
     newest: Checkpoint | None = None
     for checkpoint in store.checkpoints(say):
         if checkpoint.step > total:
             continue
-        then = _as_trained(train, checkpoint)
-        if first_difference(then, train, steps_per_epoch=steps_per_epoch, before=checkpoint.step) == checkpoint.step:
+        if is_exact(checkpoint, train, steps_per_epoch=steps_per_epoch):
             return Beginning(checkpoint, _exact(checkpoint, newest, total=total, steps_per_epoch=steps_per_epoch))
-        if then.epochs < train.epochs:
+        if _as_trained(train, checkpoint).epochs < train.epochs and _returned_as_wished(train, checkpoint):
             newest = newest or checkpoint
     if newest is None:
         return Beginning(None, "starting from scratch")
@@ -61,6 +66,26 @@ def choose(store: Store, train: TrainParams, *, steps_per_epoch: int, say: Say) 
     )
 
 
+def is_exact(checkpoint: Checkpoint, train: TrainParams, *, steps_per_epoch: int) -> bool:
+    """Whether a run with `train` from scratch comes to this very checkpoint.
+
+    A run that went back had come further before, and where it went from there depended on the steps in between.
+    """
+    then, returns = _as_trained(train, checkpoint), checkpoint.state.returns
+    furthest = max([checkpoint.step, *(each.diverged for each in returns)])
+    return (
+        _returned_as_wished(train, checkpoint)
+        and first_difference(then, train, steps_per_epoch=steps_per_epoch, before=furthest) == furthest
+    )
+
+
+def _returned_as_wished(train: TrainParams, checkpoint: Checkpoint) -> bool:
+    """Whether `train` would have gone back as often, as far, and to the same rates."""
+    made, wished = len(checkpoint.state.returns), train.divergence
+    then = checkpoint.horizon.get("divergence", {})  # older checkpoints have none
+    return not made or (made <= wished.returns and then == wished.model_dump() | {"returns": then["returns"]})
+
+
 def _as_trained(train: TrainParams, checkpoint: Checkpoint) -> TrainParams:
     """Today's parameters with the number of epochs and the horizon that the checkpoint was trained for."""
     then = checkpoint.horizon
@@ -71,7 +96,9 @@ def _as_trained(train: TrainParams, checkpoint: Checkpoint) -> TrainParams:
 def _exact(checkpoint: Checkpoint, newer: Checkpoint | None, *, total: int, steps_per_epoch: int) -> str:
     done, left = checkpoint.step / steps_per_epoch, (total - checkpoint.step) / steps_per_epoch
     why = f" (where the decay of {newer.step / steps_per_epoch:.2g} epochs had not begun)" if newer else ""
-    return f"going on from step {checkpoint.step:,} of {total:,}{why}: {done:.3g} epochs done, {left:.3g} to go"
+    returns = len(checkpoint.state.returns)
+    lower = f", the learning rate lowered by {returns} return{'s' * (returns > 1)} from divergence" if returns else ""
+    return f"going on from step {checkpoint.step:,} of {total:,}{why}: {done:.3g} epochs done, {left:.3g} to go{lower}"
 
 
 def fill_from_previous(store: Store, output: Path, fingerprint: str, say: Say) -> None:

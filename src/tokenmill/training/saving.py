@@ -3,7 +3,7 @@
 One is written at a time; the next one waits for it. So the newest checkpoint on disk may be one behind until `wait`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -20,8 +20,8 @@ from tokenmill.training.store import Store
 class Saver:
     """Writes the checkpoints of a run to its store, removes those no longer needed, and tells the mirror."""
 
-    def __init__(self, store: Store, *, keep: int, also: set[int], mirror: Mirror | None):
-        """Keep the newest `keep` checkpoints, and those of the steps `also`."""
+    def __init__(self, store: Store, *, keep: int, also: Callable[[int], set[int]], mirror: Mirror | None):
+        """Keep the newest `keep` checkpoints, and those of the steps that `also` names when a run has come to one."""
         self._store, self._keep, self._also, self._mirror = store, keep, also, mirror
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._under_way: Future[None] | None = None
@@ -62,9 +62,16 @@ class Saver:
         if under_way is not None:
             under_way.result()
 
+    def give_up(self, steps: range) -> None:
+        """Remove the checkpoints of `steps`, here and in the mirror, for the run goes on from before them."""
+        self.wait()
+        self._store.discard(steps)
+        if self._mirror:
+            self._mirror.give_up(steps)
+
     def _write(self, state: RunState, model: GPT, optimizer: dict[str, Tensor], horizon: dict[str, Any]) -> None:
         self._store.save(state, model, optimizer, horizon)
-        self._store.prune(upto=state.step, newest=self._keep, also=self._also)
+        self._store.prune(upto=state.step, newest=self._keep, also=self._also(state.step))
         if self._mirror:
             self._mirror.offer(state.step)
 

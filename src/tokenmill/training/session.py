@@ -1,10 +1,13 @@
 """A whole training, from tokens on disk to `models/gpt/`: check, begin or go on, train, release."""
 
 import contextlib
+import gc
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+import torch
 
 from tokenmill.display.plan import plan
 from tokenmill.display.training import TrainingDisplay
@@ -21,18 +24,20 @@ from tokenmill.training.fingerprint import fingerprint
 from tokenmill.training.flops import flops_per_token, peak_flops
 from tokenmill.training.group import Group, joined
 from tokenmill.training.history import RunState
+from tokenmill.training.interrupt import Interrupt
+from tokenmill.training.job import Job
 from tokenmill.training.manifest import FORMAT, Manifest
 from tokenmill.training.memory import is_out_of_memory
 from tokenmill.training.micro_batch import MicroBatch
 from tokenmill.training.mirror import Mirror, mirrored
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.release import release
-from tokenmill.training.resume import choose, fill_from_previous
+from tokenmill.training.resume import Beginning, choose, fill_from_previous
 from tokenmill.training.resume_folder import resume_root
 from tokenmill.training.sharding import refuse_shards
 from tokenmill.training.store import Store, prune_runs
 from tokenmill.training.timing import Timing, read_timing
-from tokenmill.training.trainer import Job, Trainer
+from tokenmill.training.trainer import Trainer
 from tokenmill.training.workload import Workload
 
 
@@ -78,7 +83,7 @@ def train(
                 fill_from_previous(store, output, manifest.fingerprint, display.say)
             state, timing = _run(job, manifest, store, display, place=place, mirror=mirror)
             if group.leads:
-                release(store, manifest, output, steps=job.kept_steps)
+                release(store, manifest, output, steps=job.kept_at(job.total_steps))
                 timing.show(times)
                 _show_costs(job, config, timing, times.with_name(COSTS))
     if not group.leads:
@@ -114,29 +119,43 @@ def _show_costs(job: Job, config: ModelConfig, timing: Timing, path: Path) -> No
 def _run(
     job: Job, manifest: Manifest, store: Store, display: TrainingDisplay, *, place: str, mirror: Mirror | None
 ) -> tuple[RunState, Timing]:
-    """Begin or go on, and train to the end."""
+    """Begin or go on, and train to the end, by way of every earlier checkpoint that a divergence leads back to."""
     train, config, compute, group, runtime = job.train, manifest.model, job.compute, job.group, job.runtime
     each = min(train.batch_size, -(-job.per_step // group.size))
     micro_batch = MicroBatch(store, runtime.micro_batch_size, at_most=each, config=config, compute=compute, group=group)
+    interrupt = Interrupt(max_minutes=runtime.max_minutes)
     try:
-        model = build(config, seed=train.seed)
-        trainer = Trainer(
-            job, model if group.shards else model.to(compute.device), store, micro_batch, display, mirror=mirror
-        )
+        beginning = Beginning(None, "")
         if group.leads:
             beginning = choose(store, train, steps_per_epoch=job.order.steps_per_epoch, say=display.say)
-            if beginning.checkpoint:
-                trainer.go_on_from(beginning.checkpoint)
+        display.say(beginning.sentence)
+        display.start(plan(job, manifest, place), step=beginning.step, total=job.total_steps, prices=runtime.cost)
+        while True:
+            model = build(config, seed=train.seed)
+            trainer = Trainer(
+                job, model if group.shards else model.to(compute.device), store, micro_batch, display, mirror=mirror
+            )
+            end = trainer.run(beginning, interrupt)
+            if isinstance(end, Timing):
+                return trainer.state, end
+            beginning = end
             display.say(beginning.sentence)
-        display.start(plan(job, manifest, place), step=trainer.state.step, total=job.total_steps, prices=runtime.cost)
-        timing = trainer.run()
-        return trainer.state, timing
+            display.go_back(beginning.step)
+            del model, trainer
+            _forget(job)
     except Exception as error:
         if is_out_of_memory(error):
             micro_batch.start_again()
         raise
     finally:
         display.close()
+
+
+def _forget(job: Job) -> None:
+    """Give back the memory and the compiled code of the model before."""
+    gc.collect()
+    if job.compilation.on:
+        torch.compiler.reset()
 
 
 def _job(

@@ -135,6 +135,15 @@ class Store:
             if int(folder.name.removeprefix("step-")) not in also:
                 shutil.rmtree(folder)
 
+    def discard(self, steps: range) -> None:
+        """Remove the checkpoints of `steps`, the newest first, so that a kill midway leaves a run that can go on."""
+        for step in sorted(set(self.steps()).intersection(steps), reverse=True):
+            shutil.rmtree(self.checkpoint_folder(step))
+
+    def newest_upto(self, step: int) -> Path | None:
+        """The newest checkpoint of a step or one before it, or None."""
+        return next((self.checkpoint_folder(each) for each in reversed(self.steps()) if each <= step), None)
+
     def remember_micro_batch(self, windows: int, *, under: dict[str, Any]) -> None:
         """Keep how many windows at a time memory holds `under` these circumstances."""
         write_json(self.folder / MICRO_BATCH, {"windows": windows, "under": under})

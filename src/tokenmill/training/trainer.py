@@ -4,11 +4,10 @@ Everything a step needs follows from its number, so the loop holds no state but 
 is the same as never having stopped, bit by bit on the CPU.
 """
 
-import functools
 import math
 import time
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from dataclasses import replace
+from typing import NoReturn
 
 import numpy as np
 import torch
@@ -16,79 +15,29 @@ from torch import Tensor
 
 from tokenmill.display.training import TrainingDisplay
 from tokenmill.model.build import GPT
-from tokenmill.tokenization.metadata import TokenMetadata
 from tokenmill.training.agreement import Agreement
-from tokenmill.training.batches import EpochOrder, Windows, evenly_spread
-from tokenmill.training.compilation import Compilation
+from tokenmill.training.batches import evenly_spread
 from tokenmill.training.cost import Meter
-from tokenmill.training.device import Compute
+from tokenmill.training.divergence import Diverged, advice, marks, where_to_return
 from tokenmill.training.energy import energy_counter
-from tokenmill.training.fingerprint import HORIZON
-from tokenmill.training.group import Group
 from tokenmill.training.history import EpochRow, RunState, StepRow, bits_per_byte, perplexity
 from tokenmill.training.interrupt import Interrupt
+from tokenmill.training.job import Job
 from tokenmill.training.micro_batch import MicroBatch
 from tokenmill.training.mirror import Mirror
 from tokenmill.training.muon import momentum_at
 from tokenmill.training.optimizer import Optimizer
-from tokenmill.training.params import RuntimeParams, TrainParams
+from tokenmill.training.resume import Beginning
 from tokenmill.training.saving import Saver
-from tokenmill.training.schedule import decay_begins, lr_at
+from tokenmill.training.schedule import lr_at
 from tokenmill.training.sharding import whole_model
 from tokenmill.training.step import StepResult, mean_loss, seed_dropout, train_step
 from tokenmill.training.store import Checkpoint, Store
 from tokenmill.training.timing import Timing
 
-SOME_WINDOWS = 8
-"""How many of a step's windows are named where it diverges."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """What is to be trained, on what, and how."""
-
-    train: TrainParams
-    runtime: RuntimeParams
-    compute: Compute
-    compilation: Compilation
-    tokens: TokenMetadata
-    train_windows: Windows
-    val_windows: Windows
-    group: Group
-
-    @property
-    def per_step(self) -> int:
-        """Windows that one optimizer step sees."""
-        return self.train.batch_size * self.train.gradient_accumulation_steps
-
-    @functools.cached_property
-    def order(self) -> EpochOrder:
-        """The order of the training windows."""
-        return EpochOrder(windows=self.train_windows.count, per_step=self.per_step, seed=self.train.seed)
-
-    @property
-    def total_steps(self) -> int:
-        """Optimizer steps of the whole run."""
-        return self.order.steps_per_epoch * self.train.epochs
-
-    @property
-    def trunk(self) -> int | None:
-        """The step after which the learning rate depends on the number of epochs; its checkpoint is kept."""
-        return decay_begins(self.train, steps_per_epoch=self.order.steps_per_epoch)
-
-    @property
-    def kept_steps(self) -> set[int]:
-        """The checkpoints that a finished run is known by."""
-        return {self.total_steps} | ({self.trunk} if self.trunk is not None else set())
-
-    @property
-    def horizon(self) -> dict[str, Any]:
-        """The parameters that a later run may change and still go on."""
-        return self.train.model_dump(include=HORIZON)
-
 
 class Trainer:
-    """Trains one model from where it stands to the end, or to the first reason to stop."""
+    """Trains one model from where it stands to the end, to the first reason to stop, or to where it has to go back."""
 
     def __init__(
         self,
@@ -103,7 +52,7 @@ class Trainer:
         """Train `model`, which lies on the job's device, or on the host if it is to be cut."""
         self.job, self.model, self.store, self.display = job, model, store, display
         self.micro_batch = micro_batch
-        self.saver = Saver(store, keep=job.runtime.checkpoint.keep, also=job.kept_steps, mirror=mirror)
+        self.saver = Saver(store, keep=job.runtime.checkpoint.keep, also=job.kept_at, mirror=mirror)
         self.forward: GPT = model
         self.optimizer: Optimizer
         self._optimizer_state: dict[str, Tensor] = {}
@@ -117,27 +66,40 @@ class Trainer:
         self._optimizer_state = checkpoint.load(self.model)
         self.state = checkpoint.state
 
-    def run(self) -> Timing:
-        """Train to the end.
+    def run(self, beginning: Beginning, interrupt: Interrupt) -> Timing | Beginning:
+        """Train from `beginning` to the end, or until the run diverges and is to begin again, with a model of its own.
 
         Raises:
             UserError: stopped from outside (after saving), or the loss is no longer finite (the last good
                 checkpoint stays).
         """
+        if beginning.checkpoint:
+            self.go_on_from(beginning.checkpoint)
         self._meet()
         folder = self.store.folder if self.job.group.leads else None
         meter = Meter(self.job.runtime.cost, energy_counter(self.job.compute.device))
         timing = Timing(folder, step=self.state.step, tokens=self.state.tokens, meter=meter)
         agreement = Agreement(self.job.group)
         self.model.train()
-        with Interrupt(max_minutes=self.job.runtime.max_minutes) as interrupt, self.saver.active():
-            while self.state.step < self.job.total_steps:
-                self._step()
-                self._log_if_due(timing)
-                with timing.aside():
-                    self._between_steps(interrupt.reason, agreement)
+        with interrupt, self.saver.active():
+            try:
+                self._train(timing, agreement, interrupt)
+            except Diverged as diverged:
+                agreement.settle()
+                self.saver.wait()
+                return self._go_back(diverged, timing) or self._end(diverged)
         agreement.settle()
         return timing
+
+    def _train(self, timing: Timing, agreement: Agreement, interrupt: Interrupt) -> None:
+        """Make the steps that are left, and what is due between them."""
+        if self.state.step == 0 and not self.state.returns and marks(0, self.job.train.divergence):
+            self._save()
+        while self.state.step < self.job.total_steps:
+            self._step()
+            self._log_if_due(timing)
+            with timing.aside():
+                self._between_steps(interrupt.reason, agreement)
 
     def _meet(self) -> None:
         """Put all processes where the leader stands, then let them compute together."""
@@ -192,7 +154,8 @@ class Trainer:
         )
 
     def _learning_rate(self, step: int) -> float:
-        return lr_at(step, train=self.job.train, steps_per_epoch=self.order.steps_per_epoch)
+        lower = self.job.train.divergence.rate_factor ** len(self.state.returns)
+        return lr_at(step, train=self.job.train, steps_per_epoch=self.order.steps_per_epoch) * lower
 
     def _read(self) -> float:
         """Read the losses of the steps since the last reading; give the last gradient norm."""
@@ -203,40 +166,53 @@ class Trainer:
         for done, (loss, norm) in enumerate(zip(losses, norms, strict=True)):
             if not math.isfinite(loss) or not (math.isfinite(norm) or self.optimizer.skips_overflow):
                 self._take_back(len(losses) - done)
-                self._refuse_divergence(self.state.step, loss, norm)
+                raise Diverged(self.state.step, loss, norm)
             windows = self._unread[done][1]
             self.state.epoch_loss.add(loss, windows)
             self.state.interval_loss.add(loss, windows)
         self._unread.clear()
         if not math.isfinite(norms[-1]) and self.optimizer.is_hopeless:
-            self._refuse_divergence(self.state.step - 1, losses[-1], norms[-1])
+            raise Diverged(self.state.step - 1, losses[-1], norms[-1])
         return norms[-1]
 
     def _take_back(self, steps: int) -> None:
-        """Forget the last steps, which changed no weight, and save what was before the first of them."""
+        """Forget the last steps, which changed no weight."""
         self.state.step -= steps
         self.state.tokens -= sum(windows for _, windows in self._unread[-steps:]) * self.model.config.context_length
         self._unread.clear()
-        self.saver.wait()
-        is_new = self.state.step > 0 and not self.store.checkpoint_folder(self.state.step).exists()
-        if self.job.group.share(is_new):
-            self._save()
 
-    def _refuse_divergence(self, step: int, loss: float, norm: float) -> NoReturn:
-        """Say that `step` diverged, on what, and what is left of the run."""
-        self.saver.wait()
-        train, newest = self.job.train, self.store.checkpoint_folder(step).name
-        epoch, position = divmod(step, self.order.steps_per_epoch)
-        windows = ", ".join(map(str, self.order.at(step)[:SOME_WINDOWS]))
-        good = max((f for f in self.store.folder.glob("step-*") if f.name <= newest), default=None)
+    def _go_back(self, diverged: Diverged, timing: Timing) -> Beginning | None:
+        """Where to begin again, with all that came after it given up; None if nowhere. Every process is told which."""
+        state, beginning = self.state, None
+        if self.job.group.leads:
+            beginning = where_to_return(
+                self.store,
+                self.job.train,
+                replace(state, step=diverged.step),
+                steps_per_epoch=self.order.steps_per_epoch,
+                say=self.display.say,
+            )
+        if not self.job.group.share(beginning is not None):
+            return None
+        timing.interval(step=state.step, tokens=state.tokens)
+        if beginning is None:
+            return Beginning(None, "")  # the leader has it
+        self.saver.give_up(range(beginning.step + 1, state.step + 1))
+        return replace(beginning, sentence=f"{self._told(diverged)}; {beginning.sentence}")
+
+    def _end(self, diverged: Diverged) -> NoReturn:
+        """Save what was before the step that diverged, and end the run."""
+        job, store, step = self.job, self.store, self.state.step
+        is_new = 0 < step == diverged.step and not store.checkpoint_folder(step).exists()
+        if job.group.share(is_new):
+            self._save()
+            self.saver.wait()
+        good = store.newest_upto(diverged.step)
         saved = f"the last good checkpoint is {good}" if good else "there was no checkpoint yet"
-        self.job.group.end(
-            f"training diverged in step {step + 1:,}, epoch {epoch + 1}, batch {position + 1:,} of "
-            f"{self.order.steps_per_epoch:,} (windows {windows}, …): loss {loss}, gradient norm {norm}, learning rate "
-            f"{self._learning_rate(step):.3g}. Its update was not made; {saved}. Lower train.learning_rate "
-            f"({train.peak}), raise train.schedule.warmup_steps ({train.schedule.warmup_steps}), or take "
-            f"another train.precision ({train.precision})."
-        )
+        job.group.end(f"{self._told(diverged)}; {saved}.{advice(job.train, returns=len(self.state.returns))}")
+
+    def _told(self, diverged: Diverged) -> str:
+        return diverged.describe(self.order, self._learning_rate(diverged.step))
 
     def _log_if_due(self, timing: Timing) -> None:
         """Close an interval: read the losses, add a row, show it."""
@@ -283,9 +259,11 @@ class Trainer:
         self.display.epoch(row)
 
     def _checkpoint_due(self) -> bool:
-        every = self.job.runtime.checkpoint
-        return self.state.step % self.order.steps_per_epoch == 0 or (
-            every.every_steps is not None and self.state.step % every.every_steps == 0
+        step, every = self.state.step, self.job.runtime.checkpoint.every_steps
+        return (
+            step % self.order.steps_per_epoch == 0
+            or (every is not None and step % every == 0)
+            or step in marks(step, self.job.train.divergence)
         )
 
     def _time_is_up(self) -> bool:
