@@ -98,7 +98,7 @@ def test_from_the_middle_it_is_the_run_whose_rate_falls_there(
     assert returns[0].to > 0
     assert given_up == [range(each.to + 1, each.diverged + 1) for each in returns]
     shutil.rmtree(here / ".resume")
-    late = run(tokens, here / "late", **(arguments | {"log_every_steps": 7}))
+    late = run(tokens, here / "late", **dict(arguments, log_every_steps=7))
     assert (late.state.returns, weights(here / "late")) == (returns, weights(here / "returned"))
     monkeypatch.setattr(trainer, "lr_at", rates(returns, 0.5))
     shutil.rmtree(here / ".resume")
