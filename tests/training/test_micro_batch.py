@@ -5,18 +5,20 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import psutil
 import pytest
 import torch
 
 from tests.training.alone import start
-from tests.training.tiny import CPU, assert_same_to_rounding, digest, model_config, run, write_tokens
+from tests.training.tiny import CPU, assert_same_to_rounding, digest, model_config, run, runtime_params, write_tokens
 from tokenmill.errors import UserError
 from tokenmill.model.build import build
+from tokenmill.training import interrupt
 from tokenmill.training import step as step_module
 from tokenmill.training.estimate import memory
+from tokenmill.training.launch import launch
 from tokenmill.training.memory import is_out_of_memory, windows_that_fit
 from tokenmill.training.micro_batch import StartAgain
 
@@ -202,3 +204,20 @@ def test_an_update_that_ran_out_of_memory_is_undone_by_a_fresh_process(here: Pat
     assert broken.returncode == 0, said
     assert said.count("in a fresh process with a micro-batch of 2") == 1
     assert digest(here / "broken" / "model") == digest(here / "quiet")
+
+
+def test_a_fresh_process_is_still_in_the_session_whose_minutes_are_limited(monkeypatch: pytest.MonkeyPatch):
+    now = 1000.0
+    monkeypatch.setenv(interrupt.BEGAN, "to be restored")
+    monkeypatch.delenv(interrupt.BEGAN)
+    monkeypatch.setattr(interrupt.time, "monotonic", lambda: now)
+    monkeypatch.setattr(os, "execv", lambda *_: None)
+
+    def run_out() -> NoReturn:
+        nonlocal now
+        now += 90
+        raise StartAgain("out of memory")
+
+    launch(run_out, runtime=runtime_params())
+    assert interrupt.Interrupt(max_minutes=1).reason == "stopped by runtime.max_minutes (1)"
+    assert interrupt.Interrupt(max_minutes=2).reason is None

@@ -8,13 +8,21 @@ import signal
 import time
 from types import FrameType, TracebackType
 
+BEGAN = "TOKENMILL_SESSION_BEGAN"
+"""The environment variable that tells a fresh process of the same session when that began."""
+
+
+def session_began() -> float:
+    """When this session began, on the clock of `time.monotonic`: now, unless an earlier process of it tells."""
+    return float(os.environ.get(BEGAN, time.monotonic()))
+
 
 class Interrupt:
     """While active, remembers the first reason to stop; a second Ctrl-C stops at once."""
 
     def __init__(self, *, max_minutes: float | None):
-        """Also stop once `max_minutes` have passed since now; None is no limit."""
-        self._max_minutes, self._began = max_minutes, time.monotonic()
+        """Also stop once `max_minutes` have passed since the session began; None is no limit."""
+        self._max_minutes, self._began = max_minutes, session_began()
         self._signal: int | None = None
         self._parent = os.getppid()
         self._previous: dict[int, object] = {}

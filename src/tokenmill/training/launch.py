@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from tokenmill.errors import UserError
 from tokenmill.training.device import choose_device
-from tokenmill.training.interrupt import Interrupt
+from tokenmill.training.interrupt import BEGAN, Interrupt, session_began
 from tokenmill.training.micro_batch import StartAgain
 from tokenmill.training.params import RuntimeParams
 
@@ -32,9 +32,9 @@ def launch(work: Callable[[], None], *, runtime: RuntimeParams) -> None:
     Raises:
         UserError: not so many devices, or a process of the group was killed.
     """
-    one_of_several = "RANK" in os.environ
+    one_of_several, began = "RANK" in os.environ, str(session_began())
     if not one_of_several and (count := _processes(runtime)) > 1:
-        _together(count)
+        _together(count, began)
         return
     try:
         work()
@@ -44,6 +44,7 @@ def launch(work: Callable[[], None], *, runtime: RuntimeParams) -> None:
         print(again, file=sys.stderr, flush=True)
         if one_of_several:
             os._exit(AGAIN)  # the others are in the middle of a step: an orderly end might wait for them in vain
+        os.environ[BEGAN] = began
         os.execv(sys.executable, sys.orig_argv)  # noqa: S606 (the very command that runs now)
 
 
@@ -61,9 +62,9 @@ def _processes(runtime: RuntimeParams) -> int:
     return runtime.processes
 
 
-def _together(count: int) -> None:
+def _together(count: int, began: str) -> None:
     """Run so many processes of this command as one group; all again as long as one of them asks for it."""
-    while AGAIN in (codes := _once(count)):
+    while AGAIN in (codes := _once(count, began)):
         pass
     killed = next((-code for code in codes if code < 0), None)
     if killed and not any(code > 0 for code in codes):
@@ -75,11 +76,12 @@ def _together(count: int) -> None:
         sys.exit(next(code for code in codes if code > 0))  # it has said why
 
 
-def _once(count: int) -> list[int]:
+def _once(count: int, began: str) -> list[int]:
     """Exit codes of a group's processes that ended by themselves; none is left behind."""
     # Where they find each other.
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # pyright: ignore[reportPrivateImportUsage]
     shared = {
+        BEGAN: began,
         "WORLD_SIZE": str(count),
         "LOCAL_WORLD_SIZE": str(count),
         "MASTER_ADDR": "127.0.0.1",
