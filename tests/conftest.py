@@ -18,5 +18,13 @@ settings.load_profile("gate")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow tests go first, so that there are short ones to take from others until the end."""
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    """Slow tests go first, so that there are short ones to take from others until the end.
+
+    Of the short ones those go last that need the finished project, which a slow one makes meanwhile.
+    """
+
+    def place(item: pytest.Item) -> tuple[bool, bool]:
+        is_short = item.get_closest_marker("slow") is None
+        return is_short, is_short and "finished_template" in getattr(item, "fixturenames", ())
+
+    items.sort(key=place)

@@ -44,7 +44,7 @@ def choose(store: Store, train: TrainParams, *, steps_per_epoch: int, say: Say) 
     and now. Where the schedule stretches over all epochs, more epochs change it from early on: then the run goes on
     with the new schedule from the newest checkpoint, which is not what a run in one go would have given, as is said.
     Fewer epochs, another horizon alone, or other returns from divergence than were made ask for another run: that one
-    begins from scratch.
+    begins before them.
     """
     total = train.epochs * steps_per_epoch
     newest: Checkpoint | None = None
