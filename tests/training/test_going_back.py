@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
 from tests.training.tiny import assert_same_to_rounding, digest, model_config, run, train_params
 from tests.training.zygote import Zygote
@@ -20,6 +21,7 @@ from tokenmill.training import trainer
 from tokenmill.training.divergence import marks, where_to_return
 from tokenmill.training.fingerprint import HORIZON
 from tokenmill.training.history import Return, RunState
+from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import DivergenceParams, TrainParams
 from tokenmill.training.saving import Saver
 from tokenmill.training.schedule import lr_at
@@ -105,6 +107,26 @@ def test_from_the_middle_it_is_the_run_whose_rate_falls_there(
     straight = run(tokens, here / "straight", **(arguments | back(0)))
     assert straight.state.steps == returned.state.steps
     assert weights(here / "straight") == weights(here / "returned")
+
+
+def test_gradients_that_float16_did_not_hold_lead_back_too(
+    here: Path, tokens: Path, said: io.StringIO, monkeypatch: pytest.MonkeyPatch
+):
+    """Each overflow halves the scale of 65,536: hope is lost with the 17th."""
+    left = 17
+
+    def backward(self: Optimizer, loss: Tensor) -> None:
+        nonlocal left
+        left -= 1
+        self._scaler.scale(loss * (1e30 if left >= 0 else 1)).backward()
+
+    monkeypatch.setattr(Optimizer, "backward", backward)
+    arguments: dict[str, Any] = {"epochs": 5, "precision": "float16", "log_every_steps": 1}
+    finished = run(tokens, here / "model", **arguments, **back(1))
+    assert finished.state.returns == [Return(diverged=16, to=12)]
+    assert "diverged in step 17, epoch 4, batch 2 of 5 (windows " in said.getvalue()
+    assert [row.learning_rate for row in finished.state.steps[11:13]] == [0.01, 0.005]
+    assert left == -13, "steps 13 to 25 were made again"
 
 
 @pytest.mark.slow
