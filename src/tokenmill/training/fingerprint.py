@@ -1,4 +1,4 @@
-"""What makes two trainings the same: everything that changes their numbers, but how long they go on."""
+"""What makes two trainings the same: all that changes their numbers, but how long they go on and where they go back."""
 
 import hashlib
 import json
