@@ -127,8 +127,18 @@ def test_what_adamw_goes_on_from_lies_on_the_gpu():
             optim.load_state_dict(saved)
 
 
+@pytest.mark.parametrize("multiplies_bfloat16", [False, True], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize(("architecture", "optimizer"), EVERY)
-def test_a_longer_gradient_counts_as_one_of_the_bound(architecture: str, optimizer: str):
+def test_a_longer_gradient_counts_as_one_of_the_bound(
+    architecture: str, optimizer: str, multiplies_bfloat16: bool, monkeypatch: pytest.MonkeyPatch
+):
+    """In both arithmetics that Muon has, whichever this processor would choose.
+
+    Muon's iteration enlarges small singular values, and with them what bfloat16 rounds (2^-8 of a value): the weights
+    differ by up to 2.4e-4 then, and by 5e-3 where the bound is left out.
+    """
+    monkeypatch.setattr("tokenmill.training.optimizer.multiplies_bfloat16", lambda _: multiplies_bfloat16)
+    atol = 5e-4 if multiplies_bfloat16 and optimizer == "muon" else 1e-6
     (model, optim), (other, by_hand) = made(architecture, optimizer), made(architecture, optimizer)
     for number, (longest, factor) in enumerate(((0.5, 0.5), (math.inf, 1.0), (2.0, 1.0))):
         draws = torch.Generator().manual_seed(number)
@@ -142,7 +152,7 @@ def test_a_longer_gradient_counts_as_one_of_the_bound(architecture: str, optimiz
         optim.step(0.01, loss=ONE, norm=norm, longest=longest)
         by_hand.step(0.01, loss=ONE, norm=by_hand.norm())
     for (name, value), (_, same) in zip(values(model).items(), values(other).items(), strict=True):
-        torch.testing.assert_close(value, same, rtol=1e-4, atol=1e-6, msg=name)
+        torch.testing.assert_close(value, same, rtol=1e-4, atol=atol, msg=name)
     state = by_hand.state()
     for name, value in optim.state().items():
         torch.testing.assert_close(value, state[name], rtol=1e-4, atol=1e-9, msg=name)
