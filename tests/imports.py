@@ -1,4 +1,4 @@
-"""Which modules a stage imports and which templates these fill in: what dvc.yaml must list, no more, no less."""
+"""Which modules a stage imports, and which templates and tables these read: what dvc.yaml must list, and no more."""
 
 import ast
 import re
@@ -42,10 +42,11 @@ def imports(path: Path) -> list[Path]:
 
 
 def templates(path: Path) -> list[Path]:
-    """The templates beside a module that it names in a string."""
+    """The templates beside a module that it names in a string, and the tables in a folder `tables` that it names."""
     nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
     names = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
-    return [path.parent / name for name in names if name.endswith(".html") and (path.parent / name).is_file()]
+    tables = [table for name in names if name == "tables" for table in path.with_name(name).glob("*.yaml")]
+    return tables + [path.parent / name for name in names if name.endswith(".html") and (path.parent / name).is_file()]
 
 
 def includes(path: Path) -> list[Path]:

@@ -1,8 +1,8 @@
-"""The built-in corpus: always the same bytes, true to itself, varied, and of the right size."""
+"""The built-in corpus: always the same bytes, true to its tables, varied, and of the right size."""
 
 import hashlib
 import json
-from collections import Counter, defaultdict
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -10,11 +10,10 @@ import pytest
 from stages import sample as stage
 from tokenmill.errors import UserError
 from tokenmill.params import Section, load
-from tokenmill.sample import draw, geography, smalltalk
-from tokenmill.sample.conversation import FACTUAL, FAMILIES, SHAPES, Conversation
-from tokenmill.sample.family import Exchange, Fact, Family, bare, fact
-from tokenmill.sample.generator import conversations, json_line, write_sample
+from tokenmill.sample.draw import Draw, falling
+from tokenmill.sample.generator import Conversation, ConversationSource, conversations, json_line, write_sample
 from tokenmill.sample.params import SampleParams
+from tokenmill.sample.subjects import FILES, Exchange, questions
 
 COUNT = 11_000
 """What params.yaml says in the repository."""
@@ -24,6 +23,8 @@ FIRST_1000_SHA256 = "d930dac0a9803997b41399d0f1e5cc571a02f5a32f714cc3193523f8554
 nobody's cache fits anybody else's. If you did, put the new hash here, check the size test, run `dvc repro`
 (everything downstream runs again) and say in the changelog what changed."""
 
+FACTUAL = [kind for name in FILES for kinds in questions(name).values() for kind in kinds if kind.followups]
+CAPITALS = {fact["country"]: fact["capital"] for fact in questions("countries")["capitals"][0].facts}
 FRANCE = Exchange("What is the capital of France?", "The capital of France is Paris.")
 
 
@@ -34,19 +35,13 @@ def corpus() -> list[Conversation]:
 
 @pytest.fixture(scope="module")
 def clean(corpus: list[Conversation]) -> list[Conversation]:
-    """The conversations that nothing was done to."""
-    return [conversation for conversation in corpus if conversation and not is_spoiled(conversation)]
+    """The conversations without a blemish."""
+    return [conversation for conversation in corpus if conversation and not has_blemish(conversation)]
 
 
-def is_spoiled(conversation: Conversation) -> bool:
+def has_blemish(conversation: Conversation) -> bool:
     question = conversation[0].question
     return question != question.strip() or "  " in question or any(c in question for c in "“”🙂\u200b")
-
-
-def filled(family: Family, known: Fact) -> list[tuple[str, str]]:
-    """Every question of a family for a fact that stands on its own, with every answer."""
-    answers = [answer.format_map(known) for answer in family.answers]
-    return [(question.format_map(known), answer) for question in family.questions for answer in answers]
 
 
 # --- the same bytes, always -------------------------------------------------------------------------------------------
@@ -68,7 +63,7 @@ def test_another_seed_is_another_corpus() -> None:
 # --- the file ---------------------------------------------------------------------------------------------------------
 
 
-def test_stage_writes_alternating_roles_in_json_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stage_writes_json_lines_of_alternating_roles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("params.yaml").write_text("sample: {seed: 0, conversations: 500}\nmodel: {}\n")
     stage.main()
@@ -105,44 +100,18 @@ def test_france_is_asked_for_in_exactly_these_words(clean: list[Conversation]) -
     assert answers == {FRANCE.answer}
 
 
-def test_a_question_for_a_fact_has_one_answer() -> None:
-    answers: dict[str, set[str]] = defaultdict(set)
-    for family in FACTUAL:
-        for known in family.facts:
-            for question, answer in filled(family, known):
-                answers[question].add(answer)
-    assert {question: found for question, found in answers.items() if len(found) > 1} == {}
+def test_every_capital_is_the_right_one(clean: list[Conversation]) -> None:
+    answers = {answer for said in clean for _, answer in said if answer.startswith("The capital of ")}
+    assert answers == {f"The capital of {country} is {capital}." for country, capital in CAPITALS.items()}
 
 
-def test_every_question_about_a_capital_gets_the_right_one(clean: list[Conversation]) -> None:
-    capitals = {known["country"]: known["capital"] for known in geography.FAMILIES[0].facts}
-    assert len(set(capitals.values())) == len(capitals)
-    for conversation in clean:
-        for _, answer in conversation:
-            if answer.startswith("The capital of "):
-                country, capital = answer.removeprefix("The capital of ").removesuffix(".").split(" is ")
-                assert capitals[country] == capital
-
-
-def test_nearly_every_fact_is_told_and_common_ones_more_often(clean: list[Conversation]) -> None:
+def test_nearly_every_fact_is_told_common_ones_more_often(clean: list[Conversation]) -> None:
     told = Counter(exchange.answer for conversation in clean for exchange in conversation)
-    facts = [family.answers[0].format_map(known) for family in FACTUAL for known in family.facts]
+    facts = [kind.answers[0].format_map(fact) for kind in FACTUAL for fact in kind.facts]
     assert sum(told[answer] > 0 for answer in facts) > 0.98 * len(facts)
-    capitals = [f"The capital of {known['country']} is {known['capital']}." for known in geography.FAMILIES[0].facts]
-    assert min(told[answer] for answer in capitals) >= 5
+    assert min(told[f"The capital of {country} is {capital}."] for country, capital in CAPITALS.items()) >= 5
     assert told["The capital of France is Paris."] > 40
     assert told["The capital of Somalia is Mogadishu."] < 20
-
-
-@pytest.mark.parametrize("family", [*FAMILIES, *smalltalk.FAMILIES, smalltalk.OPENING, smalltalk.CLOSING])
-def test_every_template_makes_a_sentence(family: Family) -> None:
-    followups = [template.format_map(known) for template in family.followups for known in family.facts]
-    pairs = [pair for known in family.facts for pair in filled(family, known)]
-    for text in [*followups, *(text for pair in pairs for text in pair)]:
-        assert text[0].isupper() or text[0].isdigit(), text
-        assert text[-1] in ".?!", text
-        assert "  " not in text, text
-        assert not set("{}") & set(text), text
 
 
 def test_poems_have_four_lines(clean: list[Conversation]) -> None:
@@ -170,32 +139,27 @@ def test_conversations_are_short_and_mostly_one_question(clean: list[Conversatio
     assert turns[1] > len(clean) / 2 > turns[2] > turns[3]
 
 
-def test_dirt_is_there_in_every_kind_and_rare(corpus: list[Conversation]) -> None:
-    spoiled = [said for said in corpus if not said or is_spoiled(said)]
-    assert 0.003 < len(spoiled) / COUNT < 0.01
-    assert () in spoiled
-    questions = [said[0].question for said in spoiled if said]
-    for dirt in ("  ", "🙂", "“", "\r\n", "\t", "\u200b"):
-        assert any(dirt in question for question in questions), repr(dirt)
+def test_blemishes_are_of_every_kind_and_rare(corpus: list[Conversation]) -> None:
+    blemished = [said for said in corpus if not said or has_blemish(said)]
+    assert 0.003 < len(blemished) / COUNT < 0.01
+    assert () in blemished
+    asked = [said[0].question for said in blemished if said]
+    for mark in ("  ", "🙂", "“", "\r\n", "\t", "\u200b"):
+        assert any(mark in question for question in asked), repr(mark)
 
 
-def test_dirt_spares_the_answers(corpus: list[Conversation]) -> None:
+def test_answers_have_no_blemish(corpus: list[Conversation]) -> None:
     answers = "".join(answer for conversation in corpus for _, answer in conversation)
-    assert not any(dirt in answers for dirt in ("  ", "🙂", "“", "\r", "\t", "\u200b"))
+    assert not any(mark in answers for mark in ("  ", "🙂", "“", "\r", "\t", "\u200b"))
 
 
-# --- the numbers and examples that docstrings promise -----------------------------------------------------------------
+# --- how it is drawn --------------------------------------------------------------------------------------------------
 
 
 def test_first_is_five_times_as_likely_as_last() -> None:
-    assert draw.falling(4) == (15, 8, 4, 3)
-    assert all(draw.falling(size)[0] == 5 * draw.falling(size)[-1] for size in range(2, 200))
+    assert falling(4) == (15, 8, 4, 3)
+    assert all(falling(size)[0] == 5 * falling(size)[-1] for size in range(2, 200))
 
 
 def test_shapes_are_in_per_cent() -> None:
-    assert sum(share for share, _ in SHAPES) == 100
-
-
-def test_facts_know_their_capitalised_words() -> None:
-    assert fact(thing="a lemon") == {"thing": "a lemon", "Thing": "A lemon"}
-    assert bare("an owl") == "owl"
+    assert sum(ConversationSource(Draw(0)).shapes.values()) == 100

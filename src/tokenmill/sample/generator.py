@@ -1,44 +1,131 @@
-"""The corpus as a sequence of conversations, and as a file of JSON lines.
+"""The corpus: questions combined to conversations, and conversations written as JSON lines.
 
-A conversation that was already said is drawn again, so that nearly all differ as text. One in a hundred is a
-deliberate repeat and fewer are spoiled: work for the cleaning stage. The first conversations do not depend on
-how many are asked for.
+Two thirds of the conversations are a single question, most of them with a greeting, an occasion, an excuse or thanks
+around it. Nearly all conversations therefore differ as text while their answers recur: what a model has to learn.
+A few repeat on purpose or have a blemish, so that the cleaning stage has work.
 """
 
 import json
-import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from tokenmill import files
-from tokenmill.sample import draw
-from tokenmill.sample.blemishes import spoil
-from tokenmill.sample.conversation import Conversation, draw_conversation
+from tokenmill.sample.draw import Draw
 from tokenmill.sample.params import SampleParams
+from tokenmill.sample.subjects import FILES, Exchange, Question, questions, read
+
+Conversation = tuple[Exchange, ...]
+"""What was said, in order; hashable, so that repeats are found."""
+
+COURTESY_PERCENT = 40
+"""How often something is said before, and how often after, the question of a single turn."""
 
 REPEAT_EVERY = 100
 """On average, one conversation in so many repeats an earlier one."""
 
-SPOIL_EVERY = 150
-"""On average, one conversation in so many is spoiled."""
+BLEMISH_EVERY = 150
+"""On average, one conversation in so many has a blemish."""
 
 TRIES = 50
 """How often a conversation that was already said is drawn again before it is accepted."""
 
+BLEMISHES: tuple[Callable[[str], str], ...] = (
+    lambda text: text.replace(" ", "  "),
+    lambda text: f"{text} 🙂",
+    lambda text: f"“{text}”",
+    lambda text: f"{text}\r\n",
+    lambda text: f"\t{text}\t",
+    lambda text: f"\u200b{text}",
+)
+"""What can happen to the first question of a conversation, never to an answer."""
+
+
+class ConversationSource:
+    """Draws conversations of every shape from the tables."""
+
+    def __init__(self, draw: Draw) -> None:
+        self._draw = draw
+        self._any = tuple(kind for name in FILES for kinds in questions(name).values() for kind in kinds)
+        self._factual = tuple(kind for kind in self._any if kind.followups)
+        talk = questions("small_talk")
+        [self._opening], [self._closing], self._talk = talk["opening"], talk["closing"], talk["talk"]
+        self._courtesies = read("courtesies", dict[str, list[str]])
+        self.shapes: dict[Callable[[], Conversation], int] = {
+            self._single: 65,
+            self._followed_up: 10,
+            lambda: (self._kind(self._any).exchange(draw), self._closing.exchange(draw)): 8,
+            lambda: (self._opening.exchange(draw), self._kind(self._any).exchange(draw)): 7,
+            self._two_subjects: 4,
+            lambda: (*self._followed_up(), self._closing.exchange(draw)): 4,
+            self._small_talk: 2,
+        }
+        """How often a conversation has which shape, in per cent."""
+
+    def conversation(self) -> Conversation:
+        """One conversation of any shape; it may have been drawn before."""
+        return self._draw.weighted(tuple(self.shapes), tuple(self.shapes.values()))()
+
+    def blemished(self, conversation: Conversation) -> Conversation:
+        """The conversation with a blemish in its first question, or one time in seven without any messages."""
+        kind = self._draw.below(len(BLEMISHES) + 1)
+        if kind == len(BLEMISHES):
+            return ()
+        first, *rest = conversation
+        return (first._replace(question=BLEMISHES[kind](first.question)), *rest)
+
+    def _kind(self, kinds: Sequence[Question]) -> Question:
+        return self._draw.weighted(kinds, tuple(kind.weight for kind in kinds))
+
+    def _single(self) -> Conversation:
+        """One question with something said before it, after it, both or neither."""
+        kind, said = self._kind(self._any), self._courtesies
+        exchange = kind.exchange(self._draw)
+        before = self._draw.common_first(said["greetings"] + (said["occasions"] if kind.followups else []))
+        after = self._draw.common_first(said["thanks"] + (said["excuses"] if kind.followups else []))
+        sentences = [before] if self._draw.below(100) < COURTESY_PERCENT else []
+        sentences += [exchange.question]
+        sentences += [after] if self._draw.below(100) < COURTESY_PERCENT else []
+        return (exchange._replace(question=" ".join(sentences)),)
+
+    def _followed_up(self) -> Conversation:
+        """A question for a fact, and a short one for another fact of the same kind."""
+        kind = self._kind(self._factual)
+        fact, other = self._draw.common_first(kind.facts), self._draw.common_first(kind.facts)
+        while other is fact:
+            other = self._draw.common_first(kind.facts)
+        return (kind.fill(self._draw, fact, kind.phrasings), kind.fill(self._draw, other, kind.followups))
+
+    def _two_subjects(self) -> Conversation:
+        """Questions of two kinds."""
+        kind, other = self._kind(self._factual), self._kind(self._factual)
+        while other is kind:
+            other = self._kind(self._factual)
+        return (kind.exchange(self._draw), other.exchange(self._draw))
+
+    def _small_talk(self) -> Conversation:
+        """Small talk; half of it begins with a greeting."""
+        talk = self._kind(self._talk).exchange(self._draw)
+        return (self._opening.exchange(self._draw), talk) if self._draw.below(2) else (talk,)
+
 
 def conversations(*, seed: int, count: int) -> Iterator[Conversation]:
-    """Yield `count` conversations; the same seed always gives the same ones, in the same order."""
-    rng = random.Random(seed)
-    earlier: list[Conversation] = []
+    """Yield `count` conversations; the same seed always gives the same ones, however many are asked for."""
+    draw = Draw(seed)
+    source = ConversationSource(draw)
     seen: set[Conversation] = set()
+    earlier: list[Conversation] = []
     for _ in range(count):
-        if earlier and draw.below(rng, REPEAT_EVERY) == 0:
-            yield draw.uniform(rng, earlier)
+        if earlier and draw.below(REPEAT_EVERY) == 0:
+            yield earlier[draw.below(len(earlier))]
             continue
-        conversation = _unseen(rng, seen)
+        conversation = source.conversation()
+        for _ in range(TRIES):
+            if conversation not in seen:
+                break
+            conversation = source.conversation()
         seen.add(conversation)
         earlier.append(conversation)
-        yield spoil(rng, conversation) if draw.below(rng, SPOIL_EVERY) == 0 else conversation
+        yield source.blemished(conversation) if draw.below(BLEMISH_EVERY) == 0 else conversation
 
 
 def write_sample(path: Path, params: SampleParams) -> None:
@@ -50,19 +137,7 @@ def write_sample(path: Path, params: SampleParams) -> None:
 
 def json_line(conversation: Conversation) -> bytes:
     """A conversation as one line of UTF-8 JSON, with its line end; roles alternate, the user first."""
-    messages = [
-        {"role": role, "content": content}
-        for exchange in conversation
-        for role, content in zip(("user", "assistant"), exchange, strict=True)
-    ]
+    messages = []
+    for question, answer in conversation:
+        messages += [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
     return json.dumps({"messages": messages}, ensure_ascii=False).encode() + b"\n"
-
-
-def _unseen(rng: random.Random, seen: set[Conversation]) -> Conversation:
-    """A conversation that is not in `seen`, unless there seem to be no more."""
-    conversation = draw_conversation(rng)
-    for _ in range(TRIES):
-        if conversation not in seen:
-            break
-        conversation = draw_conversation(rng)
-    return conversation
