@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
-from tokenmill.files import sha256_of
+from tokenmill.core.files import sha256_of
+from tokenmill.core.token_file import DTYPE, Split, SplitMetadata, TokenMetadata, token_file, write_metadata
+from tokenmill.model.sequences import evenly_spread
 from tokenmill.sample.generator import write_sample
 from tokenmill.sample.params import SampleParams
-from tokenmill.tokenization.metadata import DTYPE, Split, SplitMetadata, TokenMetadata, token_file, write_metadata
-from tokenmill.training.batches import evenly_spread
 
 VAL_SHARE = 0.1
 PIECE = 1000

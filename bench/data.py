@@ -32,7 +32,7 @@ from bench import data_peers, measure, ours, tables
 from bench.corpus import FORMATS, SOURCE_BYTES, Corpus, Source, read_source, write_corpus
 from bench.excerpts import write_excerpts
 from bench.work import STAGES
-from tokenmill.tokenization.sampling import sample
+from tokenmill.tokens.corpus import sample
 
 PACKAGES = ("datatrove", "ftfy", "polars", "spacy", "splintr-rs", "tiktoken", "tokenizers", "zstandard")
 """Whose versions the figures depend on."""

@@ -13,8 +13,7 @@ from typing import Any
 from bench.excerpts import CLEAN, ENCODE, FILTER, FOLDER, read_texts, size_of
 from bench.ours import TOKENIZER
 from bench.work import Facts, Work, require
-from tokenmill.tokenization.tokenizer import END_OF_TEXT, TextTokenizer, read_tokenizer
-from tokenmill.tokenization.vocabulary import token_bytes
+from tokenmill.core.tokenizer import END_OF_TEXT, TextTokenizer, read_tokenizer, token_bytes
 
 CHUNK_BYTES = 8_000_000
 """Text that `encode` gets in one piece."""

@@ -18,10 +18,9 @@ import torch
 from bench.stepping import Steps, in_turns, section
 from tokenmill.model.build import GPT, build
 from tokenmill.model.config import ModelConfig
-from tokenmill.model.decoder import Decoder, decoder_of
-from tokenmill.model.generate import generate_batch
-from tokenmill.model.sampling import Sampling
-from tokenmill.model.weights import save_weights
+from tokenmill.model.decode import Decoder, decoder_of
+from tokenmill.model.generate import Sampling, generate_batch
+from tokenmill.model.huggingface import save_weights
 from tokenmill.stage import report_errors
 
 SMALL = {"n_layer": 12, "n_head": 12, "n_embd": 768, "context_length": 1024, "vocab_size": 50257}

@@ -22,7 +22,7 @@ import torch
 
 from bench.peers import GPT2_SHAPES, TIMES_FEWER
 from bench.stepping import ROOT
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 from tokenmill.stage import report_errors
 
 Row = dict[str, Any]

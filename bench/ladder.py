@@ -29,9 +29,9 @@ from bench.ladder_table import draw, print_table, rows_of
 from bench.rungs import FULL, OURS, RUNGS, SMALL, TINY, here, left_out, make
 from bench.stepping import compute_for
 from bench.turns import Rival, Timed, measure
+from tokenmill.planning.hardware import peak_flops
+from tokenmill.planning.profile import product_rate
 from tokenmill.stage import report_errors
-from tokenmill.training.flops import peak_flops
-from tokenmill.training.profiling import product_rate
 
 
 def main() -> None:

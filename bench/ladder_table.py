@@ -8,7 +8,7 @@ import numpy as np
 
 from bench.rungs import PLAIN, Size
 from bench.turns import Timed
-from tokenmill.training.flops import flops_per_token
+from tokenmill.model.size import flops_per_token
 
 ORIGINAL = dict(zip(PLAIN, (1.6, 0.8, 0.5, 0.35, 0.225, 0.1), strict=True))
 """Seconds a step of the original script on an A100, rung by rung."""

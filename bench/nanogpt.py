@@ -18,8 +18,8 @@ import torch
 from torch import nn
 
 from bench.stepping import READ_EVERY, Steps
-from tokenmill.errors import UserError
-from tokenmill.training.device import Compute
+from tokenmill.core.errors import UserError
+from tokenmill.model.device import Compute
 
 DATASET, OUT = "tokenmill_bench", "out"
 

@@ -10,11 +10,11 @@ import polars as pl
 from bench.excerpts import ENCODE, read_texts, size_of
 from bench.work import Facts, Work
 from stages.clean import Params
-from tokenmill.documents.filters.verdicts import reasons
-from tokenmill.params import load
-from tokenmill.tokenization.encoding import choose_encoder
-from tokenmill.tokenization.packing import compressor
-from tokenmill.tokenization.tokenizer import read_tokenizer
+from tokenmill.core.params import load
+from tokenmill.core.tokenizer import read_tokenizer
+from tokenmill.data.filters import reasons
+from tokenmill.tokens.encoder import choose_encoder
+from tokenmill.tokens.pack import compressor
 
 TOKENIZER = Path("data/tokenizer/tokenizer.json")
 TOKENS = Path("data/tokens/train.bin")

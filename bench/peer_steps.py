@@ -12,8 +12,8 @@ from bench import nanogpt
 from bench.stepping import Steps, compute_for, tokenmill_steps, train_params
 from bench.turns import Rival, Timed, measure
 from tokenmill.model.config import ModelConfig
-from tokenmill.training.compilation import Compilation
-from tokenmill.training.device import Compute, choose_device
+from tokenmill.model.device import Compute, choose_device
+from tokenmill.training.compile import Compilation
 
 Row = dict[str, Any]
 

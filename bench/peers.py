@@ -35,8 +35,8 @@ from bench import nanogpt
 from bench.characters import numbered, read_text, spread, write_tokens
 from bench.peer_steps import Row, steps_table
 from bench.stepping import ROOT, section
-from tokenmill.errors import UserError
-from tokenmill.model.weights import load_model
+from tokenmill.core.errors import UserError
+from tokenmill.model.huggingface import load_model
 from tokenmill.stage import report_errors
 
 

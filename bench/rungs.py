@@ -16,10 +16,10 @@ from torch.nn import functional as F
 from bench.stepping import Steps, compute_for, for_long_runs, tokenmill_steps, train_params
 from tokenmill.model.build import build
 from tokenmill.model.config import ModelConfig
+from tokenmill.model.device import multiplies_bfloat16
 from tokenmill.model.gpt2 import Attention, Block
-from tokenmill.training.batches import Windows
-from tokenmill.training.compilation import Compilation, lacks
-from tokenmill.training.device import multiplies_bfloat16
+from tokenmill.model.sequences import Windows
+from tokenmill.training.compile import Compilation, lacks
 
 PLAIN = ("memory map", "RAM", "vectorised", "compiled", "mixed", "flash")
 OURS = ("TokenMill, GPT-2", "TokenMill")

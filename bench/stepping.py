@@ -13,11 +13,12 @@ from ruamel.yaml import YAML
 
 from tokenmill.model.build import build
 from tokenmill.model.config import ModelConfig
-from tokenmill.training.batches import EpochOrder, Windows
-from tokenmill.training.compilation import Compilation, lacks
-from tokenmill.training.device import Compute, choose_compute
+from tokenmill.model.device import Compute, choose_compute
+from tokenmill.model.sequences import Windows
+from tokenmill.training.compile import Compilation, lacks
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams, TrainParams
+from tokenmill.training.sampler import EpochOrder
 from tokenmill.training.step import train_step
 
 Steps = Callable[[int], None]

@@ -28,13 +28,13 @@ from bench.stepping import section
 from tokenmill.model.config import ModelParams
 from tokenmill.model.gpt2 import GPT2
 from tokenmill.model.modern import Modern
+from tokenmill.model.sequences import Windows
 from tokenmill.openmp import sleep_soon_beside_others
 from tokenmill.stage import report_errors
-from tokenmill.training.batches import Windows
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams, TrainParams
+from tokenmill.training.run import train
 from tokenmill.training.saving import Saver
-from tokenmill.training.session import train
 from tokenmill.training.trainer import Trainer
 
 EVERY = 60.0

@@ -3,13 +3,13 @@
 import os
 from pathlib import Path
 
-from tokenmill import paths, stage
-from tokenmill.documents.clean import clean
-from tokenmill.documents.params import CleanParams, DataParams
-from tokenmill.engine.choose import open_engine
-from tokenmill.engine.params import EngineParams
-from tokenmill.files import write_json
-from tokenmill.params import Section, load
+from tokenmill import stage
+from tokenmill.core import paths
+from tokenmill.core.executor import EngineParams, open_engine
+from tokenmill.core.files import write_json
+from tokenmill.core.params import Section, load
+from tokenmill.data.clean import clean
+from tokenmill.data.params import CleanParams, DataParams
 
 
 class Params(Section):

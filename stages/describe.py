@@ -1,18 +1,15 @@
 """Show what the data is like: reports/data.html for people, numbers and tables for DVC."""
 
-from tokenmill import paths, stage
-from tokenmill.describe.clean_report import read_clean_report
-from tokenmill.describe.measures import Measures
-from tokenmill.describe.report import render_report
-from tokenmill.describe.tables import write_tables
-from tokenmill.describe.tokens import count_tokens
-from tokenmill.documents.params import CleanParams, DataParams
-from tokenmill.files import read_json, write_json, write_text
-from tokenmill.params import Section, load
-from tokenmill.tokenization.params import TokenizeParams, TokenizerParams
-from tokenmill.tokenization.token_file import read_metadata
-from tokenmill.tokenization.tokenizer import read_tokenizer
-from tokenmill.tokenization.vocabulary import token_bytes
+from tokenmill import stage
+from tokenmill.core import paths
+from tokenmill.core.files import read_json, write_json, write_text
+from tokenmill.core.params import Section, load
+from tokenmill.core.token_file import read_metadata
+from tokenmill.core.tokenizer import read_tokenizer, token_bytes
+from tokenmill.data.params import CleanParams, DataParams
+from tokenmill.reports.data_report import render_report
+from tokenmill.reports.data_stats import Measures, count_tokens, read_clean_report, write_tables
+from tokenmill.tokens.params import TokenizeParams, TokenizerParams
 
 
 class Params(Section):

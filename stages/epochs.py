@@ -3,21 +3,20 @@
 A stage of its own because it writes outside its outputs: it must also run when `train` came out of the cache.
 """
 
-from tokenmill import paths, stage
-from tokenmill.describe.clean_report import read_clean_report
-from tokenmill.evaluation.epoch_refs import write_epoch_refs
-from tokenmill.evaluation.report import render
+from tokenmill import stage
+from tokenmill.core import paths
+from tokenmill.core.files import read_json, sha256_of, write_text
+from tokenmill.core.params import PARAMS_FILE, Section, load, read_yaml
+from tokenmill.core.token_file import read_metadata
+from tokenmill.costs import TIMING
 from tokenmill.evaluation.results import Evaluation, read_evaluation
-from tokenmill.evaluation.run_report import Run, render_report
-from tokenmill.evaluation.run_times import run_times
-from tokenmill.files import read_json, sha256_of, write_text
-from tokenmill.params import PARAMS_FILE, Section, load, read_yaml
-from tokenmill.tokenization.metadata import read_metadata
+from tokenmill.reports.answers import render
+from tokenmill.reports.data_stats import read_clean_report
+from tokenmill.reports.epoch_refs import write_epoch_refs
+from tokenmill.reports.run_report import Run, render_report, run_times
+from tokenmill.training.checkpoint import read_manifest, resume_root
 from tokenmill.training.history import EpochRow, read_epochs, read_steps, train_metrics
-from tokenmill.training.manifest import read_manifest
 from tokenmill.training.params import RuntimeParams
-from tokenmill.training.resume_folder import resume_root
-from tokenmill.training.timing import TIMING
 
 DATA = ("clean.json", "data.json", "tokenizer.json", "tokens.json")
 """The metrics of the data, which are the same at every epoch."""

@@ -1,10 +1,11 @@
 """Measure every epoch: losses on fixed windows, answers to fixed prompts."""
 
-from tokenmill import paths, stage
+from tokenmill import stage
+from tokenmill.core import paths
+from tokenmill.core.files import write_json
+from tokenmill.core.params import Section, load
 from tokenmill.evaluation.evaluate import evaluate
 from tokenmill.evaluation.params import EvaluateParams
-from tokenmill.files import write_json
-from tokenmill.params import Section, load
 from tokenmill.training.params import RuntimeParams
 
 

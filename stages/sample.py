@@ -1,7 +1,8 @@
 """Write the built-in sample corpus: the data of a fresh clone, used while `data.raw` points at it."""
 
-from tokenmill import paths, stage
-from tokenmill.params import Section, load
+from tokenmill import stage
+from tokenmill.core import paths
+from tokenmill.core.params import Section, load
 from tokenmill.sample.generator import write_sample
 from tokenmill.sample.params import SampleParams
 

@@ -1,10 +1,10 @@
 """Stage `tokenize`: encode the clean corpus, split it, compress it."""
 
-from tokenmill import files, params, paths, stage
-from tokenmill.engine.choose import open_engine
-from tokenmill.engine.params import EngineParams
-from tokenmill.tokenization.packing import ENCODING_THREADS, pack, summary
-from tokenmill.tokenization.params import TokenizeParams
+from tokenmill import stage
+from tokenmill.core import files, params, paths
+from tokenmill.core.executor import EngineParams, open_engine
+from tokenmill.tokens.pack import ENCODING_THREADS, pack, summary
+from tokenmill.tokens.params import TokenizeParams
 
 
 class Params(params.Section):

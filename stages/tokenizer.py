@@ -2,9 +2,10 @@
 
 import dataclasses
 
-from tokenmill import files, params, paths, stage
-from tokenmill.tokenization.learning import make_tokenizer
-from tokenmill.tokenization.params import TokenizerParams
+from tokenmill import stage
+from tokenmill.core import files, params, paths
+from tokenmill.tokens.params import TokenizerParams
+from tokenmill.tokens.train_tokenizer import make_tokenizer
 
 
 class Params(params.Section):

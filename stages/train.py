@@ -1,14 +1,14 @@
 """Train the model to `train.epochs`, going on from wherever an earlier run got to."""
 
-from tokenmill import paths, stage
-from tokenmill.files import write_json
+from tokenmill import stage
+from tokenmill.core import paths
+from tokenmill.core.files import write_json
+from tokenmill.core.params import Section, load
 from tokenmill.model.config import ModelParams
-from tokenmill.params import Section, load
 from tokenmill.training.history import EpochRow, StepRow, train_metrics, write_rows
 from tokenmill.training.launch import launch
-from tokenmill.training.params import RuntimeParams
-from tokenmill.training.rate import TrainSection
-from tokenmill.training.session import train
+from tokenmill.training.params import RuntimeParams, TrainSection
+from tokenmill.training.run import train
 
 
 class Params(Section):

@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from tokenmill import paths, stage
-from tokenmill.tokenization.unpacking import unpack
+from tokenmill import stage
+from tokenmill.core import paths
+from tokenmill.tokens.unpack import unpack
 
 
 def main() -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tokenmill.engine.params import EngineParams
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.core.executor import EngineParams
+from tokenmill.core.params import Section, load, read_yaml
 from tokenmill.model.config import ModelParams
-from tokenmill.params import Section, load, read_yaml
 from tokenmill.schema import AllParams, RuntimeSection, check_all
 from tokenmill.training.params import RuntimeParams, TrainParams
 

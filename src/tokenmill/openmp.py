@@ -7,9 +7,13 @@ from pathlib import Path
 
 SOON = 1000
 """Turns of an empty loop; OpenMP's own choice is 300,000. docs/decisions.md has what either costs and saves."""
+
+
 TRIES, LOOKS, PAUSE = 10, 5, 0.004
 """Tries, the looks on whose average one is judged, and seconds between looks. One try that finds room is enough: even
 where nobody is at work something runs for 20 ms now and then."""
+
+
 LOAD = Path("/proc/loadavg")
 
 

@@ -7,15 +7,14 @@ module can refuse but never change a result, so DVC does not track it.
 
 from pathlib import Path
 
-from tokenmill.documents.params import CleanParams, DataParams
-from tokenmill.engine.params import EngineParams
+from tokenmill.core.executor import EngineParams
+from tokenmill.core.params import PARAMS_FILE, Section, read_yaml, validate
+from tokenmill.data.params import CleanParams, DataParams
 from tokenmill.evaluation.params import EvaluateParams
 from tokenmill.model.config import ModelParams
-from tokenmill.params import PARAMS_FILE, Section, read_yaml, validate
 from tokenmill.sample.params import SampleParams
-from tokenmill.tokenization.params import TokenizeParams, TokenizerParams
-from tokenmill.training.params import RuntimeParams
-from tokenmill.training.rate import TrainSection
+from tokenmill.tokens.params import TokenizeParams, TokenizerParams
+from tokenmill.training.params import RuntimeParams, TrainSection
 
 
 class RuntimeSection(RuntimeParams, EngineParams, extra="forbid"):

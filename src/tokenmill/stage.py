@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 
 
 def run(main: Callable[[], None]) -> None:

@@ -6,12 +6,12 @@ from pathlib import Path
 from tests.evaluation.trained import make_tokenizer_file
 from tests.pipeline.project import Project
 from tests.training.tiny import model_config, train_params
-from tokenmill.files import write_json, write_text
+from tokenmill.core.files import write_json, write_text
+from tokenmill.core.tokenizer import read_tokenizer
 from tokenmill.model.build import build
-from tokenmill.model.weights import save_weights
-from tokenmill.tokenization.tokenizer import read_tokenizer
+from tokenmill.model.huggingface import save_weights
+from tokenmill.training.checkpoint import Manifest
 from tokenmill.training.history import EpochRow, train_metrics, write_rows
-from tokenmill.training.manifest import Manifest
 
 EXPERIMENT = "blest-jube"
 PIPELINE = """\

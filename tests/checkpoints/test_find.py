@@ -8,15 +8,14 @@ import pytest
 
 from tests.checkpoints.kept import EXPERIMENT, make_project, write_models
 from tests.pipeline.project import Project
-from tokenmill.checkpoints import git
-from tokenmill.checkpoints.checkpoint import available
-from tokenmill.checkpoints.find import find
-from tokenmill.checkpoints.revisions import FETCHED, epochs_at
-from tokenmill.errors import UserError
-from tokenmill.evaluation.epoch_refs import write_epoch_refs
-from tokenmill.files import read_json, write_text
+from tokenmill.core import git
+from tokenmill.core.errors import UserError
+from tokenmill.core.files import read_json, write_text
 from tokenmill.model.build import build
-from tokenmill.model.weights import load_model, read_config
+from tokenmill.model.huggingface import load_model, read_config
+from tokenmill.models.find import find
+from tokenmill.models.revision import FETCHED, available, epochs_at
+from tokenmill.reports.epoch_refs import write_epoch_refs
 
 pytestmark = pytest.mark.slow
 

@@ -7,9 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.evaluation.trained import make_tokenizer_file
-from tokenmill.checkpoints.streaming import decoded, stripped, until
-from tokenmill.tokenization.tokenizer import TextTokenizer, read_tokenizer
-from tokenmill.tokenization.vocabulary import token_bytes
+from tokenmill.core.tokenizer import TextTokenizer, read_tokenizer, token_bytes
+from tokenmill.models.writer import decoded, stripped, until
 
 STOP = "\nUser:"
 

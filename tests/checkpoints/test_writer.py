@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.evaluation.trained import ANSWER, make_tokenizer_file, train_a_model
-from tokenmill.checkpoints.checkpoint import Checkpoint
-from tokenmill.checkpoints.writer import NEXT_TURN, Writer
-from tokenmill.errors import UserError
-from tokenmill.evaluation.answers import answer, prepare
+from tokenmill.core.errors import UserError
+from tokenmill.evaluation.evaluate import answer, prepare
 from tokenmill.evaluation.params import EvaluateParams, PromptParams
-from tokenmill.model.sampling import Sampling
+from tokenmill.model.generate import Sampling
+from tokenmill.models.revision import Checkpoint
+from tokenmill.models.writer import NEXT_TURN, Writer
 
 pytestmark = pytest.mark.slow
 LIKELIEST = Sampling(max_new_tokens=12)

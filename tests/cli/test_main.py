@@ -14,7 +14,7 @@ from tests.fresh import imported_by
 from tokenmill.cli.arguments import Parser
 from tokenmill.cli.main import main, parser
 from tokenmill.commands import reference
-from tokenmill.params import Section
+from tokenmill.core.params import Section
 from tokenmill.schema import AllParams
 
 ROOT = Path(__file__).resolve().parents[2]

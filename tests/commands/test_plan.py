@@ -12,16 +12,16 @@ import torch
 from tests.training.tiny import run, write_tokens
 from tokenmill.cli.main import main
 from tokenmill.commands.changes import change
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.core.params import read_yaml, validate
 from tokenmill.model.config import ModelConfig
-from tokenmill.params import read_yaml, validate
+from tokenmill.model.device import choose_compute
+from tokenmill.model.size import flops_per_token
+from tokenmill.planning import benchmark
+from tokenmill.planning.benchmark import Trial
 from tokenmill.schema import AllParams, check_all
-from tokenmill.training import trial as trial_module
-from tokenmill.training.compilation import Compilation
-from tokenmill.training.device import choose_compute
-from tokenmill.training.flops import flops_per_token
-from tokenmill.training.trial import Trial
-from tokenmill.training.workload import Workload
+from tokenmill.training.compile import Compilation
+from tokenmill.training.schedule import Workload
 
 ROOT = Path(__file__).resolve().parents[2]
 ORIGINAL = [
@@ -191,10 +191,10 @@ def test_long_steps_are_told_from_two_smaller_ones(project: Path, monkeypatch: p
         tried.append(windows)
         return 1.0 + 0.2 * windows
 
-    monkeypatch.setattr(trial_module, "_seconds", seconds)
+    monkeypatch.setattr(benchmark, "_seconds", seconds)
     params = check_all(project / "params.yaml")
     config = ModelConfig(vocab_size=64, **params.model.model_dump())
-    speed = trial_module.measure(Workload(config, params.train, 10_000), params.runtime)
+    speed = benchmark.measure(Workload(config, params.train, 10_000), params.runtime)
     assert speed.seconds == pytest.approx(4.2)
     assert max(tried) == 4
     assert speed.measured == "steps over 2 and 4 of 16 windows"

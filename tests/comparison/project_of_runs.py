@@ -6,7 +6,7 @@ from typing import Any
 from tests.evaluation.run_material import evaluation, write_history
 from tests.imports import ROOT
 from tests.pipeline.project import Project, change_params
-from tokenmill.files import write_json
+from tokenmill.core.files import write_json
 
 PIPELINE = """\
 stages:

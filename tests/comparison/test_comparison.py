@@ -9,10 +9,9 @@ import pytest
 
 from tests.comparison.project_of_runs import write_run
 from tests.page.whole import Page
-from tokenmill.comparison.comparison import Comparison
-from tokenmill.comparison.page import render_page
-from tokenmill.comparison.subject import Run, Subject
-from tokenmill.comparison.terminal import render
+from tokenmill.compare.page import render_page
+from tokenmill.compare.runs import Comparison, Run, Subject
+from tokenmill.compare.terminal import render
 
 MakeRun = Callable[..., Run]
 LOCK = """\

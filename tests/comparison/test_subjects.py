@@ -7,8 +7,8 @@ import pytest
 
 from tests.comparison.project_of_runs import make_project, write_run
 from tests.pipeline.project import Project
-from tokenmill.comparison.subjects import subjects
-from tokenmill.errors import UserError
+from tokenmill.compare.runs import subjects
+from tokenmill.core.errors import UserError
 
 
 def places(root: Path, *names: str) -> list[tuple[str, int, int]]:

@@ -9,14 +9,14 @@ import torch
 from tests.evaluation.trained import make_tokenizer_file
 from tests.pipeline.project import Project, change_params
 from tests.training.tiny import train_params
-from tokenmill.files import write_json
+from tokenmill.core.files import write_json
+from tokenmill.core.paths import MODEL, TOKENIZER
+from tokenmill.core.tokenizer import read_tokenizer
 from tokenmill.model.build import build
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt2 import GPT2
-from tokenmill.model.weights import WEIGHTS, save_weights
-from tokenmill.paths import MODEL, TOKENIZER
-from tokenmill.tokenization.tokenizer import read_tokenizer
-from tokenmill.training.manifest import FORMAT, MANIFEST, Manifest
+from tokenmill.model.huggingface import WEIGHTS, save_weights
+from tokenmill.training.checkpoint import FORMAT, MANIFEST, Manifest
 
 ROOT = Path(__file__).resolve().parents[2]
 RECITED = "<b>no</b>{{1+1}}${1+1}<img src=x onerror=alert(1)>\n🦊 \u05e9\u05dc\u05d5\u05dd\u202e \0 end"

@@ -11,12 +11,10 @@ import pytest
 from tests.demo.demo_project import RECITED
 from tests.demo.served import SAMPLING
 from tests.demo.wanted import wanted
-from tokenmill.checkpoints.writer import Writer
-from tokenmill.demo.answering import NONE, QUESTION, TEXT, Answering
-from tokenmill.demo.fields import MOST_TOKENS
-from tokenmill.demo.loaded import Loaded
-from tokenmill.demo.models import THIS_RUN, Models
-from tokenmill.page.text import excerpt
+from tokenmill.demo.answering import MOST_TOKENS, NONE, QUESTION, TEXT, Answering
+from tokenmill.demo.models import THIS_RUN, Loaded, Models
+from tokenmill.models.writer import Writer
+from tokenmill.reports.page import excerpt
 
 
 @pytest.fixture

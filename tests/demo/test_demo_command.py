@@ -23,10 +23,10 @@ from tests.demo.demo_project import RECITED
 from tests.demo.served import NO_PROXY, Served, command, environment, start
 from tests.demo.wanted import wanted
 from tokenmill.cli.main import main
-from tokenmill.demo.address import bound, is_public, url
+from tokenmill.core.errors import UserError
 from tokenmill.demo.answering import TEXT
-from tokenmill.errors import UserError
-from tokenmill.page.text import excerpt
+from tokenmill.demo.server import bound, is_public, url
+from tokenmill.reports.page import excerpt
 
 
 def words(state: str) -> str:

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Dialog, Page, expect, sync_playwright
 from tests.demo.demo_project import CONTINUED, ENDLESS, EXPERIMENT, QUESTION, RECITED
 from tests.demo.served import Served
 from tests.demo.wanted import wanted
-from tokenmill.page.text import excerpt
+from tokenmill.reports.page import excerpt
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 OPTIONS = ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]

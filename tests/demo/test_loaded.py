@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.demo.demo_project import write_run
-from tokenmill.checkpoints.checkpoint import Checkpoint, available
-from tokenmill.checkpoints.writer import Writer
-from tokenmill.demo.loaded import Loaded
-from tokenmill.errors import UserError
-from tokenmill.model.weights import WEIGHTS
+from tokenmill.core.errors import UserError
+from tokenmill.demo.models import Loaded
+from tokenmill.model.huggingface import WEIGHTS
+from tokenmill.models.revision import Checkpoint, available
+from tokenmill.models.writer import Writer
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ import pytest
 
 from tests.demo.demo_project import EXPERIMENT
 from tests.pipeline.project import Project
+from tokenmill.core.errors import UserError
+from tokenmill.core.paths import MODEL
 from tokenmill.demo.models import EXPERIMENT as KIND
 from tokenmill.demo.models import THIS_RUN, Models
-from tokenmill.errors import UserError
-from tokenmill.paths import MODEL
-from tokenmill.training.manifest import MANIFEST
+from tokenmill.training.checkpoint import MANIFEST
 
 
 def test_without_git_there_are_this_run_and_folders(project: Path):

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.demo.served import SAMPLING
-from tokenmill.checkpoints.find import find
-from tokenmill.checkpoints.writer import Writer
-from tokenmill.model.sampling import Sampling
+from tokenmill.model.generate import Sampling
+from tokenmill.models.find import find
+from tokenmill.models.writer import Writer
 
 
 def wanted(root: Path, prompt: str, *, chat: bool = True, changes: dict[str, Any] | None = None, **which: Any) -> str:

@@ -8,12 +8,12 @@ import polars as pl
 import xxhash
 
 from tests.imports import ROOT
-from tokenmill.documents import dataset
-from tokenmill.files import write_json
-from tokenmill.tokenization.learning import make_tokenizer
-from tokenmill.tokenization.packing import pack, summary
-from tokenmill.tokenization.params import TokenizeParams, TokenizerParams
-from tokenmill.tokenization.unpacking import unpack
+from tokenmill.core import shards
+from tokenmill.core.files import write_json
+from tokenmill.tokens.pack import pack, summary
+from tokenmill.tokens.params import TokenizeParams, TokenizerParams
+from tokenmill.tokens.train_tokenizer import make_tokenizer
+from tokenmill.tokens.unpack import unpack
 
 HOSTILE = "<script>alert('x')</script> & </blockquote><img src=http://e.example/x> \u202e\x00\r\n\t"
 DOCUMENTS = [
@@ -41,7 +41,7 @@ def prepare(folder: Path, *, type_: str = "bpe") -> Path:
     """Everything that the stage `describe` reads, in `folder`."""
     data, metrics, tokenizer = folder / "data", folder / "metrics", folder / "data/tokenizer/tokenizer.json"
     (data / "clean").mkdir(parents=True)
-    with dataset.Writer(data / "clean") as writer:
+    with shards.Writer(data / "clean") as writer:
         ids = pl.Series([xxhash.xxh3_64_intdigest(text.encode()) for text in DOCUMENTS], dtype=pl.UInt64)
         writer.add(pl.DataFrame({"text": DOCUMENTS, "source": ["a"] * len(DOCUMENTS), "id": ids}))
     params = TokenizerParams.model_validate({"type": type_, "vocab_size": 400, "sample_bytes": 10**6})

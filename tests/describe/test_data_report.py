@@ -15,9 +15,9 @@ from stages import describe as stage
 from tests.describe.material import REPORT
 from tests.imports import ROOT
 from tests.page.whole import Page
-from tokenmill.describe.clean_report import read_clean_report
-from tokenmill.errors import UserError
-from tokenmill.files import write_json
+from tokenmill.core.errors import UserError
+from tokenmill.core.files import write_json
+from tokenmill.reports.data_stats import read_clean_report
 
 WRITTEN = [
     "metrics/data.json",

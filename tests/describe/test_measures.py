@@ -8,10 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.describe.material import REPORT
-from tokenmill.describe.clean_report import CleanReport
-from tokenmill.describe.measures import Measures
-from tokenmill.describe.tokens import TokenCounts
-from tokenmill.tokenization.metadata import SplitMetadata, TokenMetadata
+from tokenmill.core.token_file import SplitMetadata, TokenMetadata
+from tokenmill.reports.data_stats import CleanReport, Measures, TokenCounts
 
 
 def measures(by_id: list[int], by_length: list[int], words: int = 8) -> Measures:

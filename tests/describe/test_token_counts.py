@@ -10,13 +10,11 @@ from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
 from tests.describe.material import DOCUMENTS
-from tokenmill.describe import tokens
-from tokenmill.describe.tokens import Counter, count_tokens
-from tokenmill.errors import UserError
-from tokenmill.tokenization.metadata import SPLITS
-from tokenmill.tokenization.token_file import open_tokens, read_metadata
-from tokenmill.tokenization.tokenizer import read_tokenizer
-from tokenmill.tokenization.vocabulary import BYTE_OF, token_bytes
+from tokenmill.core.errors import UserError
+from tokenmill.core.token_file import SPLITS, open_tokens, read_metadata
+from tokenmill.core.tokenizer import BYTE_OF, read_tokenizer, token_bytes
+from tokenmill.reports import data_stats
+from tokenmill.reports.data_stats import Counter, count_tokens
 
 VOCABULARY = [b"", b" ", b"\n", b"a", b" b", b"c ", b"a b", b" ", b"\xe2\x80", b"\xa8", b"\t \n", b"de"]
 EOT = 0
@@ -41,14 +39,14 @@ def test_any_ids_in_any_blocks_are_counted_as_the_plain_way_counts(splits: list[
 
 
 def test_longer_documents_than_fit_count_as_the_longest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "LONGEST", 4)
+    monkeypatch.setattr(data_stats, "LONGEST", 4)
     counter = Counter(VOCABULARY, EOT)
     counter.add(np.array([3, 3, 3, 3, 3, 3, EOT, 3, EOT], dtype="<i4"))
     assert counter.finish().by_length.tolist() == [0, 1, 0, 0, 1]
 
 
 def test_the_files_of_both_splits_are_counted(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "BLOCK", 97)
+    monkeypatch.setattr(data_stats, "BLOCK", 97)
     folder, tokenizer = prepared / "data/tokens", read_tokenizer(prepared / "data/tokenizer/tokenizer.json")
     counts = count_tokens(folder, read_metadata(folder), tokenizer)
     ids = np.concatenate([open_tokens(folder, split) for split in SPLITS])

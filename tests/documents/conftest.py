@@ -6,9 +6,9 @@ import polars as pl
 import pytest
 
 from tests.documents.material import parameters
-from tokenmill.documents.clean import clean
-from tokenmill.documents.report import CleanReport
-from tokenmill.engine.local import LocalEngine
+from tokenmill.core.executor import LocalEngine
+from tokenmill.data.clean import clean
+from tokenmill.data.report import CleanReport
 
 
 @pytest.fixture

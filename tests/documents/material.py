@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 import zstandard
 
-from tokenmill.documents.params import CleanParams, FilterParams
+from tokenmill.data.params import CleanParams, FilterParams
 
 PACK: dict[str, Callable[[bytes], bytes]] = {
     "": lambda data: data,

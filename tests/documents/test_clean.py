@@ -10,12 +10,12 @@ import xxhash
 
 from stages import clean as stage
 from tests.documents.material import filters, json_lines, parameters
-from tokenmill.documents import dataset
-from tokenmill.documents.clean import clean
-from tokenmill.documents.pieces import Planner
-from tokenmill.engine.local import LocalEngine
-from tokenmill.errors import UserError
-from tokenmill.params import Section, validate
+from tokenmill.core import shards
+from tokenmill.core.errors import UserError
+from tokenmill.core.executor import LocalEngine
+from tokenmill.core.params import Section, validate
+from tokenmill.data.chunks import Planner
+from tokenmill.data.clean import clean
 
 WORDS = ["the", "quick", "brown", "fox", "—", "jumps", "över", "the", "lazy", "dog", "😀", "and", "so", "on"]
 
@@ -34,8 +34,8 @@ def digest(folder: Path) -> dict[str, str]:
 
 @pytest.fixture
 def small_shards(monkeypatch):
-    monkeypatch.setattr(dataset.Writer.__init__, "__defaults__", (20_000,))
-    monkeypatch.setattr(dataset, "ROW_GROUP_BYTES", 3_000)
+    monkeypatch.setattr(shards.Writer.__init__, "__defaults__", (20_000,))
+    monkeypatch.setattr(shards, "ROW_GROUP_BYTES", 3_000)
 
 
 def test_pieces_and_threads_change_no_byte(tmp_path, monkeypatch, small_shards):
@@ -58,19 +58,19 @@ def test_what_is_written_is_what_is_read_back(tmp_path, small_shards):
     raw = corpus(tmp_path)
     report = clean(raw=raw, out=tmp_path / "out", params=parameters(), engine=LocalEngine(threads=2))
     table = pl.read_parquet(tmp_path / "out" / "*.parquet")
-    assert table.schema == dataset.SCHEMA
+    assert table.schema == shards.SCHEMA
     texts = table["text"].to_list()
-    assert pl.concat(dataset.batches(tmp_path / "out", ("text", "source", "id"))).equals(table)
+    assert pl.concat(shards.batches(tmp_path / "out", ("text", "source", "id"))).equals(table)
     assert table["id"].to_list() == [xxhash.xxh3_64_intdigest(text.encode()) for text in texts]
     assert table["source"].unique(maintain_order=True).to_list() == ["0.jsonl", "1.jsonl", "2.jsonl"]
-    assert dataset.totals(tmp_path / "out") == dataset.Totals(
+    assert shards.totals(tmp_path / "out") == shards.Totals(
         len(texts), sum(len(text.encode()) for text in texts), sum(map(len, texts))
     )
     assert report.documents_kept == len(texts) == len(set(texts))
     assert report.documents_read == 3000 == report.documents_kept + report.dropped["duplicate"]
     assert report.tally.characters_out == sum(map(len, texts))
-    assert max(len(batch) for batch in dataset.batches(tmp_path / "out")) < 100
-    assert len(dataset.shards(tmp_path / "out")) > 3
+    assert max(len(batch) for batch in shards.batches(tmp_path / "out")) < 100
+    assert len(shards.shards(tmp_path / "out")) > 3
 
 
 def test_duplicates_are_dropped_in_order_or_kept(tmp_path, run):
@@ -153,7 +153,7 @@ def test_one_document_larger_than_batches_shards_and_row_groups(tmp_path, run, s
     big = "word " * 100_000 + "end"
     (tmp_path / "a.jsonl").write_bytes(json_lines([{"text": "small"}, {"text": big}, {"text": "after"}]))
     assert run(tmp_path / "a.jsonl")[0] == ["small", big, "after"]
-    assert [len(batch) for batch in dataset.batches(run.out)] == [1, 1, 1]
+    assert [len(batch) for batch in shards.batches(run.out)] == [1, 1, 1]
 
 
 def test_many_small_files(tmp_path, run):
@@ -180,7 +180,7 @@ def test_a_full_disk_says_what_is_needed(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     raw = corpus(tmp_path)
-    monkeypatch.setattr(dataset, "write_shard", full)
+    monkeypatch.setattr(shards, "write_shard", full)
     with pytest.raises(UserError, match=r"No space left on device; it takes about [\d,]+ bytes"):
         clean(raw=raw, out=tmp_path / "out", params=parameters(), engine=LocalEngine(threads=2))
     assert not (tmp_path / "out").exists()
@@ -195,10 +195,10 @@ def test_the_output_is_never_its_own_input(tmp_path):
 
 def test_a_folder_without_shards_or_with_foreign_ones(tmp_path):
     with pytest.raises(UserError, match=r"holds no part-\*\.parquet; run `dvc repro clean`"):
-        dataset.shards(tmp_path)
+        shards.shards(tmp_path)
     pl.DataFrame({"text": ["x"]}).write_parquet(tmp_path / "part-00000.parquet")
     with pytest.raises(UserError, match="is not a shard that `clean` wrote"):
-        dataset.totals(tmp_path)
+        shards.totals(tmp_path)
 
 
 def test_bounds_that_drop_everything_are_refused():
@@ -219,5 +219,5 @@ def test_the_stage_writes_metrics_and_two_lines(tmp_path, monkeypatch, capsys):
     stage.main()
     assert json.loads(Path("metrics/clean.json").read_bytes())["dropped_duplicate"] == 1
     assert json.loads(Path("data/clean_report.json").read_bytes())["examples"] == {"duplicate": ["a"]}
-    assert dataset.totals(Path("data/clean")).documents == 1
+    assert shards.totals(Path("data/clean")).documents == 1
     assert capsys.readouterr().out.count("\n") == 2

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokenmill.documents.cleaning import _NOT_SURELY_NFC, cleaned
-from tokenmill.documents.folding import LATIN_1_END, table
+from tokenmill.data.normalize import _NOT_SURELY_NFC, LATIN_1_END, cleaned, table
 
 MODES = ("strict", "balanced", "lenient")
 TRAPS = "ab \t\n\r\x00\x0b\x0c\x1c\x1f\x7f\x85\xa0\xad\u0301\u0308\u0323\u200b\u200d\u2028\u2003\ufeff\ufe0f\ufdd0"

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenmill.documents import duplicates
-from tokenmill.documents.duplicates import SeenHashes, collision_odds
+from tokenmill.data import dedup
+from tokenmill.data.dedup import SeenHashes, collision_odds
 
 HASH = st.integers(0, 20) | st.integers(0, 2**64 - 1)
 
@@ -28,7 +28,7 @@ def test_it_answers_as_a_set_does(batches):
 @pytest.mark.parametrize("values", [spread(300_000), np.random.default_rng(0).permutation(60_000).astype(np.uint64)])
 def test_many_batches_with_runs_of_every_size(values, monkeypatch):
     """Numbers spread evenly, and small ones, for which the filter is of no use."""
-    monkeypatch.setattr(duplicates, "RUN_HASHES", 20_000)
+    monkeypatch.setattr(dedup, "RUN_HASHES", 20_000)
     seen, known = SeenHashes(), np.zeros(0, dtype=np.uint64)
     for part in np.array_split(values, 300):
         batch = np.concatenate([part, known[::50], part[:3]])

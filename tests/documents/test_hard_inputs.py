@@ -18,8 +18,8 @@ IMPORTS = """
 import sys
 from pathlib import Path
 from tests.documents.material import parameters
-from tokenmill.documents.clean import clean
-from tokenmill.engine.local import LocalEngine
+from tokenmill.data.clean import clean
+from tokenmill.core.executor import LocalEngine
 """
 CHILD = """
 raw, out = map(Path, sys.argv[1:])
@@ -131,7 +131,7 @@ def test_a_disk_that_fills_up_keeps_what_was_there_and_nothing_half_written(tmp_
     noise = Random(0)
     raw.write_bytes(json_lines([noise.randbytes(5000).hex() for _ in range(1000)]))
     code = """
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 out = Path(sys.argv[2])
 out.mkdir()
 (out / "part-00000.parquet").write_text("what was there")

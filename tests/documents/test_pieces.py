@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.documents.material import json_lines, parameters
-from tokenmill.documents.pieces import Block, Files, Lines, Planner, Texts
-from tokenmill.documents.records import lines, whole_lines
-from tokenmill.documents.report import Tally
-from tokenmill.documents.sources import find
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.data.chunks import Block, Files, Lines, Planner, Texts
+from tokenmill.data.records import lines, whole_lines
+from tokenmill.data.report import Tally
+from tokenmill.data.sources import find
 
 TEXTS = st.lists(st.text(st.characters(codec="utf-8"), max_size=30), min_size=1, max_size=20)
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenmill.documents.plain_text import documents
-from tokenmill.documents.unicode import utf8
+from tokenmill.data.encoding import utf8
+from tokenmill.data.plain_text import documents
 
 UNITS = ("file", "paragraph", "line")
 NASTY = st.text(st.sampled_from("ab é\U0001f600\n\r\t \x00\u2028"), max_size=80).map(str.encode)

@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.documents.material import parameters
-from tokenmill.documents.quick_lines import quick_texts
-from tokenmill.documents.readers import texts_of_lines
-from tokenmill.documents.report import Tally
-from tokenmill.documents.sources import Source, find
+from tokenmill.data.readers import quick_texts, texts_of_lines
+from tokenmill.data.report import Tally
+from tokenmill.data.sources import Source, find
 
 TEXT = st.text(max_size=12)  # with lone surrogates
 VALUE = st.one_of(TEXT, st.none(), st.booleans(), st.integers(), st.floats(), st.lists(TEXT, max_size=2))

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from tests.documents.material import PACK, json_lines, parquet
 from tests.documents.test_plain_text import in_blocks
-from tokenmill.documents.records import csv_rows, json_values, lines
-from tokenmill.documents.records import json_lines as read_lines
-from tokenmill.documents.report import Tally
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.data.records import csv_rows, json_values, lines
+from tokenmill.data.records import json_lines as read_lines
+from tokenmill.data.report import Tally
 
 ROWS = [{"instruction": f"Question {i}?", "input": None, "output": f"Änswer\n{i}, “{i}”"} for i in range(50)]
 

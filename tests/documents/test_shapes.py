@@ -1,7 +1,7 @@
 import pytest
 
-from tokenmill.documents.conversation import prompt, render
-from tokenmill.documents.shapes import join, text_of
+from tokenmill.core.chat import prompt, render
+from tokenmill.data.record_text import join, text_of
 
 HI = "User: Hi\nAssistant: Ho"
 

@@ -7,8 +7,8 @@ import pytest
 import zstandard
 
 from tests.documents.material import PACK, json_lines, parquet
-from tokenmill.documents.sources import blocks, find
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.data.sources import blocks, find
 
 BROKEN = [ending for ending in PACK if ending]
 

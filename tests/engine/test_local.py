@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenmill.engine.local import LocalEngine
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.core.executor import LocalEngine
 
 THREADS = st.integers(1, 5)
 

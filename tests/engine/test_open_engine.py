@@ -6,10 +6,8 @@ import sys
 
 import pytest
 
-from tokenmill.engine.choose import open_engine
-from tokenmill.engine.local import LocalEngine
-from tokenmill.engine.params import EngineParams
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.core.executor import EngineParams, LocalEngine, open_engine
 
 LOCAL = EngineParams(data_engine="local", ray_address=None)
 

@@ -16,16 +16,13 @@ import pytest
 import tokenmill
 from tests.documents.material import parameters
 from tests.tokenization.conftest import PROSE, write_clean
-from tokenmill.documents.clean import clean
-from tokenmill.engine import ray as engine_module
-from tokenmill.engine.choose import open_engine
-from tokenmill.engine.engine import Engine
-from tokenmill.engine.local import LocalEngine
-from tokenmill.engine.params import EngineParams
-from tokenmill.errors import UserError
-from tokenmill.tokenization.learning import make_tokenizer
-from tokenmill.tokenization.packing import pack
-from tokenmill.tokenization.params import TokenizeParams, TokenizerParams
+from tokenmill.core import executor
+from tokenmill.core.errors import UserError
+from tokenmill.core.executor import Engine, EngineParams, LocalEngine, open_engine
+from tokenmill.data.clean import clean
+from tokenmill.tokens.pack import pack
+from tokenmill.tokens.params import TokenizeParams, TokenizerParams
+from tokenmill.tokens.train_tokenizer import make_tokenizer
 
 ray: Any = pytest.importorskip("ray", reason="ray is not installed: pip install -e '.[ray]'")
 cluster_utils: Any = pytest.importorskip("ray.cluster_utils")
@@ -91,7 +88,7 @@ def test_items_are_read_no_further_than_the_room_and_closing_cancels(engine: Eng
     results = engine.map(function, items())
     for _ in range(3):
         next(results)
-    assert len(read) <= 3 + engine_module.ITEMS_PER_CORE * 2
+    assert len(read) <= 3 + executor.ITEMS_PER_CORE * 2
     results.close()  # pyright: ignore[reportAttributeAccessIssue]
     time.sleep(0.5)
     done = len(list(tmp_path.iterdir()))
@@ -102,11 +99,15 @@ def test_items_are_read_no_further_than_the_room_and_closing_cancels(engine: Eng
 def test_the_nodes_run_the_code_of_this_checkout_in_one_thread(engine: Engine) -> None:
     def function(_: int) -> tuple[str, str, int]:
         import tokenmill  # noqa: PLC0415  (the one that the node has)
-        from tokenmill.engine import ray as theirs  # noqa: PLC0415
+        from tokenmill.core import executor  # noqa: PLC0415
 
-        return tokenmill.__file__, hashlib.sha256(Path(theirs.__file__).read_bytes()).hexdigest(), pl.thread_pool_size()
+        return (
+            tokenmill.__file__,
+            hashlib.sha256(Path(executor.__file__).read_bytes()).hexdigest(),
+            pl.thread_pool_size(),
+        )
 
-    ours = hashlib.sha256(Path(engine_module.__file__).read_bytes()).hexdigest()
+    ours = hashlib.sha256(Path(executor.__file__).read_bytes()).hexdigest()
     for file, digest, threads in engine.map(function, range(2)):
         assert not Path(file).samefile(tokenmill.__file__)
         assert (digest, threads) == (ours, 1)

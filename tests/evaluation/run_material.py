@@ -5,10 +5,10 @@ from pathlib import Path
 
 from tests.describe.material import HOSTILE, REPORT
 from tests.imports import ROOT
+from tokenmill.core.files import write_json
+from tokenmill.core.params import read_yaml
+from tokenmill.core.token_file import SplitMetadata, TokenMetadata, write_metadata
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question
-from tokenmill.files import write_json
-from tokenmill.params import read_yaml
-from tokenmill.tokenization.metadata import SplitMetadata, TokenMetadata, write_metadata
 from tokenmill.training.history import EpochRow, StepRow, write_rows
 
 FINGERPRINT = "0123456789abcdef"

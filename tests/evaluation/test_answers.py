@@ -3,12 +3,12 @@
 import pytest
 
 from tests.evaluation.trained import make_tokenizer_file
-from tokenmill.documents.conversation import prompt as as_conversation
-from tokenmill.errors import UserError
-from tokenmill.evaluation.answers import prepare, repetition
+from tokenmill.core.chat import prompt as as_conversation
+from tokenmill.core.errors import UserError
+from tokenmill.core.tokenizer import TextTokenizer, read_tokenizer
+from tokenmill.evaluation.evaluate import prepare, repetition
 from tokenmill.evaluation.params import PromptParams
 from tokenmill.evaluation.results import Question
-from tokenmill.tokenization.tokenizer import TextTokenizer, read_tokenizer
 
 
 @pytest.fixture(scope="module")

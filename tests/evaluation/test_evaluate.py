@@ -9,12 +9,12 @@ import pytest
 
 from tests.evaluation.trained import ANSWER, make_tokenizer_file, train_a_model
 from tests.training.tiny import runtime_params
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.core.files import read_json
 from tokenmill.evaluation.evaluate import evaluate
 from tokenmill.evaluation.params import EvaluateParams
-from tokenmill.evaluation.report import render
 from tokenmill.evaluation.results import Evaluation
-from tokenmill.files import read_json
+from tokenmill.reports.answers import render
 from tokenmill.training.history import short
 
 PARAMS = {

@@ -15,8 +15,8 @@ from stages import epochs as stage
 from tests.evaluation.run_material import FINGERPRINT, HOSTILE, evaluation, prepare, write_timing
 from tests.imports import ROOT
 from tests.page.whole import Page
+from tokenmill.core.files import write_json
 from tokenmill.evaluation.results import EpochResult
-from tokenmill.files import write_json
 
 
 def in_a_process(folder: Path, **env: str) -> str:

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tokenmill.errors import UserError
-from tokenmill.evaluation.report import cell, render
+from tokenmill.core.errors import UserError
+from tokenmill.core.files import write_json
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question, read_evaluation
-from tokenmill.files import write_json
+from tokenmill.reports.answers import cell, render
 
 
 @pytest.mark.parametrize(

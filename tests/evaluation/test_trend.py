@@ -3,7 +3,7 @@
 import pytest
 
 from tokenmill.evaluation.results import EpochResult, Evaluation
-from tokenmill.evaluation.trend import best, verdict
+from tokenmill.reports.run_report import best, verdict
 
 
 def course(*losses: tuple[float, float]) -> Evaluation:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenmill.evaluation.word_changes import changes
+from tokenmill.reports.answers import changes
 
 TEXTS = st.lists(st.sampled_from(["a", "b", "cat", " ", "\n", ".", "é", "🙂", "\x00", "<b>"]), max_size=20).map("".join)
 

@@ -8,12 +8,12 @@ import polars as pl
 import xxhash
 
 from tests.training.tiny import merged, run
-from tokenmill.documents import dataset
-from tokenmill.documents.conversation import prompt as as_conversation
-from tokenmill.tokenization.learning import make_tokenizer
-from tokenmill.tokenization.packing import pack
-from tokenmill.tokenization.params import TokenizeParams, TokenizerParams
-from tokenmill.tokenization.unpacking import unpack
+from tokenmill.core import shards
+from tokenmill.core.chat import prompt as as_conversation
+from tokenmill.tokens.pack import pack
+from tokenmill.tokens.params import TokenizeParams, TokenizerParams
+from tokenmill.tokens.train_tokenizer import make_tokenizer
+from tokenmill.tokens.unpack import unpack
 
 ANSWER = "one two"
 TEXTS = [as_conversation("count?") + ANSWER] * 200
@@ -22,7 +22,7 @@ TEXTS = [as_conversation("count?") + ANSWER] * 200
 def write_clean(folder: Path, texts: Sequence[str] = TEXTS) -> Path:
     ids = pl.Series([xxhash.xxh3_64_intdigest(text.encode()) for text in texts], dtype=pl.UInt64)
     folder.mkdir(parents=True)
-    with dataset.Writer(folder, 10**6) as writer:
+    with shards.Writer(folder, 10**6) as writer:
         writer.add(pl.DataFrame({"text": list(texts), "source": ["a.txt"] * len(texts), "id": ids}))
     return folder
 

@@ -9,12 +9,10 @@ import torch
 from torch.nn import functional as F
 
 from tests.model.small import small_config
-from tokenmill.model.batch import Batch
 from tokenmill.model.build import GPT, build
-from tokenmill.model.decoder import decoder_of
-from tokenmill.model.generate import generate, generate_batch
-from tokenmill.model.sampling import Sampling
-from tokenmill.model.weights import save_weights
+from tokenmill.model.decode import Batch, decoder_of
+from tokenmill.model.generate import Sampling, generate, generate_batch
+from tokenmill.model.huggingface import save_weights
 
 NEVER = -1
 """An end-of-text that no model gives."""

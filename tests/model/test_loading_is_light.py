@@ -7,16 +7,16 @@ import pytest
 from tests.fresh import COMPILER, imported_by
 from tests.model.small import small_config
 from tokenmill.model.build import build
-from tokenmill.model.weights import save_weights
+from tokenmill.model.huggingface import save_weights
 
 SCRIPT = """
 import sys, torch
 from pathlib import Path
 from tokenmill.model.build import build, parameter_count
-from tokenmill.model.decoder import decoder_of
+from tokenmill.model.decode import decoder_of
 from tokenmill.model.generate import generate
-from tokenmill.model.sampling import Sampling
-from tokenmill.model.weights import load_model
+from tokenmill.model.generate import Sampling
+from tokenmill.model.huggingface import load_model
 
 model = load_model(Path(sys.argv[1]))
 assert parameter_count(model.config) == sum(p.numel() for p in build(model.config, seed=0).parameters())
@@ -31,5 +31,5 @@ assert list(generate(decoder_of(model), [1], end=-1, sampling=sampling))
 def test_a_model_is_loaded_without_the_compiler(architecture: str, tmp_path: Path):
     save_weights(build(small_config(architecture), seed=0), tmp_path)
     found = imported_by("-c", SCRIPT, str(tmp_path))
-    assert {"torch", "tokenmill.model.decoder"} <= found
+    assert {"torch", "tokenmill.model.decode"} <= found
     assert not COMPILER & found

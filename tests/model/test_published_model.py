@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tokenmill.model.build import GPT
-from tokenmill.model.weights import save_weights
+from tokenmill.model.huggingface import save_weights
 
 
 def test_transformers_computes_the_same_logits(model: GPT, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from tokenmill.errors import UserError
-from tokenmill.model.sampling import Chooser, Sampling, candidates_of, penalised
+from tokenmill.core.errors import UserError
+from tokenmill.model.generate import Chooser, Sampling, candidates_of, penalised
 
 LOGITS = torch.randn(5, 60, generator=torch.Generator().manual_seed(0)) * 4
 

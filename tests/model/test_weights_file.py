@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from tests.model.small import small_config
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 from tokenmill.model.build import GPT, build
-from tokenmill.model.weights import CONFIG, WEIGHTS, load_model, load_weights, read_config, save_weights
+from tokenmill.model.huggingface import CONFIG, WEIGHTS, load_model, load_weights, read_config, save_weights
 
 
 def test_what_is_loaded_is_what_was_saved_bit_by_bit(model: GPT, tmp_path: Path):

@@ -8,9 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenmill.page import charts
-from tokenmill.page.numbers import counted, decimal, figures, percent, scaled, signed, size
-from tokenmill.page.text import SIGNS, UNSEEN, excerpt, token_markup, token_text
+from tokenmill.reports import charts
+from tokenmill.reports.page import (
+    SIGNS,
+    UNSEEN,
+    counted,
+    decimal,
+    excerpt,
+    figures,
+    percent,
+    scaled,
+    signed,
+    size,
+    token_markup,
+    token_text,
+)
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tokenmill.evaluation.word_changes import changes
-from tokenmill.page.page import render
+from tokenmill.reports.answers import changes
+from tokenmill.reports.page import render
 
 
 def marked(folder: Path, before: str, after: str) -> str:

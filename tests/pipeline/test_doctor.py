@@ -18,9 +18,9 @@ import pytest
 from tests.pipeline.project import Project
 from tokenmill.cli.main import main
 from tokenmill.commands import doctor
-from tokenmill.doctor import dvc_setup, pipeline
-from tokenmill.doctor.examine import examine
+from tokenmill.doctor import dvc
 from tokenmill.doctor.finding import Finding
+from tokenmill.doctor.run import examine
 
 
 @pytest.fixture(autouse=True)
@@ -185,7 +185,7 @@ class TestRemote:
         assert (finding.level, finding.mend) == ("problem", "pip install dvc-gs")
 
     def test_nobody_answers(self, project: Project, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setattr(dvc_setup, "PATIENCE", 0.5)
+        monkeypatch.setattr(dvc, "PATIENCE", 0.5)
         with socket.socket() as silent:
             silent.bind(("127.0.0.1", 0))
             silent.listen()
@@ -257,15 +257,15 @@ class TestRuns:
     def test_one_at_work_is_named_and_a_dead_one_is_not(self, project: Project, other: "subprocess.Popen[bytes]"):
         holder = {"pid": other.pid, "cmd": "dvc repro"}
         self.lock(project, json.dumps({"write": {"models/gpt": holder}, "read": {"data/tokens": [holder]}}))
-        finding = pipeline.check_running(project.root)
+        finding = dvc.check_running(project.root)
         assert (finding.level, finding.text) == ("warning", f"at work here: dvc repro (process {other.pid})")
         other.kill()
         other.wait()
-        assert pipeline.check_running(project.root).level == "ok"
+        assert dvc.check_running(project.root).level == "ok"
 
     def test_a_damaged_lock(self, project: Project):
         self.lock(project, '{"write": ')
-        finding = pipeline.check_running(project.root)
+        finding = dvc.check_running(project.root)
         assert finding.level == "problem"
         assert finding.mend == f"rm {project.root / '.dvc/tmp/rwlock'}"
 
@@ -285,16 +285,16 @@ class TestRuns:
         assert levels(findings) == {"pipeline": "problem"}
 
     def test_it_does_not_wait_for_a_long_comparison(self, project: Project, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setattr(pipeline, "PATIENCE", 0.0)
+        monkeypatch.setattr(dvc, "PATIENCE", 0.0)
         assert found(project)["pipeline"].text.startswith("not compared: that takes more than")
 
 
 @pytest.mark.slow
 def test_what_was_said_to_be_written_is_what_is_written(finished: Project):
     """The estimate against the bytes of a real run, by part; afterwards nothing is to be written."""
-    from tokenmill.doctor.needs import needs  # noqa: PLC0415
+    from tokenmill.core.token_file import read_metadata  # noqa: PLC0415
+    from tokenmill.doctor.disk import needs  # noqa: PLC0415
     from tokenmill.schema import check_all  # noqa: PLC0415
-    from tokenmill.tokenization.metadata import read_metadata  # noqa: PLC0415
 
     def size(pattern: str) -> int:
         return sum(path.stat().st_size for path in finished.root.glob(pattern) if path.is_file())

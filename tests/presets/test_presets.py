@@ -13,10 +13,9 @@ from ruamel.yaml import YAML
 from tokenmill.cli.main import main
 from tokenmill.commands.preset import put
 from tokenmill.commands.preset_table import workload
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 from tokenmill.model.build import parameter_count
-from tokenmill.presets.names import DEFAULT, names
-from tokenmill.presets.preset import put_into, read
+from tokenmill.planning.presets import DEFAULT, names, put_into, read
 from tokenmill.schema import check_all
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from stages import sample as stage
-from tokenmill.errors import UserError
-from tokenmill.params import Section, load
+from tokenmill.core.errors import UserError
+from tokenmill.core.params import Section, load
 from tokenmill.sample.draw import Draw, falling
 from tokenmill.sample.generator import Conversation, ConversationSource, conversations, json_line, write_sample
 from tokenmill.sample.params import SampleParams

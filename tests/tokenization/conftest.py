@@ -7,9 +7,9 @@ import polars as pl
 import pytest
 import xxhash
 
-from tokenmill.documents import dataset
-from tokenmill.tokenization.learning import make_tokenizer
-from tokenmill.tokenization.params import TokenizerParams
+from tokenmill.core import shards
+from tokenmill.tokens.params import TokenizerParams
+from tokenmill.tokens.train_tokenizer import make_tokenizer
 
 PROSE = [
     f"Line {i} of the {word} says that it's number {i * 37 % 101}, and the {word} won't repeat.\n\n\n"
@@ -23,8 +23,8 @@ def write_clean(folder: Path, texts: Sequence[str], *, shard_bytes: int = 10**6,
     folder.mkdir(parents=True, exist_ok=True)
     ids = pl.Series([xxhash.xxh3_64_intdigest(text.encode()) for text in texts], dtype=pl.UInt64)
     frame = pl.DataFrame({"text": pl.Series(texts, dtype=pl.String), "source": ["a.txt"] * len(texts), "id": ids})
-    with pytest.MonkeyPatch.context() as patch, dataset.Writer(folder, shard_bytes) as writer:
-        patch.setattr(dataset, "ROW_GROUP_BYTES", row_group_bytes)
+    with pytest.MonkeyPatch.context() as patch, shards.Writer(folder, shard_bytes) as writer:
+        patch.setattr(shards, "ROW_GROUP_BYTES", row_group_bytes)
         writer.add(frame)
     return folder
 

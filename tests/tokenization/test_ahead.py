@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tokenmill.tokenization.ahead import ahead
+from tokenmill.core.executor import ahead
 
 
 def test_everything_in_order() -> None:

@@ -9,11 +9,10 @@ from conftest import PROSE
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenmill.errors import UserError
-from tokenmill.tokenization import encoding
-from tokenmill.tokenization.adversarial import adversarial_texts
-from tokenmill.tokenization.encoding import Encode, Encoder, Flat, choose_encoder, first_difference
-from tokenmill.tokenization.tokenizer import END_OF_TEXT, TextTokenizer, read_tokenizer
+from tokenmill.core.errors import UserError
+from tokenmill.core.tokenizer import END_OF_TEXT, TextTokenizer, read_tokenizer
+from tokenmill.tokens import encoder as encoder_module
+from tokenmill.tokens.encoder import Encode, Encoder, Flat, adversarial_texts, choose_encoder, first_difference
 
 
 @pytest.fixture(scope="module")
@@ -23,12 +22,12 @@ def tokenizer(bpe_file: Path) -> TextTokenizer:
 
 @pytest.fixture(scope="module")
 def fast(tokenizer: TextTokenizer) -> Encode:
-    return encoding.splintr_engine(tokenizer)
+    return encoder_module.splintr_engine(tokenizer)
 
 
 @pytest.fixture(scope="module")
 def reference(tokenizer: TextTokenizer) -> Encode:
-    return encoding.reference_engine(tokenizer)
+    return encoder_module.reference_engine(tokenizer)
 
 
 def test_the_reference_is_flat_and_in_order(reference: Encode, tokenizer: TextTokenizer) -> None:
@@ -66,7 +65,7 @@ def _wrong(texts: list[str], reference: Encode) -> Flat:
 
 
 def test_one_wrong_id_falls_back_and_says_where(tokenizer, reference, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoding, "splintr_engine", lambda _: lambda texts: _wrong(texts, reference))
+    monkeypatch.setattr(encoder_module, "splintr_engine", lambda _: lambda texts: _wrong(texts, reference))
     encoder = choose_encoder(tokenizer, ["fine", "this one"])
     assert encoder.name == "tokenizers"
     assert "'this one'" in encoder.note
@@ -82,7 +81,7 @@ def _panic(_: object) -> Encode:
 
 
 def test_a_panic_falls_back(tokenizer: TextTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoding, "splintr_engine", _panic)
+    monkeypatch.setattr(encoder_module, "splintr_engine", _panic)
     encoder = choose_encoder(tokenizer, PROSE)
     assert encoder.name == "tokenizers"
     assert "index out of bounds" in encoder.note
@@ -91,10 +90,12 @@ def test_a_panic_falls_back(tokenizer: TextTokenizer, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("name", ["splintr", "tokenizers", "table"])
 def test_an_encoder_travels_and_is_built_once_where_it_arrives(name, tokenizer, char_file: Path) -> None:
     tokenizer = read_tokenizer(char_file) if name == "table" else tokenizer
-    sent = pickle.dumps(Encoder(name, encoding._engine(name, tokenizer), tokenizer.backend.to_str(), note="said once"))
+    sent = pickle.dumps(
+        Encoder(name, encoder_module._engine(name, tokenizer), tokenizer.backend.to_str(), note="said once")
+    )
     arrived = pickle.loads(sent)  # noqa: S301  (our own)
     texts = ["river says", "", "it's Müller"] if name == "table" else [END_OF_TEXT, "", *PROSE]
-    assert first_difference(arrived.encode, encoding.reference_engine(tokenizer), texts) is None
+    assert first_difference(arrived.encode, encoder_module.reference_engine(tokenizer), texts) is None
     assert (arrived.name, arrived.note) == (name, "")
     assert pickle.loads(sent) is arrived  # noqa: S301
 
@@ -103,7 +104,7 @@ def test_characters_by_table(char_file: Path) -> None:
     tokenizer = read_tokenizer(char_file)
     encoder = choose_encoder(tokenizer, PROSE)
     ids, offsets = encoder.encode(["你好 🙂", "", "é\n"])
-    expected, expected_offsets = encoding.reference_engine(tokenizer)(["你好 🙂", "", "é\n"])
+    expected, expected_offsets = encoder_module.reference_engine(tokenizer)(["你好 🙂", "", "é\n"])
     assert encoder.name == "table"
     assert ids.dtype.str == "<i4"
     np.testing.assert_array_equal(ids, expected)

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from tokenmill.errors import UserError
-from tokenmill.tokenization import sampling
-from tokenmill.tokenization.learning import make_tokenizer
-from tokenmill.tokenization.params import TokenizerParams
-from tokenmill.tokenization.tokenizer import read_tokenizer
+from tokenmill.core.errors import UserError
+from tokenmill.core.tokenizer import read_tokenizer
+from tokenmill.tokens import corpus as corpus_module
+from tokenmill.tokens.params import TokenizerParams
+from tokenmill.tokens.train_tokenizer import make_tokenizer
 
 Corpus = Callable[..., Path]
 
@@ -26,11 +26,11 @@ def test_the_same_corpus_gives_the_same_bytes_in_another_process(prose: Path, bp
     make_tokenizer(prose, tmp_path / "again.json", bpe())
     assert (tmp_path / "again.json").read_bytes() == bpe_file.read_bytes()
     code = (
-        "import sys; from pathlib import Path; from tokenmill.tokenization.learning import *;"
+        "import sys; from pathlib import Path; from tokenmill.tokens.train_tokenizer import *;"
         "make_tokenizer(Path(sys.argv[1]), Path(sys.argv[2]), "
         "TokenizerParams(type='bpe', vocab_size=400, sample_bytes=10**6))"
     )
-    source = Path(sampling.__file__).parents[2]
+    source = Path(corpus_module.__file__).parents[2]
     subprocess.run(
         [sys.executable, "-c", code, prose, tmp_path / "other.json"],
         check=True,
@@ -42,7 +42,7 @@ def test_the_same_corpus_gives_the_same_bytes_in_another_process(prose: Path, bp
 def test_the_report(prose: Path, tmp_path: Path) -> None:
     report = make_tokenizer(prose, tmp_path / "t.json", bpe())
     tokenizer = read_tokenizer(tmp_path / "t.json")
-    texts = [text for part in sampling.sample(prose, 10**6) for text in part]
+    texts = [text for part in corpus_module.sample(prose, 10**6) for text in part]
     tokens = sum(len(tokenizer.encode(text)) for text in texts)
     assert report.bytes_per_token == pytest.approx(sum(len(t.encode()) for t in texts) / tokens, abs=1e-4)
     assert (report.vocab_size, report.corpus_too_small) == (400, False)
@@ -79,15 +79,15 @@ def test_a_vocabulary_without_room_for_bytes_is_refused() -> None:
 def test_the_sample_is_even_and_within_its_budget(corpus: Corpus) -> None:
     texts = [f"{i:05d}" for i in range(1000)]
     clean = corpus(texts, shard_bytes=2000, row_group_bytes=35)
-    drawn = [int(text) for part in sampling.sample(clean, 500) for text in part]
+    drawn = [int(text) for part in corpus_module.sample(clean, 500) for text in part]
     assert len(drawn) == 100
     assert all(b - a == 10 for a, b in itertools.pairwise(drawn))
-    assert [text for part in sampling.sample(clean, 5000) for text in part] == texts
+    assert [text for part in corpus_module.sample(clean, 5000) for text in part] == texts
 
 
 def test_one_long_text_is_sampled_over_its_whole_length(corpus: Corpus) -> None:
     text = " ".join(f"{i:06d}" for i in range(50_000))
-    drawn = "".join(text for part in sampling.sample(corpus([text]), 35_000) for text in part)
+    drawn = "".join(text for part in corpus_module.sample(corpus([text]), 35_000) for text in part)
     assert 20_000 < len(drawn) <= 35_000
     numbers = [int(word) for word in drawn.split() if len(word) == 6]
     assert numbers[0] < 10_000
@@ -95,18 +95,18 @@ def test_one_long_text_is_sampled_over_its_whole_length(corpus: Corpus) -> None:
 
 
 def test_a_document_over_the_budget_is_cut_between_characters(corpus: Corpus) -> None:
-    assert list(sampling.sample(corpus(["éé", "xyz"]), 3)) == [["é"]]
+    assert list(corpus_module.sample(corpus(["éé", "xyz"]), 3)) == [["é"]]
 
 
 def test_the_budget_holds_where_the_chosen_documents_are_the_long_ones(corpus: Corpus) -> None:
     clean = corpus(["b" * 99, "a"] * 500, row_group_bytes=1000)
-    assert sum(len(text) for part in sampling.sample(clean, 25_000) for text in part) == 25_000
+    assert sum(len(text) for part in corpus_module.sample(clean, 25_000) for text in part) == 25_000
 
 
 def test_the_probe_looks_everywhere(corpus: Corpus) -> None:
     texts = [f"{i:05d}" for i in range(6400)]
-    probed = [int(text) for text in sampling.probe(corpus(texts, shard_bytes=9000), sampling.PROBES * 5)]
-    assert len(probed) == sampling.PROBES
+    probed = [int(text) for text in corpus_module.probe(corpus(texts, shard_bytes=9000), corpus_module.PROBES * 5)]
+    assert len(probed) == corpus_module.PROBES
     assert probed[0] < 400
     assert probed[-1] >= 5700
-    assert sampling.probe(corpus(["one"]), 1000) == ["one"]
+    assert corpus_module.probe(corpus(["one"]), 1000) == ["one"]

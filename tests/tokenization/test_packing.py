@@ -13,18 +13,19 @@ from conftest import PROSE, write_clean
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tokenmill.documents import dataset
-from tokenmill.errors import UserError
-from tokenmill.tokenization import encoding, packing, reading
-from tokenmill.tokenization.adversarial import FRAGMENTS
-from tokenmill.tokenization.learning import make_tokenizer
-from tokenmill.tokenization.metadata import SPLITS, Split, TokenMetadata
-from tokenmill.tokenization.packing import pack, summary, with_end_of_text
-from tokenmill.tokenization.params import TokenizeParams, TokenizerParams
-from tokenmill.tokenization.splitting import Texts
-from tokenmill.tokenization.token_file import open_tokens
-from tokenmill.tokenization.tokenizer import END_OF_TEXT, read_tokenizer
-from tokenmill.tokenization.unpacking import unpack
+from tokenmill.core import shards
+from tokenmill.core.errors import UserError
+from tokenmill.core.token_file import SPLITS, Split, TokenMetadata, open_tokens
+from tokenmill.core.tokenizer import END_OF_TEXT, read_tokenizer
+from tokenmill.tokens import corpus as corpus_module
+from tokenmill.tokens import encoder
+from tokenmill.tokens import pack as pack_module
+from tokenmill.tokens.corpus import Texts
+from tokenmill.tokens.encoder import FRAGMENTS
+from tokenmill.tokens.pack import pack, summary, with_end_of_text
+from tokenmill.tokens.params import TokenizeParams, TokenizerParams
+from tokenmill.tokens.train_tokenizer import make_tokenizer
+from tokenmill.tokens.unpack import unpack
 
 Corpus = Callable[..., Path]
 HASH = TokenizeParams(split="hash", val_fraction=0.3)
@@ -79,8 +80,8 @@ def test_tail_split_between_two_documents_cuts_none(corpus: Corpus, bpe_file: Pa
 
 
 def test_tail_split_between_two_pieces_of_a_long_document(corpus: Corpus, bpe_file, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(reading, "LONG_BYTES", 1)
-    monkeypatch.setattr(reading, "PIECE_CHARS", 1)
+    monkeypatch.setattr(corpus_module, "LONG_BYTES", 1)
+    monkeypatch.setattr(corpus_module, "PIECE_CHARS", 1)
     half = TokenizeParams(split="tail", val_fraction=0.5)
     assert round_trip(corpus(["ab cd"]), bpe_file, tmp_path, half) == {"train": ["ab"], "val": [" cd"]}
 
@@ -115,22 +116,22 @@ def test_the_same_bytes_however_it_is_cut(prose: Path, corpus: Corpus, bpe_file,
     for params in (HASH, TAIL):
         pack(prose, bpe_file, tmp_path / "a", params)
         with monkeypatch.context() as patch:
-            patch.setattr(packing, "ZSTD_THREADS", 4)
-            patch.setattr(packing, "SEGMENT_CHARS", 20)
-            patch.setattr(reading, "LONG_BYTES", 100)
-            patch.setattr(reading, "PIECE_CHARS", 50)
-            patch.setattr(packing.parts, "__defaults__", (100,))
-            patch.setattr(packing, "cut", lambda text: packing_cut(text, 20))
+            patch.setattr(pack_module, "ZSTD_THREADS", 4)
+            patch.setattr(pack_module, "SEGMENT_CHARS", 20)
+            patch.setattr(corpus_module, "LONG_BYTES", 100)
+            patch.setattr(corpus_module, "PIECE_CHARS", 50)
+            patch.setattr(pack_module.parts, "__defaults__", (100,))
+            patch.setattr(pack_module, "cut", lambda text: packing_cut(text, 20))
             pack(corpus(PROSE, shard_bytes=900, row_group_bytes=300), bpe_file, tmp_path / "b", params)
         assert packed_bytes(tmp_path / "a") == packed_bytes(tmp_path / "b")
 
 
-packing_cut = packing.cut
+packing_cut = pack_module.cut
 
 
 def test_the_reference_engine_packs_the_same_bytes(prose: Path, bpe_file, tmp_path, monkeypatch, capsys) -> None:
     pack(prose, bpe_file, tmp_path / "fast", HASH)
-    monkeypatch.setattr(encoding, "splintr_engine", lambda _: lambda _: (np.zeros(0), np.zeros(1000, int)))
+    monkeypatch.setattr(encoder, "splintr_engine", lambda _: lambda _: (np.zeros(0), np.zeros(1000, int)))
     pack(prose, bpe_file, tmp_path / "slow", HASH)
     assert packed_bytes(tmp_path / "fast") == packed_bytes(tmp_path / "slow")
     assert "slower than splintr, because the two disagree" in capsys.readouterr().out
@@ -149,7 +150,7 @@ def test_more_documents_move_no_other_and_no_duplicate_is_on_both_sides(corpus, 
 
 
 def test_a_document_of_many_parts_has_one_end(corpus: Corpus, bpe_file: Path, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(packing.parts, "__defaults__", (50_000,))
+    monkeypatch.setattr(pack_module.parts, "__defaults__", (50_000,))
     long = " ".join(map(str, range(100_000)))
     texts = ["short", long, "", "also short"]
     back = round_trip(corpus(texts), bpe_file, tmp_path, TokenizeParams(split="tail", val_fraction=0.5))
@@ -166,14 +167,14 @@ def test_fifty_thousand_tiny_documents(corpus: Corpus, bpe_file: Path, tmp_path:
 
 
 def test_parts_stay_small_whatever_the_documents(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing, "SEGMENT_CHARS", 100)
-    monkeypatch.setattr(packing, "cut", lambda text: packing_cut(text, 100))
+    monkeypatch.setattr(pack_module, "SEGMENT_CHARS", 100)
+    monkeypatch.setattr(pack_module, "cut", lambda text: packing_cut(text, 100))
     texts = ["word " * 2000, "", "short", "word " * 10, "x" * 99] * 20
     sides = [
         Texts("train", pl.Series(texts), np.ones(len(texts), dtype=np.bool_)),
         Texts("val", pl.Series([], dtype=pl.String), np.array([], dtype=np.bool_)),
     ]
-    parts = list(packing.parts(sides, size=1000))
+    parts = list(pack_module.parts(sides, size=1000))
     assert max(part.bytes for part in parts) < 1000 + 105
     assert sum(int(part.ends.sum()) for part in parts) == len(texts)
     assert "".join(text for part in parts for text in part.texts) == "".join(texts)
@@ -214,8 +215,8 @@ def test_an_unknown_character_leaves_the_old_folder_alone(corpus: Corpus, char_f
 
 
 def test_a_corpus_that_is_not_what_it_promises_is_refused(prose: Path, bpe_file: Path, tmp_path, monkeypatch) -> None:
-    total = dataset.totals(prose)
-    monkeypatch.setattr(dataset, "totals", lambda _: dataset.Totals(total.documents, total.bytes + 1, total.chars))
+    total = shards.totals(prose)
+    monkeypatch.setattr(shards, "totals", lambda _: shards.Totals(total.documents, total.bytes + 1, total.chars))
     with pytest.raises(UserError, match=r"holds [\d,]+ bytes of text and promises [\d,]+; .*dvc repro -f clean"):
         pack(prose, bpe_file, tmp_path / "packed", HASH)
     assert not (tmp_path / "packed").exists()
@@ -239,8 +240,8 @@ def test_zstd_has_a_checksum(prose: Path, bpe_file: Path, tmp_path: Path) -> Non
 
 def test_big_ids_are_four_bytes_little_endian(tmp_path: Path) -> None:
     tokens = with_end_of_text(np.array([65_536, 100_000, 2**31 - 1], dtype=np.int64), np.array([3]), eot_id=70_000)
-    with packing.PackedFile(tmp_path / "big.zst") as file:
-        file.add(packing.Tokens("train", tokens, documents=1, bytes=3))
+    with pack_module.PackedFile(tmp_path / "big.zst") as file:
+        file.add(pack_module.Tokens("train", tokens, documents=1, bytes=3))
         file.finish()
     content = zstandard.ZstdDecompressor().decompressobj().decompress((tmp_path / "big.zst").read_bytes())
     assert content == b"\x00\x00\x01\x00" + b"\xa0\x86\x01\x00" + b"\xff\xff\xff\x7f" + b"\x70\x11\x01\x00"
@@ -258,4 +259,4 @@ def test_the_metadata_names_the_tokenizer(prose: Path, bpe_file: Path, tmp_path:
     assert isinstance(metadata, TokenMetadata)
     assert (metadata.tokenizer_sha256, metadata.tokenizer_type) == (tokenizer.sha256, "bpe")
     assert (metadata.vocab_size, metadata.eot_id, metadata.dtype) == (400, tokenizer.eot_id, "<i4")
-    assert dataset.totals(prose).documents == metadata.train.documents + metadata.val.documents
+    assert shards.totals(prose).documents == metadata.train.documents + metadata.val.documents

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from conftest import write_clean
 
-from tokenmill.tokenization import reading
-from tokenmill.tokenization.metadata import read_metadata
-from tokenmill.tokenization.packing import pack
-from tokenmill.tokenization.params import TokenizeParams
+from tokenmill.core.token_file import read_metadata
+from tokenmill.tokens import corpus
+from tokenmill.tokens.pack import pack
+from tokenmill.tokens.params import TokenizeParams
 
-SOURCE = Path(reading.__file__).parents[2]
+SOURCE = Path(corpus.__file__).parents[2]
 ROOM = 1 << 16
 """Bytes that a full disk has."""
 UNSHARE = ["unshare", "--user", "--map-root-user", "--mount"]
@@ -25,11 +25,11 @@ def run(code: str, *arguments: object, before: tuple[str, ...] = ()) -> subproce
     """Python code in a process of its own, with the library's names and `arguments` in sys.argv."""
     names = (
         "import sys; from pathlib import Path\n"
-        "from tokenmill.errors import UserError\n"
-        "from tokenmill.tokenization.learning import make_tokenizer\n"
-        "from tokenmill.tokenization.packing import pack\n"
-        "from tokenmill.tokenization.params import TokenizeParams, TokenizerParams\n"
-        "from tokenmill.tokenization.unpacking import unpack\n"
+        "from tokenmill.core.errors import UserError\n"
+        "from tokenmill.tokens.train_tokenizer import make_tokenizer\n"
+        "from tokenmill.tokens.pack import pack\n"
+        "from tokenmill.tokens.params import TokenizeParams, TokenizerParams\n"
+        "from tokenmill.tokens.unpack import unpack\n"
         "one, two, three = map(Path, sys.argv[1:4])\n"
     )
     return subprocess.run(

@@ -8,8 +8,8 @@ from conftest import write_clean
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenmill.documents import dataset
-from tokenmill.tokenization import reading
+from tokenmill.core import shards
+from tokenmill.tokens import corpus
 
 words = st.sampled_from(["word", " ", "\n", "é", "你好，", "🙂", "a" * 50, "."])
 texts = st.lists(st.lists(words, max_size=40).map("".join), min_size=1, max_size=10)
@@ -18,11 +18,11 @@ texts = st.lists(st.lists(words, max_size=40).map("".join), min_size=1, max_size
 @given(texts=texts, long=st.integers(1, 200), piece=st.integers(1, 60), group=st.integers(1, 300))
 def test_the_pieces_join_to_the_documents(texts, long, piece, group, tmp_path_factory: pytest.TempPathFactory) -> None:
     clean = write_clean(tmp_path_factory.mktemp("clean"), texts, row_group_bytes=group)
-    expected = pl.concat(dataset.batches(clean, ("text", "id")))
+    expected = pl.concat(shards.batches(clean, ("text", "id")))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading, "LONG_BYTES", long)
-        patch.setattr(reading, "PIECE_CHARS", piece)
-        rows = pl.concat(reading.batches(clean, ("text", "id"))).select("text", "id", "ends")
+        patch.setattr(corpus, "LONG_BYTES", long)
+        patch.setattr(corpus, "PIECE_CHARS", piece)
+        rows = pl.concat(corpus.batches(clean, ("text", "id"))).select("text", "id", "ends")
     number = rows["ends"].cast(pl.Int64).cum_sum() - rows["ends"].cast(pl.Int64)
     whole = rows.group_by(number.alias("number"), maintain_order=True).agg(pl.col("text").str.join(), pl.col("id"))
     assert whole["text"].to_list() == expected["text"].to_list()
@@ -30,10 +30,10 @@ def test_the_pieces_join_to_the_documents(texts, long, piece, group, tmp_path_fa
 
 
 def test_only_long_documents_come_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "LONG_BYTES", 1000)
-    monkeypatch.setattr(reading, "PIECE_CHARS", 100)
+    monkeypatch.setattr(corpus, "LONG_BYTES", 1000)
+    monkeypatch.setattr(corpus, "PIECE_CHARS", 100)
     texts = ["short " * 10, "long " * 400, "short", "longer " * 500, "x " * 400]
-    batches = list(reading.batches(write_clean(tmp_path / "clean", texts)))
+    batches = list(corpus.batches(write_clean(tmp_path / "clean", texts)))
     whole = [text for batch in batches for text in batch["text"] if text in texts]
     assert whole == [texts[0], texts[2], texts[4]]
     assert max(len(text) for batch in batches for text in batch["text"] if text not in texts) < 110

@@ -5,9 +5,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenmill.tokenization.adversarial import FRAGMENTS, adversarial_texts
-from tokenmill.tokenization.segments import cut, cut_stream
-from tokenmill.tokenization.tokenizer import read_tokenizer
+from tokenmill.core.tokenizer import read_tokenizer
+from tokenmill.tokens.corpus import cut, cut_stream
+from tokenmill.tokens.encoder import FRAGMENTS, adversarial_texts
 
 nasty = st.lists(st.sampled_from(FRAGMENTS) | st.text(max_size=5), max_size=60).map("".join)
 

@@ -9,9 +9,9 @@ import splintr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenmill.errors import UserError
-from tokenmill.tokenization.adversarial import adversarial_texts
-from tokenmill.tokenization.tokenizer import END_OF_TEXT, TextTokenizer, read_tokenizer
+from tokenmill.core.errors import UserError
+from tokenmill.core.tokenizer import END_OF_TEXT, TextTokenizer, read_tokenizer
+from tokenmill.tokens.encoder import adversarial_texts
 
 
 @pytest.fixture(scope="module")

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import zstandard
 
-from tokenmill.errors import UserError
-from tokenmill.tokenization import unpacking
-from tokenmill.tokenization.packing import pack
-from tokenmill.tokenization.params import TokenizeParams
-from tokenmill.tokenization.token_file import open_tokens, read_metadata
-from tokenmill.tokenization.unpacking import unpack
+from tokenmill.core.errors import UserError
+from tokenmill.core.token_file import open_tokens, read_metadata
+from tokenmill.tokens import unpack as unpack_module
+from tokenmill.tokens.pack import pack
+from tokenmill.tokens.params import TokenizeParams
+from tokenmill.tokens.unpack import unpack
 
 
 @pytest.fixture(scope="session")
@@ -78,7 +78,7 @@ def test_damage_is_refused_and_the_old_tokens_stay(damage, message: str, packed:
 def test_the_same_bytes_in_blocks_of_any_size(
     block: int, packed: Path, tokens: Path, tmp_path: Path, monkeypatch
 ) -> None:
-    monkeypatch.setattr(unpacking, "BLOCK", block)
+    monkeypatch.setattr(unpack_module, "BLOCK", block)
     unpack(packed, tmp_path / "again")
     for name in ("train.bin", "val.bin"):
         assert (tmp_path / "again" / name).read_bytes() == (tokens / name).read_bytes()

@@ -10,7 +10,7 @@ import torch
 from tests.training.tiny import write_tokens
 from tests.training.zygote import Zygote
 from tokenmill.display.training import TrainingDisplay
-from tokenmill.training import session
+from tokenmill.training import run
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +40,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def said(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     """What trainings in this process tell people."""
     out = io.StringIO()
-    monkeypatch.setattr(session, "TrainingDisplay", lambda: TrainingDisplay(out))
+    monkeypatch.setattr(run, "TrainingDisplay", lambda: TrainingDisplay(out))
     return out
 
 

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tokenmill.training.batches import EpochOrder, Windows, evenly_spread, pieces
+from tokenmill.model.sequences import Windows, evenly_spread
+from tokenmill.training.sampler import EpochOrder, pieces
 
 CPU = torch.device("cpu")
 

@@ -7,11 +7,10 @@ import pytest
 
 from tests.training.tiny import model_config, train_params
 from tokenmill.model.build import build
-from tokenmill.training.fingerprint import HORIZON
+from tokenmill.training.checkpoint import HORIZON, Store
 from tokenmill.training.history import Return, RunState
 from tokenmill.training.params import TrainParams
 from tokenmill.training.resume import Beginning, choose
-from tokenmill.training.store import Store
 
 PER_EPOCH = 10
 

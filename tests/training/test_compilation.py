@@ -10,14 +10,14 @@ import pytest
 import torch
 
 from tests.training.tiny import CONTEXT, model_config, run, runtime_params, train_params
-from tokenmill.doctor.device import check_compiler
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.doctor.checks import check_compiler
 from tokenmill.model.build import build
-from tokenmill.training.compilation import CPU_TFLOP, GPU_STEPS, Compilation, choose_compilation, lacks
-from tokenmill.training.device import Compute
-from tokenmill.training.flops import flops_per_token
-from tokenmill.training.step import loss_of
-from tokenmill.training.workload import Workload
+from tokenmill.model.device import Compute
+from tokenmill.model.size import flops_per_token
+from tokenmill.model.validation import loss_of
+from tokenmill.training.compile import CPU_TFLOP, GPU_STEPS, Compilation, choose_compilation, lacks
+from tokenmill.training.schedule import Workload
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 

@@ -13,17 +13,26 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tests.training.tiny import CONTEXT, model_config, run
 from tokenmill.commands.summary import _costs
+from tokenmill.costs import (
+    CostParams,
+    Meter,
+    Spent,
+    TimeRow,
+    Timing,
+    epoch_costs,
+    price,
+    rapl,
+    read_costs,
+    read_timing,
+    unknown,
+    write_costs,
+)
 from tokenmill.display.training import TrainingDisplay, amounts, clock
 from tokenmill.model.build import build
 from tokenmill.model.config import ModelConfig
-from tokenmill.training.cost import Meter, Spent, price
-from tokenmill.training.energy import rapl, unknown
-from tokenmill.training.epoch_costs import epoch_costs, read_costs, write_costs
-from tokenmill.training.flops import flops_per_token, matmul_parameters, peak_flops
-from tokenmill.training.hardware import HARDWARE, hardware_of
+from tokenmill.model.size import flops_per_token
+from tokenmill.planning.hardware import HARDWARE, hardware_of, matmul_parameters, peak_flops
 from tokenmill.training.history import StepRow
-from tokenmill.training.params import CostParams
-from tokenmill.training.timing import TimeRow, Timing, read_timing
 
 FREE = CostParams(price_per_hour=None, currency="EUR", units_per_hour=None)
 COLAB = CostParams(price_per_hour=0.5, currency="EUR", units_per_hour=1.8)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tests.training.tiny import digest, run
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 from tokenmill.training import trainer
 from tokenmill.training.optimizer import Optimizer
 

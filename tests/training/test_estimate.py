@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.training.tiny import CPU, train_params
-from tokenmill.model import attention
+from tokenmill.model import ops
 from tokenmill.model.build import build, parameter_count
 from tokenmill.model.config import ModelConfig
-from tokenmill.training.estimate import memory, network_bytes, optimizer_flops, step, verdict
-from tokenmill.training.flops import flops_per_token
+from tokenmill.model.size import flops_per_token, memory
+from tokenmill.model.validation import loss_of
+from tokenmill.planning.estimate import network_bytes, optimizer_flops, step, verdict
 from tokenmill.training.optimizer import Optimizer
-from tokenmill.training.step import loss_of
 
 SHAPE: dict[str, Any] = {"n_head": 4, "n_embd": 64, "context_length": 48, "dropout": 0.0, "vocab_size": 101}
 
@@ -54,7 +54,7 @@ def test_activations_are_what_pytorch_keeps(
     monkeypatch: pytest.MonkeyPatch,
 ):
     """The loss keeps no logits, but the gradient of the head, which is taken at once."""
-    monkeypatch.setattr(attention, "SHORT", 0)  # as on a GPU
+    monkeypatch.setattr(ops, "SHORT", 0)  # as on a GPU
     config, windows = config_of(architecture, **changes), 3
     need = memory(config, windows=windows, precision=precision, optimizer="adamw")
     copies = need.weights - 4 * parameter_count(config)

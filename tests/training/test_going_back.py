@@ -15,17 +15,16 @@ from torch import Tensor
 
 from tests.training.tiny import assert_same_to_rounding, digest, model_config, run, train_params
 from tests.training.zygote import Zygote
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 from tokenmill.model.build import build
-from tokenmill.training import trainer
-from tokenmill.training.divergence import marks, where_to_return
-from tokenmill.training.fingerprint import HORIZON
+from tokenmill.training import trainer as trainer_module
+from tokenmill.training.checkpoint import HORIZON, Store
 from tokenmill.training.history import Return, RunState
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import DivergenceParams, TrainParams
 from tokenmill.training.saving import Saver
 from tokenmill.training.schedule import lr_at
-from tokenmill.training.store import Store
+from tokenmill.training.trainer import marks, where_to_return
 
 GROWING: dict[str, Any] = {
     "model": {"architecture": "gpt2"},
@@ -102,7 +101,7 @@ def test_from_the_middle_it_is_the_run_whose_rate_falls_there(
     shutil.rmtree(here / ".resume")
     late = run(tokens, here / "late", **dict(arguments, log_every_steps=7))
     assert (late.state.returns, weights(here / "late")) == (returns, weights(here / "returned"))
-    monkeypatch.setattr(trainer, "lr_at", rates(returns, 0.5))
+    monkeypatch.setattr(trainer_module, "lr_at", rates(returns, 0.5))
     shutil.rmtree(here / ".resume")
     straight = run(tokens, here / "straight", **(arguments | back(0)))
     assert straight.state.steps == returned.state.steps

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.model.validation import bits_per_byte, perplexity
 from tokenmill.training.history import (
     EpochRow,
     MeanLoss,
     RunState,
     StepRow,
-    bits_per_byte,
-    perplexity,
     read_epochs,
     read_steps,
     train_metrics,

@@ -13,14 +13,14 @@ import torch
 
 from tests.training.alone import start
 from tests.training.tiny import CPU, assert_same_to_rounding, digest, model_config, run, runtime_params, write_tokens
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.model import validation
 from tokenmill.model.build import build
-from tokenmill.training import interrupt
-from tokenmill.training import step as step_module
-from tokenmill.training.estimate import memory
+from tokenmill.model.device import is_out_of_memory
+from tokenmill.model.size import memory
+from tokenmill.training import interrupt, step
 from tokenmill.training.launch import launch
-from tokenmill.training.memory import is_out_of_memory, windows_that_fit
-from tokenmill.training.micro_batch import StartAgain
+from tokenmill.training.memory import StartAgain, windows_that_fit
 
 WIDE: dict[str, Any] = {"batch_size": 5, "gradient_accumulation_steps": 2, "optimizer": "adamw"}
 
@@ -28,7 +28,7 @@ WIDE: dict[str, Any] = {"batch_size": 5, "gradient_accumulation_steps": 2, "opti
 def small_memory(monkeypatch: pytest.MonkeyPatch, *, holds: int) -> list[int]:
     """A device that runs out of memory with more than so many windows; gives the micro-batches that were tried."""
     tried: list[int] = []
-    real = step_module.loss_of
+    real = validation.loss_of
 
     def loss_or_nothing(model: Any, inputs_BT: torch.Tensor, targets_BT: torch.Tensor) -> torch.Tensor:
         tried.append(len(inputs_BT))
@@ -38,7 +38,7 @@ def small_memory(monkeypatch: pytest.MonkeyPatch, *, holds: int) -> list[int]:
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return loss
 
-    monkeypatch.setattr(step_module, "loss_of", loss_or_nothing)
+    monkeypatch.setattr(step, "loss_of", loss_or_nothing)
     return tried
 
 
@@ -137,10 +137,10 @@ def test_not_even_one_window_asks_for_a_fresh_process_and_then_for_a_smaller_mod
 
 
 def test_measuring_goes_on_with_fewer_where_memory_runs_out(monkeypatch: pytest.MonkeyPatch):
-    model, sizes, real = build(model_config(), seed=0), list[int](), step_module.loss_of
-    windows = step_module.Windows(torch.arange(8 * 11 + 1) % 29, context_length=8, device=CPU.device)
-    index = step_module.np.arange(11)
-    expected = step_module.mean_loss(model, windows, index, micro_batch=11, compute=CPU)
+    model, sizes, real = build(model_config(), seed=0), list[int](), validation.loss_of
+    windows = step.Windows(torch.arange(8 * 11 + 1) % 29, context_length=8, device=CPU.device)
+    index = step.np.arange(11)
+    expected = validation.mean_loss(model, windows, index, micro_batch=11, compute=CPU)
 
     def loss_or_nothing(model: Any, inputs_BT: torch.Tensor, targets_BT: torch.Tensor) -> torch.Tensor:
         if len(inputs_BT) > 4:
@@ -148,8 +148,8 @@ def test_measuring_goes_on_with_fewer_where_memory_runs_out(monkeypatch: pytest.
         sizes.append(len(inputs_BT))
         return real(model, inputs_BT, targets_BT)
 
-    monkeypatch.setattr(step_module, "loss_of", loss_or_nothing)
-    assert step_module.mean_loss(model, windows, index, micro_batch=9, compute=CPU) == pytest.approx(expected, rel=1e-6)
+    monkeypatch.setattr(validation, "loss_of", loss_or_nothing)
+    assert validation.mean_loss(model, windows, index, micro_batch=9, compute=CPU) == pytest.approx(expected, rel=1e-6)
     assert sizes == [4, 4, 3]
 
 

@@ -18,12 +18,11 @@ import pytest
 from tests.training.test_store import HORIZON, filled, found, row, trained
 from tests.training.tiny import digest, run
 from tests.training.zygote import ROOT, Zygote
-from tokenmill.errors import UserError
-from tokenmill.training import mirror as mirror_module
+from tokenmill.core.errors import UserError
+from tokenmill.training import saving
+from tokenmill.training.checkpoint import Store
 from tokenmill.training.history import RunState
-from tokenmill.training.mirror import Mirror, mirrored
-from tokenmill.training.remote import RemoteFolder
-from tokenmill.training.store import Store
+from tokenmill.training.saving import Mirror, RemoteFolder, mirrored
 
 
 @pytest.fixture
@@ -209,8 +208,8 @@ def test_wherever_a_copy_ends_the_mirror_has_a_whole_checkpoint(
 COPIER = """
 import sys
 from pathlib import Path
-from tokenmill.training.mirror import mirrored
-from tokenmill.training.store import Store
+from tokenmill.training.saving import mirrored
+from tokenmill.training.checkpoint import Store
 with mirrored(Store(Path(sys.argv[1])), sys.argv[2], print):
     pass
 """
@@ -267,8 +266,8 @@ def wait_for(ready: Callable[[], bool]) -> None:
 def test_the_end_waits_for_a_slow_mirror_but_not_forever(
     tmp_path: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(mirror_module, "SAY_AFTER_SECONDS", 0.01)
-    monkeypatch.setattr(mirror_module, "WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(saving, "SAY_AFTER_SECONDS", 0.01)
+    monkeypatch.setattr(saving, "WAIT_SECONDS", 0.05)
     store, said = Store(tmp_path / "here" / "run"), []
     with mirrored(store, str(elsewhere), said.append) as mirror:
         assert mirror

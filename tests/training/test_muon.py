@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tokenmill.training import muon as module
+from tokenmill.training import muon as muon_module
 from tokenmill.training.muon import Muon, _iterated, momentum_at, orthogonal
 
 PYTORCHS = ((3.4445, -4.7750, 2.0315),) * 5
@@ -30,7 +30,7 @@ def test_momentum_rises_to_its_value():
 def test_with_its_coefficients_the_updates_are_those_of_pytorch(
     decay: float, momentum: float, precision: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(module, "QUINTICS", PYTORCHS)
+    monkeypatch.setattr(muon_module, "QUINTICS", PYTORCHS)
     ours = [torch.nn.Parameter(matrix) for matrix in matrices(0)]
     theirs = copy.deepcopy(ours)
     muon = Muon(ours, lr=0.02, weight_decay=decay, precision=precision)

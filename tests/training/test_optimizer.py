@@ -10,10 +10,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.training.tiny import CPU, VOCABULARY, model_config, train_params
 from tokenmill.model.build import GPT, build
-from tokenmill.training.adamw import AdamW
+from tokenmill.model.validation import loss_of
 from tokenmill.training.muon import Muon
-from tokenmill.training.optimizer import Optimizer, _update
-from tokenmill.training.step import loss_of
+from tokenmill.training.optimizer import AdamW, Optimizer, _update
 
 ONE = torch.ones(())
 HALF = dataclasses.replace(CPU, precision=torch.float16)

@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 from tokenmill.model.config import ModelParams
 from tokenmill.schema import check_all
-from tokenmill.training.params import TrainParams
-from tokenmill.training.rate import automatic_rate
+from tokenmill.training.params import TrainParams, automatic_rate
 
 ROOT = Path(__file__).resolve().parents[2]
 GPT_3 = {768: 6e-4, 1024: 3e-4, 1536: 2.5e-4, 2048: 2e-4, 2560: 1.6e-4, 4096: 1.2e-4, 5120: 1e-4}

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from tests.training.tiny import CONTEXT, VOCABULARY, digest, model_config, run, train_params, write_tokens
-from tokenmill.errors import UserError
-from tokenmill.model.weights import load_model
-from tokenmill.tokenization.token_file import read_metadata
-from tokenmill.training import session, trainer
-from tokenmill.training.fingerprint import fingerprint
-from tokenmill.training.manifest import read_manifest
+from tokenmill.core.errors import UserError
+from tokenmill.core.token_file import read_metadata
+from tokenmill.model.huggingface import load_model
+from tokenmill.training import run as run_module
+from tokenmill.training import trainer
+from tokenmill.training.checkpoint import fingerprint, read_manifest
 
 STEPS_PER_EPOCH = 5
 
@@ -177,7 +177,7 @@ def test_a_context_longer_than_the_tokens_is_refused_before_a_model_is_built(
     here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, split: str
 ):
     tokens = write_tokens(tmp_path / "short", windows=3 if split == "train" else 99)
-    monkeypatch.setattr(session, "build", None)
+    monkeypatch.setattr(run_module, "build", None)
     with pytest.raises(UserError, match=rf"model\.context_length \(70\) does not fit the {split} split, which has"):
         run(tokens, here / "model", model={"context_length": 70})
     assert not (here / ".resume").exists()
@@ -218,8 +218,8 @@ def test_another_machine_goes_on_from_the_previous_output(here: Path, tokens: Pa
     shutil.rmtree(here / ".resume")
     shutil.rmtree(here / "models" / "gpt")
     told: list[str] = []
-    store = session.Store(here / ".resume" / "x")
-    session.fill_from_previous(store, Path("models/gpt"), "another", told.append)
+    store = run_module.Store(here / ".resume" / "x")
+    run_module.fill_from_previous(store, Path("models/gpt"), "another", told.append)
     assert (told, store.is_empty()) == ([], True)
     outcome = run(tokens, Path("models/gpt"), epochs=4, optimizer="muon")
     assert digest(here / "models" / "gpt") == digest(here / "four")

@@ -10,9 +10,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.training.tiny import CONTEXT, CPU, VOCABULARY, model_config, train_params
 from tokenmill.model.build import GPT, build
-from tokenmill.training.batches import Windows
+from tokenmill.model.sequences import Windows
+from tokenmill.model.validation import mean_loss
 from tokenmill.training.optimizer import Optimizer, _leave_to_the_device
-from tokenmill.training.step import mean_loss, seed_dropout, train_step
+from tokenmill.training.step import seed_dropout, train_step
 
 INDEX = np.array([4, 0, 2, 3, 1])
 

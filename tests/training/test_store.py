@@ -13,10 +13,10 @@ from filelock import FileLock, Timeout
 from tests.training.tiny import CPU, model_config, train_params
 from tests.training.zygote import ROOT
 from tokenmill.model.build import GPT, build
-from tokenmill.training import store as store_module
+from tokenmill.training import checkpoint as checkpoint_module
+from tokenmill.training.checkpoint import MANIFEST, Store, prune_runs
 from tokenmill.training.history import EpochRow, RunState
 from tokenmill.training.optimizer import Optimizer
-from tokenmill.training.store import MANIFEST, Store, prune_runs
 
 HORIZON = {"epochs": 2, "schedule": {"horizon_epochs": None}}
 
@@ -89,14 +89,14 @@ def test_what_is_discarded_goes_from_the_newest_on(tmp_path: Path, monkeypatch: 
 
 def test_the_manifest_is_written_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     names: list[str] = []
-    write = store_module.write_json
+    write = checkpoint_module.write_json
 
     def watch(path: Path, value: object) -> None:
         if path.name == MANIFEST:
             names.extend(sorted(p.name for p in path.parent.iterdir()))
         write(path, value)
 
-    monkeypatch.setattr(store_module, "write_json", watch)
+    monkeypatch.setattr(checkpoint_module, "write_json", watch)
     filled(tmp_path / "run", 5)
     assert names == ["config.json", "model.safetensors", "optimizer.safetensors", "state.json"]
 
@@ -200,7 +200,7 @@ def test_only_so_many_runs_stay_and_the_one_being_trained_does(tmp_path: Path):
 HOLDER = """
 import sys, time
 from pathlib import Path
-from tokenmill.training.store import Store
+from tokenmill.training.checkpoint import Store
 with Store(Path(sys.argv[1])).lock(print):
     print("held", flush=True)
     sys.stdin.read()

@@ -18,7 +18,7 @@ from tests.training.alone import command, environment, start
 from tests.training.test_killed import rows
 from tests.training.tiny import assert_same_to_rounding, digest, runtime_params
 from tests.training.zygote import Trainer, Zygote
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 from tokenmill.training import launch
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="forks")

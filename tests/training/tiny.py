@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from tokenmill.files import sha256_of
+from tokenmill.core.files import sha256_of
+from tokenmill.core.token_file import DTYPE, Split, SplitMetadata, TokenMetadata, token_file, write_metadata
 from tokenmill.model.config import ModelConfig, ModelParams
-from tokenmill.model.weights import load_model
-from tokenmill.tokenization.metadata import DTYPE, Split, SplitMetadata, TokenMetadata, token_file, write_metadata
-from tokenmill.training.device import Compute
+from tokenmill.model.device import Compute
+from tokenmill.model.huggingface import load_model
 from tokenmill.training.params import RuntimeParams, TrainParams
-from tokenmill.training.session import Outcome, train
+from tokenmill.training.run import Outcome, train
 
 CONTEXT, VOCABULARY = 8, 29
 CPU = Compute(device=torch.device("cpu"), precision=torch.float32)

@@ -8,6 +8,7 @@ from tokenmill.cli.arguments import Commands, add_command
 
 SHELLS = ("bash", "zsh", "tcsh")
 
+
 EXAMPLES = """\
   bash, with the package bash-completion (each new terminal then has it):
     mkdir -p ~/.local/share/bash-completion/completions

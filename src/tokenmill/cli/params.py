@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 from tokenmill.cli.arguments import Commands, add_command, add_file
-from tokenmill.errors import UserError
-from tokenmill.files import write_text
+from tokenmill.core.errors import UserError
+from tokenmill.core.files import write_text
 
 EXAMPLES = """\
   tokenmill params                                 every parameter with its range and its meaning

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from tokenmill.cli.arguments import Commands, add_command, count, positive
 from tokenmill.openmp import sleep_soon_beside_others
-from tokenmill.presets.names import names
-from tokenmill.training.hardware import UTILISATION
+from tokenmill.planning.hardware import UTILISATION
+from tokenmill.planning.presets import names
 
 EXAMPLES = """\
   tokenmill plan                                  the training in params.yaml, on the tokens there are
@@ -16,6 +16,7 @@ EXAMPLES = """\
   tokenmill plan --hardware A100 H100 --devices 8 --price-per-hour 2
   tokenmill plan --hardware A100 --step-seconds 0.1    what share of the peak that would be
 """
+
 
 HARDWARE = "GPUs to plan for, else all known; `here` measures this machine for some seconds"
 

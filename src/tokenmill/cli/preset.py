@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from tokenmill.cli.arguments import Commands, add_command
-from tokenmill.presets.names import names
+from tokenmill.planning.presets import names
 
 EXAMPLES = """\
   tokenmill preset                    what presets there are, and what they would take

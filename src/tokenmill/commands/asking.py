@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from tokenmill.core.params import PARAMS_FILE, Section, load
 from tokenmill.evaluation.params import EvaluateParams
-from tokenmill.params import PARAMS_FILE, Section, load
 
 WITHOUT_PARAMS = {"max_new_tokens": 64}
 """Outside a project: the likeliest tokens, so many."""

@@ -4,7 +4,7 @@ from typing import Any
 
 from ruamel.yaml import YAML, YAMLError
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 
 
 def change(content: dict[str, Any], wish: str) -> None:

@@ -2,11 +2,13 @@
 
 import contextlib
 
-from tokenmill.checkpoints.writer import Writer
 from tokenmill.display.writing import show, tell
-from tokenmill.model.sampling import Sampling
+from tokenmill.model.generate import Sampling
+from tokenmill.models.writer import Writer
 
 PROMPT = "> "
+
+
 HELP = "/reset begins anew, /quit or Ctrl-D leaves, Ctrl-C stops an answer"
 
 

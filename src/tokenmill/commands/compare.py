@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from tokenmill.comparison.comparison import Comparison
-from tokenmill.comparison.page import render_page
-from tokenmill.comparison.subjects import subjects
-from tokenmill.comparison.terminal import render
-from tokenmill.files import write_text
+from tokenmill.compare.page import render_page
+from tokenmill.compare.runs import Comparison, subjects
+from tokenmill.compare.terminal import render
+from tokenmill.core.files import write_text
 
 PAGE = Path("reports/compare.html")
 

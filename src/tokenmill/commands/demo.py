@@ -11,13 +11,12 @@ from pathlib import Path
 import torch
 
 from tokenmill.commands.asking import evaluate_params, sampling_values
-from tokenmill.demo.address import bound, is_public, url
+from tokenmill.core.errors import UserError
+from tokenmill.core.params import PARAMS_FILE
 from tokenmill.demo.answering import WRITING_AT_ONCE, Answering
-from tokenmill.demo.loaded import Loaded
-from tokenmill.demo.models import Models
-from tokenmill.errors import UserError
-from tokenmill.model.sampling import Sampling
-from tokenmill.params import PARAMS_FILE
+from tokenmill.demo.models import Loaded, Models
+from tokenmill.demo.server import bound, is_public, url
+from tokenmill.model.generate import Sampling
 
 ROOM = 4
 """Models in memory: the two columns of two readers."""
@@ -43,7 +42,7 @@ def serve(root: Path, *, host: str, port: int, folders: Sequence[Path], open_bro
     with contextlib.closing(bound(host, port)) as listener:
         torch.set_num_threads(max(1, torch.get_num_threads() // WRITING_AT_ONCE))
         os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
-        from tokenmill.demo import page, server  # noqa: PLC0415 (Gradio takes seconds to load, and is optional)
+        from tokenmill.demo import page, server  # noqa: PLC0415 (Gradio reads the variable above)
 
         answering = Answering(models, Loaded(ROOM))
         threading.Thread(target=answering.prepare, daemon=True).start()

@@ -4,9 +4,9 @@ from collections import Counter
 from pathlib import Path
 from typing import TextIO
 
-from tokenmill.display.paint import Colour, paint
-from tokenmill.doctor.examine import examine
+from tokenmill.display.terminal import Colour, paint
 from tokenmill.doctor.finding import Finding, Level
+from tokenmill.doctor.run import examine
 
 SIGNS: dict[Level, tuple[str, Colour]] = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "problem": ("✗", "red")}
 

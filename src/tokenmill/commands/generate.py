@@ -11,14 +11,14 @@ from typing import Any
 
 import torch
 
-from tokenmill.checkpoints.find import find
-from tokenmill.checkpoints.writer import Writer
 from tokenmill.commands.asking import evaluate_params, sampling_values
 from tokenmill.commands.chat import chat
+from tokenmill.core.errors import UserError
 from tokenmill.display.writing import rate, show, tell
-from tokenmill.errors import UserError
 from tokenmill.model.build import parameter_count
-from tokenmill.model.sampling import Sampling
+from tokenmill.model.generate import Sampling
+from tokenmill.models.find import find
+from tokenmill.models.writer import Writer
 
 SMALL = 4_000_000
 """Up to so many parameters one core is quicker than several that wait for each other at every product."""

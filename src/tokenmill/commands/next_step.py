@@ -4,26 +4,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tokenmill import paths
-from tokenmill.doctor.git_state import few, uncommitted
-from tokenmill.errors import UserError
+from tokenmill.core import paths
+from tokenmill.core.errors import UserError
+from tokenmill.core.files import read_json
+from tokenmill.core.params import PARAMS_FILE
+from tokenmill.core.token_file import read_metadata
+from tokenmill.doctor.checks import few, uncommitted
 from tokenmill.evaluation.results import Evaluation, read_evaluation
-from tokenmill.files import read_json
 from tokenmill.model.config import ModelConfig
-from tokenmill.params import PARAMS_FILE
 from tokenmill.schema import AllParams, check_all
-from tokenmill.tokenization.metadata import read_metadata
-from tokenmill.training.fingerprint import fingerprint
-from tokenmill.training.resume_folder import checkpoint_steps, resume_root
-from tokenmill.training.workload import Workload
+from tokenmill.training.checkpoint import checkpoint_steps, fingerprint, resume_root
+from tokenmill.training.schedule import Workload
 
 Commands = list[tuple[str, str]]
 """What to type, and what it does."""
 
+
 PIPELINE = Path("dvc.yaml")
+
+
 COMMIT = ("git add -A && git commit", "keep dvc.lock with its metrics: a clone then reruns nothing")
+
+
 TOKEN_STAGES = ("clean", "tokenizer", "tokenize", "unpack")
 """Where one of these is to run, training will see other tokens than there are."""
+
+
 ALWAYS = "`tokenmill --help` lists the commands, `tokenmill doctor` says what is wrong"
 
 
@@ -80,15 +86,15 @@ def _inside(root: Path) -> Step:
         params = check_all(root / PARAMS_FILE)
     except UserError as error:
         return Step([str(error)], [("tokenmill params", "every parameter with its values and its meaning")])
-    from tokenmill.doctor import dvc_setup, pipeline  # noqa: PLC0415 (DVC takes a moment to load)
+    from tokenmill.doctor import dvc  # noqa: PLC0415 (DVC takes a moment to load)  # noqa: PLC0415 (DVC takes a moment to load)
 
-    finding, repo = dvc_setup.open_repository(root)
+    finding, repo = dvc.open_repository(root)
     if repo is None:
         return Step([finding.text], [("tokenmill doctor", "what else is wrong, and how to mend it")])
-    runs = pipeline.check_running(root)
+    runs = dvc.check_running(root)
     if runs.mend:
         return Step([f"{runs.text}: {runs.mend}"], [("tokenmill doctor", "whether anything else is in the way")])
-    status, stages = pipeline.check_status(repo)
+    status, stages = dvc.check_status(repo)
     if stages is None:
         return Step([status.text], [("dvc status", "what is outdated"), ("dvc repro", "runs just that")])
     return _outdated(root, params, stages) if stages else _trained(root)

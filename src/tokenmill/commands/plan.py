@@ -6,25 +6,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokenmill import paths
 from tokenmill.commands.changes import change
 from tokenmill.commands.plan_table import Measured, memory_of, reached, table
-from tokenmill.display.units import size
-from tokenmill.errors import UserError
-from tokenmill.files import read_json
+from tokenmill.core import paths
+from tokenmill.core.errors import UserError
+from tokenmill.core.files import read_json
+from tokenmill.core.params import PARAMS_FILE, read_yaml, validate
+from tokenmill.core.token_file import METADATA_FILE, read_metadata
+from tokenmill.costs import TIMING, read_timing
+from tokenmill.display.terminal import size
 from tokenmill.model.build import parameter_count
 from tokenmill.model.config import ModelConfig
-from tokenmill.params import PARAMS_FILE, read_yaml, validate
-from tokenmill.presets.preset import Preset, put_into, read
+from tokenmill.model.size import Memory, flops_per_token
+from tokenmill.planning.benchmark import measure
+from tokenmill.planning.estimate import optimizer_flops, verdict
+from tokenmill.planning.presets import Preset, put_into, read
 from tokenmill.schema import AllParams
-from tokenmill.tokenization.metadata import METADATA_FILE
-from tokenmill.tokenization.token_file import read_metadata
-from tokenmill.training.estimate import Memory, optimizer_flops, verdict
-from tokenmill.training.flops import flops_per_token
-from tokenmill.training.manifest import MANIFEST, read_manifest
-from tokenmill.training.timing import TIMING, read_timing
-from tokenmill.training.trial import measure
-from tokenmill.training.workload import Workload
+from tokenmill.training.checkpoint import MANIFEST, read_manifest
+from tokenmill.training.schedule import Workload
 
 HERE = "here"
 """Among the names of hardware: this machine, measured now."""

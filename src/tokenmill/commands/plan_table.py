@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tokenmill.core.errors import UserError
+from tokenmill.costs import CostParams
 from tokenmill.display.training import duration
-from tokenmill.errors import UserError
-from tokenmill.training.estimate import Memory, Precision, memory, step
-from tokenmill.training.flops import flops_per_token
-from tokenmill.training.hardware import HARDWARE, Hardware
-from tokenmill.training.params import CostParams
-from tokenmill.training.workload import Workload
+from tokenmill.model.size import Memory, Precision, flops_per_token, memory
+from tokenmill.planning.estimate import step
+from tokenmill.planning.hardware import HARDWARE, Hardware
+from tokenmill.training.schedule import Workload
 
 HEAD = f"{'on':<18}{'step':>9}{'tokens/s':>12}{'training':>10}{'money':>12}  memory"
 

@@ -5,10 +5,10 @@ import sys
 from pathlib import Path
 from typing import TextIO
 
-from tokenmill.display.paint import Colour, paint
-from tokenmill.files import write_text
-from tokenmill.params import PARAMS_FILE, validate
-from tokenmill.presets.preset import Changed, put_into, read
+from tokenmill.core.files import write_text
+from tokenmill.core.params import PARAMS_FILE, validate
+from tokenmill.display.terminal import Colour, paint
+from tokenmill.planning.presets import Changed, put_into, read
 from tokenmill.schema import AllParams
 
 COLOURS: dict[str, Colour] = {"+": "green", "-": "red", "@": "dim"}

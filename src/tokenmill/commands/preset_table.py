@@ -3,17 +3,18 @@
 from pathlib import Path
 
 from tokenmill.commands.plan_table import step_seconds
+from tokenmill.core.params import PARAMS_FILE, validate
 from tokenmill.display.training import duration
 from tokenmill.model.build import parameter_count
 from tokenmill.model.config import ModelConfig
-from tokenmill.params import PARAMS_FILE, validate
-from tokenmill.presets.names import names
-from tokenmill.presets.preset import Preset, put_into, read
+from tokenmill.planning.hardware import HARDWARE, UTILISATION
+from tokenmill.planning.presets import Preset, names, put_into, read
 from tokenmill.schema import AllParams
-from tokenmill.training.hardware import HARDWARE, UTILISATION
-from tokenmill.training.workload import Workload
+from tokenmill.training.schedule import Workload
 
 GPU = next(entry for entry in HARDWARE if entry.name == "A100")
+
+
 MORE = "which small models do not reach; `tokenmill plan --preset NAME` has more"
 
 

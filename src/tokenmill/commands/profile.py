@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from tokenmill import paths
-from tokenmill.params import PARAMS_FILE
+from tokenmill.core import paths
+from tokenmill.core.params import PARAMS_FILE
+from tokenmill.planning.profile import Profile, profile_training
 from tokenmill.schema import check_all
-from tokenmill.training.profiling import Profile, profile_training
 
 TOP = 12
 """Operations in the table."""

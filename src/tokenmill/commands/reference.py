@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from tokenmill.params import PARAMS_FILE, Section, read_yaml
+from tokenmill.core.params import PARAMS_FILE, Section, read_yaml
 from tokenmill.schema import AllParams, check_all
 
 HEAD = """\
@@ -16,6 +16,7 @@ HEAD = """\
 Every parameter in params.yaml, generated from the code (`tokenmill params --write docs/parameters.md`). The column
 «default» is what params.yaml holds as it comes; there are no other defaults. Set one for an experiment with
 `dvc exp run -S NAME=VALUE`."""
+
 
 SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 

@@ -1,24 +1,38 @@
 """The table of docs/scale.md: what GPT-2's sizes would take on 1, 8 and 64 GPUs, by the calculator of `plan`."""
 
+from tokenmill.display.terminal import size
 from tokenmill.display.training import duration
-from tokenmill.display.units import size
 from tokenmill.model.build import parameter_count
 from tokenmill.model.config import ModelConfig
-from tokenmill.training.estimate import ENOUGH, memory, step
-from tokenmill.training.hardware import HARDWARE, UTILISATION
+from tokenmill.model.size import memory
+from tokenmill.planning.estimate import ENOUGH, step
+from tokenmill.planning.hardware import HARDWARE, UTILISATION
 
 MODELS = {"124M": (12, 12, 768), "355M": (24, 16, 1024), "1.5B": (48, 25, 1600)}
 """Layers, heads, width of GPT-2 (Radford et al. 2019, table 2), by the names they go by."""
+
+
 WINDOWS, CONTEXT, VOCABULARY = 512, 1024, 50_257
 """A step of half a million tokens, as Brown et al. 2020 (GPT-3, table 2.1) have it for these sizes."""
+
+
 GPU = next(entry for entry in HARDWARE if entry.name == "A100-80GB")
+
+
 PER_MACHINE = 8
 """GPUs that reach each other by their own links; others through the machine's network."""
+
+
 MACHINE_BANDWIDTH = 50e9
 """Bytes a second between machines, one direction: 400 Gbit/s."""
+
+
 SLOW_BANDWIDTH = 1.25e9
 """The same over 10 Gbit/s."""
+
+
 PRICE_PER_HOUR = 2.0
+
 
 COLUMNS = [
     "model",

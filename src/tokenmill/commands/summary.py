@@ -4,13 +4,12 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from tokenmill import paths
 from tokenmill.commands import next_step
+from tokenmill.core import paths
+from tokenmill.core.files import read_json
+from tokenmill.costs import COSTS, EpochCost, Spent, read_costs
 from tokenmill.display.training import amounts
 from tokenmill.evaluation.results import Evaluation, read_evaluation
-from tokenmill.files import read_json
-from tokenmill.training.cost import Spent
-from tokenmill.training.epoch_costs import COSTS, EpochCost, read_costs
 
 WIDTH = 100
 

@@ -6,14 +6,14 @@ from typing import Any
 import gradio as gr
 from gradio.events import Dependency
 
-from tokenmill.demo.answering import NONE, QUESTION, TEXT, WRITING_AT_ONCE, Answer, Answering
-from tokenmill.demo.fields import MOST_TOKENS
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.demo.answering import MOST_TOKENS, NONE, QUESTION, TEXT, WRITING_AT_ONCE, Answer, Answering
 from tokenmill.evaluation.params import PromptParams
-from tokenmill.model.sampling import Sampling
+from tokenmill.model.generate import Sampling
 
 LONGEST_LINE = 32
 """Answers that may wait."""
+
 
 HEAD = """\
 <h1>Ask the model</h1>

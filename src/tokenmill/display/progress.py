@@ -8,6 +8,8 @@ from tqdm import tqdm
 
 QUIET = 2.0
 """Seconds of work before anything is shown."""
+
+
 LINE_EVERY = 10.0
 """Seconds between two lines in a log."""
 

@@ -7,8 +7,7 @@ from typing import Protocol, TextIO
 
 from tqdm import tqdm
 
-from tokenmill.training.cost import Spent, price
-from tokenmill.training.params import CostParams
+from tokenmill.costs import CostParams, Spent, price
 
 PLAIN_EVERY = 10.0
 """Seconds between two lines of progress where the output is not a terminal."""

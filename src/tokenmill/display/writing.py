@@ -5,9 +5,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import TextIO
 
-from tokenmill.checkpoints.writer import Stream
-from tokenmill.display.paint import paint
-from tokenmill.display.wrapping import wrapped
+from tokenmill.display.terminal import paint, wrapped
+from tokenmill.models.writer import Stream
 
 
 def show(stream: Stream, *, said: Callable[[str], None] = lambda _: None) -> None:

@@ -1,1 +1,1 @@
-"""What a trained model can do: losses, answers to fixed prompts, and a report of both."""
+"""What a trained model can do: losses on fixed sequences and answers to fixed prompts."""

@@ -2,7 +2,7 @@
 
 from pydantic import Field, model_validator
 
-from tokenmill.params import Section
+from tokenmill.core.params import Section
 
 
 class PromptParams(Section):

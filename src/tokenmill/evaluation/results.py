@@ -5,9 +5,9 @@ from statistics import fmean
 
 from pydantic import ValidationError
 
-from tokenmill.errors import UserError
-from tokenmill.files import read_json
-from tokenmill.params import Section
+from tokenmill.core.errors import UserError
+from tokenmill.core.files import read_json
+from tokenmill.core.params import Section
 from tokenmill.training.history import short
 
 

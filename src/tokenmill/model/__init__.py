@@ -1,1 +1,1 @@
-"""The GPT itself: its two architectures, what it costs, how it is saved, how it writes text."""
+"""The model and what runs it: architectures, loss, device, validation, the files it is saved in, generation."""

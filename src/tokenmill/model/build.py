@@ -14,6 +14,7 @@ from tokenmill.model.modern import Modern
 GPT = GPT2 | Modern
 """A model: `forward(ids_BT) -> logits_BTV`, `forward(ids_BT, targets_BT=targets_BT) -> loss`."""
 
+
 ARCHITECTURES: dict[str, type[GPT2] | type[Modern]] = {"gpt2": GPT2, "modern": Modern}
 
 

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from tokenmill.params import Section
+from tokenmill.core.params import Section
 
 
 class ModelParams(Section):

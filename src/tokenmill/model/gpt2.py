@@ -10,10 +10,9 @@ import math
 import torch
 from torch import Tensor, nn
 
-from tokenmill.model.attention import attend
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.loss import next_token_loss
-from tokenmill.model.pointwise import gelu
+from tokenmill.model.ops import attend, gelu
 
 
 class Attention(nn.Module):

@@ -12,10 +12,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tokenmill.model.pointwise import capped
+from tokenmill.model.ops import capped
 
 LOGITS_AT_A_TIME = 2**26
 """Logits that exist at a time: 256 MiB in float32."""
+
+
 ALIGNED = 64
 """Tensor cores want matrices whose sides are multiples of this; a GPU sees the vocabulary filled up with zeros."""
 

@@ -12,12 +12,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tokenmill.model.attention import attend
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.loss import next_token_loss
-from tokenmill.model.pointwise import capped, relu_squared, rms_norm, rotate
+from tokenmill.model.ops import attend, capped, relu_squared, rms_norm, rotate
 
 LOGIT_CAP = 15.0
+
+
 ROPE_BASE = 10_000.0
 
 

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from tokenmill import files
+from tokenmill.core import files
 from tokenmill.sample.draw import Draw
 from tokenmill.sample.params import SampleParams
 from tokenmill.sample.subjects import FILES, Exchange, Question, questions, read

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from tokenmill.params import Section
+from tokenmill.core.params import Section
 
 
 class SampleParams(Section):

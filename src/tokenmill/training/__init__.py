@@ -1,1 +1,1 @@
-"""Training: what a step is, in which order the tokens come, and how a run survives anything."""
+"""Training: what one step is, in which order the sequences come, and how a run survives interruptions."""

@@ -6,14 +6,13 @@ bytes on the same kind of machine.
 
 import csv
 import io
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tokenmill.errors import UserError
-from tokenmill.files import write_text
+from tokenmill.core.errors import UserError
+from tokenmill.core.files import write_text
 
 
 @dataclass(frozen=True)
@@ -124,16 +123,6 @@ class RunState:
             epoch_weights=content["epoch_weights"],
             returns=[Return(**row) for row in content.get("returns", [])],  # older checkpoints have none
         )
-
-
-def bits_per_byte(loss: float, *, tokens: int, text_bytes: int) -> float:
-    """A loss in nats per token as bits per byte of text, which does not depend on the tokenizer."""
-    return loss / math.log(2) * tokens / text_bytes
-
-
-def perplexity(loss: float) -> float:
-    """The exponential of a loss in nats per token; infinite where that overflows."""
-    return math.exp(loss) if loss < 700 else math.inf
 
 
 def short(value: float) -> float:

@@ -10,14 +10,15 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 
-from tokenmill.errors import UserError
-from tokenmill.training.device import choose_device
+from tokenmill.core.errors import UserError
+from tokenmill.model.device import choose_device
 from tokenmill.training.interrupt import BEGAN, Interrupt, session_began
-from tokenmill.training.micro_batch import StartAgain
+from tokenmill.training.memory import StartAgain
 from tokenmill.training.params import RuntimeParams
 
 AGAIN = 75
 """Exit code of a process that wants all of its group to start again (EX_TEMPFAIL)."""
+
 
 GRACE = 5.0
 """Seconds that the others have to end by themselves once one process has failed."""

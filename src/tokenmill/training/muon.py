@@ -1,4 +1,9 @@
-"""Muon for all matrices of a shape at a time: Jordan et al. 2024, scaled to AdamW's update size (Liu et al. 2025).
+"""PyTorch's optimizers as they are where nobody compiles them.
+
+Their methods load PyTorch's compiler to tell it that it shall leave them alone, and with it an algebra system: a second
+and a half at the start of every training. Our steps are never compiled, so here the methods are what they wrap.
+
+Muon for all matrices of a shape at a time: Jordan et al. 2024, scaled to AdamW's update size (Liu et al. 2025).
 
 PyTorch's own takes one matrix after another, which leaves a device idle where they are small. With its coefficients the
 updates are its own; a test compares. Axes: N matrices of a shape, R rows, C >= R columns; a taller one is worked on
@@ -8,17 +13,35 @@ lying.
 # PyTorch has no other names for what it does to lists.
 # pyright: reportPrivateImportUsage=false
 
+import inspect
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor
 
-from tokenmill.training.uncompiled import Uncompiled
+
+class Uncompiled(torch.optim.Optimizer):
+    """To be inherited from; with what PyTorch's fused optimizers know besides gradients, under the same names."""
+
+    found_inf: Tensor | None = None
+    """A scalar, where it is set: nothing changes where it is one."""
+    grad_scale: Tensor | None = None
+    """A scalar, where it is set: what gradients are divided by."""
+
+    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
+    zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
+    state_dict = inspect.unwrap(torch.optim.Optimizer.state_dict)
+    load_state_dict = inspect.unwrap(torch.optim.Optimizer.load_state_dict)
+
 
 MOMENTUM = 0.95
+
+
 EARLY_MOMENTUM, EARLY_STEPS = 0.85, 300
 """A run's first steps look back less far, for gradients still change fast (nanochat, Karpathy 2025)."""
+
+
 QUINTICS = (
     (8.2193, -23.3375, 16.6266),
     (3.9641, -2.8377, 0.5158),
@@ -28,6 +51,8 @@ QUINTICS = (
 """Coefficients of a X + b X³ + c X⁵, one after the other, which drive singular values from 0.003 to 1 to within a
 quarter of one. Amsel et al. 2025 ("The Polar Express", section 4) say how they follow from that range; each bears
 values 2 % beyond its own, for there bfloat16 may round them to, and the fifth power would let them grow."""
+
+
 TOGETHER = 2**24
 """At most so many numbers are stacked at a time: 64 MiB in float32."""
 

@@ -11,15 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
-from tokenmill.files import write_atomic, write_directory
-from tokenmill.training.manifest import MANIFEST
+from tokenmill.core.files import write_atomic, write_directory
+from tokenmill.training.checkpoint import MANIFEST, RESUME, Checkpoint, Store
 from tokenmill.training.params import ScheduleParams, TrainParams
-from tokenmill.training.release import RESUME
 from tokenmill.training.schedule import first_difference
-from tokenmill.training.store import Checkpoint, Store
 
 if TYPE_CHECKING:
     from dvc.api import DVCFileSystem
+
 
 Say = Callable[[str], None]
 

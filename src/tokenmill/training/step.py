@@ -7,12 +7,13 @@ import torch
 from torch import Tensor
 
 from tokenmill.model.build import GPT
-from tokenmill.training.batches import Windows, pieces
-from tokenmill.training.device import Compute
-from tokenmill.training.group import ALONE, Group, without_averaging
-from tokenmill.training.memory import is_out_of_memory
+from tokenmill.model.device import Compute, is_out_of_memory
+from tokenmill.model.sequences import Windows
+from tokenmill.model.validation import loss_of
+from tokenmill.training.distributed import ALONE, Group, without_averaging
 from tokenmill.training.muon import MOMENTUM
 from tokenmill.training.optimizer import Optimizer
+from tokenmill.training.sampler import pieces
 
 
 @dataclass(frozen=True)
@@ -23,11 +24,6 @@ class StepResult:
     """Mean cross-entropy over the step's tokens before the update, in nats; a scalar."""
     gradient_norm: Tensor
     """Global norm of the gradient before clipping; a scalar."""
-
-
-def loss_of(model: GPT, inputs_BT: Tensor, targets_BT: Tensor) -> Tensor:
-    """Mean cross-entropy of the next token, in nats; a scalar."""
-    return model(inputs_BT, targets_BT=targets_BT)
 
 
 def train_step(
@@ -77,31 +73,6 @@ def _add_gradients(
             return None
         raise
     return total
-
-
-@torch.no_grad()
-def mean_loss(
-    model: GPT, windows: Windows, index: np.ndarray, *, micro_batch: int, compute: Compute, group: Group = ALONE
-) -> float:
-    """Mean cross-entropy over the windows `index`, in nats, without dropout; the same in every process of a group.
-
-    `micro_batch` windows at a time; a process that is alone takes fewer from where memory runs out.
-    """
-    was_training = model.training
-    model.eval()
-    losses, sizes = [], []
-    while (start := sum(sizes)) < len(index):
-        part = index[start : start + micro_batch]
-        try:
-            with compute.autocast():
-                losses.append(loss_of(model, *windows.gather(part)))
-            sizes.append(len(part))
-        except Exception as error:
-            if not is_out_of_memory(error) or micro_batch == 1 or group.size > 1:
-                raise
-            micro_batch //= 2
-    model.train(was_training)
-    return float(np.average(torch.stack(losses).cpu().double().numpy(), weights=sizes))
 
 
 def seed_dropout(seed: int, step: int, *, rank: int = 0) -> None:

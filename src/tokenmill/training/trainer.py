@@ -1,39 +1,169 @@
-"""The training loop: steps, and between them what is due (a row, a validation, a checkpoint, an end).
+"""What is to be trained, on what, and how; and what follows from that alone: steps, their order, what is kept.
+
+A step whose loss or gradient is no longer finite: what is said about it, and where training goes back to, if it may.
+
+The place follows from the step alone, so that a run that was killed on its way comes to the same end: the newest
+checkpoint on a mark, a step divisible by `train.divergence.every_steps`, at least so many steps before.
+
+The training loop: steps, and between them what is due (a row, a validation, a checkpoint, an end).
 
 Everything a step needs follows from its number, so the loop holds no state but `RunState`; going on from a checkpoint
 is the same as never having stopped, bit by bit on the CPU.
 """
 
+import functools
 import math
 import time
-from dataclasses import replace
-from typing import NoReturn
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from tokenmill.core.token_file import TokenMetadata
+from tokenmill.costs import Meter, Timing, energy_counter
 from tokenmill.display.training import TrainingDisplay
 from tokenmill.model.build import GPT
-from tokenmill.training.agreement import Agreement
-from tokenmill.training.batches import evenly_spread
-from tokenmill.training.cost import Meter
-from tokenmill.training.divergence import Diverged, advice, marks, where_to_return
-from tokenmill.training.energy import energy_counter
-from tokenmill.training.history import EpochRow, RunState, StepRow, bits_per_byte, perplexity
+from tokenmill.model.device import Compute
+from tokenmill.model.sequences import Windows, evenly_spread
+from tokenmill.model.validation import bits_per_byte, mean_loss, perplexity
+from tokenmill.training.checkpoint import HORIZON, Checkpoint, Store
+from tokenmill.training.compile import Compilation
+from tokenmill.training.distributed import Agreement, Group, whole_model
+from tokenmill.training.history import EpochRow, Return, RunState, StepRow
 from tokenmill.training.interrupt import Interrupt
-from tokenmill.training.job import Job
-from tokenmill.training.micro_batch import MicroBatch
-from tokenmill.training.mirror import Mirror
+from tokenmill.training.memory import MicroBatch
 from tokenmill.training.muon import momentum_at
 from tokenmill.training.optimizer import Optimizer
-from tokenmill.training.resume import Beginning
-from tokenmill.training.saving import Saver
-from tokenmill.training.schedule import lr_at
-from tokenmill.training.sharding import whole_model
-from tokenmill.training.step import StepResult, mean_loss, seed_dropout, train_step
-from tokenmill.training.store import Checkpoint, Store
-from tokenmill.training.timing import Timing
+from tokenmill.training.params import DivergenceParams, RuntimeParams, TrainParams
+from tokenmill.training.resume import Beginning, is_exact
+from tokenmill.training.sampler import EpochOrder
+from tokenmill.training.saving import Mirror, Saver
+from tokenmill.training.schedule import decay_begins, lr_at
+from tokenmill.training.step import StepResult, seed_dropout, train_step
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be trained, on what, and how."""
+
+    train: TrainParams
+    runtime: RuntimeParams
+    compute: Compute
+    compilation: Compilation
+    tokens: TokenMetadata
+    train_windows: Windows
+    val_windows: Windows
+    group: Group
+
+    @property
+    def per_step(self) -> int:
+        """Windows that one optimizer step sees."""
+        return self.train.batch_size * self.train.gradient_accumulation_steps
+
+    @functools.cached_property
+    def order(self) -> EpochOrder:
+        """The order of the training windows."""
+        return EpochOrder(windows=self.train_windows.count, per_step=self.per_step, seed=self.train.seed)
+
+    @property
+    def total_steps(self) -> int:
+        """Optimizer steps of the whole run."""
+        return self.order.steps_per_epoch * self.train.epochs
+
+    @property
+    def trunk(self) -> int | None:
+        """The step after which the learning rate depends on the number of epochs; its checkpoint is kept."""
+        return decay_begins(self.train, steps_per_epoch=self.order.steps_per_epoch)
+
+    def kept_at(self, step: int) -> set[int]:
+        """The checkpoints that a run which has come to `step`, or a later one with more epochs, may need."""
+        last = {self.total_steps} | ({self.trunk} if self.trunk is not None else set())
+        return last.union(*(marks(each, self.train.divergence) for each in {step} | last))
+
+    @property
+    def horizon(self) -> dict[str, Any]:
+        """The parameters that a later run may change and still go on."""
+        return self.train.model_dump(include=HORIZON)
+
+
+SOME_WINDOWS = 8
+"""How many of a step's windows are named where it diverges."""
+
+
+@dataclass
+class Diverged(Exception):  # noqa: N818 (a state of the training, not yet an error)
+    """The step after `step` steps gave a loss or a gradient norm that is not finite; its update was not made."""
+
+    step: int
+    loss: float
+    norm: float
+
+    def describe(self, order: EpochOrder, learning_rate: float) -> str:
+        """Which step it was, on what, at which rate; a sentence."""
+        epoch, position = divmod(self.step, order.steps_per_epoch)
+        windows = ", ".join(map(str, order.at(self.step)[:SOME_WINDOWS]))
+        return (
+            f"training diverged in step {self.step + 1:,}, epoch {epoch + 1}, batch {position + 1:,} of "
+            f"{order.steps_per_epoch:,} (windows {windows}, …): loss {self.loss}, gradient norm {self.norm}, learning "
+            f"rate {learning_rate:.3g}. Its update was not made"
+        )
+
+
+def marks(step: int, divergence: DivergenceParams) -> set[int]:
+    """The steps whose checkpoints a run that has come to `step` may have to go back to; none if it may not."""
+    if not divergence.returns:
+        return set()
+    return set(range(_mark_before(step, divergence), step + 1, divergence.every_steps))
+
+
+def _mark_before(step: int, divergence: DivergenceParams) -> int:
+    every = divergence.every_steps
+    return max(0, (step // every - 1) * every)
+
+
+def where_to_return(
+    store: Store, train: TrainParams, state: RunState, *, steps_per_epoch: int, say: Callable[[str], None]
+) -> Beginning | None:
+    """Where a run that diverged after `state` begins again, at a lower rate; None if it may not, or there is nothing.
+
+    Where the mark's checkpoint is gone (the parameter was set only now, or it is damaged), another earlier one serves,
+    and this is said: as far as there is one before the mark, else the oldest.
+    """
+    divergence = train.divergence
+    if len(state.returns) >= divergence.returns:
+        return None
+    mark = _mark_before(state.step, divergence)
+    earlier = [
+        checkpoint
+        for checkpoint in store.checkpoints(say)
+        if checkpoint.step < state.step
+        and state.descends_from(checkpoint.state)
+        and is_exact(checkpoint, train, steps_per_epoch=steps_per_epoch)
+    ]
+    if not earlier:
+        return None
+    checkpoint = next((each for each in earlier if each.step <= mark), earlier[-1])
+    returns = [*state.returns, Return(diverged=state.step, to=checkpoint.step)]
+    gone = "" if checkpoint.step == mark else f" (that of step {mark:,} is gone, so the result is not repeatable)"
+    return Beginning(
+        replace(checkpoint, state=replace(checkpoint.state, returns=returns)),
+        f"going back to the checkpoint of step {checkpoint.step:,}{gone} and on with "
+        f"{divergence.rate_factor ** len(returns):.3g} of the learning rate (return {len(returns)} of "
+        f"{divergence.returns})",
+    )
+
+
+def advice(train: TrainParams, *, returns: int) -> str:
+    """What a user can do about it."""
+    again = f" It had gone back {returns} time{'s' * (returns > 1)}." if returns else ""
+    return (
+        f"{again} Lower train.learning_rate ({train.peak}), raise train.schedule.warmup_steps "
+        f"({train.schedule.warmup_steps}), take another train.precision ({train.precision}), or let training go back "
+        f"by itself and on with a lower rate (train.divergence.returns, {train.divergence.returns})."
+    )
 
 
 class Trainer:

@@ -2,7 +2,7 @@ import polars as pl
 import pytest
 
 from tests.documents.material import filters
-from tokenmill.documents.filters.language import HEAD, in_other_language, known, languages
+from tokenmill.data.filters import HEAD, in_other_language, known, languages
 
 SENTENCES = {
     "en": "The children went home before it began to rain, and nobody had seen the dog.",

@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokenmill.documents.cleaning import cleaned
-from tokenmill.documents.filters.boilerplate import without_boilerplate
-from tokenmill.documents.filters.masking import luhn, masked
+from tokenmill.data.filters import without_boilerplate
+from tokenmill.data.normalize import cleaned
+from tokenmill.data.pii import luhn, masked
 
 ALL = ("email", "phone", "card", "ip")
 

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from tests.documents.filters import reference
 from tests.documents.material import filters
-from tokenmill.documents.filters import parts, repetition, verdicts
-from tokenmill.documents.filters.verdicts import looked_for, reasons
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.data import filters as filters_module
+from tokenmill.data import repetition
+from tokenmill.data.filters import looked_for, reasons
 
 QUALITY = filters(gopher_quality=True, gopher_min_words=3, gopher_stop_words=1)
 REPETITION = filters(gopher_repetition=True)
@@ -44,7 +45,7 @@ anything = st.text(st.sampled_from("ab ' \n.-*•#…’é1_我"), max_size=60)
 @given(st.lists(document | anything, max_size=5))
 def test_every_verdict_is_that_of_the_plain_rules(batch):
     some = texts(*batch)
-    assert parts.words(some).to_list() == [reference.words(text) for text in batch]
+    assert repetition.words(some).to_list() == [reference.words(text) for text in batch]
     assert reasons(some, QUALITY).to_list() == [reference.quality(text, QUALITY) for text in batch]
     assert reasons(some, REPETITION).to_list() == [reference.repetition(text) for text in batch]
     assert reasons(some, LINES).to_list() == [reference.fineweb(text) for text in batch]
@@ -63,7 +64,7 @@ def test_slices_change_nothing(monkeypatch):
     batch = texts(*[PROSE * n for n in (1, 2, 3, 1)], "", "short", PROSE + "x" * 5000)
     params = filters(gopher_quality=True, gopher_repetition=True)
     whole = reasons(batch, params)
-    monkeypatch.setattr(verdicts, "SLICE", 700)
+    monkeypatch.setattr(filters_module, "SLICE", 700)
     assert reasons(batch, params).to_list() == whole.to_list()
     assert whole.to_list()[:2] == [None, "duplicate_ngrams"]
 
@@ -146,7 +147,7 @@ def test_ngrams_at_the_edge(n):
 
 def frame(text: str) -> pl.DataFrame:
     some = texts(text)
-    return pl.DataFrame({"text": some, "words": parts.words(some), "lines": parts.lines(some)})
+    return pl.DataFrame({"text": some, "words": repetition.words(some), "lines": repetition.lines(some)})
 
 
 def test_an_ngram_that_stands_once_is_no_repetition():
@@ -202,7 +203,7 @@ def test_the_first_rule_in_the_stated_order_gives_the_reason():
 
 
 def test_the_longest_document_is_judged_by_its_head(monkeypatch):
-    monkeypatch.setattr(verdicts, "LONGEST", len(PROSE))
+    monkeypatch.setattr(filters_module, "LONGEST", len(PROSE))
     assert reason(PROSE + " again and again" * 100, gopher_repetition=True) is None
     assert reason(" again and again" * 100 + PROSE, gopher_repetition=True) == "top_ngrams"
 

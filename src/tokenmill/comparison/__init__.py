@@ -1,1 +1,0 @@
-"""Epochs and experiments beside each other: numbers, parameters, answers."""

@@ -1,0 +1,118 @@
+"""Files on disk: whole or absent, never half-written, and known by their hash.
+
+Everything is written beside its place, as `.NAME.tmp`, and renamed over it, so that a reader, a crash or a full disk
+never meets half a file; what a killed process leaves there, the next one overwrites. Nothing is ever opened for writing
+in place: with hard links into the DVC cache, that would corrupt the cache silently.
+"""
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from tokenmill.core.errors import UserError
+
+HASH_BLOCK = 1 << 20
+"""Bytes read at a time when a file is hashed."""
+
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""The disk is full, the user's share of it is, or a file may not grow further."""
+
+
+@contextlib.contextmanager
+def write_beside(path: Path) -> Iterator[Path]:
+    """Give a name beside `path` to write a file at; it appears at `path` whole when the block ends, or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.tmp")
+    try:
+        yield beside
+        with beside.open("rb+") as file:
+            os.fsync(file.fileno())
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def write_atomic(path: Path) -> Iterator[IO[bytes]]:
+    """Open a binary file for writing that appears at `path` whole when the block ends, or not at all."""
+    with write_beside(path) as beside, beside.open("wb") as file:
+        yield file
+
+
+@contextlib.contextmanager
+def write_directory(path: Path) -> Iterator[Path]:
+    """Give an empty folder that becomes `path` when the block ends, replacing what was there, or vanishes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.tmp")
+    shutil.rmtree(beside, ignore_errors=True)
+    beside.mkdir()
+    try:
+        yield beside
+        if path.is_dir():
+            shutil.rmtree(path)
+        beside.replace(path)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def enough_room(path: Path, needed: Callable[[], int]) -> Iterator[None]:
+    """Write at `path` within this block; where there is no room for it, say how much is needed.
+
+    Args:
+        path: what is written, for the sentence.
+        needed: about how many bytes that takes in all; asked only when the room is out.
+
+    Raises:
+        UserError: the room is out.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        raise UserError(
+            f"{path}: {os.strerror(error.errno)}; it takes about {needed():,} bytes. "
+            "Make room for them and run `dvc repro` again."
+        ) from None
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write `text` as UTF-8 with `\\n` line ends on every system."""
+    with write_atomic(path) as file:
+        file.write(text.encode())
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` as JSON with sorted keys: the same value is always the same bytes."""
+    write_text(path, json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file that a stage wrote.
+
+    Raises:
+        UserError: the file is missing or is not JSON.
+    """
+    try:
+        return json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing; `dvc repro` makes it.") from None
+    except ValueError as error:
+        raise UserError(f"{path} is not JSON ({error}); delete it and run `dvc repro`.") from None
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file's bytes, in hexadecimal."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(HASH_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()

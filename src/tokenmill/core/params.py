@@ -1,0 +1,108 @@
+"""params.yaml: one strict, frozen model per section, and every problem of the file in one error.
+
+A section's model lives beside the code that obeys it and has no defaults: params.yaml is the only
+place where a value stands. The file is read by the YAML reader that DVC uses, so that both see the
+same numbers (`6e-4` is 0.0006, not a string as PyYAML has it).
+"""
+
+import difflib
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
+from ruamel.yaml import YAML, YAMLError
+
+from tokenmill.core.errors import UserError
+
+PARAMS_FILE = Path("params.yaml")
+
+
+class Section(BaseModel):
+    """Base of every parameter section: strict types, unknown keys refused, immutable."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
+
+
+View = TypeVar("View", bound=Section)
+
+
+def load(view: type[View], path: Path = PARAMS_FILE) -> View:
+    """Read from `path` the sections that `view` names; other sections of the file are not looked at.
+
+    Example:
+        >>> class Params(Section):
+        ...     clean: CleanParams
+        >>> load(Params).clean.mode
+        'balanced'
+
+    Raises:
+        UserError: the file cannot be read, or any value of these sections is wrong; every problem is
+            listed, with the parameter's name, its value and the way out.
+    """
+    content = read_yaml(path)
+    return validate(view, {name: content[name] for name in view.model_fields if name in content}, path)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The top-level mapping of a YAML file, as DVC reads it."""
+    try:
+        content = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing in {Path.cwd()}; run the command in the project's root.") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8.") from None
+    except YAMLError as error:
+        raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{path} must hold sections (`model:`, `train:`, …), not {type(content).__name__}.")
+    return content
+
+
+def validate(view: type[View], content: dict[str, Any], path: Path) -> View:
+    """Check `content` against `view`; raise one UserError that lists every problem."""
+    try:
+        return view.model_validate(content)
+    except ValidationError as error:
+        problems = [_sentence(view, details) for details in error.errors()]
+    head = f"{path}: " if len(problems) == 1 else f"{path} has {len(problems)} problems:\n  "
+    raise UserError(head + "\n  ".join(problems))
+
+
+def _sentence(view: type[Section], details: ErrorDetails) -> str:
+    """One problem in words: name, value, way out."""
+    loc, kind, value = details["loc"], details["type"], details["input"]
+    name = ".".join(str(part) for part in loc)
+    message = details["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+    if kind == "extra_forbidden":
+        near = difflib.get_close_matches(str(loc[-1]), _known_keys(view, loc[:-1]), n=1)
+        hint = f"did you mean {'.'.join([*map(str, loc[:-1]), near[0]])}?" if near else "remove it."
+        return f"{name} ({value!r}) is not a parameter; {hint}"
+    if kind == "missing":
+        return f"{name} is missing; {_description(view, loc) or 'add it.'}"
+    if kind == "value_error":
+        return message if not name or message.startswith(name) else f"{name}: {message}"
+    return f"{name} ({value!r}) must be {message}."
+
+
+def _section_at(view: type[Section], loc: tuple[int | str, ...]) -> type[Section] | None:
+    section: Any = view
+    for part in loc:
+        field = section.model_fields.get(part) if _is_section(section) else None
+        section = field.annotation if field else None
+    return section if _is_section(section) else None
+
+
+def _is_section(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, Section)
+
+
+def _known_keys(view: type[Section], loc: tuple[int | str, ...]) -> list[str]:
+    section = _section_at(view, loc)
+    return list(section.model_fields) if section else []
+
+
+def _description(view: type[Section], loc: tuple[int | str, ...]) -> str:
+    section = _section_at(view, loc[:-1])
+    field = section.model_fields.get(str(loc[-1])) if section else None
+    return f"add it: {' '.join(field.description.split())}" if field and field.description else ""

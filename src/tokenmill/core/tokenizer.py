@@ -1,0 +1,154 @@
+"""The tokenizer as everything after it sees it: what tokenizer.json says, never what a parameter said.
+
+Text is text: a document that spells `<|endoftext|>` gets the tokens of these thirteen characters. Only
+the pipeline itself writes the end-of-text id, after a document.
+
+What every token spells, in bytes.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from tokenmill.core.errors import UserError
+from tokenmill.core.token_file import TokenizerType
+
+END_OF_TEXT = "<|endoftext|>"
+
+
+@dataclass(frozen=True)
+class TextTokenizer:
+    """A tokenizer read from its file.
+
+    Example:
+        >>> tokenizer = read_tokenizer(Path("data/tokenizer/tokenizer.json"))
+        >>> tokenizer.decode(tokenizer.encode("Hello."))
+        'Hello.'
+    """
+
+    type: TokenizerType
+    """Recognised from the file."""
+    vocab_size: int
+    """Number of ids, end-of-text included; ids are 0 … vocab_size - 1."""
+    eot_id: int
+    """The id of `<|endoftext|>`."""
+    sha256: str
+    """Of the file's bytes."""
+    backend: Tokenizer = field(repr=False, compare=False)
+    """The Hugging Face tokenizer, set to treat special tokens in text as text."""
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of `text`, without end-of-text.
+
+        Raises:
+            UserError: a character tokenizer meets a character that its corpus did not have.
+        """
+        if unknown := self.unknown(text):
+            raise UserError(unknown_characters(unknown))
+        return self.backend.encode(text, add_special_tokens=False).ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of `ids`; end-of-text shows as `<|endoftext|>`, a cut UTF-8 sequence as U+FFFD."""
+        return self.backend.decode(list(ids), skip_special_tokens=False)
+
+    def unknown(self, text: str) -> str:
+        """The distinct characters of `text`, sorted, that have no token; for BPE always empty."""
+        if self.type == "bpe":
+            return ""
+        return "".join(sorted(char for char in set(text) if self.backend.token_to_id(char) is None))
+
+
+def unknown_characters(characters: str) -> str:
+    """The sentence about characters that a character tokenizer does not know."""
+    shown = ", ".join(f"{char!r} (U+{ord(char):04X})" for char in characters[:5])
+    more = f" and {len(characters) - 5} more" if len(characters) > 5 else ""
+    return (
+        f"The character tokenizer does not know {shown}{more}: the text it was made from has none; "
+        "run `dvc repro` if the corpus changed, use other text, or set tokenizer.type to bpe."
+    )
+
+
+def read_tokenizer(file: Path) -> TextTokenizer:
+    """Read tokenizer.json.
+
+    Raises:
+        UserError: the file is missing, damaged, of another kind, or has no `<|endoftext|>`.
+    """
+    try:
+        content = file.read_bytes()
+    except FileNotFoundError:
+        raise UserError(f"{file} is missing; `dvc repro tokenizer` makes it.") from None
+    return parse_tokenizer(content, file)
+
+
+def parse_tokenizer(content: bytes, file: Path) -> TextTokenizer:
+    """The tokenizer that the content of `file` describes.
+
+    Raises:
+        UserError: it is damaged, of another kind, or has no `<|endoftext|>`.
+    """
+    try:
+        backend = Tokenizer.from_buffer(content)
+        layout = json.loads(content)
+    except Exception as error:  # `tokenizers` raises bare Exception
+        raise UserError(
+            f"{file} is not a tokenizer ({_first_line(error)}); delete it and run `dvc repro tokenizer`."
+        ) from None
+    vocabulary = backend.get_vocab(with_added_tokens=True)
+    eot_id = vocabulary.get(END_OF_TEXT)
+    if eot_id is None or eot_id not in backend.get_added_tokens_decoder():
+        raise UserError(f"{file} has no special token {END_OF_TEXT}; delete it and run `dvc repro tokenizer`.")
+    if set(vocabulary.values()) != set(range(len(vocabulary))):
+        raise UserError(f"{file} has gaps in its ids; delete it and run `dvc repro tokenizer`.")
+    kind = _recognise(layout, file)
+    backend.encode_special_tokens = True
+    return TextTokenizer(
+        type=kind,
+        vocab_size=len(vocabulary),
+        eot_id=eot_id,
+        sha256=hashlib.sha256(content).hexdigest(),
+        backend=backend,
+    )
+
+
+def _recognise(layout: dict[str, Any], file: Path) -> TokenizerType:
+    """Byte-level BPE or characters, by the parts of the file that decide how text is cut."""
+    model, before = layout["model"], layout["pre_tokenizer"]
+    plain = model["type"] == "BPE" and not any(layout[part] for part in ("normalizer", "truncation", "padding"))
+    if plain and before and before["type"] == "ByteLevel" and before["use_regex"] and not before["add_prefix_space"]:
+        return "bpe"
+    if plain and not before and not model["merges"]:
+        return "char"
+    raise UserError(
+        f"{file} is neither byte-level BPE nor a character tokenizer of this project; "
+        "delete it and run `dvc repro tokenizer`."
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+_PRINTABLE = (*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1))
+
+
+BYTE_OF = {chr(byte): byte for byte in _PRINTABLE} | {
+    chr(0x100 + number): byte for number, byte in enumerate(sorted(set(range(256)) - set(_PRINTABLE)))
+}
+"""The byte that a character stands for in a byte-level vocabulary: itself where Latin-1 can print it, else one of
+U+0100 … (Radford et al. 2019, GPT-2's encoder)."""
+
+
+def token_bytes(tokenizer: TextTokenizer) -> list[bytes]:
+    """The UTF-8 bytes of every token, in the order of their ids; end-of-text spells nothing."""
+    spelled = [b""] * tokenizer.vocab_size
+    for token, token_id in tokenizer.backend.get_vocab(with_added_tokens=False).items():
+        if token_id != tokenizer.eot_id:
+            is_bpe = tokenizer.type == "bpe"
+            spelled[token_id] = bytes(BYTE_OF[char] for char in token) if is_bpe else token.encode()
+    return spelled

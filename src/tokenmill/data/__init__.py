@@ -1,0 +1,1 @@
+"""Raw text to clean documents: find, decode, split, normalize, filter, deduplicate, count."""

@@ -1,0 +1,138 @@
+"""Bytes of unknown encoding as UTF-8, and what is damaged in them made visible.
+
+UTF-16 and UTF-32 are recognised by their byte-order mark. Whatever cannot be decoded becomes U+FDD0 on the
+way, a code point that Unicode reserves for internal use; `mend` turns it into U+FFFD at the end, where the
+document is known, so that damaged documents can be counted exactly.
+"""
+
+import codecs
+import re
+from collections.abc import Iterable, Iterator
+
+from tokenmill.core.errors import UserError
+
+DAMAGE = "\ufdd0"
+"""Stands for what could not be decoded."""
+
+
+REPLACEMENT = "\ufffd"
+
+
+_MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+
+
+SNIFFED = 4096
+"""Bytes at the start of a file that are looked at for UTF-16 without a mark."""
+
+
+def damage_handler() -> str:
+    """The name of the codec error handler that writes DAMAGE; registered when first asked for."""
+
+    def stand_in(error: UnicodeError) -> tuple[str, int]:
+        assert isinstance(error, UnicodeDecodeError)
+        return DAMAGE, error.end
+
+    codecs.register_error("tokenmill.damage", stand_in)
+    return "tokenmill.damage"
+
+
+def decode(data: bytes) -> str:
+    """UTF-8 as text, DAMAGE for each sequence that is none (as Python's "replace" divides them)."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.decode("utf-8", damage_handler())
+
+
+def mend(text: str) -> tuple[str, bool]:
+    """`text` with U+FFFD for DAMAGE, and whether there was any."""
+    if DAMAGE in text:
+        return text.replace(DAMAGE, REPLACEMENT), True
+    return text, False
+
+
+def utf8(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
+    """The blocks of file `name` without byte-order mark, transcoded to UTF-8 if the mark says so.
+
+    Raises:
+        UserError: the file looks like UTF-16 without a mark.
+    """
+    stream = iter(blocks)
+    head = b""
+    while len(head) < SNIFFED and (block := next(stream, None)) is not None:
+        head += block
+    mark, encoding = encoding_of(head, name)
+    head = head[len(mark) :]
+    if encoding == "utf-8":
+        yield head
+        yield from stream
+        return
+    decoder = codecs.getincrementaldecoder(encoding)(damage_handler())
+    yield decoder.decode(head).encode()
+    for block in stream:
+        yield decoder.decode(block).encode()
+    yield decoder.decode(b"", final=True).encode()
+
+
+def encoding_of(head: bytes, name: str) -> tuple[bytes, str]:
+    """The byte-order mark at the start of file `name`, if there is one, and the encoding.
+
+    Raises:
+        UserError: the file looks like UTF-16 without a mark.
+    """
+    mark, encoding = next((pair for pair in _MARKS if head.startswith(pair[0])), (b"", "utf-8"))
+    if not mark:
+        _refuse_utf16(head[:SNIFFED], name)
+    return mark, encoding
+
+
+def _refuse_utf16(head: bytes, name: str) -> None:
+    """Text in Latin letters as UTF-16 has a NUL in every second byte."""
+    if len(head) < 16:
+        return
+    even, odd = head[::2].count(0) / len(head[::2]), head[1::2].count(0) / len(head[1::2])
+    if max(even, odd) > 0.4 and min(even, odd) < 0.05:
+        encoding = "UTF-16BE" if even > odd else "UTF-16LE"
+        raise UserError(f"{name} looks like {encoding} without a byte-order mark; iconv -f {encoding} -t UTF-8 it.")
+
+
+_ESCAPE = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
+)
+"""A JSON escape: a surrogate pair, a lone surrogate (the group), or any other."""
+
+
+_COMPLETE = re.compile(rb".*[^\\u0-9a-fA-F\x80-\xff]", re.DOTALL)
+"""Up to the last character after which neither an escape nor a multi-byte character is unfinished."""
+
+
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+def mend_json(data: bytes) -> bytes:
+    """JSON with DAMAGE for invalid UTF-8 and for escapes of lone surrogates, which strict parsers refuse."""
+    if _SURROGATE.search(data):
+        data = _ESCAPE.sub(lambda match: rb"\ufdd0" if match[1] else match[0], data)
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return decode(data).encode()
+    return data
+
+
+def mend_json_stream(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """`mend_json` block by block, for parsers that read a stream; the cut of the blocks does not matter."""
+    rest = b""
+    for block in blocks:
+        data = rest + block
+        complete = _COMPLETE.match(data, max(0, len(data) - SNIFFED))
+        cut = complete.end() if complete else 0
+        yield mend_json(data[:cut])
+        rest = data[cut:]
+    yield mend_json(rest)

@@ -1,0 +1,116 @@
+"""From a record (a JSON value, a table's row) to its text: the usual shapes, or the columns that were named."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tokenmill.core import chat
+
+MESSAGES = ("messages", "conversations", "conversation")
+
+
+TEXT = ("text", "content", "body")
+
+
+QUESTIONS = ("instruction", "prompt", "question")
+
+
+ANSWERS = {
+    "instruction": ("output", "response", "completion", "answer"),
+    "prompt": ("completion", "response", "output", "answer"),
+    "question": ("answer", "response", "output", "completion"),
+}
+
+
+KEYS = frozenset({*MESSAGES, *TEXT, *QUESTIONS, "input", *(key for keys in ANSWERS.values() for key in keys)})
+"""Every key that a shape looks at: the columns of a table that have to be read."""
+
+
+def text_of(record: Any) -> str | None:
+    r"""The text of a record in one of the usual shapes; None if it has none of them.
+
+    In this order: a bare string; `messages` or `conversations`; `text`; `instruction` with `input`, `prompt` or
+    `question` with their answer; `content` or `body`. A null is an empty text.
+
+    Example:
+        >>> text_of({"instruction": "Add.", "input": "1 + 1", "output": "2"})
+        'User: Add.\n1 + 1\nAssistant: 2'
+    """
+    if isinstance(record, str):
+        return record
+    if not isinstance(record, Mapping):
+        return None
+    for key in MESSAGES:
+        if isinstance(record.get(key), Sequence) and not isinstance(record[key], str):
+            return _conversation(record[key])
+    if "text" in record:
+        return _plain(record["text"])
+    for key in QUESTIONS:
+        answer = next((name for name in ANSWERS[key] if name in record), None)
+        if key in record and answer:
+            return _exchange(record.get(key), record.get("input"), record[answer])
+    return next((_plain(record[key]) for key in TEXT if key in record), None)
+
+
+def join(record: Any, columns: Sequence[str]) -> str | None:
+    """The named columns of a record that are there and not null, joined by a line break; None if none is there."""
+    if not isinstance(record, Mapping):
+        return None
+    if not any(column in record for column in columns):
+        return None
+    parts = [_named(record.get(column)) for column in columns]
+    return "\n".join(part for part in parts if part)
+
+
+def keys(record: Any) -> list[str]:
+    """The keys of a record, for a message."""
+    return [str(key) for key in record] if isinstance(record, Mapping) else []
+
+
+def _plain(value: Any) -> str | None:
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    return str(value) if isinstance(value, int | float) else None
+
+
+def _named(value: Any) -> str:
+    """A named column's value: text, a number, a conversation, or several of them."""
+    text = _plain(value)
+    if text is not None:
+        return text
+    if isinstance(value, Sequence):
+        if any(isinstance(item, Mapping) for item in value):
+            return _conversation(value) or ""
+        return "\n".join(_named(item) for item in value)
+    return text_of(value) or ""
+
+
+def _exchange(question: Any, extra: Any, answer: Any) -> str | None:
+    parts = [_plain(question), _plain(extra), _plain(answer)]
+    if any(part is None for part in parts):
+        return None
+    question, extra, answer = (part.strip() for part in parts if part is not None)
+    asked = f"{question}\n{extra}" if extra else question
+    return chat.render([("user", asked), ("assistant", answer)])
+
+
+def _conversation(messages: Sequence[Any]) -> str | None:
+    turns = []
+    for message in messages:
+        if not isinstance(message, Mapping):
+            return None
+        role = message.get("role") or message.get("from")
+        content = _content(message["content"] if "content" in message else message.get("value"))
+        if not isinstance(role, str) or content is None:
+            return None
+        turns.append((role, content))
+    return chat.render(turns)
+
+
+def _content(value: Any) -> str | None:
+    """A message's content: text, or parts of which those of type text count."""
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        texts = [part.get("text") if isinstance(part, Mapping) else part for part in value]
+        return "\n".join(text for text in texts if isinstance(text, str))
+    return _plain(value)

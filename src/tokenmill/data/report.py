@@ -1,0 +1,199 @@
+"""What happened to the documents: counted while cleaning, piece by piece, then frozen."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from tokenmill.data import filters
+from tokenmill.data.filters import languages
+from tokenmill.data.params import CleanParams
+from tokenmill.data.sources import Found
+
+
+def meanings(params: CleanParams) -> dict[str, str]:
+    """Why a document is dropped under these parameters, in the order of the tests; the first that applies counts."""
+    found = {
+        "invalid_record": "a line that is no JSON, a row with more fields than the header",
+        "no_text": "a record of no known shape",
+        "empty": "nothing is left of it, or a conversation without an answer",
+        "too_short": f"fewer than {params.min_chars:,} characters",
+        "too_long": f"more than {params.max_chars or 0:,} characters",
+        **filters.looked_for(params.filters),
+        "duplicate": "the same cleaned text came before",
+    }
+    if params.near_duplicates.enabled:
+        found["near_duplicate"] = "nearly the same text came before"
+    return found
+
+
+EXAMPLES = 3
+"""Dropped documents that are shown, by reason."""
+
+
+EXCERPT = 400
+"""Characters of one that are shown."""
+
+
+SOURCES = 50
+"""Files that are listed by themselves: the largest ones."""
+
+
+LANGUAGE_SAMPLE = 128
+"""Of so many documents kept, one is asked for its language: the same ones whatever else there is."""
+
+
+@dataclass
+class Tally:
+    """The counts so far; those of pieces add up to those of the whole."""
+
+    read: Counter[str] = field(default_factory=Counter)
+    """Documents found, by file."""
+    kept: Counter[str] = field(default_factory=Counter)
+    """Documents kept, by file."""
+    dropped: Counter[str] = field(default_factory=Counter)
+    """Documents dropped, by reason."""
+    examples: dict[str, list[str]] = field(default_factory=dict)
+    """The first dropped documents, by reason."""
+    lengths_read: Counter[int] = field(default_factory=Counter)
+    """Documents found, by the number of binary digits of their length in characters."""
+    lengths_kept: Counter[int] = field(default_factory=Counter)
+    """The same of the documents kept, as they are then."""
+    languages: Counter[str] = field(default_factory=Counter)
+    """Documents kept, by language, one in LANGUAGE_SAMPLE."""
+    characters_in: int = 0
+    characters_out: int = 0
+    invalid_utf8: int = 0
+
+    def add_read(self, texts: pl.Series, sources: pl.Series) -> None:
+        """Count documents as they were found."""
+        chars = texts.str.len_chars()
+        self.characters_in += int(chars.sum())
+        self.lengths_read.update(_binary_digits(chars))
+        self.read.update(_occurrences(sources))
+
+    def add_kept(self, documents: pl.DataFrame) -> None:
+        """Count documents as they are written."""
+        chars = documents["text"].str.len_chars()
+        self.characters_out += int(chars.sum())
+        self.lengths_kept.update(_binary_digits(chars))
+        self.kept.update(_occurrences(documents["source"]))
+        asked = documents.filter(pl.col("id") % LANGUAGE_SAMPLE == 0)
+        self.languages.update(languages(asked["text"])["language"].fill_null("unknown").to_list())
+
+    def drop(self, reason: str, *examples: str, count: int = 1) -> None:
+        """Count dropped documents, and keep the first ones to be shown."""
+        self.dropped[reason] += count
+        shown = self.examples.setdefault(reason, [])
+        shown += [example[:EXCERPT] for example in examples[: EXAMPLES - len(shown)]]
+
+    def drop_all(self, reasons: pl.Series, texts: pl.Series) -> None:
+        """Count the documents of `texts` for which `reasons` gives one, in their order."""
+        for reason in reasons.drop_nulls().unique(maintain_order=True):
+            dropped = texts.filter(reasons == reason)
+            self.drop(reason, *dropped.head(EXAMPLES), count=len(dropped))
+
+    def take(self) -> "Tally":
+        """The counts so far, in a tally of their own; this one starts anew."""
+        taken = Tally(**vars(self))
+        vars(self).update(vars(Tally()))
+        return taken
+
+    def merge(self, other: "Tally") -> None:
+        """Add the counts of the piece that came next."""
+        for name in ("read", "kept", "lengths_read", "lengths_kept", "languages"):
+            getattr(self, name).update(getattr(other, name))
+        for reason, count in other.dropped.items():
+            self.drop(reason, *other.examples[reason], count=count)
+        self.characters_in += other.characters_in
+        self.characters_out += other.characters_out
+        self.invalid_utf8 += other.invalid_utf8
+
+
+def _occurrences(names: pl.Series) -> dict[str, int]:
+    return dict(zip(names.unique(maintain_order=True), names.unique_counts(), strict=True))
+
+
+def _binary_digits(numbers: pl.Series) -> list[int]:
+    return np.frexp(numbers.to_numpy().astype(np.float64))[1].tolist()
+
+
+@dataclass(frozen=True)
+class CleanReport:
+    """What the stage `clean` read, kept and dropped."""
+
+    tally: Tally
+    found: Found
+    params: CleanParams
+
+    @property
+    def documents_kept(self) -> int:
+        """Documents that were written."""
+        return self.tally.kept.total()
+
+    @property
+    def documents_read(self) -> int:
+        """Documents and records that were found, whatever became of them."""
+        return self.documents_kept + self.tally.dropped.total()
+
+    @property
+    def dropped(self) -> Mapping[str, int]:
+        """Documents by reason; every reason that was looked for is there."""
+        return {reason: self.tally.dropped[reason] for reason in meanings(self.params)}
+
+    def flat(self) -> dict[str, int]:
+        """The report as the metrics file holds it."""
+        return {
+            "documents_read": self.documents_read,
+            "documents_kept": self.documents_kept,
+            **{f"dropped_{reason}": count for reason, count in self.dropped.items()},
+            "characters_in": self.tally.characters_in,
+            "characters_out": self.tally.characters_out,
+            "invalid_utf8": self.tally.invalid_utf8,
+            "files_read": len(self.found.sources),
+            "files_skipped": sum(self.found.skipped.values()),
+        }
+
+    def full(self) -> dict[str, Any]:
+        """The report with examples, lengths and files, for the page on the data."""
+        tally = self.tally
+        bins = range(1 + max(tally.lengths_read | tally.lengths_kept, default=0))
+        return {
+            "files": {
+                "read": len(self.found.sources),
+                "skipped": dict(self.found.skipped),
+                "bytes": sum(source.size for source in self.found.sources),
+            },
+            "documents": {"read": self.documents_read, "kept": self.documents_kept},
+            "characters": {"in": tally.characters_in, "out": tally.characters_out},
+            "invalid_utf8": tally.invalid_utf8,
+            "dropped": dict(self.dropped),
+            "meanings": meanings(self.params),
+            "examples": {reason: tally.examples[reason] for reason in self.dropped if tally.examples.get(reason)},
+            "lengths": {
+                "edges": [2**n // 2 for n in bins],
+                "read": [tally.lengths_read[n] for n in bins],
+                "kept": [tally.lengths_kept[n] for n in bins],
+            },
+            "languages": dict(sorted(tally.languages.items())),
+            "sources": {
+                source.name: {"read": tally.read[source.name], "kept": tally.kept[source.name]}
+                for source in sorted(self.found.sources, key=lambda source: (-source.size, source.name))[:SOURCES]
+            },
+            "params": self.params.model_dump(mode="json"),
+        }
+
+    def summary(self) -> str:
+        """The report in two lines."""
+        dropped = ", ".join(f"{count:,} {reason}" for reason, count in self.dropped.items() if count) or "none"
+        skipped = ", ".join(f"{count:,} {ending}" for ending, count in self.found.skipped.items())
+        return (
+            f"clean: {self.documents_kept:,} of {self.documents_read:,} documents kept from "
+            f"{len(self.found.sources):,} files, "
+            f"{self.tally.characters_in:,} -> {self.tally.characters_out:,} characters\n"
+            f"       dropped: {dropped}; invalid UTF-8 replaced in {self.tally.invalid_utf8:,} documents"
+            + (f"; files skipped: {skipped}" if skipped else "")
+        )

@@ -1,1 +1,0 @@
-"""The data in numbers and pictures, for the person who will train on it."""

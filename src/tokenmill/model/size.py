@@ -1,0 +1,100 @@
+"""Floating-point operations of training, and the share of a device's peak that they make.
+
+Chowdhery et al. 2022 (PaLM), appendix B: a token costs 6 operations for every parameter that it is multiplied with
+(2 forward, 4 backward) and 12 x layers x width x context for attention, counted as if it were not causal. Looking an
+embedding up multiplies nothing, so embeddings that are no head are not counted: the figure is lower than where all
+parameters are. What the optimizer and recomputed activations cost is not the model's and not counted either.
+
+What a training would need, before anything runs: operations, memory, time, network, tokens for its parameters.
+
+Formulas for the model and the step as this code has them; a test compares the memory with what PyTorch keeps. Times
+follow from operations by a rate that is measured or assumed, never from nothing.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from tokenmill.model.build import is_hidden_matrix, skeleton
+from tokenmill.model.config import ModelConfig
+from tokenmill.model.loss import LOGITS_AT_A_TIME
+from tokenmill.planning.hardware import matmul_parameters
+
+
+def flops_per_token(config: ModelConfig) -> int:
+    """Floating-point operations that training on one token costs: forward and backward, without the update."""
+    attention = 12 * config.n_layer * config.n_embd * config.context_length
+    return 6 * matmul_parameters(config) + attention
+
+
+Precision = Literal["float32", "half"]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes on one device at the height of a step."""
+
+    weights: int
+    """In float32, with copies in half precision where matrix products run in it."""
+    gradients: int
+    optimizer: int
+    activations: int
+    logits: int
+    """What the loss holds at a time: some logits, their gradient, and what is made of them, all in float32."""
+
+    @property
+    def total(self) -> int:
+        """All of it; the allocator and the libraries take some more."""
+        return self.weights + self.gradients + self.optimizer + self.activations + self.logits
+
+
+def memory(
+    config: ModelConfig,
+    *,
+    windows: int,
+    precision: Precision,
+    optimizer: Literal["adamw", "muon"],
+    recompute: bool = False,
+    shards: int = 1,
+) -> Memory:
+    """Memory of one device that takes so many `windows` through the model at a time.
+
+    `recompute`: only the input of every block is kept and the rest computed again (Chen et al. 2016). `shards`: devices
+    that share weights, gradients and optimizer state (FSDP).
+    """
+    model = skeleton(config)
+    sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
+    hidden = sum(sizes[name] for name, parameter in model.named_parameters() if is_hidden_matrix(name, parameter))
+    total, tokens = sum(sizes.values()), windows * config.context_length
+    moments = 2 * total - (hidden if optimizer == "muon" else 0)
+    if precision == "half":
+        copies = 2 * hidden
+    else:  # the matrices of queries, keys and values, put together for one product
+        copies = 12 * config.n_layer * config.n_embd**2 if config.architecture == "modern" else 0
+    return Memory(
+        weights=math.ceil(4 * total / shards) + copies // shards,
+        gradients=math.ceil(4 * total / shards),
+        optimizer=math.ceil(4 * moments / shards),
+        activations=tokens * _activation_bytes(config, precision, recompute=recompute),
+        logits=min(tokens * config.vocab_size, LOGITS_AT_A_TIME) * 4 * (3 if config.architecture == "modern" else 2),
+    )
+
+
+def _activation_bytes(config: ModelConfig, precision: Precision, *, recompute: bool) -> int:
+    """Bytes that one token leaves for the backward pass, logits aside.
+
+    A block of `gpt2` keeps 2 widths in float32 (the inputs of its norms) and 14 in the products' precision: 1 normed,
+    3 queries, keys and values, 1 attended, 1 normed, 4 before and 4 behind GELU. `modern` keeps 19: what its 2 norms
+    give instead of what they got, 2 normed and 2 rotated queries and keys and 1 copy of what was attended more; in half
+    precision it keeps what it normed in float32, too. At the end are the last norm's and, taken at once, the gradient
+    of its output.
+    """
+    cell, width = (4 if precision == "float32" else 2), config.n_embd
+    if config.architecture == "gpt2":
+        block, ends = (8 + 14 * cell) * width, 8 * width
+    else:
+        block, ends = (19 * cell + (8 if precision == "half" else 0)) * width, 12 * width
+    if config.dropout:
+        block += 2 * width  # one byte for each element of two masks
+    block += 4 * config.n_head + 16  # sums of exponentials, means and deviations
+    return 4 * width * config.n_layer + block + ends if recompute else block * config.n_layer + ends

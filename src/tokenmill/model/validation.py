@@ -1,0 +1,58 @@
+"""One optimizer step, and the loss without one: functions of a model and some windows.
+
+What a run has learned so far: one row an epoch, one row every few steps, and the sums for the next rows.
+
+All of it follows from tokens and parameters; times are kept apart (`timing.py`), so that the same run gives the same
+bytes on the same kind of machine.
+"""
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tokenmill.model.build import GPT
+from tokenmill.model.device import Compute, is_out_of_memory
+from tokenmill.model.sequences import Windows
+from tokenmill.training.distributed import ALONE, Group
+
+
+def loss_of(model: GPT, inputs_BT: Tensor, targets_BT: Tensor) -> Tensor:
+    """Mean cross-entropy of the next token, in nats; a scalar."""
+    return model(inputs_BT, targets_BT=targets_BT)
+
+
+@torch.no_grad()
+def mean_loss(
+    model: GPT, windows: Windows, index: np.ndarray, *, micro_batch: int, compute: Compute, group: Group = ALONE
+) -> float:
+    """Mean cross-entropy over the windows `index`, in nats, without dropout; the same in every process of a group.
+
+    `micro_batch` windows at a time; a process that is alone takes fewer from where memory runs out.
+    """
+    was_training = model.training
+    model.eval()
+    losses, sizes = [], []
+    while (start := sum(sizes)) < len(index):
+        part = index[start : start + micro_batch]
+        try:
+            with compute.autocast():
+                losses.append(loss_of(model, *windows.gather(part)))
+            sizes.append(len(part))
+        except Exception as error:
+            if not is_out_of_memory(error) or micro_batch == 1 or group.size > 1:
+                raise
+            micro_batch //= 2
+    model.train(was_training)
+    return float(np.average(torch.stack(losses).cpu().double().numpy(), weights=sizes))
+
+
+def bits_per_byte(loss: float, *, tokens: int, text_bytes: int) -> float:
+    """A loss in nats per token as bits per byte of text, which does not depend on the tokenizer."""
+    return loss / math.log(2) * tokens / text_bytes
+
+
+def perplexity(loss: float) -> float:
+    """The exponential of a loss in nats per token; infinite where that overflows."""
+    return math.exp(loss) if loss < 700 else math.inf

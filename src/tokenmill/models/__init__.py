@@ -1,0 +1,1 @@
+"""Find a trained model (an epoch, a revision, an experiment, a folder) and let it write."""

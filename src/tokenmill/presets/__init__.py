@@ -1,1 +1,0 @@
-"""Known configurations, and how one gets into params.yaml."""

@@ -1,0 +1,1 @@
+"""Clean documents to token files: train the tokenizer, encode, split, compress, unpack."""
