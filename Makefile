@@ -25,10 +25,9 @@ check: $(READY)  ## format, lint, types, spelling, generated documents
 	@codespell
 	@python -m tokenmill params --check docs/parameters.md
 
-format: $(READY)  ## put code and generated documents and lists into shape
+format: $(READY)  ## put code and generated documents into shape
 	@ruff format .
 	@ruff check --fix .
-	@python -m tests.imports
 	@python -m tokenmill params --write docs/parameters.md
 
 bench-gpu: $(READY)  ## every figure that needs a GPU: make bench-gpu NANOGPT=checkout TEXT=file

@@ -36,7 +36,7 @@ def section(name: str, **changes: Any) -> dict[str, Any]:
 
 def compute_for(precision: str) -> Compute:
     """What TokenMill chooses on this machine."""
-    return choose_compute(RuntimeParams.model_validate(section("runtime")), precision)
+    return choose_compute(RuntimeParams.model_validate(section("runtime")).device, precision)
 
 
 def for_long_runs(device: torch.device) -> Compilation:

@@ -5,15 +5,14 @@ from tokenmill.core import paths
 from tokenmill.core.files import write_json
 from tokenmill.core.params import Section, load
 from tokenmill.evaluation.evaluate import evaluate
-from tokenmill.evaluation.params import EvaluateParams
-from tokenmill.training.params import RuntimeParams
+from tokenmill.evaluation.params import EvaluateParams, EvaluateRuntime
 
 
 class Params(Section):
     """What this stage reads of params.yaml."""
 
     evaluate: EvaluateParams
-    runtime: RuntimeParams
+    runtime: EvaluateRuntime
 
 
 def main() -> None:
@@ -24,7 +23,7 @@ def main() -> None:
         tokens=paths.TOKENS,
         tokenizer_file=paths.TOKENIZER,
         params=params.evaluate,
-        runtime=params.runtime,
+        device=params.runtime.device,
     )
     write_json(paths.EVALUATION, evaluation.model_dump())
     write_json(paths.METRICS / "eval.json", evaluation.epochs[-1].metrics())

@@ -5,6 +5,7 @@ from tokenmill.core import paths
 from tokenmill.core.files import write_json
 from tokenmill.core.params import Section, load
 from tokenmill.model.config import ModelParams
+from tokenmill.planning.hardware import peak_flops
 from tokenmill.training.history import EpochRow, StepRow, train_metrics, write_rows
 from tokenmill.training.launch import launch
 from tokenmill.training.params import RuntimeParams, TrainSection
@@ -34,6 +35,7 @@ def _train(params: Params) -> None:
         tokens=paths.TOKENS,
         output=paths.MODEL,
         times=paths.METRICS / "timing.csv",
+        peak_flops=peak_flops,
     )
     if outcome is None:
         return

@@ -10,7 +10,7 @@ from tokenmill.core.files import write_json, write_text
 from tokenmill.core.tokenizer import read_tokenizer
 from tokenmill.model.build import build
 from tokenmill.model.huggingface import save_weights
-from tokenmill.training.checkpoint import Manifest
+from tokenmill.model.manifest import Manifest, TrainedWith
 from tokenmill.training.history import EpochRow, train_metrics, write_rows
 
 EXPERIMENT = "blest-jube"
@@ -40,7 +40,7 @@ def write_models(root: Path, *, seed: int, epochs: int) -> None:
         format_version=1,
         fingerprint="none",
         model=config,
-        train=train_params(epochs=epochs),
+        train=TrainedWith.model_validate(train_params(epochs=epochs).model_dump()),
         parameters=1,
         epochs=epochs,
         tokenizer_sha256=tokenizer.sha256,

@@ -168,7 +168,7 @@ def test_here_is_measured_and_agrees_with_the_same_steps_timed_by_hand(
         change(content, wish)
     params = validate(AllParams, content, project / "params.yaml")
     config = ModelConfig.of(params.model, 1024)
-    compute = choose_compute(params.runtime, params.train.precision)
+    compute = choose_compute(params.runtime.device, params.train.precision)
     ids = torch.randint(1024, (16 * 16 + 1,), dtype=torch.int32)
     trial = Trial(ids, config, params.train, compute, compilation=Compilation(on=False, why=""), per_step=16)
     seconds = []

@@ -16,7 +16,7 @@ from tokenmill.model.build import build
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt2 import GPT2
 from tokenmill.model.huggingface import WEIGHTS, save_weights
-from tokenmill.training.checkpoint import FORMAT, MANIFEST, Manifest
+from tokenmill.model.manifest import FORMAT, MANIFEST, Manifest, TrainedWith
 
 ROOT = Path(__file__).resolve().parents[2]
 RECITED = "<b>no</b>{{1+1}}${1+1}<img src=x onerror=alert(1)>\n🦊 \u05e9\u05dc\u05d5\u05dd\u202e \0 end"
@@ -62,7 +62,7 @@ def write_run(root: Path, *, epochs: int, seed: int) -> None:
         format_version=FORMAT,
         fingerprint="0" * 16,
         model=config,
-        train=train_params(epochs=epochs),
+        train=TrainedWith.model_validate(train_params(epochs=epochs).model_dump()),
         parameters=1,
         epochs=epochs,
         tokenizer_sha256=read_tokenizer(root / TOKENIZER).sha256,

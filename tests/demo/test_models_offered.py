@@ -11,7 +11,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.paths import MODEL
 from tokenmill.demo.models import EXPERIMENT as KIND
 from tokenmill.demo.models import THIS_RUN, Models
-from tokenmill.training.checkpoint import MANIFEST
+from tokenmill.model.manifest import MANIFEST
 
 
 def test_without_git_there_are_this_run_and_folders(project: Path):

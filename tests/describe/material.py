@@ -38,7 +38,7 @@ REPORT: dict[str, Any] = {
 
 
 def prepare(folder: Path, *, type_: str = "bpe") -> Path:
-    """Everything that the stage `describe` reads, in `folder`."""
+    """Everything that the stage `data_report` reads, in `folder`."""
     data, metrics, tokenizer = folder / "data", folder / "metrics", folder / "data/tokenizer/tokenizer.json"
     (data / "clean").mkdir(parents=True)
     with shards.Writer(data / "clean") as writer:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stages import describe as stage
+from stages import data_report as stage
 from tests.describe.material import REPORT
 from tests.imports import ROOT
 from tests.page.whole import Page
@@ -31,7 +31,7 @@ WRITTEN = [
 
 def describe(folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-W", "error", "-m", "stages.describe"],
+        [sys.executable, "-W", "error", "-m", "stages.data_report"],
         cwd=folder,
         env=os.environ | {"PYTHONPATH": str(ROOT)} | env,
         capture_output=True,

@@ -1,4 +1,4 @@
-"""Everything that the stage `epochs` reads, in a folder, with hostile text wherever a page could show it."""
+"""Everything that the stage `report` reads, in a folder, with hostile text wherever a page could show it."""
 
 import shutil
 from pathlib import Path

@@ -8,14 +8,12 @@ from typing import Any
 import pytest
 
 from tests.evaluation.trained import ANSWER, make_tokenizer_file, train_a_model
-from tests.training.tiny import runtime_params
 from tokenmill.core.errors import UserError
-from tokenmill.core.files import read_json
+from tokenmill.core.files import read_json, rounded
 from tokenmill.evaluation.evaluate import evaluate
 from tokenmill.evaluation.params import EvaluateParams
 from tokenmill.evaluation.results import Evaluation
 from tokenmill.reports.answers import render
-from tokenmill.training.history import short
 
 PARAMS = {
     "prompts": [{"user": "count?", "expect": ANSWER}, {"text": "one"}],
@@ -42,7 +40,7 @@ def measured(folder: Path, **changes: Any) -> Evaluation:
         tokens=folder / "tokens",
         tokenizer_file=changes.pop("tokenizer_file", folder / "tokenizer.json"),
         params=EvaluateParams.model_validate(PARAMS | changes),
-        runtime=runtime_params(),
+        device="cpu",
     )
 
 
@@ -63,7 +61,7 @@ def test_the_validation_loss_is_the_one_that_training_saw(made: Path):
         assert result.val_loss == pytest.approx(row["val_loss"], rel=1e-6)
         assert result.metrics()["bits_per_byte"] == pytest.approx(row["val_bits_per_byte"], rel=1e-5)
         assert result.metrics()["perplexity"] == pytest.approx(row["val_perplexity"], rel=1e-5)
-        assert result.metrics()["overfit"] == short(result.val_loss - result.train_loss)
+        assert result.metrics()["overfit"] == rounded(result.val_loss - result.train_loss)
 
 
 def test_the_same_model_gives_the_same_report(made: Path):

@@ -1,4 +1,4 @@
-"""The stage `epochs` as DVC runs it: reports/index.html is whole, harmless, the same every time, and says the truth."""
+"""The stage `report` as DVC runs it: reports/index.html is whole, harmless, the same every time, and says the truth."""
 
 import hashlib
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stages import epochs as stage
+from stages import report as stage
 from tests.evaluation.run_material import FINGERPRINT, HOSTILE, evaluation, prepare, write_timing
 from tests.imports import ROOT
 from tests.page.whole import Page
@@ -21,7 +21,7 @@ from tokenmill.evaluation.results import EpochResult
 
 def in_a_process(folder: Path, **env: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "stages.epochs"],
+        [sys.executable, "-W", "error", "-m", "stages.report"],
         cwd=folder,
         env={name: value for name, value in os.environ.items() if name != "DVC_ROOT"}
         | {"PYTHONPATH": str(ROOT), "GIT_CEILING_DIRECTORIES": str(folder.parent)}

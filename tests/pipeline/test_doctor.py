@@ -50,7 +50,7 @@ def test_a_fresh_project_is_well_and_looking_changes_nothing(project: Project):
     listed = {path for path in project.root.rglob("*") if ".dvc/tmp" not in path.as_posix()}
     findings = found(project)
     assert wrong(project) == {}
-    stages = "sample, clean, tokenizer, tokenize, unpack, describe, train, evaluate, epochs"
+    stages = "sample, clean, tokenizer, tokenize, unpack, data_report, train, evaluate, report"
     assert findings["pipeline"] == Finding("warning", "pipeline", f"to run: {stages}", "dvc repro")
     assert findings["device"].text.startswith("cpu (")
     assert findings["packages"].text.startswith("all ")

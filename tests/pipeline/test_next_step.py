@@ -11,7 +11,7 @@ from tests.pipeline.project import Project
 from tokenmill.cli.main import main, parser
 from tokenmill.commands import next_step
 
-ALL = "sample, clean, tokenizer, tokenize, unpack, describe, train, evaluate, epochs"
+ALL = "sample, clean, tokenizer, tokenize, unpack, data_report, train, evaluate, report"
 
 
 def said(root: Path) -> list[str]:

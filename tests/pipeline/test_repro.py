@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 TIMES = re.compile(r'<td[^>]* class="taken">[^<]*</td>')
 """The cells of the run report that differ from machine to machine."""
 
-STAGES = ["sample", "clean", "tokenizer", "tokenize", "unpack", "describe", "train", "evaluate", "epochs"]
+STAGES = ["sample", "clean", "tokenizer", "tokenize", "unpack", "data_report", "train", "evaluate", "report"]
 
 
 def test_first_repro_runs_every_stage_and_the_second_none(finished_template: Path, finished: Project) -> None:
@@ -48,8 +48,8 @@ def without_times(project: Project) -> str:
 def lock_without_times(project: Project) -> object:
     """dvc.lock without the hash of the one output that holds times."""
     lock = YAML(typ="safe").load(project.root / "dvc.lock")
-    outs = lock["stages"]["epochs"]["outs"]
-    lock["stages"]["epochs"]["outs"] = [out for out in outs if out["path"] != "reports/index.html"]
+    outs = lock["stages"]["report"]["outs"]
+    lock["stages"]["report"]["outs"] = [out for out in outs if out["path"] != "reports/index.html"]
     return lock
 
 
@@ -74,7 +74,7 @@ def test_runtime_parameters_invalidate_nothing(finished: Project) -> None:
 
 def test_a_parameter_reruns_only_what_depends_on_it(finished: Project) -> None:
     finished.set(evaluate__max_new_tokens=9)
-    assert ran(finished.repro()) == ["evaluate", "epochs"]
+    assert ran(finished.repro()) == ["evaluate", "report"]
 
 
 def test_epochs_can_be_compared(finished: Project) -> None:

@@ -30,8 +30,8 @@ from tokenmill.costs import (
 from tokenmill.display.training import TrainingDisplay, amounts, clock
 from tokenmill.model.build import build
 from tokenmill.model.config import ModelConfig
-from tokenmill.model.size import flops_per_token
-from tokenmill.planning.hardware import HARDWARE, hardware_of, matmul_parameters, peak_flops
+from tokenmill.model.size import flops_per_token, matmul_parameters
+from tokenmill.planning.hardware import HARDWARE, hardware_of, peak_flops
 from tokenmill.training.history import StepRow
 
 FREE = CostParams(price_per_hour=None, currency="EUR", units_per_hour=None)

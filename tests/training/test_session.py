@@ -13,9 +13,10 @@ from tests.training.tiny import CONTEXT, VOCABULARY, digest, model_config, run, 
 from tokenmill.core.errors import UserError
 from tokenmill.core.token_file import read_metadata
 from tokenmill.model.huggingface import load_model
+from tokenmill.model.manifest import read_manifest
 from tokenmill.training import run as run_module
 from tokenmill.training import trainer
-from tokenmill.training.checkpoint import fingerprint, read_manifest
+from tokenmill.training.checkpoint import fingerprint
 
 STEPS_PER_EPOCH = 5
 

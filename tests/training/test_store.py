@@ -13,8 +13,9 @@ from filelock import FileLock, Timeout
 from tests.training.tiny import CPU, model_config, train_params
 from tests.training.zygote import ROOT
 from tokenmill.model.build import GPT, build
+from tokenmill.model.manifest import MANIFEST
 from tokenmill.training import checkpoint as checkpoint_module
-from tokenmill.training.checkpoint import MANIFEST, Store, prune_runs
+from tokenmill.training.checkpoint import Store, prune_runs
 from tokenmill.training.history import EpochRow, RunState
 from tokenmill.training.optimizer import Optimizer
 

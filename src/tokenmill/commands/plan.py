@@ -17,12 +17,12 @@ from tokenmill.costs import TIMING, read_timing
 from tokenmill.display.terminal import size
 from tokenmill.model.build import parameter_count
 from tokenmill.model.config import ModelConfig
+from tokenmill.model.manifest import MANIFEST, read_manifest
 from tokenmill.model.size import Memory, flops_per_token
 from tokenmill.planning.benchmark import measure
 from tokenmill.planning.estimate import optimizer_flops, verdict
 from tokenmill.planning.presets import Preset, put_into, read
 from tokenmill.schema import AllParams
-from tokenmill.training.checkpoint import MANIFEST, read_manifest
 from tokenmill.training.schedule import Workload
 
 HERE = "here"

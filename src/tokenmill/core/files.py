@@ -116,3 +116,8 @@ def sha256_of(path: Path) -> str:
         while block := file.read(HASH_BLOCK):
             digest.update(block)
     return digest.hexdigest()
+
+
+def rounded(value: float) -> float:
+    """The value to six significant digits: enough for a person, a plot or a metric."""
+    return float(f"{value:.6g}")

@@ -15,10 +15,10 @@ from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.git import experiments
 from tokenmill.model.huggingface import WEIGHTS
+from tokenmill.model.manifest import MANIFEST
 from tokenmill.models.find import find
 from tokenmill.models.revision import Checkpoint, available, epochs_at
 from tokenmill.models.writer import Writer
-from tokenmill.training.checkpoint import MANIFEST
 
 Version: TypeAlias = tuple[int, int, int] | None
 """Of a file of weights: inode, size, time of change; None where there is none."""

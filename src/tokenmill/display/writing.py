@@ -3,10 +3,19 @@
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import TextIO
+from typing import Protocol, TextIO
 
 from tokenmill.display.terminal import paint, wrapped
-from tokenmill.models.writer import Stream
+
+
+class Stream(Protocol):
+    """Text while it is being written."""
+
+    notes: list[str]
+    tokens: int
+    seconds: float
+
+    def __iter__(self) -> Iterator[str]: ...
 
 
 def show(stream: Stream, *, said: Callable[[str], None] = lambda _: None) -> None:

@@ -162,7 +162,7 @@ OFF = "set runtime.compile to off"
 def compute_of(params: AllParams) -> tuple[Finding, Compute | None]:
     """The device that `runtime.device` comes to here."""
     try:
-        compute = choose_compute(params.runtime, params.train.precision)
+        compute = choose_compute(params.runtime.device, params.train.precision)
     except UserError as error:
         return problem("device", str(error), "set runtime.device to auto"), None
     precision = str(compute.precision).removeprefix("torch.")

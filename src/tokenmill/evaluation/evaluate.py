@@ -15,13 +15,12 @@ from tokenmill.display.progress import Progress
 from tokenmill.evaluation.params import EvaluateParams, PromptParams
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question
 from tokenmill.model.decode import Decoder, decoder_of
-from tokenmill.model.device import Compute, choose_compute, place_tokens
+from tokenmill.model.device import Compute, DeviceName, choose_compute, place_tokens
 from tokenmill.model.generate import Sampling, generate
 from tokenmill.model.huggingface import load_model
+from tokenmill.model.manifest import Manifest, read_manifest
 from tokenmill.model.sequences import Windows, evenly_spread
 from tokenmill.model.validation import bits_per_byte, mean_loss, perplexity
-from tokenmill.training.checkpoint import Manifest, read_manifest
-from tokenmill.training.params import RuntimeParams
 
 NGRAM = 4
 """Length of the sequences whose recurrence counts as repetition (seq-rep-4 of Welleck et al. 2020, section 6.1)."""
@@ -86,7 +85,7 @@ def repetition(ids: Sequence[int]) -> float:
 
 
 def evaluate(
-    *, models: Path, tokens: Path, tokenizer_file: Path, params: EvaluateParams, runtime: RuntimeParams
+    *, models: Path, tokens: Path, tokenizer_file: Path, params: EvaluateParams, device: DeviceName
 ) -> Evaluation:
     """Measure every epoch in the folder `models`.
 
@@ -96,7 +95,7 @@ def evaluate(
     manifest, metadata = read_manifest(models), read_metadata(tokens)
     tokenizer = read_tokenizer(tokenizer_file)
     _refuse_mismatch(manifest, metadata, tokenizer, tokenizer_file)
-    compute = choose_compute(runtime, manifest.train.precision)
+    compute = choose_compute(device, manifest.train.precision)
     windows = {name: _windows(tokens, name, manifest, compute) for name in SPLITS}
     prompts = prepare(params.prompts, tokenizer, context_length=manifest.model.context_length)
     results = []

@@ -1,5 +1,7 @@
 """The section `evaluate` of params.yaml: the fixed prompts and how they are continued."""
 
+from typing import Literal
+
 from pydantic import Field, model_validator
 
 from tokenmill.core.params import Section
@@ -41,3 +43,10 @@ class EvaluateParams(Section):
 
     seed: int = Field(ge=0, le=2**32 - 1)
     """Of the sampled answer; the same at every epoch."""
+
+
+class EvaluateRuntime(Section, extra="ignore"):
+    """What evaluation reads of the section `runtime`."""
+
+    device: Literal["auto", "cpu", "cuda", "mps"]
+    """Where the models run."""

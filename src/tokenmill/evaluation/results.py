@@ -6,9 +6,8 @@ from statistics import fmean
 from pydantic import ValidationError
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.files import read_json
+from tokenmill.core.files import read_json, rounded
 from tokenmill.core.params import Section
-from tokenmill.training.history import short
 
 
 class Question(Section):
@@ -61,11 +60,11 @@ class EpochResult(Section):
     def metrics(self) -> dict[str, float]:
         """`metrics/eval.json` for this epoch."""
         return {
-            "perplexity": short(self.perplexity),
-            "bits_per_byte": short(self.bits_per_byte),
-            "overfit": short(self.val_loss - self.train_loss),
-            "expected_found": short(fmean(self.expected)) if self.expected else 0.0,
-            "repetition": short(self.repetition),
+            "perplexity": rounded(self.perplexity),
+            "bits_per_byte": rounded(self.bits_per_byte),
+            "overfit": rounded(self.val_loss - self.train_loss),
+            "expected_found": rounded(fmean(self.expected)) if self.expected else 0.0,
+            "repetition": rounded(self.repetition),
         }
 
 

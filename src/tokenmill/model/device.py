@@ -19,11 +19,13 @@ import torch
 from torch import Tensor
 
 from tokenmill.core.errors import UserError
-from tokenmill.training.params import RuntimeParams
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """As glibc's malloc.h has them."""
 
+
+DeviceName = Literal["auto", "cpu", "cuda", "mps"]
+"""What `runtime.device` may be."""
 
 ROOM = 0.5
 """Tokens may take this share of the free memory of a place; the model needs the rest."""
@@ -50,7 +52,7 @@ class Compute:
         return torch.autocast(self.device.type, dtype=self.precision)
 
 
-def choose_device(wish: Literal["auto", "cpu", "cuda", "mps"]) -> torch.device:
+def choose_device(wish: DeviceName) -> torch.device:
     """The device that `runtime.device` names, or the best there is.
 
     Raises:
@@ -66,13 +68,13 @@ def choose_device(wish: Literal["auto", "cpu", "cuda", "mps"]) -> torch.device:
     return torch.device(name)
 
 
-def choose_compute(runtime: RuntimeParams, precision: str) -> Compute:
-    """Device and precision for these parameters.
+def choose_compute(device_name: DeviceName, precision: str) -> Compute:
+    """The device of this name, and the precision that `train.precision` names or that suits it best.
 
     Raises:
         UserError: the device is not available here.
     """
-    device = choose_device(runtime.device)
+    device = choose_device(device_name)
     dtype = _best_precision(device) if precision == "auto" else getattr(torch, precision)
     _quick_float32(device, exact=precision == "float32")
     if device.type == "cpu":

@@ -15,10 +15,18 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
+
 from tokenmill.model.build import is_hidden_matrix, skeleton
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.loss import LOGITS_AT_A_TIME
-from tokenmill.planning.hardware import matmul_parameters
+
+
+def matmul_parameters(config: ModelConfig) -> int:
+    """Parameters that every token is multiplied with: all but the embeddings of tokens and positions."""
+    model = skeleton(config)
+    embeddings = [module for module in model.modules() if isinstance(module, torch.nn.Embedding)]
+    return sum(p.numel() for p in model.parameters()) - sum(e.weight.numel() for e in embeddings)
 
 
 def flops_per_token(config: ModelConfig) -> int:

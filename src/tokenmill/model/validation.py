@@ -1,10 +1,4 @@
-"""One optimizer step, and the loss without one: functions of a model and some windows.
-
-What a run has learned so far: one row an epoch, one row every few steps, and the sums for the next rows.
-
-All of it follows from tokens and parameters; times are kept apart (`timing.py`), so that the same run gives the same
-bytes on the same kind of machine.
-"""
+"""The loss of a model on sequences that it does not learn from, and what follows from it."""
 
 import math
 
@@ -15,7 +9,6 @@ from torch import Tensor
 from tokenmill.model.build import GPT
 from tokenmill.model.device import Compute, is_out_of_memory
 from tokenmill.model.sequences import Windows
-from tokenmill.training.distributed import ALONE, Group
 
 
 def loss_of(model: GPT, inputs_BT: Tensor, targets_BT: Tensor) -> Tensor:
@@ -25,11 +18,12 @@ def loss_of(model: GPT, inputs_BT: Tensor, targets_BT: Tensor) -> Tensor:
 
 @torch.no_grad()
 def mean_loss(
-    model: GPT, windows: Windows, index: np.ndarray, *, micro_batch: int, compute: Compute, group: Group = ALONE
+    model: GPT, windows: Windows, index: np.ndarray, *, micro_batch: int, compute: Compute, shrink: bool = True
 ) -> float:
-    """Mean cross-entropy over the windows `index`, in nats, without dropout; the same in every process of a group.
+    """Mean cross-entropy over the windows `index`, in nats, without dropout.
 
-    `micro_batch` windows at a time; a process that is alone takes fewer from where memory runs out.
+    `micro_batch` windows go through the model at a time. Where memory runs out, `shrink` halves them; processes that
+    compute together must not shrink, because the others would wait for them.
     """
     was_training = model.training
     model.eval()
@@ -41,7 +35,7 @@ def mean_loss(
                 losses.append(loss_of(model, *windows.gather(part)))
             sizes.append(len(part))
         except Exception as error:
-            if not is_out_of_memory(error) or micro_batch == 1 or group.size > 1:
+            if not is_out_of_memory(error) or micro_batch == 1 or not shrink:
                 raise
             micro_batch //= 2
     model.train(was_training)

@@ -1,4 +1,4 @@
-"""The refs `epoch-N` that the stage `epochs` makes: they hold what an epoch measured, and here its model is found.
+"""The refs `epoch-N` that the stage `report` makes: they hold what an epoch measured, and here its model is found.
 
 They name no model: when they are made, the dvc.lock that records it is not committed yet. The model is the one whose
 history, in the work tree or in a commit near the ref, tells the same losses of that epoch.

@@ -21,7 +21,7 @@ from tokenmill.core import git, paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_atomic
 from tokenmill.model.huggingface import CONFIG, WEIGHTS
-from tokenmill.training.checkpoint import MANIFEST, read_manifest
+from tokenmill.model.manifest import MANIFEST, read_manifest
 
 
 @dataclass(frozen=True)

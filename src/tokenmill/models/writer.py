@@ -17,8 +17,8 @@ from tokenmill.model.decode import Decoder, decoder_of
 from tokenmill.model.device import choose_device
 from tokenmill.model.generate import Sampling, generate, generate_batch
 from tokenmill.model.huggingface import load_model
+from tokenmill.model.manifest import MANIFEST, read_manifest
 from tokenmill.models.revision import Checkpoint
-from tokenmill.training.checkpoint import MANIFEST, read_manifest
 
 
 def decoded(parts: Iterable[bytes]) -> Iterator[str]:

@@ -95,7 +95,7 @@ def measure(work: Workload, runtime: RuntimeParams) -> Speed:
     Raises:
         UserError: the model does not fit this machine's memory, or the device is not there.
     """
-    compute = choose_compute(runtime, work.train.precision)
+    compute = choose_compute(runtime.device, work.train.precision)
     _refuse_too_large(work.config, compute)
     windows, context = work.windows_per_step, work.config.context_length
     ids = torch.randint(work.config.vocab_size, (windows * context + 1,), dtype=torch.int32)

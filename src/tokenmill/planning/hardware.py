@@ -19,9 +19,6 @@ from dataclasses import dataclass
 
 import torch
 
-from tokenmill.model.build import skeleton
-from tokenmill.model.config import ModelConfig
-
 UTILISATION = 0.4
 """Share of its peak that plans assume a GPU to reach."""
 
@@ -58,13 +55,6 @@ HARDWARE = [
 def hardware_of(device_name: str) -> Hardware | None:
     """The entry for a device that PyTorch calls so, or None; variants with other clocks are not taken for it."""
     return next((entry for entry in HARDWARE if re.fullmatch(entry.pattern, device_name)), None)
-
-
-def matmul_parameters(config: ModelConfig) -> int:
-    """Parameters that every token is multiplied with: all but the embeddings of tokens and positions."""
-    model = skeleton(config)
-    embeddings = [module for module in model.modules() if isinstance(module, torch.nn.Embedding)]
-    return sum(p.numel() for p in model.parameters()) - sum(e.weight.numel() for e in embeddings)
 
 
 def peak_flops(device: torch.device) -> float | None:

@@ -115,7 +115,7 @@ def profile_training(
         UserError: there are no tokens, or they do not fill a window.
     """
     config = ModelConfig.of(model, read_metadata(tokens).vocab_size)
-    compute = choose_compute(runtime, train.precision)
+    compute = choose_compute(runtime.device, train.precision)
     ids, _ = place_tokens(open_tokens(tokens, "train"), runtime.token_placement, compute.device)
     work = Workload(config, train, tokens=len(ids))
     compilation = choose_compilation(runtime.compile, compute.device, work)

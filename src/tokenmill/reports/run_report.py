@@ -22,11 +22,11 @@ from markupsafe import Markup
 from tokenmill.core.token_file import TokenMetadata
 from tokenmill.costs import Spent, epoch_costs, read_timing
 from tokenmill.evaluation.results import EpochResult, Evaluation
+from tokenmill.model.manifest import Manifest
 from tokenmill.reports import charts, data_report
 from tokenmill.reports.answers import SideBySide, side_by_side
 from tokenmill.reports.data_stats import CleanReport
 from tokenmill.reports.page import flat, render
-from tokenmill.training.checkpoint import Manifest
 from tokenmill.training.history import EpochRow, StepRow
 
 

@@ -1,7 +1,5 @@
 """What makes two trainings the same: all that changes their numbers, but how long they go on and where they go back.
 
-What a folder of models says of itself: `models/gpt/manifest.json`.
-
 Names in `.resume/`, the place for checkpoints, for those who look into it without loading PyTorch.
 
 Checkpoints of one configuration: `.resume/<fingerprint>/`, shared by every way that DVC runs a stage.
@@ -33,16 +31,15 @@ from typing import Any
 
 import safetensors.torch
 from filelock import FileLock, Timeout
-from pydantic import ValidationError
 from torch import Tensor
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import read_json, sha256_of, write_beside, write_directory, write_json
-from tokenmill.core.params import Section
 from tokenmill.core.token_file import SPLITS, TokenMetadata
 from tokenmill.model.build import GPT
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.huggingface import WEIGHTS, load_weights, save_weights
+from tokenmill.model.manifest import MANIFEST, Manifest
 from tokenmill.training.history import RunState
 from tokenmill.training.params import TrainParams
 
@@ -63,49 +60,6 @@ def fingerprint(model: ModelConfig, train: TrainParams, tokens: TokenMetadata) -
         "tokens": {name: tokens.split(name).sha256 for name in SPLITS},
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
-
-
-MANIFEST = "manifest.json"
-
-
-FORMAT = 1
-
-
-class Manifest(Section):
-    """What a folder of models says of itself."""
-
-    format_version: int
-    fingerprint: str
-    """Of the training; see `fingerprint.py`."""
-    model: ModelConfig
-    train: TrainParams
-    parameters: int
-    """Trained numbers."""
-    epochs: int
-    """Epochs there are: `epoch-1` to `epoch-N`."""
-    tokenizer_sha256: str
-    """Of the tokenizer.json that made the tokens."""
-
-
-def read_manifest(folder: Path) -> Manifest:
-    """What a folder of models says of itself.
-
-    Raises:
-        UserError: there is none, or it was written by another version.
-    """
-    path = folder / MANIFEST
-    content = read_json(path)
-    if content.get("format_version") != FORMAT:
-        raise UserError(
-            f"{path} has format_version {content.get('format_version')!r}, this TokenMill reads {FORMAT}; "
-            "run `dvc repro -f train`."
-        )
-    try:
-        return Manifest.model_validate(content)
-    except ValidationError as error:
-        raise UserError(
-            f"{path} is damaged ({error.error_count()} fields are wrong); `dvc checkout --force` restores it."
-        ) from None
 
 
 RESUME_FOLDER = ".resume"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.files import write_text
+from tokenmill.core.files import rounded, write_text
 
 
 @dataclass(frozen=True)
@@ -125,11 +125,6 @@ class RunState:
         )
 
 
-def short(value: float) -> float:
-    """Six significant digits: what a person, a plot and a metric need."""
-    return float(f"{value:.6g}")
-
-
 def train_metrics(row: EpochRow, *, parameters: int) -> dict[str, float]:
     """`metrics/train.json` as it stands at the end of an epoch."""
     return {
@@ -137,8 +132,8 @@ def train_metrics(row: EpochRow, *, parameters: int) -> dict[str, float]:
         "steps": row.step,
         "tokens": row.tokens,
         "parameters": parameters,
-        "train_loss": short(row.train_loss),
-        "val_loss": short(row.val_loss),
+        "train_loss": rounded(row.train_loss),
+        "val_loss": rounded(row.val_loss),
     }
 
 
@@ -148,7 +143,7 @@ def write_rows(path: Path, kind: type[EpochRow] | type[StepRow], rows: Sequence[
     table = csv.DictWriter(text, [column.name for column in fields(kind)], lineterminator="\n")
     table.writeheader()
     for row in rows:
-        table.writerow({k: short(v) if isinstance(v, float) else v for k, v in asdict(row).items()})
+        table.writerow({k: rounded(v) if isinstance(v, float) else v for k, v in asdict(row).items()})
     write_text(path, text.getvalue())
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
 from tokenmill.core.files import write_atomic, write_directory
-from tokenmill.training.checkpoint import MANIFEST, RESUME, Checkpoint, Store
+from tokenmill.model.manifest import MANIFEST
+from tokenmill.training.checkpoint import RESUME, Checkpoint, Store
 from tokenmill.training.params import ScheduleParams, TrainParams
 from tokenmill.training.schedule import first_difference
 

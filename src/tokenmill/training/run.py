@@ -3,7 +3,7 @@
 import contextlib
 import gc
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,10 +16,10 @@ from tokenmill.display.training import TrainingDisplay
 from tokenmill.model.build import build, parameter_count
 from tokenmill.model.config import ModelConfig, ModelParams
 from tokenmill.model.device import choose_compute, choose_device, is_out_of_memory, place_tokens
+from tokenmill.model.manifest import FORMAT, Manifest, TrainedWith
 from tokenmill.model.sequences import Windows
 from tokenmill.model.size import flops_per_token
-from tokenmill.planning.hardware import peak_flops
-from tokenmill.training.checkpoint import FORMAT, Manifest, Store, fingerprint, prune_runs, release, resume_root
+from tokenmill.training.checkpoint import Store, fingerprint, prune_runs, release, resume_root
 from tokenmill.training.compile import choose_compilation
 from tokenmill.training.distributed import Group, joined, refuse_shards
 from tokenmill.training.history import RunState
@@ -32,6 +32,12 @@ from tokenmill.training.schedule import Workload
 from tokenmill.training.summary import plan
 from tokenmill.training.trainer import Job, Trainer
 
+PeakFlops = Callable[[torch.device], float | None]
+
+
+def unknown_peak(_: torch.device) -> None:
+    """No device's peak is known."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -42,11 +48,19 @@ class Outcome:
 
 
 def train(
-    *, model: ModelParams, train: TrainParams, runtime: RuntimeParams, tokens: Path, output: Path, times: Path
+    *,
+    model: ModelParams,
+    train: TrainParams,
+    runtime: RuntimeParams,
+    tokens: Path,
+    output: Path,
+    times: Path,
+    peak_flops: PeakFlops = unknown_peak,
 ) -> Outcome | None:
     """Train to `train.epochs` on the folder `tokens`; write the folder `output` and the table `times`.
 
-    None in a process that does not lead its group: its leader has the outcome.
+    None in a process that does not lead its group: its leader has the outcome. `peak_flops` gives the floating-point
+    operations a second of a device, where they are known, for the utilisation in the table of costs.
 
     Raises:
         UserError: parameters and tokens do not fit, before anything is allocated; or the run was stopped or diverged,
@@ -59,7 +73,7 @@ def train(
         format_version=FORMAT,
         fingerprint=fingerprint(config, train, metadata),
         model=config,
-        train=train,
+        train=TrainedWith.model_validate(train.model_dump()),
         parameters=parameter_count(config),
         epochs=train.epochs,
         tokenizer_sha256=metadata.tokenizer_sha256,
@@ -77,7 +91,7 @@ def train(
             if group.leads:
                 release(store, manifest, output, steps=job.kept_at(job.total_steps))
                 timing.show(times)
-                _show_costs(job, config, timing, times.with_name(COSTS))
+                _show_costs(job, config, timing, times.with_name(COSTS), peak=peak_flops(job.compute.device))
     if not group.leads:
         return None
     prune_runs(resume_root(), keep=runtime.checkpoint.keep_runs)
@@ -94,9 +108,8 @@ def _kept(store: Store, runtime: RuntimeParams, display: TrainingDisplay, group:
         yield mirror
 
 
-def _show_costs(job: Job, config: ModelConfig, timing: Timing, path: Path) -> None:
+def _show_costs(job: Job, config: ModelConfig, timing: Timing, path: Path, *, peak: float | None) -> None:
     """Write what every epoch cost."""
-    peak = peak_flops(job.compute.device)
     work = Workload(config, job.train, job.tokens.train.tokens)
     costs = epoch_costs(
         read_timing(timing.path),
@@ -160,7 +173,7 @@ def _job(
     group: Group,
 ) -> tuple[Job, str]:
     """Put tokens and parameters together; say where the tokens lie."""
-    compute = choose_compute(runtime, train.precision)
+    compute = choose_compute(runtime.device, train.precision)
     _refuse_short(metadata, config)
     work = Workload(config, train, metadata.train.tokens)
     train_ids, place = place_tokens(open_tokens(tokens, "train"), runtime.token_placement, compute.device)

@@ -37,7 +37,8 @@ from tokenmill.costs import TIMING
 from tokenmill.model.build import GPT, copy_of
 from tokenmill.model.device import is_out_of_memory
 from tokenmill.model.huggingface import WEIGHTS
-from tokenmill.training.checkpoint import MANIFEST, STATE, Store, copy_tree
+from tokenmill.model.manifest import MANIFEST
+from tokenmill.training.checkpoint import STATE, Store, copy_tree
 from tokenmill.training.history import RunState
 
 

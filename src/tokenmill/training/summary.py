@@ -1,6 +1,6 @@
 """What a training is about to do, in a few lines: so that nobody wonders hours later what a batch was."""
 
-from tokenmill.training.checkpoint import Manifest
+from tokenmill.model.manifest import Manifest
 from tokenmill.training.trainer import Job
 
 

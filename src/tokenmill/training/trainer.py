@@ -370,7 +370,7 @@ class Trainer:
             evenly_spread(self.job.val_windows.count, self.job.train.validation_windows),
             micro_batch=self.micro_batch.windows,
             compute=self.job.compute,
-            group=self.job.group,
+            shrink=self.job.group.size == 1,
         )
         row = EpochRow(
             epoch=state.step // self.order.steps_per_epoch,

@@ -3,27 +3,18 @@
 from tokenmill import stage
 from tokenmill.core import paths
 from tokenmill.core.files import read_json, write_json, write_text
-from tokenmill.core.params import Section, load
+from tokenmill.core.params import PARAMS_FILE, read_yaml
 from tokenmill.core.token_file import read_metadata
 from tokenmill.core.tokenizer import read_tokenizer, token_bytes
-from tokenmill.data.params import CleanParams, DataParams
 from tokenmill.reports.data_report import render_report
 from tokenmill.reports.data_stats import Measures, count_tokens, read_clean_report, write_tables
-from tokenmill.tokens.params import TokenizeParams, TokenizerParams
 
-
-class Params(Section):
-    """What the report shows of params.yaml."""
-
-    data: DataParams
-    clean: CleanParams
-    tokenizer: TokenizerParams
-    tokenize: TokenizeParams
+SECTIONS = ("data", "clean", "tokenizer", "tokenize")
+"""The sections of params.yaml that the report shows."""
 
 
 def main() -> None:
     """data/clean_report.json, tokenizer, tokens -> reports/data.html, metrics/data.json, four tables."""
-    params = load(Params)
     tokenizer = read_tokenizer(paths.TOKENIZER)
     vocabulary = token_bytes(tokenizer)
     metadata = read_metadata(paths.TOKENS)
@@ -36,7 +27,7 @@ def main() -> None:
         vocabulary,
         tokenizer=read_json(paths.METRICS / "tokenizer.json"),
         tokens=read_json(paths.METRICS / "tokens.json"),
-        params=params.model_dump(),
+        params={name: section for name, section in read_yaml(PARAMS_FILE).items() if name in SECTIONS},
     )
     write_text(paths.DATA_REPORT, page)
     print(f"data report: {paths.DATA_REPORT}")

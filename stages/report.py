@@ -10,11 +10,12 @@ from tokenmill.core.params import PARAMS_FILE, Section, load, read_yaml
 from tokenmill.core.token_file import read_metadata
 from tokenmill.costs import TIMING
 from tokenmill.evaluation.results import Evaluation, read_evaluation
+from tokenmill.model.manifest import read_manifest
 from tokenmill.reports.answers import render
 from tokenmill.reports.data_stats import read_clean_report
 from tokenmill.reports.epoch_refs import write_epoch_refs
 from tokenmill.reports.run_report import Run, render_report, run_times
-from tokenmill.training.checkpoint import read_manifest, resume_root
+from tokenmill.training.checkpoint import resume_root
 from tokenmill.training.history import EpochRow, read_epochs, read_steps, train_metrics
 from tokenmill.training.params import RuntimeParams
 

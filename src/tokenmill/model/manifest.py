@@ -1,0 +1,61 @@
+"""`models/gpt/manifest.json`: which models a folder holds, and what they were trained with."""
+
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from tokenmill.core.errors import UserError
+from tokenmill.core.files import read_json
+from tokenmill.core.params import Section
+from tokenmill.model.config import ModelConfig
+
+MANIFEST = "manifest.json"
+
+
+FORMAT = 1
+
+
+class TrainedWith(Section, extra="allow"):
+    """What evaluation must know of the section `train`; the other parameters are kept as they are."""
+
+    precision: str
+    batch_size: int
+    validation_windows: int
+
+
+class Manifest(Section):
+    """The contents of manifest.json."""
+
+    format_version: int
+    fingerprint: str
+    """Of the run: two runs with the same one can continue each other's checkpoints."""
+    model: ModelConfig
+    train: TrainedWith
+    """The section `train` of params.yaml."""
+    parameters: int
+    """Trained numbers."""
+    epochs: int
+    """Epochs there are: `epoch-1` to `epoch-N`."""
+    tokenizer_sha256: str
+    """Of the tokenizer.json that made the tokens."""
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read the manifest of a folder of models.
+
+    Raises:
+        UserError: there is none, or it was written by another version.
+    """
+    path = folder / MANIFEST
+    content = read_json(path)
+    if content.get("format_version") != FORMAT:
+        raise UserError(
+            f"{path} has format_version {content.get('format_version')!r}, this TokenMill reads {FORMAT}; "
+            "run `dvc repro -f train`."
+        )
+    try:
+        return Manifest.model_validate(content)
+    except ValidationError as error:
+        raise UserError(
+            f"{path} is damaged ({error.error_count()} fields are wrong); `dvc checkout --force` restores it."
+        ) from None
