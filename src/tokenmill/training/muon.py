@@ -22,12 +22,14 @@ from torch import Tensor
 
 
 class Uncompiled(torch.optim.Optimizer):
-    """To be inherited from; with what PyTorch's fused optimizers know besides gradients, under the same names."""
+    """A base class with the unwrapped methods, and the two attributes by which PyTorch's fused optimizers take what
+    GradScaler found.
+    """
 
     found_inf: Tensor | None = None
-    """A scalar, where it is set: nothing changes where it is one."""
+    """A scalar; where it is one, the step changes nothing."""
     grad_scale: Tensor | None = None
-    """A scalar, where it is set: what gradients are divided by."""
+    """A scalar by which gradients are divided."""
 
     add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
     zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
