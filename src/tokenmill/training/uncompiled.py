@@ -1,7 +1,8 @@
-"""PyTorch's optimizers as they are where nobody compiles them.
+"""PyTorch's optimizers without their preparations for `torch.compile`.
 
-Their methods load PyTorch's compiler to tell it that it shall leave them alone, and with it an algebra system: a second
-and a half at the start of every training. Our steps are never compiled, so here the methods are what they wrap.
+PyTorch wraps `step` and these methods to keep its compiler away from them. The wrapping imports the compiler, and with
+it sympy: 1.5 s at every start of a training. Here an optimizer is never compiled, so the wrapped functions are called
+directly.
 """
 
 import inspect
@@ -11,12 +12,14 @@ from torch import Tensor
 
 
 class Uncompiled(torch.optim.Optimizer):
-    """To be inherited from; with what PyTorch's fused optimizers know besides gradients, under the same names."""
+    """A base class with the unwrapped methods, and the two attributes by which PyTorch's fused optimizers take what
+    GradScaler found.
+    """
 
     found_inf: Tensor | None = None
-    """A scalar, where it is set: nothing changes where it is one."""
+    """A scalar; where it is one, the step changes nothing."""
     grad_scale: Tensor | None = None
-    """A scalar, where it is set: what gradients are divided by."""
+    """A scalar by which gradients are divided."""
 
     add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
     zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
