@@ -1,0 +1,56 @@
+"""Numbers and foreign text as people read them: `1.08 GB`, `12 min`, `1.2k`, and no character that nobody can see."""
+
+import unicodedata
+
+PREFIXES = ("", "k", "M", "G", "T")
+
+INVISIBLE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+"""Unicode categories of control and format characters, lone surrogates, and line and paragraph separators."""
+
+
+def scaled(value: float, unit: str = "", space: str = "") -> str:
+    """Three significant digits with k, M, G or T.
+
+    Example:
+        >>> scaled(1234), scaled(5e6), scaled(1.36e6, "B", " ")
+        ('1.23k', '5M', '1.36 MB')
+    """
+    power = 0
+    while abs(value) >= 999.5 and power < len(PREFIXES) - 1:
+        value, power = value / 1000, power + 1
+    digits = f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
+    return f"{digits}{space}{PREFIXES[power]}{unit}" if PREFIXES[power] or unit else digits
+
+
+def size(count: float) -> str:
+    """Bytes: `1.08 GB`, in powers of 1000."""
+    return scaled(count, "B", " ")
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the unit that suits them: `48 s`, `12 min`, `3.2 h`, `15 years`."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    if seconds < 6000:
+        return f"{seconds / 60:.0f} min"
+    hours = seconds / 3600
+    return f"{hours:.1f} h" if hours < 10_000 else f"{hours / (24 * 365):.3g} years"
+
+
+def visible(text: str) -> str:
+    """The text with its spaces, tabs and line feeds; another invisible character becomes a sign (`␛`) or its code.
+
+    Text of a corpus, a model, a file name or a branch passes through here on its way to a terminal or a page, so that
+    nothing in it moves the cursor, sets a title, or turns the direction of a line round.
+
+    Example:
+        >>> visible("a\\x1b[2Jb\\u202e")
+        'a␛[2Jb⟨U+202E⟩'
+    """
+    return text if text.isprintable() else "".join(map(_shown, text))
+
+
+def _shown(char: str) -> str:
+    if char in " \t\n" or unicodedata.category(char) not in INVISIBLE:
+        return char
+    return chr(0x2400 + ord(char)) if ord(char) < 0x20 else f"⟨U+{ord(char):04X}⟩"

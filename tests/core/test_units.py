@@ -1,0 +1,49 @@
+"""Numbers with units, and text in which nothing is invisible."""
+
+import doctest
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokenmill.core import units
+from tokenmill.core.units import INVISIBLE, duration, scaled, size, visible
+
+
+def test_examples_in_docstrings_hold() -> None:
+    assert doctest.testmod(units).failed == 0
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [(0, "0 B"), (999, "999 B"), (999.6, "1 kB"), (1e4, "10 kB"), (1.08e9, "1.08 GB"), (2e16, "20000 TB")],
+)
+def test_size_has_three_digits_and_a_decimal_prefix(count: float, shown: str) -> None:
+    assert size(count) == shown
+
+
+@given(st.floats(1, 1e15))
+def test_scaled_keeps_the_value_to_three_digits(value: float) -> None:
+    shown = scaled(value)
+    power = "kMGT".find(shown[-1]) + 1
+    assert float(shown.rstrip("kMGT")) * 1000**power == pytest.approx(value, rel=6e-3)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(0.4, "0 s"), (99, "99 s"), (100, "2 min"), (6000, "1.7 h"), (4e9, "127 years")]
+)
+def test_duration_takes_the_unit_that_suits(seconds: float, shown: str) -> None:
+    assert duration(seconds) == shown
+
+
+@given(st.text())
+def test_visible_leaves_nothing_invisible_but_blanks(text: str) -> None:
+    shown = visible(text)
+    assert all(char in " \t\n" or unicodedata.category(char) not in INVISIBLE for char in shown)
+    assert visible(shown) == shown
+
+
+def test_visible_keeps_what_can_be_seen() -> None:
+    assert visible("naïve 漢字 🦊\n\tnext\xa0line") == "naïve 漢字 🦊\n\tnext\xa0line"
+    assert visible("\x1b]0;title\x07\r\u2028\x9b") == "␛]0;title␇␍⟨U+2028⟩⟨U+009B⟩"
