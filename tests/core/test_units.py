@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenmill.core import units
-from tokenmill.core.units import INVISIBLE, duration, scaled, size, visible
+from tokenmill.core.units import INVISIBLE, duration, si, size, visible
 
 
 def test_examples_in_docstrings_hold() -> None:
@@ -24,8 +24,8 @@ def test_size_has_three_digits_and_a_decimal_prefix(count: float, shown: str) ->
 
 
 @given(st.floats(1, 1e15))
-def test_scaled_keeps_the_value_to_three_digits(value: float) -> None:
-    shown = scaled(value)
+def test_si_keeps_the_value_to_three_digits(value: float) -> None:
+    shown = si(value, space="")
     power = "kMGT".find(shown[-1]) + 1
     assert float(shown.rstrip("kMGT")) * 1000**power == pytest.approx(value, rel=6e-3)
 

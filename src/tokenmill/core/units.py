@@ -8,23 +8,34 @@ INVISIBLE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 """Unicode categories of control and format characters, lone surrogates, and line and paragraph separators."""
 
 
-def scaled(value: float, unit: str = "", space: str = "") -> str:
-    """Three significant digits with k, M, G or T.
+def si(value: float, unit: str = "", space: str = " ") -> str:
+    """A number with the prefix that leaves one to three digits before the point.
+
+    Args:
+        value: any number; from 1e15 on the digits before the point become more.
+        unit: follows the prefix.
+        space: stands between the digits and the prefix.
 
     Example:
-        >>> scaled(1234), scaled(5e6), scaled(1.36e6, "B", " ")
-        ('1.23k', '5M', '1.36 MB')
+        >>> si(1_360_000, "B"), si(20_000, space=""), si(0.5)
+        ('1.36 MB', '20k', '0.5')
     """
     power = 0
     while abs(value) >= 999.5 and power < len(PREFIXES) - 1:
         value, power = value / 1000, power + 1
     digits = f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
-    return f"{digits}{space}{PREFIXES[power]}{unit}" if PREFIXES[power] or unit else digits
+    suffix = PREFIXES[power] + unit
+    return f"{digits}{space}{suffix}" if suffix else digits
 
 
-def size(count: float) -> str:
-    """Bytes: `1.08 GB`, in powers of 1000."""
-    return scaled(count, "B", " ")
+def size(count: float, space: str = " ") -> str:
+    """Bytes in decimal units.
+
+    Example:
+        >>> size(999), size(1_360_000), size(999_999)
+        ('999 B', '1.36 MB', '1 MB')
+    """
+    return si(count, "B", space)
 
 
 def duration(seconds: float) -> str:
