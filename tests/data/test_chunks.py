@@ -9,7 +9,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.documents.material import json_lines, parameters
+from tests.data.material import json_lines, parameters
 from tokenmill.core.errors import UserError
 from tokenmill.data.chunks import Block, Files, Lines, Planner, Texts
 from tokenmill.data.records import lines, whole_lines

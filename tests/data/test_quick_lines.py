@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.documents.material import parameters
+from tests.data.material import parameters
 from tokenmill.data.readers import quick_texts, texts_of_lines
 from tokenmill.data.report import Tally
 from tokenmill.data.sources import Source, find

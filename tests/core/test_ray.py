@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 import tokenmill
-from tests.documents.material import parameters
+from tests.data.material import parameters
 from tests.tokenization.conftest import PROSE, write_clean
 from tokenmill.core import executor
 from tokenmill.core.errors import UserError

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from tests.documents.material import PACK, json_lines, parquet
+from tests.data.material import PACK, json_lines, parquet
 from tokenmill.core.errors import UserError
 from tokenmill.data.sources import blocks, find
 

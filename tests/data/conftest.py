@@ -5,7 +5,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from tests.documents.material import parameters
+from tests.data.material import parameters
 from tokenmill.core.executor import LocalEngine
 from tokenmill.data.clean import clean
 from tokenmill.data.report import CleanReport

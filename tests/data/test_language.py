@@ -1,7 +1,7 @@
 import polars as pl
 import pytest
 
-from tests.documents.material import filters
+from tests.data.material import filters
 from tokenmill.data.filters import HEAD, in_other_language, known, languages
 
 SENTENCES = {

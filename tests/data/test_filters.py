@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.documents.filters import reference
-from tests.documents.material import filters
+from tests.data import filter_reference as reference
+from tests.data.material import filters
 from tokenmill.core.errors import UserError
 from tokenmill.data import filters as filters_module
 from tokenmill.data import repetition

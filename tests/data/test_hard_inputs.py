@@ -10,14 +10,14 @@ from random import Random
 
 import pytest
 
-from tests.documents.material import PACK, json_lines
+from tests.data.material import PACK, json_lines
 
 STATUS = Path("/proc/self/status")
 
 IMPORTS = """
 import sys
 from pathlib import Path
-from tests.documents.material import parameters
+from tests.data.material import parameters
 from tokenmill.data.clean import clean
 from tokenmill.core.executor import LocalEngine
 """

@@ -9,7 +9,7 @@ import pytest
 import xxhash
 
 from stages import clean as stage
-from tests.documents.material import filters, json_lines, parameters
+from tests.data.material import filters, json_lines, parameters
 from tokenmill.core import shards
 from tokenmill.core.errors import UserError
 from tokenmill.core.executor import LocalEngine

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.documents.material import PACK, json_lines, parquet
-from tests.documents.test_plain_text import in_blocks
+from tests.data.material import PACK, json_lines, parquet
+from tests.data.test_plain_text import in_blocks
 from tokenmill.core.errors import UserError
 from tokenmill.data.records import csv_rows, json_values, lines
 from tokenmill.data.records import json_lines as read_lines
