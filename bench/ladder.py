@@ -2,7 +2,7 @@
 
 TokenMill began as a script on an A100 whose steps took 1.6 s; what made them shorter, one by one, is replayed here:
 
-  memory map   tokens read from a file map in a Python loop, a window at a time; float32, plain attention
+  memory map   tokens read from a file map in a Python loop, a sequence at a time; float32, plain attention
   RAM          the same from memory
   vectorised   a batch by one index
   compiled     torch.compile
@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> None:
     peak, whose = _peak(device, options.peak_tflops)
     rows = rows_of({name: found[name] for name in options.only}, size, peak)
     compute = compute_for("auto")
-    print(f"{compute.name}: {size.batch} windows of {size.context_length}, GPT-2 of {size.n_layer} layers, ", end="")
+    print(f"{compute.name}: {size.batch} sequences of {size.context_length}, GPT-2 of {size.n_layer} layers, ", end="")
     print(f"{size.n_embd} wide; utilisation of {peak / 1e12:.3g}e12 operations a second, {whose}")
     print_table(rows)
     draw(rows, compute.name, options.picture)

@@ -2,7 +2,7 @@
 
 On the CPU, nanoGPT's own Tiny Shakespeare recipe (4 layers, 4 heads, 128 wide, context 64, batch 12, 2,000 steps):
 
-  to the loss  nanoGPT's script runs as it is; its final model is measured on every window of the validation text. Then
+  to the loss  nanoGPT's script runs as it is; its final model is measured on all sequences of the validation text. Then
                TokenMill's stage `train` runs on as much of the training text as it needs, once through, and is measured
                by the same function. Seconds are of whole processes: start-up, training, evaluation, checkpoints.
   steps        tokens per second at the equal model (gpt2, AdamW, float32), in turns, each in a process of its own; then
@@ -214,7 +214,7 @@ def portion(recipe: Recipe, train: np.ndarray) -> tuple[np.ndarray, int]:
 def mean_loss(
     logits: Callable[[Tensor, Tensor], Tensor], model: nn.Module, val: np.ndarray, context: int, batch: int = 64
 ) -> float:
-    """Mean cross-entropy over every window of the validation text, in nats, in float32, the same for both."""
+    """Mean cross-entropy over every sequence of the validation text, in nats, in float32, the same for both."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model.to(device)
     torch.set_float32_matmul_precision("highest")

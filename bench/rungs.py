@@ -18,7 +18,7 @@ from tokenmill.model.build import build
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import multiplies_bfloat16
 from tokenmill.model.gpt2 import Attention, Block
-from tokenmill.model.sequences import Windows
+from tokenmill.model.sequences import Sequences
 from tokenmill.training.compile import Compilation, lacks
 
 PLAIN = ("memory map", "RAM", "vectorised", "compiled", "mixed", "flash")
@@ -127,15 +127,15 @@ def plain(size: Size, batch: Batch, *, compiled: bool = False, mixed: bool = Fal
 
 
 def loop(ids: np.ndarray, size: Size) -> Batch:
-    """A batch a window at a time, a number at a time."""
+    """A batch a sequence at a time, a number at a time."""
     draws = np.random.default_rng(1)
 
     def batch() -> tuple[Tensor, Tensor]:
         inputs, targets = [], []
         for start in draws.integers(len(ids) - size.context_length - 1, size=size.batch):
-            window = [int(ids[start + offset]) for offset in range(size.context_length + 1)]
-            inputs.append(window[:-1])
-            targets.append(window[1:])
+            sequence = [int(ids[start + offset]) for offset in range(size.context_length + 1)]
+            inputs.append(sequence[:-1])
+            targets.append(sequence[1:])
         return torch.tensor(inputs), torch.tensor(targets)
 
     return batch
@@ -144,8 +144,8 @@ def loop(ids: np.ndarray, size: Size) -> Batch:
 def vectorised(ids: np.ndarray, size: Size) -> Batch:
     """A batch by one index."""
     tokens, draws = torch.from_numpy(ids.astype(np.int32)), np.random.default_rng(1)
-    windows = Windows(tokens, context_length=size.context_length, device=torch.device("cpu"))
-    return lambda: windows.gather(draws.integers(windows.count, size=size.batch))
+    sequences = Sequences(tokens, context_length=size.context_length, device=torch.device("cpu"))
+    return lambda: sequences.gather(draws.integers(sequences.count, size=size.batch))
 
 
 class ScriptAttention(nn.Module):

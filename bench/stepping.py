@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 from tokenmill.model.build import build
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import Compute, choose_compute
-from tokenmill.model.sequences import Windows
+from tokenmill.model.sequences import Sequences
 from tokenmill.training.compile import Compilation, lacks
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams, TrainParams
@@ -57,15 +57,15 @@ def tokenmill_steps(
     optimizer = Optimizer(model, train, compute)
     forward = compilation.of(model)
     tokens = torch.from_numpy(ids.astype(np.int32)).to(compute.device)
-    windows = Windows(tokens, context_length=config.context_length, device=compute.device)
-    order, done = EpochOrder(windows=windows.count, per_step=train.batch_size, seed=0), [0]
+    sequences = Sequences(tokens, context_length=config.context_length, device=compute.device)
+    order, done = EpochOrder(sequences=sequences.count, per_step=train.batch_size, seed=0), [0]
 
     def steps(count: int) -> None:
         for _ in range(count):
             result = train_step(
                 forward,
                 optimizer,
-                windows,
+                sequences,
                 order.at(done[0]),
                 micro_batch=train.batch_size,
                 learning_rate=train.peak,

@@ -28,7 +28,7 @@ from bench.stepping import section
 from tokenmill.model.config import ModelParams
 from tokenmill.model.gpt2 import GPT2
 from tokenmill.model.modern import Modern
-from tokenmill.model.sequences import Windows
+from tokenmill.model.sequences import Sequences
 from tokenmill.openmp import sleep_soon_beside_others
 from tokenmill.stage import report_errors
 from tokenmill.training.optimizer import Optimizer
@@ -79,7 +79,7 @@ def measure(changes: dict[str, int], steps: int) -> Row:
         for owner, name in ((GPT2, "forward"), (Modern, "forward"), (Optimizer, "backward"), (Optimizer, "norm")):
             stack.enter_context(inside.around(owner, name))
         stack.enter_context(inside.around(Optimizer, "step"))
-        stack.enter_context(gathering.around(Windows, "gather"))
+        stack.enter_context(gathering.around(Sequences, "gather"))
         stack.enter_context(stepping.around(Trainer, "_step"))
         stack.enter_context(logging.around(Trainer, "_log_if_due"))
         stack.enter_context(saving.around(Saver, "save"))

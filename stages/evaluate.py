@@ -1,4 +1,4 @@
-"""Measure every epoch: losses on fixed windows, answers to fixed prompts."""
+"""Measure every epoch: losses on fixed sequences, answers to fixed prompts."""
 
 from tokenmill import stage
 from tokenmill.core import paths

@@ -87,14 +87,14 @@ def test_a_model_too_large_for_a_gpu_is_said(project: Path, capsys: pytest.Captu
         "H100",
         changes=[*ORIGINAL, "train.batch_size=1024"],
     )
-    assert "fits 256 windows at a time" in text
+    assert "fits 256 sequences at a time" in text
 
 
 def test_with_tokens_and_times_of_a_training_here_this_machine_is_in_the_table(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("DVC_ROOT", str(project))
-    tokens = write_tokens(project / "data" / "tokens", windows=19)
+    tokens = write_tokens(project / "data" / "tokens", sequences=19)
     outcome = run(tokens, project / "models" / "gpt")
     (project / "metrics").mkdir()
     (project / "models" / "timing.csv").rename(project / "metrics" / "timing.csv")
@@ -184,12 +184,12 @@ def test_here_is_measured_and_agrees_with_the_same_steps_timed_by_hand(
 
 
 def test_long_steps_are_told_from_two_smaller_ones(project: Path, monkeypatch: pytest.MonkeyPatch):
-    """A step of 1 s and 0.2 s a window: 16 windows must come to 4.2 s though only 1, 2 and 4 of them are tried."""
+    """A step of 1 s and 0.2 s a sequence: 16 sequences must come to 4.2 s though only 1, 2 and 4 of them are tried."""
     tried = []
 
-    def seconds(_: Trial, windows: int) -> float:
-        tried.append(windows)
-        return 1.0 + 0.2 * windows
+    def seconds(_: Trial, sequences: int) -> float:
+        tried.append(sequences)
+        return 1.0 + 0.2 * sequences
 
     monkeypatch.setattr(benchmark, "_seconds", seconds)
     params = check_all(project / "params.yaml")
@@ -197,7 +197,7 @@ def test_long_steps_are_told_from_two_smaller_ones(project: Path, monkeypatch: p
     speed = benchmark.measure(Workload(config, params.train, 10_000), params.runtime)
     assert speed.seconds == pytest.approx(4.2)
     assert max(tried) == 4
-    assert speed.measured == "steps over 2 and 4 of 16 windows"
+    assert speed.measured == "steps over 2 and 4 of 16 sequences"
 
 
 def test_a_model_that_memory_does_not_hold_is_a_sentence(project: Path, capsys: pytest.CaptureFixture[str]):

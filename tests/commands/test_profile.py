@@ -22,7 +22,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for wish in SMALL:
         change(content, wish)
     (tmp_path / "params.yaml").write_text(json.dumps(content))
-    write_tokens(tmp_path / "data" / "tokens", windows=19)
+    write_tokens(tmp_path / "data" / "tokens", sequences=19)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -238,7 +238,7 @@ class TestRoom:
         monkeypatch.setattr("psutil.virtual_memory", lambda: memory._replace(available=10_000))
         findings = wrong(project)
         assert levels(findings) == {"memory": "problem"}
-        assert "with 1 windows at a time, 10 kB of" in findings["memory"].text
+        assert "with 1 sequences at a time, 10 kB of" in findings["memory"].text
 
 
 class TestRuns:

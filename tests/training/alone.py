@@ -59,7 +59,7 @@ def limit_update(holds: int) -> None:
     step, try_step, micro_batch = Optimizer.step, trainer.Trainer._try_step, [0]
 
     def note(self: trainer.Trainer, index: Any) -> Any:
-        micro_batch[0] = self.micro_batch.windows
+        micro_batch[0] = self.micro_batch.sequences
         return try_step(self, index)
 
     def step_or_nothing(self: Optimizer, *arguments: Any, **keywords: Any) -> None:

@@ -24,8 +24,8 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """19 windows: five steps of four, the last one short."""
-    return write_tokens(tmp_path_factory.mktemp("tokens") / "tokens", windows=19)
+    """19 sequences: five steps of four, the last one short."""
+    return write_tokens(tmp_path_factory.mktemp("tokens") / "tokens", sequences=19)
 
 
 @pytest.fixture

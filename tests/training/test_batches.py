@@ -9,42 +9,42 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tokenmill.model.sequences import Windows, evenly_spread
+from tokenmill.model.sequences import Sequences, evenly_spread
 from tokenmill.training.sampler import EpochOrder, pieces
 
 CPU = torch.device("cpu")
 
 
-def windows_of(count: int, *, context: int = 4, left_over: int = 0) -> Windows:
+def sequences_of(count: int, *, context: int = 4, left_over: int = 0) -> Sequences:
     tokens = torch.arange(count * context + 1 + left_over, dtype=torch.int32)
-    return Windows(tokens, context_length=context, device=CPU)
+    return Sequences(tokens, context_length=context, device=CPU)
 
 
 @pytest.mark.parametrize("left_over", [0, 1, 3])
 def test_an_epoch_sees_every_token_once_and_every_next_token_once(left_over: int):
-    windows = windows_of(13, left_over=left_over)
-    order = EpochOrder(windows=windows.count, per_step=5, seed=0)
-    parts = [windows.gather(order.at(step)) for step in range(order.steps_per_epoch)]
+    sequences = sequences_of(13, left_over=left_over)
+    order = EpochOrder(sequences=sequences.count, per_step=5, seed=0)
+    parts = [sequences.gather(order.at(step)) for step in range(order.steps_per_epoch)]
     inputs, targets = (torch.cat(kind).flatten().tolist() for kind in zip(*parts, strict=True))
     assert sorted(inputs) == list(range(13 * 4))
     assert sorted(targets) == list(range(1, 13 * 4 + 1))
 
 
 def test_targets_are_the_inputs_shifted_by_one():
-    inputs_BT, targets_BT = windows_of(13).gather(np.array([3, 0, 12]))
+    inputs_BT, targets_BT = sequences_of(13).gather(np.array([3, 0, 12]))
     assert inputs_BT[:, 0].tolist() == [12, 0, 48]
     assert torch.equal(targets_BT, inputs_BT + 1)
 
 
 def test_int32_on_disk_becomes_int64_for_the_model():
-    inputs_BT, targets_BT = windows_of(3).gather(np.array([1]))
+    inputs_BT, targets_BT = sequences_of(3).gather(np.array([1]))
     assert inputs_BT.dtype == targets_BT.dtype == torch.int64
     assert inputs_BT.shape == targets_BT.shape == (1, 4)
 
 
-def test_windows_leave_the_file_where_it_is():
+def test_sequences_leave_the_file_where_it_is():
     tokens = torch.arange(100, dtype=torch.int32)
-    assert Windows(tokens, context_length=7, device=CPU)._rows_NW.data_ptr() == tokens.data_ptr()
+    assert Sequences(tokens, context_length=7, device=CPU)._rows_NW.data_ptr() == tokens.data_ptr()
 
 
 class Copies(TorchDispatchMode):
@@ -63,28 +63,28 @@ class Copies(TorchDispatchMode):
 @pytest.mark.parametrize("place", ["cpu", "meta"])
 def test_a_device_with_memory_of_its_own_is_never_waited_for(place: str):
     """The device without memory stands for a GPU; what a batch needs goes there without a stop, wherever tokens lie."""
-    windows = Windows(torch.arange(53, device=place), context_length=4, device=torch.device("meta"))
+    sequences = Sequences(torch.arange(53, device=place), context_length=4, device=torch.device("meta"))
     with Copies() as copies:
-        inputs_BT, targets_BT = windows.gather(np.array([3, 0, 12]))
+        inputs_BT, targets_BT = sequences.gather(np.array([3, 0, 12]))
     assert inputs_BT.device == targets_BT.device == torch.device("meta")
     assert inputs_BT.shape == targets_BT.shape == (3, 4)
     assert copies.waited_for == [False]
 
 
 @pytest.mark.parametrize(("tokens", "count"), [(4, 0), (5, 1), (8, 1), (9, 2)])
-def test_a_window_needs_a_target_for_its_last_token(tokens: int, count: int):
-    assert Windows(torch.arange(tokens), context_length=4, device=CPU).count == count
+def test_a_sequence_needs_a_target_for_its_last_token(tokens: int, count: int):
+    assert Sequences(torch.arange(tokens), context_length=4, device=CPU).count == count
 
 
 def test_the_last_step_of_an_epoch_takes_what_is_left():
-    order = EpochOrder(windows=13, per_step=5, seed=0)
+    order = EpochOrder(sequences=13, per_step=5, seed=0)
     assert order.steps_per_epoch == 3
     assert [len(order.at(step)) for step in range(6)] == [5, 5, 3] * 2
 
 
 def test_each_epoch_and_each_seed_has_its_own_order():
     def epoch(number: int, seed: int) -> tuple[int, ...]:
-        order = EpochOrder(windows=50, per_step=7, seed=seed)
+        order = EpochOrder(sequences=50, per_step=7, seed=seed)
         return tuple(w for step in range(number * 8, number * 8 + 8) for w in order.at(step))
 
     orders = [epoch(0, 0), epoch(1, 0), epoch(0, 1), epoch(1, 1)]
@@ -93,36 +93,36 @@ def test_each_epoch_and_each_seed_has_its_own_order():
 
 
 def test_a_step_is_the_same_whenever_it_is_asked_for():
-    in_order = EpochOrder(windows=23, per_step=4, seed=5)
+    in_order = EpochOrder(sequences=23, per_step=4, seed=5)
     expected = {step: in_order.at(step).tolist() for step in range(30)}
-    shuffled = EpochOrder(windows=23, per_step=4, seed=5)
+    shuffled = EpochOrder(sequences=23, per_step=4, seed=5)
     for step in np.random.default_rng(0).permutation(30):
         assert shuffled.at(int(step)).tolist() == expected[int(step)]
-    assert EpochOrder(windows=23, per_step=4, seed=5).at(29).tolist() == expected[29]
+    assert EpochOrder(sequences=23, per_step=4, seed=5).at(29).tolist() == expected[29]
 
 
-@pytest.mark.parametrize(("windows", "at_most"), [(10, 3), (10, 10), (10, 99), (1, 5), (1000, 256)])
-def test_evenly_spread_windows_are_distinct_and_evenly_apart(windows: int, at_most: int):
-    chosen = evenly_spread(windows, at_most)
-    assert len(set(chosen.tolist())) == min(windows, at_most)
+@pytest.mark.parametrize(("sequences", "at_most"), [(10, 3), (10, 10), (10, 99), (1, 5), (1000, 256)])
+def test_evenly_spread_sequences_are_distinct_and_evenly_apart(sequences: int, at_most: int):
+    chosen = evenly_spread(sequences, at_most)
+    assert len(set(chosen.tolist())) == min(sequences, at_most)
     assert chosen.min() == 0
-    assert chosen.max() < windows
-    gaps = np.diff([*chosen, windows])
+    assert chosen.max() < sequences
+    gaps = np.diff([*chosen, sequences])
     assert gaps.max() - gaps.min() <= 1
 
 
-@given(windows=st.integers(1, 40), micro_batch=st.integers(1, 12), size=st.integers(1, 7))
-def test_every_window_of_a_step_weighs_the_same_in_whatever_process_and_piece(
-    windows: int, micro_batch: int, size: int
+@given(sequences=st.integers(1, 40), micro_batch=st.integers(1, 12), size=st.integers(1, 7))
+def test_every_sequence_of_a_step_weighs_the_same_in_whatever_process_and_piece(
+    sequences: int, micro_batch: int, size: int
 ):
-    index = np.random.default_rng(windows).permutation(windows)
+    index = np.random.default_rng(sequences).permutation(sequences)
     all_pieces = [pieces(index, micro_batch=micro_batch, rank=rank, size=size) for rank in range(size)]
     assert len({len(mine) for mine in all_pieces}) == 1, "all call the model equally often"
     real = [(part, weight) for mine in all_pieces for part, weight in mine if weight]
     assert np.concatenate([part for part, _ in real]).tolist() == index.tolist()
     for part, weight in real:
         assert len(part) <= micro_batch
-        assert weight / size / len(part) == pytest.approx(1 / windows)
+        assert weight / size / len(part) == pytest.approx(1 / sequences)
 
 
 def test_one_process_cuts_a_step_into_full_pieces_and_a_rest():

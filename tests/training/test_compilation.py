@@ -38,9 +38,9 @@ def test_a_gpu_compiles_from_some_steps_of_the_run_on(epochs: int):
 @pytest.mark.skipif(lacks(CPU) is not None, reason="no compiler here")
 @pytest.mark.parametrize("epochs", [1, 50])
 def test_a_cpu_compiles_where_an_epoch_is_long_however_many_there_are(epochs: int):
-    windows = math.ceil(CPU_TFLOP * 1e12 / flops_per_token(model_config()) / CONTEXT)
-    assert choose_compilation("auto", CPU, work(windows * CONTEXT + 1, epochs=epochs)).on
-    assert not choose_compilation("auto", CPU, work(windows * CONTEXT, epochs=epochs)).on
+    sequences = math.ceil(CPU_TFLOP * 1e12 / flops_per_token(model_config()) / CONTEXT)
+    assert choose_compilation("auto", CPU, work(sequences * CONTEXT + 1, epochs=epochs)).on
+    assert not choose_compilation("auto", CPU, work(sequences * CONTEXT, epochs=epochs)).on
 
 
 def test_the_choice_and_its_reason_are_a_sentence(monkeypatch: pytest.MonkeyPatch):

@@ -43,7 +43,7 @@ def test_an_exploding_learning_rate_leaves_the_weights_of_just_before(here: Path
             tokens, here / "model", runtime=runtime, optimizer=optimizer, log_every_steps=every, **EXPLODING
         )
         good = checkpoints(here)[-1]
-        assert f"diverged in step {good + 1}, epoch {good // 5 + 1}, batch {good % 5 + 1} of 5 (windows " in message
+        assert f"diverged in step {good + 1}, epoch {good // 5 + 1}, batch {good % 5 + 1} of 5 (sequences " in message
         assert f"learning rate {3e37 * (good + 1) / 1000:.3g}" in message
         assert (
             f"step-{good:09d}. Lower train.learning_rate (3e+37), raise train.schedule.warmup_steps (1000)" in message

@@ -23,7 +23,7 @@ def config_of(architecture: str, **changes: Any) -> ModelConfig:
     return ModelConfig.model_validate(SHAPE | {"architecture": architecture, "n_layer": 3} | changes)
 
 
-def kept_bytes(config: ModelConfig, windows: int, dtype: torch.dtype) -> int:
+def kept_bytes(config: ModelConfig, sequences: int, dtype: torch.dtype) -> int:
     """Bytes that autograd keeps between forward and backward, each storage once, parameters aside."""
     model = build(config, seed=0)
     own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
@@ -33,7 +33,7 @@ def kept_bytes(config: ModelConfig, windows: int, dtype: torch.dtype) -> int:
         kept.setdefault(tensor.untyped_storage().data_ptr(), tensor)
         return tensor
 
-    ids_BT = torch.randint(config.vocab_size, (windows, config.context_length))
+    ids_BT = torch.randint(config.vocab_size, (sequences, config.context_length))
     with (
         torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
         torch.autocast("cpu", dtype=dtype, enabled=dtype != torch.float32),
@@ -55,11 +55,11 @@ def test_activations_are_what_pytorch_keeps(
 ):
     """The loss keeps no logits, but the gradient of the head, which is taken at once."""
     monkeypatch.setattr(ops, "SHORT", 0)  # as on a GPU
-    config, windows = config_of(architecture, **changes), 3
-    need = memory(config, windows=windows, precision=precision, optimizer="adamw")
+    config, sequences = config_of(architecture, **changes), 3
+    need = memory(config, sequences=sequences, precision=precision, optimizer="adamw")
     copies = need.weights - 4 * parameter_count(config)
     estimated = need.activations + copies + 4 * config.vocab_size * config.n_embd
-    assert estimated == pytest.approx(kept_bytes(config, windows, dtype), rel=0.05)
+    assert estimated == pytest.approx(kept_bytes(config, sequences, dtype), rel=0.05)
 
 
 @pytest.mark.parametrize("architecture", ["gpt2", "modern"])
@@ -73,7 +73,7 @@ def test_the_optimizers_state_is_as_large_as_told(architecture: str, kind: Liter
     optimizer.backward(loss)
     gradients = sum(p.grad.nbytes for p in model.parameters() if p.grad is not None)
     optimizer.step(0.01, loss=loss.detach(), norm=optimizer.norm(), longest=1.0)
-    need = memory(config, windows=1, precision="float32", optimizer=kind)
+    need = memory(config, sequences=1, precision="float32", optimizer=kind)
     assert need.optimizer == sum(value.nbytes for value in optimizer.state().values() if value.ndim)
     assert need.gradients == gradients
     put_together = 12 * config.n_layer * config.n_embd**2 if architecture == "modern" else 0
@@ -81,18 +81,18 @@ def test_the_optimizers_state_is_as_large_as_told(architecture: str, kind: Liter
 
 
 @settings(max_examples=20)
-@given(windows=st.integers(1, 64), shards=st.integers(1, 64))
-def test_memory_grows_with_windows_and_shrinks_with_shards_and_recomputing(windows: int, shards: int):
+@given(sequences=st.integers(1, 64), shards=st.integers(1, 64))
+def test_memory_grows_with_sequences_and_shrinks_with_shards_and_recomputing(sequences: int, shards: int):
     config = config_of("gpt2", n_layer=6)
 
     def need(n: int, **more: Any) -> Any:
-        return memory(config, windows=n, precision="half", optimizer="muon", **more)
+        return memory(config, sequences=n, precision="half", optimizer="muon", **more)
 
-    assert need(2 * windows).activations == 2 * need(windows).activations
-    assert need(windows, recompute=True).activations < need(windows).activations
-    shared = need(windows, shards=shards)
-    assert shared.optimizer == pytest.approx(need(windows).optimizer / shards, abs=1)
-    assert shared.activations == need(windows).activations
+    assert need(2 * sequences).activations == 2 * need(sequences).activations
+    assert need(sequences, recompute=True).activations < need(sequences).activations
+    shared = need(sequences, shards=shards)
+    assert shared.optimizer == pytest.approx(need(sequences).optimizer / shards, abs=1)
+    assert shared.activations == need(sequences).activations
 
 
 def test_the_original_run_on_an_a100_at_a_tenth_of_a_second_a_step():

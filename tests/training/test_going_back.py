@@ -66,7 +66,7 @@ def test_from_the_beginning_it_is_the_run_with_the_lower_rate(here: Path, tokens
     lower = 2.0**-132
     returned = run(tokens, here / "returned", **AT_ONCE, **back(1, factor=lower, every=100))
     assert returned.state.returns == [Return(diverged=1, to=0)]
-    assert "training diverged in step 2, epoch 1, batch 2 of 5 (windows " in said.getvalue()
+    assert "training diverged in step 2, epoch 1, batch 2 of 5 (sequences " in said.getvalue()
     assert "going back to the checkpoint of step 0 and on with 1.84e-40 of the learning rate (return 1 of 1)\n" in (
         said.getvalue()
     )
@@ -123,7 +123,7 @@ def test_gradients_that_float16_did_not_hold_lead_back_too(
     arguments: dict[str, Any] = {"epochs": 5, "precision": "float16", "log_every_steps": 1}
     finished = run(tokens, here / "model", **arguments, **back(1))
     assert finished.state.returns == [Return(diverged=16, to=12)]
-    assert "diverged in step 17, epoch 4, batch 2 of 5 (windows " in said.getvalue()
+    assert "diverged in step 17, epoch 4, batch 2 of 5 (sequences " in said.getvalue()
     assert [row.learning_rate for row in finished.state.steps[11:13]] == [0.01, 0.005]
     assert left == -13, "steps 13 to 25 were made again"
 

@@ -56,7 +56,7 @@ def test_a_missing_table_says_what_makes_it(tmp_path: Path):
         read_epochs(tmp_path / "history.csv")
 
 
-def test_a_mean_weighs_windows_and_starts_again():
+def test_a_mean_weighs_sequences_and_starts_again():
     mean = MeanLoss()
     mean.add(2.0, 4)
     mean.add(5.0, 2)

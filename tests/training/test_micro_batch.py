@@ -1,4 +1,4 @@
-"""How many windows go through the model at a time changes nothing but memory; and where that runs out."""
+"""How many sequences go through the model at a time changes nothing but memory; and where that runs out."""
 
 import io
 import json
@@ -20,13 +20,13 @@ from tokenmill.model.device import is_out_of_memory
 from tokenmill.model.size import memory
 from tokenmill.training import interrupt, step
 from tokenmill.training.launch import launch
-from tokenmill.training.memory import StartAgain, windows_that_fit
+from tokenmill.training.memory import StartAgain, sequences_that_fit
 
 WIDE: dict[str, Any] = {"batch_size": 5, "gradient_accumulation_steps": 2, "optimizer": "adamw"}
 
 
 def small_memory(monkeypatch: pytest.MonkeyPatch, *, holds: int) -> list[int]:
-    """A device that runs out of memory with more than so many windows; gives the micro-batches that were tried."""
+    """A device that runs out of memory with more than so many sequences; gives the micro-batches that were tried."""
     tried: list[int] = []
     real = validation.loss_of
 
@@ -71,12 +71,12 @@ def test_it_may_change_in_the_middle(here: Path, tokens: Path, said: io.StringIO
 
 def test_on_the_cpu_auto_takes_what_memory_should_hold(monkeypatch: pytest.MonkeyPatch):
     config = model_config()
-    one = memory(config, windows=1, precision="float32", optimizer="adamw")
+    one = memory(config, sequences=1, precision="float32", optimizer="adamw")
 
-    def with_room_for(windows: float) -> int:
-        free = psutil.virtual_memory()._replace(available=int(2 * windows * (one.activations + one.logits)))
+    def with_room_for(sequences: float) -> int:
+        free = psutil.virtual_memory()._replace(available=int(2 * sequences * (one.activations + one.logits)))
         monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
-        return windows_that_fit(config, 12, CPU.device)
+        return sequences_that_fit(config, 12, CPU.device)
 
     assert [with_room_for(n) for n in (100, 12.1, 11, 6.1, 5, 0.1)] == [12, 12, 6, 6, 3, 1]
 
@@ -103,7 +103,7 @@ def test_the_size_that_was_found_is_where_the_next_run_begins(
         small_memory(patch, holds=2)
         run(tokens, here / "one", epochs=1, **WIDE)
     (kept,) = here.glob(".resume/*/micro_batch.json")
-    assert json.loads(kept.read_text())["windows"] == 2
+    assert json.loads(kept.read_text())["sequences"] == 2
     tried = small_memory(monkeypatch, holds=99)
     run(tokens, here / "two", epochs=2, **WIDE)
     assert max(tried[:-3]) == 2
@@ -121,7 +121,7 @@ def test_dropout_is_drawn_anew_where_a_step_is_done_again(here: Path, tokens: Pa
     assert digest(here / "model") == digest(here / "quiet")
 
 
-def test_not_even_one_window_asks_for_a_fresh_process_and_then_for_a_smaller_model(
+def test_not_even_one_sequence_asks_for_a_fresh_process_and_then_for_a_smaller_model(
     here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch
 ):
     small_memory(monkeypatch, holds=0)
@@ -129,7 +129,7 @@ def test_not_even_one_window_asks_for_a_fresh_process_and_then_for_a_smaller_mod
         run(tokens, here / "model", **WIDE)
     with pytest.raises(UserError) as error:
         run(tokens, here / "model", **WIDE)
-    assert "with one window at a time: weights, gradients and optimizer need about 0.1 MB, a window 0.0" in str(
+    assert "with one sequence at a time: weights, gradients and optimizer need about 0.1 MB, a sequence 0.0" in str(
         error.value
     )
     for name in ("model.n_layer (2)", "model.n_embd (16)", "model.context_length (8)"):
@@ -138,9 +138,9 @@ def test_not_even_one_window_asks_for_a_fresh_process_and_then_for_a_smaller_mod
 
 def test_measuring_goes_on_with_fewer_where_memory_runs_out(monkeypatch: pytest.MonkeyPatch):
     model, sizes, real = build(model_config(), seed=0), list[int](), validation.loss_of
-    windows = step.Windows(torch.arange(8 * 11 + 1) % 29, context_length=8, device=CPU.device)
+    sequences = step.Sequences(torch.arange(8 * 11 + 1) % 29, context_length=8, device=CPU.device)
     index = step.np.arange(11)
-    expected = validation.mean_loss(model, windows, index, micro_batch=11, compute=CPU)
+    expected = validation.mean_loss(model, sequences, index, micro_batch=11, compute=CPU)
 
     def loss_or_nothing(model: Any, inputs_BT: torch.Tensor, targets_BT: torch.Tensor) -> torch.Tensor:
         if len(inputs_BT) > 4:
@@ -149,7 +149,9 @@ def test_measuring_goes_on_with_fewer_where_memory_runs_out(monkeypatch: pytest.
         return real(model, inputs_BT, targets_BT)
 
     monkeypatch.setattr(validation, "loss_of", loss_or_nothing)
-    assert validation.mean_loss(model, windows, index, micro_batch=9, compute=CPU) == pytest.approx(expected, rel=1e-6)
+    assert validation.mean_loss(model, sequences, index, micro_batch=9, compute=CPU) == pytest.approx(
+        expected, rel=1e-6
+    )
     assert sizes == [4, 4, 3]
 
 
@@ -183,7 +185,7 @@ def test_the_cpus_own_allocator_says_so():
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such limit")
 def test_a_process_with_too_little_memory_ends_well(here: Path):
     """The limit is the operating system's; the step needs some 400 MB, and 280 are there."""
-    tokens = write_tokens(here / "tokens", windows=8192)
+    tokens = write_tokens(here / "tokens", sequences=8192)
     arguments: dict[str, Any] = {"model": {"context_length": 32}, "batch_size": 4096, "epochs": 2}
     (here / "quiet").mkdir()
     run(tokens, here / "quiet" / "model", **arguments)

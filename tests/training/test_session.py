@@ -177,7 +177,7 @@ def test_a_damaged_newest_checkpoint_costs_steps_but_no_bit(here: Path, tokens: 
 def test_a_context_longer_than_the_tokens_is_refused_before_a_model_is_built(
     here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, split: str
 ):
-    tokens = write_tokens(tmp_path / "short", windows=3 if split == "train" else 99)
+    tokens = write_tokens(tmp_path / "short", sequences=3 if split == "train" else 99)
     monkeypatch.setattr(run_module, "build", None)
     with pytest.raises(UserError, match=rf"model\.context_length \(70\) does not fit the {split} split, which has"):
         run(tokens, here / "model", model={"context_length": 70})
@@ -185,7 +185,7 @@ def test_a_context_longer_than_the_tokens_is_refused_before_a_model_is_built(
 
 
 def test_the_fingerprint_knows_what_changes_numbers_and_nothing_else(tokens: Path, tmp_path: Path):
-    metadata, other = read_metadata(tokens), read_metadata(write_tokens(tmp_path / "t", windows=19, seed=1))
+    metadata, other = read_metadata(tokens), read_metadata(write_tokens(tmp_path / "t", sequences=19, seed=1))
     base = fingerprint(model_config(), train_params(), metadata)
     assert base == fingerprint(model_config(), train_params(epochs=9, schedule={"horizon_epochs": 3}), metadata)
     different = {

@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.training.tiny import CONTEXT, CPU, VOCABULARY, model_config, train_params
 from tokenmill.model.build import GPT, build
-from tokenmill.model.sequences import Windows
+from tokenmill.model.sequences import Sequences
 from tokenmill.model.validation import mean_loss
 from tokenmill.training.optimizer import Optimizer, _leave_to_the_device
 from tokenmill.training.step import seed_dropout, train_step
@@ -27,10 +27,10 @@ GOLDEN = {
 }
 
 
-def some_windows() -> Windows:
+def some_sequences() -> Sequences:
     steps = np.random.default_rng(0).choice([1, 1, 4], size=5 * CONTEXT + 1)
     tokens = torch.from_numpy((np.cumsum(steps) % VOCABULARY).astype(np.int32))
-    return Windows(tokens, context_length=CONTEXT, device=CPU.device)
+    return Sequences(tokens, context_length=CONTEXT, device=CPU.device)
 
 
 def three_steps(
@@ -42,7 +42,7 @@ def three_steps(
         train_step(
             model,
             optim,
-            some_windows(),
+            some_sequences(),
             INDEX,
             micro_batch=micro_batch,
             learning_rate=0.01,
@@ -65,8 +65,8 @@ def test_three_steps_give_what_they_always_gave(architecture: str, optimizer: st
 def test_the_update_is_the_same_however_the_step_is_cut(
     architecture: str, optimizer: str, monkeypatch: pytest.MonkeyPatch
 ):
-    # Five windows: in one piece, as two, two and a short one, and one by one. Where Muon iterates in bfloat16 the last
-    # bits of a gradient may turn a number by 2e-4, so it is asked for float32.
+    # Five sequences: in one piece, as two, two and a short one, and one by one. Where Muon iterates in bfloat16 the
+    # last bits of a gradient may turn a number by 2e-4, so it is asked for float32.
     monkeypatch.setattr("tokenmill.training.optimizer.multiplies_bfloat16", lambda _: False)
     whole, whole_model = three_steps(architecture, optimizer, micro_batch=5)
     for micro_batch in (1, 2, 4):
@@ -101,34 +101,34 @@ def test_a_step_never_waits_for_a_gpu(architecture: str, optimizer: str, monkeyp
 
 @pytest.mark.parametrize("micro_batch", [1, 2, 5])
 def test_the_loss_is_the_cross_entropy_by_hand(micro_batch: int):
-    model, windows = build(model_config(architecture="gpt2"), seed=0), some_windows()
-    inputs_BT, targets_BT = windows.gather(INDEX)
+    model, sequences = build(model_config(architecture="gpt2"), seed=0), some_sequences()
+    inputs_BT, targets_BT = sequences.gather(INDEX)
     with torch.no_grad():
         logits_BTV = model(inputs_BT).double()
     likelihood_BT = logits_BTV.softmax(-1).gather(-1, targets_BT[..., None])
     expected = -likelihood_BT.log().mean().item()
-    assert mean_loss(model, windows, INDEX, micro_batch=micro_batch, compute=CPU) == pytest.approx(expected, rel=1e-6)
+    assert mean_loss(model, sequences, INDEX, micro_batch=micro_batch, compute=CPU) == pytest.approx(expected, rel=1e-6)
     optim = Optimizer(model, train_params(), CPU)
     result = train_step(
-        model, optim, windows, INDEX, micro_batch=micro_batch, learning_rate=0.1, gradient_clip=1.0, compute=CPU
+        model, optim, sequences, INDEX, micro_batch=micro_batch, learning_rate=0.1, gradient_clip=1.0, compute=CPU
     )
     assert result is not None
     assert result.loss.item() == pytest.approx(expected, rel=1e-6)
-    assert mean_loss(model, windows, INDEX, micro_batch=5, compute=CPU) < expected
+    assert mean_loss(model, sequences, INDEX, micro_batch=5, compute=CPU) < expected
 
 
 def test_a_model_that_knows_nothing_has_the_loss_of_a_guess():
     model = build(model_config(), seed=0)
     torch.nn.init.zeros_(model.head.weight)
-    assert mean_loss(model, some_windows(), INDEX, micro_batch=5, compute=CPU) == pytest.approx(math.log(VOCABULARY))
+    assert mean_loss(model, some_sequences(), INDEX, micro_batch=5, compute=CPU) == pytest.approx(math.log(VOCABULARY))
 
 
 def test_measuring_is_without_dropout_and_leaves_the_model_as_it_was():
     model = build(model_config(dropout=0.5), seed=0).train()
-    losses = {mean_loss(model, some_windows(), INDEX, micro_batch=2, compute=CPU) for _ in range(3)}
+    losses = {mean_loss(model, some_sequences(), INDEX, micro_batch=2, compute=CPU) for _ in range(3)}
     assert len(losses) == 1
     assert model.training
-    mean_loss(model.eval(), some_windows(), INDEX, micro_batch=2, compute=CPU)
+    mean_loss(model.eval(), some_sequences(), INDEX, micro_batch=2, compute=CPU)
     assert not model.training
 
 

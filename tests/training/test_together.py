@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="forks")
 
 CASES: dict[str, dict[str, Any]] = {
     "uneven last step": {"batch_size": 4},
-    "one has nothing to do": {"batch_size": 1, "validation_windows": 1},
+    "one has nothing to do": {"batch_size": 1, "validation_sequences": 1},
     "accumulation": {"batch_size": 2, "gradient_accumulation_steps": 3, "runtime": {"micro_batch_size": 1}},
     "gpt2": {"batch_size": 5, "model": {"architecture": "gpt2"}},
 }

@@ -13,7 +13,7 @@ from tests.training.tiny import run, write_tokens
 
 os.environ["DVC_ROOT"], optimizer = sys.argv[1:]
 here = Path(sys.argv[1])
-tokens = write_tokens(here / "tokens", windows=20)
+tokens = write_tokens(here / "tokens", sequences=20)
 for epochs in (1, 2):
     run(tokens, here / "model", epochs=epochs, optimizer=optimizer)
 assert (here / "model" / "epoch-2").is_dir()

@@ -50,7 +50,7 @@ TRAIN = {
     "divergence": {"returns": 0, "rate_factor": 0.5, "every_steps": 3},
     "seed": 3,
     "precision": "float32",
-    "validation_windows": 5,
+    "validation_sequences": 5,
     "log_every_steps": 3,
 }
 RUNTIME = {
@@ -84,11 +84,11 @@ def runtime_params(**changes: Any) -> RuntimeParams:
     return RuntimeParams.model_validate(merged(RUNTIME, changes))
 
 
-def write_tokens(folder: Path, *, windows: int, seed: int = 0) -> Path:
-    """A folder as `unpack` leaves it, with so many training windows of text that can be learned a little."""
+def write_tokens(folder: Path, *, sequences: int, seed: int = 0) -> Path:
+    """A folder as `unpack` leaves it, with so many training sequences of text that can be learned a little."""
     draws, splits = np.random.default_rng(seed), {}
     folder.mkdir(parents=True)
-    counts: dict[Split, int] = {"train": windows, "val": 7}
+    counts: dict[Split, int] = {"train": sequences, "val": 7}
     for split, count in counts.items():
         steps = draws.choice([1, 1, 1, 4], size=count * CONTEXT + 3)
         ids = (np.cumsum(steps) % VOCABULARY).astype(DTYPE)

@@ -79,10 +79,10 @@ def step_seconds(work: Workload, entry: Hardware, *, devices: int, utilisation: 
     ).seconds
 
 
-def memory_of(work: Workload, precision: Precision, windows: int | None = None) -> Memory:
-    """Memory of one device that takes `windows` at a time; if not given, all of a batch."""
-    windows = windows or work.train.batch_size
-    return memory(work.config, windows=windows, precision=precision, optimizer=work.train.optimizer)
+def memory_of(work: Workload, precision: Precision, sequences: int | None = None) -> Memory:
+    """Memory of one device that takes `sequences` at a time; if not given, all of a batch."""
+    sequences = sequences or work.train.batch_size
+    return memory(work.config, sequences=sequences, precision=precision, optimizer=work.train.optimizer)
 
 
 def reached(work: Workload, names: Sequence[str], *, seconds: float, devices: int) -> str:
@@ -102,9 +102,9 @@ def _row(name: str, work: Workload, seconds: float, *, price: float | None, curr
 
 def _room(work: Workload, entry: Hardware) -> str:
     """Whether a batch fits, or the largest part of it that does."""
-    windows = work.train.batch_size
-    while windows and memory_of(work, "half", windows).total > 0.9 * entry.memory_gb * 1e9:
-        windows //= 2
-    if windows == work.train.batch_size:
+    sequences = work.train.batch_size
+    while sequences and memory_of(work, "half", sequences).total > 0.9 * entry.memory_gb * 1e9:
+        sequences //= 2
+    if sequences == work.train.batch_size:
         return "  fits"
-    return f"  fits {windows} windows at a time" if windows else "  too small"
+    return f"  fits {sequences} sequences at a time" if sequences else "  too small"

@@ -12,7 +12,7 @@ MODELS = {"124M": (12, 12, 768), "355M": (24, 16, 1024), "1.5B": (48, 25, 1600)}
 """Layers, heads, width of GPT-2 (Radford et al. 2019, table 2), by the names they go by."""
 
 
-WINDOWS, CONTEXT, VOCABULARY = 512, 1024, 50_257
+SEQUENCES, CONTEXT, VOCABULARY = 512, 1024, 50_257
 """A step of half a million tokens, as Brown et al. 2020 (GPT-3, table 2.1) have it for these sizes."""
 
 
@@ -39,7 +39,7 @@ COLUMNS = [
     "parameters",
     "tokens",
     "GPUs",
-    "windows at a time",
+    "sequences at a time",
     "memory of a GPU (DDP)",
     "with FSDP",
     "step",
@@ -70,12 +70,12 @@ def _row(name: str, devices: int) -> list[str]:
     )
     parameters, link = parameter_count(config), GPU.link_gb_per_second * 1e9
     tokens = ENOUGH * parameters
-    windows = WINDOWS // devices
-    while _memory(config, windows, shards=1) > 0.9 * GPU.memory_gb * 1e9:
-        windows //= 2
+    sequences = SEQUENCES // devices
+    while _memory(config, sequences, shards=1) > 0.9 * GPU.memory_gb * 1e9:
+        sequences //= 2
     one = step(
         config,
-        tokens=WINDOWS * CONTEXT,
+        tokens=SEQUENCES * CONTEXT,
         optimizer="adamw",
         rate=GPU.teraflops * 1e12 * UTILISATION,
         devices=devices,
@@ -83,16 +83,16 @@ def _row(name: str, devices: int) -> list[str]:
         precision="half",
         bandwidth=link if devices <= PER_MACHINE else MACHINE_BANDWIDTH,
     )
-    seconds = one.seconds * tokens / (WINDOWS * CONTEXT)
+    seconds = one.seconds * tokens / (SEQUENCES * CONTEXT)
     alone = devices == 1
     return [
         name,
         f"{parameters / 1e6:,.0f} M",
         f"{tokens / 1e9:.3g}e9",
         str(devices),
-        str(windows),
-        size(_memory(config, windows, shards=1)),
-        "" if alone else size(_memory(config, windows, shards=devices)),
+        str(sequences),
+        size(_memory(config, sequences, shards=1)),
+        "" if alone else size(_memory(config, sequences, shards=devices)),
         f"{one.compute_seconds:.2g} s",
         duration(seconds),
         f"{seconds / 3600 * PRICE_PER_HOUR * devices:,.0f}",
@@ -102,5 +102,5 @@ def _row(name: str, devices: int) -> list[str]:
     ]
 
 
-def _memory(config: ModelConfig, windows: int, *, shards: int) -> int:
-    return memory(config, windows=windows, precision="half", optimizer="adamw", shards=shards).total
+def _memory(config: ModelConfig, sequences: int, *, shards: int) -> int:
+    return memory(config, sequences=sequences, precision="half", optimizer="adamw", shards=shards).total

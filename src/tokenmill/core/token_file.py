@@ -129,7 +129,7 @@ def open_tokens(folder: Path, split: Split, *, verify: bool = False) -> np.memma
 
     Example:
         >>> tokens = open_tokens(Path("data/tokens"), "train")
-        >>> window = torch.from_numpy(tokens[start : start + context_length + 1].astype(np.int64))
+        >>> sequence = torch.from_numpy(tokens[start : start + context_length + 1].astype(np.int64))
     """
     metadata = read_metadata(folder)
     path, promised, dtype = token_file(folder, split), metadata.split(split), np.dtype(metadata.dtype)

@@ -22,7 +22,7 @@ from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import Compute
 from tokenmill.model.size import memory
 from tokenmill.schema import AllParams
-from tokenmill.training.memory import windows_that_fit
+from tokenmill.training.memory import sequences_that_fit
 
 UNPACKED = {".gz": 3.5, ".zst": 3.5, ".bz2": 4.5, ".xz": 4.5, None: 1.0}
 """Bytes of text for one in such a file, about."""
@@ -98,7 +98,7 @@ def needs(params: AllParams, *, text: int, tokens: TokenMetadata | None, to_run:
 def model_bytes(params: AllParams, vocab_size: int) -> tuple[int, int]:
     """Bytes of the weights, and of a checkpoint: weights and the optimizer's state, in float32."""
     config = ModelConfig.of(params.model, vocab_size)
-    state = memory(config, windows=1, precision="float32", optimizer=params.train.optimizer).optimizer
+    state = memory(config, sequences=1, precision="float32", optimizer=params.train.optimizer).optimizer
     weights = 4 * parameter_count(config)
     return weights, weights + state
 
@@ -133,21 +133,22 @@ def _disk(folder: Path, count: int, needed: Needs) -> Finding:
 
 
 def check_memory(params: AllParams, compute: Compute, vocab_size: int) -> Finding:
-    """Whether the device holds the model, and how many windows at a time beside it."""
+    """Whether the device holds the model, and how many sequences at a time beside it."""
     config = ModelConfig.of(params.model, vocab_size)
     wish = params.runtime.micro_batch_size
-    windows = windows_that_fit(config, params.train.batch_size, compute.device) if wish == "auto" else wish
+    sequences = sequences_that_fit(config, params.train.batch_size, compute.device) if wish == "auto" else wish
     shards = torch.cuda.device_count() if compute.device.type == "cuda" and params.runtime.parallel == "fsdp" else 1
     need = memory(
         config,
-        windows=windows,
+        sequences=sequences,
         precision="float32" if compute.precision == torch.float32 else "half",
         optimizer=params.train.optimizer,
         shards=shards,
     )
     free, total = _memory(compute)
     text = (
-        f"training takes about {size(need.total)} with {windows} windows at a time, {size(free)} of {size(total)} free"
+        f"training takes about {size(need.total)} with {sequences} sequences at a time, "
+        f"{size(free)} of {size(total)} free"
     )
     mend = "a smaller model, or another machine: `tokenmill plan` says which"
     if need.total - need.activations - need.logits > free:

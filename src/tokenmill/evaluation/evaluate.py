@@ -1,6 +1,6 @@
 """Answers to the fixed prompts: greedy and sampled, and what can be measured of them.
 
-Every epoch of a training, measured the same way: losses on fixed windows, answers to fixed prompts.
+Every epoch of a training, measured the same way: losses on fixed sequences, answers to fixed prompts.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from tokenmill.model.device import Compute, DeviceName, choose_compute, place_to
 from tokenmill.model.generate import Sampling, generate
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import Manifest, read_manifest
-from tokenmill.model.sequences import Windows, evenly_spread
+from tokenmill.model.sequences import Sequences, evenly_spread
 from tokenmill.model.validation import bits_per_byte, mean_loss, perplexity
 
 NGRAM = 4
@@ -96,7 +96,7 @@ def evaluate(
     tokenizer = read_tokenizer(tokenizer_file)
     _refuse_mismatch(manifest, metadata, tokenizer, tokenizer_file)
     compute = choose_compute(device, manifest.train.precision)
-    windows = {name: _windows(tokens, name, manifest, compute) for name in SPLITS}
+    sequences = {name: _sequences(tokens, name, manifest, compute) for name in SPLITS}
     prompts = prepare(params.prompts, tokenizer, context_length=manifest.model.context_length)
     results = []
     with Progress("evaluate", manifest.epochs, "epochs") as progress:
@@ -106,11 +106,11 @@ def evaluate(
                 name: mean_loss(
                     model,
                     these,
-                    evenly_spread(these.count, min(manifest.train.validation_windows, windows["val"].count)),
+                    evenly_spread(these.count, min(manifest.train.validation_sequences, sequences["val"].count)),
                     micro_batch=manifest.train.batch_size,
                     compute=compute,
                 )
-                for name, these in windows.items()
+                for name, these in sequences.items()
             }
             write = decoder_of(model)
             results.append(
@@ -127,9 +127,9 @@ def evaluate(
     return Evaluation(questions=[prompt.question for prompt in prompts], epochs=results)
 
 
-def _windows(tokens: Path, split: Split, manifest: Manifest, compute: Compute) -> Windows:
+def _sequences(tokens: Path, split: Split, manifest: Manifest, compute: Compute) -> Sequences:
     ids, _ = place_tokens(open_tokens(tokens, split), "mmap", compute.device)
-    return Windows(ids, context_length=manifest.model.context_length, device=compute.device)
+    return Sequences(ids, context_length=manifest.model.context_length, device=compute.device)
 
 
 def _refuse_mismatch(

@@ -39,9 +39,9 @@ class EpochResult(Section):
 
     epoch: int
     train_loss: float
-    """Of these weights on evenly spread training windows, as many as give the validation loss; nats per token."""
+    """Of these weights on evenly spread training sequences, as many as give the validation loss; nats per token."""
     val_loss: float
-    """On the fixed validation windows; nats per token."""
+    """On the fixed validation sequences; nats per token."""
     perplexity: float
     bits_per_byte: float
     answers: list[Answer]

@@ -24,7 +24,7 @@ class ModelParams(Section):
     """Width of the residual stream, in features."""
 
     context_length: int = Field(ge=2)
-    """Tokens that the model sees at once; training windows have this length."""
+    """Tokens that the model sees at once; training sequences have this length."""
 
     dropout: float = Field(ge=0.0, lt=1.0)
     """Share of activations zeroed in training (embeddings, attention, residual branches); 0 for one pass over much

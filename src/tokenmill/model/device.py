@@ -2,8 +2,8 @@
 
 How much memory a training needs, and what to do where it runs out.
 
-A step's windows go through the model a few at a time (a micro-batch); fewer of them need less memory and give the same
-gradient to rounding. So memory that runs out costs speed, not the run.
+A step's sequences go through the model a few at a time (a micro-batch); fewer of them need less memory and give the
+same gradient to rounding. So memory that runs out costs speed, not the run.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """The loss of the next token, without ever holding the logits of a whole batch.
 
-Logits are a batch's largest tensor by far: 64 windows of 512 tokens over 50,257 ids are 6.6 GB in float32. Here they
+Logits are a batch's largest tensor by far: 64 sequences of 512 tokens over 50,257 ids are 6.6 GB in float32. Here they
 exist for some rows at a time; a row's gradient is taken at once, while its logits are there, so nothing is computed
 twice. (PyTorch's chunked `linear_cross_entropy` knows no cap and leaves compiled code.)
 Axes: M positions of a batch, R rows at a time, D width, V vocabulary.

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import AliasChoices, Field, ValidationError
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import read_json
@@ -20,7 +20,8 @@ class TrainedWith(Section, extra="allow"):
 
     precision: str
     batch_size: int
-    validation_windows: int
+    validation_sequences: int = Field(validation_alias=AliasChoices("validation_sequences", "validation_windows"))
+    """Older manifests call it `validation_windows`."""
 
 
 class Manifest(Section):

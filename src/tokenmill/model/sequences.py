@@ -1,8 +1,8 @@
-"""Which tokens come when: every window once an epoch, in an order given by seed and epoch.
+"""Which tokens come when: every sequence once an epoch, in an order given by seed and epoch.
 
-The tokens of a split are cut into windows of `context_length`; a window's targets are its tokens shifted by one.
-What a step sees follows from its number, so a resumed run needs no position. Axes: N windows, B batch, T positions,
-W = T + 1 tokens of a window and its last target.
+The tokens of a split are cut into sequences of `context_length`; a sequence's targets are its tokens shifted by one.
+What a step sees follows from its number, so a resumed run needs no position. Axes: N sequences, B batch, T positions,
+W = T + 1 tokens of a sequence and its last target.
 """
 
 import numpy as np
@@ -10,17 +10,17 @@ import torch
 from torch import Tensor
 
 
-class Windows:
-    """The windows of one split, gathered by one vectorised index per batch.
+class Sequences:
+    """The sequences of one split, gathered by one vectorised index per batch.
 
     A GPU is told what to copy and never waited for. So while it computes a step, whoever launches it is free to gather
     the next batch: that is all the prefetching there is, and no thread takes part.
     """
 
     def __init__(self, tokens: Tensor, *, context_length: int, device: torch.device):
-        """Cut `tokens` (1-D integers, anywhere) into windows; batches are handed out on `device`.
+        """Cut `tokens` (1-D integers, anywhere) into sequences; batches are handed out on `device`.
 
-        The last tokens that fill no window of `context_length` plus one target are left out.
+        The last tokens that fill no sequence of `context_length` plus one target are left out.
         """
         self.count = (len(tokens) - 1) // context_length
         # Each row ends with the token that the next one begins with: its last target.
@@ -28,7 +28,7 @@ class Windows:
         self._device = device
 
     def gather(self, index_B: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Inputs and targets of these windows: (B, T) int64 each, on the device."""
+        """Inputs and targets of these sequences: (B, T) int64 each, on the device."""
         rows_NW = self._rows_NW
         index = _sent(torch.from_numpy(index_B), rows_NW.device)
         shape = (len(index), rows_NW.shape[1])
@@ -49,7 +49,7 @@ def _is_far(tensor: Tensor, device: torch.device) -> bool:
     return device.type == "cuda" and tensor.device.type == "cpu"
 
 
-def evenly_spread(windows: int, at_most: int) -> np.ndarray:
-    """At most so many window numbers, evenly spread, always the same ones."""
-    count = min(windows, at_most)
-    return np.arange(count, dtype=np.int64) * windows // count
+def evenly_spread(sequences: int, at_most: int) -> np.ndarray:
+    """At most so many sequence numbers, evenly spread, always the same ones."""
+    count = min(sequences, at_most)
+    return np.arange(count, dtype=np.int64) * sequences // count

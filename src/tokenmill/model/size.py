@@ -59,13 +59,13 @@ class Memory:
 def memory(
     config: ModelConfig,
     *,
-    windows: int,
+    sequences: int,
     precision: Precision,
     optimizer: Literal["adamw", "muon"],
     recompute: bool = False,
     shards: int = 1,
 ) -> Memory:
-    """Memory of one device that takes so many `windows` through the model at a time.
+    """Memory of one device that takes so many `sequences` through the model at a time.
 
     `recompute`: only the input of every block is kept and the rest computed again (Chen et al. 2016). `shards`: devices
     that share weights, gradients and optimizer state (FSDP).
@@ -73,7 +73,7 @@ def memory(
     model = skeleton(config)
     sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
     hidden = sum(sizes[name] for name, parameter in model.named_parameters() if is_hidden_matrix(name, parameter))
-    total, tokens = sum(sizes.values()), windows * config.context_length
+    total, tokens = sum(sizes.values()), sequences * config.context_length
     moments = 2 * total - (hidden if optimizer == "muon" else 0)
     if precision == "half":
         copies = 2 * hidden

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tokenmill.model.build import GPT
 from tokenmill.model.device import Compute, is_out_of_memory
-from tokenmill.model.sequences import Windows
+from tokenmill.model.sequences import Sequences
 
 
 def loss_of(model: GPT, inputs_BT: Tensor, targets_BT: Tensor) -> Tensor:
@@ -18,11 +18,11 @@ def loss_of(model: GPT, inputs_BT: Tensor, targets_BT: Tensor) -> Tensor:
 
 @torch.no_grad()
 def mean_loss(
-    model: GPT, windows: Windows, index: np.ndarray, *, micro_batch: int, compute: Compute, shrink: bool = True
+    model: GPT, sequences: Sequences, index: np.ndarray, *, micro_batch: int, compute: Compute, shrink: bool = True
 ) -> float:
-    """Mean cross-entropy over the windows `index`, in nats, without dropout.
+    """Mean cross-entropy over the sequences `index`, in nats, without dropout.
 
-    `micro_batch` windows go through the model at a time. Where memory runs out, `shrink` halves them; processes that
+    `micro_batch` sequences go through the model at a time. Where memory runs out, `shrink` halves them; processes that
     compute together must not shrink, because the others would wait for them.
     """
     was_training = model.training
@@ -32,7 +32,7 @@ def mean_loss(
         part = index[start : start + micro_batch]
         try:
             with compute.autocast():
-                losses.append(loss_of(model, *windows.gather(part)))
+                losses.append(loss_of(model, *sequences.gather(part)))
             sizes.append(len(part))
         except Exception as error:
             if not is_out_of_memory(error) or micro_batch == 1 or not shrink:

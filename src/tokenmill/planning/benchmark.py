@@ -13,9 +13,9 @@ from tokenmill.display.terminal import size
 from tokenmill.model.build import build, parameter_count
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import Compute, choose_compute
-from tokenmill.model.sequences import Windows
+from tokenmill.model.sequences import Sequences
 from tokenmill.training.compile import Compilation, choose_compilation
-from tokenmill.training.memory import BYTES_PER_PARAMETER, windows_that_fit
+from tokenmill.training.memory import BYTES_PER_PARAMETER, sequences_that_fit
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.sampler import EpochOrder
@@ -43,30 +43,30 @@ class Trial:
         compilation: Compilation,
         per_step: int,
     ):
-        """Train a model of `config` on `ids`, `per_step` windows at a time.
+        """Train a model of `config` on `ids`, `per_step` sequences at a time.
 
         Raises:
-            UserError: they do not fill a window.
+            UserError: they do not fill a sequence.
         """
-        self._windows = Windows(ids, context_length=config.context_length, device=compute.device)
-        if not self._windows.count:
+        self._sequences = Sequences(ids, context_length=config.context_length, device=compute.device)
+        if not self._sequences.count:
             raise UserError(
                 f"model.context_length ({config.context_length}) is longer than the text; take a shorter one."
             )
-        self._order = EpochOrder(windows=self._windows.count, per_step=per_step, seed=train.seed)
+        self._order = EpochOrder(sequences=self._sequences.count, per_step=per_step, seed=train.seed)
         model = build(config, seed=train.seed).to(compute.device).train()
         self._optimizer = Optimizer(model, train, compute)
         self._forward = compilation.of(model)
         self._config, self._train, self.compute, self.compiled = config, train, compute, compilation.on
-        self.micro_batch = windows_that_fit(config, train.batch_size, compute.device)
+        self.micro_batch = sequences_that_fit(config, train.batch_size, compute.device)
 
-    def step(self, number: int, *, windows: int | None = None) -> int:
-        """Do a step, or one over its first `windows` only; give the tokens that it saw, or 0 where memory ran out."""
-        index = self._order.at(number)[:windows]
+    def step(self, number: int, *, sequences: int | None = None) -> int:
+        """Do a step, or one over its first `sequences` only; give the tokens that it saw, or 0 where memory ran out."""
+        index = self._order.at(number)[:sequences]
         done = train_step(
             self._forward,  # type: ignore[arg-type]
             self._optimizer,
-            self._windows,
+            self._sequences,
             index,
             micro_batch=self.micro_batch,
             learning_rate=self._train.peak,
@@ -89,28 +89,30 @@ class Speed:
 def measure(work: Workload, runtime: RuntimeParams) -> Speed:
     """Time some steps of a fresh model on made-up tokens, larger and larger ones, whole ones where they are short.
 
-    A step takes so long for each window and so long for the update, so the last two sizes tell any other. Compiled code
-    is made for one size of micro-batch, so there the smallest step is a whole one.
+    A step takes so long for each sequence and so long for the update, so the last two sizes tell any other. Compiled
+    code is made for one size of micro-batch, so there the smallest step is a whole one.
 
     Raises:
         UserError: the model does not fit this machine's memory, or the device is not there.
     """
     compute = choose_compute(runtime.device, work.train.precision)
     _refuse_too_large(work.config, compute)
-    windows, context = work.windows_per_step, work.config.context_length
-    ids = torch.randint(work.config.vocab_size, (windows * context + 1,), dtype=torch.int32)
+    sequences, context = work.sequences_per_step, work.config.context_length
+    ids = torch.randint(work.config.vocab_size, (sequences * context + 1,), dtype=torch.int32)
     compilation = choose_compilation(runtime.compile, compute.device, work)
-    trial = Trial(ids, work.config, work.train, compute, compilation=compilation, per_step=windows)
-    few = first = min(windows, trial.micro_batch) if trial.compiled else 1
+    trial = Trial(ids, work.config, work.train, compute, compilation=compilation, per_step=sequences)
+    few = first = min(sequences, trial.micro_batch) if trial.compiled else 1
     before, seconds = 0.0, _warm(trial, first)
-    while few < windows and (seconds < LONG or few == first):
-        few, before, seconds = min(2 * few, windows), seconds, _warm(trial, min(2 * few, windows))
-    if few == windows:
-        many = [seconds, *(_seconds(trial, windows) for _ in range(STEPS - 1 if seconds < LONG else 0))]
+    while few < sequences and (seconds < LONG or few == first):
+        few, before, seconds = min(2 * few, sequences), seconds, _warm(trial, min(2 * few, sequences))
+    if few == sequences:
+        many = [seconds, *(_seconds(trial, sequences) for _ in range(STEPS - 1 if seconds < LONG else 0))]
         return Speed(statistics.median(many), compute.name, f"{len(many)} steps")
     half = few // 2
     each = max(seconds - before, 0.0) / half
-    return Speed(seconds + each * (windows - few), compute.name, f"steps over {half} and {few} of {windows} windows")
+    return Speed(
+        seconds + each * (sequences - few), compute.name, f"steps over {half} and {few} of {sequences} sequences"
+    )
 
 
 def _refuse_too_large(config: ModelConfig, compute: Compute) -> None:
@@ -122,20 +124,20 @@ def _refuse_too_large(config: ModelConfig, compute: Compute) -> None:
         )
 
 
-def _warm(trial: Trial, windows: int) -> float:
+def _warm(trial: Trial, sequences: int) -> float:
     """How long a step of this size takes; not the first one, which allocates and compiles, unless it is long anyway."""
-    first = _seconds(trial, windows)
-    return first if first > LONG and not trial.compiled else _seconds(trial, windows)
+    first = _seconds(trial, sequences)
+    return first if first > LONG and not trial.compiled else _seconds(trial, sequences)
 
 
-def _seconds(trial: Trial, windows: int) -> float:
-    """How long a step over so many windows takes."""
+def _seconds(trial: Trial, sequences: int) -> float:
+    """How long a step over so many sequences takes."""
     wait(trial.compute)
     began = time.perf_counter()
-    done = trial.step(0, windows=windows)
+    done = trial.step(0, sequences=sequences)
     wait(trial.compute)
     if not done:
-        raise UserError(f"memory does not hold {windows} windows at a time here; set a runtime.micro_batch_size.")
+        raise UserError(f"memory does not hold {sequences} sequences at a time here; set a runtime.micro_batch_size.")
     return time.perf_counter() - began
 
 

@@ -112,14 +112,14 @@ def profile_training(
     """Train a fresh model for some steps and write their trace; no checkpoint is read or written.
 
     Raises:
-        UserError: there are no tokens, or they do not fill a window.
+        UserError: there are no tokens, or they do not fill a sequence.
     """
     config = ModelConfig.of(model, read_metadata(tokens).vocab_size)
     compute = choose_compute(runtime.device, train.precision)
     ids, _ = place_tokens(open_tokens(tokens, "train"), runtime.token_placement, compute.device)
     work = Workload(config, train, tokens=len(ids))
     compilation = choose_compilation(runtime.compile, compute.device, work)
-    trial = Trial(ids, config, train, compute, compilation=compilation, per_step=work.windows_per_step)
+    trial = Trial(ids, config, train, compute, compilation=compilation, per_step=work.sequences_per_step)
     for step in range(WARM_UP):
         trial.step(step)
     rate = product_rate(compute)

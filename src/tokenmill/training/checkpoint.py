@@ -5,7 +5,7 @@ Names in `.resume/`, the place for checkpoints, for those who look into it witho
 Checkpoints of one configuration: `.resume/<fingerprint>/`, shared by every way that DVC runs a stage.
 
     epochs/epoch-3/          weights as they stood at the end of an epoch
-    micro_batch.json         how many windows at a time memory held, where it once ran out
+    micro_batch.json         how many sequences at a time memory held, where it once ran out
     step-000001200/          everything needed to go on: weights, optimizer, state; its manifest is written last
     lock                     held by the one process that trains this configuration
 
@@ -53,10 +53,13 @@ HORIZON: dict[str, Any] = {"epochs": True, "schedule": {"horizon_epochs"}, "dive
 
 def fingerprint(model: ModelConfig, train: TrainParams, tokens: TokenMetadata) -> str:
     """Sixteen hexadecimal digits that two runs share when one can go on where the other stopped."""
+    parameters = train.model_dump(exclude=HORIZON)
+    # The parameter's first name: runs from before it was renamed keep their fingerprint and so their checkpoints.
+    parameters["validation_windows"] = parameters.pop("validation_sequences")
     content = {
         "numerics": NUMERICS,
         "model": model.model_dump(),
-        "train": train.model_dump(exclude=HORIZON),
+        "train": parameters,
         "tokens": {name: tokens.split(name).sha256 for name in SPLITS},
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
@@ -201,15 +204,15 @@ class Store:
         """The newest checkpoint of a step or one before it, or None."""
         return next((self.checkpoint_folder(each) for each in reversed(self.steps()) if each <= step), None)
 
-    def remember_micro_batch(self, windows: int, *, under: dict[str, Any]) -> None:
-        """Keep how many windows at a time memory holds `under` these circumstances."""
-        write_json(self.folder / MICRO_BATCH, {"windows": windows, "under": under})
+    def remember_micro_batch(self, sequences: int, *, under: dict[str, Any]) -> None:
+        """Keep how many sequences at a time memory holds `under` these circumstances."""
+        write_json(self.folder / MICRO_BATCH, {"sequences": sequences, "under": under})
 
     def micro_batch(self, *, under: dict[str, Any]) -> int | None:
         """What was kept under the same circumstances, or None."""
         path = self.folder / MICRO_BATCH
         kept = read_json(path) if path.exists() else {}
-        return kept["windows"] if kept.get("under") == under else None
+        return kept.get("sequences") if kept.get("under") == under else None
 
     def is_empty(self) -> bool:
         """Whether there is no checkpoint at all."""

@@ -6,7 +6,7 @@ bytes a parameter do not fit one device. Checkpoints stay those of a whole model
 PyTorch's part for it takes a second to load, so only what is about to cut loads it; elsewhere a cut tensor is known by
 what it can do.
 
-The processes that train one model together, each on its share of every step's windows; or the one that trains alone.
+The processes that train one model together, each on its share of every step's sequences; or the one that trains alone.
 
 Each has the whole model (data parallel; Li et al. 2020, PyTorch Distributed), or its part of it (`sharding.py`).
 Gradients are averaged, so all make the same update. Process 0 leads: it alone reads checkpoints, writes, and speaks.

@@ -29,7 +29,7 @@ class EpochRow:
     train_loss: float
     """Mean over the epoch while the model learned, in nats per token."""
     val_loss: float
-    """On the fixed validation windows at the epoch's end, in nats per token."""
+    """On the fixed validation sequences at the epoch's end, in nats per token."""
     val_perplexity: float
     val_bits_per_byte: float
 
@@ -42,7 +42,7 @@ class StepRow:
     epoch: float
     """Epochs done, as a fraction."""
     loss: float
-    """Nats per token, averaged over the windows since the row before."""
+    """Nats per token, averaged over the sequences since the row before."""
     learning_rate: float
     gradient_norm: float
     """Of the last step, before clipping."""
@@ -63,20 +63,25 @@ Row = TypeVar("Row", EpochRow, StepRow)
 
 @dataclass
 class MeanLoss:
-    """A running mean over windows; the same numbers in the same order give the same bits."""
+    """A running mean over sequences; the same numbers in the same order give the same bits."""
 
     total: float = 0.0
-    windows: int = 0
+    sequences: int = 0
 
-    def add(self, loss: float, windows: int) -> None:
-        """Count a step's mean loss over so many windows."""
-        self.total += loss * windows
-        self.windows += windows
+    def add(self, loss: float, sequences: int) -> None:
+        """Count a step's mean loss over so many sequences."""
+        self.total += loss * sequences
+        self.sequences += sequences
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> "MeanLoss":
+        """The inverse of `asdict`; older checkpoints call the sequences windows."""
+        return cls(content["total"], content.get("sequences", content.get("windows", 0)))
 
     def take(self) -> float:
         """The mean so far; starts again from nothing."""
-        mean = self.total / self.windows
-        self.total, self.windows = 0.0, 0
+        mean = self.total / self.sequences
+        self.total, self.sequences = 0.0, 0
         return mean
 
 
@@ -116,8 +121,8 @@ class RunState:
         return cls(
             step=content["step"],
             tokens=content["tokens"],
-            epoch_loss=MeanLoss(**content["epoch_loss"]),
-            interval_loss=MeanLoss(**content["interval_loss"]),
+            epoch_loss=MeanLoss.from_json(content["epoch_loss"]),
+            interval_loss=MeanLoss.from_json(content["interval_loss"]),
             epochs=[EpochRow(**row) for row in content["epochs"]],
             steps=[StepRow(**row) for row in content["steps"]],
             epoch_weights=content["epoch_weights"],

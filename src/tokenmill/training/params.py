@@ -81,7 +81,7 @@ class TrainParams(Section):
     """Passes over the training tokens. Raising it later continues; see docs/resume.md."""
 
     batch_size: int = Field(ge=1)
-    """Windows of `model.context_length` tokens whose gradients are averaged; an optimizer step sees so many times
+    """Sequences of `model.context_length` tokens whose gradients are averaged; an optimizer step sees so many times
     `train.gradient_accumulation_steps`. How many go through the model at a time is `runtime.micro_batch_size`."""
 
     gradient_accumulation_steps: int = Field(ge=1)
@@ -116,14 +116,14 @@ class TrainParams(Section):
     """What happens where the loss is no longer finite."""
 
     seed: int = Field(ge=0, le=2**32 - 1)
-    """Fixes starting weights, order of windows, and dropout."""
+    """Fixes starting weights, order of sequences, and dropout."""
 
     precision: Literal["auto", "float32", "bfloat16", "float16"]
     """Of the matrix products (weights stay float32). `auto`: bfloat16 on GPUs and CPUs that have it in hardware
     (AVX512_BF16, AMX), float16 with a loss scaler on older GPUs, float32 on other CPUs and Apple GPUs."""
 
-    validation_windows: int = Field(ge=1)
-    """At most so many windows, evenly spread and always the same, give the validation loss."""
+    validation_sequences: int = Field(ge=1)
+    """The validation loss is measured on this many sequences at most: evenly spread, and always the same ones."""
 
     log_every_steps: int = Field(ge=1)
     """Steps that one row of `metrics/steps.csv` averages."""
@@ -182,7 +182,7 @@ class RuntimeParams(Section, extra="ignore"):
     (docs/decisions.md). Training says the choice, and why."""
 
     processes: AutoOrCount
-    """Processes that train together, each on a device of its own and on its share of every step's windows, with the
+    """Processes that train together, each on a device of its own and on its share of every step's sequences, with the
     same numbers to rounding. `auto`: one for each GPU here, one on a CPU. Under torchrun, which may span machines, its
     number counts."""
 
@@ -191,7 +191,7 @@ class RuntimeParams(Section, extra="ignore"):
     of the optimizer, for models that do not fit one device (with `adamw` only)."""
 
     micro_batch_size: AutoOrCount
-    """At most so many windows go through the model at a time, on each device; the gradients of a step are added up, so
+    """The most sequences that go through the model at a time on each device. The gradients of a step are added up, so
     the result is the same to rounding. `auto`: `train.batch_size`, or the half, a quarter, … of it that memory holds.
     Where memory runs out it is halved, and the run remembers it."""
 

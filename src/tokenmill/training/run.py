@@ -17,7 +17,7 @@ from tokenmill.model.build import build, parameter_count
 from tokenmill.model.config import ModelConfig, ModelParams
 from tokenmill.model.device import choose_compute, choose_device, is_out_of_memory, place_tokens
 from tokenmill.model.manifest import FORMAT, Manifest, TrainedWith
-from tokenmill.model.sequences import Windows
+from tokenmill.model.sequences import Sequences
 from tokenmill.model.size import flops_per_token
 from tokenmill.training.checkpoint import Store, fingerprint, prune_runs, release, resume_root
 from tokenmill.training.compile import choose_compilation
@@ -184,15 +184,15 @@ def _job(
         compute=compute,
         compilation=choose_compilation(runtime.compile, compute.device, work),
         tokens=metadata,
-        train_windows=Windows(train_ids, context_length=config.context_length, device=compute.device),
-        val_windows=Windows(val_ids, context_length=config.context_length, device=compute.device),
+        train_sequences=Sequences(train_ids, context_length=config.context_length, device=compute.device),
+        val_sequences=Sequences(val_ids, context_length=config.context_length, device=compute.device),
         group=group,
     )
     return job, place
 
 
 def _refuse_short(metadata: TokenMetadata, config: ModelConfig) -> None:
-    """Both splits must fill a window."""
+    """Both splits must fill a sequence."""
     for name in SPLITS:
         split = metadata.split(name)
         if split.tokens <= config.context_length:

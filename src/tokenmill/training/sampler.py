@@ -1,36 +1,36 @@
-"""Which tokens come when: every window once an epoch, in an order given by seed and epoch.
+"""Which tokens come when: every sequence once an epoch, in an order given by seed and epoch.
 
-The tokens of a split are cut into windows of `context_length`; a window's targets are its tokens shifted by one.
-What a step sees follows from its number, so a resumed run needs no position. Axes: N windows, B batch, T positions,
-W = T + 1 tokens of a window and its last target.
+The tokens of a split are cut into sequences of `context_length`; a sequence's targets are its tokens shifted by one.
+What a step sees follows from its number, so a resumed run needs no position. Axes: N sequences, B batch, T positions,
+W = T + 1 tokens of a sequence and its last target.
 """
 
 import numpy as np
 
 
 class EpochOrder:
-    """The order of windows: a permutation per epoch, cut into steps."""
+    """The order of sequences: a permutation per epoch, cut into steps."""
 
-    def __init__(self, *, windows: int, per_step: int, seed: int):
-        """Order `windows` windows, `per_step` to an optimizer step; the last step of an epoch takes what is left."""
-        self.windows, self.per_step, self.seed = windows, per_step, seed
-        self.steps_per_epoch = -(-windows // per_step)
+    def __init__(self, *, sequences: int, per_step: int, seed: int):
+        """Order that many sequences, `per_step` to an optimizer step; the last step of an epoch takes what is left."""
+        self.sequences, self.per_step, self.seed = sequences, per_step, seed
+        self.steps_per_epoch = -(-sequences // per_step)
         self._epoch, self._order = -1, np.empty(0, dtype=np.int64)
 
     def at(self, step: int) -> np.ndarray:
-        """The windows of step `step`, counted from 0 over all epochs."""
+        """The sequences of step `step`, counted from 0 over all epochs."""
         epoch, position = divmod(step, self.steps_per_epoch)
         if epoch != self._epoch:
-            self._epoch, self._order = epoch, np.random.default_rng((self.seed, epoch)).permutation(self.windows)
+            self._epoch, self._order = epoch, np.random.default_rng((self.seed, epoch)).permutation(self.sequences)
         return self._order[position * self.per_step : (position + 1) * self.per_step]
 
 
 def pieces(index: np.ndarray, *, micro_batch: int, rank: int, size: int) -> list[tuple[np.ndarray, float]]:
-    """What process `rank` of `size` computes of a step's windows `index`, at most `micro_batch` at a time.
+    """What process `rank` of `size` computes of a step's sequences `index`, at most `micro_batch` at a time.
 
     With each piece comes the weight of its mean gradient, such that the mean over all processes of the sum over their
-    pieces is the mean over the step's windows. All processes get the same number of pieces; one that has a window less
-    fills up with a window that weighs nothing.
+    pieces is the mean over the step's sequences. All processes get the same number of pieces; one that has a sequence
+    less fills up with a sequence that weighs nothing.
     """
     shares = np.array_split(index, size)
     count = -(-len(shares[0]) // micro_batch)

@@ -69,29 +69,29 @@ class Workload:
     """To train on, once."""
 
     @property
-    def windows_per_step(self) -> int:
+    def sequences_per_step(self) -> int:
         """That one update sees."""
         return self.train.batch_size * self.train.gradient_accumulation_steps
 
     @property
     def tokens_per_step(self) -> int:
         """That one update sees."""
-        return self.windows_per_step * self.config.context_length
+        return self.sequences_per_step * self.config.context_length
 
     @property
-    def windows(self) -> int:
+    def sequences(self) -> int:
         """That an epoch visits."""
         return (self.tokens - 1) // self.config.context_length
 
     @property
     def tokens_per_epoch(self) -> int:
-        """That an epoch learns from; the last few, which fill no window, are left out."""
-        return self.windows * self.config.context_length
+        """That an epoch learns from; the last few, which fill no sequence, are left out."""
+        return self.sequences * self.config.context_length
 
     @property
     def steps_per_epoch(self) -> int:
         """The last one may be short."""
-        return -(-self.windows // self.windows_per_step)
+        return -(-self.sequences // self.sequences_per_step)
 
     @property
     def steps(self) -> int:

@@ -1,4 +1,4 @@
-"""One optimizer step, and the loss without one: functions of a model and some windows."""
+"""One optimizer step, and the loss without one: functions of a model and some sequences."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tokenmill.model.build import GPT
 from tokenmill.model.device import Compute, is_out_of_memory
-from tokenmill.model.sequences import Windows
+from tokenmill.model.sequences import Sequences
 from tokenmill.model.validation import loss_of
 from tokenmill.training.distributed import ALONE, Group, without_averaging
 from tokenmill.training.muon import MOMENTUM
@@ -29,7 +29,7 @@ class StepResult:
 def train_step(
     model: GPT,
     optimizer: Optimizer,
-    windows: Windows,
+    sequences: Sequences,
     index: np.ndarray,
     *,
     micro_batch: int,
@@ -39,14 +39,14 @@ def train_step(
     momentum: float = MOMENTUM,
     group: Group = ALONE,
 ) -> StepResult | None:
-    """Update `model` once on the windows `index`, together with the `group`, `micro_batch` at a time.
+    """Update `model` once on the sequences `index`, together with the `group`, `micro_batch` at a time.
 
-    Every window weighs the same however they are cut, also in an epoch's short last step. A loss or gradient that is
-    not finite changes no weight. None where memory does not hold so many windows at a time: then nothing has changed,
+    Every sequence weighs the same however they are cut, also in an epoch's short last step. A loss or gradient that is
+    not finite changes no weight. None where memory does not hold so many sequences at a time: then nothing has changed,
     and the step can be done in smaller pieces.
     """
     mine = pieces(index, micro_batch=micro_batch, rank=group.rank, size=group.size)
-    loss = _add_gradients(model, optimizer, windows, mine, compute=compute)
+    loss = _add_gradients(model, optimizer, sequences, mine, compute=compute)
     if loss is None:
         optimizer.forget_gradients()
         return None
@@ -57,15 +57,15 @@ def train_step(
 
 
 def _add_gradients(
-    model: GPT, optimizer: Optimizer, windows: Windows, parts: list[tuple[np.ndarray, float]], *, compute: Compute
+    model: GPT, optimizer: Optimizer, sequences: Sequences, parts: list[tuple[np.ndarray, float]], *, compute: Compute
 ) -> Tensor | None:
-    """Add up the gradients of windows with their weights and give their loss, or None where memory ran out."""
+    """Add up the gradients of sequences with their weights and give their loss, or None where memory ran out."""
     total = torch.zeros((), device=compute.device)
     try:
         for number, (part, weight) in enumerate(parts, start=1):
             with without_averaging(model, last=number == len(parts)):
                 with compute.autocast():
-                    loss = loss_of(model, *windows.gather(part)) * weight
+                    loss = loss_of(model, *sequences.gather(part)) * weight
                 optimizer.backward(loss)
             total += loss.detach()
     except Exception as error:

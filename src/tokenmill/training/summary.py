@@ -8,10 +8,10 @@ def plan(job: Job, manifest: Manifest, place: str) -> list[tuple[str, str]]:
     """Names and sentences; `place` is where the tokens lie."""
     train, model, compute, order = job.train, manifest.model, job.compute, job.order
     context = model.context_length
-    seen = job.train_windows.count * context * train.epochs
+    seen = job.train_sequences.count * context * train.epochs
     precision = str(compute.precision).removeprefix("torch.")
     shape = f"{model.n_layer} layers, {model.n_head} heads, {model.n_embd} wide, context {context}"
-    batch = f"{train.batch_size} windows x {train.gradient_accumulation_steps} x {context} tokens"
+    batch = f"{train.batch_size} sequences x {train.gradient_accumulation_steps} x {context} tokens"
     together = f"{job.group.size} x " if job.group.size > 1 else ""
     steps = f"{order.steps_per_epoch:,} steps x {train.epochs} epochs = {job.total_steps:,} steps"
     return [

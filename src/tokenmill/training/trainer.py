@@ -27,7 +27,7 @@ from tokenmill.costs import Meter, Timing, energy_counter
 from tokenmill.display.training import TrainingDisplay
 from tokenmill.model.build import GPT
 from tokenmill.model.device import Compute
-from tokenmill.model.sequences import Windows, evenly_spread
+from tokenmill.model.sequences import Sequences, evenly_spread
 from tokenmill.model.validation import bits_per_byte, mean_loss, perplexity
 from tokenmill.training.checkpoint import HORIZON, Checkpoint, Store
 from tokenmill.training.compile import Compilation
@@ -54,19 +54,19 @@ class Job:
     compute: Compute
     compilation: Compilation
     tokens: TokenMetadata
-    train_windows: Windows
-    val_windows: Windows
+    train_sequences: Sequences
+    val_sequences: Sequences
     group: Group
 
     @property
     def per_step(self) -> int:
-        """Windows that one optimizer step sees."""
+        """Sequences that one optimizer step sees."""
         return self.train.batch_size * self.train.gradient_accumulation_steps
 
     @functools.cached_property
     def order(self) -> EpochOrder:
-        """The order of the training windows."""
-        return EpochOrder(windows=self.train_windows.count, per_step=self.per_step, seed=self.train.seed)
+        """The order of the training sequences."""
+        return EpochOrder(sequences=self.train_sequences.count, per_step=self.per_step, seed=self.train.seed)
 
     @property
     def total_steps(self) -> int:
@@ -89,8 +89,8 @@ class Job:
         return self.train.model_dump(include=HORIZON)
 
 
-SOME_WINDOWS = 8
-"""How many of a step's windows are named where it diverges."""
+SOME_SEQUENCES = 8
+"""How many of a step's sequences are named where it diverges."""
 
 
 @dataclass
@@ -104,11 +104,11 @@ class Diverged(Exception):  # noqa: N818 (a state of the training, not yet an er
     def describe(self, order: EpochOrder, learning_rate: float) -> str:
         """Which step it was, on what, at which rate; a sentence."""
         epoch, position = divmod(self.step, order.steps_per_epoch)
-        windows = ", ".join(map(str, order.at(self.step)[:SOME_WINDOWS]))
+        sequences = ", ".join(map(str, order.at(self.step)[:SOME_SEQUENCES]))
         return (
             f"training diverged in step {self.step + 1:,}, epoch {epoch + 1}, batch {position + 1:,} of "
-            f"{order.steps_per_epoch:,} (windows {windows}, …): loss {self.loss}, gradient norm {self.norm}, learning "
-            f"rate {learning_rate:.3g}. Its update was not made"
+            f"{order.steps_per_epoch:,} (sequences {sequences}, …): loss {self.loss}, gradient norm {self.norm}, "
+            f"learning rate {learning_rate:.3g}. Its update was not made"
         )
 
 
@@ -273,9 +273,9 @@ class Trainer:
         return train_step(
             self.forward,
             self.optimizer,
-            self.job.train_windows,
+            self.job.train_sequences,
             index,
-            micro_batch=self.micro_batch.windows,
+            micro_batch=self.micro_batch.sequences,
             learning_rate=self._learning_rate(step),
             momentum=momentum_at(step),
             gradient_clip=train.gradient_clip,
@@ -297,9 +297,9 @@ class Trainer:
             if not math.isfinite(loss) or not (math.isfinite(norm) or self.optimizer.skips_overflow):
                 self._take_back(len(losses) - done)
                 raise Diverged(self.state.step, loss, norm)
-            windows = self._unread[done][1]
-            self.state.epoch_loss.add(loss, windows)
-            self.state.interval_loss.add(loss, windows)
+            sequences = self._unread[done][1]
+            self.state.epoch_loss.add(loss, sequences)
+            self.state.interval_loss.add(loss, sequences)
         self._unread.clear()
         if not math.isfinite(norms[-1]) and self.optimizer.is_hopeless:
             raise Diverged(self.state.step - 1, losses[-1], norms[-1])
@@ -308,7 +308,7 @@ class Trainer:
     def _take_back(self, steps: int) -> None:
         """Forget the last steps, which changed no weight."""
         self.state.step -= steps
-        self.state.tokens -= sum(windows for _, windows in self._unread[-steps:]) * self.model.config.context_length
+        self.state.tokens -= sum(sequences for _, sequences in self._unread[-steps:]) * self.model.config.context_length
         self._unread.clear()
 
     def _go_back(self, diverged: Diverged, timing: Timing) -> Beginning | None:
@@ -366,9 +366,9 @@ class Trainer:
         state, val = self.state, self.job.tokens.val
         loss = mean_loss(
             self.forward,
-            self.job.val_windows,
-            evenly_spread(self.job.val_windows.count, self.job.train.validation_windows),
-            micro_batch=self.micro_batch.windows,
+            self.job.val_sequences,
+            evenly_spread(self.job.val_sequences.count, self.job.train.validation_sequences),
+            micro_batch=self.micro_batch.sequences,
             compute=self.job.compute,
             shrink=self.job.group.size == 1,
         )
