@@ -1,38 +1,32 @@
-"""The section `train` (what is learned) of params.yaml, and training's part of `runtime` (how fast, never what).
+"""What training costs: hours, units bought, money; and the two tables that say so.
 
-What a training costs: hours, bought units, money, energy. What is not known stays unknown; nothing is guessed.
-
-Prices are those of the session that spends the hours, so a run over several machines adds up what was really paid.
-Like times, costs differ from run to run and are no artefact: they are columns of `timing.csv`.
-
-How long steps took on this machine and what they cost: a table beside the checkpoints, never an artefact.
-
-Times differ from run to run, so no stage's output holds them; `metrics/timing.csv` shows them to people and plots.
-
-What each epoch of a training cost: `metrics/costs.csv`, which git ignores and no stage declares.
-
-Joules that a device says it has taken, by its own counter; None where it does not say. Nothing is estimated.
-
-NVIDIA GPUs since Volta count millijoules (NVML's `nvmlDeviceGetTotalEnergyConsumption`); Linux shows what a CPU package
-counts (RAPL) under /sys/class/powercap, where permitted: that is all work of the package, not of this process alone.
+`timing.csv`, beside the checkpoints, has a row for every few steps: the sums over all sessions and machines, each at
+its own price, lost steps included. `costs.csv` has a row for every epoch and follows from it. Both differ from run to
+run, so DVC tracks neither. What is unknown is None, or an empty cell; nothing is estimated.
 """
 
 import contextlib
-import csv
-import ctypes
 import io
-import os
+import math
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import torch
 from pydantic import Field
 
 from tokenmill.core.files import write_text
 from tokenmill.core.params import Section
+
+if TYPE_CHECKING:
+    import pandas as pd
+# Functions below import pandas when they are called: it takes about 0.4 s, and training needs it only at its end.
+
+TIMING, COSTS = "timing.csv", "costs.csv"
+AMOUNTS = ["seconds", "units", "money"]
+TIMING_COLUMNS = ["step", "seconds", "tokens_per_second", "units", "money"]
 
 
 class CostParams(Section):
@@ -47,287 +41,131 @@ class CostParams(Section):
     units_per_hour: float | None = Field(ge=0)
     """Units that an hour takes from a balance, as Colab's compute units."""
 
-
-Joules = Callable[[], float | None]
-"""Joules since some moment, or None. Two readings differ by what was taken between them."""
+    def cost_of(self, seconds: float) -> "Cost":
+        """The cost of `seconds` on this machine."""
+        hours = seconds / 3600
+        units = None if self.units_per_hour is None else hours * self.units_per_hour
+        money = None if self.price_per_hour is None else hours * self.price_per_hour
+        return Cost(seconds, units, money)
 
 
 @dataclass(frozen=True)
-class Spent:
-    """What some work took; None is unknown, and counts as nothing where it meets a number."""
+class Cost:
+    """What some work took. None is unknown; it counts as zero when it is added to a number."""
 
     seconds: float = 0.0
     units: float | None = None
     money: float | None = None
-    watt_hours: float | None = None
 
-    def __add__(self, other: "Spent") -> "Spent":
-        return Spent(
-            self.seconds + other.seconds,
-            _plus(self.units, other.units),
-            _plus(self.money, other.money),
-            _plus(self.watt_hours, other.watt_hours),
-        )
+    def __add__(self, other: "Cost") -> "Cost":
+        return Cost(self.seconds + other.seconds, _plus(self.units, other.units), _plus(self.money, other.money))
+
+    @classmethod
+    def of(cls, row: Any) -> "Cost":
+        """The cost in a row of one of the tables, or in a sum of rows."""
+        units, money = (None if math.isnan(row[name]) else float(row[name]) for name in ("units", "money"))
+        return cls(float(row["seconds"]), units, money)
 
 
 def _plus(a: float | None, b: float | None) -> float | None:
     return None if a is None and b is None else (a or 0.0) + (b or 0.0)
 
 
-def price(prices: CostParams, seconds: float, watt_hours: float | None = None) -> Spent:
-    """What so many seconds take at these prices."""
-    hours = seconds / 3600
-    units = None if prices.units_per_hour is None else hours * prices.units_per_hour
-    money = None if prices.price_per_hour is None else hours * prices.price_per_hour
-    return Spent(seconds, units, money, watt_hours)
-
-
-class Meter:
-    """Prices the seconds of this session, and reads its energy."""
-
-    def __init__(self, prices: CostParams, joules: Joules):
-        """Begin to read the counter `joules` now."""
-        self._prices, self._joules, self._last = prices, joules, joules()
-
-    def charge(self, seconds: float) -> Spent:
-        """What the last `seconds` took, since the last call."""
-        now = self._joules()
-        before, self._last = self._last, now
-        watt_hours = None if now is None or before is None else (now - before) / 3600
-        return price(self._prices, seconds, watt_hours)
-
-
-TIMING = "timing.csv"
-
-
-COLUMNS = ("step", "seconds", "tokens_per_second", "units", "money", "watt_hours")
-
-
-@dataclass(frozen=True)
-class TimeRow:
-    """An interval's end."""
-
-    step: int
-    spent: Spent
-    """On this configuration so far, over all sessions and machines, lost steps included."""
-    tokens_per_second: float
-    """In this interval, validation and checkpoints left out."""
-
-    def cells(self) -> list[str]:
-        """The row as it stands in the table; an empty cell is unknown."""
-        spent = self.spent
-        known = ["" if value is None else f"{value:.6g}" for value in (spent.units, spent.money, spent.watt_hours)]
-        return [str(self.step), f"{spent.seconds:.3f}", f"{self.tokens_per_second:.0f}", *known]
-
-    @classmethod
-    def of(cls, cells: list[str]) -> "TimeRow":
-        """The inverse of `cells`; rows of a table without costs have unknown ones."""
-        step, seconds, rate, units, money, watt_hours = (*cells, "", "", "")[: len(COLUMNS)]
-        known = [float(cell) if cell else None for cell in (units, money, watt_hours)]
-        return cls(int(step), Spent(float(seconds), *known), float(rate))
-
-
-def read_timing(path: Path) -> list[TimeRow]:
-    """The rows of a table of times; none where there is none, and a row that was cut off is left out."""
-    if not path.exists():
-        return []
-    with path.open(newline="") as file:
-        lines = [line for line in file if line.endswith("\n")]
-    return [TimeRow.of(cells) for cells in csv.reader(lines) if len(cells) >= 3 and cells[0].isdigit()]
-
-
 class Timing:
-    """Appends a row per interval to `timing.csv` in a run's folder of checkpoints."""
+    """Appends a row per interval to `timing.csv` in a run's checkpoint folder."""
 
-    def __init__(self, folder: Path | None, *, step: int, tokens: int, meter: Meter):
-        """Go on after `step` and so many tokens: rows of steps that will be done again go, what they took stays.
+    def __init__(self, folder: Path | None, *, step: int, tokens: int, prices: CostParams):
+        """Start or continue after `step` and `tokens`; without a folder nothing is written.
 
-        Without a folder nothing is written, as in a process that does not lead.
+        Rows of later steps are removed, because those steps are done again; what they cost stays in the sums.
         """
-        self.path, self._meter = folder / TIMING if folder else Path(os.devnull), meter
-        rows = read_timing(self.path)
-        self.spent = rows[-1].spent if rows else Spent()
-        with self.path.open("w", newline="") as file:
-            kept = [row.cells() for row in rows if row.step <= step]
-            csv.writer(file, lineterminator="\n").writerows([COLUMNS, *kept])
+        self.path, self._prices = folder / TIMING if folder else None, prices
+        self.total = Cost()
+        if self.path:
+            self._continue(self.path, step)
         self._tokens = tokens
-        self._last = self._charged = time.perf_counter()
+        self._rate_from = self._cost_from = time.perf_counter()
+
+    def _continue(self, path: Path, step: int) -> None:
+        lines = [",".join(TIMING_COLUMNS) + "\n"]
+        if path.exists() and len(rows := read_timing(path)):
+            self.total = Cost.of(rows.iloc[-1])
+            kept = rows.loc[rows["step"] <= step].to_dict("records")
+            lines += [_timing_line(row["step"], Cost.of(row), row["tokens_per_second"]) for row in kept]
+        write_text(path, "".join(lines))
 
     def interval(self, *, step: int, tokens: int) -> float:
-        """Close an interval at `tokens` trained on since the start; give tokens per second."""
+        """Close an interval at `step`, after `tokens` tokens since the run began; return tokens per second."""
         now = time.perf_counter()
-        rate = (tokens - self._tokens) / (now - self._last)
-        self.spent += self._meter.charge(now - self._charged)
-        self._last = self._charged = now
+        rate = (tokens - self._tokens) / (now - self._rate_from)
+        self.total += self._prices.cost_of(now - self._cost_from)
+        self._rate_from = self._cost_from = now
         self._tokens = tokens
-        with self.path.open("a", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerow(TimeRow(step, self.spent, rate).cells())
+        if self.path:
+            with self.path.open("a", newline="\n") as file:
+                file.write(_timing_line(step, self.total, rate))
         return rate
 
     @contextlib.contextmanager
-    def aside(self) -> Iterator[None]:
-        """Leave out of the rates, but not of what is spent, what is done inside (validation, checkpoints)."""
+    def excluded(self) -> Iterator[None]:
+        """Leave the time inside the block (validation, checkpoints) out of the rate, but not out of the cost."""
         began = time.perf_counter()
         yield
-        self._last += time.perf_counter() - began
+        self._rate_from += time.perf_counter() - began
 
-    def show(self, path: Path) -> None:
-        """Copy the table to where plots look for it."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(self.path, path)
-
-
-COSTS = "costs.csv"
+    def publish(self, path: Path) -> None:
+        """Copy the table to `path`, where the plots look for it."""
+        if self.path:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(self.path, path)
 
 
-@dataclass(frozen=True)
-class EpochCost:
-    """What an epoch took, its repeated steps included; the validation after it counts with the next."""
+def _timing_line(step: int, total: Cost, tokens_per_second: float) -> str:
+    units, money = ("" if value is None else f"{value:.6g}" for value in (total.units, total.money))
+    return f"{step},{total.seconds:.3f},{tokens_per_second:.0f},{units},{money}\n"
 
-    epoch: int
-    seconds: float
-    hours: float
-    units: float | None
-    money: float | None
-    currency: str
-    watt_hours: float | None
-    flops: float
-    """Floating-point operations of its forward and backward passes."""
-    utilisation: float | None
-    """Model FLOPs utilisation (PaLM, appendix B): `flops` by the peak of the device over these seconds."""
 
-    @property
-    def spent(self) -> Spent:
-        """What can be added up."""
-        return Spent(self.seconds, self.units, self.money, self.watt_hours)
+def read_timing(path: Path) -> "pd.DataFrame":
+    """The rows of `timing.csv`; none if there is no such file. A last line that a crash cut off is left out.
+
+    Columns that an older version did not write yet are unknown; those that it wrote besides are left out.
+    """
+    import pandas as pd  # noqa: PLC0415 (see above)
+
+    if not path.exists():
+        return pd.DataFrame(columns=TIMING_COLUMNS, dtype=float)
+    text = path.read_text()
+    rows = pd.read_csv(io.StringIO(text[: text.rfind("\n") + 1]))
+    return rows.reindex(columns=TIMING_COLUMNS)
 
 
 def epoch_costs(
-    rows: Sequence[TimeRow], *, steps_per_epoch: int, flops_per_epoch: float, peak: float | None, currency: str
-) -> list[EpochCost]:
-    """Costs of the epochs that `rows` of timing.csv cover from beginning to end.
+    timing: "pd.DataFrame", *, steps_per_epoch: int, flops_per_epoch: float, peak: float | None, currency: str
+) -> "pd.DataFrame":
+    """The cost of every epoch that `timing` covers from its first to its last step.
 
-    `peak` is the device's operations a second, or None.
+    Repeated steps are included; the validation after an epoch counts with the next one. `flops` are the floating-point
+    operations of the forward and backward passes; `utilisation` is their share of `peak`, the device's operations per
+    second (model FLOPs utilisation; PaLM, appendix B), or unknown.
     """
-    at = {row.step: row.spent for row in rows} | {0: Spent()}
-    last = max(at) // steps_per_epoch
-    costs = []
-    for epoch in range(1, last + 1):
-        begin, end = at.get((epoch - 1) * steps_per_epoch), at.get(epoch * steps_per_epoch)
-        if begin is None or end is None:
-            continue
-        seconds = end.seconds - begin.seconds
-        costs.append(
-            EpochCost(
-                epoch=epoch,
-                seconds=seconds,
-                hours=seconds / 3600,
-                units=_minus(end.units, begin.units),
-                money=_minus(end.money, begin.money),
-                currency=currency,
-                watt_hours=_minus(end.watt_hours, begin.watt_hours),
-                flops=flops_per_epoch,
-                utilisation=flops_per_epoch / seconds / peak if peak else None,
-            )
-        )
-    return costs
+    ends = timing.loc[timing["step"] % steps_per_epoch == 0].set_index("step").filter(AMOUNTS)
+    ends = ends.reindex([0, *ends.index], fill_value=0.0)  # the run's beginning
+    is_whole = ends.index.to_series().diff() == steps_per_epoch
+    costs = (ends - ends.shift().fillna(0.0)).loc[is_whole]
+    costs.insert(0, "epoch", (costs.index // steps_per_epoch).astype(int))
+    costs.insert(2, "hours", costs["seconds"] / 3600)
+    costs["currency"], costs["flops"] = currency, flops_per_epoch
+    costs["utilisation"] = flops_per_epoch / costs["seconds"] / (peak or math.nan)
+    return costs.reset_index(drop=True)
 
 
-def _minus(end: float | None, begin: float | None) -> float | None:
-    return None if end is None else end - (begin or 0.0)
+def write_costs(path: Path, costs: "pd.DataFrame") -> None:
+    """Write the table of epochs."""
+    write_text(path, costs.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
 
 
-def write_costs(path: Path, costs: Sequence[EpochCost]) -> None:
-    """Write the table; an empty cell is unknown."""
-    text = io.StringIO()
-    table = csv.DictWriter(text, [column.name for column in fields(EpochCost)], lineterminator="\n")
-    table.writeheader()
-    for row in costs:
-        table.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in asdict(row).items()})
-    write_text(path, text.getvalue())
+def read_costs(path: Path) -> "pd.DataFrame":
+    """The table that `write_costs` wrote; empty if there is no such file."""
+    import pandas as pd  # noqa: PLC0415 (see above)
 
-
-def read_costs(path: Path) -> list[EpochCost]:
-    """The table that `write_costs` wrote; empty where there is none."""
-    if not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return [_cost(row) for row in csv.DictReader(file)]
-
-
-def _cost(row: dict[str, str]) -> EpochCost:
-    def number(name: str) -> float | None:
-        return float(row[name]) if row[name] else None
-
-    return EpochCost(
-        epoch=int(row["epoch"]),
-        seconds=float(row["seconds"]),
-        hours=float(row["hours"]),
-        units=number("units"),
-        money=number("money"),
-        currency=row["currency"],
-        watt_hours=number("watt_hours"),
-        flops=float(row["flops"]),
-        utilisation=number("utilisation"),
-    )
-
-
-POWERCAP = Path("/sys/class/powercap")
-
-
-def energy_counter(device: torch.device) -> Joules:
-    """The counter of a device."""
-    if device.type == "cuda":
-        return _nvml(str(torch.cuda.get_device_properties(device).uuid))
-    return rapl(POWERCAP) if device.type == "cpu" else unknown
-
-
-def unknown() -> None:
-    """The counter of a device that has none."""
-
-
-def rapl(root: Path) -> Joules:
-    """The sum over the CPU packages below `root`, each of which begins again at its own maximum."""
-    packages = [_Package(folder) for folder in sorted(root.glob("intel-rapl:*")) if folder.name.count(":") == 1]
-
-    def joules() -> float | None:
-        try:
-            return sum(package.joules() for package in packages) if packages else None
-        except (OSError, ValueError):  # usually readable for root alone
-            return None
-
-    return joules
-
-
-class _Package:
-    """The counter of one CPU package."""
-
-    def __init__(self, folder: Path):
-        self._folder, self._last, self._turns = folder, 0, 0
-
-    def joules(self) -> float:
-        """Joules, made to grow also where the counter begins again."""
-        now = int((self._folder / "energy_uj").read_text())
-        if now < self._last:
-            self._turns += int((self._folder / "max_energy_range_uj").read_text())
-        self._last = now
-        return (self._turns + now) / 1e6
-
-
-def _nvml(uuid: str) -> Joules:
-    """The counter of the GPU with this UUID."""
-    try:
-        library, handle = ctypes.CDLL("libnvidia-ml.so.1"), ctypes.c_void_p()
-        name = uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"
-        failed = library.nvmlInit_v2() or library.nvmlDeviceGetHandleByUUID(name.encode(), ctypes.byref(handle))
-    except (OSError, AttributeError):
-        return unknown
-    if failed:
-        return unknown
-
-    def joules() -> float | None:
-        millijoules = ctypes.c_ulonglong()
-        failed = library.nvmlDeviceGetTotalEnergyConsumption(handle, ctypes.byref(millijoules))
-        return None if failed else millijoules.value / 1e3
-
-    return joules
+    return pd.read_csv(path) if path.exists() else pd.DataFrame(columns=["epoch", *AMOUNTS])

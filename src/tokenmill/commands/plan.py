@@ -1,6 +1,5 @@
 """`tokenmill plan`: what the training in params.yaml would take, before anything runs."""
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,10 +108,10 @@ def _here(work: Workload, params: AllParams) -> Measured:
 def _last_training(root: Path, work: Workload) -> Measured | None:
     """This machine at the operations a second of its last training, or None."""
     rows = read_timing(root / paths.METRICS / TIMING)
-    if not rows or not (root / paths.MODEL / MANIFEST).exists():
+    if rows.empty or not (root / paths.MODEL / MANIFEST).exists():
         return None
     model = read_manifest(root / paths.MODEL).model
-    rate = statistics.median(row.tokens_per_second for row in rows) * flops_per_token(model)
+    rate = float(rows.loc[:, "tokens_per_second"].median()) * flops_per_token(model)
     # What the update takes is in the rate.
     seconds = work.tokens_per_step * flops_per_token(work.config) / rate
     told = f"this machine: {rate:.3g} operations a second, as measured in its last training"

@@ -1,15 +1,19 @@
 """What the pipeline made, in one screen: losses, answers at the first and the last epoch, what to type next."""
 
+import math
 import textwrap
-from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tokenmill.commands import next_step
 from tokenmill.core import paths
 from tokenmill.core.files import read_json
-from tokenmill.costs import COSTS, EpochCost, Spent, read_costs
+from tokenmill.costs import AMOUNTS, COSTS, Cost, read_costs
 from tokenmill.display.training import amounts
 from tokenmill.evaluation.results import Evaluation, read_evaluation
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 WIDTH = 100
 
@@ -47,18 +51,18 @@ def render(root: Path) -> str:
     return "\n".join([*lines, "", *_next(evaluation.epochs[-1].epoch)])
 
 
-def _costs(costs: Sequence[EpochCost]) -> list[str]:
+def _costs(costs: "pd.DataFrame") -> list[str]:
     """What the epochs took on this machine, each and together, as far as it is known."""
-    if not costs:
+    if costs.empty:
         return []
-    total = sum((cost.spent for cost in costs), Spent())
-    work = sum(cost.flops for cost in costs)
-    shares = [cost.utilisation for cost in costs if cost.utilisation is not None]
-    peak = f", {sum(shares) / len(shares):.0%} of the device's peak" if shares else ""
-    text = f"{amounts(total, costs[-1].currency)} for {work:.3g} floating-point operations{peak}"
+    total = Cost.of(costs[AMOUNTS].sum(min_count=1))
+    share = float(costs.loc[:, "utilisation"].mean())
+    peak = "" if math.isnan(share) else f", {share:.0%} of the device's peak"
+    currency = costs["currency"].iloc[-1]
+    text = f"{amounts(total, currency)} for {costs['flops'].sum():.3g} floating-point operations{peak}"
     return [
         f"{'training took':<15}{text}",
-        *(f"{'':<15}epoch {c.epoch}: {amounts(c.spent, c.currency)}" for c in costs),
+        *(f"{'':<15}epoch {c['epoch']}: {amounts(Cost.of(c), c['currency'])}" for c in costs.to_dict("records")),
     ]
 
 

@@ -7,7 +7,7 @@ from typing import Protocol, TextIO
 
 from tqdm import tqdm
 
-from tokenmill.costs import CostParams, Spent, price
+from tokenmill.costs import Cost, CostParams
 
 PLAIN_EVERY = 10.0
 """Seconds between two lines of progress where the output is not a terminal."""
@@ -70,14 +70,14 @@ class TrainingDisplay:
         self._first, self._began = step, time.monotonic()
         self._shown_at = self._began
 
-    def interval(self, row: Row, tokens_per_second: float, spent: Spent) -> None:
+    def interval(self, row: Row, tokens_per_second: float, spent: Cost) -> None:
         """Show where the run stands, what it has taken over all sessions, and what is still to come."""
         text = f"loss {row.loss:.3f}  {tokens_per_second:,.0f} tokens/s"
         now = time.monotonic()
         left = (now - self._began) / (row.step - self._first) * (self._total - row.step)
         costs = (
             f"spent {amounts(spent, self._prices.currency)}; "
-            f"{amounts(price(self._prices, left), self._prices.currency)} to come, until {clock(left)}"
+            f"{amounts(self._prices.cost_of(left), self._prices.currency)} to come, until {clock(left)}"
         )
         if self._bar is not None:
             self._bar.set_postfix_str(f"{text}  {costs}", refresh=False)
@@ -110,15 +110,13 @@ def duration(seconds: float) -> str:
     return f"{hours:.1f} h" if hours < 10_000 else f"{hours / (24 * 365):.3g} years"
 
 
-def amounts(spent: Spent, currency: str) -> str:
-    """What is known of it: `3.2 h, 6.3 units, 1.18 EUR, 0.9 kWh`."""
+def amounts(spent: Cost, currency: str) -> str:
+    """What is known of it: `3.2 h, 6.3 units, 1.18 EUR`."""
     parts = [duration(spent.seconds)]
     if spent.units is not None:
         parts.append(f"{spent.units:.3g} units")
     if spent.money is not None:
         parts.append(f"{spent.money:,.2f} {currency}")
-    if spent.watt_hours is not None:
-        parts.append(f"{spent.watt_hours / 1000:.2g} kWh")
     return ", ".join(parts)
 
 

@@ -14,13 +14,13 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any
 
 from markupsafe import Markup
 
 from tokenmill.core.token_file import TokenMetadata
-from tokenmill.costs import Spent, epoch_costs, read_timing
+from tokenmill.costs import Cost, epoch_costs, read_timing
 from tokenmill.evaluation.results import EpochResult, Evaluation
 from tokenmill.model.manifest import Manifest
 from tokenmill.reports import charts, data_report
@@ -38,23 +38,23 @@ class EpochTime:
     """The median of its intervals, validation and checkpoints left out."""
     seconds_per_step: float
     """At that rate."""
-    spent: Spent
+    spent: Cost
     """All that it took: validation, checkpoints and repeated steps too."""
 
 
 def run_times(timing: Path, history: Sequence[EpochRow]) -> dict[int, EpochTime]:
     """By epoch; without those that the table `timing` does not cover from beginning to end."""
     rows = read_timing(timing)
-    if not rows or not history:
+    if rows.empty or not history:
         return {}
     per_epoch = history[0].step
     costs = epoch_costs(rows, steps_per_epoch=per_epoch, flops_per_epoch=0, peak=None, currency="")
     times = {}
-    for cost in costs[: len(history)]:
-        end = cost.epoch * per_epoch
-        rate = median(row.tokens_per_second for row in rows if end - per_epoch < row.step <= end)
+    for cost in costs.head(len(history)).to_dict("records"):
+        end = cost["epoch"] * per_epoch
+        rate = float(rows.loc[rows["step"].between(end - per_epoch + 1, end), "tokens_per_second"].median())
         tokens_per_step = history[0].tokens / per_epoch
-        times[cost.epoch] = EpochTime(rate, tokens_per_step / rate, cost.spent)
+        times[cost["epoch"]] = EpochTime(rate, tokens_per_step / rate, Cost.of(cost))
     return times
 
 
@@ -262,7 +262,7 @@ def render_report(run: Run) -> str:
         by_step=by_step(run.steps, run.history),
         learning_rate=learning_rate(run.steps),
         gradient_norm=gradient_norm(run.steps),
-        total=sum((time.spent for time in run.times.values()), Spent()),
+        total=sum((time.spent for time in run.times.values()), Cost()),
         all_tokens=run.tokens.train.tokens + run.tokens.val.tokens,
         steps=data_report.steps(run.clean, run.tokens.train.tokens + run.tokens.val.tokens),
         outcome=data_report.outcome(run.clean),

@@ -11,7 +11,7 @@ import torch
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.token_file import SPLITS, TokenMetadata, open_tokens, read_metadata
-from tokenmill.costs import COSTS, Timing, epoch_costs, read_timing, write_costs
+from tokenmill.costs import COSTS, TIMING, Timing, epoch_costs, read_timing, write_costs
 from tokenmill.display.training import TrainingDisplay
 from tokenmill.model.build import build, parameter_count
 from tokenmill.model.config import ModelConfig, ModelParams
@@ -90,8 +90,10 @@ def train(
             state, timing = _run(job, manifest, store, display, place=place, mirror=mirror)
             if group.leads:
                 release(store, manifest, output, steps=job.kept_at(job.total_steps))
-                timing.show(times)
-                _show_costs(job, config, timing, times.with_name(COSTS), peak=peak_flops(job.compute.device))
+                timing.publish(times)
+                _write_costs(
+                    job, config, store.folder / TIMING, times.with_name(COSTS), peak=peak_flops(job.compute.device)
+                )
     if not group.leads:
         return None
     prune_runs(resume_root(), keep=runtime.checkpoint.keep_runs)
@@ -108,11 +110,11 @@ def _kept(store: Store, runtime: RuntimeParams, display: TrainingDisplay, group:
         yield mirror
 
 
-def _show_costs(job: Job, config: ModelConfig, timing: Timing, path: Path, *, peak: float | None) -> None:
+def _write_costs(job: Job, config: ModelConfig, timing: Path, path: Path, *, peak: float | None) -> None:
     """Write what every epoch cost."""
     work = Workload(config, job.train, job.tokens.train.tokens)
     costs = epoch_costs(
-        read_timing(timing.path),
+        read_timing(timing),
         steps_per_epoch=job.order.steps_per_epoch,
         flops_per_epoch=work.tokens_per_epoch * flops_per_token(config),
         peak=peak * job.group.size if peak else None,

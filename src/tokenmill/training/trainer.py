@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from tokenmill.core.token_file import TokenMetadata
-from tokenmill.costs import Meter, Timing, energy_counter
+from tokenmill.costs import Timing
 from tokenmill.display.training import TrainingDisplay
 from tokenmill.model.build import GPT
 from tokenmill.model.device import Compute
@@ -207,8 +207,7 @@ class Trainer:
             self.go_on_from(beginning.checkpoint)
         self._meet()
         folder = self.store.folder if self.job.group.leads else None
-        meter = Meter(self.job.runtime.cost, energy_counter(self.job.compute.device))
-        timing = Timing(folder, step=self.state.step, tokens=self.state.tokens, meter=meter)
+        timing = Timing(folder, step=self.state.step, tokens=self.state.tokens, prices=self.job.runtime.cost)
         agreement = Agreement(self.job.group)
         self.model.train()
         with interrupt, self.saver.active():
@@ -228,7 +227,7 @@ class Trainer:
         while self.state.step < self.job.total_steps:
             self._step()
             self._log_if_due(timing)
-            with timing.aside():
+            with timing.excluded():
                 self._between_steps(interrupt.reason, agreement)
 
     def _meet(self) -> None:
@@ -359,7 +358,7 @@ class Trainer:
         )
         state.steps.append(row)
         rate = timing.interval(step=state.step, tokens=state.tokens)
-        self.display.interval(row, rate, timing.spent)
+        self.display.interval(row, rate, timing.total)
 
     def _end_epoch(self) -> None:
         """Validate, keep the weights, add a row."""

@@ -1,0 +1,143 @@
+"""What training costs: sums over sessions, epochs out of them, unknown amounts that stay unknown."""
+
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokenmill.commands.summary import _costs
+from tokenmill.costs import (
+    TIMING_COLUMNS,
+    Cost,
+    CostParams,
+    Timing,
+    epoch_costs,
+    read_costs,
+    read_timing,
+    write_costs,
+)
+
+FREE = CostParams(price_per_hour=None, currency="EUR", units_per_hour=None)
+COLAB = CostParams(price_per_hour=0.5, currency="EUR", units_per_hour=1.8)
+
+
+def table(*rows: tuple[int, Cost]) -> pd.DataFrame:
+    """A timing table of these steps and sums."""
+    cells = [(step, cost.seconds, 1.0, cost.units, cost.money) for step, cost in rows]
+    return pd.DataFrame(cells, columns=TIMING_COLUMNS).astype(dict.fromkeys(TIMING_COLUMNS[1:], float))
+
+
+def test_an_hour_costs_its_price_and_unknown_stays_unknown():
+    assert COLAB.cost_of(7200) == Cost(7200, units=3.6, money=1.0)
+    assert FREE.cost_of(7200) == Cost(7200)
+    assert Cost(1, money=2.0) + Cost(1, units=3.0) == Cost(2, units=3.0, money=2.0)
+
+
+def test_sessions_add_up_at_their_own_prices_with_lost_steps(tmp_path: Path):
+    first = Timing(tmp_path, step=0, tokens=0, prices=FREE)
+    first.interval(step=10, tokens=100)
+    first.interval(step=20, tokens=200)
+    free = first.total.seconds
+    second = Timing(tmp_path, step=10, tokens=100, prices=COLAB)  # steps 11 to 20 were lost
+    assert list(read_timing(second.path or tmp_path)["step"]) == [10]
+    assert second.total.seconds == pytest.approx(free, abs=1e-3)
+    time.sleep(0.05)
+    second.interval(step=20, tokens=200)
+    row = read_timing(tmp_path / "timing.csv").iloc[-1]
+    paid = row["seconds"] - free
+    assert row["step"] == 20
+    assert paid > 0.049  # the table has milliseconds
+    assert row["money"] == pytest.approx(paid / 3600 * 0.5, abs=1e-6)
+    assert row["units"] == pytest.approx(paid / 3600 * 1.8, abs=1e-6)
+
+
+def test_excluded_time_counts_in_the_cost_but_not_the_rate(tmp_path: Path):
+    timing = Timing(tmp_path, step=0, tokens=0, prices=COLAB)
+    with timing.excluded():
+        time.sleep(0.2)
+    time.sleep(0.01)
+    rate = timing.interval(step=1, tokens=100)
+    assert timing.total.seconds > 0.2
+    assert rate > 100 / 0.2
+
+
+def test_without_a_folder_times_are_counted_but_not_written(tmp_path: Path):
+    timing = Timing(None, step=0, tokens=0, prices=FREE)
+    timing.interval(step=1, tokens=10)
+    timing.publish(tmp_path / "timing.csv")
+    assert timing.total.seconds > 0
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "step,seconds,tokens_per_second\n3,1.500,200\n6,3.000,210\n9,4.500,22",
+        "step,seconds,tokens_per_second,units,money,watt_hours\n3,1.500,200,,,0.5\n6,3.000,210,,,1.2\n9,4.5",
+    ],
+    ids=["without costs", "with energy"],
+)
+def test_older_tables_and_a_line_cut_off_are_read(tmp_path: Path, text: str):
+    (tmp_path / "timing.csv").write_text(text)
+    rows = read_timing(tmp_path / "timing.csv")
+    assert list(rows.columns) == TIMING_COLUMNS
+    assert [(row["step"], row["tokens_per_second"]) for row in rows.to_dict("records")] == [(3, 200), (6, 210)]
+    assert Cost.of(rows.iloc[-1]) == Cost(3.0)
+    again = Timing(tmp_path, step=3, tokens=30, prices=FREE)
+    assert again.total == Cost(3.0)
+    assert (tmp_path / "timing.csv").read_text() == ",".join(TIMING_COLUMNS) + "\n3,1.500,200,,\n"
+
+
+@given(
+    seconds=st.lists(st.floats(0.01, 1e4), min_size=1, max_size=30),
+    per_epoch=st.integers(1, 7),
+    prices=st.sampled_from([COLAB, FREE]),
+)
+def test_epochs_add_up_to_the_run(seconds: list[float], per_epoch: int, prices: CostParams):
+    total, rows = Cost(), []
+    for step, taken in enumerate(seconds, start=1):
+        total += prices.cost_of(taken)
+        rows.append((step, total))
+    costs = epoch_costs(table(*rows), steps_per_epoch=per_epoch, flops_per_epoch=6e9, peak=1e9, currency="EUR")
+    epochs = len(seconds) // per_epoch
+    assert list(costs["epoch"]) == list(range(1, epochs + 1))
+    assert sum(costs["seconds"]) == pytest.approx(sum(seconds[: epochs * per_epoch]))
+    for cost in costs.to_dict("records"):
+        assert cost["utilisation"] == pytest.approx(6 / cost["seconds"])
+        expected = None if prices is FREE else pytest.approx(cost["hours"] * 0.5)
+        assert Cost.of(cost).money == expected
+
+
+def test_an_epoch_whose_beginning_is_missing_is_left_out():
+    rows = table((7, Cost(7)), (10, Cost(10)), (15, Cost(15)))
+    costs = epoch_costs(rows, steps_per_epoch=5, flops_per_epoch=1, peak=None, currency="EUR")
+    assert list(costs["epoch"]) == [3]
+    assert costs["seconds"].tolist() == [5.0]
+    assert pd.isna(costs.loc[0, "utilisation"])
+
+
+def test_the_table_of_costs_survives_a_file(tmp_path: Path):
+    rows = table((5, Cost(12.5, 1.5)), (10, Cost(20, 2.0)))
+    costs = epoch_costs(rows, steps_per_epoch=5, flops_per_epoch=3e6, peak=None, currency="EUR")
+    write_costs(tmp_path / "costs.csv", costs)
+    pd.testing.assert_frame_equal(read_costs(tmp_path / "costs.csv"), costs, rtol=1e-5, check_dtype=False)
+
+
+def test_tables_that_are_not_there_are_empty(tmp_path: Path):
+    assert read_costs(tmp_path / "none.csv").empty
+    assert read_timing(tmp_path / "none.csv").empty
+    nothing = epoch_costs(read_timing(tmp_path / "none"), steps_per_epoch=5, flops_per_epoch=1, peak=None, currency="")
+    assert nothing.empty
+
+
+def test_the_summary_names_the_costs_of_every_epoch():
+    rows = table((5, Cost(12, 1.5)), (10, Cost(20, 2.0)))
+    costs = epoch_costs(rows, steps_per_epoch=5, flops_per_epoch=3e6, peak=1e6, currency="EUR")
+    lines = _costs(costs)
+    assert [line.split()[-4:] for line in lines[1:]] == [["12", "s,", "1.5", "units"], ["8", "s,", "0.5", "units"]]
+    assert "20 s, 2 units" in lines[0]
+    assert "31%" in lines[0]  # the mean of 25 % and 37.5 %
+    assert _costs(read_costs(Path("none.csv"))) == []
