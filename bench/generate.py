@@ -16,11 +16,12 @@ from typing import Any
 import torch
 
 from bench.stepping import Steps, in_turns, section
-from tokenmill.model.build import GPT, build
+from tokenmill.model.build import build
 from tokenmill.model.config import ModelConfig
-from tokenmill.model.decode import Decoder, decoder_of
-from tokenmill.model.generate import Sampling, generate_batch
+from tokenmill.model.generate import generate_batch, transpose_in_memory
+from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import save_weights
+from tokenmill.model.sampler import Sampling
 from tokenmill.stage import report_errors
 
 SMALL = {"n_layer": 12, "n_head": 12, "n_embd": 768, "context_length": 1024, "vocab_size": 50257}
@@ -68,7 +69,8 @@ def measure(architecture: str, changes: dict[str, int], *, tokens: int, rounds: 
     """Both on one model."""
     values = section("model", architecture=architecture, **changes)
     model = with_random_weights(ModelConfig.model_validate(values))
-    decoder, theirs = decoder_of(model), published(model)
+    theirs = published(model)
+    transpose_in_memory(model)
     draws = torch.Generator().manual_seed(0)
     for texts in TEXTS:
         prompts = torch.randint(model.config.vocab_size, (texts, PROMPT), generator=draws)
@@ -76,7 +78,7 @@ def measure(architecture: str, changes: dict[str, int], *, tokens: int, rounds: 
             seen: dict[str, list[list[int]]] = {}
             rivals = {
                 "transformers": transformers_steps(theirs, prompts, how, seen),
-                "TokenMill": tokenmill_steps(decoder, prompts, how, seen),
+                "TokenMill": tokenmill_steps(model, prompts, how, seen),
             }
             timed = in_turns(rivals, rounds=rounds, steps=tokens, warm_up=tokens)
             same = seen["transformers"] == seen["TokenMill"]
@@ -111,12 +113,12 @@ def published(model: GPT) -> Any:
         return kind.from_pretrained(folder).eval()
 
 
-def tokenmill_steps(decoder: Decoder, prompts: torch.Tensor, how: dict[str, Any], seen: dict[str, Any]) -> Steps:
+def tokenmill_steps(model: GPT, prompts: torch.Tensor, how: dict[str, Any], seen: dict[str, Any]) -> Steps:
     """Ours, as a function of how many tokens."""
     ids = prompts.tolist()
 
     def steps(count: int) -> None:
-        seen["TokenMill"] = generate_batch(decoder, ids, end=NEVER, sampling=Sampling(max_new_tokens=count, **how))
+        seen["TokenMill"] = generate_batch(model, ids, end=NEVER, sampling=Sampling(max_new_tokens=count, **how))
 
     return steps
 

@@ -27,7 +27,7 @@ from bench.characters import write_tokens
 from bench.stepping import section
 from tokenmill.model.config import ModelParams
 from tokenmill.model.gpt2 import GPT2
-from tokenmill.model.modern import Modern
+from tokenmill.model.modern import NanoChat
 from tokenmill.model.sequences import Sequences
 from tokenmill.openmp import sleep_soon_beside_others
 from tokenmill.stage import report_errors
@@ -76,7 +76,7 @@ def measure(changes: dict[str, int], steps: int) -> Row:
     inside, gathering = Clock(during=stepping), Clock(during=stepping)  # a validation computes and gathers, too
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.dict(os.environ, {"DVC_ROOT": folder}))
-        for owner, name in ((GPT2, "forward"), (Modern, "forward"), (Optimizer, "backward"), (Optimizer, "norm")):
+        for owner, name in ((GPT2, "forward"), (NanoChat, "forward"), (Optimizer, "backward"), (Optimizer, "norm")):
             stack.enter_context(inside.around(owner, name))
         stack.enter_context(inside.around(Optimizer, "step"))
         stack.enter_context(gathering.around(Sequences, "gather"))

@@ -10,7 +10,7 @@ from tests.evaluation.trained import ANSWER, make_tokenizer_file, train_a_model
 from tokenmill.core.errors import UserError
 from tokenmill.evaluation.evaluate import answer, prepare
 from tokenmill.evaluation.params import EvaluateParams, PromptParams
-from tokenmill.model.generate import Sampling
+from tokenmill.model.sampler import Sampling
 from tokenmill.models.revision import Checkpoint
 from tokenmill.models.writer import NEXT_TURN, Writer
 
@@ -36,7 +36,7 @@ def writer(trained: Checkpoint) -> Writer:
 def test_it_answers_as_the_evaluation_does(writer: Writer):
     params = EvaluateParams(prompts=[PromptParams(user="count?")], max_new_tokens=30, temperature=2.0, top_k=7, seed=4)
     (prompt,) = prepare(params.prompts, writer.tokenizer, context_length=64)
-    expected = answer(writer.decoder, writer.tokenizer, prompt, params)
+    expected = answer(writer.model, writer.tokenizer, prompt, params)
     drawn = dataclasses.replace(DRAWN, top_k=7)
     assert expected.greedy.startswith(ANSWER)
     assert expected.sampled != expected.greedy

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from tests.model.small import small_config
-from tokenmill.model.build import GPT, build
+from tokenmill.model.build import build
+from tokenmill.model.gpt import GPT
 
 
 @pytest.fixture(params=["gpt2", "modern"])

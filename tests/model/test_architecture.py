@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from tests.model.small import small_config
-from tokenmill.model.build import GPT, build, parameter_count, skeleton
+from tokenmill.model.build import build, empty_model, parameter_count
 from tokenmill.model.config import ModelConfig
+from tokenmill.model.gpt import GPT
 
 PHASE_3 = ModelConfig(
     architecture="gpt2", n_layer=12, n_head=12, n_embd=768, context_length=512, dropout=0.1, vocab_size=32_000
@@ -17,7 +18,7 @@ def test_gpt2_at_the_phase_3_sizes_counts_134_601_216_parameters():
 
 
 def test_counting_allocates_nothing():
-    assert all(parameter.is_meta for parameter in skeleton(PHASE_3).parameters())
+    assert all(parameter.is_meta for parameter in empty_model(PHASE_3).parameters())
 
 
 @pytest.mark.parametrize("architecture", ["gpt2", "modern"])

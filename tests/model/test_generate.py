@@ -1,4 +1,4 @@
-"""Writing text: the likeliest token is the likeliest, a seed is a seed, the end is the end."""
+"""Generated text against a plain loop over the whole text, alone and in batches."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,10 +9,12 @@ import torch
 from torch.nn import functional as F
 
 from tests.model.small import small_config
-from tokenmill.model.build import GPT, build
-from tokenmill.model.decode import Batch, decoder_of
-from tokenmill.model.generate import Sampling, generate, generate_batch
+from tokenmill.model.build import build
+from tokenmill.model.cache import KVCache
+from tokenmill.model.generate import generate, generate_batch, transpose_in_memory
+from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import save_weights
+from tokenmill.model.sampler import Sampling
 
 NEVER = -1
 """An end-of-text that no model gives."""
@@ -32,32 +34,32 @@ def uncached(model: GPT, prompt: Sequence[int], count: int) -> list[int]:
 
 def test_greedy_is_the_argmax_of_the_uncached_model(model: GPT):
     expected = uncached(model, [3, 1, 4], 9)
-    assert list(generate(decoder_of(model), [3, 1, 4], end=NEVER, sampling=Sampling(max_new_tokens=9))) == expected
+    assert list(generate(model, [3, 1, 4], end=NEVER, sampling=Sampling(max_new_tokens=9))) == expected
 
 
-def test_it_goes_on_when_the_context_is_full(model: GPT):
+def test_text_continues_when_the_context_is_full(model: GPT):
     expected = uncached(model, [3, 1, 4], 40)
-    written = list(generate(decoder_of(model), [3, 1, 4], end=NEVER, sampling=Sampling(max_new_tokens=40)))
+    written = list(generate(model, [3, 1, 4], end=NEVER, sampling=Sampling(max_new_tokens=40)))
     assert written == expected
     assert len(set(written)) > 1, "a constant text would prove nothing"
 
 
 def test_a_prompt_may_fill_the_whole_context(model: GPT):
-    assert len(list(generate(decoder_of(model), list(range(12)), end=NEVER, sampling=Sampling(max_new_tokens=3)))) == 3
+    assert len(list(generate(model, list(range(12)), end=NEVER, sampling=Sampling(max_new_tokens=3)))) == 3
 
 
-def test_it_stops_at_the_end_without_giving_it(model: GPT):
-    written = list(generate(decoder_of(model), [2], end=NEVER, sampling=Sampling(max_new_tokens=30, temperature=2.0)))
+def test_text_stops_before_end_of_text(model: GPT):
+    written = list(generate(model, [2], end=NEVER, sampling=Sampling(max_new_tokens=30, temperature=2.0)))
     end = next(token for token in written[5:] if token not in written[:5])
-    again = list(generate(decoder_of(model), [2], end=end, sampling=Sampling(max_new_tokens=30, temperature=2.0)))
+    again = list(generate(model, [2], end=end, sampling=Sampling(max_new_tokens=30, temperature=2.0)))
     assert again == written[: written.index(end)]
 
 
-def test_a_seed_gives_its_own_text_each_time(model: GPT):
+def test_a_seed_gives_the_same_text_each_time(model: GPT):
     def drawn(seed: int) -> list[int]:
         return list(
             generate(
-                decoder_of(model),
+                model,
                 [2],
                 end=NEVER,
                 sampling=Sampling(max_new_tokens=20, temperature=1.5, top_k=10, seed=seed),
@@ -68,41 +70,48 @@ def test_a_seed_gives_its_own_text_each_time(model: GPT):
     assert drawn(0) != drawn(1)
 
 
-def test_one_candidate_is_greedy(model: GPT):
-    greedy = list(generate(decoder_of(model), [5, 6], end=NEVER, sampling=Sampling(max_new_tokens=20)))
+def test_top_k_of_one_is_greedy(model: GPT):
+    greedy = list(generate(model, [5, 6], end=NEVER, sampling=Sampling(max_new_tokens=20)))
     assert (
-        list(
-            generate(
-                decoder_of(model), [5, 6], end=NEVER, sampling=Sampling(max_new_tokens=20, temperature=3.0, top_k=1)
-            )
-        )
+        list(generate(model, [5, 6], end=NEVER, sampling=Sampling(max_new_tokens=20, temperature=3.0, top_k=1)))
         == greedy
     )
 
 
-def test_only_the_likeliest_candidates_are_drawn(model: GPT):
+def test_top_k_draws_only_the_k_likeliest(model: GPT):
     with torch.no_grad():
         likeliest = set(model(torch.tensor([[7]]))[0, -1].topk(3).indices.tolist())
     how = [Sampling(max_new_tokens=1, temperature=50.0, top_k=3, seed=seed) for seed in range(60)]
-    drawn = {next(generate(decoder_of(model), [7], end=NEVER, sampling=one)) for one in how}
+    drawn = {next(generate(model, [7], end=NEVER, sampling=one)) for one in how}
     assert drawn == likeliest
 
 
-def test_temperature_flattens_the_choice(model: GPT):
+def test_temperature_flattens_the_distribution(model: GPT):
     def kinds(temperature: float) -> int:
         how = [Sampling(max_new_tokens=1, temperature=temperature, seed=seed) for seed in range(60)]
-        return len({next(generate(decoder_of(model), [7], end=NEVER, sampling=one)) for one in how})
+        return len({next(generate(model, [7], end=NEVER, sampling=one)) for one in how})
 
     assert kinds(0.05) < kinds(5.0)
 
 
-def test_logits_are_those_of_the_model(model: GPT):
-    write, ids_BT = decoder_of(model), torch.randint(23, (3, 12), generator=torch.Generator().manual_seed(3))
+def test_logits_with_a_cache_are_those_of_the_whole_text(model: GPT):
+    ids_BT = torch.randint(23, (3, 12), generator=torch.Generator().manual_seed(3))
     expected_BTV = model(ids_BT)
     with torch.inference_mode():
-        batch = Batch(write, ids_BT[:, :4].tolist(), room=8)
-        got = [batch.read(), *(batch.step(ids_BT[:, t].tolist()) for t in range(4, 12))]
-    torch.testing.assert_close(torch.stack(got, 1), expected_BTV[:, 3:], rtol=1e-4, atol=1e-4)
+        cache = KVCache(model.config, texts=3, max_length=12, device=torch.device("cpu"))
+        calls = [ids_BT[:, :4], *(ids_BT[:, t : t + 1] for t in range(4, 12))]
+        got_BTV = torch.cat([model(ids, cache=cache) for ids in calls], dim=1)
+    torch.testing.assert_close(got_BTV, expected_BTV[:, 3:], rtol=1e-4, atol=1e-4)
+
+
+def test_transposing_in_memory_changes_no_weight_and_no_text(model: GPT):
+    before = {name: parameter.clone() for name, parameter in model.named_parameters()}
+    how = Sampling(max_new_tokens=20, temperature=1.5)
+    expected = list(generate(model, [3, 1], end=NEVER, sampling=how))
+    transpose_in_memory(model)
+    assert not model.head.weight.is_contiguous()
+    assert all(torch.equal(before[name], parameter) for name, parameter in model.named_parameters())
+    assert list(generate(model, [3, 1], end=NEVER, sampling=how)) == expected
 
 
 def test_a_seed_draws_what_a_plain_loop_draws(model: GPT):
@@ -114,7 +123,7 @@ def test_a_seed_draws_what_a_plain_loop_draws(model: GPT):
         text.append(int(ids[torch.multinomial(F.softmax(values / 1.2, -1), 1, generator=draws)]))
         window.append(text[-1])
     how = Sampling(max_new_tokens=40, temperature=1.2, top_k=9, seed=5)
-    assert list(generate(decoder_of(model), [2, 7], end=NEVER, sampling=how)) == text[2:]
+    assert list(generate(model, [2, 7], end=NEVER, sampling=how)) == text[2:]
 
 
 PROMPTS = [[3, 1, 4], [5], [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8], [9, 7], [1, 2, 3], [6] * 11]
@@ -123,27 +132,26 @@ PROMPTS = [[3, 1, 4], [5], [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8], [9, 7], [1, 2, 
 
 @pytest.mark.parametrize("penalty", [1.0, 1.4])
 @pytest.mark.parametrize("temperature", [0.0, 1.5])
-def test_a_text_is_the_same_beside_others_as_alone(model: GPT, temperature: float, penalty: float):
-    write = decoder_of(model)
+def test_a_text_is_the_same_in_a_batch_as_alone(model: GPT, temperature: float, penalty: float):
     how = Sampling(max_new_tokens=40, temperature=temperature, seed=3, repetition_penalty=penalty)
-    alone = [list(generate(write, p, end=NEVER, sampling=how, number=n)) for n, p in enumerate(PROMPTS)]
-    assert generate_batch(write, PROMPTS, end=NEVER, sampling=how) == alone
+    alone = [list(generate(model, p, end=NEVER, sampling=how, number=n)) for n, p in enumerate(PROMPTS)]
+    assert generate_batch(model, PROMPTS, end=NEVER, sampling=how) == alone
     assert len({tuple(text) for text in alone}) == len(PROMPTS)
 
 
-def test_texts_that_end_leave_the_others_alone(model: GPT):
-    write, how = decoder_of(model), Sampling(max_new_tokens=40, temperature=2.0)
+def test_a_text_that_ends_does_not_change_the_others(model: GPT):
+    how = Sampling(max_new_tokens=40, temperature=2.0)
     ends = set()
     for end in range(0, 23, 5):
-        alone = [list(generate(write, p, end=end, sampling=how, number=n)) for n, p in enumerate(PROMPTS)]
-        assert generate_batch(write, PROMPTS, end=end, sampling=how) == alone
+        alone = [list(generate(model, p, end=end, sampling=how, number=n)) for n, p in enumerate(PROMPTS)]
+        assert generate_batch(model, PROMPTS, end=end, sampling=how) == alone
         ends |= {len(text) for text in alone}
     assert len(ends) > 9, "they should end at very different places"
 
 
-def test_a_context_of_two_goes_on():
+def test_a_context_of_two_continues():
     tiny = build(small_config("modern", context_length=2), seed=1).eval()
-    assert len(list(generate(decoder_of(tiny), [1], end=NEVER, sampling=Sampling(max_new_tokens=9)))) == 9
+    assert len(list(generate(tiny, [1], end=NEVER, sampling=Sampling(max_new_tokens=9)))) == 9
 
 
 def test_transformers_writes_the_same(model: GPT, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -163,4 +171,4 @@ def test_transformers_writes_the_same(model: GPT, tmp_path: Path, monkeypatch: p
             pad_token_id=0,
         )
         how = Sampling(max_new_tokens=8, repetition_penalty=1.3)
-        assert list(generate(decoder_of(model), prompt, end=NEVER, sampling=how)) == whole[0, len(prompt) :].tolist()
+        assert list(generate(model, prompt, end=NEVER, sampling=how)) == whole[0, len(prompt) :].tolist()

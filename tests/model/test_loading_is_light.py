@@ -13,16 +13,15 @@ SCRIPT = """
 import sys, torch
 from pathlib import Path
 from tokenmill.model.build import build, parameter_count
-from tokenmill.model.decode import decoder_of
 from tokenmill.model.generate import generate
-from tokenmill.model.generate import Sampling
+from tokenmill.model.sampler import Sampling
 from tokenmill.model.huggingface import load_model
 
 model = load_model(Path(sys.argv[1]))
 assert parameter_count(model.config) == sum(p.numel() for p in build(model.config, seed=0).parameters())
 model(torch.zeros(1, 3, dtype=torch.long))
 sampling = Sampling(temperature=1.0, max_new_tokens=3, seed=0)
-assert list(generate(decoder_of(model), [1], end=-1, sampling=sampling))
+assert list(generate(model, [1], end=-1, sampling=sampling))
 """
 
 
@@ -31,5 +30,5 @@ assert list(generate(decoder_of(model), [1], end=-1, sampling=sampling))
 def test_a_model_is_loaded_without_the_compiler(architecture: str, tmp_path: Path):
     save_weights(build(small_config(architecture), seed=0), tmp_path)
     found = imported_by("-c", SCRIPT, str(tmp_path))
-    assert {"torch", "tokenmill.model.decode"} <= found
+    assert {"torch", "tokenmill.model.cache"} <= found
     assert not COMPILER & found

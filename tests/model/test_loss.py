@@ -33,7 +33,7 @@ def test_loss_and_gradients_are_those_of_all_logits_at_once(
     targets = torch.randint(vocabulary, (batch * positions,), generator=draws)
     logits = x @ head.T if cap is None else cap * torch.tanh(x @ head.T / cap)
     expected = F.cross_entropy(logits.float(), targets)
-    ours = loss._Loss.apply(x, head, targets, cap, x.dtype, padding, rows)
+    ours = loss._Loss.apply(x, head, targets, cap, x.dtype, padding, rows, True)
     torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-6)
     weight = 3.0  # a loss is scaled where a step is cut into pieces
     for got, wanted in zip(
@@ -66,7 +66,9 @@ def test_ids_that_fill_up_the_vocabulary_are_seen_by_nobody(architecture: str):
     ids = torch.zeros(1, 3, dtype=torch.long)
     assert model(ids).shape[-1] == len(model.head.weight) == 23
     plain, padded = (
-        loss._Loss.apply(torch.ones(2, 16), model.head.weight, torch.tensor([22, 0]), None, torch.float32, padding, 9)
+        loss._Loss.apply(
+            torch.ones(2, 16), model.head.weight, torch.tensor([22, 0]), None, torch.float32, padding, 9, True
+        )
         for padding in (0, -23 % loss.ALIGNED)
     )
     assert torch.equal(plain, padded), "zeros among the logits would raise it"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tokenmill.model.build import GPT
+from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import save_weights
 
 

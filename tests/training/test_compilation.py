@@ -88,12 +88,12 @@ def test_a_run_says_what_it_chose(here: Path, tokens: Path, said: io.StringIO):
 @pytest.mark.parametrize("architecture", ["gpt2", "modern"])
 def test_what_a_cpu_compiles_begins_behind_the_lookups(architecture: str, monkeypatch: pytest.MonkeyPatch):
     compiled = []
-    monkeypatch.setattr(torch, "compile", lambda trunk, **_: lambda *given: compiled.append(given) or trunk(*given))
+    monkeypatch.setattr(torch, "compile", lambda part, **_: lambda *given: compiled.append(given) or part(*given))
     model = build(model_config(architecture=architecture), seed=0)
     ids_BT = torch.zeros(2, CONTEXT, dtype=torch.long)
     loss = loss_of(model, ids_BT, ids_BT)
     assert torch.equal(loss_of(Compilation(on=True, why="").of(model), ids_BT, ids_BT), loss)
-    ((x_BTD, targets_BT),) = compiled
+    ((x_BTD, targets_BT, _cache),) = compiled
     assert x_BTD.shape == (2, CONTEXT, 16)
     assert torch.equal(targets_BT, ids_BT)
 
@@ -103,11 +103,11 @@ class Lookup(torch.nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.tokens, self.trunk = torch.nn.Embedding(7, 64), torch.nn.Linear(64, 64)
+        self.tokens, self.forward_embedded = torch.nn.Embedding(7, 64), torch.nn.Linear(64, 64)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """Look up, and go on."""
-        return self.trunk(self.tokens(ids))
+        return self.forward_embedded(self.tokens(ids))
 
 
 @pytest.mark.slow

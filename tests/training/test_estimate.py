@@ -54,7 +54,7 @@ def test_activations_are_what_pytorch_keeps(
     monkeypatch: pytest.MonkeyPatch,
 ):
     """The loss keeps no logits, but the gradient of the head, which is taken at once."""
-    monkeypatch.setattr(ops, "SHORT", 0)  # as on a GPU
+    monkeypatch.setattr(ops, "MAX_PLAIN_LENGTH", 0)  # as on a GPU
     config, sequences = config_of(architecture, **changes), 3
     need = memory(config, sequences=sequences, precision=precision, optimizer="adamw")
     copies = need.weights - 4 * parameter_count(config)

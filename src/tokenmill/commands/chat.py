@@ -3,7 +3,7 @@
 import contextlib
 
 from tokenmill.display.writing import show, tell
-from tokenmill.model.generate import Sampling
+from tokenmill.model.sampler import Sampling
 from tokenmill.models.writer import Writer
 
 PROMPT = "> "

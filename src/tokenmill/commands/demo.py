@@ -16,7 +16,7 @@ from tokenmill.core.params import PARAMS_FILE
 from tokenmill.demo.answering import WRITING_AT_ONCE, Answering
 from tokenmill.demo.models import Loaded, Models
 from tokenmill.demo.server import bound, is_public, url
-from tokenmill.model.generate import Sampling
+from tokenmill.model.sampler import Sampling
 
 ROOM = 4
 """Models in memory: the two columns of two readers."""

@@ -16,7 +16,7 @@ from tokenmill.commands.chat import chat
 from tokenmill.core.errors import UserError
 from tokenmill.display.writing import rate, show, tell
 from tokenmill.model.build import parameter_count
-from tokenmill.model.generate import Sampling
+from tokenmill.model.sampler import Sampling
 from tokenmill.models.find import find
 from tokenmill.models.writer import Writer
 
@@ -54,7 +54,7 @@ def run(
     sampling = Sampling(**sampling_values(evaluate_params(root)) | dict(how))
     checkpoint = find(root, **where)
     writer = Writer.load(checkpoint)
-    if parameter_count(writer.decoder.config) <= SMALL and writer.decoder.device.type == "cpu":
+    if parameter_count(writer.model.config) <= SMALL and writer.model.device.type == "cpu":
         torch.set_num_threads(1)
     prompt = question if text is None else text
     if prompt is not None:

@@ -15,7 +15,7 @@ from markupsafe import Markup
 from tokenmill.core.errors import UserError
 from tokenmill.demo.models import Loaded, Models
 from tokenmill.display.writing import rate
-from tokenmill.model.generate import Sampling
+from tokenmill.model.sampler import Sampling
 from tokenmill.models.writer import Stream
 from tokenmill.reports.page import excerpt
 from tokenmill.stage import describe

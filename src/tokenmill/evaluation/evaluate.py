@@ -14,11 +14,12 @@ from tokenmill.core.tokenizer import TextTokenizer, read_tokenizer
 from tokenmill.display.progress import Progress
 from tokenmill.evaluation.params import EvaluateParams, PromptParams
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question
-from tokenmill.model.decode import Decoder, decoder_of
 from tokenmill.model.device import Compute, DeviceName, choose_compute, place_tokens
-from tokenmill.model.generate import Sampling, generate
+from tokenmill.model.generate import generate
+from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import Manifest, read_manifest
+from tokenmill.model.sampler import Sampling
 from tokenmill.model.sequences import Sequences, evenly_spread
 from tokenmill.model.validation import bits_per_byte, mean_loss, perplexity
 
@@ -55,12 +56,12 @@ def prepare(prompts: Sequence[PromptParams], tokenizer: TextTokenizer, *, contex
     return prepared
 
 
-def answer(decoder: Decoder, tokenizer: TextTokenizer, prompt: Prompt, params: EvaluateParams) -> Answer:
+def answer(model: GPT, tokenizer: TextTokenizer, prompt: Prompt, params: EvaluateParams) -> Answer:
     """Continue one prompt twice: with the likeliest tokens, and drawn with a fixed seed."""
     likeliest = Sampling(max_new_tokens=params.max_new_tokens)
     drawn = replace(likeliest, temperature=params.temperature, top_k=params.top_k, seed=params.seed)
     greedy, sampled = (
-        list(generate(decoder, prompt.ids, end=tokenizer.eot_id, sampling=how)) for how in (likeliest, drawn)
+        list(generate(model, prompt.ids, end=tokenizer.eot_id, sampling=how)) for how in (likeliest, drawn)
     )
     text = tokenizer.decode(greedy)
     return Answer(
@@ -112,7 +113,6 @@ def evaluate(
                 )
                 for name, these in sequences.items()
             }
-            write = decoder_of(model)
             results.append(
                 EpochResult(
                     epoch=epoch,
@@ -120,7 +120,7 @@ def evaluate(
                     val_loss=loss["val"],
                     perplexity=perplexity(loss["val"]),
                     bits_per_byte=bits_per_byte(loss["val"], tokens=metadata.val.tokens, text_bytes=metadata.val.bytes),
-                    answers=[answer(write, tokenizer, prompt, params) for prompt in prompts],
+                    answers=[answer(model, tokenizer, prompt, params) for prompt in prompts],
                 )
             )
             progress.advance(1)

@@ -6,11 +6,16 @@ from pydantic import Field, model_validator
 
 from tokenmill.core.params import Section
 
+Architecture = Literal["gpt2", "modern"]
+"""Each is a module of this folder. To register an architecture is to name its module here."""
+ROTARY: tuple[Architecture, ...] = ("modern",)
+"""Architectures that rotate pairs of features, so that a head needs an even number of them."""
+
 
 class ModelParams(Section):
     """The section `model`."""
 
-    architecture: Literal["gpt2", "modern"]
+    architecture: Architecture
     """`gpt2`: exactly GPT-2 (learned positions, LayerNorm, GELU, biases; Radford et al. 2019) with an untied
     head. `modern`: RoPE, QK-norm, RMSNorm without weights, ReLU², no biases, logits capped at 15."""
 
@@ -37,7 +42,7 @@ class ModelParams(Section):
                 f"model.n_head ({self.n_head}) must divide model.n_embd ({self.n_embd}); "
                 f"try n_head={self._nearest_heads()}."
             )
-        if self.architecture == "modern" and (self.n_embd // self.n_head) % 2:
+        if self.architecture in ROTARY and (self.n_embd // self.n_head) % 2:
             raise ValueError(
                 f"model.n_embd / model.n_head ({self.n_embd} / {self.n_head} = {self.n_embd // self.n_head}) must be "
                 "even, because rotary positions turn pairs of features; halve n_head or use architecture gpt2."
@@ -46,7 +51,7 @@ class ModelParams(Section):
 
     def _nearest_heads(self) -> int:
         """The number of heads nearest to the one asked for that this width and architecture allow."""
-        width = 2 if self.architecture == "modern" else 1
+        width = 2 if self.architecture in ROTARY else 1
         fitting = [n for n in range(1, self.n_embd + 1) if self.n_embd % (n * width) == 0]
         return min(fitting or [1], key=lambda n: (abs(n - self.n_head), n))
 

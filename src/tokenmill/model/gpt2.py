@@ -1,22 +1,26 @@
 """GPT-2 as published (Radford et al. 2019, section 2.3), with an untied head.
 
 Pre-LayerNorm blocks, learned positions, GELU in its tanh form, biases everywhere but in the head. Weights start
-as N(0, 0.02), the projections back into the residual stream as N(0, 0.02 / sqrt(2 n_layer)).
+as N(0, 0.02), the projections back into the residual stream as N(0, 0.02 / sqrt(2 n_layer)). Hugging Face
+`transformers` knows it as `GPT2LMHeadModel`; a test compares the two.
 Axes: B batch, T positions, D width, V vocabulary.
 """
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from tokenmill.model.cache import KVCache, LayerCache
 from tokenmill.model.config import ModelConfig
+from tokenmill.model.gpt import GPT, TrainingMemory
 from tokenmill.model.loss import next_token_loss
 from tokenmill.model.ops import attend, gelu
 
 
 class Attention(nn.Module):
-    """Multi-head causal self-attention; queries, keys and values from one matrix."""
+    """Multi-head causal self-attention; queries, keys and values come from one matrix."""
 
     def __init__(self, config: ModelConfig):
         super().__init__()
@@ -24,9 +28,11 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(config.n_embd, 3 * config.n_embd)
         self.out = nn.Linear(config.n_embd, config.n_embd)
 
-    def forward(self, x_BTD: Tensor) -> Tensor:
+    def forward(self, x_BTD: Tensor, cache: LayerCache | None = None) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
         q, k, v = (h.unflatten(-1, (self.n_head, -1)).transpose(1, 2) for h in self.qkv(x_BTD).chunk(3, dim=-1))
+        if cache is not None:
+            k, v = cache.extend(k, v)
         dropout = self.dropout if self.training else 0.0
         return self.out(attend(q, k, v, dropout=dropout))
 
@@ -43,18 +49,32 @@ class Block(nn.Module):
         self.down = nn.Linear(4 * config.n_embd, config.n_embd)
         self.drop = nn.Dropout(config.dropout)
 
-    def forward(self, x_BTD: Tensor) -> Tensor:
+    def forward(self, x_BTD: Tensor, cache: LayerCache | None = None) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
-        x_BTD = x_BTD + self.drop(self.attention(self.norm_1(x_BTD)))
+        x_BTD = x_BTD + self.drop(self.attention(self.norm_1(x_BTD), cache))
         return x_BTD + self.drop(self.down(gelu(self.up(self.norm_2(x_BTD)))))
 
 
-class GPT2(nn.Module):
-    """The whole model: ids in, logits out."""
+class GPT2(GPT):
+    """The whole model: ids in, logits or loss out."""
+
+    hf_names = (
+        ("tokens.", "transformer.wte."),
+        ("positions.", "transformer.wpe."),
+        ("norm.", "transformer.ln_f."),
+        ("head.", "lm_head."),
+        ("blocks.", "transformer.h."),
+        (".norm_1.", ".ln_1."),
+        (".norm_2.", ".ln_2."),
+        (".attention.qkv.", ".attn.c_attn."),
+        (".attention.out.", ".attn.c_proj."),
+        (".up.", ".mlp.c_fc."),
+        (".down.", ".mlp.c_proj."),
+    )
+    hf_transposed = ("qkv.weight", "out.weight", "up.weight", "down.weight")
 
     def __init__(self, config: ModelConfig):
-        super().__init__()
-        self.config = config
+        super().__init__(config)
         self.tokens = nn.Embedding(config.vocab_size, config.n_embd)
         self.positions = nn.Embedding(config.context_length, config.n_embd)
         self.drop = nn.Dropout(config.dropout)
@@ -73,16 +93,55 @@ class GPT2(nn.Module):
                 residual = name.endswith(("attention.out.weight", "down.weight"))
                 nn.init.normal_(parameter, std=0.02 / (math.sqrt(2 * self.config.n_layer) if residual else 1.0))
 
-    def forward(self, ids_BT: Tensor, targets_BT: Tensor | None = None) -> Tensor:
-        """Ids (B, T) -> logits (B, T, V), or with targets their mean loss in nats."""
-        position_T = torch.arange(ids_BT.shape[1], device=ids_BT.device)
-        return self.trunk(self.drop(self.tokens(ids_BT) + self.positions(position_T)), targets_BT)
+    def forward(self, ids_BT: Tensor, targets_BT: Tensor | None = None, cache: KVCache | None = None) -> Tensor:
+        """See `GPT.forward`."""
+        start = 0 if cache is None else cache.length
+        position_T = torch.arange(start, start + ids_BT.shape[1], device=ids_BT.device)
+        x_BTD = self.drop(self.tokens(ids_BT) + self.positions(position_T))
+        return self.forward_embedded(x_BTD, targets_BT, cache)
 
-    def trunk(self, x_BTD: Tensor, targets_BT: Tensor | None) -> Tensor:
-        """`forward` from looked up embeddings on."""
-        for block in self.blocks:
-            x_BTD = block(x_BTD)
+    def forward_embedded(self, x_BTD: Tensor, targets_BT: Tensor | None = None, cache: KVCache | None = None) -> Tensor:
+        """See `GPT.forward_embedded`."""
+        for layer, block in enumerate(self.blocks):
+            x_BTD = block(x_BTD, None if cache is None else cache.layers[layer])
+        if cache is not None:
+            x_BTD = x_BTD[:, -1:]
         x_BTD = self.norm(x_BTD)
         if targets_BT is not None:
             return next_token_loss(x_BTD, self.head.weight, targets_BT, cap=None)
         return self.head(x_BTD)
+
+    @staticmethod
+    def hf_config(config: ModelConfig) -> dict[str, Any]:
+        """The configuration of `GPT2LMHeadModel`."""
+        return {
+            "architectures": ["GPT2LMHeadModel"],
+            "model_type": "gpt2",
+            "activation_function": "gelu_new",
+            "attn_pdrop": config.dropout,
+            "embd_pdrop": config.dropout,
+            "resid_pdrop": config.dropout,
+            "n_positions": config.context_length,
+            "n_embd": config.n_embd,
+            "n_layer": config.n_layer,
+            "n_head": config.n_head,
+        }
+
+    @staticmethod
+    def training_memory(config: ModelConfig, *, half: bool) -> TrainingMemory:
+        """See `GPT.training_memory`.
+
+        A block keeps 2 widths in float32 (the inputs of its norms) and 14 in the precision of the products: 1 normed,
+        3 queries, keys and values, 1 attended, 1 normed, 4 before and 4 behind GELU. Outside the blocks are the input
+        of the last norm and the gradient of its output, which the loss computes at once.
+        """
+        value_bytes = 2 if half else 4
+        return TrainingMemory(
+            block_bytes=(8 + 14 * value_bytes) * config.n_embd,
+            other_bytes=8 * config.n_embd,
+            weight_copy_bytes=0,
+            logit_tensors=2,
+        )
+
+
+MODEL = GPT2

@@ -1,24 +1,25 @@
 """A GPT with what has been learned since GPT-2, in the exact form of nanochat (Karpathy 2025).
 
-Rotary positions (Su et al. 2021), queries and keys normalised (Henry et al. 2020), RMSNorm without weights (Zhang
+Rotary positions (Su et al. 2021), normalised queries and keys (Henry et al. 2020), RMSNorm without weights (Zhang
 and Sennrich 2019), ReLU² (So et al. 2021), no biases, an untied head, logits capped at ±15 by tanh (Gemma Team
 2024). Hugging Face `transformers` knows it as `NanoChatForCausalLM`; a test compares the two.
 Axes: B batch, H heads, T positions, K features per head, D width, V vocabulary.
 """
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tokenmill.model.cache import KVCache, LayerCache
 from tokenmill.model.config import ModelConfig
+from tokenmill.model.gpt import GPT, TrainingMemory
 from tokenmill.model.loss import next_token_loss
-from tokenmill.model.ops import attend, capped, relu_squared, rms_norm, rotate
+from tokenmill.model.ops import NORM_EPS, apply_rotary, attend, relu_squared, rms_norm, softcap
 
 LOGIT_CAP = 15.0
-
-
 ROPE_BASE = 10_000.0
 
 
@@ -37,11 +38,17 @@ class Attention(nn.Module):
         self.n_head, self.head_dim, self.dropout = config.n_head, config.head_dim, config.dropout
         self.q, self.k, self.v, self.out = (nn.Linear(config.n_embd, config.n_embd, bias=False) for _ in range(4))
 
-    def forward(self, x_BTD: Tensor, cos_TK: Tensor, sin_TK: Tensor) -> Tensor:
+    def forward(self, x_BTD: Tensor, cos_TK: Tensor, sin_TK: Tensor, cache: LayerCache | None = None) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
-        together = F.linear(x_BTD, torch.cat((self.q.weight, self.k.weight, self.v.weight)))
-        q_and_k, v = together.unflatten(-1, (-1, self.head_dim)).transpose(1, 2).tensor_split((2 * self.n_head,), 1)
-        q, k = rotate(rms_norm(q_and_k), cos_TK, sin_TK).chunk(2, dim=1)
+        weights = (self.q.weight, self.k.weight, self.v.weight)
+        if x_BTD.shape[1] > 1:  # one larger product is faster, although the weights are copied for it
+            qkv = F.linear(x_BTD, torch.cat(weights))
+        else:
+            qkv = torch.cat([F.linear(x_BTD, weight) for weight in weights], dim=-1)
+        qk, v = qkv.unflatten(-1, (-1, self.head_dim)).transpose(1, 2).tensor_split((2 * self.n_head,), 1)
+        q, k = apply_rotary(rms_norm(qk), cos_TK, sin_TK).chunk(2, dim=1)
+        if cache is not None:
+            k, v = cache.extend(k, v)
         dropout = self.dropout if self.training else 0.0
         return self.out(attend(q, k, v, dropout=dropout))
 
@@ -56,18 +63,29 @@ class Block(nn.Module):
         self.down = nn.Linear(4 * config.n_embd, config.n_embd, bias=False)
         self.drop = nn.Dropout(config.dropout)
 
-    def forward(self, x_BTD: Tensor, cos_TK: Tensor, sin_TK: Tensor) -> Tensor:
+    def forward(self, x_BTD: Tensor, cos_TK: Tensor, sin_TK: Tensor, cache: LayerCache | None = None) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
-        x_BTD = x_BTD + self.drop(self.attention(rms_norm(x_BTD), cos_TK, sin_TK))
+        x_BTD = x_BTD + self.drop(self.attention(rms_norm(x_BTD), cos_TK, sin_TK, cache))
         return x_BTD + self.drop(self.down(relu_squared(self.up(rms_norm(x_BTD)))))
 
 
-class Modern(nn.Module):
-    """The whole model: ids in, logits out."""
+class NanoChat(GPT):
+    """The whole model: ids in, logits or loss out."""
+
+    hf_names = (
+        ("tokens.", "model.embed_tokens."),
+        ("head.", "lm_head."),
+        ("blocks.", "model.layers."),
+        (".attention.out.", ".self_attn.o_proj."),
+        (".attention.q.", ".self_attn.q_proj."),
+        (".attention.k.", ".self_attn.k_proj."),
+        (".attention.v.", ".self_attn.v_proj."),
+        (".up.", ".mlp.fc1."),
+        (".down.", ".mlp.fc2."),
+    )
 
     def __init__(self, config: ModelConfig):
-        super().__init__()
-        self.config = config
+        super().__init__(config)
         self.tokens = nn.Embedding(config.vocab_size, config.n_embd)
         self.drop = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layer))
@@ -77,8 +95,8 @@ class Modern(nn.Module):
         for name in ("cos", "sin"):
             self.register_buffer(name, torch.empty(config.context_length, config.head_dim // 2), persistent=False)
 
-    def set_angles(self) -> None:
-        """Compute the rotations, on the CPU: the same for every device."""
+    def compute_buffers(self) -> None:
+        """Compute the rotations, on the CPU, so that they are the same on every device."""
         cos, sin = rotary_angles(self.config.context_length, self.config.head_dim)
         self.cos.copy_(cos)
         self.sin.copy_(sin)
@@ -89,7 +107,7 @@ class Modern(nn.Module):
         Matrices into a branch are uniform with variance 1 / D, those out of it zero, so that every block starts as
         the identity. The embedding is normalised at once, so its scale only sets how fast it learns.
         """
-        self.set_angles()
+        self.compute_buffers()
         nn.init.normal_(self.tokens.weight, std=0.02)
         nn.init.normal_(self.head.weight, std=0.001)
         bound = math.sqrt(3 / self.config.n_embd)
@@ -99,18 +117,60 @@ class Modern(nn.Module):
             else:
                 nn.init.uniform_(parameter, -bound, bound)
 
-    def forward(self, ids_BT: Tensor, targets_BT: Tensor | None = None) -> Tensor:
-        """Ids (B, T) -> logits (B, T, V) in float32, or with targets their mean loss in nats."""
-        return self.trunk(self.tokens(ids_BT), targets_BT)
+    def forward(self, ids_BT: Tensor, targets_BT: Tensor | None = None, cache: KVCache | None = None) -> Tensor:
+        """See `GPT.forward`; the logits are float32."""
+        return self.forward_embedded(self.tokens(ids_BT), targets_BT, cache)
 
-    def trunk(self, x_BTD: Tensor, targets_BT: Tensor | None) -> Tensor:
-        """`forward` from looked up embeddings on."""
+    def forward_embedded(self, x_BTD: Tensor, targets_BT: Tensor | None = None, cache: KVCache | None = None) -> Tensor:
+        """See `GPT.forward_embedded`."""
         x_BTD = self.drop(rms_norm(x_BTD))
-        cos, sin = (angle[: x_BTD.shape[1]] for angle in (self.cos, self.sin))
+        start = 0 if cache is None else cache.length
+        cos, sin = (angle[start : start + x_BTD.shape[1]] for angle in (self.cos, self.sin))
         cos_TK, sin_TK = torch.cat((cos, cos), dim=-1), torch.cat((sin, -sin), dim=-1)
-        for block in self.blocks:
-            x_BTD = block(x_BTD, cos_TK, sin_TK)
+        for layer, block in enumerate(self.blocks):
+            x_BTD = block(x_BTD, cos_TK, sin_TK, None if cache is None else cache.layers[layer])
+        if cache is not None:
+            x_BTD = x_BTD[:, -1:]
         x_BTD = rms_norm(x_BTD)
         if targets_BT is not None:
             return next_token_loss(x_BTD, self.head.weight, targets_BT, cap=LOGIT_CAP)
-        return capped(self.head(x_BTD).float(), LOGIT_CAP)
+        return softcap(self.head(x_BTD).float(), LOGIT_CAP)
+
+    @staticmethod
+    def hf_config(config: ModelConfig) -> dict[str, Any]:
+        """The configuration of `NanoChatForCausalLM`."""
+        return {
+            "architectures": ["NanoChatForCausalLM"],
+            "model_type": "nanochat",
+            "hidden_act": "relu2",
+            "hidden_size": config.n_embd,
+            "intermediate_size": 4 * config.n_embd,
+            "num_hidden_layers": config.n_layer,
+            "num_attention_heads": config.n_head,
+            "num_key_value_heads": config.n_head,
+            "max_position_embeddings": config.context_length,
+            "final_logit_softcapping": LOGIT_CAP,
+            "rms_norm_eps": NORM_EPS,
+            "rope_parameters": {"rope_type": "default", "rope_theta": ROPE_BASE},
+            "attention_bias": False,
+        }
+
+    @staticmethod
+    def training_memory(config: ModelConfig, *, half: bool) -> TrainingMemory:
+        """See `GPT.training_memory`.
+
+        A block keeps 19 widths in the precision of the products: 2 normed inputs, 3 queries, keys and values, 2 normed
+        and 2 rotated queries and keys, 1 attended and 1 copy of it, 4 before and 4 behind ReLU². In half precision it
+        also keeps the 2 normed inputs in float32. In float32 it copies the matrices of queries, keys and values for
+        one product.
+        """
+        value_bytes = 2 if half else 4
+        return TrainingMemory(
+            block_bytes=(19 * value_bytes + (8 if half else 0)) * config.n_embd,
+            other_bytes=12 * config.n_embd,
+            weight_copy_bytes=0 if half else 12 * config.n_layer * config.n_embd**2,
+            logit_tensors=3,
+        )
+
+
+MODEL = NanoChat

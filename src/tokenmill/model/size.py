@@ -17,14 +17,15 @@ from typing import Literal
 
 import torch
 
-from tokenmill.model.build import is_hidden_matrix, skeleton
+from tokenmill.model.build import empty_model, is_hidden_matrix, model_class
 from tokenmill.model.config import ModelConfig
+from tokenmill.model.gpt import TrainingMemory
 from tokenmill.model.loss import LOGITS_AT_A_TIME
 
 
 def matmul_parameters(config: ModelConfig) -> int:
     """Parameters that every token is multiplied with: all but the embeddings of tokens and positions."""
-    model = skeleton(config)
+    model = empty_model(config)
     embeddings = [module for module in model.modules() if isinstance(module, torch.nn.Embedding)]
     return sum(p.numel() for p in model.parameters()) - sum(e.weight.numel() for e in embeddings)
 
@@ -70,39 +71,26 @@ def memory(
     `recompute`: only the input of every block is kept and the rest computed again (Chen et al. 2016). `shards`: devices
     that share weights, gradients and optimizer state (FSDP).
     """
-    model = skeleton(config)
+    model = empty_model(config)
     sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
     hidden = sum(sizes[name] for name, parameter in model.named_parameters() if is_hidden_matrix(name, parameter))
     total, tokens = sum(sizes.values()), sequences * config.context_length
     moments = 2 * total - (hidden if optimizer == "muon" else 0)
-    if precision == "half":
-        copies = 2 * hidden
-    else:  # the matrices of queries, keys and values, put together for one product
-        copies = 12 * config.n_layer * config.n_embd**2 if config.architecture == "modern" else 0
+    beside = model_class(config.architecture).training_memory(config, half=precision == "half")
+    copies = beside.weight_copy_bytes + (2 * hidden if precision == "half" else 0)
     return Memory(
         weights=math.ceil(4 * total / shards) + copies // shards,
         gradients=math.ceil(4 * total / shards),
         optimizer=math.ceil(4 * moments / shards),
-        activations=tokens * _activation_bytes(config, precision, recompute=recompute),
-        logits=min(tokens * config.vocab_size, LOGITS_AT_A_TIME) * 4 * (3 if config.architecture == "modern" else 2),
+        activations=tokens * _activation_bytes(config, beside, recompute=recompute),
+        logits=min(tokens * config.vocab_size, LOGITS_AT_A_TIME) * 4 * beside.logit_tensors,
     )
 
 
-def _activation_bytes(config: ModelConfig, precision: Precision, *, recompute: bool) -> int:
-    """Bytes that one token leaves for the backward pass, logits aside.
-
-    A block of `gpt2` keeps 2 widths in float32 (the inputs of its norms) and 14 in the products' precision: 1 normed,
-    3 queries, keys and values, 1 attended, 1 normed, 4 before and 4 behind GELU. `modern` keeps 19: what its 2 norms
-    give instead of what they got, 2 normed and 2 rotated queries and keys and 1 copy of what was attended more; in half
-    precision it keeps what it normed in float32, too. At the end are the last norm's and, taken at once, the gradient
-    of its output.
-    """
-    cell, width = (4 if precision == "float32" else 2), config.n_embd
-    if config.architecture == "gpt2":
-        block, ends = (8 + 14 * cell) * width, 8 * width
-    else:
-        block, ends = (19 * cell + (8 if precision == "half" else 0)) * width, 12 * width
+def _activation_bytes(config: ModelConfig, beside: TrainingMemory, *, recompute: bool) -> int:
+    """Bytes that one token leaves for the backward pass, logits aside."""
+    block = beside.block_bytes + 4 * config.n_head + 16  # sums of exponentials, means and deviations
     if config.dropout:
-        block += 2 * width  # one byte for each element of two masks
-    block += 4 * config.n_head + 16  # sums of exponentials, means and deviations
-    return 4 * width * config.n_layer + block + ends if recompute else block * config.n_layer + ends
+        block += 2 * config.n_embd  # one byte for each element of two masks
+    blocks = 4 * config.n_embd * config.n_layer + block if recompute else block * config.n_layer
+    return blocks + beside.other_bytes

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tokenmill.model.build import GPT
 from tokenmill.model.device import Compute, is_out_of_memory
+from tokenmill.model.gpt import GPT
 from tokenmill.model.sequences import Sequences
 
 

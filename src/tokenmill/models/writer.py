@@ -12,12 +12,12 @@ from typing import Literal
 from tokenmill.core.chat import render
 from tokenmill.core.errors import UserError
 from tokenmill.core.tokenizer import TextTokenizer, read_tokenizer, token_bytes
-from tokenmill.model.build import GPT
-from tokenmill.model.decode import Decoder, decoder_of
 from tokenmill.model.device import choose_device
-from tokenmill.model.generate import Sampling, generate, generate_batch
+from tokenmill.model.generate import generate, generate_batch, transpose_in_memory
+from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import MANIFEST, read_manifest
+from tokenmill.model.sampler import Sampling
 from tokenmill.models.revision import Checkpoint
 
 
@@ -89,7 +89,7 @@ class Stream:
 class Writer:
     """A model with its tokenizer. Nothing in it changes while it writes: threads may share it."""
 
-    decoder: Decoder = field(repr=False)
+    model: GPT = field(repr=False)
     tokenizer: TextTokenizer
     table: Sequence[bytes] = field(repr=False)
     """What each id writes."""
@@ -104,7 +104,8 @@ class Writer:
         tokenizer = read_tokenizer(checkpoint.tokenizer)
         model = load_model(checkpoint.folder, str(choose_device(device)))
         _refuse_mismatch(checkpoint, model, tokenizer)
-        return cls(decoder_of(model), tokenizer, token_bytes(tokenizer))
+        transpose_in_memory(model)
+        return cls(model, tokenizer, token_bytes(tokenizer))
 
     def stream(self, prompt: str, sampling: Sampling, *, chat: bool) -> Stream:
         """Answer the question `prompt`, or continue it as it stands."""
@@ -124,7 +125,7 @@ class Writer:
         """`count` answers or continuations, written side by side; whole when they are given back."""
         ids, notes = self._conversation([{"role": "user", "content": prompt}]) if chat else self._encode(prompt)
         began = time.perf_counter()
-        texts = generate_batch(self.decoder, [ids] * count, end=self.tokenizer.eot_id, sampling=sampling)
+        texts = generate_batch(self.model, [ids] * count, end=self.tokenizer.eot_id, sampling=sampling)
         seconds = time.perf_counter() - began
         streams = []
         for text in texts:
@@ -138,7 +139,7 @@ class Writer:
 
         def counted() -> Iterator[bytes]:
             began = time.perf_counter()
-            for token in generate(self.decoder, ids, end=self.tokenizer.eot_id, sampling=sampling):
+            for token in generate(self.model, ids, end=self.tokenizer.eot_id, sampling=sampling):
                 stream.tokens += 1
                 stream.seconds = time.perf_counter() - began
                 yield self.table[token]
@@ -149,7 +150,7 @@ class Writer:
     def _conversation(self, messages: Iterable[Mapping[str, str]]) -> tuple[list[int], list[str]]:
         """The ids of a conversation that waits for its answer; half the context is left for it, if turns can go."""
         turns = [(message["role"], message["content"]) for message in messages if message["content"].strip()]
-        room, dropped = self.decoder.config.context_length // 2, 0
+        room, dropped = self.model.config.context_length // 2, 0
         while True:
             ids, notes = self._encode(f"{render(turns[dropped:])}\nAssistant:" if turns else "")
             if len(ids) <= room or dropped >= len(turns) - 1:
@@ -167,7 +168,7 @@ class Writer:
         if unknown := self.tokenizer.unknown(text):
             text = "".join(char for char in text if char not in unknown)
             notes.append(f"The tokenizer does not know {unknown!r}; left out.")
-        ids, context = self.tokenizer.encode(text), self.decoder.config.context_length
+        ids, context = self.tokenizer.encode(text), self.model.config.context_length
         if len(ids) > context:
             notes.append(f"The prompt has {len(ids):,} tokens; the model sees the last {context:,}.")
         return ids[-context:] or [self.tokenizer.eot_id], notes

@@ -7,7 +7,7 @@ follow from operations by a rate that is measured or assumed, never from nothing
 from dataclasses import dataclass
 from typing import Literal
 
-from tokenmill.model.build import is_hidden_matrix, skeleton
+from tokenmill.model.build import empty_model, is_hidden_matrix
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.size import Precision, flops_per_token
 from tokenmill.training.muon import QUINTICS
@@ -35,7 +35,7 @@ def optimizer_flops(config: ModelConfig, optimizer: Literal["adamw", "muon"]) ->
     """
     if optimizer == "adamw":
         return 0
-    model = skeleton(config)
+    model = empty_model(config)
     shapes = [sorted(p.shape) for name, p in model.named_parameters() if is_hidden_matrix(name, p)]
     return sum(len(QUINTICS) * (4 * short * short * long + 2 * short**3) for short, long in shapes)
 
@@ -83,7 +83,7 @@ def network_bytes(config: ModelConfig, *, devices: int, parallel: Parallel, prec
     gathered for the forward and again for the backward pass, gradients scattered once (Rajbhandari et al. 2020,
     section 7).
     """
-    parameters = sum(parameter.numel() for parameter in skeleton(config).parameters())
+    parameters = sum(parameter.numel() for parameter in empty_model(config).parameters())
     weight = 4 if precision == "float32" else 2
     each = 8 if parallel == "ddp" else 2 * weight + 4
     return each * parameters * (devices - 1) / devices

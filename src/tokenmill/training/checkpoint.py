@@ -36,8 +36,8 @@ from torch import Tensor
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import read_json, sha256_of, write_beside, write_directory, write_json
 from tokenmill.core.token_file import SPLITS, TokenMetadata
-from tokenmill.model.build import GPT
 from tokenmill.model.config import ModelConfig
+from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import WEIGHTS, load_weights, save_weights
 from tokenmill.model.manifest import MANIFEST, Manifest
 from tokenmill.training.history import RunState

@@ -62,8 +62,10 @@ class Compilation:
             return model
         if next(model.parameters()).device.type != "cpu":
             return torch.compile(model, dynamic=False, recompile_limit=SHAPES)  # type: ignore[return-value]
-        gpt = next(part for part in model.modules() if hasattr(part, "trunk"))  # or an error: never quietly uncompiled
-        gpt.trunk = torch.compile(gpt.trunk, dynamic=False, recompile_limit=SHAPES, options=ON_CPU)  # type: ignore[call-overload]
+        gpt = next(part for part in model.modules() if hasattr(part, "forward_embedded"))
+        gpt.forward_embedded = torch.compile(
+            gpt.forward_embedded, dynamic=False, recompile_limit=SHAPES, options=ON_CPU
+        )  # type: ignore[call-overload]
         return model
 
 

@@ -27,7 +27,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from tokenmill.core.errors import UserError
-from tokenmill.model.build import GPT, copy_of
+from tokenmill.model.build import copy_model
+from tokenmill.model.gpt import GPT
 from tokenmill.training.params import TrainParams
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def whole_model(model: GPT) -> GPT:
     if reshard is None:
         return model
     reshard()  # without a backward pass its outermost weights stay gathered
-    return copy_of(model, whole)
+    return copy_model(model, whole)
 
 
 def cut_like(value: Tensor, parameter: Tensor) -> Tensor:

@@ -34,8 +34,9 @@ from torch import Tensor
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import read_json, sha256_of, write_atomic, write_directory
 from tokenmill.costs import TIMING
-from tokenmill.model.build import GPT, copy_of
+from tokenmill.model.build import copy_model
 from tokenmill.model.device import is_out_of_memory
+from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import WEIGHTS
 from tokenmill.model.manifest import MANIFEST
 from tokenmill.training.checkpoint import STATE, Store, copy_tree
@@ -343,7 +344,7 @@ class Saver:
         """
         self.wait()
         try:
-            copy, tensors = copy_of(model, _in_memory), {name: _in_memory(one) for name, one in optimizer.items()}
+            copy, tensors = copy_model(model, _in_memory), {name: _in_memory(one) for name, one in optimizer.items()}
         except Exception as error:
             if not is_out_of_memory(error):
                 raise

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tokenmill.model.build import GPT
 from tokenmill.model.device import Compute, is_out_of_memory
+from tokenmill.model.gpt import GPT
 from tokenmill.model.sequences import Sequences
 from tokenmill.model.validation import loss_of
 from tokenmill.training.distributed import ALONE, Group, without_averaging

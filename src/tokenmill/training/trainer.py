@@ -25,8 +25,8 @@ from torch import Tensor
 from tokenmill.core.token_file import TokenMetadata
 from tokenmill.costs import Timing
 from tokenmill.display.training import TrainingDisplay
-from tokenmill.model.build import GPT
 from tokenmill.model.device import Compute
+from tokenmill.model.gpt import GPT
 from tokenmill.model.sequences import Sequences, evenly_spread
 from tokenmill.model.validation import bits_per_byte, mean_loss, perplexity
 from tokenmill.training.checkpoint import HORIZON, Checkpoint, Store

@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from tokenmill.core.errors import UserError
-from tokenmill.model.generate import Chooser, Sampling, candidates_of, penalised
+from tokenmill.model.sampler import Sampler, Sampling, candidate_probabilities, penalize
 
 LOGITS = torch.randn(5, 60, generator=torch.Generator().manual_seed(0)) * 4
 
 
 def probabilities(sampling: Sampling) -> torch.Tensor:
-    candidates, p = candidates_of(LOGITS, sampling)
+    candidates, p = candidate_probabilities(LOGITS, sampling)
     return p if candidates is None else torch.zeros_like(LOGITS).scatter(-1, candidates, p)
 
 
@@ -55,16 +55,16 @@ def test_the_penalty_is_that_of_transformers():
     theirs = RepetitionPenaltyLogitsProcessor(1.7)(ids, LOGITS.clone())  # type: ignore[arg-type]
     assert (LOGITS[:, :3] < 0).any()
     assert (LOGITS[:, :3] > 0).any()
-    assert torch.equal(penalised(LOGITS, seen, 1.7), theirs)
+    assert torch.equal(penalize(LOGITS, seen, 1.7), theirs)
 
 
 @pytest.mark.parametrize("how", [{}, {"top_k": 12}, {"top_p": 0.9}])
 def test_draws_are_those_of_multinomial_for_each_text_alone(how: dict[str, Any]):
     sampling = Sampling(max_new_tokens=1, temperature=1.5, seed=11, **how)
-    chooser = Chooser(sampling, [[0]] * 5, vocab_size=60, numbers=range(5))
-    ours = [chooser.choose(LOGITS) for _ in range(20)]
+    sampler = Sampler(sampling, [[0]] * 5, vocab_size=60, numbers=range(5))
+    ours = [sampler.sample(LOGITS) for _ in range(20)]
     generators = [torch.Generator().manual_seed(11 + number) for number in range(5)]
-    candidates, p = candidates_of(LOGITS, sampling)
+    candidates, p = candidate_probabilities(LOGITS, sampling)
     for drawn in ours:
         for row, token in enumerate(drawn):
             at = int(torch.multinomial(p[row], 1, generator=generators[row]))
@@ -73,9 +73,9 @@ def test_draws_are_those_of_multinomial_for_each_text_alone(how: dict[str, Any])
 
 
 def test_a_penalised_text_repeats_nothing_while_there_is_something_else():
-    chooser = Chooser(Sampling(max_new_tokens=1, repetition_penalty=1e9), [[3], [4]], vocab_size=60, numbers=range(2))
+    sampler = Sampler(Sampling(max_new_tokens=1, repetition_penalty=1e9), [[3], [4]], vocab_size=60, numbers=range(2))
     logits = LOGITS[:2].abs() + 0.1
-    drawn = [chooser.choose(logits) for _ in range(59)]
+    drawn = [sampler.sample(logits) for _ in range(59)]
     assert sorted([3, *(a for a, _ in drawn)]) == sorted([4, *(b for _, b in drawn)]) == list(range(60))
 
 

@@ -9,7 +9,8 @@ import torch
 
 from tests.model.small import small_config
 from tokenmill.core.errors import UserError
-from tokenmill.model.build import GPT, build
+from tokenmill.model.build import build
+from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import CONFIG, WEIGHTS, load_model, load_weights, read_config, save_weights
 
 

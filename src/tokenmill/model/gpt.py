@@ -1,0 +1,80 @@
+"""What every architecture provides; the rest of TokenMill asks a model, or its class, and never which one it is."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from tokenmill.model.cache import KVCache
+from tokenmill.model.config import ModelConfig
+
+
+@dataclass(frozen=True)
+class TrainingMemory:
+    """What an architecture needs in training beside its parameters. Dropout and attention's row sums are the same for
+    all architectures and not counted here."""
+
+    block_bytes: int
+    """That a token leaves for the backward pass in each block."""
+    other_bytes: int
+    """That a token leaves outside the blocks; the logits are not counted."""
+    weight_copy_bytes: int
+    """Of float32 copies of weights. Copies in half precision are not counted."""
+    logit_tensors: int
+    """Tensors as large as the logits that the loss holds at the same time."""
+
+
+class GPT(nn.Module, ABC):
+    """A causal language model. Each architecture is a subclass in a module of its own, named as in params.yaml."""
+
+    config: ModelConfig
+    tokens: nn.Embedding
+    blocks: nn.ModuleList
+    head: nn.Linear
+
+    hf_names: ClassVar[Sequence[tuple[str, str]]]
+    """Pairs of our and transformers' parts of parameter names. A pair that starts with a dot replaces inside a name,
+    the others at its start."""
+    hf_transposed: ClassVar[tuple[str, ...]] = ()
+    """Endings of the names of block matrices that transformers stores as (in, out) instead of (out, in)."""
+
+    @abstractmethod
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        self.config = config
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.head.weight.device
+
+    @abstractmethod
+    def initialize(self) -> None:
+        """Compute the buffers and draw the starting weights from PyTorch's current random state."""
+
+    def compute_buffers(self) -> None:
+        """Compute what is neither trained nor saved."""
+
+    @abstractmethod
+    def forward(self, ids_BT: Tensor, targets_BT: Tensor | None = None, cache: KVCache | None = None) -> Tensor:
+        """Ids (B, T) -> logits (B, T, V); with targets (B, T) -> their mean loss in nats, a scalar.
+
+        With a cache the ids follow those that it holds, and only the last position's logits are computed: (B, 1, V).
+        """
+
+    @abstractmethod
+    def forward_embedded(self, x_BTD: Tensor, targets_BT: Tensor | None = None, cache: KVCache | None = None) -> Tensor:
+        """`forward` behind the lookup of embeddings: the part that is compiled on a CPU."""
+
+    @staticmethod
+    @abstractmethod
+    def hf_config(config: ModelConfig) -> dict[str, Any]:
+        """What config.json tells transformers of this architecture."""
+
+    @staticmethod
+    @abstractmethod
+    def training_memory(config: ModelConfig, *, half: bool) -> TrainingMemory:
+        """What training needs beside the parameters, with matrix products in half precision or in float32."""
