@@ -10,7 +10,6 @@ What training would compute on, in which precision and why, and what its compile
 import importlib.metadata
 import platform
 import shutil
-import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from pathlib import Path
 
 import torch
 
+from tokenmill.core import git
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import PARAMS_FILE
 from tokenmill.data.sources import Found, find
@@ -83,18 +83,15 @@ COMMIT = "git add -A && git commit"
 
 def uncommitted(root: Path) -> list[str] | None:
     """Files of TOGETHER that differ from the last commit or are in none; None outside of a git repository."""
-    command = ["git", "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--", *TOGETHER]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-    if done.returncode:
-        return None
-    return sorted(entry[3:] for entry in done.stdout.split("\0") if entry)
+    status = git.ask(root, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--", *TOGETHER)
+    return None if status is None else sorted(entry[3:] for entry in status.split("\0") if entry)
 
 
 def checks(root: Path) -> Iterator[Finding]:
     """The repository, its branch, what is not committed."""
     try:
         files = uncommitted(root)
-    except FileNotFoundError:
+    except UserError:
         yield problem("git", "there is no `git` on the PATH; DVC needs it", "install git")
         return
     if files is None:
@@ -108,11 +105,10 @@ def checks(root: Path) -> Iterator[Finding]:
 
 
 def _branch(root: Path) -> Finding:
-    command = ["git", "symbolic-ref", "--quiet", "--short", "HEAD"]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-    if done.returncode:
+    branch = git.ask(root, "symbolic-ref", "--quiet", "--short", "HEAD")
+    if branch is None:
         return warning("git", "HEAD is on no branch, as after a killed `dvc exp run`", "git switch main")
-    return ok("git", f"on branch {done.stdout.strip()}")
+    return ok("git", f"on branch {branch.strip()}")
 
 
 def few(files: list[str]) -> str:

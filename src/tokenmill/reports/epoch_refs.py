@@ -7,13 +7,16 @@ neither listed nor pushed by default.
 """
 
 import json
-import os
 import re
-import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from tokenmill.core import git
+
+ROOT = Path()
+"""A stage runs in the root of its project."""
 
 AUTHOR = {
     f"GIT_{who}_{what}": value
@@ -33,9 +36,9 @@ def write_epoch_refs(epochs: Sequence[Mapping[str, Mapping[str, Any]]], params: 
     Returns:
         The names of the refs; empty where there is no git repository.
     """
-    if _git("rev-parse", "--git-dir", check=False) is None:
+    if git.ask(ROOT, "rev-parse", "--git-dir") is None:
         return []
-    parent = _git("rev-parse", "--verify", "--quiet", "HEAD", check=False)
+    parent = (git.ask(ROOT, "rev-parse", "--verify", "--quiet", "HEAD") or "").strip()
     names = []
     for number, metrics in enumerate(epochs, start=1):
         files = {f"metrics/{name}": json.dumps(dict(content), indent=2) + "\n" for name, content in metrics.items()}
@@ -43,32 +46,20 @@ def write_epoch_refs(epochs: Sequence[Mapping[str, Mapping[str, Any]]], params: 
         files |= {"params.yaml": params.read_text(encoding="utf-8"), "dvc.yaml": f"metrics:\n{named}"}
         commit = _commit(files, parent, f"Metrics after epoch {number}")
         names.append(f"epoch-{number}")
-        _git("update-ref", f"refs/{names[-1]}", commit)
-    for ref in (_git("for-each-ref", "--format=%(refname)", "refs/epoch-*") or "").split():
+        git.run(ROOT, "update-ref", f"refs/{names[-1]}", commit)
+    for ref in git.references(ROOT, "refs/epoch-*"):
         if re.fullmatch(r"refs/epoch-\d+", ref) and ref.removeprefix("refs/") not in names:
-            _git("update-ref", "-d", ref)
+            git.run(ROOT, "update-ref", "-d", ref)
     return names
 
 
-def _commit(files: Mapping[str, str], parent: str | None, message: str) -> str:
-    """Commit exactly these files; give the commit's hash."""
+def _commit(files: Mapping[str, str], parent: str, message: str) -> str:
+    """Commit exactly these files and return the commit's hash; an empty `parent` stands for none."""
     with tempfile.TemporaryDirectory() as folder:
         index = {"GIT_INDEX_FILE": str(Path(folder) / "index")}
         for path, content in sorted(files.items()):
-            blob = _git("hash-object", "-w", "--stdin", stdin=content)
-            _git("update-index", "--add", "--cacheinfo", f"100644,{blob},{path}", env=index)
-        tree = _git("write-tree", env=index)
-        ancestry = ["-p", parent] if parent else []
-        return _git("commit-tree", str(tree), *ancestry, "-m", message, env=AUTHOR) or ""
-
-
-def _git(*arguments: str, stdin: str = "", env: Mapping[str, str] | None = None, check: bool = True) -> str | None:
-    """Run git here; give what it prints, or None where it failed and need not succeed."""
-    done = subprocess.run(
-        ["git", *arguments],
-        input=stdin.encode(),
-        capture_output=True,
-        env=os.environ | (env or {}),
-        check=check,
-    )
-    return done.stdout.decode().strip() if done.returncode == 0 else None
+            blob = git.run(ROOT, "hash-object", "-w", "--stdin", stdin=content).strip()
+            git.run(ROOT, "update-index", "--add", "--cacheinfo", f"100644,{blob},{path}", env=index)
+        tree = git.run(ROOT, "write-tree", env=index).strip()
+    ancestry = ["-p", parent] if parent else []
+    return git.run(ROOT, "commit-tree", tree, *ancestry, "-m", message, env=AUTHOR).strip()

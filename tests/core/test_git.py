@@ -1,0 +1,63 @@
+"""git answers, fails with its own message, or is missing; each is told apart."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tokenmill.core import git
+from tokenmill.core.errors import UserError
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
+    root = tmp_path / "repository"
+    root.mkdir()
+    subprocess.run(["git", "init", "-q", "-b", "main"], cwd=root, check=True)
+    (root / "a.txt").write_text("größe\n", encoding="utf-8")
+    (root / "empty").touch()
+    git.run(root, "add", ".")
+    git.run(root, "-c", "user.name=A", "-c", "user.email=a@b", "commit", "-q", "-m", "first")
+    git.run(root, "tag", "v1")
+    for ref in ("refs/exps/12/3456/blest-jube", "refs/exps/12/3456/apt-oak", "refs/exps/stash", "refs/epoch-1"):
+        git.run(root, "update-ref", ref, "HEAD")
+    return root
+
+
+def test_revisions_have_the_names_that_users_type(repository: Path) -> None:
+    assert git.experiments(repository) == ["apt-oak", "blest-jube"]
+    assert git.revisions(repository) == ["main", "v1", "apt-oak", "blest-jube", "epoch-1"]
+
+
+def test_content_is_read_from_a_revision(repository: Path) -> None:
+    (repository / "a.txt").write_text("changed")
+    assert git.content(repository, "HEAD", Path("a.txt")) == "größe\n"
+    assert git.content(repository, "v1", Path("empty")) == ""
+    assert git.content(repository, "HEAD", Path("b.txt")) is None
+
+
+def test_input_and_environment_reach_git(repository: Path) -> None:
+    blob = git.run(repository, "hash-object", "-w", "--stdin", stdin="é").strip()
+    assert git.run(repository, "cat-file", "blob", blob) == "é"
+    author = {"GIT_AUTHOR_NAME": "A", "GIT_AUTHOR_EMAIL": "x@y"}
+    assert "A <x@y>" in git.run(repository, "var", "GIT_AUTHOR_IDENT", env=author)
+
+
+def test_failure_of_git_carries_its_message(repository: Path) -> None:
+    assert git.ask(repository, "rev-parse", "--verify", "nowhere") is None
+    with pytest.raises(UserError, match=r"git rev-parse failed in .*: fatal: Needed a single revision"):
+        git.run(repository, "rev-parse", "--verify", "nowhere")
+
+
+def test_outside_a_repository_there_is_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert git.references(tmp_path) == []
+    assert git.ask(tmp_path, "status") is None
+
+
+def test_missing_git_is_a_user_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for call in (git.run, git.ask):
+        with pytest.raises(UserError, match="no `git` on the PATH"):
+            call(tmp_path, "status")
