@@ -5,7 +5,7 @@ import dataclasses
 from tokenmill import stage
 from tokenmill.core import files, params, paths
 from tokenmill.tokens.params import TokenizerParams
-from tokenmill.tokens.train_tokenizer import make_tokenizer
+from tokenmill.tokens.train_tokenizer import train_tokenizer
 
 
 class Params(params.Section):
@@ -16,9 +16,9 @@ class Params(params.Section):
 
 def main() -> None:
     """Write data/tokenizer/tokenizer.json and metrics/tokenizer.json."""
-    report = make_tokenizer(paths.CLEAN, paths.TOKENIZER, params.load(Params).tokenizer)
+    report = train_tokenizer(paths.CLEAN, paths.TOKENIZER, params.load(Params).tokenizer)
     files.write_json(paths.METRICS / "tokenizer.json", dataclasses.asdict(report))
-    print(report.sentence())
+    print(report.summary())
 
 
 if __name__ == "__main__":

@@ -15,14 +15,14 @@ import pytest
 
 import tokenmill
 from tests.data.material import parameters
-from tests.tokenization.conftest import PROSE, write_clean
+from tests.tokens.clean_text import PROSE, write_clean
 from tokenmill.core import executor
 from tokenmill.core.errors import UserError
 from tokenmill.core.executor import Engine, EngineParams, LocalEngine, open_engine
 from tokenmill.data.clean import clean
 from tokenmill.tokens.pack import pack
 from tokenmill.tokens.params import TokenizeParams, TokenizerParams
-from tokenmill.tokens.train_tokenizer import make_tokenizer
+from tokenmill.tokens.train_tokenizer import train_tokenizer
 
 ray: Any = pytest.importorskip("ray", reason="ray is not installed: pip install -e '.[ray]'")
 cluster_utils: Any = pytest.importorskip("ray.cluster_utils")
@@ -117,7 +117,7 @@ def test_the_nodes_run_the_code_of_this_checkout_in_one_thread(engine: Engine) -
 def test_pack_writes_the_same_bytes(kind: Any, engine: Engine, tmp_path: Path) -> None:
     clean = write_clean(tmp_path / "clean", PROSE, shard_bytes=3000, row_group_bytes=700)
     file = tmp_path / "tokenizer.json"
-    make_tokenizer(clean, file, TokenizerParams(type=kind, vocab_size=400, sample_bytes=10**6))
+    train_tokenizer(clean, file, TokenizerParams(type=kind, vocab_size=400, sample_bytes=10**6))
     for split in ("hash", "tail"):
         params = TokenizeParams(split=split, val_fraction=0.3)
         pack(clean, file, tmp_path / "local", params)

@@ -12,7 +12,7 @@ from tokenmill.core import shards
 from tokenmill.core.files import write_json
 from tokenmill.tokens.pack import pack, summary
 from tokenmill.tokens.params import TokenizeParams, TokenizerParams
-from tokenmill.tokens.train_tokenizer import make_tokenizer
+from tokenmill.tokens.train_tokenizer import train_tokenizer
 from tokenmill.tokens.unpack import unpack
 
 HOSTILE = "<script>alert('x')</script> & </blockquote><img src=http://e.example/x> \u202e\x00\r\n\t"
@@ -45,7 +45,7 @@ def prepare(folder: Path, *, type_: str = "bpe") -> Path:
         ids = pl.Series([xxhash.xxh3_64_intdigest(text.encode()) for text in DOCUMENTS], dtype=pl.UInt64)
         writer.add(pl.DataFrame({"text": DOCUMENTS, "source": ["a"] * len(DOCUMENTS), "id": ids}))
     params = TokenizerParams.model_validate({"type": type_, "vocab_size": 400, "sample_bytes": 10**6})
-    report = make_tokenizer(data / "clean", tokenizer, params)
+    report = train_tokenizer(data / "clean", tokenizer, params)
     write_json(metrics / "tokenizer.json", report.__dict__)
     metadata = pack(data / "clean", tokenizer, data / "packed", TokenizeParams(split="hash", val_fraction=0.2))
     write_json(metrics / "tokens.json", summary(data / "packed", metadata))

@@ -4,31 +4,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-import polars as pl
-import xxhash
-
+from tests.tokens.clean_text import write_clean
 from tests.training.tiny import merged, run
-from tokenmill.core import shards
 from tokenmill.core.chat import prompt as as_conversation
 from tokenmill.tokens.pack import pack
 from tokenmill.tokens.params import TokenizeParams, TokenizerParams
-from tokenmill.tokens.train_tokenizer import make_tokenizer
+from tokenmill.tokens.train_tokenizer import train_tokenizer
 from tokenmill.tokens.unpack import unpack
 
 ANSWER = "one two"
 TEXTS = [as_conversation("count?") + ANSWER] * 200
 
 
-def write_clean(folder: Path, texts: Sequence[str] = TEXTS) -> Path:
-    ids = pl.Series([xxhash.xxh3_64_intdigest(text.encode()) for text in texts], dtype=pl.UInt64)
-    folder.mkdir(parents=True)
-    with shards.Writer(folder, 10**6) as writer:
-        writer.add(pl.DataFrame({"text": list(texts), "source": ["a.txt"] * len(texts), "id": ids}))
-    return folder
-
-
 def make_tokenizer_file(folder: Path, kind: Literal["bpe", "char"], texts: Sequence[str] = TEXTS) -> Path:
-    make_tokenizer(
+    train_tokenizer(
         write_clean(folder / "clean", texts),
         folder / "tokenizer.json",
         TokenizerParams(type=kind, vocab_size=280, sample_bytes=10**6),

@@ -1,9 +1,8 @@
-"""From clean text to compressed token files: the slow half of tokenizing, done once, cached and shared.
+"""Clean text to compressed token files: the slow half of tokenizing, done once, then cached and shared.
 
-The work overlaps: one thread reads and splits, an engine encodes (threads here, or a cluster), one thread compresses,
-hashes and writes. At most a few parts of PART_BYTES are in memory, and one document, however large the corpus is.
-The bytes written depend on nothing but text, tokenizer and parameters: zstd compresses in blocks of its own,
-whatever the parts and the number of cores.
+The work overlaps: one thread reads and splits the corpus, the executor encodes (threads here, or a cluster), and the
+calling thread compresses, hashes and writes. A few batches of BATCH_BYTES and one document are in memory, however large
+the corpus is. The bytes written depend only on text, tokenizer and parameters, not on batches or the number of cores.
 """
 
 import hashlib
@@ -19,7 +18,9 @@ import zstandard
 
 from tokenmill.core import files, shards
 from tokenmill.core.errors import UserError
-from tokenmill.core.executor import Engine, LocalEngine, ahead
+from tokenmill.core.executor import Engine as Executor
+from tokenmill.core.executor import LocalEngine as ThreadExecutor
+from tokenmill.core.executor import ahead as prefetch
 from tokenmill.core.token_file import (
     DTYPE,
     FORMAT_VERSION,
@@ -32,53 +33,27 @@ from tokenmill.core.token_file import (
 )
 from tokenmill.core.tokenizer import read_tokenizer
 from tokenmill.display.progress import Progress
-from tokenmill.tokens.corpus import SEGMENT_CHARS, Texts, cut, probe, split_texts
+from tokenmill.tokens.corpus import SEGMENT_CHARS, TextSpan, probe, segments, split_corpus
 from tokenmill.tokens.encoder import Encoder, choose_encoder
 from tokenmill.tokens.params import TokenizeParams
 
-PART_BYTES = 8 << 20
-"""UTF-8 bytes of text encoded at a time."""
-
+BATCH_BYTES = 8 << 20
+"""UTF-8 bytes of text that are encoded at a time."""
 
 CHECKED_CHARS = 1 << 20
 """Characters of this corpus on which the fast encoder must agree with the reference."""
 
-
 ENCODING_THREADS = 1
-"""Parts encoded at a time on this machine: the encoder itself uses all cores."""
-
+"""Batches that are encoded at the same time on this machine: the encoder itself uses all cores."""
 
 ZSTD_LEVEL = 5
 """English text becomes 29 to 35 % of its .bin, at 160 MB/s in one thread; level 3: 32 to 37 % at 230 MB/s."""
 
-
-ZSTD_SHORTEST_MATCH = 7
-"""Bytes: what agrees in fewer than two tokens is dearer to say than to repeat."""
-
+ZSTD_MIN_MATCH = 7
+"""Bytes: a repetition of fewer than two tokens costs more to reference than to write again."""
 
 ZSTD_THREADS = 2
-"""Any number above zero gives the same bytes; zero would give others."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """Some text of one split: whole documents, or segments of a long one."""
-
-    split: Split
-    texts: list[str]
-    ends: np.ndarray
-    """Whether a document ends with this text; bool, one per text."""
-    bytes: int
-
-
-@dataclass(frozen=True)
-class Tokens:
-    """A part, encoded, with end-of-text after every document."""
-
-    split: Split
-    ids: np.ndarray
-    documents: int
-    bytes: int
+"""Any number above zero gives the same bytes; zero gives others."""
 
 
 def pack(
@@ -86,7 +61,7 @@ def pack(
     tokenizer_file: Path,
     out: Path,
     params: TokenizeParams,
-    engine: Engine = LocalEngine(threads=ENCODING_THREADS),  # noqa: B008  (it has no state)
+    executor: Executor = ThreadExecutor(threads=ENCODING_THREADS),  # noqa: B008  (it has no state)
 ) -> TokenMetadata:
     """Encode the corpus in `clean` into out/train.bin.zst, out/val.bin.zst and out/metadata.json.
 
@@ -94,19 +69,19 @@ def pack(
         UserError: the tokenizer cannot be used, a character has no token, a split would be empty, or the disk is full.
     """
     tokenizer = read_tokenizer(tokenizer_file)
-    sides = split_texts(clean, params)
+    spans = split_corpus(clean, params)
     encoder = choose_encoder(tokenizer, probe(clean, CHECKED_CHARS))
     if encoder.note:
         print(encoder.note)
-    promised = shards.totals(clean)
-    encode = partial(encoded, encoder=encoder, eot_id=tokenizer.eot_id)
+    total = shards.totals(clean).bytes
+    encode = partial(encode_batch, encoder=encoder, eot_id=tokenizer.eot_id)
     packed: list[PackedFile] = []
-    with files.enough_room(out, lambda: _size_at(promised.bytes, packed)), files.write_directory(out) as folder:
+    with files.enough_room(out, lambda: _estimate_size(total, packed)), files.write_directory(out) as folder:
         packed += (PackedFile(packed_file(folder, split)) for split in SPLITS)
-        train, val = _write(packed, engine.map(encode, ahead(parts(sides))), promised.bytes)
-        if train.bytes + val.bytes != promised.bytes:
+        train, val = _write(packed, executor.map(encode, prefetch(text_batches(spans))), total)
+        if train.bytes + val.bytes != total:
             raise UserError(
-                f"{clean} holds {train.bytes + val.bytes:,} bytes of text and promises {promised.bytes:,}; "
+                f"{clean} holds {train.bytes + val.bytes:,} bytes of text, but records {total:,}; "
                 "make it again with `dvc repro -f clean`."
             )
         metadata = TokenMetadata(
@@ -138,125 +113,118 @@ def summary(packed: Path, metadata: TokenMetadata) -> dict[str, int | float]:
     }
 
 
-def _write(packed: "list[PackedFile]", tokens: Iterable[Tokens], total: int) -> tuple[SplitMetadata, SplitMetadata]:
-    """Write the tokens of `total` bytes of text into the files of train and val."""
-    train, val = packed
-    with train, val, Progress("tokenize", total=total, unit="B") as progress:
-        for some in tokens:
-            (train if some.split == "train" else val).add(some)
-            progress.advance(some.bytes)
-        return train.finish(), val.finish()
+@dataclass(frozen=True)
+class TextBatch:
+    """Texts of one split that are encoded together: whole documents, or segments of long ones."""
+
+    split: Split
+    texts: list[str]
+    ends: np.ndarray
+    """Whether a document ends with this text; bool, one per text."""
+    bytes: int
 
 
-def _size_at(total: int, packed: Iterable["PackedFile"]) -> int:
-    """About how many bytes the packed files will have after `total` bytes of text; before any tokens, that many."""
-    so_far = zip((0, 0, 0, 0), *(file.so_far() for file in packed), strict=True)
-    text, tokens, compressed, became = (sum(numbers) for numbers in so_far)
-    return became * tokens * total // (compressed * text) if compressed and text else total
+@dataclass(frozen=True)
+class TokenBatch:
+    """An encoded batch, with end-of-text after every document."""
+
+    split: Split
+    ids: np.ndarray
+    documents: int
+    bytes: int
+    """UTF-8 bytes of the text."""
 
 
-def parts(sides: Iterable[Texts], size: int = PART_BYTES) -> Iterator[Part]:
-    """Cut the corpus into parts of about `size` bytes; texts over SEGMENT_CHARS into segments."""
-    for side in sides:
-        for some in _slices(side, size):
-            yield from _in_segments(some, size) if _has_long(some.texts) else (_whole(some),)
+def text_batches(
+    spans: Iterable[TextSpan], *, batch_bytes: int = BATCH_BYTES, segment_chars: int = SEGMENT_CHARS
+) -> Iterator[TextBatch]:
+    """Divide the corpus into batches of about `batch_bytes`; cut texts over `segment_chars` into segments."""
+    for span in spans:
+        for part in _divide(span, batch_bytes):
+            if (part.texts.str.len_chars() > segment_chars).any():
+                yield from _segment_batches(part, batch_bytes, segment_chars)
+            else:
+                yield TextBatch(part.split, part.texts.to_list(), part.ends, int(part.texts.str.len_bytes().sum()))
 
 
-def _slices(side: Texts, size: int) -> Iterator[Texts]:
-    """Consecutive slices that begin in different multiples of `size` bytes: over `size` only by one text."""
-    split, texts, ends = side
+def _divide(span: TextSpan, size: int) -> Iterator[TextSpan]:
+    """Consecutive parts of about `size` bytes: each begins in another multiple of `size`."""
+    split, texts, ends = span
     if texts.is_empty():
         return
     lengths = texts.str.len_bytes().cast(pl.Int64)
     first = np.flatnonzero(np.diff(((lengths.cum_sum() - lengths) // size).to_numpy(), prepend=-1)).tolist()
     for start, end in zip(first, [*first[1:], len(texts)], strict=True):
-        yield Texts(split, texts.slice(start, end - start), ends[start:end])
+        yield TextSpan(split, texts.slice(start, end - start), ends[start:end])
 
 
-def _has_long(texts: pl.Series) -> bool:
-    return bool((texts.str.len_chars() > SEGMENT_CHARS).any())
-
-
-def _whole(some: Texts) -> Part:
-    """All texts as they are."""
-    return Part(some.split, some.texts.to_list(), some.ends, int(some.texts.str.len_bytes().sum()))
-
-
-def _in_segments(some: Texts, size: int) -> Iterator[Part]:
-    """Segments of the texts in parts of about `size` bytes."""
-    segments: list[str] = []
+def _segment_batches(span: TextSpan, size: int, segment_chars: int) -> Iterator[TextBatch]:
+    """The segments of all texts in batches of about `size` bytes."""
+    texts: list[str] = []
     ends: list[bool] = []
     count = 0
-    for segment, is_end in _flagged(some):
-        segments.append(segment)
+    for segment, is_end in _segments_with_ends(span, segment_chars):
+        texts.append(segment)
         ends.append(is_end)
         count += len(segment.encode())
         if count >= size:
-            yield Part(some.split, segments, np.array(ends), count)
-            segments, ends, count = [], [], 0
-    if segments:
-        yield Part(some.split, segments, np.array(ends), count)
+            yield TextBatch(span.split, texts, np.array(ends), count)
+            texts, ends, count = [], [], 0
+    if texts:
+        yield TextBatch(span.split, texts, np.array(ends), count)
 
 
-def _flagged(some: Texts) -> Iterator[tuple[str, bool]]:
+def _segments_with_ends(span: TextSpan, segment_chars: int) -> Iterator[tuple[str, bool]]:
     """Every segment of every text, and whether a document ends with it."""
-    for text, is_end in zip(some.texts, some.ends.tolist(), strict=True):
+    for text, is_end in zip(span.texts, span.ends.tolist(), strict=True):
         left = len(text)
-        for segment in cut(text):
+        for segment in segments(text, segment_chars):
             left -= len(segment)
             yield segment, is_end and left == 0
 
 
-def encoded(part: Part, *, encoder: Encoder, eot_id: int) -> Tokens:
-    """Encode a part and end its documents."""
-    ids, offsets = encoder.encode(part.texts)
-    ids = with_end_of_text(ids, offsets[1:][part.ends], eot_id)
-    return Tokens(part.split, ids, documents=int(part.ends.sum()), bytes=part.bytes)
+def encode_batch(batch: TextBatch, *, encoder: Encoder, eot_id: int) -> TokenBatch:
+    """Encode a batch and end its documents."""
+    ids, offsets = encoder.encode(batch.texts)
+    ids = insert_end_of_text(ids, offsets[1:][batch.ends], eot_id)
+    return TokenBatch(batch.split, ids, documents=int(batch.ends.sum()), bytes=batch.bytes)
 
 
-def with_end_of_text(ids: np.ndarray, ends: np.ndarray, eot_id: int) -> np.ndarray:
+def insert_end_of_text(ids: np.ndarray, ends: np.ndarray, eot_id: int) -> np.ndarray:
     """`ids` with `eot_id` inserted before each position in `ends` (sorted; may repeat).
 
     Example:
-        >>> with_end_of_text(np.array([5, 6, 7]), np.array([2, 3, 3]), eot_id=0).tolist()
+        >>> insert_end_of_text(np.array([5, 6, 7]), np.array([2, 3, 3]), eot_id=0).tolist()
         [5, 6, 0, 7, 0, 0]
     """
     return np.insert(ids, ends, eot_id).astype(DTYPE, copy=False)
 
 
-def compressor(*, threads: int) -> zstandard.ZstdCompressor:
-    """What packs tokens: zstd with a checksum."""
-    parameters = zstandard.ZstdCompressionParameters.from_level(
-        ZSTD_LEVEL, min_match=ZSTD_SHORTEST_MATCH, threads=threads, write_checksum=True, write_content_size=False
-    )
-    return zstandard.ZstdCompressor(compression_params=parameters)
-
-
 class PackedFile:
-    """One .bin.zst on its way to disk, hashed and counted as it goes."""
+    """One .bin.zst while it is written; counts and hashes what is added."""
 
     def __init__(self, path: Path):
         self._file = path.open("wb")
         self._compressor = compressor(threads=ZSTD_THREADS)
-        self._zstd = self._compressor.compressobj()
+        self._stream = self._compressor.compressobj()
         self._sha256 = hashlib.sha256()
         self._tokens = self._documents = self._bytes = 0
 
-    def add(self, tokens: Tokens) -> None:
-        """Append a part."""
-        self._tokens += len(tokens.ids)
-        self._documents += tokens.documents
-        self._bytes += tokens.bytes
-        self._sha256.update(tokens.ids.data)
-        self._file.write(self._zstd.compress(tokens.ids.data))
+    def add(self, batch: TokenBatch) -> None:
+        """Append a batch."""
+        self._tokens += len(batch.ids)
+        self._documents += batch.documents
+        self._bytes += batch.bytes
+        self._sha256.update(batch.ids.data)
+        self._file.write(self._stream.compress(batch.ids.data))
 
-    def so_far(self) -> tuple[int, int, int, int]:
-        """Bytes of text, of its tokens, of those that zstd is through with, and of what they became."""
+    def progress(self) -> tuple[int, int, int, int]:
+        """Bytes of text added, of its tokens, of the tokens that zstd has compressed, and of the compressed output."""
         return self._bytes, *self._compressor.frame_progression()
 
     def finish(self) -> SplitMetadata:
-        """Write what zstd still holds back, and say what the file holds."""
-        self._file.write(self._zstd.flush())
+        """Write what zstd still buffers, and describe the file."""
+        self._file.write(self._stream.flush())
         return SplitMetadata(
             tokens=self._tokens, documents=self._documents, bytes=self._bytes, sha256=self._sha256.hexdigest()
         )
@@ -266,3 +234,28 @@ class PackedFile:
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
+
+
+def compressor(*, threads: int) -> zstandard.ZstdCompressor:
+    """The compressor of token files: zstd with a checksum."""
+    parameters = zstandard.ZstdCompressionParameters.from_level(
+        ZSTD_LEVEL, min_match=ZSTD_MIN_MATCH, threads=threads, write_checksum=True, write_content_size=False
+    )
+    return zstandard.ZstdCompressor(compression_params=parameters)
+
+
+def _write(packed: list[PackedFile], batches: Iterable[TokenBatch], total: int) -> tuple[SplitMetadata, SplitMetadata]:
+    """Write the batches, made of `total` bytes of text, into the files of train and val."""
+    train, val = packed
+    with train, val, Progress("tokenize", total=total, unit="B") as progress:
+        for batch in batches:
+            (train if batch.split == "train" else val).add(batch)
+            progress.advance(batch.bytes)
+        return train.finish(), val.finish()
+
+
+def _estimate_size(total: int, packed: Iterable[PackedFile]) -> int:
+    """Estimate the bytes of the packed files for `total` bytes of text; `total` itself before any tokens exist."""
+    sums = zip((0, 0, 0, 0), *(file.progress() for file in packed), strict=True)
+    text, tokens, compressed, output = (sum(numbers) for numbers in sums)
+    return output * tokens * total // (compressed * text) if compressed and text else total

@@ -1,4 +1,4 @@
-"""Nothing damaged gets through unpack, and nothing that training opens is other than promised."""
+"""Damaged files are not unpacked, and training opens only files that match their metadata."""
 
 import json
 import shutil
@@ -54,8 +54,8 @@ def content_of(packed_file: bytes) -> bytes:
         (lambda old: old[:-3], "is cut short"),
         (lambda _: b"", "is cut short"),
         (lambda _: b"not zstd at all" * 9, "cannot be decompressed"),
-        (lambda old: old + b"rubbish after the end", "goes on after its end"),
-        (lambda old: old + compress(b"\x01\x00\x00\x00"), "goes on after its end"),
+        (lambda old: old + b"rubbish after the end", "has bytes after its end"),
+        (lambda old: old + compress(b"\x01\x00\x00\x00"), "has bytes after its end"),
         (lambda old: compress(content_of(old) + b"\x01\x00\x00\x00"), "more than the"),
         (lambda old: old[:-1] + bytes([old[-1] ^ 1]), "cannot be decompressed"),
         (lambda old: old[:90] + bytes([old[90] ^ 64]) + old[91:], "cannot be decompressed"),
@@ -63,7 +63,7 @@ def content_of(packed_file: bytes) -> bytes:
         (lambda old: compress(content_of(old)[:-4]), "fewer than the"),
     ],
 )
-def test_damage_is_refused_and_the_old_tokens_stay(damage, message: str, packed: Path, tokens: Path) -> None:
+def test_damaged_file_is_refused_and_old_tokens_stay(damage, message: str, packed: Path, tokens: Path) -> None:
     before = {path.name: path.read_bytes() for path in tokens.iterdir()}
     edit(packed / "train.bin.zst", damage)
     with pytest.raises(UserError, match=message) as caught:
@@ -75,7 +75,7 @@ def test_damage_is_refused_and_the_old_tokens_stay(damage, message: str, packed:
 
 
 @pytest.mark.parametrize("block", [1, 7, 100, 10**6])
-def test_the_same_bytes_in_blocks_of_any_size(
+def test_blocks_of_any_size_give_the_same_bytes(
     block: int, packed: Path, tokens: Path, tmp_path: Path, monkeypatch
 ) -> None:
     monkeypatch.setattr(unpack_module, "BLOCK", block)
@@ -84,13 +84,13 @@ def test_the_same_bytes_in_blocks_of_any_size(
         assert (tmp_path / "again" / name).read_bytes() == (tokens / name).read_bytes()
 
 
-def test_a_missing_file_is_named(packed: Path, tmp_path: Path) -> None:
+def test_missing_packed_file_is_named(packed: Path, tmp_path: Path) -> None:
     (packed / "val.bin.zst").unlink()
     with pytest.raises(UserError, match=r"val\.bin\.zst is missing; run `dvc pull`"):
         unpack(packed, tmp_path / "tokens")
 
 
-def test_the_folder_is_replaced_whole(packed: Path, tokens: Path) -> None:
+def test_output_folder_is_replaced_whole(packed: Path, tokens: Path) -> None:
     (tokens / "left over").touch()
     unpack(packed, tokens)
     assert sorted(path.name for path in tokens.iterdir()) == ["metadata.json", "train.bin", "val.bin"]
@@ -110,20 +110,20 @@ def test_the_folder_is_replaced_whole(packed: Path, tokens: Path) -> None:
         ({"train": {}}, r"train\.tokens .* is wrong"),
     ],
 )
-def test_metadata_that_does_not_hold_is_refused(change: dict, message: str, tokens: Path) -> None:
+def test_wrong_metadata_is_refused(change: dict, message: str, tokens: Path) -> None:
     edit(tokens / "metadata.json", lambda old: json.dumps(json.loads(old) | change).encode())
     with pytest.raises(UserError, match=message):
         open_tokens(tokens, "train")
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff"])
-def test_metadata_that_is_none_is_refused(content: bytes, tokens: Path) -> None:
+def test_unreadable_metadata_is_refused(content: bytes, tokens: Path) -> None:
     edit(tokens / "metadata.json", lambda _: content)
     with pytest.raises(UserError, match=r"metadata\.json"):
         read_metadata(tokens)
 
 
-def test_tokens_are_mapped_read_only_in_the_dtype_of_the_metadata(tokens: Path) -> None:
+def test_tokens_are_mapped_read_only(tokens: Path) -> None:
     mapped = open_tokens(tokens, "train")
     assert isinstance(mapped, np.memmap)
     assert mapped.dtype.str == "<i4"
@@ -132,13 +132,13 @@ def test_tokens_are_mapped_read_only_in_the_dtype_of_the_metadata(tokens: Path) 
         mapped[0] = 1
 
 
-def test_a_file_of_another_size_is_refused(tokens: Path) -> None:
+def test_token_file_of_another_size_is_refused(tokens: Path) -> None:
     edit(tokens / "train.bin", lambda old: old[:-4])
     with pytest.raises(UserError, match=r"train\.bin has [\d,]+ bytes, not [\d,]+ tokens of 4 bytes"):
         open_tokens(tokens, "train")
 
 
-def test_a_missing_file_names_unpack(tokens: Path) -> None:
+def test_missing_token_file_names_unpack(tokens: Path) -> None:
     (tokens / "val.bin").unlink()
     with pytest.raises(UserError, match="dvc repro unpack"):
         open_tokens(tokens, "val")
@@ -147,14 +147,14 @@ def test_a_missing_file_names_unpack(tokens: Path) -> None:
         open_tokens(tokens, "val")
 
 
-def test_another_content_of_the_same_size_is_refused_when_verified(tokens: Path) -> None:
+def test_verify_refuses_other_content(tokens: Path) -> None:
     edit(tokens / "val.bin", lambda old: b"\xff\xff\xff\x7f" + old[4:])
     assert open_tokens(tokens, "val")[0] == 2**31 - 1
     with pytest.raises(UserError, match="SHA-256"):
         open_tokens(tokens, "val", verify=True)
 
 
-def test_ids_outside_the_vocabulary_are_refused_when_verified(tokens: Path) -> None:
+def test_verify_refuses_ids_outside_the_vocabulary(tokens: Path) -> None:
     edit(tokens / "metadata.json", lambda old: json.dumps(json.loads(old) | {"vocab_size": 2}).encode())
     with pytest.raises(UserError, match=r"ids outside 0 … 1"):
         open_tokens(tokens, "val", verify=True)

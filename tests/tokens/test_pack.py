@@ -1,18 +1,19 @@
-"""From clean text to token files and back: nothing lost, nothing moved, the same bytes however it is cut."""
+"""Clean text becomes token files and comes back unchanged; the bytes do not depend on how the work is divided."""
 
 import itertools
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 import zstandard
-from conftest import PROSE, write_clean
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.tokens.clean_text import PROSE, write_clean
 from tokenmill.core import shards
 from tokenmill.core.errors import UserError
 from tokenmill.core.token_file import SPLITS, Split, TokenMetadata, open_tokens
@@ -20,11 +21,11 @@ from tokenmill.core.tokenizer import END_OF_TEXT, read_tokenizer
 from tokenmill.tokens import corpus as corpus_module
 from tokenmill.tokens import encoder
 from tokenmill.tokens import pack as pack_module
-from tokenmill.tokens.corpus import Texts
+from tokenmill.tokens.corpus import TextSpan
 from tokenmill.tokens.encoder import FRAGMENTS
-from tokenmill.tokens.pack import pack, summary, with_end_of_text
+from tokenmill.tokens.pack import insert_end_of_text, pack, summary, text_batches
 from tokenmill.tokens.params import TokenizeParams, TokenizerParams
-from tokenmill.tokens.train_tokenizer import make_tokenizer
+from tokenmill.tokens.train_tokenizer import train_tokenizer
 from tokenmill.tokens.unpack import unpack
 
 Corpus = Callable[..., Path]
@@ -79,9 +80,9 @@ def test_tail_split_between_two_documents_cuts_none(corpus: Corpus, bpe_file: Pa
     assert round_trip(corpus(["abcd"]), bpe_file, tmp_path, half) == {"train": ["ab"], "val": ["cd"]}
 
 
-def test_tail_split_between_two_pieces_of_a_long_document(corpus: Corpus, bpe_file, tmp_path, monkeypatch) -> None:
+def test_tail_split_between_segments_of_a_long_document(corpus: Corpus, bpe_file, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(corpus_module, "LONG_BYTES", 1)
-    monkeypatch.setattr(corpus_module, "PIECE_CHARS", 1)
+    monkeypatch.setattr(corpus_module, "LONG_SEGMENT_CHARS", 1)
     half = TokenizeParams(split="tail", val_fraction=0.5)
     assert round_trip(corpus(["ab cd"]), bpe_file, tmp_path, half) == {"train": ["ab"], "val": [" cd"]}
 
@@ -98,7 +99,7 @@ def test_any_unicode_comes_back(texts, kind, params, bpe_file: Path, tmp_path_fa
     clean = write_clean(work / "clean", texts, row_group_bytes=100)
     if kind == "char":
         bpe_file = work / "char.json"
-        make_tokenizer(clean, bpe_file, TokenizerParams(type="char", vocab_size=1, sample_bytes=1))
+        train_tokenizer(clean, bpe_file, TokenizerParams(type="char", vocab_size=1, sample_bytes=1))
     back = round_trip(clean, bpe_file, work, params)
     if params is HASH:
         assert sorted(back["train"] + back["val"]) == sorted(texts)
@@ -112,32 +113,27 @@ def test_text_that_spells_end_of_text_ends_nothing(corpus: Corpus, bpe_file: Pat
     assert sorted(back["train"] + back["val"]) == sorted(texts)
 
 
-def test_the_same_bytes_however_it_is_cut(prose: Path, corpus: Corpus, bpe_file, tmp_path, monkeypatch) -> None:
+def test_same_bytes_however_the_work_is_divided(prose: Path, corpus: Corpus, bpe_file, tmp_path, monkeypatch) -> None:
     for params in (HASH, TAIL):
         pack(prose, bpe_file, tmp_path / "a", params)
         with monkeypatch.context() as patch:
             patch.setattr(pack_module, "ZSTD_THREADS", 4)
-            patch.setattr(pack_module, "SEGMENT_CHARS", 20)
             patch.setattr(corpus_module, "LONG_BYTES", 100)
-            patch.setattr(corpus_module, "PIECE_CHARS", 50)
-            patch.setattr(pack_module.parts, "__defaults__", (100,))
-            patch.setattr(pack_module, "cut", lambda text: packing_cut(text, 20))
+            patch.setattr(corpus_module, "LONG_SEGMENT_CHARS", 50)
+            patch.setattr(pack_module, "text_batches", partial(text_batches, batch_bytes=100, segment_chars=20))
             pack(corpus(PROSE, shard_bytes=900, row_group_bytes=300), bpe_file, tmp_path / "b", params)
         assert packed_bytes(tmp_path / "a") == packed_bytes(tmp_path / "b")
 
 
-packing_cut = pack_module.cut
-
-
-def test_the_reference_engine_packs_the_same_bytes(prose: Path, bpe_file, tmp_path, monkeypatch, capsys) -> None:
+def test_reference_encoder_packs_the_same_bytes(prose: Path, bpe_file, tmp_path, monkeypatch, capsys) -> None:
     pack(prose, bpe_file, tmp_path / "fast", HASH)
-    monkeypatch.setattr(encoder, "splintr_engine", lambda _: lambda _: (np.zeros(0), np.zeros(1000, int)))
+    monkeypatch.setattr(encoder, "build_splintr", lambda _: lambda _: (np.zeros(0), np.zeros(1000, int)))
     pack(prose, bpe_file, tmp_path / "slow", HASH)
     assert packed_bytes(tmp_path / "fast") == packed_bytes(tmp_path / "slow")
     assert "slower than splintr, because the two disagree" in capsys.readouterr().out
 
 
-def test_more_documents_move_no_other_and_no_duplicate_is_on_both_sides(corpus, bpe_file, tmp_path: Path) -> None:
+def test_new_document_moves_no_other_to_the_other_split(corpus, bpe_file, tmp_path: Path) -> None:
     few = [f"document number {i}" for i in range(200)]
     many = few + [f"another {i}" for i in range(200)] + few[:100]
     random.Random(3).shuffle(many)
@@ -149,8 +145,8 @@ def test_more_documents_move_no_other_and_no_duplicate_is_on_both_sides(corpus, 
     assert len(after["train"]) + len(after["val"]) == len(many)
 
 
-def test_a_document_of_many_parts_has_one_end(corpus: Corpus, bpe_file: Path, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(pack_module.parts, "__defaults__", (50_000,))
+def test_document_of_many_batches_has_one_end(corpus: Corpus, bpe_file: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(pack_module, "text_batches", partial(text_batches, batch_bytes=50_000))
     long = " ".join(map(str, range(100_000)))
     texts = ["short", long, "", "also short"]
     back = round_trip(corpus(texts), bpe_file, tmp_path, TokenizeParams(split="tail", val_fraction=0.5))
@@ -166,19 +162,17 @@ def test_fifty_thousand_tiny_documents(corpus: Corpus, bpe_file: Path, tmp_path:
     assert len(back["train"] + back["val"]) - len(texts) in (0, 1)  # one may be cut in two
 
 
-def test_parts_stay_small_whatever_the_documents(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pack_module, "SEGMENT_CHARS", 100)
-    monkeypatch.setattr(pack_module, "cut", lambda text: packing_cut(text, 100))
+def test_batches_stay_small_whatever_the_documents() -> None:
     texts = ["word " * 2000, "", "short", "word " * 10, "x" * 99] * 20
-    sides = [
-        Texts("train", pl.Series(texts), np.ones(len(texts), dtype=np.bool_)),
-        Texts("val", pl.Series([], dtype=pl.String), np.array([], dtype=np.bool_)),
+    spans = [
+        TextSpan("train", pl.Series(texts), np.ones(len(texts), dtype=np.bool_)),
+        TextSpan("val", pl.Series([], dtype=pl.String), np.array([], dtype=np.bool_)),
     ]
-    parts = list(pack_module.parts(sides, size=1000))
-    assert max(part.bytes for part in parts) < 1000 + 105
-    assert sum(int(part.ends.sum()) for part in parts) == len(texts)
-    assert "".join(text for part in parts for text in part.texts) == "".join(texts)
-    assert all(part.bytes == sum(len(text) for text in part.texts) for part in parts)
+    batches = list(text_batches(spans, batch_bytes=1000, segment_chars=100))
+    assert max(batch.bytes for batch in batches) < 1000 + 105
+    assert sum(int(batch.ends.sum()) for batch in batches) == len(texts)
+    assert "".join(text for batch in batches for text in batch.texts) == "".join(texts)
+    assert all(batch.bytes == sum(len(text) for text in batch.texts) for batch in batches)
 
 
 @pytest.mark.parametrize(
@@ -188,7 +182,7 @@ def test_parts_stay_small_whatever_the_documents(monkeypatch: pytest.MonkeyPatch
         (1, 0.5, r"leaves no \w+ document among 1"),
     ],
 )
-def test_an_empty_side_names_the_way_out(count, fraction, message, bpe_file, tmp_path: Path) -> None:
+def test_empty_hash_split_is_refused(count, fraction, message, bpe_file, tmp_path: Path) -> None:
     clean = write_clean(tmp_path / "clean", [f"document {i}" for i in range(count)])
     with pytest.raises(UserError, match=message):
         pack(
@@ -200,12 +194,12 @@ def test_an_empty_side_names_the_way_out(count, fraction, message, bpe_file, tmp
     assert not (tmp_path / "packed").exists()
 
 
-def test_an_empty_tail_names_the_way_out(corpus: Corpus, bpe_file: Path, tmp_path: Path) -> None:
+def test_empty_tail_split_is_refused(corpus: Corpus, bpe_file: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"tokenize.val_fraction \(0.4\) cuts 1 characters at 0"):
         pack(corpus(["a"]), bpe_file, tmp_path / "packed", TokenizeParams(split="tail", val_fraction=0.4))
 
 
-def test_an_unknown_character_leaves_the_old_folder_alone(corpus: Corpus, char_file: Path, tmp_path: Path) -> None:
+def test_unknown_character_leaves_the_old_folder(corpus: Corpus, char_file: Path, tmp_path: Path) -> None:
     (tmp_path / "packed").mkdir()
     (tmp_path / "packed" / "old").touch()
     with pytest.raises(UserError, match=r"U\+2603"):
@@ -214,15 +208,15 @@ def test_an_unknown_character_leaves_the_old_folder_alone(corpus: Corpus, char_f
     assert not list(tmp_path.glob(".packed*"))
 
 
-def test_a_corpus_that_is_not_what_it_promises_is_refused(prose: Path, bpe_file: Path, tmp_path, monkeypatch) -> None:
+def test_corpus_with_other_bytes_than_recorded_is_refused(prose: Path, bpe_file: Path, tmp_path, monkeypatch) -> None:
     total = shards.totals(prose)
     monkeypatch.setattr(shards, "totals", lambda _: shards.Totals(total.documents, total.bytes + 1, total.chars))
-    with pytest.raises(UserError, match=r"holds [\d,]+ bytes of text and promises [\d,]+; .*dvc repro -f clean"):
+    with pytest.raises(UserError, match=r"holds [\d,]+ bytes of text, but records [\d,]+; .*dvc repro -f clean"):
         pack(prose, bpe_file, tmp_path / "packed", HASH)
     assert not (tmp_path / "packed").exists()
 
 
-def test_the_numbers_of_the_metrics(prose: Path, bpe_file: Path, tmp_path: Path) -> None:
+def test_summary_counts_tokens_and_bytes(prose: Path, bpe_file: Path, tmp_path: Path) -> None:
     metadata = pack(prose, bpe_file, tmp_path, HASH)
     numbers = summary(tmp_path, metadata)
     tokens = metadata.train.tokens + metadata.val.tokens
@@ -239,21 +233,21 @@ def test_zstd_has_a_checksum(prose: Path, bpe_file: Path, tmp_path: Path) -> Non
 
 
 def test_big_ids_are_four_bytes_little_endian(tmp_path: Path) -> None:
-    tokens = with_end_of_text(np.array([65_536, 100_000, 2**31 - 1], dtype=np.int64), np.array([3]), eot_id=70_000)
+    tokens = insert_end_of_text(np.array([65_536, 100_000, 2**31 - 1], dtype=np.int64), np.array([3]), eot_id=70_000)
     with pack_module.PackedFile(tmp_path / "big.zst") as file:
-        file.add(pack_module.Tokens("train", tokens, documents=1, bytes=3))
+        file.add(pack_module.TokenBatch("train", tokens, documents=1, bytes=3))
         file.finish()
     content = zstandard.ZstdDecompressor().decompressobj().decompress((tmp_path / "big.zst").read_bytes())
     assert content == b"\x00\x00\x01\x00" + b"\xa0\x86\x01\x00" + b"\xff\xff\xff\x7f" + b"\x70\x11\x01\x00"
 
 
 def test_end_of_text_after_every_end() -> None:
-    assert with_end_of_text(np.array([5, 6, 7]), np.array([2, 3, 3]), eot_id=0).tolist() == [5, 6, 0, 7, 0, 0]
-    assert with_end_of_text(np.array([], dtype="<i4"), np.array([0, 0]), eot_id=9).tolist() == [9, 9]
-    assert with_end_of_text(np.array([5]), np.array([], dtype=np.int64), eot_id=9).tolist() == [5]
+    assert insert_end_of_text(np.array([5, 6, 7]), np.array([2, 3, 3]), eot_id=0).tolist() == [5, 6, 0, 7, 0, 0]
+    assert insert_end_of_text(np.array([], dtype="<i4"), np.array([0, 0]), eot_id=9).tolist() == [9, 9]
+    assert insert_end_of_text(np.array([5]), np.array([], dtype=np.int64), eot_id=9).tolist() == [5]
 
 
-def test_the_metadata_names_the_tokenizer(prose: Path, bpe_file: Path, tmp_path: Path) -> None:
+def test_metadata_names_the_tokenizer(prose: Path, bpe_file: Path, tmp_path: Path) -> None:
     metadata = pack(prose, bpe_file, tmp_path, HASH)
     tokenizer = read_tokenizer(bpe_file)
     assert isinstance(metadata, TokenMetadata)

@@ -1,18 +1,26 @@
-"""Every engine gives the ids of the reference, and splintr is believed only when it does."""
+"""Every implementation gives the ids of the reference, and splintr is used only where it does."""
 
 import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import PROSE
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tokens.clean_text import PROSE
 from tokenmill.core.errors import UserError
 from tokenmill.core.tokenizer import END_OF_TEXT, TextTokenizer, read_tokenizer
 from tokenmill.tokens import encoder as encoder_module
-from tokenmill.tokens.encoder import Encode, Encoder, Flat, adversarial_texts, choose_encoder, first_difference
+from tokenmill.tokens.encoder import (
+    Encode,
+    Encoded,
+    Encoder,
+    adversarial_texts,
+    build_reference,
+    choose_encoder,
+    first_difference,
+)
 
 
 @pytest.fixture(scope="module")
@@ -22,31 +30,31 @@ def tokenizer(bpe_file: Path) -> TextTokenizer:
 
 @pytest.fixture(scope="module")
 def fast(tokenizer: TextTokenizer) -> Encode:
-    return encoder_module.splintr_engine(tokenizer)
+    return encoder_module.build_splintr(tokenizer)
 
 
 @pytest.fixture(scope="module")
 def reference(tokenizer: TextTokenizer) -> Encode:
-    return encoder_module.reference_engine(tokenizer)
+    return build_reference(tokenizer)
 
 
-def test_the_reference_is_flat_and_in_order(reference: Encode, tokenizer: TextTokenizer) -> None:
+def test_reference_gives_all_ids_in_one_row(reference: Encode, tokenizer: TextTokenizer) -> None:
     ids, offsets = reference(["river", "", "it's"])
     assert ids.tolist() == tokenizer.encode("river") + tokenizer.encode("it's")
     assert offsets.tolist() == [0, len(tokenizer.encode("river")), len(tokenizer.encode("river")), len(ids)]
     assert (ids.dtype.str, offsets.dtype.str) == ("<i4", "<i8")
 
 
-def test_splintr_agrees_on_difficult_strings(fast: Encode, reference: Encode) -> None:
+def test_splintr_agrees_on_difficult_texts(fast: Encode, reference: Encode) -> None:
     assert first_difference(fast, reference, adversarial_texts(count=2000, seed=1)) is None
 
 
 @given(texts=st.lists(st.text(max_size=200), max_size=5))
-def test_splintr_agrees_on_anything(texts: list[str], fast: Encode, reference: Encode) -> None:
+def test_splintr_agrees_on_any_text(texts: list[str], fast: Encode, reference: Encode) -> None:
     assert first_difference(fast, reference, texts) is None
 
 
-def test_splintr_takes_end_of_text_in_text_for_text(fast: Encode, tokenizer: TextTokenizer) -> None:
+def test_splintr_takes_a_spelled_end_of_text_for_text(fast: Encode, tokenizer: TextTokenizer) -> None:
     ids, _ = fast([f"a {END_OF_TEXT} b", END_OF_TEXT])
     assert tokenizer.eot_id not in ids
     assert tokenizer.decode(ids.tolist()) == f"a {END_OF_TEXT} b{END_OF_TEXT}"
@@ -57,15 +65,15 @@ def test_splintr_is_chosen_where_it_agrees(tokenizer: TextTokenizer) -> None:
     assert (encoder.name, encoder.note) == ("splintr", "")
 
 
-def _wrong(texts: list[str], reference: Encode) -> Flat:
+def _wrong(texts: list[str], reference: Encode) -> Encoded:
     ids, offsets = reference(texts)
     ids = ids.copy()
     ids[offsets[texts.index("this one")]] += 1
     return ids, offsets
 
 
-def test_one_wrong_id_falls_back_and_says_where(tokenizer, reference, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoder_module, "splintr_engine", lambda _: lambda texts: _wrong(texts, reference))
+def test_one_wrong_id_falls_back_to_the_reference(tokenizer, reference, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoder_module, "build_splintr", lambda _: lambda texts: _wrong(texts, reference))
     encoder = choose_encoder(tokenizer, ["fine", "this one"])
     assert encoder.name == "tokenizers"
     assert "'this one'" in encoder.note
@@ -80,31 +88,29 @@ def _panic(_: object) -> Encode:
     raise PanicError("index out of bounds")
 
 
-def test_a_panic_falls_back(tokenizer: TextTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoder_module, "splintr_engine", _panic)
+def test_panic_falls_back_to_the_reference(tokenizer: TextTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoder_module, "build_splintr", _panic)
     encoder = choose_encoder(tokenizer, PROSE)
     assert encoder.name == "tokenizers"
     assert "index out of bounds" in encoder.note
 
 
 @pytest.mark.parametrize("name", ["splintr", "tokenizers", "table"])
-def test_an_encoder_travels_and_is_built_once_where_it_arrives(name, tokenizer, char_file: Path) -> None:
+def test_pickled_encoder_is_built_once_per_process(name, tokenizer, char_file: Path) -> None:
     tokenizer = read_tokenizer(char_file) if name == "table" else tokenizer
-    sent = pickle.dumps(
-        Encoder(name, encoder_module._engine(name, tokenizer), tokenizer.backend.to_str(), note="said once")
-    )
+    sent = pickle.dumps(Encoder(name, build_reference(tokenizer), tokenizer.backend.to_str(), note="said once"))
     arrived = pickle.loads(sent)  # noqa: S301  (our own)
     texts = ["river says", "", "it's Müller"] if name == "table" else [END_OF_TEXT, "", *PROSE]
-    assert first_difference(arrived.encode, encoder_module.reference_engine(tokenizer), texts) is None
+    assert first_difference(arrived.encode, build_reference(tokenizer), texts) is None
     assert (arrived.name, arrived.note) == (name, "")
     assert pickle.loads(sent) is arrived  # noqa: S301
 
 
-def test_characters_by_table(char_file: Path) -> None:
+def test_table_gives_the_ids_of_the_reference(char_file: Path) -> None:
     tokenizer = read_tokenizer(char_file)
     encoder = choose_encoder(tokenizer, PROSE)
     ids, offsets = encoder.encode(["你好 🙂", "", "é\n"])
-    expected, expected_offsets = encoder_module.reference_engine(tokenizer)(["你好 🙂", "", "é\n"])
+    expected, expected_offsets = build_reference(tokenizer)(["你好 🙂", "", "é\n"])
     assert encoder.name == "table"
     assert ids.dtype.str == "<i4"
     np.testing.assert_array_equal(ids, expected)
@@ -113,7 +119,7 @@ def test_characters_by_table(char_file: Path) -> None:
         encoder.encode(["fine", "☃"])
 
 
-def test_the_difficult_strings_hold_what_they_must() -> None:
+def test_difficult_texts_cover_what_they_must() -> None:
     texts = adversarial_texts()
     together = "".join(texts)
     assert len(texts) > 500

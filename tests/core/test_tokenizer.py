@@ -1,4 +1,4 @@
-"""tokenizer.json as its readers see it."""
+"""tokenizer.json gives text back, knows its kind, and refuses damage."""
 
 import hashlib
 import json
@@ -24,7 +24,7 @@ def char(char_file: Path) -> TextTokenizer:
     return read_tokenizer(char_file)
 
 
-def test_what_the_file_says(bpe: TextTokenizer, char: TextTokenizer, bpe_file: Path) -> None:
+def test_kind_size_and_hash_come_from_the_file(bpe: TextTokenizer, char: TextTokenizer, bpe_file: Path) -> None:
     assert (bpe.type, char.type) == ("bpe", "char")
     assert bpe.vocab_size == 400
     assert bpe.sha256 == hashlib.sha256(bpe_file.read_bytes()).hexdigest()
@@ -36,14 +36,14 @@ def test_bpe_gives_any_text_back(text: str, bpe: TextTokenizer) -> None:
     assert bpe.decode(bpe.encode(text)) == text
 
 
-def test_difficult_text_comes_back_and_never_holds_end_of_text(bpe: TextTokenizer) -> None:
+def test_difficult_text_comes_back_without_end_of_text(bpe: TextTokenizer) -> None:
     for text in adversarial_texts():
         ids = bpe.encode(text)
         assert bpe.decode(ids) == text
         assert bpe.eot_id not in ids
 
 
-def test_text_that_spells_end_of_text_is_text(bpe: TextTokenizer, char: TextTokenizer, prose: Path) -> None:
+def test_spelled_end_of_text_is_text(bpe: TextTokenizer, char: TextTokenizer) -> None:
     text = f"before{END_OF_TEXT}after"
     assert bpe.eot_id not in bpe.encode(text)
     assert bpe.encode(text) != [*bpe.encode("before"), bpe.eot_id, *bpe.encode("after")]
@@ -90,7 +90,7 @@ def test_transformers_reads_the_same_file(bpe: TextTokenizer, bpe_file: Path) ->
         (lambda text: _edit(text, pre_tokenizer=None), "neither byte-level BPE nor"),
     ],
 )
-def test_a_wrong_file_is_refused(damage, message: str, bpe_file: Path, tmp_path: Path) -> None:
+def test_damaged_or_foreign_file_is_refused(damage, message: str, bpe_file: Path, tmp_path: Path) -> None:
     file = tmp_path / "tokenizer.json"
     file.write_text(damage(bpe_file.read_text(encoding="utf-8")), encoding="utf-8")
     with pytest.raises(UserError, match=message):
@@ -101,6 +101,6 @@ def _edit(text: str, **parts: object) -> str:
     return json.dumps(json.loads(text) | parts)
 
 
-def test_a_missing_file_names_the_way_out(tmp_path: Path) -> None:
+def test_missing_file_names_the_command_that_makes_it(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="dvc repro tokenizer"):
         read_tokenizer(tmp_path / "tokenizer.json")

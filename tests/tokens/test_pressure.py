@@ -7,14 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import write_clean
 
+from tests.imports import ROOT
+from tests.tokens.clean_text import write_clean
 from tokenmill.core.token_file import read_metadata
-from tokenmill.tokens import corpus
 from tokenmill.tokens.pack import pack
 from tokenmill.tokens.params import TokenizeParams
 
-SOURCE = Path(corpus.__file__).parents[2]
 ROOM = 1 << 16
 """Bytes that a full disk has."""
 UNSHARE = ["unshare", "--user", "--map-root-user", "--mount"]
@@ -26,7 +25,7 @@ def run(code: str, *arguments: object, before: tuple[str, ...] = ()) -> subproce
     names = (
         "import sys; from pathlib import Path\n"
         "from tokenmill.core.errors import UserError\n"
-        "from tokenmill.tokens.train_tokenizer import make_tokenizer\n"
+        "from tokenmill.tokens.train_tokenizer import train_tokenizer\n"
         "from tokenmill.tokens.pack import pack\n"
         "from tokenmill.tokens.params import TokenizeParams, TokenizerParams\n"
         "from tokenmill.tokens.unpack import unpack\n"
@@ -34,7 +33,7 @@ def run(code: str, *arguments: object, before: tuple[str, ...] = ()) -> subproce
     )
     return subprocess.run(
         [*before, sys.executable, "-c", names + code, *map(str, arguments)],
-        env={"PYTHONPATH": f"{SOURCE}:{Path(__file__).parent}", "PATH": "/usr/bin:/bin:/usr/sbin:/sbin"},
+        env={"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "PATH": "/usr/bin:/bin:/usr/sbin:/sbin"},
         capture_output=True,
         text=True,
         check=False,
@@ -65,7 +64,7 @@ print(sorted(path.name for path in three.iterdir()))
 @linux
 @pytest.mark.parametrize("work", [PACK, UNPACK])
 @pytest.mark.parametrize("limit", ["disk", "file"])
-def test_no_room_is_a_sentence_with_the_bytes_needed(work, limit, noise, bpe_file: Path, tmp_path: Path) -> None:
+def test_full_disk_names_the_bytes_needed(work, limit, noise, bpe_file: Path, tmp_path: Path) -> None:
     clean, packed = noise
     attempt = ATTEMPT.format(work)
     if limit == "disk":
@@ -89,8 +88,8 @@ def test_no_room_is_a_sentence_with_the_bytes_needed(work, limit, noise, bpe_fil
     assert found, sentence
     needed = int(found[1].replace(",", ""))
     if work == UNPACK:
-        promised = read_metadata(packed)
-        assert needed == 4 * (promised.train.tokens + promised.val.tokens)
+        metadata = read_metadata(packed)
+        assert needed == 4 * (metadata.train.tokens + metadata.val.tokens)
     else:
         size = sum(path.stat().st_size for path in packed.glob("*.zst"))
         assert 0.8 * size < needed < 1.25 * size
@@ -98,7 +97,7 @@ def test_no_room_is_a_sentence_with_the_bytes_needed(work, limit, noise, bpe_fil
 
 
 WRITE = """
-from conftest import PROSE, write_clean
+from tests.tokens.clean_text import PROSE, write_clean
 long = " ".join(PROSE) * (200_000_000 // sum(len(text.encode()) + 1 for text in PROSE))
 write_clean(one, [*PROSE, long + "the end", *PROSE[::-1]], shard_bytes=10**9)
 """
@@ -106,12 +105,14 @@ PEAK = """
 import re
 print(re.search(r"VmHWM:\\s*(\\d+) kB", Path("/proc/self/status").read_text())[1])
 """
-LEARN = "make_tokenizer(one, three / 'tokenizer.json', TokenizerParams(type='bpe', vocab_size=400, sample_bytes=10**7))"
+LEARN = (
+    "train_tokenizer(one, three / 'tokenizer.json', TokenizerParams(type='bpe', vocab_size=400, sample_bytes=10**7))"
+)
 
 
 @linux
 @pytest.mark.slow
-def test_a_document_of_200_mb_fits_into_a_gigabyte_and_a_half(bpe_file: Path, tmp_path: Path) -> None:
+def test_document_of_200_mb_needs_less_than_1_5_gb(bpe_file: Path, tmp_path: Path) -> None:
     clean = tmp_path / "clean"
     written = run(WRITE, clean, bpe_file, tmp_path)
     assert written.returncode == 0, written.stderr

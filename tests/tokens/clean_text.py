@@ -1,0 +1,26 @@
+"""Small clean corpora, as the stage `clean` leaves them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+import pytest
+import xxhash
+
+from tokenmill.core import shards
+
+PROSE = [
+    f"Line {i} of the {word} says that it's number {i * 37 % 101}, and the {word} won't repeat.\n\n\n"
+    f"    So it goes:    {word}!\n\n\n    And so on.\t\t\n"
+    for i, word in enumerate(["river", "mountain", "Müller", "naïve café", "你好世界", "🙂 face", "x = y + 1"] * 12)
+]
+
+
+def write_clean(folder: Path, texts: Sequence[str], *, shard_bytes: int = 10**6, row_group_bytes: int = 10**6) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    ids = pl.Series([xxhash.xxh3_64_intdigest(text.encode()) for text in texts], dtype=pl.UInt64)
+    frame = pl.DataFrame({"text": pl.Series(texts, dtype=pl.String), "source": ["a.txt"] * len(texts), "id": ids})
+    with pytest.MonkeyPatch.context() as patch, shards.Writer(folder, shard_bytes) as writer:
+        patch.setattr(shards, "ROW_GROUP_BYTES", row_group_bytes)
+        writer.add(frame)
+    return folder

@@ -1,0 +1,118 @@
+"""Long documents are read in segments with the ids of the whole; samples are even and within their budget."""
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.tokens.clean_text import write_clean
+from tokenmill.core import shards
+from tokenmill.core.tokenizer import read_tokenizer
+from tokenmill.tokens import corpus as corpus_module
+from tokenmill.tokens.corpus import PROBES, frames, probe, sample, segments, stream_segments
+from tokenmill.tokens.encoder import FRAGMENTS, adversarial_texts
+
+Corpus = Callable[..., Path]
+difficult = st.lists(st.sampled_from(FRAGMENTS) | st.text(max_size=5), max_size=60).map("".join)
+words = st.sampled_from(["word", " ", "\n", "é", "你好，", "🙂", "a" * 50, "."])
+documents = st.lists(st.lists(words, max_size=40).map("".join), min_size=1, max_size=10)
+
+
+@given(text=difficult, size=st.integers(1, 20))
+def test_segments_join_to_the_text(text: str, size: int) -> None:
+    found = list(segments(text, size))
+    assert "".join(found) == text
+    assert all(len(segment) >= size for segment in found[:-1])
+
+
+@given(text=difficult, size=st.integers(1, 20))
+def test_segments_have_the_ids_of_the_whole_text(text: str, size: int, bpe_file: Path) -> None:
+    tokenizer = read_tokenizer(bpe_file)
+    assert [i for segment in segments(text, size) for i in tokenizer.encode(segment)] == tokenizer.encode(text)
+
+
+def test_segments_of_difficult_texts_have_their_ids(bpe_file: Path) -> None:
+    tokenizer = read_tokenizer(bpe_file)
+    for text in adversarial_texts(count=1000, seed=2):
+        assert [i for segment in segments(text, 1) for i in tokenizer.encode(segment)] == tokenizer.encode(text)
+
+
+@given(chunks=st.lists(difficult, max_size=6), size=st.integers(1, 20))
+def test_segments_do_not_depend_on_chunks(chunks: list[str], size: int) -> None:
+    assert list(stream_segments(chunks, size)) == list(segments("".join(chunks), size))
+
+
+def test_segment_examples() -> None:
+    assert list(segments("To be, or not", size=4)) == ["To be", ", or", " not"]
+    assert list(segments("")) == [""]
+    assert list(segments("a" * 100, size=3)) == ["a" * 100]
+
+
+@pytest.mark.parametrize("text", ["word " * 1000, "one\ntwo\n" * 1000, "你好，世界。" * 1000])
+def test_segments_of_ordinary_text_are_short(text: str) -> None:
+    assert max(map(len, segments(text, 50))) < 60
+
+
+@given(texts=documents, long=st.integers(1, 200), size=st.integers(1, 60), group=st.integers(1, 300))
+def test_frames_hold_every_document(texts, long, size, group, tmp_path_factory: pytest.TempPathFactory) -> None:
+    clean = write_clean(tmp_path_factory.mktemp("clean"), texts, row_group_bytes=group)
+    expected = pl.concat(shards.batches(clean, ("text", "id")))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(corpus_module, "LONG_BYTES", long)
+        patch.setattr(corpus_module, "LONG_SEGMENT_CHARS", size)
+        rows = pl.concat(frames(clean, ("text", "id"))).select("text", "id", "ends")
+    number = rows["ends"].cast(pl.Int64).cum_sum() - rows["ends"].cast(pl.Int64)
+    whole = rows.group_by(number.alias("number"), maintain_order=True).agg(pl.col("text").str.join(), pl.col("id"))
+    assert whole["text"].to_list() == expected["text"].to_list()
+    assert [set(ids) for ids in whole["id"]] == [{one} for one in expected["id"]]
+
+
+def test_frames_cut_only_long_documents(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(corpus_module, "LONG_BYTES", 1000)
+    monkeypatch.setattr(corpus_module, "LONG_SEGMENT_CHARS", 100)
+    texts = ["short " * 10, "long " * 400, "short", "longer " * 500, "x " * 400]
+    found = list(frames(corpus(texts)))
+    whole = [text for frame in found for text in frame["text"] if text in texts]
+    assert whole == [texts[0], texts[2], texts[4]]
+    assert max(len(text) for frame in found for text in frame["text"] if text not in texts) < 110
+    assert sum(int(frame["ends"].sum()) for frame in found) == len(texts)
+
+
+def test_sample_is_even_and_within_its_budget(corpus: Corpus) -> None:
+    texts = [f"{i:05d}" for i in range(1000)]
+    clean = corpus(texts, shard_bytes=2000, row_group_bytes=35)
+    drawn = [int(text) for batch in sample(clean, 500) for text in batch]
+    assert len(drawn) == 100
+    assert all(b - a == 10 for a, b in itertools.pairwise(drawn))
+    assert [text for batch in sample(clean, 5000) for text in batch] == texts
+
+
+def test_sample_covers_the_whole_of_a_long_text(corpus: Corpus) -> None:
+    text = " ".join(f"{i:06d}" for i in range(50_000))
+    drawn = "".join(text for batch in sample(corpus([text]), 35_000) for text in batch)
+    assert 20_000 < len(drawn) <= 35_000
+    numbers = [int(word) for word in drawn.split() if len(word) == 6]
+    assert numbers[0] < 10_000
+    assert numbers[-1] > 40_000
+
+
+def test_sample_cuts_between_characters(corpus: Corpus) -> None:
+    assert list(sample(corpus(["éé", "xyz"]), 3)) == [["é"]]
+
+
+def test_sample_keeps_its_budget_among_long_documents(corpus: Corpus) -> None:
+    clean = corpus(["b" * 99, "a"] * 500, row_group_bytes=1000)
+    assert sum(len(text) for batch in sample(clean, 25_000) for text in batch) == 25_000
+
+
+def test_probe_reads_at_even_places(corpus: Corpus) -> None:
+    texts = [f"{i:05d}" for i in range(6400)]
+    probed = [int(text) for text in probe(corpus(texts, shard_bytes=9000), PROBES * 5)]
+    assert len(probed) == PROBES
+    assert probed[0] < 400
+    assert probed[-1] >= 5700
+    assert probe(corpus(["one"]), 1000) == ["one"]
