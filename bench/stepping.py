@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 
 from tokenmill.model.build import build
 from tokenmill.model.config import ModelConfig
-from tokenmill.model.device import Compute, choose_compute
+from tokenmill.model.device import Compute, choose_compute, configure_process
 from tokenmill.model.sequences import Sequences
 from tokenmill.training.compile import Compilation, lacks
 from tokenmill.training.optimizer import Optimizer
@@ -35,8 +35,10 @@ def section(name: str, **changes: Any) -> dict[str, Any]:
 
 
 def compute_for(precision: str) -> Compute:
-    """What TokenMill chooses on this machine."""
-    return choose_compute(RuntimeParams.model_validate(section("runtime")).device, precision)
+    """What TokenMill chooses on this machine, applied to this process."""
+    compute = choose_compute(RuntimeParams.model_validate(section("runtime")).device, precision)
+    configure_process(compute)
+    return compute
 
 
 def for_long_runs(device: torch.device) -> Compilation:

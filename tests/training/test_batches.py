@@ -1,15 +1,12 @@
 """Which tokens come when. Tokens are their own positions, so that coverage is an equality of sets."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from tokenmill.model.sequences import Sequences, evenly_spread
+from tokenmill.model.sequences import Sequences
 from tokenmill.training.sampler import EpochOrder, pieces
 
 CPU = torch.device("cpu")
@@ -28,52 +25,6 @@ def test_an_epoch_sees_every_token_once_and_every_next_token_once(left_over: int
     inputs, targets = (torch.cat(kind).flatten().tolist() for kind in zip(*parts, strict=True))
     assert sorted(inputs) == list(range(13 * 4))
     assert sorted(targets) == list(range(1, 13 * 4 + 1))
-
-
-def test_targets_are_the_inputs_shifted_by_one():
-    inputs_BT, targets_BT = sequences_of(13).gather(np.array([3, 0, 12]))
-    assert inputs_BT[:, 0].tolist() == [12, 0, 48]
-    assert torch.equal(targets_BT, inputs_BT + 1)
-
-
-def test_int32_on_disk_becomes_int64_for_the_model():
-    inputs_BT, targets_BT = sequences_of(3).gather(np.array([1]))
-    assert inputs_BT.dtype == targets_BT.dtype == torch.int64
-    assert inputs_BT.shape == targets_BT.shape == (1, 4)
-
-
-def test_sequences_leave_the_file_where_it_is():
-    tokens = torch.arange(100, dtype=torch.int32)
-    assert Sequences(tokens, context_length=7, device=CPU)._rows_NW.data_ptr() == tokens.data_ptr()
-
-
-class Copies(TorchDispatchMode):
-    """Notes of every copy to another device whether it was waited for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.waited_for: list[bool] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.ops.aten._to_copy.default and kwargs.get("device", args[0].device) != args[0].device:
-            self.waited_for.append(not kwargs.get("non_blocking"))
-        return func(*args, **kwargs or {})
-
-
-@pytest.mark.parametrize("place", ["cpu", "meta"])
-def test_a_device_with_memory_of_its_own_is_never_waited_for(place: str):
-    """The device without memory stands for a GPU; what a batch needs goes there without a stop, wherever tokens lie."""
-    sequences = Sequences(torch.arange(53, device=place), context_length=4, device=torch.device("meta"))
-    with Copies() as copies:
-        inputs_BT, targets_BT = sequences.gather(np.array([3, 0, 12]))
-    assert inputs_BT.device == targets_BT.device == torch.device("meta")
-    assert inputs_BT.shape == targets_BT.shape == (3, 4)
-    assert copies.waited_for == [False]
-
-
-@pytest.mark.parametrize(("tokens", "count"), [(4, 0), (5, 1), (8, 1), (9, 2)])
-def test_a_sequence_needs_a_target_for_its_last_token(tokens: int, count: int):
-    assert Sequences(torch.arange(tokens), context_length=4, device=CPU).count == count
 
 
 def test_the_last_step_of_an_epoch_takes_what_is_left():
@@ -99,16 +50,6 @@ def test_a_step_is_the_same_whenever_it_is_asked_for():
     for step in np.random.default_rng(0).permutation(30):
         assert shuffled.at(int(step)).tolist() == expected[int(step)]
     assert EpochOrder(sequences=23, per_step=4, seed=5).at(29).tolist() == expected[29]
-
-
-@pytest.mark.parametrize(("sequences", "at_most"), [(10, 3), (10, 10), (10, 99), (1, 5), (1000, 256)])
-def test_evenly_spread_sequences_are_distinct_and_evenly_apart(sequences: int, at_most: int):
-    chosen = evenly_spread(sequences, at_most)
-    assert len(set(chosen.tolist())) == min(sequences, at_most)
-    assert chosen.min() == 0
-    assert chosen.max() < sequences
-    gaps = np.diff([*chosen, sequences])
-    assert gaps.max() - gaps.min() <= 1
 
 
 @given(sequences=st.integers(1, 40), micro_batch=st.integers(1, 12), size=st.integers(1, 7))

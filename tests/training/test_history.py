@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tokenmill.core.errors import UserError
-from tokenmill.model.validation import bits_per_byte, perplexity
 from tokenmill.training.history import (
     EpochRow,
     MeanLoss,
@@ -69,18 +68,6 @@ def test_a_state_survives_json_bit_by_bit():
     state = RunState(7, 99, MeanLoss(third, 4), MeanLoss(math.pi, 1), ROWS, [StepRow(1, third, third, third, third)])
     state.epoch_weights = ["a" * 64]
     assert RunState.from_json(json.loads(json.dumps(state.as_json()))) == state
-
-
-def test_bits_per_byte_by_hand():
-    # ln 2 nats are one bit; 10 tokens of one bit over 40 bytes are a quarter of a bit each
-    assert bits_per_byte(math.log(2), tokens=10, text_bytes=40) == pytest.approx(0.25)
-    # a uniform guess among 256 bytes, one token each: eight bits
-    assert bits_per_byte(math.log(256), tokens=123, text_bytes=123) == pytest.approx(8.0)
-
-
-def test_perplexity_of_a_uniform_guess_is_the_vocabulary():
-    assert perplexity(math.log(1024)) == pytest.approx(1024)
-    assert perplexity(800.0) == math.inf
 
 
 def test_train_metrics_are_those_of_the_row():

@@ -15,7 +15,6 @@ from tests.training.alone import start
 from tests.training.tiny import CPU, assert_same_to_rounding, digest, model_config, run, runtime_params, write_tokens
 from tokenmill.core.errors import UserError
 from tokenmill.model import validation
-from tokenmill.model.build import build
 from tokenmill.model.device import is_out_of_memory
 from tokenmill.model.size import memory
 from tokenmill.training import interrupt, step
@@ -134,45 +133,6 @@ def test_not_even_one_sequence_asks_for_a_fresh_process_and_then_for_a_smaller_m
     )
     for name in ("model.n_layer (2)", "model.n_embd (16)", "model.context_length (8)"):
         assert name in str(error.value)
-
-
-def test_measuring_goes_on_with_fewer_where_memory_runs_out(monkeypatch: pytest.MonkeyPatch):
-    model, sizes, real = build(model_config(), seed=0), list[int](), validation.loss_of
-    sequences = step.Sequences(torch.arange(8 * 11 + 1) % 29, context_length=8, device=CPU.device)
-    index = step.np.arange(11)
-    expected = validation.mean_loss(model, sequences, index, micro_batch=11, compute=CPU)
-
-    def loss_or_nothing(model: Any, inputs_BT: torch.Tensor, targets_BT: torch.Tensor) -> torch.Tensor:
-        if len(inputs_BT) > 4:
-            raise MemoryError
-        sizes.append(len(inputs_BT))
-        return real(model, inputs_BT, targets_BT)
-
-    monkeypatch.setattr(validation, "loss_of", loss_or_nothing)
-    assert validation.mean_loss(model, sequences, index, micro_batch=9, compute=CPU) == pytest.approx(
-        expected, rel=1e-6
-    )
-    assert sizes == [4, 4, 3]
-
-
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [
-        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), True),
-        (
-            RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory: you tried"),
-            True,
-        ),
-        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True),
-        (RuntimeError("could not create a primitive"), True),
-        (RuntimeError("MPS backend out of memory (MPS allocated: 8 GB)"), True),
-        (MemoryError(), True),
-        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
-        (ValueError("out of memory"), False),
-    ],
-)
-def test_what_counts_as_out_of_memory(error: Exception, expected: bool):
-    assert is_out_of_memory(error) is expected
 
 
 def test_the_cpus_own_allocator_says_so():

@@ -14,13 +14,13 @@ from tokenmill.core.tokenizer import TextTokenizer, read_tokenizer
 from tokenmill.display.progress import Progress
 from tokenmill.evaluation.params import EvaluateParams, PromptParams
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question
-from tokenmill.model.device import Compute, DeviceName, choose_compute, place_tokens
+from tokenmill.model.device import Compute, DeviceName, choose_compute, configure_process
 from tokenmill.model.generate import generate
 from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import Manifest, read_manifest
 from tokenmill.model.sampler import Sampling
-from tokenmill.model.sequences import Sequences, evenly_spread
+from tokenmill.model.sequences import Sequences, evenly_spread, place_tokens
 from tokenmill.model.validation import bits_per_byte, mean_loss, perplexity
 
 NGRAM = 4
@@ -97,6 +97,7 @@ def evaluate(
     tokenizer = read_tokenizer(tokenizer_file)
     _refuse_mismatch(manifest, metadata, tokenizer, tokenizer_file)
     compute = choose_compute(device, manifest.train.precision)
+    configure_process(compute)
     sequences = {name: _sequences(tokens, name, manifest, compute) for name in SPLITS}
     prompts = prepare(params.prompts, tokenizer, context_length=manifest.model.context_length)
     results = []

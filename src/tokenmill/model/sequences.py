@@ -1,55 +1,87 @@
-"""Which tokens come when: every sequence once an epoch, in an order given by seed and epoch.
+"""The tokens of a split as sequences of `context_length`, each with its targets: the same tokens shifted by one.
 
-The tokens of a split are cut into sequences of `context_length`; a sequence's targets are its tokens shifted by one.
-What a step sees follows from its number, so a resumed run needs no position. Axes: N sequences, B batch, T positions,
-W = T + 1 tokens of a sequence and its last target.
+Axes: N sequences, B batch, T positions, W = T + 1 tokens of a sequence and its last target.
 """
 
+import warnings
+
 import numpy as np
+import psutil
 import torch
 from torch import Tensor
 
+MAX_MEMORY_SHARE = 0.5
+"""Tokens take at most this share of the memory that is free on a device or in the host; the model needs the rest."""
+
 
 class Sequences:
-    """The sequences of one split, gathered by one vectorised index per batch.
+    """The sequences of one split; each batch is gathered by one vectorised index.
 
-    A GPU is told what to copy and never waited for. So while it computes a step, whoever launches it is free to gather
-    the next batch: that is all the prefetching there is, and no thread takes part.
+    Copies to a GPU are asynchronous, so the next batch is gathered while the GPU computes a step. No other prefetching,
+    and no thread, is needed.
     """
 
     def __init__(self, tokens: Tensor, *, context_length: int, device: torch.device):
-        """Cut `tokens` (1-D integers, anywhere) into sequences; batches are handed out on `device`.
+        """Cut `tokens` (1-D integers, on any device) into sequences whose batches are returned on `device`.
 
-        The last tokens that fill no sequence of `context_length` plus one target are left out.
+        The last tokens are left out if they do not fill a sequence of `context_length` and one target.
         """
         self.count = (len(tokens) - 1) // context_length
-        # Each row ends with the token that the next one begins with: its last target.
+        # each row ends with its last target, which is also the first token of the next row
         self._rows_NW = tokens.as_strided((self.count, context_length + 1), (context_length, 1))
         self._device = device
 
     def gather(self, index_B: np.ndarray) -> tuple[Tensor, Tensor]:
         """Inputs and targets of these sequences: (B, T) int64 each, on the device."""
         rows_NW = self._rows_NW
-        index = _sent(torch.from_numpy(index_B), rows_NW.device)
+        index = _to_device(torch.from_numpy(index_B), rows_NW.device)
         shape = (len(index), rows_NW.shape[1])
-        pinned = _is_far(rows_NW, self._device)
+        pinned = _needs_pinning(rows_NW, self._device)
         picked_BW = torch.empty(shape, dtype=rows_NW.dtype, device=rows_NW.device, pin_memory=pinned)
-        ids_BW = _sent(torch.index_select(rows_NW, 0, index, out=picked_BW), self._device)
+        ids_BW = _to_device(torch.index_select(rows_NW, 0, index, out=picked_BW), self._device)
         return ids_BW[:, :-1].long(), ids_BW[:, 1:].long()
 
 
-def _sent(tensor: Tensor, device: torch.device) -> Tensor:
-    """The tensor on this device, without waiting until it is there; CUDA needs pinned memory for that."""
-    if _is_far(tensor, device) and not tensor.is_pinned():
+def _to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """Copy without waiting for the device; for that CUDA needs pinned memory."""
+    if _needs_pinning(tensor, device) and not tensor.is_pinned():
         tensor = tensor.pin_memory()
     return tensor.to(device, non_blocking=device.type != "mps")
 
 
-def _is_far(tensor: Tensor, device: torch.device) -> bool:
+def _needs_pinning(tensor: Tensor, device: torch.device) -> bool:
     return device.type == "cuda" and tensor.device.type == "cpu"
 
 
 def evenly_spread(sequences: int, at_most: int) -> np.ndarray:
-    """At most so many sequence numbers, evenly spread, always the same ones."""
+    """At most `at_most` of the numbers 0 to `sequences` - 1, evenly spread, always the same ones."""
     count = min(sequences, at_most)
     return np.arange(count, dtype=np.int64) * sequences // count
+
+
+def place_tokens(tokens: np.ndarray, placement: str, device: torch.device) -> tuple[Tensor, str]:
+    """Tokens as a tensor where `runtime.token_placement` puts them, and the name of that place.
+
+    Args:
+        tokens: a read-only memory map of int32.
+        placement: `device`, `memory`, `mmap`, or `auto` for the fastest of them that has room.
+        device: where the model is.
+    """
+    place = placement if placement != "auto" else _fastest_place(tokens.nbytes, device)
+    if place == "mmap":
+        return _as_tensor(tokens), place
+    tensor = _as_tensor(np.array(tokens))
+    return (tensor.to(device), place) if place == "device" else (tensor, place)
+
+
+def _fastest_place(size: int, device: torch.device) -> str:
+    if device.type == "cuda" and size < MAX_MEMORY_SHARE * torch.cuda.mem_get_info(device)[0]:
+        return "device"
+    return "memory" if size < MAX_MEMORY_SHARE * psutil.virtual_memory().available else "mmap"
+
+
+def _as_tensor(tokens: np.ndarray) -> Tensor:
+    """A tensor that shares the array's memory. PyTorch warns that it is read-only; nothing here writes to it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
+        return torch.from_numpy(tokens)

@@ -1,4 +1,4 @@
-"""The loss of a model on sequences that it does not learn from, and what follows from it."""
+"""The loss of a model without an update, perplexity and bits per byte."""
 
 import math
 
@@ -22,8 +22,10 @@ def mean_loss(
 ) -> float:
     """Mean cross-entropy over the sequences `index`, in nats, without dropout.
 
-    `micro_batch` sequences go through the model at a time. Where memory runs out, `shrink` halves them; processes that
-    compute together must not shrink, because the others would wait for them.
+    Args:
+        micro_batch: sequences that go through the model at the same time.
+        shrink: halve `micro_batch` when memory runs out. Processes that compute together must not, because the others
+            would wait for them.
     """
     was_training = model.training
     model.eval()

@@ -12,7 +12,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.display.terminal import size
 from tokenmill.model.build import build, parameter_count
 from tokenmill.model.config import ModelConfig
-from tokenmill.model.device import Compute, choose_compute
+from tokenmill.model.device import Compute, choose_compute, configure_process
 from tokenmill.model.sequences import Sequences
 from tokenmill.training.compile import Compilation, choose_compilation
 from tokenmill.training.memory import BYTES_PER_PARAMETER, sequences_that_fit
@@ -96,6 +96,7 @@ def measure(work: Workload, runtime: RuntimeParams) -> Speed:
         UserError: the model does not fit this machine's memory, or the device is not there.
     """
     compute = choose_compute(runtime.device, work.train.precision)
+    configure_process(compute)
     _refuse_too_large(work.config, compute)
     sequences, context = work.sequences_per_step, work.config.context_length
     ids = torch.randint(work.config.vocab_size, (sequences * context + 1,), dtype=torch.int32)

@@ -17,7 +17,8 @@ from torch.profiler import ProfilerActivity, profile
 
 from tokenmill.core.token_file import open_tokens, read_metadata
 from tokenmill.model.config import ModelConfig, ModelParams
-from tokenmill.model.device import Compute, choose_compute, place_tokens
+from tokenmill.model.device import Compute, choose_compute, configure_process
+from tokenmill.model.sequences import place_tokens
 from tokenmill.model.size import flops_per_token
 from tokenmill.planning.benchmark import Trial, wait
 from tokenmill.training.compile import choose_compilation
@@ -116,6 +117,7 @@ def profile_training(
     """
     config = ModelConfig.of(model, read_metadata(tokens).vocab_size)
     compute = choose_compute(runtime.device, train.precision)
+    configure_process(compute)
     ids, _ = place_tokens(open_tokens(tokens, "train"), runtime.token_placement, compute.device)
     work = Workload(config, train, tokens=len(ids))
     compilation = choose_compilation(runtime.compile, compute.device, work)

@@ -15,9 +15,9 @@ from tokenmill.costs import COSTS, TIMING, Timing, epoch_costs, read_timing, wri
 from tokenmill.display.training import TrainingDisplay
 from tokenmill.model.build import build, parameter_count
 from tokenmill.model.config import ModelConfig, ModelParams
-from tokenmill.model.device import choose_compute, choose_device, is_out_of_memory, place_tokens
+from tokenmill.model.device import choose_compute, choose_device, configure_process, is_out_of_memory
 from tokenmill.model.manifest import FORMAT, Manifest, TrainedWith
-from tokenmill.model.sequences import Sequences
+from tokenmill.model.sequences import Sequences, place_tokens
 from tokenmill.model.size import flops_per_token
 from tokenmill.training.checkpoint import Store, fingerprint, prune_runs, release, resume_root
 from tokenmill.training.compile import choose_compilation
@@ -176,6 +176,7 @@ def _job(
 ) -> tuple[Job, str]:
     """Put tokens and parameters together; say where the tokens lie."""
     compute = choose_compute(runtime.device, train.precision)
+    configure_process(compute)
     _refuse_short(metadata, config)
     work = Workload(config, train, metadata.train.tokens)
     train_ids, place = place_tokens(open_tokens(tokens, "train"), runtime.token_placement, compute.device)

@@ -1,0 +1,79 @@
+"""Choosing a device and a precision changes nothing; configuring a process does."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from tokenmill.core.errors import UserError
+from tokenmill.model.device import Compute, choose_compute, configure_process, is_out_of_memory
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def restored_precision() -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.parametrize("precision", ["auto", "float32", "bfloat16"])
+def test_choosing_changes_nothing_in_the_process(precision: str):
+    torch.set_float32_matmul_precision("high")
+    choose_compute("cpu", precision)
+    assert torch.get_float32_matmul_precision() == "high"
+
+
+@pytest.mark.parametrize(("precision", "tiles", "expected"), [
+    ("auto", False, "medium"),
+    ("auto", True, "medium"),
+    ("float32", False, "medium"),
+    ("float32", True, "highest"),
+])  # fmt: skip
+def test_float32_by_name_is_exact_where_products_would_round(
+    precision: str, tiles: bool, expected: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": tiles})
+    configure_process(choose_compute("cpu", precision))
+    assert torch.get_float32_matmul_precision() == expected
+
+
+@pytest.mark.parametrize(("exact", "expected"), [(True, "highest"), (False, "high")])
+def test_a_gpu_uses_tf32_unless_float32_is_asked_for(exact: bool, expected: str):
+    configure_process(Compute(torch.device("cuda"), torch.float32, exact_float32=exact))
+    assert torch.get_float32_matmul_precision() == expected
+
+
+@pytest.mark.parametrize(("capability", "expected"), [(None, torch.float32), ("avx512_bf16", torch.bfloat16)])
+def test_auto_is_bfloat16_where_the_cpu_multiplies_it(
+    capability: str | None, expected: torch.dtype, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {capability: True} if capability else {})
+    assert choose_compute("cpu", "auto").precision == expected
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_device_that_is_not_there_is_refused():
+    with pytest.raises(UserError, match=r"runtime\.device \(cuda\)"):
+        choose_compute("cuda", "auto")
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), True),
+        (
+            RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory: you tried"),
+            True,
+        ),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True),
+        (RuntimeError("could not create a primitive"), True),
+        (RuntimeError("MPS backend out of memory (MPS allocated: 8 GB)"), True),
+        (MemoryError(), True),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
+        (ValueError("out of memory"), False),
+    ],
+)
+def test_errors_that_mean_memory_ran_out(error: Exception, expected: bool):
+    assert is_out_of_memory(error) is expected

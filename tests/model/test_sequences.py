@@ -1,0 +1,100 @@
+"""Sequences of a split. Tokens are their own positions, so that coverage is an equality of sets."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tokenmill.model import sequences as module
+from tokenmill.model.sequences import Sequences, evenly_spread, place_tokens
+
+CPU = torch.device("cpu")
+
+
+def sequences_of(count: int, *, left_over: int = 0) -> Sequences:
+    tokens = torch.arange(count * 4 + 1 + left_over, dtype=torch.int32)
+    return Sequences(tokens, context_length=4, device=CPU)
+
+
+@pytest.mark.parametrize("left_over", [0, 1, 3])
+def test_all_sequences_together_hold_every_token_once(left_over: int):
+    sequences = sequences_of(13, left_over=left_over)
+    assert sequences.count == 13
+    inputs_BT, targets_BT = sequences.gather(np.random.default_rng(0).permutation(13))
+    assert sorted(inputs_BT.flatten().tolist()) == list(range(13 * 4))
+    assert sorted(targets_BT.flatten().tolist()) == list(range(1, 13 * 4 + 1))
+
+
+def test_targets_are_the_inputs_shifted_by_one():
+    inputs_BT, targets_BT = sequences_of(13).gather(np.array([3, 0, 12]))
+    assert inputs_BT[:, 0].tolist() == [12, 0, 48]
+    assert torch.equal(targets_BT, inputs_BT + 1)
+
+
+def test_int32_on_disk_becomes_int64_for_the_model():
+    inputs_BT, targets_BT = sequences_of(3).gather(np.array([1]))
+    assert inputs_BT.dtype == targets_BT.dtype == torch.int64
+    assert inputs_BT.shape == targets_BT.shape == (1, 4)
+
+
+def test_cutting_into_sequences_copies_no_token():
+    tokens = torch.arange(100, dtype=torch.int32)
+    assert Sequences(tokens, context_length=7, device=CPU)._rows_NW.data_ptr() == tokens.data_ptr()
+
+
+class Copies(TorchDispatchMode):
+    """Notes of each copy to another device whether it is synchronous."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.synchronous: list[bool] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten._to_copy.default and kwargs.get("device", args[0].device) != args[0].device:
+            self.synchronous.append(not kwargs.get("non_blocking"))
+        return func(*args, **kwargs or {})
+
+
+@pytest.mark.parametrize("place", ["cpu", "meta"])
+def test_copies_to_another_device_are_asynchronous(place: str):
+    """The meta device stands for a GPU; a batch takes one asynchronous copy, wherever the tokens are."""
+    sequences = Sequences(torch.arange(53, device=place), context_length=4, device=torch.device("meta"))
+    with Copies() as copies:
+        inputs_BT, targets_BT = sequences.gather(np.array([3, 0, 12]))
+    assert inputs_BT.device == targets_BT.device == torch.device("meta")
+    assert inputs_BT.shape == targets_BT.shape == (3, 4)
+    assert copies.synchronous == [False]
+
+
+@pytest.mark.parametrize(("tokens", "count"), [(4, 0), (5, 1), (8, 1), (9, 2)])
+def test_a_sequence_needs_a_target_for_its_last_token(tokens: int, count: int):
+    assert Sequences(torch.arange(tokens), context_length=4, device=CPU).count == count
+
+
+@pytest.mark.parametrize(("sequences", "at_most"), [(10, 3), (10, 10), (10, 99), (1, 5), (1000, 256)])
+def test_evenly_spread_numbers_are_distinct_and_evenly_apart(sequences: int, at_most: int):
+    chosen = evenly_spread(sequences, at_most)
+    assert len(set(chosen.tolist())) == min(sequences, at_most)
+    assert chosen.min() == 0
+    assert chosen.max() < sequences
+    gaps = np.diff([*chosen, sequences])
+    assert gaps.max() - gaps.min() <= 1
+
+
+@pytest.mark.parametrize("placement", ["mmap", "memory", "device"])
+def test_tokens_are_the_same_wherever_they_are_placed(placement: str):
+    ids = np.arange(100, dtype=np.int32)
+    ids.flags.writeable = False
+    tokens, place = place_tokens(ids, placement, CPU)
+    assert place == placement
+    assert tokens.tolist() == ids.tolist()
+    assert (tokens.data_ptr() == ids.ctypes.data) == (placement == "mmap")
+
+
+def test_tokens_too_large_for_memory_stay_a_memory_map(monkeypatch: pytest.MonkeyPatch):
+    ids = np.arange(100, dtype=np.int32)
+    assert place_tokens(ids, "auto", CPU)[1] == "memory"
+    monkeypatch.setattr(module, "MAX_MEMORY_SHARE", 0.0)
+    assert place_tokens(ids, "auto", CPU)[1] == "mmap"

@@ -1,0 +1,84 @@
+"""The mean loss of a model over sequences, and what is derived from it."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.model.small import small_config
+from tokenmill.model.build import build
+from tokenmill.model.device import Compute
+from tokenmill.model.gpt import GPT
+from tokenmill.model.sequences import Sequences
+from tokenmill.model.validation import bits_per_byte, mean_loss, perplexity
+
+CPU = Compute(device=torch.device("cpu"), precision=torch.float32)
+INDEX = np.array([4, 0, 2, 3, 1])
+
+
+def five_sequences() -> Sequences:
+    tokens = torch.randint(23, (5 * 12 + 1,), generator=torch.Generator().manual_seed(0), dtype=torch.int32)
+    return Sequences(tokens, context_length=12, device=CPU.device)
+
+
+@pytest.mark.parametrize("micro_batch", [1, 2, 5])
+def test_the_mean_loss_is_the_cross_entropy_by_hand(model: GPT, micro_batch: int):
+    inputs_BT, targets_BT = five_sequences().gather(INDEX)
+    with torch.no_grad():
+        likelihood_BT = model(inputs_BT).double().softmax(-1).gather(-1, targets_BT[..., None])
+    expected = -likelihood_BT.log().mean().item()
+    found = mean_loss(model, five_sequences(), INDEX, micro_batch=micro_batch, compute=CPU)
+    assert found == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_model_that_knows_nothing_has_the_loss_of_a_guess():
+    model = build(small_config("gpt2"), seed=0)
+    torch.nn.init.zeros_(model.head.weight)
+    assert mean_loss(model, five_sequences(), INDEX, micro_batch=5, compute=CPU) == pytest.approx(math.log(23))
+
+
+def test_validation_has_no_dropout_and_restores_the_mode():
+    model = build(small_config("modern", dropout=0.5), seed=0).train()
+    losses = {mean_loss(model, five_sequences(), INDEX, micro_batch=2, compute=CPU) for _ in range(3)}
+    assert len(losses) == 1
+    assert model.training
+    mean_loss(model.eval(), five_sequences(), INDEX, micro_batch=2, compute=CPU)
+    assert not model.training
+
+
+class SmallMemory(torch.nn.Module):
+    """A model that runs out of memory with more than two sequences."""
+
+    def __init__(self, model: GPT):
+        super().__init__()
+        self.model, self.sizes = model, list[int]()
+
+    def forward(self, ids_BT: torch.Tensor, targets_BT: torch.Tensor) -> torch.Tensor:
+        """The loss, if memory holds the sequences."""
+        if len(ids_BT) > 2:
+            raise MemoryError
+        self.sizes.append(len(ids_BT))
+        return self.model(ids_BT, targets_BT)
+
+
+def test_fewer_sequences_at_a_time_when_memory_runs_out(model: GPT):
+    expected = mean_loss(model, five_sequences(), INDEX, micro_batch=5, compute=CPU)
+    small: Any = SmallMemory(model)
+    assert mean_loss(small, five_sequences(), INDEX, micro_batch=4, compute=CPU) == pytest.approx(expected, rel=1e-6)
+    assert small.sizes == [2, 2, 1]
+    with pytest.raises(MemoryError):
+        mean_loss(small, five_sequences(), INDEX, micro_batch=4, compute=CPU, shrink=False)
+
+
+def test_bits_per_byte_by_hand():
+    # ln 2 nats are one bit; 10 tokens of one bit over 40 bytes are a quarter of a bit each
+    assert bits_per_byte(math.log(2), tokens=10, text_bytes=40) == pytest.approx(0.25)
+    # a uniform guess among 256 bytes, one token each: eight bits
+    assert bits_per_byte(math.log(256), tokens=123, text_bytes=123) == pytest.approx(8.0)
+
+
+def test_perplexity_of_a_uniform_guess_is_the_vocabulary():
+    assert perplexity(math.log(1024)) == pytest.approx(1024)
+    assert perplexity(800.0) == math.inf
