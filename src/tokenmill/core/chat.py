@@ -1,11 +1,11 @@
-"""The one template that conversations are written in.
+"""The template in which conversations are written.
 
     System: You are terse.
     User: What is the capital of France?
     Assistant: The capital of France is Paris.
 
-One turn after the other, joined by a line break, each under the name of its role. A model that was trained
-on it answers when it is given `prompt(question)`.
+Each turn begins with the name of its role, and a line break joins the turns. A model that was trained on such text
+answers when it reads `prompt(question)`.
 """
 
 from collections.abc import Iterable
@@ -33,17 +33,16 @@ def render(messages: Iterable[tuple[str, str]]) -> str:
     """
     turns = []
     for role, content in messages:
-        name = _NAMES.get(role.lower(), role.capitalize())
-        content = content.strip()  # noqa: PLW2901
-        if content:
-            turns.append(f"{name}: {content}")
+        name, stripped = _NAMES.get(role.lower(), role.capitalize()), content.strip()
+        if stripped:
+            turns.append(f"{name}: {stripped}")
         elif name == "Assistant":
             return ""
     return "\n".join(turns)
 
 
 def prompt(user: str) -> str:
-    r"""What a model is given so that it answers `user`.
+    r"""The text that a model continues with its answer to `user`.
 
     Example:
         >>> prompt("What is the capital of France?")

@@ -1,8 +1,8 @@
-"""Files on disk: whole or absent, never half-written, and known by their hash.
+"""Write files whole or not at all, and know them by their hash.
 
-Everything is written beside its place, as `.NAME.tmp`, and renamed over it, so that a reader, a crash or a full disk
-never meets half a file; what a killed process leaves there, the next one overwrites. Nothing is ever opened for writing
-in place: with hard links into the DVC cache, that would corrupt the cache silently.
+A file or folder is written beside its place, as `.NAME.tmp`, and then renamed, so that a crash, a full disk or a reader
+never meets half of it; what a killed process leaves behind, the next one overwrites. Nothing is opened for writing in
+place: with hard links into DVC's cache, that would silently corrupt the cache.
 """
 
 import contextlib
@@ -18,11 +18,10 @@ from typing import IO, Any
 from tokenmill.core.errors import UserError
 
 HASH_BLOCK = 1 << 20
-"""Bytes read at a time when a file is hashed."""
+"""Bytes that are read at a time to hash a file."""
 
-
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""The disk is full, the user's share of it is, or a file may not grow further."""
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""The disk is full, the user's quota is used up, or a file may not grow further."""
 
 
 @contextlib.contextmanager
@@ -48,7 +47,7 @@ def write_atomic(path: Path) -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def write_directory(path: Path) -> Iterator[Path]:
-    """Give an empty folder that becomes `path` when the block ends, replacing what was there, or vanishes."""
+    """Give an empty folder that replaces `path` when the block ends, or vanishes if the block fails."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.tmp")
     shutil.rmtree(beside, ignore_errors=True)
@@ -64,19 +63,19 @@ def write_directory(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def enough_room(path: Path, needed: Callable[[], int]) -> Iterator[None]:
-    """Write at `path` within this block; where there is no room for it, say how much is needed.
+    """Within this block, turn a full disk into a sentence that says how much room is needed.
 
     Args:
-        path: what is written, for the sentence.
-        needed: about how many bytes that takes in all; asked only when the room is out.
+        path: what the block writes, for the sentence.
+        needed: about how many bytes that takes in all; called only when the disk is full.
 
     Raises:
-        UserError: the room is out.
+        UserError: the disk is full.
     """
     try:
         yield
     except OSError as error:
-        if error.errno not in NO_ROOM:
+        if error.errno not in DISK_FULL:
             raise
         raise UserError(
             f"{path}: {os.strerror(error.errno)}; it takes about {needed():,} bytes. "
@@ -119,5 +118,5 @@ def sha256_of(path: Path) -> str:
 
 
 def rounded(value: float) -> float:
-    """The value to six significant digits: enough for a person, a plot or a metric."""
+    """The value with six significant digits, as metrics and tables hold it."""
     return float(f"{value:.6g}")

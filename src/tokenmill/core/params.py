@@ -1,8 +1,8 @@
 """params.yaml: one strict, frozen model per section, and every problem of the file in one error.
 
-A section's model lives beside the code that obeys it and has no defaults: params.yaml is the only
-place where a value stands. The file is read by the YAML reader that DVC uses, so that both see the
-same numbers (`6e-4` is 0.0006, not a string as PyYAML has it).
+A section's model lives beside the code that obeys it and has no defaults: params.yaml is the only place that holds
+values. The file is read with ruamel.yaml, as DVC reads it, so that both see the same numbers (`6e-4` is 0.0006; PyYAML
+reads a string).
 """
 
 import difflib
@@ -19,7 +19,7 @@ PARAMS_FILE = Path("params.yaml")
 
 
 class Section(BaseModel):
-    """Base of every parameter section: strict types, unknown keys refused, immutable."""
+    """Base class of every section: strict types, unknown keys refused, immutable."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
 
@@ -28,7 +28,7 @@ View = TypeVar("View", bound=Section)
 
 
 def load(view: type[View], path: Path = PARAMS_FILE) -> View:
-    """Read from `path` the sections that `view` names; other sections of the file are not looked at.
+    """Read the sections that `view` names from `path` and ignore the others.
 
     Example:
         >>> class Params(Section):
@@ -37,15 +37,19 @@ def load(view: type[View], path: Path = PARAMS_FILE) -> View:
         'balanced'
 
     Raises:
-        UserError: the file cannot be read, or any value of these sections is wrong; every problem is
-            listed, with the parameter's name, its value and the way out.
+        UserError: the file cannot be read, or values of these sections are wrong; lists every problem with the
+            parameter's name, its value and the way out.
     """
     content = read_yaml(path)
     return validate(view, {name: content[name] for name in view.model_fields if name in content}, path)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The top-level mapping of a YAML file, as DVC reads it."""
+    """The top-level mapping of a YAML file, as DVC reads it.
+
+    Raises:
+        UserError: the file is missing, is not UTF-8 or YAML, or holds no mapping.
+    """
     try:
         content = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -60,7 +64,11 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def validate(view: type[View], content: dict[str, Any], path: Path) -> View:
-    """Check `content` against `view`; raise one UserError that lists every problem."""
+    """Check `content` against `view`; `path` is where it comes from.
+
+    Raises:
+        UserError: lists every problem.
+    """
     try:
         return view.model_validate(content)
     except ValidationError as error:
@@ -70,7 +78,7 @@ def validate(view: type[View], content: dict[str, Any], path: Path) -> View:
 
 
 def _sentence(view: type[Section], details: ErrorDetails) -> str:
-    """One problem in words: name, value, way out."""
+    """One problem as a sentence: name, value, way out."""
     loc, kind, value = details["loc"], details["type"], details["input"]
     name = ".".join(str(part) for part in loc)
     message = details["msg"].removeprefix("Input should be ").removeprefix("Value error, ")

@@ -1,44 +1,21 @@
-"""Where artefacts live, relative to the root of a project, in its work tree and in every revision; as in dvc.yaml."""
+"""Where artefacts lie, relative to the root of a project: the same in the work tree, in every revision, in dvc.yaml."""
 
 from pathlib import Path
 
 SAMPLE = Path("data/raw/sample")
-
-
 CLEAN = Path("data/clean")
-
-
 CLEAN_REPORT = Path("data/clean_report.json")
-
-
 TOKENIZER = Path("data/tokenizer/tokenizer.json")
-
-
 PACKED = Path("data/packed")
-
-
 TOKENS = Path("data/tokens")
-
 
 MODEL = Path("models/gpt")
 
-
 METRICS = Path("metrics")
-
-
 TRAIN_METRICS = METRICS / "train.json"
-
-
 HISTORY = METRICS / "history.csv"
 
-
 EVALUATION = Path("reports/evaluation.json")
-
-
 SAMPLES = Path("reports/samples.md")
-
-
 DATA_REPORT = Path("reports/data.html")
-
-
 RUN_REPORT = Path("reports/index.html")

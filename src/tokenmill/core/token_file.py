@@ -1,8 +1,7 @@
-"""What token files promise: metadata.json beside them, checked by everyone who reads them.
+"""Token files: one .bin of token ids per split, described by a metadata.json beside them.
 
-No clock, host or path: the same text and parameters give the same file.
-
-Token files as training reads them: mapped, read-only, and refused unless they are what they promise.
+The metadata holds no clock, host or path: the same text and parameters give the same file. Readers refuse a .bin that
+does not match it.
 """
 
 from pathlib import Path
@@ -15,47 +14,36 @@ from tokenmill.core import files
 from tokenmill.core.errors import UserError
 
 FORMAT_VERSION = 1
-
-
 METADATA_FILE = "metadata.json"
 
-
 DTYPE = "<i4"
-"""int32, little-endian, whatever machine wrote it: room for any vocabulary, and what most readers expect."""
-
+"""int32, little-endian on every machine: large enough for any vocabulary, and what most readers expect."""
 
 TokenizerType: TypeAlias = Literal["bpe", "char"]
-
-
 Split: TypeAlias = Literal["train", "val"]
-
-
 SPLITS: tuple[Split, ...] = ("train", "val")
 
-
 Count = Annotated[int, Field(ge=1)]
-
-
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class SplitMetadata(BaseModel):
-    """One .bin."""
+    """What metadata.json says of one .bin."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     tokens: Count
     """End-of-text included."""
     documents: Count
-    """As many as there are end-of-text tokens."""
+    """Equal to the number of end-of-text tokens."""
     bytes: Annotated[int, Field(ge=0)]
-    """UTF-8 bytes of the text, end-of-text not counted: what bits per byte are measured by."""
+    """UTF-8 bytes of the text without end-of-text; bits per byte are computed from it."""
     sha256: Sha256
     """Of the .bin."""
 
 
 class TokenMetadata(BaseModel):
-    """Both .bin files and the tokenizer that made them."""
+    """The content of metadata.json: both .bin files and the tokenizer that made them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -69,22 +57,22 @@ class TokenMetadata(BaseModel):
     tokenizer_sha256: Sha256
 
     def split(self, name: Split) -> SplitMetadata:
-        """The part about `train` or `val`."""
+        """The metadata of `train` or `val`."""
         return self.train if name == "train" else self.val
 
 
 def packed_file(folder: Path, split: Split) -> Path:
-    """Where the compressed tokens of a split are."""
+    """The compressed tokens of a split."""
     return folder / f"{split}.bin.zst"
 
 
 def token_file(folder: Path, split: Split) -> Path:
-    """Where the tokens of a split are."""
+    """The tokens of a split."""
     return folder / f"{split}.bin"
 
 
 def write_metadata(folder: Path, metadata: TokenMetadata) -> None:
-    """Write metadata.json; do it last, so that a folder that has one is whole."""
+    """Write metadata.json; call it last, so that a folder with a metadata.json is complete."""
     files.write_json(folder / METADATA_FILE, metadata.model_dump())
 
 
@@ -113,11 +101,8 @@ def read_metadata(folder: Path) -> TokenMetadata:
         ) from None
 
 
-__all__ = ["open_tokens", "read_metadata"]
-
-
 def open_tokens(folder: Path, split: Split, *, verify: bool = False) -> np.memmap:
-    """Map the tokens of a split: one row of ids in the dtype of the metadata, documents ended by end-of-text.
+    """Map the tokens of a split, read-only: one row of ids, each document followed by end-of-text.
 
     Args:
         folder: what `unpack` wrote, `data/tokens`.
@@ -125,26 +110,26 @@ def open_tokens(folder: Path, split: Split, *, verify: bool = False) -> np.memma
         verify: read the whole file and compare its SHA-256 and its ids with the metadata, not only its size.
 
     Raises:
-        UserError: something is missing or does not match.
+        UserError: a file is missing or does not match the metadata.
 
     Example:
         >>> tokens = open_tokens(Path("data/tokens"), "train")
         >>> sequence = torch.from_numpy(tokens[start : start + context_length + 1].astype(np.int64))
     """
     metadata = read_metadata(folder)
-    path, promised, dtype = token_file(folder, split), metadata.split(split), np.dtype(metadata.dtype)
+    path, expected, dtype = token_file(folder, split), metadata.split(split), np.dtype(metadata.dtype)
     if not path.is_file():
         raise UserError(f"{path} is missing; run `dvc repro unpack`.")
     size = path.stat().st_size
-    if size != promised.tokens * dtype.itemsize:
-        raise _refused(path, f"has {size:,} bytes, not {promised.tokens:,} tokens of {dtype.itemsize} bytes")
-    if verify and files.sha256_of(path) != promised.sha256:
-        raise _refused(path, "is not the file that metadata.json promises (SHA-256)")
+    if size != expected.tokens * dtype.itemsize:
+        raise _mismatch(path, f"has {size:,} bytes, not {expected.tokens:,} tokens of {dtype.itemsize} bytes")
+    if verify and files.sha256_of(path) != expected.sha256:
+        raise _mismatch(path, "does not match the SHA-256 in metadata.json")
     tokens = np.memmap(path, dtype=dtype, mode="r")
     if verify and not (tokens.min() >= 0 and tokens.max() < metadata.vocab_size):
-        raise _refused(path, f"has ids outside 0 … {metadata.vocab_size - 1}")
+        raise _mismatch(path, f"has ids outside 0 … {metadata.vocab_size - 1}")
     return tokens
 
 
-def _refused(path: Path, what: str) -> UserError:
+def _mismatch(path: Path, what: str) -> UserError:
     return UserError(f"{path} {what}; run `dvc repro -f unpack`.")

@@ -1,9 +1,8 @@
-"""The tokenizer as everything after it sees it: what tokenizer.json says, never what a parameter said.
+"""Read tokenizer.json and use it: text to ids, ids to text.
 
-Text is text: a document that spells `<|endoftext|>` gets the tokens of these thirteen characters. Only
-the pipeline itself writes the end-of-text id, after a document.
-
-What every token spells, in bytes.
+Everything about the tokenizer comes from its file, nothing from params.yaml. Text is text: a document that spells
+`<|endoftext|>` gets the tokens of these thirteen characters. Only the pipeline writes the end-of-text id, after each
+document.
 """
 
 import hashlib
@@ -15,10 +14,18 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from tokenmill.core.errors import UserError
+from tokenmill.core.errors import UserError, first_line
 from tokenmill.core.token_file import TokenizerType
 
 END_OF_TEXT = "<|endoftext|>"
+
+_PRINTABLE = (*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1))
+
+BYTE_OF = {chr(byte): byte for byte in _PRINTABLE} | {
+    chr(0x100 + number): byte for number, byte in enumerate(sorted(set(range(256)) - set(_PRINTABLE)))
+}
+"""The byte that a character stands for in a byte-level vocabulary: itself if Latin-1 can print it, otherwise one of
+U+0100 … (Radford et al. 2019, GPT-2's encoder)."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +39,6 @@ class TextTokenizer:
     """
 
     type: TokenizerType
-    """Recognised from the file."""
     vocab_size: int
     """Number of ids, end-of-text included; ids are 0 … vocab_size - 1."""
     eot_id: int
@@ -40,13 +46,13 @@ class TextTokenizer:
     sha256: str
     """Of the file's bytes."""
     backend: Tokenizer = field(repr=False, compare=False)
-    """The Hugging Face tokenizer, set to treat special tokens in text as text."""
+    """The Hugging Face tokenizer; it treats special tokens in text as text."""
 
     def encode(self, text: str) -> list[int]:
         """The ids of `text`, without end-of-text.
 
         Raises:
-            UserError: a character tokenizer meets a character that its corpus did not have.
+            UserError: a character tokenizer does not know a character.
         """
         if unknown := self.unknown(text):
             raise UserError(unknown_characters(unknown))
@@ -64,11 +70,11 @@ class TextTokenizer:
 
 
 def unknown_characters(characters: str) -> str:
-    """The sentence about characters that a character tokenizer does not know."""
+    """The error message about characters that a character tokenizer does not know."""
     shown = ", ".join(f"{char!r} (U+{ord(char):04X})" for char in characters[:5])
     more = f" and {len(characters) - 5} more" if len(characters) > 5 else ""
     return (
-        f"The character tokenizer does not know {shown}{more}: the text it was made from has none; "
+        f"The character tokenizer does not know {shown}{more}: its corpus has none; "
         "run `dvc repro` if the corpus changed, use other text, or set tokenizer.type to bpe."
     )
 
@@ -87,7 +93,7 @@ def read_tokenizer(file: Path) -> TextTokenizer:
 
 
 def parse_tokenizer(content: bytes, file: Path) -> TextTokenizer:
-    """The tokenizer that the content of `file` describes.
+    """The tokenizer that `content`, read from `file`, describes.
 
     Raises:
         UserError: it is damaged, of another kind, or has no `<|endoftext|>`.
@@ -97,7 +103,7 @@ def parse_tokenizer(content: bytes, file: Path) -> TextTokenizer:
         layout = json.loads(content)
     except Exception as error:  # `tokenizers` raises bare Exception
         raise UserError(
-            f"{file} is not a tokenizer ({_first_line(error)}); delete it and run `dvc repro tokenizer`."
+            f"{file} is not a tokenizer ({first_line(error)}); delete it and run `dvc repro tokenizer`."
         ) from None
     vocabulary = backend.get_vocab(with_added_tokens=True)
     eot_id = vocabulary.get(END_OF_TEXT)
@@ -105,7 +111,7 @@ def parse_tokenizer(content: bytes, file: Path) -> TextTokenizer:
         raise UserError(f"{file} has no special token {END_OF_TEXT}; delete it and run `dvc repro tokenizer`.")
     if set(vocabulary.values()) != set(range(len(vocabulary))):
         raise UserError(f"{file} has gaps in its ids; delete it and run `dvc repro tokenizer`.")
-    kind = _recognise(layout, file)
+    kind = _tokenizer_type(layout, file)
     backend.encode_special_tokens = True
     return TextTokenizer(
         type=kind,
@@ -116,8 +122,8 @@ def parse_tokenizer(content: bytes, file: Path) -> TextTokenizer:
     )
 
 
-def _recognise(layout: dict[str, Any], file: Path) -> TokenizerType:
-    """Byte-level BPE or characters, by the parts of the file that decide how text is cut."""
+def _tokenizer_type(layout: dict[str, Any], file: Path) -> TokenizerType:
+    """Recognise the type by the parts of the file that decide how text is cut."""
     model, before = layout["model"], layout["pre_tokenizer"]
     plain = model["type"] == "BPE" and not any(layout[part] for part in ("normalizer", "truncation", "padding"))
     if plain and before and before["type"] == "ByteLevel" and before["use_regex"] and not before["add_prefix_space"]:
@@ -130,25 +136,11 @@ def _recognise(layout: dict[str, Any], file: Path) -> TokenizerType:
     )
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
-
-
-_PRINTABLE = (*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1))
-
-
-BYTE_OF = {chr(byte): byte for byte in _PRINTABLE} | {
-    chr(0x100 + number): byte for number, byte in enumerate(sorted(set(range(256)) - set(_PRINTABLE)))
-}
-"""The byte that a character stands for in a byte-level vocabulary: itself where Latin-1 can print it, else one of
-U+0100 … (Radford et al. 2019, GPT-2's encoder)."""
-
-
 def token_bytes(tokenizer: TextTokenizer) -> list[bytes]:
-    """The UTF-8 bytes of every token, in the order of their ids; end-of-text spells nothing."""
-    spelled = [b""] * tokenizer.vocab_size
+    """The UTF-8 bytes of every token, in the order of the ids; end-of-text has none."""
+    found = [b""] * tokenizer.vocab_size
     for token, token_id in tokenizer.backend.get_vocab(with_added_tokens=False).items():
         if token_id != tokenizer.eot_id:
             is_bpe = tokenizer.type == "bpe"
-            spelled[token_id] = bytes(BYTE_OF[char] for char in token) if is_bpe else token.encode()
-    return spelled
+            found[token_id] = bytes(BYTE_OF[char] for char in token) if is_bpe else token.encode()
+    return found
