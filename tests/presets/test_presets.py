@@ -123,7 +123,7 @@ def test_the_users_own_text_and_style_stay(params: Path):
 
 
 def test_a_flow_mapping_is_as_good_as_a_block(params: Path):
-    block = TEXT[TEXT.index("  schedule:") : TEXT.index("  divergence:")]
+    block = TEXT[TEXT.index("  schedule:") : TEXT.index("  seed:", TEXT.index("train:"))]
     flow = "{type: wsd, warmup_steps: 20, decay_fraction: 0.2, final_fraction: 0.0, horizon_epochs: null}"
     params.write_text(TEXT.replace(block, f"  schedule: {flow}\n"), encoding="utf-8")
     put_yes("phase3")

@@ -8,7 +8,7 @@ import pytest
 from tests.training.tiny import model_config, train_params
 from tokenmill.model.build import build
 from tokenmill.training.checkpoint import HORIZON, Store
-from tokenmill.training.history import Return, RunState
+from tokenmill.training.history import RunState
 from tokenmill.training.params import TrainParams
 from tokenmill.training.resume import Beginning, choose
 
@@ -97,34 +97,3 @@ def test_another_horizon_is_another_run(tmp_path: Path):
 def test_a_horizon_written_out_goes_on(tmp_path: Path):
     before, now = params(4, type="wsd"), params(4, type="wsd", horizon_epochs=4)
     assert step_of(begin(store_of(tmp_path / "run", before, 30, 40), now)) == 40
-
-
-def test_a_run_that_went_back_is_gone_on_with_only_as_it_went(tmp_path: Path):
-    def wish(returns: int, **changes: Any) -> TrainParams:
-        return train_params(epochs=4, divergence={"returns": returns} | changes)
-
-    store, model = Store(tmp_path / "run"), build(model_config(), seed=0)
-    returned = RunState(step=20, returns=[Return(15, 10), Return(17, 10)])
-    store.save(returned, model, {}, wish(2).model_dump(include=HORIZON))
-    assert begin(store, wish(2)).sentence == (
-        "going on from step 20 of 40: 2 epochs done, 2 to go, the learning rate lowered by 2 returns from divergence"
-    )
-    assert step_of(begin(store, wish(3))) == 20
-    for other in (wish(1), wish(0), wish(2, rate_factor=0.25), wish(2, every_steps=5)):
-        assert step_of(begin(store, other)) is None
-
-
-@pytest.mark.parametrize(("diverged", "step"), [(25, 30), (34, None)])
-def test_more_epochs_go_on_from_the_trunk_if_the_run_never_diverged_behind_it(
-    tmp_path: Path, diverged: int, step: int | None
-):
-    """A divergence behind it came of learning rates that the longer run does not have."""
-    train: dict[str, Any] = {"schedule": {"type": "wsd"}, "divergence": {"returns": 1}}
-    four, six = train_params(epochs=4, **train), train_params(epochs=6, **train)
-    store, model = Store(tmp_path / "run"), build(model_config(), seed=0)
-    for at in (30, 40):
-        state = RunState(step=at, returns=[Return(diverged, 20)])
-        store.save(state, model, {}, four.model_dump(include=HORIZON))
-    beginning = begin(store, six)
-    assert ("differs from a run in one go" in beginning.sentence) == (step is None)
-    assert step_of(beginning) == (step or 40)

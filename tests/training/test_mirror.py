@@ -108,27 +108,6 @@ def test_old_checkpoints_go_there_as_they_go_here_and_later_ones_stay(tmp_path: 
     assert fetched(place, tmp_path / "begun again")[0] == [15, 7]
 
 
-def test_checkpoints_that_were_given_up_go_there_too_before_another_one_comes(tmp_path: Path, elsewhere: Path):
-    """Those of the same steps that the run writes afterwards stay."""
-    store = filled(tmp_path / "here" / "run", 5)
-    with mirrored(store, str(elsewhere), print) as mirror:
-        assert mirror
-
-        def copy(step: int) -> list[int]:
-            filled(store.folder, step)
-            mirror.offer(step)
-            end = time.monotonic() + 60
-            while step not in (there := fetched(elsewhere, tmp_path / str(time.monotonic()))[0]):
-                assert time.monotonic() < end
-            return there
-
-        assert [copy(step) for step in (10, 20, 30)][-1] == [30, 20, 10, 5]
-        store.discard(range(11, 31))
-        mirror.give_up(range(11, 31))
-        assert copy(12) == [12, 10, 5]
-        assert [copy(step) for step in (20, 25)][-1] == [25, 20, 12, 10, 5]
-
-
 def test_the_newer_of_the_two_places_wins(tmp_path: Path, elsewhere: Path):
     mirror_to(filled(tmp_path / "a" / "run", 20), elsewhere)
     filled(tmp_path / "older" / "run", 10)

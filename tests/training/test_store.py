@@ -1,6 +1,6 @@
 """Checkpoints on disk: exact, whole or passed over, no more of them than needed, one trainer at a time."""
 
-import shutil
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,6 +12,7 @@ from filelock import FileLock, Timeout
 
 from tests.training.tiny import CPU, model_config, train_params
 from tests.training.zygote import ROOT
+from tokenmill.core.files import sha256_of
 from tokenmill.model.build import build
 from tokenmill.model.gpt import GPT
 from tokenmill.model.manifest import MANIFEST
@@ -74,19 +75,28 @@ def test_the_newest_comes_first(tmp_path: Path):
     assert Store(tmp_path / "other").is_empty()
 
 
-def test_what_is_discarded_goes_from_the_newest_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    store, left = filled(tmp_path / "run", 5, 10, 15, 20, 25), []
-    remove = shutil.rmtree
-
-    def watch(path: Path) -> None:
-        remove(path)
-        left.append(store.steps())
-
-    monkeypatch.setattr(shutil, "rmtree", watch)
-    store.discard(range(6, 21))
-    assert left == [[5, 10, 15, 25], [5, 10, 25], [5, 25]]
-    assert store.newest_upto(24) == store.checkpoint_folder(5)
+def test_newest_upto_looks_at_earlier_steps_only(tmp_path: Path):
+    store = filled(tmp_path / "run", 5, 10, 25)
+    assert store.newest_upto(24) == store.checkpoint_folder(10)
     assert store.newest_upto(4) is None
+
+
+@pytest.mark.parametrize(("returns", "usable"), [([], [20, 10]), ([{"diverged": 15, "to": 10}], [10])])
+def test_an_older_run_that_went_back_is_not_continued(tmp_path: Path, returns: list[dict[str, int]], usable: list[int]):
+    """Older versions could go back after a divergence, and noted it in the state of each later checkpoint."""
+    store = filled(tmp_path / "run", 10, 20)
+    folder = tmp_path / "run" / STEP_20
+    content = json.loads((folder / "state.json").read_text())
+    content["state"] |= {"returns": returns, "epoch_loss": {"total": 1.5, "windows": 3}}
+    content["horizon"]["divergence"] = {"returns": 1, "rate_factor": 0.5, "every_steps": 500}
+    (folder / "state.json").write_text(json.dumps(content))
+    hashes = json.loads((folder / MANIFEST).read_text()) | {"state.json": sha256_of(folder / "state.json")}
+    (folder / MANIFEST).write_text(json.dumps(hashes))
+    steps, said = found(store)
+    assert steps == usable
+    assert [STEP_20 in sentence for sentence in said] == [True] * len(returns)
+    newest = next(iter(store.checkpoints(print)))
+    assert newest.state.epoch_loss.sequences == (0 if returns else 3)
 
 
 def test_the_manifest_is_written_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

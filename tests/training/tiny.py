@@ -47,7 +47,6 @@ TRAIN = {
     "beta2": 0.95,
     "gradient_clip": 1.0,
     "schedule": SCHEDULE,
-    "divergence": {"returns": 0, "rate_factor": 0.5, "every_steps": 3},
     "seed": 3,
     "precision": "float32",
     "validation_sequences": 5,

@@ -58,17 +58,13 @@ class TrainingDisplay:
         for name, text in plan:
             print(f"  {name:<{width}}  {text}", file=self._out)
         self._total = total
-        self.go_back(step)
+        self._first, self._began = step, time.monotonic()
+        self._shown_at = self._began
         if self._out.isatty():
             form = "{percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} steps  {postfix}"
             self._bar = tqdm(
                 total=total, initial=step, bar_format=form, file=self._out, dynamic_ncols=True, leave=False
             )
-
-    def go_back(self, step: int) -> None:
-        """Count from `step` again; what is still to come follows from the steps made since."""
-        self._first, self._began = step, time.monotonic()
-        self._shown_at = self._began
 
     def interval(self, row: Row, tokens_per_second: float, spent: Cost) -> None:
         """Show where the run stands, what it has taken over all sessions, and what is still to come."""

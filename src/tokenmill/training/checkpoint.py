@@ -1,4 +1,4 @@
-"""What makes two trainings the same: all that changes their numbers, but how long they go on and where they go back.
+"""What makes two trainings the same: all that changes their numbers, but how long they go on.
 
 Names in `.resume/`, the place for checkpoints, for those who look into it without loading PyTorch.
 
@@ -47,7 +47,7 @@ NUMERICS = 7
 """Raised whenever a change of this code changes what a step computes; then no old checkpoint is continued."""
 
 
-HORIZON: dict[str, Any] = {"epochs": True, "schedule": {"horizon_epochs"}, "divergence": True}
+HORIZON: dict[str, Any] = {"epochs": True, "schedule": {"horizon_epochs"}}
 """What a run may change and still go on from a checkpoint; `resume.choose` says from which one."""
 
 
@@ -177,9 +177,9 @@ class Store:
     def checkpoints(self, say: Callable[[str], None]) -> Iterator[Checkpoint]:
         """Whole checkpoints, newest first; a damaged one is passed over, and said."""
         for folder in sorted(self.folder.glob("step-*"), reverse=True):
-            damage = _damage(folder, self.epochs)
-            if damage:
-                say(f"checkpoint {folder} is damaged ({damage}); using the one before")
+            reason = _unusable(folder, self.epochs)
+            if reason:
+                say(f"checkpoint {folder} {reason}; using the one before")
                 continue
             content = read_json(folder / STATE)
             yield Checkpoint(folder, RunState.from_json(content["state"]), content["horizon"])
@@ -194,11 +194,6 @@ class Store:
         for folder in folders[:-newest]:
             if int(folder.name.removeprefix("step-")) not in also:
                 shutil.rmtree(folder)
-
-    def discard(self, steps: range) -> None:
-        """Remove the checkpoints of `steps`, the newest first, so that a kill midway leaves a run that can go on."""
-        for step in sorted(set(self.steps()).intersection(steps), reverse=True):
-            shutil.rmtree(self.checkpoint_folder(step))
 
     def newest_upto(self, step: int) -> Path | None:
         """The newest checkpoint of a step or one before it, or None."""
@@ -246,6 +241,16 @@ def _link_or_copy(source: str, target: str) -> None:
 
 def _hashes(folder: Path) -> dict[str, str]:
     return {path.name: sha256_of(path) for path in sorted(folder.iterdir()) if path.name != MANIFEST}
+
+
+def _unusable(folder: Path, epochs: Path) -> str | None:
+    """Why training cannot continue from a checkpoint, or None."""
+    damage = _damage(folder, epochs)
+    if damage:
+        return f"is damaged ({damage})"
+    if read_json(folder / STATE)["state"].get("returns"):  # written by an older version
+        return "is of a run that went back after a divergence, which no run does any more"
+    return None
 
 
 def _damage(folder: Path, epochs: Path) -> str | None:

@@ -48,16 +48,6 @@ class StepRow:
     """Of the last step, before clipping."""
 
 
-@dataclass(frozen=True)
-class Return:
-    """A return from divergence to an earlier checkpoint; the learning rate is lower from there on."""
-
-    diverged: int
-    """Steps done before the one that diverged."""
-    to: int
-    """Steps done at the checkpoint."""
-
-
 Row = TypeVar("Row", EpochRow, StepRow)
 
 
@@ -99,17 +89,6 @@ class RunState:
     steps: list[StepRow] = field(default_factory=list)
     epoch_weights: list[str] = field(default_factory=list)
     """SHA-256 of the weights at the end of each epoch: runs over more and over fewer epochs share their folder."""
-    returns: list[Return] = field(default_factory=list)
-    """The returns that led here."""
-
-    def descends_from(self, earlier: "RunState") -> bool:
-        """Whether a run that came here had been at `earlier`, and did not go back behind it since."""
-        known = len(earlier.returns)
-        return (
-            earlier.step <= self.step
-            and earlier.returns == self.returns[:known]
-            and all(later.to >= earlier.step for later in self.returns[known:])
-        )
 
     def as_json(self) -> dict[str, Any]:
         """Plain values; floats survive JSON bit by bit."""
@@ -126,7 +105,6 @@ class RunState:
             epochs=[EpochRow(**row) for row in content["epochs"]],
             steps=[StepRow(**row) for row in content["steps"]],
             epoch_weights=content["epoch_weights"],
-            returns=[Return(**row) for row in content.get("returns", [])],  # older checkpoints have none
         )
 
 

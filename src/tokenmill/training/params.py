@@ -59,21 +59,6 @@ class ScheduleParams(Section):
     independent of `train.epochs`, so that more epochs later continue exactly."""
 
 
-class DivergenceParams(Section):
-    """The section `train.divergence`: what follows on a loss or gradient that is no longer finite."""
-
-    returns: int = Field(ge=0)
-    """So often training goes back by itself and on with a lower learning rate; 0: it ends, before the update. How
-    often it went back so far, and where to, is in the state of each checkpoint; see docs/resume.md."""
-
-    rate_factor: float = Field(gt=0.0, lt=1.0)
-    """Each return multiplies the learning rate of all steps from there on."""
-
-    every_steps: int = Field(ge=1)
-    """Checkpoints of steps divisible by this are kept to go back to, so that the place does not depend on the clock: to
-    the newest one that lies at least so many steps before the divergence, or to the beginning."""
-
-
 class TrainParams(Section):
     """The section `train`: everything here changes the numbers that come out."""
 
@@ -111,9 +96,6 @@ class TrainParams(Section):
 
     schedule: ScheduleParams
     """How the learning rate moves."""
-
-    divergence: DivergenceParams
-    """What happens where the loss is no longer finite."""
 
     seed: int = Field(ge=0, le=2**32 - 1)
     """Fixes starting weights, order of sequences, and dropout."""

@@ -43,8 +43,7 @@ def choose(store: Store, train: TrainParams, *, steps_per_epoch: int, say: Say) 
     A checkpoint is exact when the learning rate of every step that led to it is the same under the parameters of then
     and now. Where the schedule stretches over all epochs, more epochs change it from early on: then the run goes on
     with the new schedule from the newest checkpoint, which is not what a run in one go would have given, as is said.
-    Fewer epochs, another horizon alone, or other returns from divergence than were made ask for another run: that one
-    begins before them.
+    Fewer epochs or another horizon alone ask for another run: that one begins before them.
     """
     total = train.epochs * steps_per_epoch
     newest: Checkpoint | None = None
@@ -53,7 +52,7 @@ def choose(store: Store, train: TrainParams, *, steps_per_epoch: int, say: Say) 
             continue
         if is_exact(checkpoint, train, steps_per_epoch=steps_per_epoch):
             return Beginning(checkpoint, _exact(checkpoint, newest, total=total, steps_per_epoch=steps_per_epoch))
-        if _as_trained(train, checkpoint).epochs < train.epochs and _returned_as_wished(train, checkpoint):
+        if _as_trained(train, checkpoint).epochs < train.epochs:
             newest = newest or checkpoint
     if newest is None:
         return Beginning(None, "starting from scratch")
@@ -67,23 +66,9 @@ def choose(store: Store, train: TrainParams, *, steps_per_epoch: int, say: Say) 
 
 
 def is_exact(checkpoint: Checkpoint, train: TrainParams, *, steps_per_epoch: int) -> bool:
-    """Whether a run with `train` from scratch comes to this very checkpoint.
-
-    A run that went back had come further before, and where it went from there depended on the steps in between.
-    """
-    then, returns = _as_trained(train, checkpoint), checkpoint.state.returns
-    furthest = max([checkpoint.step, *(each.diverged for each in returns)])
-    return (
-        _returned_as_wished(train, checkpoint)
-        and first_difference(then, train, steps_per_epoch=steps_per_epoch, before=furthest) == furthest
-    )
-
-
-def _returned_as_wished(train: TrainParams, checkpoint: Checkpoint) -> bool:
-    """Whether `train` would have gone back as often, as far, and to the same rates."""
-    made, wished = len(checkpoint.state.returns), train.divergence
-    then = checkpoint.horizon.get("divergence", {})  # older checkpoints have none
-    return not made or (made <= wished.returns and then == wished.model_dump() | {"returns": then["returns"]})
+    """Whether a run with `train` from scratch comes to this very checkpoint."""
+    then, step = _as_trained(train, checkpoint), checkpoint.step
+    return first_difference(then, train, steps_per_epoch=steps_per_epoch, before=step) == step
 
 
 def _as_trained(train: TrainParams, checkpoint: Checkpoint) -> TrainParams:
@@ -96,9 +81,7 @@ def _as_trained(train: TrainParams, checkpoint: Checkpoint) -> TrainParams:
 def _exact(checkpoint: Checkpoint, newer: Checkpoint | None, *, total: int, steps_per_epoch: int) -> str:
     done, left = checkpoint.step / steps_per_epoch, (total - checkpoint.step) / steps_per_epoch
     why = f" (where the decay of {newer.step / steps_per_epoch:.2g} epochs had not begun)" if newer else ""
-    returns = len(checkpoint.state.returns)
-    lower = f", the learning rate lowered by {returns} return{'s' * (returns > 1)} from divergence" if returns else ""
-    return f"going on from step {checkpoint.step:,} of {total:,}{why}: {done:.3g} epochs done, {left:.3g} to go{lower}"
+    return f"going on from step {checkpoint.step:,} of {total:,}{why}: {done:.3g} epochs done, {left:.3g} to go"
 
 
 def fill_from_previous(store: Store, output: Path, fingerprint: str, say: Say) -> None:

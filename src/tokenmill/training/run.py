@@ -1,7 +1,6 @@
 """A whole training, from tokens on disk to `models/gpt/`: check, begin or go on, train, release."""
 
 import contextlib
-import gc
 import io
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -89,7 +88,7 @@ def train(
                 fill_from_previous(store, output, manifest.fingerprint, display.say)
             state, timing = _run(job, manifest, store, display, place=place, mirror=mirror)
             if group.leads:
-                release(store, manifest, output, steps=job.kept_at(job.total_steps))
+                release(store, manifest, output, steps=job.kept_steps)
                 timing.publish(times)
                 _write_costs(
                     job, config, store.folder / TIMING, times.with_name(COSTS), peak=peak_flops(job.compute.device)
@@ -126,7 +125,7 @@ def _write_costs(job: Job, config: ModelConfig, timing: Path, path: Path, *, pea
 def _run(
     job: Job, manifest: Manifest, store: Store, display: TrainingDisplay, *, place: str, mirror: Mirror | None
 ) -> tuple[RunState, Timing]:
-    """Begin or go on, and train to the end, by way of every earlier checkpoint that a divergence leads back to."""
+    """Begin or go on, and train to the end."""
     train, config, compute, group, runtime = job.train, manifest.model, job.compute, job.group, job.runtime
     each = min(train.batch_size, -(-job.per_step // group.size))
     micro_batch = MicroBatch(store, runtime.micro_batch_size, at_most=each, config=config, compute=compute, group=group)
@@ -137,32 +136,18 @@ def _run(
             beginning = choose(store, train, steps_per_epoch=job.order.steps_per_epoch, say=display.say)
         display.say(beginning.sentence)
         display.start(plan(job, manifest, place), step=beginning.step, total=job.total_steps, prices=runtime.cost)
-        while True:
-            model = build(config, seed=train.seed)
-            trainer = Trainer(
-                job, model if group.shards else model.to(compute.device), store, micro_batch, display, mirror=mirror
-            )
-            end = trainer.run(beginning, interrupt)
-            if isinstance(end, Timing):
-                return trainer.state, end
-            beginning = end
-            display.say(beginning.sentence)
-            display.go_back(beginning.step)
-            del model, trainer
-            _forget(job)
+        model = build(config, seed=train.seed)
+        trainer = Trainer(
+            job, model if group.shards else model.to(compute.device), store, micro_batch, display, mirror=mirror
+        )
+        timing = trainer.run(beginning, interrupt)
+        return trainer.state, timing
     except Exception as error:
         if is_out_of_memory(error):
             micro_batch.start_again()
         raise
     finally:
         display.close()
-
-
-def _forget(job: Job) -> None:
-    """Give back the memory and the compiled code of the model before."""
-    gc.collect()
-    if job.compilation.on:
-        torch.compiler.reset()
 
 
 def _job(

@@ -150,7 +150,6 @@ class Mirror:
         self._run = store.folder.name
         self._change = threading.Condition()
         self._wanted: int | None = None
-        self._given_up = range(0)
         self._failed: int | None = None
         self._closing = False
         self._thread = threading.Thread(target=self._work, name="mirror", daemon=True)
@@ -166,16 +165,6 @@ class Mirror:
         with self._change:
             self._wanted = step
             self._change.notify()
-
-    def give_up(self, steps: range) -> None:
-        """The store has removed the checkpoints of `steps`: remove them there too, before another one is copied.
-
-        Until then another machine would go on from them, and come to the same place again.
-        """
-        with self._change:
-            self._given_up = steps
-            if self._wanted in steps:
-                self._wanted = None
 
     def close(self) -> None:
         """Wait for the last copy, with a bound; try once more what failed."""
@@ -222,7 +211,6 @@ class Mirror:
 
     def _copy(self, step: int) -> None:
         """Copy a checkpoint and the epochs that it needs; then remove there what is no longer here."""
-        self._remove_given_up()
         frozen = self._store.folder / ".mirror.tmp"
         shutil.rmtree(frozen, ignore_errors=True)
         copy_tree(self._store.checkpoint_folder(step), frozen)  # by links: the store may prune it meanwhile
@@ -256,14 +244,6 @@ class Mirror:
         if [step] == there[-1:]:
             for sha256 in set(self._remote.names(f"{self._run}/weights")) - weights:
                 self._remote.remove(f"{self._run}/weights/{sha256}")
-
-    def _remove_given_up(self) -> None:
-        given_up = self._given_up
-        for step in set(given_up).intersection(self._steps()):
-            self._remove(step)
-        with self._change:
-            if self._given_up is given_up:  # no others meanwhile
-                self._given_up = range(0)
 
     def _remove(self, step: int) -> None:
         name = f"{self._run}/{self._store.checkpoint_folder(step).name}"
@@ -321,8 +301,8 @@ def _reason(error: Exception) -> str:
 class Saver:
     """Writes the checkpoints of a run to its store, removes those no longer needed, and tells the mirror."""
 
-    def __init__(self, store: Store, *, keep: int, also: Callable[[int], set[int]], mirror: Mirror | None):
-        """Keep the newest `keep` checkpoints, and those of the steps that `also` names when a run has come to one."""
+    def __init__(self, store: Store, *, keep: int, also: set[int], mirror: Mirror | None):
+        """Keep the newest `keep` checkpoints, and those of the steps `also`."""
         self._store, self._keep, self._also, self._mirror = store, keep, also, mirror
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._under_way: Future[None] | None = None
@@ -363,16 +343,9 @@ class Saver:
         if under_way is not None:
             under_way.result()
 
-    def give_up(self, steps: range) -> None:
-        """Remove the checkpoints of `steps`, here and in the mirror, for the run goes on from before them."""
-        self.wait()
-        self._store.discard(steps)
-        if self._mirror:
-            self._mirror.give_up(steps)
-
     def _write(self, state: RunState, model: GPT, optimizer: dict[str, Tensor], horizon: dict[str, Any]) -> None:
         self._store.save(state, model, optimizer, horizon)
-        self._store.prune(upto=state.step, newest=self._keep, also=self._also(state.step))
+        self._store.prune(upto=state.step, newest=self._keep, also=self._also)
         if self._mirror:
             self._mirror.offer(state.step)
 

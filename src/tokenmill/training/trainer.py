@@ -1,9 +1,6 @@
 """What is to be trained, on what, and how; and what follows from that alone: steps, their order, what is kept.
 
-A step whose loss or gradient is no longer finite: what is said about it, and where training goes back to, if it may.
-
-The place follows from the step alone, so that a run that was killed on its way comes to the same end: the newest
-checkpoint on a mark, a step divisible by `train.divergence.every_steps`, at least so many steps before.
+A step whose loss or gradient is no longer finite ends the run before its update.
 
 The training loop: steps, and between them what is due (a row, a validation, a checkpoint, an end).
 
@@ -14,8 +11,7 @@ is the same as never having stopped, bit by bit on the CPU.
 import functools
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
@@ -32,13 +28,13 @@ from tokenmill.model.validation import bits_per_byte, mean_loss, perplexity
 from tokenmill.training.checkpoint import HORIZON, Checkpoint, Store
 from tokenmill.training.compile import Compilation
 from tokenmill.training.distributed import Agreement, Group, whole_model
-from tokenmill.training.history import EpochRow, Return, RunState, StepRow
+from tokenmill.training.history import EpochRow, RunState, StepRow
 from tokenmill.training.interrupt import Interrupt
 from tokenmill.training.memory import MicroBatch
 from tokenmill.training.muon import momentum_at
 from tokenmill.training.optimizer import Optimizer
-from tokenmill.training.params import DivergenceParams, RuntimeParams, TrainParams
-from tokenmill.training.resume import Beginning, is_exact
+from tokenmill.training.params import RuntimeParams, TrainParams
+from tokenmill.training.resume import Beginning
 from tokenmill.training.sampler import EpochOrder
 from tokenmill.training.saving import Mirror, Saver
 from tokenmill.training.schedule import decay_begins, lr_at
@@ -78,10 +74,10 @@ class Job:
         """The step after which the learning rate depends on the number of epochs; its checkpoint is kept."""
         return decay_begins(self.train, steps_per_epoch=self.order.steps_per_epoch)
 
-    def kept_at(self, step: int) -> set[int]:
-        """The checkpoints that a run which has come to `step`, or a later one with more epochs, may need."""
-        last = {self.total_steps} | ({self.trunk} if self.trunk is not None else set())
-        return last.union(*(marks(each, self.train.divergence) for each in {step} | last))
+    @property
+    def kept_steps(self) -> set[int]:
+        """The checkpoints that a later run with more epochs may need."""
+        return {self.total_steps} | ({self.trunk} if self.trunk is not None else set())
 
     @property
     def horizon(self) -> dict[str, Any]:
@@ -112,62 +108,16 @@ class Diverged(Exception):  # noqa: N818 (a state of the training, not yet an er
         )
 
 
-def marks(step: int, divergence: DivergenceParams) -> set[int]:
-    """The steps whose checkpoints a run that has come to `step` may have to go back to; none if it may not."""
-    if not divergence.returns:
-        return set()
-    return set(range(_mark_before(step, divergence), step + 1, divergence.every_steps))
-
-
-def _mark_before(step: int, divergence: DivergenceParams) -> int:
-    every = divergence.every_steps
-    return max(0, (step // every - 1) * every)
-
-
-def where_to_return(
-    store: Store, train: TrainParams, state: RunState, *, steps_per_epoch: int, say: Callable[[str], None]
-) -> Beginning | None:
-    """Where a run that diverged after `state` begins again, at a lower rate; None if it may not, or there is nothing.
-
-    Where the mark's checkpoint is gone (the parameter was set only now, or it is damaged), another earlier one serves,
-    and this is said: as far as there is one before the mark, else the oldest.
-    """
-    divergence = train.divergence
-    if len(state.returns) >= divergence.returns:
-        return None
-    mark = _mark_before(state.step, divergence)
-    earlier = [
-        checkpoint
-        for checkpoint in store.checkpoints(say)
-        if checkpoint.step < state.step
-        and state.descends_from(checkpoint.state)
-        and is_exact(checkpoint, train, steps_per_epoch=steps_per_epoch)
-    ]
-    if not earlier:
-        return None
-    checkpoint = next((each for each in earlier if each.step <= mark), earlier[-1])
-    returns = [*state.returns, Return(diverged=state.step, to=checkpoint.step)]
-    gone = "" if checkpoint.step == mark else f" (that of step {mark:,} is gone, so the result is not repeatable)"
-    return Beginning(
-        replace(checkpoint, state=replace(checkpoint.state, returns=returns)),
-        f"going back to the checkpoint of step {checkpoint.step:,}{gone} and on with "
-        f"{divergence.rate_factor ** len(returns):.3g} of the learning rate (return {len(returns)} of "
-        f"{divergence.returns})",
-    )
-
-
-def advice(train: TrainParams, *, returns: int) -> str:
+def advice(train: TrainParams) -> str:
     """What a user can do about it."""
-    again = f" It had gone back {returns} time{'s' * (returns > 1)}." if returns else ""
     return (
-        f"{again} Lower train.learning_rate ({train.peak}), raise train.schedule.warmup_steps "
-        f"({train.schedule.warmup_steps}), take another train.precision ({train.precision}), or let training go back "
-        f"by itself and on with a lower rate (train.divergence.returns, {train.divergence.returns})."
+        f"Lower train.learning_rate ({train.peak}), raise train.schedule.warmup_steps "
+        f"({train.schedule.warmup_steps}), or take another train.precision ({train.precision})."
     )
 
 
 class Trainer:
-    """Trains one model from where it stands to the end, to the first reason to stop, or to where it has to go back."""
+    """Trains one model from where it stands to the end or to the first reason to stop."""
 
     def __init__(
         self,
@@ -182,7 +132,7 @@ class Trainer:
         """Train `model`, which lies on the job's device, or on the host if it is to be cut."""
         self.job, self.model, self.store, self.display = job, model, store, display
         self.micro_batch = micro_batch
-        self.saver = Saver(store, keep=job.runtime.checkpoint.keep, also=job.kept_at, mirror=mirror)
+        self.saver = Saver(store, keep=job.runtime.checkpoint.keep, also=job.kept_steps, mirror=mirror)
         self.forward: GPT = model
         self.optimizer: Optimizer
         self._optimizer_state: dict[str, Tensor] = {}
@@ -196,8 +146,8 @@ class Trainer:
         self._optimizer_state = checkpoint.load(self.model)
         self.state = checkpoint.state
 
-    def run(self, beginning: Beginning, interrupt: Interrupt) -> Timing | Beginning:
-        """Train from `beginning` to the end, or until the run diverges and is to begin again, with a model of its own.
+    def run(self, beginning: Beginning, interrupt: Interrupt) -> Timing:
+        """Train from `beginning` to the end.
 
         Raises:
             UserError: stopped from outside (after saving), or the loss is no longer finite (the last good
@@ -216,14 +166,12 @@ class Trainer:
             except Diverged as diverged:
                 agreement.settle()
                 self.saver.wait()
-                return self._go_back(diverged, timing) or self._end(diverged)
+                self._end(diverged)
         agreement.settle()
         return timing
 
     def _train(self, timing: Timing, agreement: Agreement, interrupt: Interrupt) -> None:
         """Make the steps that are left, and what is due between them."""
-        if self.state.step == 0 and not self.state.returns and marks(0, self.job.train.divergence):
-            self._save()
         while self.state.step < self.job.total_steps:
             self._step()
             self._log_if_due(timing)
@@ -283,8 +231,7 @@ class Trainer:
         )
 
     def _learning_rate(self, step: int) -> float:
-        lower = self.job.train.divergence.rate_factor ** len(self.state.returns)
-        return lr_at(step, train=self.job.train, steps_per_epoch=self.order.steps_per_epoch) * lower
+        return lr_at(step, train=self.job.train, steps_per_epoch=self.order.steps_per_epoch)
 
     def _read(self) -> float:
         """Read the losses of the steps since the last reading; give the last gradient norm."""
@@ -310,25 +257,6 @@ class Trainer:
         self.state.tokens -= sum(sequences for _, sequences in self._unread[-steps:]) * self.model.config.context_length
         self._unread.clear()
 
-    def _go_back(self, diverged: Diverged, timing: Timing) -> Beginning | None:
-        """Where to begin again, with all that came after it given up; None if nowhere. Every process is told which."""
-        state, beginning = self.state, None
-        if self.job.group.leads:
-            beginning = where_to_return(
-                self.store,
-                self.job.train,
-                replace(state, step=diverged.step),
-                steps_per_epoch=self.order.steps_per_epoch,
-                say=self.display.say,
-            )
-        if not self.job.group.share(beginning is not None):
-            return None
-        timing.interval(step=state.step, tokens=state.tokens)
-        if beginning is None:
-            return Beginning(None, "")  # the leader has it
-        self.saver.give_up(range(beginning.step + 1, state.step + 1))
-        return replace(beginning, sentence=f"{self._told(diverged)}; {beginning.sentence}")
-
     def _end(self, diverged: Diverged) -> NoReturn:
         """Save what was before the step that diverged, and end the run."""
         job, store, step = self.job, self.store, self.state.step
@@ -338,10 +266,8 @@ class Trainer:
             self.saver.wait()
         good = store.newest_upto(diverged.step)
         saved = f"the last good checkpoint is {good}" if good else "there was no checkpoint yet"
-        job.group.end(f"{self._told(diverged)}; {saved}.{advice(job.train, returns=len(self.state.returns))}")
-
-    def _told(self, diverged: Diverged) -> str:
-        return diverged.describe(self.order, self._learning_rate(diverged.step))
+        told = diverged.describe(self.order, self._learning_rate(diverged.step))
+        job.group.end(f"{told}; {saved}. {advice(job.train)}")
 
     def _log_if_due(self, timing: Timing) -> None:
         """Close an interval: read the losses, add a row, show it."""
@@ -389,11 +315,7 @@ class Trainer:
 
     def _checkpoint_due(self) -> bool:
         step, every = self.state.step, self.job.runtime.checkpoint.every_steps
-        return (
-            step % self.order.steps_per_epoch == 0
-            or (every is not None and step % every == 0)
-            or step in marks(step, self.job.train.divergence)
-        )
+        return step % self.order.steps_per_epoch == 0 or (every is not None and step % every == 0)
 
     def _time_is_up(self) -> bool:
         every = self.job.runtime.checkpoint.every_seconds
