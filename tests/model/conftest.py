@@ -1,14 +1,14 @@
-"""Two small models, one of each architecture, with weights in which nothing is zero or alike."""
+"""A small model of each architecture, without a weight that is zero or equal to another."""
 
 import pytest
 import torch
 
-from tests.model.small import small_config
+from tests.model.small import ARCHITECTURES, small_config
 from tokenmill.model.build import build
 from tokenmill.model.gpt import GPT
 
 
-@pytest.fixture(params=["gpt2", "modern"])
+@pytest.fixture(params=ARCHITECTURES)
 def model(request: pytest.FixtureRequest) -> GPT:
     model = build(small_config(request.param), seed=1)
     draws = torch.Generator().manual_seed(2)

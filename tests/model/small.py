@@ -1,8 +1,10 @@
-"""The configuration of the small models in these tests."""
+"""The architectures and the small models of these tests."""
 
-from typing import Any
+from typing import Any, get_args
 
-from tokenmill.model.config import ModelConfig
+from tokenmill.model.config import Architecture, ModelConfig
+
+ARCHITECTURES = get_args(Architecture)
 
 
 def small_config(architecture: str, **changes: Any) -> ModelConfig:

@@ -1,28 +1,28 @@
-"""The two architectures: what they count and what they can see."""
+"""Each architecture: its parameters, its weights and what its positions see."""
 
 import pytest
 import torch
 
-from tests.model.small import small_config
+from tests.model.small import ARCHITECTURES, small_config
 from tokenmill.model.build import build, empty_model, parameter_count
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import GPT
 
-PHASE_3 = ModelConfig(
+GPT2_SMALL = ModelConfig(
     architecture="gpt2", n_layer=12, n_head=12, n_embd=768, context_length=512, dropout=0.1, vocab_size=32_000
 )
 
 
-def test_gpt2_at_the_phase_3_sizes_counts_134_601_216_parameters():
-    assert parameter_count(PHASE_3) == 134_601_216
+def test_gpt2_small_has_134_601_216_parameters():
+    assert parameter_count(GPT2_SMALL) == 134_601_216
 
 
 def test_counting_allocates_nothing():
-    assert all(parameter.is_meta for parameter in empty_model(PHASE_3).parameters())
+    assert all(parameter.is_meta for parameter in empty_model(GPT2_SMALL).parameters())
 
 
-@pytest.mark.parametrize("architecture", ["gpt2", "modern"])
-def test_a_built_model_has_as_many_numbers_as_counted(architecture: str):
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_built_model_has_the_parameters_counted(architecture: str):
     config = small_config(architecture)
     assert sum(parameter.numel() for parameter in build(config, seed=0).parameters()) == parameter_count(config)
 
@@ -43,8 +43,8 @@ def test_no_position_sees_a_later_one(model: GPT):
         assert seen_T.tolist() == [True] * (t + 1) + [False] * (11 - t)
 
 
-@pytest.mark.parametrize("architecture", ["gpt2", "modern"])
-def test_the_seed_and_nothing_else_gives_the_weights(architecture: str):
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_seed_alone_gives_the_weights(architecture: str):
     def weights(seed: int) -> torch.Tensor:
         torch.rand(3)  # what was drawn before must not matter
         return torch.cat([p.flatten() for p in build(small_config(architecture), seed=seed).parameters()])
@@ -53,7 +53,7 @@ def test_the_seed_and_nothing_else_gives_the_weights(architecture: str):
     assert not torch.equal(weights(0), weights(1))
 
 
-def test_building_leaves_the_random_state_as_it_was():
+def test_building_leaves_the_random_state_unchanged():
     torch.manual_seed(5)
     expected = torch.rand(2)
     torch.manual_seed(5)
@@ -68,7 +68,7 @@ def test_modern_logits_stay_within_the_cap():
     assert 14.9 < logits.abs().max() <= 15.0
 
 
-@pytest.mark.parametrize("architecture", ["gpt2", "modern"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_dropout_acts_in_training_only(architecture: str):
     model, ids_BT = build(small_config(architecture, dropout=0.5), seed=0), torch.arange(12)[None]
     torch.nn.init.normal_(model.head.weight)

@@ -1,20 +1,21 @@
-"""A model on disk: exact, the same bytes for the same weights, refused when it is not what was promised."""
+"""A model on disk: exact, the same bytes for the same weights, and what transformers makes of it."""
 
 import json
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from tests.model.small import small_config
+from tests.model.small import ARCHITECTURES, small_config
 from tokenmill.core.errors import UserError
 from tokenmill.model.build import build
 from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import CONFIG, WEIGHTS, load_model, load_weights, read_config, save_weights
 
 
-def test_what_is_loaded_is_what_was_saved_bit_by_bit(model: GPT, tmp_path: Path):
+def test_loading_restores_the_weights_bit_by_bit(model: GPT, tmp_path: Path):
     save_weights(model, tmp_path)
     loaded = load_model(tmp_path)
     assert loaded.config == model.config
@@ -57,7 +58,7 @@ def test_a_damaged_header_is_refused(model: GPT, tmp_path: Path):
         load_weights(model, tmp_path)
 
 
-@pytest.mark.parametrize("architecture", ["gpt2", "modern"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -79,7 +80,7 @@ def test_the_other_architectures_weights_are_refused(tmp_path: Path):
         load_weights(build(small_config("modern"), seed=0), tmp_path)
 
 
-def test_a_configuration_that_is_missing_foreign_or_damaged_is_named(model: GPT, tmp_path: Path):
+def test_a_missing_foreign_or_damaged_config_is_named(model: GPT, tmp_path: Path):
     with pytest.raises(UserError, match=r"config\.json is missing"):
         read_config(tmp_path)
     save_weights(model, tmp_path)
@@ -93,3 +94,19 @@ def test_a_configuration_that_is_missing_foreign_or_damaged_is_named(model: GPT,
     (tmp_path / CONFIG).write_text("{")
     with pytest.raises(UserError, match=r"config\.json is not JSON"):
         read_config(tmp_path)
+
+
+def test_transformers_computes_the_same_logits(model: GPT, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    from transformers import AutoModelForCausalLM  # noqa: PLC0415
+
+    save_weights(model, tmp_path)
+    loaded: Any = AutoModelForCausalLM.from_pretrained(tmp_path, output_loading_info=True)
+    published, report = loaded
+    assert not any(report.values()), report
+    ids_BT = torch.randint(23, (3, 12), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        theirs_BTV, ours_BTV = published.eval()(ids_BT).logits, model(ids_BT)
+    assert ours_BTV.std() > 0.5, "weights so small would prove nothing"
+    torch.testing.assert_close(ours_BTV, theirs_BTV, rtol=1e-5, atol=1e-5)
+    assert sum(p.numel() for p in published.parameters()) == sum(p.numel() for p in model.parameters())

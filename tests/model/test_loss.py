@@ -1,12 +1,15 @@
-"""The loss in pieces against PyTorch's own on all logits at once, and the vocabulary that a GPU sees filled up."""
+"""The loss in chunks of rows against PyTorch's loss of all logits at once, and the padded vocabulary of a GPU."""
+
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.model.small import small_config
+from tests.model.small import ARCHITECTURES, small_config
 from tokenmill.model import loss
 from tokenmill.model.build import build
 
@@ -35,15 +38,15 @@ def test_loss_and_gradients_are_those_of_all_logits_at_once(
     expected = F.cross_entropy(logits.float(), targets)
     ours = loss._Loss.apply(x, head, targets, cap, x.dtype, padding, rows, True)
     torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-6)
-    weight = 3.0  # a loss is scaled where a step is cut into pieces
+    weight = 3.0  # micro-batches scale the loss
     for got, wanted in zip(
         torch.autograd.grad(weight * ours, (x, head)), torch.autograd.grad(weight * expected, (x, head)), strict=True
     ):
         torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("architecture", ["gpt2", "modern"])
-def test_a_models_loss_is_that_of_its_logits(architecture: str):
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_loss_of_a_model_is_that_of_its_logits(architecture: str):
     model = build(small_config(architecture), seed=0)
     for parameter in model.parameters():  # else the starting logits are nearly nothing
         torch.nn.init.normal_(parameter, std=0.5, generator=torch.Generator().manual_seed(1))
@@ -60,8 +63,8 @@ def test_a_models_loss_is_that_of_its_logits(architecture: str):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("architecture", ["gpt2", "modern"])
-def test_ids_that_fill_up_the_vocabulary_are_seen_by_nobody(architecture: str):
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_padding_the_vocabulary_does_not_change_the_loss(architecture: str):
     model = build(small_config(architecture), seed=0)
     ids = torch.zeros(1, 3, dtype=torch.long)
     assert model(ids).shape[-1] == len(model.head.weight) == 23
@@ -71,10 +74,10 @@ def test_ids_that_fill_up_the_vocabulary_are_seen_by_nobody(architecture: str):
         )
         for padding in (0, -23 % loss.ALIGNED)
     )
-    assert torch.equal(plain, padded), "zeros among the logits would raise it"
+    assert torch.equal(plain, padded), "zeros among the logits would raise the loss"
 
 
-def test_never_more_logits_than_promised(monkeypatch: pytest.MonkeyPatch):
+def test_logits_at_a_time_stay_below_the_limit(monkeypatch: pytest.MonkeyPatch):
     largest = [0]
     highest = torch.Tensor.amax
 
@@ -87,3 +90,26 @@ def test_never_more_logits_than_promised(monkeypatch: pytest.MonkeyPatch):
     x, head = torch.randn(4, 8, 5, requires_grad=True), torch.randn(30, 5, requires_grad=True)
     loss.next_token_loss(x, head, torch.zeros(4, 8, dtype=torch.long), cap=None).backward()
     assert 0 < largest[0] <= 100
+
+
+class Products(TorchDispatchMode):
+    """Counts matrix products."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += func is torch.ops.aten.mm.default
+        return func(*args, **kwargs or {})
+
+
+@pytest.mark.parametrize(("mode", "products"), [(torch.enable_grad, 3), (torch.no_grad, 1)])
+def test_without_gradients_the_head_is_multiplied_once(mode: Any, products: int):
+    x, head = torch.randn(4, 8, 5, requires_grad=True), torch.randn(30, 5, requires_grad=True)
+    targets = torch.zeros(4, 8, dtype=torch.long)
+    expected = loss.next_token_loss(x, head, targets, cap=15.0).detach()
+    with mode(), Products() as seen:
+        found = loss.next_token_loss(x, head, targets, cap=15.0)
+    assert seen.count == products
+    assert torch.equal(found.detach(), expected)

@@ -1,4 +1,4 @@
-"""Choosing tokens: the candidates are those of transformers' processors, the draws those of `torch.multinomial`."""
+"""Probabilities as transformers' processors give them, draws as `torch.multinomial` makes them."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ def test_candidates_are_those_of_transformers(how: dict[str, Any]):
         chain.append(TopPLogitsWarper(how["top_p"]))
     theirs = chain(torch.zeros(5, 1, dtype=torch.long), LOGITS.clone()).softmax(-1)  # type: ignore[arg-type]
     ours = probabilities(Sampling(max_new_tokens=1, **how))
-    ours = ours / ours.sum(-1, keepdim=True)  # what lies outside the nucleus leaves its share to the rest
+    ours = ours / ours.sum(-1, keepdim=True)  # the nucleus takes the share of the rest
     torch.testing.assert_close(ours, theirs)
 
 
@@ -59,7 +59,7 @@ def test_the_penalty_is_that_of_transformers():
 
 
 @pytest.mark.parametrize("how", [{}, {"top_k": 12}, {"top_p": 0.9}])
-def test_draws_are_those_of_multinomial_for_each_text_alone(how: dict[str, Any]):
+def test_draws_are_those_of_multinomial_for_each_text(how: dict[str, Any]):
     sampling = Sampling(max_new_tokens=1, temperature=1.5, seed=11, **how)
     sampler = Sampler(sampling, [[0]] * 5, vocab_size=60, numbers=range(5))
     ours = [sampler.sample(LOGITS) for _ in range(20)]
@@ -72,7 +72,7 @@ def test_draws_are_those_of_multinomial_for_each_text_alone(how: dict[str, Any])
     assert len({tuple(drawn) for drawn in ours}) > 10
 
 
-def test_a_penalised_text_repeats_nothing_while_there_is_something_else():
+def test_a_high_penalty_avoids_repetition_while_it_can():
     sampler = Sampler(Sampling(max_new_tokens=1, repetition_penalty=1e9), [[3], [4]], vocab_size=60, numbers=range(2))
     logits = LOGITS[:2].abs() + 0.1
     drawn = [sampler.sample(logits) for _ in range(59)]
@@ -93,6 +93,6 @@ def test_a_penalised_text_repeats_nothing_while_there_is_something_else():
         ({"seed": -1}, r"seed \(-1\) must be between 0 and 4294967295"),
     ],
 )
-def test_a_value_without_a_meaning_is_refused(how: dict[str, Any], sentence: str):
+def test_a_value_out_of_range_is_refused(how: dict[str, Any], sentence: str):
     with pytest.raises(UserError, match=sentence):
         Sampling(**({"max_new_tokens": 1} | how))

@@ -1,98 +1,19 @@
 """The calculator against what PyTorch keeps, counts and sends."""
 
-from typing import Any, Literal
+from typing import Any
 
 import pytest
-import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from tests.training.tiny import CPU, train_params
-from tokenmill.model import ops
-from tokenmill.model.build import build, parameter_count
+from tokenmill.model.build import parameter_count
 from tokenmill.model.config import ModelConfig
-from tokenmill.model.size import flops_per_token, memory
-from tokenmill.model.validation import loss_of
+from tokenmill.model.size import flops_per_token
 from tokenmill.planning.estimate import network_bytes, optimizer_flops, step, verdict
-from tokenmill.training.optimizer import Optimizer
 
 SHAPE: dict[str, Any] = {"n_head": 4, "n_embd": 64, "context_length": 48, "dropout": 0.0, "vocab_size": 101}
 
 
 def config_of(architecture: str, **changes: Any) -> ModelConfig:
     return ModelConfig.model_validate(SHAPE | {"architecture": architecture, "n_layer": 3} | changes)
-
-
-def kept_bytes(config: ModelConfig, sequences: int, dtype: torch.dtype) -> int:
-    """Bytes that autograd keeps between forward and backward, each storage once, parameters aside."""
-    model = build(config, seed=0)
-    own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
-    kept: dict[int, torch.Tensor] = {}
-
-    def keep(tensor: torch.Tensor) -> torch.Tensor:
-        kept.setdefault(tensor.untyped_storage().data_ptr(), tensor)
-        return tensor
-
-    ids_BT = torch.randint(config.vocab_size, (sequences, config.context_length))
-    with (
-        torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
-        torch.autocast("cpu", dtype=dtype, enabled=dtype != torch.float32),
-    ):
-        loss = loss_of(model, ids_BT, ids_BT)
-    assert loss.requires_grad
-    return sum(tensor.untyped_storage().nbytes() for at, tensor in kept.items() if at not in own)
-
-
-@pytest.mark.parametrize("architecture", ["gpt2", "modern"])
-@pytest.mark.parametrize(("precision", "dtype"), [("float32", torch.float32), ("half", torch.bfloat16)])
-@pytest.mark.parametrize("changes", [{}, {"n_layer": 1, "vocab_size": 1009}, {"n_embd": 128, "context_length": 16}])
-def test_activations_are_what_pytorch_keeps(
-    architecture: str,
-    precision: Literal["float32", "half"],
-    dtype: torch.dtype,
-    changes: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
-):
-    """The loss keeps no logits, but the gradient of the head, which is taken at once."""
-    monkeypatch.setattr(ops, "MAX_PLAIN_LENGTH", 0)  # as on a GPU
-    config, sequences = config_of(architecture, **changes), 3
-    need = memory(config, sequences=sequences, precision=precision, optimizer="adamw")
-    copies = need.weights - 4 * parameter_count(config)
-    estimated = need.activations + copies + 4 * config.vocab_size * config.n_embd
-    assert estimated == pytest.approx(kept_bytes(config, sequences, dtype), rel=0.05)
-
-
-@pytest.mark.parametrize("architecture", ["gpt2", "modern"])
-@pytest.mark.parametrize("kind", ["adamw", "muon"])
-def test_the_optimizers_state_is_as_large_as_told(architecture: str, kind: Literal["adamw", "muon"]):
-    config = config_of(architecture)
-    model = build(config, seed=0)
-    optimizer = Optimizer(model, train_params(optimizer=kind), CPU)
-    ids_BT = torch.zeros(1, 8, dtype=torch.long)
-    loss = loss_of(model, ids_BT, ids_BT)
-    optimizer.backward(loss)
-    gradients = sum(p.grad.nbytes for p in model.parameters() if p.grad is not None)
-    optimizer.step(0.01, loss=loss.detach(), norm=optimizer.norm(), longest=1.0)
-    need = memory(config, sequences=1, precision="float32", optimizer=kind)
-    assert need.optimizer == sum(value.nbytes for value in optimizer.state().values() if value.ndim)
-    assert need.gradients == gradients
-    put_together = 12 * config.n_layer * config.n_embd**2 if architecture == "modern" else 0
-    assert need.weights == sum(parameter.nbytes for parameter in model.parameters()) + put_together
-
-
-@settings(max_examples=20)
-@given(sequences=st.integers(1, 64), shards=st.integers(1, 64))
-def test_memory_grows_with_sequences_and_shrinks_with_shards_and_recomputing(sequences: int, shards: int):
-    config = config_of("gpt2", n_layer=6)
-
-    def need(n: int, **more: Any) -> Any:
-        return memory(config, sequences=n, precision="half", optimizer="muon", **more)
-
-    assert need(2 * sequences).activations == 2 * need(sequences).activations
-    assert need(sequences, recompute=True).activations < need(sequences).activations
-    shared = need(sequences, shards=shards)
-    assert shared.optimizer == pytest.approx(need(sequences).optimizer / shards, abs=1)
-    assert shared.activations == need(sequences).activations
 
 
 def test_the_original_run_on_an_a100_at_a_tenth_of_a_second_a_step():

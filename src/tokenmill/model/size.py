@@ -1,14 +1,9 @@
-"""Floating-point operations of training, and the share of a device's peak that they make.
+"""What a model costs in training before anything runs: floating-point operations and memory.
 
-Chowdhery et al. 2022 (PaLM), appendix B: a token costs 6 operations for every parameter that it is multiplied with
-(2 forward, 4 backward) and 12 x layers x width x context for attention, counted as if it were not causal. Looking an
-embedding up multiplies nothing, so embeddings that are no head are not counted: the figure is lower than where all
-parameters are. What the optimizer and recomputed activations cost is not the model's and not counted either.
-
-What a training would need, before anything runs: operations, memory, time, network, tokens for its parameters.
-
-Formulas for the model and the step as this code has them; a test compares the memory with what PyTorch keeps. Times
-follow from operations by a rate that is measured or assumed, never from nothing.
+Operations follow Chowdhery et al. 2022 (PaLM), appendix B: each token costs 6 operations per parameter that it is
+multiplied with (2 forward, 4 backward), and 12 x layers x width x context for attention, as if it were not causal.
+Looking up an embedding multiplies nothing, so only the head's embedding counts. The optimizer and recomputed
+activations are not counted either. Memory follows from formulas of the code; tests compare both with PyTorch's counts.
 """
 
 import math
@@ -24,19 +19,20 @@ from tokenmill.model.loss import LOGITS_AT_A_TIME
 
 
 def matmul_parameters(config: ModelConfig) -> int:
-    """Parameters that every token is multiplied with: all but the embeddings of tokens and positions."""
+    """Parameters that each token is multiplied with: all but the embeddings of tokens and positions."""
     model = empty_model(config)
     embeddings = [module for module in model.modules() if isinstance(module, torch.nn.Embedding)]
     return sum(p.numel() for p in model.parameters()) - sum(e.weight.numel() for e in embeddings)
 
 
 def flops_per_token(config: ModelConfig) -> int:
-    """Floating-point operations that training on one token costs: forward and backward, without the update."""
+    """Floating-point operations of training on one token: forward and backward pass, without the update."""
     attention = 12 * config.n_layer * config.n_embd * config.context_length
     return 6 * matmul_parameters(config) + attention
 
 
 Precision = Literal["float32", "half"]
+"""Of matrix products; `half` is bfloat16 or float16."""
 
 
 @dataclass(frozen=True)
@@ -44,16 +40,16 @@ class Memory:
     """Bytes on one device at the height of a step."""
 
     weights: int
-    """In float32, with copies in half precision where matrix products run in it."""
+    """Float32 weights and the copies that matrix products need."""
     gradients: int
     optimizer: int
     activations: int
     logits: int
-    """What the loss holds at a time: some logits, their gradient, and what is made of them, all in float32."""
+    """The logits that the loss holds at the same time, their gradient and what lies between, all in float32."""
 
     @property
     def total(self) -> int:
-        """All of it; the allocator and the libraries take some more."""
+        """The sum; the allocator and the libraries take some more."""
         return self.weights + self.gradients + self.optimizer + self.activations + self.logits
 
 
@@ -66,10 +62,15 @@ def memory(
     recompute: bool = False,
     shards: int = 1,
 ) -> Memory:
-    """Memory of one device that takes so many `sequences` through the model at a time.
+    """Memory of one device in training.
 
-    `recompute`: only the input of every block is kept and the rest computed again (Chen et al. 2016). `shards`: devices
-    that share weights, gradients and optimizer state (FSDP).
+    Args:
+        config: the model.
+        sequences: that go through the model at the same time.
+        precision: of matrix products.
+        optimizer: Muon keeps one moment of each hidden matrix, AdamW two of every parameter.
+        recompute: keep only the input of each block and compute the rest again (Chen et al. 2016).
+        shards: devices that share weights, gradients and optimizer state (FSDP).
     """
     model = empty_model(config)
     sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}

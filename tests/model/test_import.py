@@ -1,11 +1,11 @@
-"""Whoever counts, builds or loads a model waits for PyTorch, and not for its compiler."""
+"""Counting, building, loading and running a model do not import PyTorch's compiler."""
 
 from pathlib import Path
 
 import pytest
 
 from tests.fresh import COMPILER, imported_by
-from tests.model.small import small_config
+from tests.model.small import ARCHITECTURES, small_config
 from tokenmill.model.build import build
 from tokenmill.model.huggingface import save_weights
 
@@ -26,8 +26,8 @@ assert list(generate(model, [1], end=-1, sampling=sampling))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("architecture", ["gpt2", "modern"])
-def test_a_model_is_loaded_without_the_compiler(architecture: str, tmp_path: Path):
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_model_runs_without_importing_the_compiler(architecture: str, tmp_path: Path):
     save_weights(build(small_config(architecture), seed=0), tmp_path)
     found = imported_by("-c", SCRIPT, str(tmp_path))
     assert {"torch", "tokenmill.model.cache"} <= found

@@ -1,0 +1,120 @@
+"""Operations and memory of a model against what PyTorch counts and keeps."""
+
+from typing import Any, Literal
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.flop_counter import FlopCounterMode
+
+from tests.model.small import ARCHITECTURES, small_config
+from tests.training.tiny import CPU, train_params
+from tokenmill.model import ops
+from tokenmill.model.build import build, model_class, parameter_count
+from tokenmill.model.config import ModelConfig
+from tokenmill.model.size import flops_per_token, matmul_parameters, memory
+from tokenmill.model.validation import loss_of
+from tokenmill.training.optimizer import Optimizer
+
+GPT2_SMALL = ModelConfig(
+    architecture="gpt2", n_layer=12, n_head=12, n_embd=768, context_length=512, dropout=0.0, vocab_size=32_000
+)
+
+
+@pytest.mark.parametrize("n_layer", [1, 3])
+def test_operations_are_those_that_pytorch_counts(n_layer: int):
+    """`modern` has no biases and norms without weights, so the parameters account for every product but attention's."""
+    config = small_config("modern", n_layer=n_layer)
+    ids_BT = torch.zeros((2, 12), dtype=torch.long)
+    model = build(config, seed=0)
+    with FlopCounterMode(display=False) as counter:
+        model(ids_BT).square().mean().backward()
+    counted = counter.get_flop_counts()["Global"]
+    products = sum(n for operation, n in counted.items() if "bmm" not in str(operation))  # bmm is attention's
+    assert products == 6 * matmul_parameters(config) * ids_BT.numel()
+    assert flops_per_token(config) == 6 * matmul_parameters(config) + 12 * n_layer * 16 * 12
+
+
+def test_gpt2_small_costs_what_its_published_size_says():
+    assert matmul_parameters(GPT2_SMALL) == 134_601_216 - 32_000 * 768 - 512 * 768
+    assert flops_per_token(GPT2_SMALL) == 6 * 109_632_000 + 12 * 12 * 768 * 512
+
+
+SHAPE: dict[str, Any] = {"n_head": 4, "n_embd": 64, "context_length": 48, "dropout": 0.0, "vocab_size": 101}
+
+
+def config_of(architecture: str, **changes: Any) -> ModelConfig:
+    return ModelConfig.model_validate(SHAPE | {"architecture": architecture, "n_layer": 3} | changes)
+
+
+def kept_bytes(config: ModelConfig, sequences: int, dtype: torch.dtype) -> int:
+    """Bytes that autograd keeps between forward and backward, each storage once, parameters aside."""
+    model = build(config, seed=0)
+    own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    kept: dict[int, torch.Tensor] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        kept.setdefault(tensor.untyped_storage().data_ptr(), tensor)
+        return tensor
+
+    ids_BT = torch.randint(config.vocab_size, (sequences, config.context_length))
+    with (
+        torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
+        torch.autocast("cpu", dtype=dtype, enabled=dtype != torch.float32),
+    ):
+        loss = loss_of(model, ids_BT, ids_BT)
+    assert loss.requires_grad
+    return sum(tensor.untyped_storage().nbytes() for at, tensor in kept.items() if at not in own)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(("precision", "dtype"), [("float32", torch.float32), ("half", torch.bfloat16)])
+@pytest.mark.parametrize("changes", [{}, {"n_layer": 1, "vocab_size": 1009}, {"n_embd": 128, "context_length": 16}])
+def test_activations_are_what_pytorch_keeps(
+    architecture: str,
+    precision: Literal["float32", "half"],
+    dtype: torch.dtype,
+    changes: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """The loss keeps no logits, only the gradient of the head."""
+    monkeypatch.setattr(ops, "MAX_PLAIN_LENGTH", 0)  # as on a GPU
+    config, sequences = config_of(architecture, **changes), 3
+    need = memory(config, sequences=sequences, precision=precision, optimizer="adamw")
+    copies = need.weights - 4 * parameter_count(config)
+    estimated = need.activations + copies + 4 * config.vocab_size * config.n_embd
+    assert estimated == pytest.approx(kept_bytes(config, sequences, dtype), rel=0.05)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("kind", ["adamw", "muon"])
+def test_weights_gradients_and_optimizer_state_are_counted(architecture: str, kind: Literal["adamw", "muon"]):
+    config = config_of(architecture)
+    model = build(config, seed=0)
+    optimizer = Optimizer(model, train_params(optimizer=kind), CPU)
+    ids_BT = torch.zeros(1, 8, dtype=torch.long)
+    loss = loss_of(model, ids_BT, ids_BT)
+    optimizer.backward(loss)
+    gradients = sum(p.grad.nbytes for p in model.parameters() if p.grad is not None)
+    optimizer.step(0.01, loss=loss.detach(), norm=optimizer.norm(), longest=1.0)
+    need = memory(config, sequences=1, precision="float32", optimizer=kind)
+    assert need.optimizer == sum(value.nbytes for value in optimizer.state().values() if value.ndim)
+    assert need.gradients == gradients
+    copies = model_class(config.architecture).training_memory(config, half=False).weight_copy_bytes
+    assert need.weights == sum(parameter.nbytes for parameter in model.parameters()) + copies
+
+
+@settings(max_examples=20)
+@given(sequences=st.integers(1, 64), shards=st.integers(1, 64))
+def test_memory_grows_with_sequences_and_shrinks_with_shards(sequences: int, shards: int):
+    config = config_of("gpt2", n_layer=6)
+
+    def need(n: int, **more: Any) -> Any:
+        return memory(config, sequences=n, precision="half", optimizer="muon", **more)
+
+    assert need(2 * sequences).activations == 2 * need(sequences).activations
+    assert need(sequences, recompute=True).activations < need(sequences).activations
+    shared = need(sequences, shards=shards)
+    assert shared.optimizer == pytest.approx(need(sequences).optimizer / shards, abs=1)
+    assert shared.activations == need(sequences).activations
