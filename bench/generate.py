@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from bench.stepping import Steps, in_turns, section
+from bench.harness import Steps, in_turns, section
 from tokenmill.model.build import build
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.generate import generate_batch, transpose_in_memory
@@ -25,12 +25,24 @@ from tokenmill.model.sampler import Sampling
 from tokenmill.stage import report_errors
 
 SMALL = {"n_layer": 12, "n_head": 12, "n_embd": 768, "context_length": 1024, "vocab_size": 50257}
+
+
 SIZES: dict[str, dict[str, int]] = {"default": {"vocab_size": 1024}, "GPT-2 Small": SMALL}
+
+
 TINY = {"n_layer": 1, "n_head": 2, "n_embd": 16, "context_length": 32, "vocab_size": 64}
+
+
 PROMPT, TEXTS = 16, (1, 16)
+
+
 HOW: dict[str, dict[str, Any]] = {"likeliest": {}, "drawn": {"temperature": 0.8, "top_k": 40}}
+
+
 NEVER = -1
 """An end-of-text that no model gives."""
+
+
 Row = dict[str, Any]
 
 
@@ -76,11 +88,11 @@ def measure(architecture: str, changes: dict[str, int], *, tokens: int, rounds: 
         prompts = torch.randint(model.config.vocab_size, (texts, PROMPT), generator=draws)
         for name, how in HOW.items():
             seen: dict[str, list[list[int]]] = {}
-            rivals = {
+            contenders = {
                 "transformers": transformers_steps(theirs, prompts, how, seen),
                 "TokenMill": tokenmill_steps(model, prompts, how, seen),
             }
-            timed = in_turns(rivals, rounds=rounds, steps=tokens, warm_up=tokens)
+            timed = in_turns(contenders, rounds=rounds, steps=tokens, warm_up=tokens)
             same = seen["transformers"] == seen["TokenMill"]
             assert same or how, f"{architecture}: transformers writes other tokens"
             yield {

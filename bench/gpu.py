@@ -1,9 +1,9 @@
-"""Every mark that needs a GPU in one command: `make bench-gpu NANOGPT=PATH TEXT=PATH`.
+"""Every figure that needs a GPU in one command: `make bench-gpu NANOGPT=PATH TEXT=PATH`.
 
 The ladder at full size with its utilisation; steps beside nanoGPT's at both shapes of GPT-2 124M; tokens to nanoGPT's
 loss on the text (give a real one of tens of MB; nanoGPT's other published configuration runs to its end). Each part is
 a process of its own with a limit, so that all end within 25 minutes, and one that fails costs none of the others. At
-the end stands a table of marks, met or missed; it and all figures lie in the folder `--output`.
+the end stands a table of targets, met or missed; it and all figures lie in the folder `--output`.
 """
 
 import argparse
@@ -20,12 +20,14 @@ from typing import Any
 
 import torch
 
-from bench.peers import GPT2_SHAPES, TIMES_FEWER
-from bench.stepping import ROOT
+from bench.harness import ROOT
+from bench.training.peers import GPT2_SHAPES, TIMES_FEWER
 from tokenmill.core.errors import UserError
 from tokenmill.stage import report_errors
 
 Row = dict[str, Any]
+
+
 LIMITS = {"ladder": 9 * 60, "steps": 3 * 60, "loss": 9 * 60}
 """Seconds; there are two parts of steps."""
 
@@ -40,7 +42,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Mark:
+class Target:
     """A figure that the project set itself."""
 
     name: str
@@ -58,7 +60,7 @@ class Mark:
 
 
 def main() -> None:
-    """Run all parts, print the marks."""
+    """Run all parts, print the targets."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nanogpt", type=Path, help="a checkout of nanoGPT; without it TokenMill runs alone")
     parser.add_argument("--text", type=Path, help="a text file; default: the built-in sample")
@@ -76,7 +78,9 @@ def run(options: argparse.Namespace) -> None:
         UserError: there is no CUDA device.
     """
     if not torch.cuda.is_available() and not options.tiny:
-        raise UserError("these benchmarks need a CUDA device, and torch sees none here; bench.peers runs on a CPU too.")
+        raise UserError(
+            "these benchmarks need a CUDA device, and torch sees none here; bench.training.peers runs on a CPU too."
+        )
     options.output.mkdir(parents=True, exist_ok=True)
     parts: dict[str, Part] = {}
     for name, arguments in commands(options).items():
@@ -86,13 +90,13 @@ def run(options: argparse.Namespace) -> None:
         parts[name] = run_part(command, file, limit=LIMITS[name.split()[0]])
         if parts[name].failed:
             print(f"{name}: {parts[name].failed}", flush=True)
-        marks = marks_of(parts)
-        everything: Row = {"marks": [vars(mark) | {"verdict": mark.verdict} for mark in marks]}
+        targets = targets_of(parts)
+        everything: Row = {"targets": [vars(target) | {"verdict": target.verdict} for target in targets]}
         everything |= {"device": _device(), "torch": torch.__version__}
         everything["parts"] = {name: vars(part) for name, part in parts.items()}
         (options.output / "figures.json").write_text(json.dumps(everything, indent=2) + "\n")
     print(f"\non {_device()}, figures in {options.output / 'figures.json'}")
-    print_marks(marks_of(parts))
+    print_targets(targets_of(parts))
 
 
 def commands(options: argparse.Namespace) -> dict[str, list[str]]:
@@ -102,11 +106,11 @@ def commands(options: argparse.Namespace) -> dict[str, list[str]]:
     common += ["--nanogpt", str(options.nanogpt)] if options.nanogpt else []
     peak = ["--peak-tflops", str(options.peak_tflops)] if options.peak_tflops else []
     picture = ["--picture", str(options.output / "ladder.svg")]
-    parts = {"ladder": ["bench.ladder", *(["--tiny"] if options.tiny else []), *peak, *picture]}
+    parts = {"ladder": ["bench.training.ladder", *(["--tiny"] if options.tiny else []), *peak, *picture]}
     for batch, context in GPT2_SHAPES:
         shape = [] if options.tiny else ["--shape", str(batch), str(context)]
-        parts[f"steps {batch} x {context}"] = ["bench.peers", *common, "--skip-loss", *shape]
-    return parts | {"loss": ["bench.peers", *common, "--skip-steps"]}
+        parts[f"steps {batch} x {context}"] = ["bench.training.peers", *common, "--skip-loss", *shape]
+    return parts | {"loss": ["bench.training.peers", *common, "--skip-steps"]}
 
 
 def run_part(command: Sequence[str], file: Path, *, limit: float) -> Part:
@@ -129,35 +133,40 @@ def run_part(command: Sequence[str], file: Path, *, limit: float) -> Part:
     return Part(rows, failed, round(time.perf_counter() - began, 1))
 
 
-def marks_of(parts: dict[str, Part]) -> list[Mark]:
+def targets_of(parts: dict[str, Part]) -> list[Target]:
     """What the project wants to reach on a GPU, and what it did."""
     ladder, loss = parts.get("ladder", Part()), parts.get("loss", Part())
-    marks = [
-        _mark("ladder: default over first rung", 16, ladder, lambda rows: _rung(rows, "TokenMill")["times the first"]),
-        _mark(
+    targets = [
+        _target(
+            "ladder: default over first variant",
+            16,
+            ladder,
+            lambda rows: _variant(rows, "TokenMill")["times the first"],
+        ),
+        _target(
             "utilisation, GPT-2 134M, 64 x 512",
             0.5,
             ladder,
-            lambda rows: _rung(rows, "TokenMill, GPT-2")["utilisation"],
+            lambda rows: _variant(rows, "TokenMill, GPT-2")["utilisation"],
         ),
     ]
     for batch, context in GPT2_SHAPES:
         steps = parts.get(f"steps {batch} x {context}", Part())
-        marks.append(_mark(f"tokens/s over nanoGPT's, {batch} x {context}", 1.3, steps, _over_nanogpt))
-    return [*marks, _mark("tokens to nanoGPT's loss, times fewer", TIMES_FEWER, loss, _times_fewer)]
+        targets.append(_target(f"tokens/s over nanoGPT's, {batch} x {context}", 1.3, steps, _over_nanogpt))
+    return [*targets, _target("tokens to nanoGPT's loss, times fewer", TIMES_FEWER, loss, _times_fewer)]
 
 
-def _mark(name: str, at_least: float, part: Part, value: Callable[[list[Row]], float]) -> Mark:
+def _target(name: str, at_least: float, part: Part, value: Callable[[list[Row]], float]) -> Target:
     try:
-        return Mark(name, at_least, value(part.rows))
+        return Target(name, at_least, value(part.rows))
     except LookupError as error:
-        return Mark(name, at_least, None, part.failed or (str(error.args[0]) if part.rows else "not run"))
+        return Target(name, at_least, None, part.failed or (str(error.args[0]) if part.rows else "not run"))
 
 
-def _rung(rows: list[Row], name: str) -> Row:
-    row = next((row for row in rows if row["rung"] == name), None)
+def _variant(rows: list[Row], name: str) -> Row:
+    row = next((row for row in rows if row["variant"] == name), None)
     if row is None or "left out" in row:
-        raise LookupError(row["left out"] if row else f"there is no rung {name}")
+        raise LookupError(row["left out"] if row else f"there is no variant {name}")
     return row
 
 
@@ -177,12 +186,12 @@ def _times_fewer(rows: list[Row]) -> float:
     return rows[1]["tokens, times fewer"] if rows[1]["reached"] else 0.0
 
 
-def print_marks(marks: list[Mark]) -> None:
-    """One line a mark."""
-    width = max(len(mark.name) for mark in marks)
-    for mark in marks:
-        value = "" if mark.value is None else f"{mark.value:.2f}"
-        print(f"{mark.name:<{width}}  {value:>6}  at least {mark.at_least:<4g}  {mark.verdict}")
+def print_targets(targets: list[Target]) -> None:
+    """One line per target."""
+    width = max(len(target.name) for target in targets)
+    for target in targets:
+        value = "" if target.value is None else f"{target.value:.2f}"
+        print(f"{target.name:<{width}}  {value:>6}  at least {target.at_least:<4g}  {target.verdict}")
 
 
 def _device() -> str:

@@ -12,6 +12,8 @@ from tokenmill.sample.generator import write_sample
 from tokenmill.sample.params import SampleParams
 
 VAL_SHARE = 0.1
+
+
 PIECE = 1000
 
 

@@ -3,6 +3,7 @@
 Each peer is set up to be fast: two workers, forked after everything is imported, files of the same size, no shuffling.
 datatrove writes what it cleaned twice: compressed, as it does by itself and as `clean` does, and plain.
 """
+
 # pyright: reportMissingImports=false
 
 import os
@@ -10,9 +11,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from bench.excerpts import CLEAN, ENCODE, FILTER, FOLDER, read_texts, size_of
-from bench.ours import TOKENIZER
-from bench.work import Facts, Work, require
+from bench.data.corpus import CLEAN, ENCODE, FILTER, FOLDER, read_texts, size_of
+from bench.data.jobs import Facts, Work, require
+from bench.data.parts import TOKENIZER
 from tokenmill.core.tokenizer import END_OF_TEXT, TextTokenizer, read_tokenizer, token_bytes
 
 CHUNK_BYTES = 8_000_000
@@ -105,8 +106,10 @@ def _pipeline(excerpt: str, steps: list[Any], workers: int = 2) -> Work:
     )
 
     def work() -> Facts:
-        last = executor.run().stats[-1].stats.to_dict()
-        return {"bytes": size_of(excerpt), "last step": last}
+        ran = executor.run()
+        assert ran is not None
+        last_step = ran.stats[-1].stats
+        return {"bytes": size_of(excerpt), "last step": last_step.to_dict()}
 
     return work
 

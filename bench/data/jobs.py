@@ -1,4 +1,6 @@
-"""One job in a process of its own: `python -m bench.jobs NAME START`, run in a project's folder (bench/data.py).
+"""What a job is, and what it says when it cannot be done.
+
+One job in a process of its own: `python -m bench.data.jobs NAME START`, run in a project's folder (bench/data.py).
 
 A job is prepared (imports, reading what it works on) and then done; only the second part is timed. The last line of
 output is JSON: `seconds` of the work, `start_up` seconds before it since START (Unix time), `cpu` seconds and
@@ -7,15 +9,37 @@ installed. A project has params.yaml and data/ as the pipeline has them, and exc
 """
 
 import importlib
+import importlib.util
 import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import psutil
 
-from bench.work import STAGES, MissingError, Work
+Facts: TypeAlias = dict[str, Any]
+"""What a job says about itself; `bytes`, if it did not work on the whole corpus."""
+
+
+Work: TypeAlias = Callable[[], Facts]
+"""The timed part of a job."""
+
+
+STAGES = ("clean", "tokenizer", "tokenize", "unpack")
+
+
+class MissingError(Exception):
+    """Something that a job needs is not installed."""
+
+
+def require(*packages: str) -> None:
+    """Raise MissingError for the first package that is not there."""
+    for package in packages:
+        if importlib.util.find_spec(package) is None:
+            raise MissingError(package)
 
 
 def prepared(name: str) -> Work:
@@ -23,7 +47,7 @@ def prepared(name: str) -> Work:
     if name in ("sample", *STAGES):
         main = importlib.import_module(f"stages.{name}").main
         return lambda: main() or {}
-    jobs = importlib.import_module("bench.ours").JOBS | importlib.import_module("bench.data_peers").JOBS
+    jobs = importlib.import_module("bench.data.parts").JOBS | importlib.import_module("bench.data.peers").JOBS
     return jobs[name]()
 
 

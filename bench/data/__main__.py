@@ -28,10 +28,9 @@ import psutil
 from ruamel.yaml import YAML
 from tqdm import tqdm
 
-from bench import data_peers, measure, ours, tables
-from bench.corpus import FORMATS, SOURCE_BYTES, Corpus, Source, read_source, write_corpus
-from bench.excerpts import write_excerpts
-from bench.work import STAGES
+from bench.data import measure, parts, peers
+from bench.data.corpus import FORMATS, SOURCE_BYTES, Corpus, Source, read_source, write_corpus, write_excerpts
+from bench.data.jobs import STAGES
 from tokenmill.tokens.corpus import sample
 
 PACKAGES = ("datatrove", "ftfy", "polars", "spacy", "splintr-rs", "tiktoken", "tokenizers", "zstandard")
@@ -42,11 +41,11 @@ def main() -> None:
     """Measure and print, or compare two earlier runs."""
     options = parsed(sys.argv[1:])
     if options.compare:
-        tables.print_growth(*(json.loads(path.read_text()) for path in options.compare))
+        measure.print_growth(*(json.loads(path.read_text()) for path in options.compare))
         return
     with tempfile.TemporaryDirectory(prefix="tokenmill-bench-", dir=options.scratch) as folder:
         figures = measured(Path(folder), options)
-    tables.print_all(figures)
+    measure.print_all(figures)
     if options.json:
         options.json.write_text(json.dumps(figures, indent=2, ensure_ascii=False) + "\n")
 
@@ -76,7 +75,7 @@ def measured(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     text_file = "paragraph" if options.format == "txt" else "file"
     make_project(here, raw, {"clean": {"text_file": text_file}, "tokenizer": {"vocab_size": options.vocabulary}})
     made = write_corpus(source, here / raw, options.megabytes * 1_000_000, options.format)
-    names = [*STAGES] if options.stages_only else [*STAGES, *ours.JOBS, *data_peers.JOBS]
+    names = [*STAGES] if options.stages_only else [*STAGES, *parts.JOBS, *peers.JOBS]
     if not options.stages_only:
         write_excerpts(source, here, made.text_bytes)
     runs: dict[str, list[measure.Run]] = {name: [] for name in names}

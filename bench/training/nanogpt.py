@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from bench.stepping import READ_EVERY, Steps
+from bench.harness import READ_EVERY, Steps
 from tokenmill.core.errors import UserError
 from tokenmill.model.device import Compute
 

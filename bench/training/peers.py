@@ -1,13 +1,15 @@
-"""Training against nanoGPT on the same machine and data in one run: `python -m bench.peers --nanogpt PATH --text PATH`.
+"""Training against nanoGPT on the same machine and data, in one run.
 
-On the CPU, nanoGPT's own Tiny Shakespeare recipe (4 layers, 4 heads, 128 wide, context 64, batch 12, 2,000 steps):
+    python -m bench.training.peers --nanogpt CHECKOUT --text FILE
 
-  to the loss  nanoGPT's script runs as it is; its final model is measured on all sequences of the validation text. Then
-               TokenMill's stage `train` runs on as much of the training text as it needs, once through, and is measured
-               by the same function. Seconds are of whole processes: start-up, training, evaluation, checkpoints.
+On the CPU it uses nanoGPT's own Tiny Shakespeare recipe (4 layers, 4 heads, 128 wide, context 64, batch 12,
+2,000 steps).
+
+  to the loss  nanoGPT's script runs unchanged, and its final model is measured on all sequences of the validation text.
+               Then TokenMill's stage `train` runs once over as much of the training text as it needs, measured by the
+               same function. Seconds are those of whole processes: start-up, training, evaluation, checkpoints.
   steps        tokens per second at the equal model (gpt2, AdamW, float32), in turns, each in a process of its own; then
-               TokenMill as it comes. Both as a short run has them, and compiled, as TokenMill chooses for long ones by
-               itself.
+               TokenMill with its own defaults. Both uncompiled, as in a short run, and compiled, as in a long one.
 
 With `--gpu`: GPT-2 124M at 64 x 512 and 16 x 1024, both compiled and in bfloat16, and nanoGPT's loss in 2.5 times
 fewer tokens.
@@ -21,9 +23,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,13 +35,90 @@ from ruamel.yaml import YAML
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bench import nanogpt
-from bench.characters import numbered, read_text, spread, write_tokens
-from bench.peer_steps import Row, steps_table
-from bench.stepping import ROOT, section
+from bench.harness import ROOT, Contender, Steps, Timed, compute_for, measure, section, tokenmill_steps, train_params
+from bench.training import nanogpt
+from bench.training.text import numbered, read_text, spread, write_tokens
 from tokenmill.core.errors import UserError
+from tokenmill.model.config import ModelConfig
+from tokenmill.model.device import Compute, choose_device
 from tokenmill.model.huggingface import load_model
 from tokenmill.stage import report_errors
+from tokenmill.training.compile import Compilation
+
+Row = dict[str, Any]
+
+
+KINDS = (("gpt2", "adamw", "equal"), ("gpt2", "adamw", "auto"), ("modern", "adamw", "auto"), ("modern", "muon", "auto"))
+"""Architecture, optimizer and precision of TokenMill's rows; `equal` is the precision of nanoGPT's."""
+
+
+def steps_table(
+    checkout: Path | None, ids: np.ndarray, shape: dict[str, int], *, batch: int, ways: tuple[bool, ...], rounds: int
+) -> list[Row]:
+    """Tokens per second of all, nanoGPT first where its checkout is given; `ways`: compiled, not, or both."""
+    on_gpu = torch.cuda.is_available()
+    contenders: dict[str, Contender] = {}
+    for name, contender in _contenders(
+        checkout, ids, shape, batch=batch, ways=ways, equal="bfloat16" if on_gpu else "float32"
+    ):
+        contenders.setdefault(name, contender)  # `auto` may be the precision of nanoGPT's
+    at_a_time, steps = (1, 10) if on_gpu else (len(contenders), 30)  # a turn on a CPU begins with cold caches
+    timed = measure(contenders, rounds=rounds, steps=steps, at_a_time=at_a_time)
+    first = next((one for one in timed.values() if not one.failed), Timed())
+    return [_row(name, one, first, batch * shape["context_length"]) for name, one in timed.items()]
+
+
+def _contenders(
+    checkout: Path | None, ids: np.ndarray, shape: dict[str, int], *, batch: int, ways: tuple[bool, ...], equal: str
+) -> Iterator[tuple[str, Contender]]:
+    """Names and who they are."""
+    for compiled in ways:
+        end = ", compiled" if compiled and len(ways) > 1 else ""
+        how = {"precision": equal, "batch": batch, "compiled": compiled}
+        theirs = partial(their_steps, checkout, ids, shape, **how) if checkout else None
+        if theirs:
+            yield f"nanoGPT, {equal}{end}", Contender(partial(theirs, biases=True), is_stage=False)
+        for architecture, optimizer, wanted in KINDS:
+            precision = equal if wanted == "equal" else wanted
+            name = f"TokenMill {architecture}, {optimizer}, {_called(precision)}{end}"
+            model = {"architecture": architecture, "dropout": 0.0} | shape
+            train = {"batch_size": batch, "optimizer": optimizer, "precision": precision}
+            yield name, Contender(partial(our_steps, ids, model, train, compiled=compiled), is_stage=True)
+        if theirs:
+            yield f"nanoGPT without biases, {equal}{end}", Contender(partial(theirs, biases=False), is_stage=False)
+
+
+def _called(precision: str) -> str:
+    return str(compute_for(precision).precision).removeprefix("torch.")
+
+
+def their_steps(checkout: Path, ids: np.ndarray, shape: dict[str, int], *, precision: str, **how: Any) -> Steps:
+    """nanoGPT's, with the settings of its own script; `how` as `nanogpt.steps_of` has it."""
+    device = choose_device("auto")
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("high")
+        shape = shape | {"vocab_size": -(-shape["vocab_size"] // 64) * 64}
+    compute = Compute(device, getattr(torch, precision))
+    return nanogpt.steps_of(checkout, compute, ids, shape, **how)
+
+
+def our_steps(ids: np.ndarray, model: dict[str, Any], train: dict[str, Any], *, compiled: bool) -> Steps:
+    """TokenMill's, of this model."""
+    section = train_params(learning_rate=1e-4, beta2=0.99, **train)
+    config, compute = ModelConfig.model_validate(model), compute_for(section.precision)
+    return tokenmill_steps(config, section, compute, ids, compilation=Compilation(compiled, "asked for"))
+
+
+def _row(name: str, one: Timed, first: Timed, tokens: int) -> Row:
+    if one.failed:
+        return {"steps": name, "left out": one.failed}
+    return {
+        "steps": name,
+        "ms": round(one.seconds * 1e3, 2),
+        "tokens/s": round(tokens / one.seconds),
+        "times the first": round(one.times(first), 2),
+        "first step, s": round(one.first, 1),
+    }
 
 
 @dataclass(frozen=True)
@@ -64,13 +145,23 @@ class Recipe:
 
 
 CPU = Recipe(4, 4, 128, 64, 12, 2000, 20, share=0.23, our_batch=24, our_rate=1.6e-2, our_decay=0.6)
+
+
 GPU = Recipe(6, 6, 384, 256, 64, 5000, 200, share=None, our_batch=64, our_rate=4e-3, our_decay=0.8)
 """nanoGPT's other published configuration, for a text of tens of MB."""
+
+
 TIMES_FEWER = 2.5
 """On a GPU TokenMill gets so many times fewer tokens than nanoGPT, and must reach its loss."""
+
+
 TINY = Recipe(1, 2, 16, 16, 4, 4, 1, share=0.05, our_batch=8, our_rate=1e-2, our_decay=0.8)
 """To see that the benchmark runs."""
+
+
 GPT2_124M = {"n_layer": 12, "n_head": 12, "n_embd": 768, "vocab_size": 50257}
+
+
 GPT2_SHAPES = ((64, 512), (16, 1024))
 
 
@@ -81,7 +172,7 @@ def main() -> None:
     parser.add_argument("--text", type=Path, help="a text file; default: the built-in sample")
     parser.add_argument("--gpu", action="store_true", help="GPT-2 124M on CUDA instead of the small model")
     parser.add_argument("--tiny", action="store_true", help="a few steps of next to nothing: only to see that it runs")
-    parser.add_argument("--rounds", type=int, default=8, help="turns of each rival")
+    parser.add_argument("--rounds", type=int, default=8, help="turns of each contender")
     parser.add_argument("--shape", type=int, nargs=2, metavar=("BATCH", "CONTEXT"), help="steps of this shape only")
     parser.add_argument("--skip-loss", action="store_true", help="only steps")
     parser.add_argument("--skip-steps", action="store_true", help="only what it takes to the loss")

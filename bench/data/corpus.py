@@ -1,29 +1,41 @@
 """Any amount of text that looks like a given text, fast, in bounded memory, the same every time.
 
-A walk through the source: some words as they stand there, then a jump to another place where the next word occurs,
-and on from there (a Markov chain of order one with long runs). So the words, their frequencies and most phrases are
-those of the source, for a tokenizer and for zstd alike, while no line comes twice. A running number in front of each
-document (with commas, so that it adds no new words) makes sure that deduplication drops none.
+A walk through the source copies a run of words, jumps to another place where the next word occurs, and continues there
+(a Markov chain of order one with long runs). The words, their frequencies and most phrases are those of the source, for
+a tokenizer and for zstd alike, but no line occurs twice. A running number in front of each document makes sure that
+deduplication drops none. Slow peers get an excerpt: the beginning of the corpus as JSON lines, in two files, because
+some peers work on one file per process.
 """
 
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 
 import numpy as np
+import orjson
 import zstandard
 
 SOURCE_BYTES = 32_000_000
 """Of the source at most; more text gives no more variety to measure."""
+
+
 RUN_WORDS = 12
 """Words from one place of the source, on the average."""
+
+
 DOCUMENT_BYTES = 2_000
 """Text of a document, on the average; sizes fall off exponentially. Pages of the web have two or three thousand."""
+
+
 WALKS, STEPS = 2048, 64
 """Walks at a time and runs of each: some 8 MB."""
+
+
 FORMATS = ("jsonl", "txt", "jsonl.zst")
+
+
 SEED = 0
 
 
@@ -118,3 +130,45 @@ def write_corpus(source: Source, path: Path, size: int, form: str) -> Corpus:
                 if text + count * len(begin + end) >= size:
                     break
     return Corpus(count, text, path.stat().st_size)
+
+
+FOLDER = Path("excerpts")
+
+
+SIZES = FOLDER / "sizes.json"
+
+
+ENCODE, CLEAN, FILTER = "encode", "clean", "filter"
+
+
+BYTES = {ENCODE: 20_000_000, CLEAN: 20_000_000, FILTER: 2_000_000}
+"""UTF-8 bytes of text of each excerpt."""
+
+
+def write_excerpts(source: Source, project: Path, limit: int) -> None:
+    """Write all excerpts, of at most `limit` bytes of text each."""
+    sizes = {name: _write(source, project / FOLDER / name, min(size, limit)) for name, size in BYTES.items()}
+    (project / SIZES).write_text(json.dumps(sizes))
+
+
+def _write(source: Source, folder: Path, size: int) -> int:
+    folder.mkdir(parents=True)
+    chosen: list[bytes] = []
+    total, stream = 0, documents(source)
+    while total < size:
+        chosen.append(next(stream))
+        total += len(chosen[-1])
+    for number in (0, 1):
+        with (folder / f"{number}.jsonl").open("wb") as file:
+            file.writelines(b'{"text": "%b"}\n' % one for one in islice(chosen, number, None, 2))
+    return total
+
+
+def read_texts(name: str) -> list[str]:
+    """The documents of an excerpt."""
+    return [orjson.loads(line)["text"] for path in sorted((FOLDER / name).iterdir()) for line in path.open("rb")]
+
+
+def size_of(name: str) -> int:
+    """UTF-8 bytes of an excerpt's documents."""
+    return json.loads(SIZES.read_text())[name]

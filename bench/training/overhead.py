@@ -1,4 +1,4 @@
-"""What a training costs beside its training: `python -m bench.training`.
+"""What a training costs beside its training: `python -m bench.training.overhead`.
 
 For the default run's model and for a larger one (6 layers, 384 wide, context 256), of a step: the share outside the
 model's forward and backward passes, clipping and update, and in it the gathering of its batch. Of a checkpoint: the
@@ -23,8 +23,8 @@ from unittest import mock
 import numpy as np
 import torch
 
-from bench.characters import write_tokens
-from bench.stepping import section
+from bench.harness import section
+from bench.training.text import write_tokens
 from tokenmill.model.config import ModelParams
 from tokenmill.model.gpt2 import GPT2
 from tokenmill.model.modern import NanoChat
@@ -39,9 +39,17 @@ from tokenmill.training.trainer import Trainer
 
 EVERY = 60.0
 """Seconds between two checkpoints by default."""
+
+
 LARGER = {"n_layer": 6, "n_head": 6, "n_embd": 384, "context_length": 256}
+
+
 TINY = {"n_layer": 1, "n_head": 2, "n_embd": 16, "context_length": 16}
+
+
 CHECKPOINTS = 8
+
+
 Row = dict[str, Any]
 
 

@@ -1,7 +1,7 @@
-"""The rungs of the ladder as code: one model and one text, trained as a plain script does it, better and better.
+"""The steps of the ladder as code: one model and one text, trained as a plain script does it, better and better.
 
-Each is a function of how many steps to do. What a machine cannot do, or only emulates, is left out of its rung and of
-those above it; `left_out` says why.
+Each variant is a function of the number of steps. What a machine cannot do, or only
+emulates, is left out of its variant and of those above it; `left_out` says why.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bench.stepping import Steps, compute_for, for_long_runs, tokenmill_steps, train_params
+from bench.harness import Steps, compute_for, for_long_runs, tokenmill_steps, train_params
 from tokenmill.model.build import build
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import multiplies_bfloat16
@@ -22,8 +22,14 @@ from tokenmill.model.sequences import Sequences
 from tokenmill.training.compile import Compilation, lacks
 
 PLAIN = ("memory map", "RAM", "vectorised", "compiled", "mixed", "flash")
+
+
 OURS = ("TokenMill, GPT-2", "TokenMill")
-RUNGS = (*PLAIN, *OURS)
+
+
+VARIANTS = (*PLAIN, *OURS)
+
+
 Batch = Callable[[], tuple[Tensor, Tensor]]
 
 
@@ -40,17 +46,21 @@ class Size:
     steps: int
     """In a turn."""
     compiled: bool = True
-    """Whether a rung may compile."""
+    """Whether a variant may compile."""
 
-    def config(self, rung: str) -> ModelConfig:
-        """The model of this size on a rung."""
+    def config(self, variant: str) -> ModelConfig:
+        """The model of this size on a variant."""
         sizes = {k: getattr(self, k) for k in ("n_layer", "n_head", "n_embd", "vocab_size", "context_length")}
-        architecture = "modern" if rung == "TokenMill" else "gpt2"
+        architecture = "modern" if variant == "TokenMill" else "gpt2"
         return ModelConfig.model_validate({"architecture": architecture, "dropout": 0.0} | sizes)
 
 
 FULL = Size(n_layer=12, n_head=12, n_embd=768, vocab_size=32_000, context_length=512, batch=64, steps=10)
+
+
 SMALL = Size(n_layer=4, n_head=4, n_embd=256, vocab_size=4096, context_length=128, batch=16, steps=2)
+
+
 TINY = Size(n_layer=1, n_head=2, n_embd=16, vocab_size=64, context_length=16, batch=4, steps=1, compiled=False)
 
 
@@ -59,27 +69,27 @@ def here() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def left_out(rung: str, device: torch.device) -> str | None:
-    """Why a rung makes no sense on this device, or None."""
-    if rung == "compiled" and (missing := lacks(device)):
+def left_out(variant: str, device: torch.device) -> str | None:
+    """Why a variant makes no sense on this device, or None."""
+    if variant == "compiled" and (missing := lacks(device)):
         return f"torch.compile needs {missing}, which is not there."
-    if rung == "mixed" and not multiplies_bfloat16(device):
+    if variant == "mixed" and not multiplies_bfloat16(device):
         return (
             "no instructions for products of bfloat16 (AVX512_BF16 or AMX on a CPU) here; emulated ones take many "
-            "times as long as float32's. The rung above it stays in float32."
+            "times as long as float32's. The variant above it stays in float32."
         )
     return None
 
 
-def make(rung: str, size: Size, path: Path) -> Steps:
-    """The steps of a rung, on the tokens in a file of unsigned 16-bit ids."""
+def make(variant: str, size: Size, path: Path) -> Steps:
+    """The steps of a variant, on the tokens in a file of unsigned 16-bit ids."""
     mapped = np.memmap(path, dtype="<u2", mode="r")
     ids = np.array(mapped)
-    if rung in OURS:
-        return tokenmill(rung, size, ids)
-    if rung in ("memory map", "RAM"):
-        return plain(size, loop(mapped if rung == "memory map" else ids, size))
-    gains = [gain for gain in PLAIN[3 : PLAIN.index(rung) + 1] if not left_out(gain, here())]
+    if variant in OURS:
+        return tokenmill(variant, size, ids)
+    if variant in ("memory map", "RAM"):
+        return plain(size, loop(mapped if variant == "memory map" else ids, size))
+    gains = [gain for gain in PLAIN[3 : PLAIN.index(variant) + 1] if not left_out(gain, here())]
     return plain(
         size,
         vectorised(ids, size),
@@ -89,14 +99,14 @@ def make(rung: str, size: Size, path: Path) -> Steps:
     )
 
 
-def tokenmill(rung: str, size: Size, ids: np.ndarray) -> Steps:
+def tokenmill(variant: str, size: Size, ids: np.ndarray) -> Steps:
     """TokenMill's own step with its choices for this machine; GPT-2 with AdamW as the others, or its default."""
     train = train_params(
-        batch_size=size.batch, learning_rate=1e-4, optimizer="muon" if rung == "TokenMill" else "adamw"
+        batch_size=size.batch, learning_rate=1e-4, optimizer="muon" if variant == "TokenMill" else "adamw"
     )
     compute = compute_for(train.precision)
     compilation = for_long_runs(compute.device) if size.compiled else Compilation(on=False, why="asked for")
-    return tokenmill_steps(size.config(rung), train, compute, ids, compilation=compilation)
+    return tokenmill_steps(size.config(variant), train, compute, ids, compilation=compilation)
 
 
 def plain(size: Size, batch: Batch, *, compiled: bool = False, mixed: bool = False, flash: bool = False) -> Steps:

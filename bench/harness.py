@@ -1,0 +1,241 @@
+"""One training step as a function, and contenders timed in turns.
+
+`Steps` runs a number of training steps. `in_turns` times several of them in one process; `measure` gives each contender
+a process of its own, so that what one sets for its process does not help another. In both, whatever else the machine
+does disturbs all alike, and medians are compared turn by turn.
+"""
+
+import contextlib
+import dataclasses
+import multiprocessing
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+from ruamel.yaml import YAML
+
+from tokenmill.model.build import build
+from tokenmill.model.config import ModelConfig
+from tokenmill.model.device import Compute, choose_compute, configure_process
+from tokenmill.model.sequences import Sequences
+from tokenmill.openmp import sleep_soon_beside_others
+from tokenmill.training.compile import Compilation, lacks
+from tokenmill.training.optimizer import Optimizer
+from tokenmill.training.params import RuntimeParams, TrainParams
+from tokenmill.training.sampler import EpochOrder
+from tokenmill.training.step import train_step
+
+Steps = Callable[[int], None]
+
+
+READ_EVERY = 10
+"""Steps between two readings of the loss, as `train.log_every_steps` has it."""
+
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def section(name: str, **changes: Any) -> dict[str, Any]:
+    """A section of this project's params.yaml, with changes; a dictionary inside is merged too."""
+    values = YAML(typ="safe").load(ROOT / "params.yaml")[name]
+    return values | {k: values[k] | v if isinstance(v, dict) else v for k, v in changes.items()}
+
+
+def compute_for(precision: str) -> Compute:
+    """What TokenMill chooses on this machine, applied to this process."""
+    compute = choose_compute(RuntimeParams.model_validate(section("runtime")).device, precision)
+    configure_process(compute)
+    return compute
+
+
+def for_long_runs(device: torch.device) -> Compilation:
+    """Compiled on a GPU, as a run of some length is; on a CPU as most runs are, not."""
+    return Compilation(device.type == "cuda" and not lacks(device), "a long run")
+
+
+def train_params(**changes: Any) -> TrainParams:
+    """The section `train` of the default run, with changes."""
+    return TrainParams.model_validate(section("train", **changes))
+
+
+def tokenmill_steps(
+    config: ModelConfig, train: TrainParams, compute: Compute, ids: np.ndarray, *, compilation: Compilation
+) -> Steps:
+    """A fresh model on this device, ready to train on `ids` step by step, over and over."""
+    model = build(config, seed=0).to(compute.device)
+    optimizer = Optimizer(model, train, compute)
+    forward = compilation.of(model)
+    tokens = torch.from_numpy(ids.astype(np.int32)).to(compute.device)
+    sequences = Sequences(tokens, context_length=config.context_length, device=compute.device)
+    order, done = EpochOrder(sequences=sequences.count, per_step=train.batch_size, seed=0), [0]
+
+    def steps(count: int) -> None:
+        for _ in range(count):
+            result = train_step(
+                forward,
+                optimizer,
+                sequences,
+                order.at(done[0]),
+                micro_batch=train.batch_size,
+                learning_rate=train.peak,
+                gradient_clip=train.gradient_clip,
+                compute=compute,
+            )
+            assert result is not None, "memory does not hold this batch"
+            done[0] += 1
+            if done[0] % READ_EVERY == 0:
+                result.loss.item()
+
+    return steps
+
+
+@dataclasses.dataclass(frozen=True)
+class Timing:
+    """Seconds per step of one contender, and how many times faster than the first contender it is."""
+
+    seconds: float
+    faster: float
+
+
+def in_turns(contenders: Mapping[str, Steps], *, rounds: int, steps: int, warm_up: int) -> dict[str, Timing]:
+    """Let each do some steps, in turns, so that whatever else the machine does disturbs all alike; medians."""
+    for go in contenders.values():
+        go(warm_up)
+    took: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(rounds):
+        for name, go in contenders.items():
+            took[name].append(_seconds(go, steps) / steps)
+    first = next(iter(took.values()))
+    return {
+        name: Timing(statistics.median(each), statistics.median(a / b for a, b in zip(first, each, strict=True)))
+        for name, each in took.items()
+    }
+
+
+def _seconds(go: Steps, steps: int) -> float:
+    _wait()
+    began = time.perf_counter()
+    go(steps)
+    _wait()
+    return time.perf_counter() - began
+
+
+def _wait() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+WARM_UP = 3
+"""Steps after the first one that do not count either."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """Who takes part."""
+
+    make: Callable[[], Steps]
+    """To be called in the contender's process; a partial of a module's function."""
+    is_stage: bool
+    """Whether its process starts as one of TokenMill's stages does; else as any script."""
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A contender's times, or why it has none."""
+
+    first: float = 0.0
+    """Seconds of the first step: compilation, first allocations."""
+    turns: list[float] = field(default_factory=list)
+    """Seconds a step, turn by turn."""
+    failed: str | None = None
+
+    @property
+    def seconds(self) -> float:
+        """A step's, in the median of turns."""
+        return statistics.median(self.turns)
+
+    def times(self, first: "Timed") -> float:
+        """How many times faster than another, turn by turn."""
+        return statistics.median(their / our for their, our in zip(first.turns, self.turns, strict=True))
+
+
+def measure(contenders: Mapping[str, Contender], *, rounds: int, steps: int, at_a_time: int) -> dict[str, Timed]:
+    """Let `at_a_time` contenders at a time do so many steps in turns; one that fails fails alone."""
+    timed: dict[str, Timed] = {}
+    names = list(contenders)
+    for start in range(0, len(names), at_a_time):
+        with contextlib.ExitStack() as stack:
+            links: dict[str, Connection] = {}
+            for name in names[start : start + at_a_time]:  # one after the other, each alone until it is ready
+                links[name] = stack.enter_context(_process(contenders[name]))
+                timed[name] = _asked(links[name], Timed(), steps)
+                said = timed[name].failed or f"ready, after {timed[name].first:.1f} s for its first step"
+                print(f"{name}: {said}", file=sys.stderr, flush=True)
+            for _ in range(rounds):
+                for name, link in links.items():
+                    if not timed[name].failed:
+                        timed[name] = _asked(link, timed[name], steps)
+    return timed
+
+
+def _asked(link: Connection, so_far: Timed, steps: int) -> Timed:
+    """What a contender has done after its next turn, or its first step."""
+    try:
+        link.send(steps if so_far.first else 0)
+        answer = link.recv()
+    except (EOFError, OSError):  # killed, as where memory ran out
+        answer = "its process ended"
+    if isinstance(answer, str):
+        return Timed(failed=answer)
+    if not so_far.first:
+        return Timed(first=answer)
+    return Timed(so_far.first, [*so_far.turns, answer])
+
+
+@contextlib.contextmanager
+def _process(contender: Contender) -> Iterator[Connection]:
+    """A process that does a contender's steps when it is asked to."""
+    context = multiprocessing.get_context("spawn")
+    link, far = context.Pipe()
+    process = context.Process(target=_work, args=(far, contender.make), daemon=False)
+    with mock.patch.dict(os.environ):
+        if contender.is_stage:
+            sleep_soon_beside_others()
+        process.start()
+    far.close()
+    try:
+        yield link
+    finally:
+        link.close()
+        process.join()
+
+
+def _work(link: Connection, make: Callable[[], Steps]) -> None:
+    """Answer each number of steps with the seconds a step; 0 is the first one, warming up after it."""
+    with contextlib.suppress(EOFError):
+        steps = None
+        while True:
+            count = link.recv()
+            try:
+                began = time.perf_counter()
+                if steps is None:
+                    steps = make()
+                steps(count or 1)
+                if torch.cuda.is_available():
+                    torch.cuda.synchronize()
+                took = time.perf_counter() - began
+                if not count:
+                    steps(WARM_UP)
+                link.send(took / (count or 1))
+            except Exception as error:  # whatever it is, the other contenders go on
+                link.send(f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}")
+                return

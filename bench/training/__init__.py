@@ -1,0 +1,1 @@
+"""TokenMill: training."""

@@ -1,0 +1,193 @@
+"""The ladder's rows as a table and as a picture, beside the original's.
+
+The climb from 1.6 s a step to 0.1, again, as real code on one model and one text: `python -m bench.training.ladder`.
+
+TokenMill began as a script on an A100 whose steps took 1.6 s; what made them shorter, one by one, is replayed here:
+
+  memory map   tokens read from a file map in a Python loop, a sequence at a time; float32, plain attention
+  RAM          the same from memory
+  vectorised   a batch by one index
+  compiled     torch.compile
+  mixed        matrix products in bfloat16
+  flash        scaled_dot_product_attention
+  TokenMill    its own step: the same model with AdamW, and then its default, `modern` with Muon
+
+Small on a CPU; on a GPU at full size (134M: 12 layers, 12 heads, 768 wide, vocabulary 32,000, batch 64, context 512).
+Each variant has a process of its own and is warm when it is measured; what its first step took, compilation included,
+stands in a column of its own. On a CPU all take turns, so that other load disturbs all alike; a GPU has one at a time.
+"""
+
+import argparse
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from bench.harness import Contender, Timed, compute_for, measure
+from bench.training.variants import FULL, OURS, PLAIN, SMALL, TINY, VARIANTS, Size, here, left_out, make
+from tokenmill.model.size import flops_per_token
+from tokenmill.planning.hardware import peak_flops
+from tokenmill.planning.profile import product_rate
+from tokenmill.stage import report_errors
+
+ORIGINAL = dict(zip(PLAIN, (1.6, 0.8, 0.5, 0.35, 0.225, 0.1), strict=True))
+"""Seconds a step of the original script on an A100, variant by variant."""
+
+
+HERE, THEIRS = "#1f6f8b", "#c9c9c9"
+
+
+LEGEND: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1, 1), "ncols": 2}
+
+
+Row = dict[str, Any]
+
+
+def rows_of(climbed: Mapping[str, Timed], size: Size, peak: float) -> list[Row]:
+    """A row for each variant; one that was left out has the reason instead of times."""
+    rows: list[Row] = []
+    bottom = next((one for one in climbed.values() if not one.failed), None)
+    for name, one in climbed.items():
+        row: Row = {"variant": name}
+        if one.failed or bottom is None:
+            row["left out"] = one.failed
+        else:
+            tokens = size.batch * size.context_length
+            row["seconds a step"] = float(f"{one.seconds:.4g}")
+            row["tokens/s"] = round(tokens / one.seconds)
+            row["utilisation"] = round(flops_per_token(size.config(name)) * tokens / one.seconds / peak, 4)
+            row["times the first"] = round(one.times(bottom), 2)
+            row["first step, s"] = round(one.first, 1)
+        if name in ORIGINAL:
+            row["original, s"] = ORIGINAL[name]
+            row["original, times"] = round(ORIGINAL["memory map"] / ORIGINAL[name], 1)
+        rows.append(row)
+    return rows
+
+
+def print_table(rows: list[Row]) -> None:
+    """One line a variant, then a sentence for each that was left out."""
+    columns = ("variant", "seconds a step", "tokens/s", "utilisation", "times the first", "first step, s")
+    columns += ("original, s", "original, times")
+    columns = tuple(name for name in columns if any(name in row for row in rows))
+    cells = [[_cell(name, row.get(name)) for name in columns] for row in rows]
+    widths = [max(len(name), *(len(line[i]) for line in cells)) for i, name in enumerate(columns)]
+    for line in (columns, *cells):
+        first, *others = (
+            f"{cell:<{w}}" if i == 0 else f"{cell:>{w}}" for i, (cell, w) in enumerate(zip(line, widths, strict=True))
+        )
+        print("  ".join([first, *others]).rstrip())
+    for row in rows:
+        if reason := row.get("left out"):
+            print(f"left out: {row['variant']}: {reason}")
+
+
+def _cell(column: str, value: Any) -> str:
+    if value is None:
+        return ""
+    if column == "utilisation":
+        return f"{value:.1%}"
+    return f"{value:,}" if column == "tokens/s" else str(value)
+
+
+def draw(rows: list[Row], device: str, path: Path) -> None:
+    """Seconds a step, variant by variant, beside the original's, on a logarithmic axis."""
+    from matplotlib import pyplot as plt  # noqa: PLC0415 (takes a second to load)
+
+    figure, axes = plt.subplots(figsize=(9, 4.2))
+    done = [(place, row) for place, row in enumerate(rows) if "seconds a step" in row]
+    known = [(place, row) for place, row in enumerate(rows) if "original, s" in row]
+    bars = axes.bar(
+        np.array([place for place, _ in done]) - 0.2, [row["seconds a step"] for _, row in done], 0.38, color=HERE
+    )
+    axes.bar_label(bars, [f"{row['times the first']:g}x" for _, row in done], fontsize=8, padding=2)
+    theirs = axes.bar(
+        np.array([place for place, _ in known]) + 0.2, [row["original, s"] for _, row in known], 0.38, color=THEIRS
+    )
+    axes.bar_label(theirs, [f"{row['original, times']:g}x" for _, row in known], fontsize=8, padding=2, color="#777777")
+    axes.set_yscale("log")
+    axes.margins(y=0.12)
+    for place, row in enumerate(rows):
+        if "left out" in row:
+            axes.text(
+                place - 0.2,
+                0.03,
+                "left out",
+                rotation=90,
+                ha="center",
+                fontsize=8,
+                color="#777777",
+                transform=axes.get_xaxis_transform(),
+            )
+    axes.set_xticks(range(len(rows)), [row["variant"].replace(", ", ",\n") for row in rows], fontsize=9)
+    axes.set_ylabel("seconds a step")
+    axes.legend([bars, theirs], [f"here: {device}", "the original script, A100"], frameon=False, fontsize=9, **LEGEND)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(axis="x", length=0)
+    figure.tight_layout()
+    figure.savefig(path, facecolor="white")
+    plt.close(figure)
+
+
+def main() -> None:
+    """Climb, print, draw."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tiny", action="store_true", help="next to nothing, not compiled: only to see that it runs")
+    parser.add_argument(
+        "--only", nargs="+", choices=VARIANTS, default=VARIANTS, metavar="NAME", help="measure only these"
+    )
+    parser.add_argument("--rounds", type=int, default=9, help="turns of each variant; their median counts")
+    parser.add_argument("--peak-tflops", type=float, help="the device's peak, if it is not known")
+    parser.add_argument("--picture", type=Path, default=Path("ladder.svg"))
+    parser.add_argument("--json", type=Path, help="write the figures to this file too")
+    options = parser.parse_args()
+    report_errors(lambda: run(options))
+
+
+def run(options: argparse.Namespace) -> None:
+    """The whole ladder."""
+    device = here()
+    size = TINY if options.tiny else FULL if device.type == "cuda" else SMALL
+    reasons = {name: reason for name in options.only if (reason := left_out(name, device))}
+    ids = np.random.default_rng(0).integers(size.vocab_size, size=size.batch * size.context_length * 64).astype("<u2")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "tokens.bin"
+        ids.tofile(path)
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{folder}/compiled"  # what an earlier run compiled is no help
+        contenders = {
+            name: Contender(partial(make, name, size, path), is_stage=name in OURS)
+            for name in options.only
+            if name not in reasons
+        }
+        at_a_time = 1 if device.type == "cuda" else len(contenders)
+        climbed = measure(contenders, rounds=options.rounds, steps=size.steps, at_a_time=at_a_time)
+    found = {name: Timed(failed=reason) for name, reason in reasons.items()} | climbed
+    peak, whose = _peak(device, options.peak_tflops)
+    rows = rows_of({name: found[name] for name in options.only}, size, peak)
+    compute = compute_for("auto")
+    print(f"{compute.name}: {size.batch} sequences of {size.context_length}, GPT-2 of {size.n_layer} layers, ", end="")
+    print(f"{size.n_embd} wide; utilisation of {peak / 1e12:.3g}e12 operations a second, {whose}")
+    print_table(rows)
+    draw(rows, compute.name, options.picture)
+    print(f"drawn: {options.picture}")
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=2) + "\n")
+
+
+def _peak(device: torch.device, given: float | None) -> tuple[float, str]:
+    """Operations a second that utilisation is a share of, and where they come from."""
+    if given:
+        return given * 1e12, "as given"
+    if known := peak_flops(device):
+        return known, "its data sheet's peak in half precision"
+    return product_rate(compute_for("auto")), "which one product of large matrices reaches here"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""The benchmarks of training: a run of a few tiny steps gives every figure, and a part that fails fails alone."""
+
+import json
+import sys
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from bench.gpu import run_part
+from bench.harness import Contender, measure
+from bench.training import variants
+from bench.training.variants import TINY, VARIANTS, ScriptAttention, left_out, loop, make, vectorised
+from tests.bench.conftest import Bench, in_a_process
+from tokenmill.model.build import build
+from tokenmill.model.gpt2 import Attention, Block
+
+IDS = np.random.default_rng(0).integers(TINY.vocab_size, size=2000).astype("<u2")
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> Path:
+    IDS.tofile(tmp_path / "tokens.bin")
+    return tmp_path / "tokens.bin"
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_variant_takes_steps(variant: str, tokens: Path):
+    make(variant, TINY, tokens)(2)
+
+
+@pytest.mark.parametrize("flash", [False, True])
+def test_script_attention_equals_the_models(flash: bool):
+    model = build(TINY.config("flash"), seed=0)
+    ours, x_BTD = model.blocks[0], torch.randn(2, 16, 16)
+    assert isinstance(ours, Block)
+    assert isinstance(ours.attention, Attention)
+    torch.testing.assert_close(ScriptAttention(ours.attention, 16, flash=flash)(x_BTD), ours.attention(x_BTD))
+
+
+def test_batches_are_the_same_from_file_and_memory(tokens: Path):
+    mapped = np.memmap(tokens, dtype="<u2", mode="r")
+    (inputs, targets), (same_inputs, same_targets) = loop(mapped, TINY)(), loop(IDS, TINY)()
+    assert torch.equal(inputs, same_inputs)
+    assert torch.equal(targets, same_targets)
+    for x_BT, y_BT in ((inputs, targets), vectorised(IDS, TINY)()):
+        assert x_BT.shape == (TINY.batch, TINY.context_length)
+        assert torch.equal(x_BT[:, 1:], y_BT[:, :-1])
+
+
+def test_emulated_bfloat16_is_left_out(monkeypatch: pytest.MonkeyPatch):
+    cpu = torch.device("cpu")
+    monkeypatch.setattr(variants, "multiplies_bfloat16", lambda _: True)
+    assert left_out("mixed", cpu) is None
+    monkeypatch.setattr(variants, "multiplies_bfloat16", lambda _: False)
+    assert [variant for variant in VARIANTS if variant != "compiled" and left_out(variant, cpu)] == ["mixed"]
+
+
+def test_a_contender_that_fails_fails_alone(tokens: Path):
+    contenders = {name: Contender(partial(make, name, TINY, tokens), is_stage=False) for name in ("none", "RAM")}
+    timed = measure(contenders, rounds=2, steps=1, at_a_time=2)
+    assert timed["none"].failed
+    assert timed["RAM"].failed is None
+    assert timed["RAM"].first > 0
+    assert len(timed["RAM"].turns) == 2
+
+
+def test_a_part_that_takes_too_long_is_stopped_whole(tmp_path: Path):
+    """Its child counts as long as it lives."""
+    count = tmp_path / "count"
+    child = f"import itertools, pathlib\nfor i in itertools.count(): pathlib.Path({str(count)!r}).write_text(str(i))"
+    program = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
+    assert run_part([sys.executable, "-c", program], tmp_path / "rows.json", limit=2).failed
+    ended_at = count.read_text()
+    time.sleep(0.3)
+    assert count.read_text() == ended_at
+
+
+@pytest.mark.parametrize(("code", "fails"), [("pass", False), ("1 / 0", True)])
+def test_a_part_keeps_the_rows_it_wrote(tmp_path: Path, code: str, fails: bool):
+    file = tmp_path / "rows.json"
+    program = f"import pathlib; pathlib.Path({str(file)!r}).write_text('[1]'); {code}"
+    part = run_part([sys.executable, "-c", program], file, limit=60)
+    assert (part.rows, bool(part.failed)) == ([1], fails)
+
+
+@dataclass(frozen=True)
+class Run:
+    """The folder that one tiny run of all GPU parts wrote to."""
+
+    folder: Path
+
+    def json(self, name: str) -> Any:
+        return json.loads((self.folder / f"{name}.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    here = tmp_path_factory.mktemp("gpu")
+    (here / "text.txt").write_text("Now is the winter of our discontent.\n" * 500, encoding="utf-8")
+    done = in_a_process("gpu", "--tiny", "--text", here / "text.txt", "--output", here / "out")
+    assert done.returncode == 0, done.stderr
+    return Run(here / "out")
+
+
+@pytest.mark.slow
+def test_one_command_runs_all_gpu_parts(tiny: Run):
+    figures = tiny.json("figures")
+    assert len(figures["targets"]) == 5
+    assert not [part["failed"] for part in figures["parts"].values() if part["failed"]]
+    ladder = tiny.json("ladder")
+    assert [row["variant"] for row in ladder] == list(VARIANTS)
+    assert all(row["tokens/s"] > 0 < row["utilisation"] for row in ladder if "left out" not in row)
+    assert (tiny.folder / "ladder.svg").read_text().lstrip().startswith("<?xml")
+    (to_the_loss,) = tiny.json("loss")
+    assert to_the_loss["to the loss"] == "TokenMill"
+    assert all(row["tokens/s"] > 0 for row in tiny.json("steps-64-x-512"))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_overhead_of_training_is_measured(bench: Bench, tmp_path: Path):
+    bench("training.overhead", "--tiny", "--json", tmp_path / "t.json")
+    (row,) = json.loads((tmp_path / "t.json").read_text())
+    shares = [float(row[name].rstrip("%")) for name in ("gathering", "outside the model")]
+    assert 0 < shares[0] < shares[1] < 100
+
+
+def test_a_folder_that_is_not_nanogpt_is_refused(bench: Bench, tmp_path: Path):
+    with pytest.raises(SystemExit) as refused:
+        bench("training.peers", "--tiny", "--nanogpt", tmp_path)
+    assert str(tmp_path) in str(refused.value.code)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
+def test_the_gpu_benchmark_needs_a_gpu(bench: Bench):
+    with pytest.raises(SystemExit) as refused:
+        bench("gpu")
+    assert "CUDA" in str(refused.value.code)
