@@ -20,8 +20,8 @@ import torch
 from tokenmill.core import git
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import PARAMS_FILE
+from tokenmill.core.units import size
 from tokenmill.data.sources import Found, find
-from tokenmill.display.terminal import size
 from tokenmill.doctor.finding import Finding, ok, problem, warning
 from tokenmill.model.device import Compute, choose_compute
 from tokenmill.schema import AllParams, check_all

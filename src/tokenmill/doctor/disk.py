@@ -14,8 +14,8 @@ import psutil
 import torch
 
 from tokenmill.core.token_file import TokenMetadata
+from tokenmill.core.units import size
 from tokenmill.data.sources import Source
-from tokenmill.display.terminal import size
 from tokenmill.doctor.finding import Finding, ok, problem, warning
 from tokenmill.model.build import parameter_count
 from tokenmill.model.config import ModelConfig

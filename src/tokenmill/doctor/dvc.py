@@ -23,7 +23,7 @@ from dvc_objects.fs import generic
 from dvc_objects.fs.errors import RemoteMissingDepsError
 from dvc_objects.fs.local import localfs
 
-from tokenmill.display.terminal import size
+from tokenmill.core.units import size
 from tokenmill.doctor.finding import Finding, ok, problem, warning
 from tokenmill.training.checkpoint import RESUME_FOLDER
 

@@ -18,7 +18,7 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from tokenmill.reports.page import scaled
+from tokenmill.core.units import si
 
 MUTED, RULE = "#000001", "#000002"
 
@@ -161,7 +161,7 @@ def lines(
             axes.set_yscale("log")
             lowest, highest = axes.get_ylim()
             _tick_powers(axes.yaxis, size.ticks, between=() if highest / lowest > MANY else (2, 5))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: scaled(value)))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: si(value, space="")))
 
     return _both(draw, x_label=x_label, y_label=y_label, alt=alt)
 
@@ -182,7 +182,7 @@ def _both(draw: Callable[[Axes, Size], None], *, x_label: str, y_label: str, alt
             inside = (size.width - LEFT - RIGHT) / size.width, (size.height - TOP - BOTTOM) / size.height
             axes = figure.add_axes((LEFT / size.width, BOTTOM / size.height, *inside))
             draw(axes, size)
-            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: scaled(value)))
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: si(value, space="")))
             figure.text(1 - RIGHT / size.width, 8 / size.height, x_label, ha="right", color=MUTED)
             figure.text(4 / size.width, 1 - 14 / size.height, y_label, ha="left", color=MUTED)
             drawings.append(_markup(figure, size, alt))

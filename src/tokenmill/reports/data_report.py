@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from tokenmill.core.units import size
 from tokenmill.reports import charts
 from tokenmill.reports.data_stats import RARE, CleanReport, Measures
-from tokenmill.reports.page import counted, decimal, flat, percent, render, size, whole
+from tokenmill.reports.page import THIN, counted, decimal, flat, percent, render, whole
 
 Step = tuple[str, str, list[str]]
 """A name, a number, lines of explanation."""
@@ -24,7 +25,7 @@ def steps(clean: CleanReport, tokens: int) -> list[Step]:
     files, documents = clean.files, clean.documents
     skipped = [f"{whole(sum(files.skipped.values()))} skipped: {', '.join(files.skipped)}"] if files.skipped else []
     return [
-        ("raw", size(files.bytes), [counted(files.read, "file"), *skipped]),
+        ("raw", size(files.bytes, THIN), [counted(files.read, "file"), *skipped]),
         ("read", whole(documents.read), ["documents", counted(clean.characters.into, "character")]),
         ("kept", whole(documents.kept), ["documents", counted(clean.characters.out, "character")]),
         ("encoded", whole(tokens), ["tokens", f"{decimal(tokens / max(1, documents.kept), 1)} a document"]),

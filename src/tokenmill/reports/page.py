@@ -11,11 +11,14 @@ import json
 import unicodedata
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
+
+from tokenmill.core.units import size
 
 THIN = "\u202f"
 """A narrow space at which no line breaks."""
@@ -54,21 +57,6 @@ def percent(share: float) -> str:
     if 0.9995 <= share < 1:
         return f">{THIN}99.9{THIN}%"
     return f"{share * 100:.{0 if share in (0, 1) else 1}f}{THIN}%"
-
-
-def size(count: int) -> str:
-    """Bytes in the decimal unit that leaves one to three digits before the point: 1.36 MB."""
-    return scaled(count, "B", THIN)
-
-
-def scaled(value: float, unit: str = "", space: str = "") -> str:
-    """Three significant digits with k, M, G or T: 1.2k, 340k, 5M."""
-    prefixes = ("", "k", "M", "G", "T")
-    power = 0
-    while abs(value) >= 999.5 and power < len(prefixes) - 1:
-        value, power = value / 1000, power + 1
-    digits = f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
-    return f"{digits}{space}{prefixes[power]}{unit}" if prefixes[power] or unit else digits
 
 
 SIGNS = {" ": "␣", "\n": "↵", "\t": "⇥"}
@@ -155,7 +143,7 @@ def render(template: Path, **values: Any) -> str:
         "signed": signed,
         "figures": figures,
         "percent": percent,
-        "size": size,
+        "size": partial(size, space=THIN),
         "excerpt": excerpt,
         "visible": visible,
         "token": token_markup,
