@@ -1,13 +1,14 @@
-"""Show what the data is like: reports/data.html for people, numbers and tables for DVC."""
+"""Describe the data: reports/data.html for people, metrics and tables for DVC."""
 
 from tokenmill import stage
 from tokenmill.core import paths
+from tokenmill.core.clean_report import read_clean_report
 from tokenmill.core.files import read_json, write_json, write_text
 from tokenmill.core.params import PARAMS_FILE, read_yaml
 from tokenmill.core.token_file import read_metadata
 from tokenmill.core.tokenizer import read_tokenizer, token_bytes
 from tokenmill.reports.data_report import render_report
-from tokenmill.reports.data_stats import Measures, count_tokens, read_clean_report, write_tables
+from tokenmill.reports.data_stats import DataStats, count_tokens, write_tables
 
 SECTIONS = ("data", "clean", "tokenizer", "tokenize")
 """The sections of params.yaml that the report shows."""
@@ -19,11 +20,11 @@ def main() -> None:
     vocabulary = token_bytes(tokenizer)
     metadata = read_metadata(paths.TOKENS)
     counts = count_tokens(paths.TOKENS, metadata, tokenizer)
-    measures = Measures(read_clean_report(paths.CLEAN_REPORT), counts, metadata)
-    write_json(paths.METRICS / "data.json", measures.metrics())
-    write_tables(paths.METRICS, measures, vocabulary)
+    stats = DataStats(read_clean_report(paths.CLEAN_REPORT), counts, metadata)
+    write_json(paths.METRICS / "data.json", stats.metrics())
+    write_tables(paths.METRICS, stats, vocabulary)
     page = render_report(
-        measures,
+        stats,
         vocabulary,
         tokenizer=read_json(paths.METRICS / "tokenizer.json"),
         tokens=read_json(paths.METRICS / "tokens.json"),

@@ -1,30 +1,30 @@
-"""Show what the run and each of its epochs was worth: two reports, and git refs by which DVC compares epochs.
+"""Report the run and each of its epochs: two reports, and git refs with which DVC compares epochs.
 
-A stage of its own because it writes outside its outputs: it must also run when `train` came out of the cache.
+This is a stage of its own because it writes outside its outputs: it must run even if `train` comes from the cache.
 """
 
 from tokenmill import stage
 from tokenmill.core import paths
+from tokenmill.core.clean_report import read_clean_report
 from tokenmill.core.files import read_json, sha256_of, write_text
 from tokenmill.core.params import PARAMS_FILE, Section, load, read_yaml
 from tokenmill.core.token_file import read_metadata
 from tokenmill.costs import TIMING
 from tokenmill.evaluation.results import Evaluation, read_evaluation
 from tokenmill.model.manifest import read_manifest
-from tokenmill.reports.answers import render
-from tokenmill.reports.data_stats import read_clean_report
 from tokenmill.reports.epoch_refs import write_epoch_refs
-from tokenmill.reports.run_report import Run, render_report, run_times
+from tokenmill.reports.run_report import RunRecord, epoch_times, render_report
+from tokenmill.reports.samples import samples_markdown
 from tokenmill.training.checkpoint import resume_root
 from tokenmill.training.history import EpochRow, read_epochs, read_steps, train_metrics
 from tokenmill.training.params import RuntimeParams
 
 DATA = ("clean.json", "data.json", "tokenizer.json", "tokens.json")
-"""The metrics of the data, which are the same at every epoch."""
+"""Metrics of the data, the same for every epoch."""
 
 
 class Params(Section):
-    """What this stage reads of params.yaml by name; the report shows all of it."""
+    """The section that this stage reads; the report shows the others."""
 
     runtime: RuntimeParams
 
@@ -34,8 +34,8 @@ def main() -> None:
     data = {name: read_json(paths.METRICS / name) for name in DATA}
     parameters = read_json(paths.METRICS / "train.json")["parameters"]
     evaluation, history = read_evaluation(paths.EVALUATION), read_epochs(paths.HISTORY)
-    write_text(paths.SAMPLES, render(evaluation))
-    write_text(paths.RUN_REPORT, render_report(_run(evaluation, history)))
+    write_text(paths.SAMPLES, samples_markdown(evaluation))
+    write_text(paths.RUN_REPORT, render_report(_record(evaluation, history)))
     epochs = [
         data | {"train.json": train_metrics(row, parameters=parameters), "eval.json": result.metrics()}
         for row, result in zip(history, evaluation.epochs, strict=True)
@@ -46,14 +46,14 @@ def main() -> None:
         print(f"compare epochs: dvc metrics diff {names[0]} {names[-1]}")
 
 
-def _run(evaluation: Evaluation, history: list[EpochRow]) -> Run:
-    """All that the run report shows."""
+def _record(evaluation: Evaluation, history: list[EpochRow]) -> RunRecord:
+    """Everything that the run report shows."""
     manifest = read_manifest(paths.MODEL)
-    return Run(
+    return RunRecord(
         evaluation=evaluation,
         history=history,
         steps=read_steps(paths.METRICS / "steps.csv"),
-        times=run_times(resume_root() / manifest.fingerprint / TIMING, history),
+        times=epoch_times(resume_root() / manifest.fingerprint / TIMING, history),
         currency=load(Params).runtime.cost.currency,
         clean=read_clean_report(paths.CLEAN_REPORT),
         tokens=read_metadata(paths.PACKED),

@@ -13,7 +13,7 @@ from tokenmill.core.files import read_json, rounded
 from tokenmill.evaluation.evaluate import evaluate
 from tokenmill.evaluation.params import EvaluateParams
 from tokenmill.evaluation.results import Evaluation
-from tokenmill.reports.answers import render
+from tokenmill.reports.samples import samples_markdown
 
 PARAMS = {
     "prompts": [{"user": "count?", "expect": ANSWER}, {"text": "one"}],
@@ -52,7 +52,7 @@ def test_every_epoch_is_measured_and_the_answer_was_learned(made: Path):
     assert [a.found for a in last.answers] == [True, None]
     assert last.metrics()["expected_found"] == 1.0
     assert last.val_loss < evaluation.epochs[0].val_loss
-    assert "✓" in render(evaluation)
+    assert "✓" in samples_markdown(evaluation)
 
 
 def test_the_validation_loss_is_the_one_that_training_saw(made: Path):

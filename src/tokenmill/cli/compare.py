@@ -35,7 +35,7 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    from tokenmill.commands.compare import compare  # noqa: PLC0415  (loads DVC and matplotlib)
+    from tokenmill.commands.compare import compare  # noqa: PLC0415  (loads DVC and pandas)
 
     colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     print(compare(Path(), options.names, width=shutil.get_terminal_size().columns, colours=colours))

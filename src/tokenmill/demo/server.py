@@ -23,7 +23,7 @@ from gradio.themes import Base
 from gradio.themes.base import Base as Theme
 
 from tokenmill.core.errors import UserError
-from tokenmill.reports.page import SHARED
+from tokenmill.reports.page import TEMPLATES
 
 
 def bound(host: str, port: int) -> socket.socket:
@@ -161,7 +161,7 @@ def style() -> str:
 
 
 def _shared() -> str:
-    return (SHARED / "page.css").read_text(encoding="utf-8")
+    return (TEMPLATES / "page.css").read_text(encoding="utf-8")
 
 
 POLICY = (

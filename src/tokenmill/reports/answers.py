@@ -1,84 +1,73 @@
-"""What changed from one text to the next, word by word.
+"""Answers to one prompt side by side, each with the words that changed against the answer before."""
 
-Answers to one prompt beside each other, each with what it changed of the one before.
-
-`reports/samples.md`: the same prompts at different epochs, side by side, and each epoch's numbers.
-"""
-
-import html
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import Literal, TypeAlias
+from typing import Literal
 
-from tokenmill.evaluation.results import Answer, Evaluation, Question
-
-Kind: TypeAlias = Literal["same", "new", "gone"]
-
+from tokenmill.evaluation.results import Answer, Question
 
 WORDS = re.compile(r"\w+\s*|[^\w\s]\s*|\s+")
-"""A word or a sign, with the white space behind it."""
+"""A word or a punctuation mark, with the white space after it."""
 
+SIMILAR = 0.4
+"""Texts below this similarity (difflib's ratio) are not compared word by word."""
 
-ALIKE = 0.4
-"""Texts that share less than this (difflib's ratio) have nothing to compare; one is simply another text."""
+LOOPS = 0.3
+"""An answer loops if more than this fraction of its 4-grams are repetitions."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """A run of words of one kind; what is gone stands where it was."""
+    """Consecutive words of one kind. Removed words stand where they were."""
 
-    kind: Kind
+    kind: Literal["same", "added", "removed"]
     text: str
 
 
-def changes(before: str, after: str) -> list[Span]:
-    """`after` as spans; those that are the same or new are all of it, those that are the same or gone are `before`.
+def word_changes(before: str, after: str) -> list[Span]:
+    """The differences between two texts as spans.
 
-    White space is not compared, and stands as it does in `after`. Texts that have little in common have no new words:
-    all of `after` is one span, as if nothing had been before.
+    Same and added spans together are `after`; same and removed spans together are `before`, but for white space, which
+    is not compared and stands as in `after`. Texts with little in common give a single span with all of `after`.
 
     Example:
-        >>> [(span.kind, span.text) for span in changes("a red cat", "a blue cat")]
-        [('same', 'a '), ('gone', 'red '), ('new', 'blue '), ('same', 'cat')]
+        >>> [(span.kind, span.text) for span in word_changes("a red cat", "a blue cat")]
+        [('same', 'a '), ('removed', 'red '), ('added', 'blue '), ('same', 'cat')]
     """
     old, new = WORDS.findall(before), WORDS.findall(after)
     matcher = SequenceMatcher(None, [word.rstrip() for word in old], [word.rstrip() for word in new], autojunk=False)
-    if matcher.ratio() < ALIKE:
+    if matcher.ratio() < SIMILAR:
         return [Span("same", after)]
     spans = []
     for tag, i, j, k, n in matcher.get_opcodes():
         if tag == "equal":
             spans.append(Span("same", "".join(new[k:n])))
             continue
-        gone, come = "".join(old[i:j]), "".join(new[k:n])
-        apart = i and old[i - 1][-1:].isspace() and not new[k - 1][-1:].isspace()
-        spans += [Span("gone", " " * apart + gone)] if gone.strip() else []
-        spans += [Span("new" if come.strip() else "same", come)] if come else []
+        removed, added = "".join(old[i:j]), "".join(new[k:n])
+        lost_space = i and old[i - 1][-1:].isspace() and not new[k - 1][-1:].isspace()
+        spans += [Span("removed", " " * lost_space + removed)] if removed.strip() else []
+        spans += [Span("added" if added.strip() else "same", added)] if added else []
     return spans
-
-
-LOOPS = 0.3
-"""An answer of which more than this share repeats itself is said to."""
 
 
 @dataclass(frozen=True)
 class Version:
-    """An answer in its column."""
+    """The answer in one column."""
 
     name: str
     """Of the column."""
     answer: Answer | None
     """None: this column was not asked."""
     spans: list[Span]
-    """The greedy answer; its changes are marked."""
-    is_as_before: bool
-    """Whether the column before has the same answer."""
+    """The greedy answer with its changes."""
+    is_unchanged: bool
+    """Whether the greedy answer is the same as in the column before."""
 
     @property
     def mark(self) -> str:
-        """Whether the answer holds what was expected; empty where nothing was."""
+        """`right` or `wrong`; empty where nothing was expected."""
         found = self.answer.found if self.answer else None
         return "" if found is None else "right" if found else "wrong"
 
@@ -89,7 +78,7 @@ class Version:
 
 
 @dataclass(frozen=True)
-class SideBySide:
+class PromptAnswers:
     """A prompt and its answers."""
 
     question: Question
@@ -101,67 +90,16 @@ class SideBySide:
         return [(version.name, version.mark) for version in self.versions]
 
 
-def side_by_side(question: Question, answers: Sequence[tuple[str, Answer | None]]) -> SideBySide:
-    """The answers of columns with these names; each is compared with the last one before it that was asked."""
+def compare_answers(question: Question, answers: Sequence[tuple[str, Answer | None]]) -> PromptAnswers:
+    """Compare each answer with the last one before it. Each comes with the name of its column."""
     versions: list[Version] = []
     before: Answer | None = None
     for name, answer in answers:
         if answer is None:
-            versions.append(Version(name, None, [], is_as_before=False))
+            versions.append(Version(name, None, [], is_unchanged=False))
             continue
-        spans = changes(before.greedy, answer.greedy) if before else [Span("same", answer.greedy)]
-        same = before is not None and before.greedy == answer.greedy
-        versions.append(Version(name, answer, spans, is_as_before=same))
+        spans = word_changes(before.greedy, answer.greedy) if before else [Span("same", answer.greedy)]
+        is_unchanged = before is not None and before.greedy == answer.greedy
+        versions.append(Version(name, answer, spans, is_unchanged))
         before = answer
-    return SideBySide(question, versions)
-
-
-def render(evaluation: Evaluation) -> str:
-    """The whole report as Markdown."""
-    parts = ["# Same prompts, different epochs", _numbers(evaluation)]
-    for number, question in enumerate(evaluation.questions):
-        parts.append(_answers(question, [(result.epoch, result.answers[number]) for result in evaluation.epochs]))
-    return "\n\n".join(parts) + "\n"
-
-
-def _numbers(evaluation: Evaluation) -> str:
-    head = ["epoch", "train loss", "validation loss", "perplexity", "bits per byte", "expected found", "repetition"]
-    rows = [
-        [
-            str(result.epoch),
-            f"{result.train_loss:.4f}",
-            f"{result.val_loss:.4f}",
-            f"{result.perplexity:.2f}",
-            f"{result.bits_per_byte:.4f}",
-            f"{sum(result.expected)} of {len(result.expected)}",
-            f"{result.repetition:.2f}",
-        ]
-        for result in evaluation.epochs
-    ]
-    return _table(head, rows)
-
-
-def _answers(question: Question, answers: Sequence[tuple[int, Answer]]) -> str:
-    rows = []
-    for epoch, answer in answers:
-        mark = "" if answer.found is None else " ✓" if answer.found else " ✗"
-        rows.append([f"{epoch}{mark}", cell(answer.greedy), cell(answer.sampled)])
-    parts = [f"## {cell(question.prompt)}"]
-    if question.expect is not None:
-        parts.append(f"Expected: {cell(question.expect)}")
-    if question.left_out:
-        parts.append(f"Not in the tokenizer's alphabet, left out of the prompt: {cell(question.left_out)}")
-    return "\n\n".join([*parts, _table(["epoch", "likeliest", "sampled"], rows)])
-
-
-def cell(text: str) -> str:
-    """Text as it must stand in a Markdown table to be read as it is."""
-    text = html.escape(text, quote=False).replace("\\", "\\\\")
-    for sign in "|*_`[]#~":
-        text = text.replace(sign, "\\" + sign)
-    return " <br> ".join(text.splitlines())
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return PromptAnswers(question, versions)

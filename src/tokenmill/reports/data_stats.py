@@ -1,178 +1,95 @@
-"""What the stage `clean` says about its work in data/clean_report.json.
+"""Statistics of the prepared data: one pass over the token files, the figures that follow, metrics and tables for DVC.
 
-The token files counted in one pass: how often each token occurs, how many words, how long the documents.
-
-Read in blocks rather than mapped, so that the memory taken does not grow with the files; 1.2 to 1.7 GB/s.
-
-Numbers that follow from the counts: metrics/data.json, and what the page says beside them.
-
-The report's numbers as tables for `dvc plots`.
+The files are read in blocks rather than mapped, so that memory does not grow with them; 1.2 to 1.7 GB/s.
 """
 
-import csv
-import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from pydantic import Field, ValidationError, model_validator
+import pandas as pd
 
+from tokenmill.core.clean_report import CleanReport
 from tokenmill.core.errors import UserError
-from tokenmill.core.files import read_json, write_text
-from tokenmill.core.params import Section
+from tokenmill.core.files import write_text
 from tokenmill.core.token_file import SPLITS, Split, TokenMetadata, open_tokens, token_file
 from tokenmill.core.tokenizer import TextTokenizer, token_bytes
 from tokenmill.display.progress import Progress
 from tokenmill.reports.page import token_text
 
-
-class Files(Section):
-    """Files below data.raw."""
-
-    read: int
-    skipped: dict[str, int]
-    """Files of unknown format, by extension."""
-    bytes: int
-    """Of the files read, as they lie on disk."""
-
-
-class Documents(Section):
-    """Documents, all or of one source."""
-
-    read: int
-    kept: int
-
-
-class Characters(Section):
-    """Unicode code points."""
-
-    into: int = Field(alias="in")
-    """Of all documents, before cleaning."""
-    out: int
-    """Of those kept, after cleaning."""
-
-
-class Lengths(Section):
-    """How many documents have how many characters."""
-
-    edges: list[int]
-    """Where each bin begins; it ends where the next one begins, the last one nowhere."""
-    read: list[int]
-    kept: list[int]
-
-    @model_validator(mode="after")
-    def _as_many(self) -> "Lengths":
-        if not len(self.edges) == len(self.read) == len(self.kept) > 0:
-            raise ValueError("edges, read and kept must be of one length")
-        return self
-
-
-class CleanReport(Section):
-    """data/clean_report.json."""
-
-    files: Files
-    documents: Documents
-    characters: Characters
-    invalid_utf8: int
-    """Documents in which something that is no valid Unicode was replaced."""
-    dropped: dict[str, int]
-    """Documents by reason; every reason that `clean` knows."""
-    meanings: dict[str, str]
-    """The reasons in words."""
-    examples: dict[str, list[str]]
-    """Beginnings of a few dropped documents, by reason."""
-    lengths: Lengths
-    languages: dict[str, int]
-    """Documents by language, of those kept documents that were asked."""
-    sources: dict[str, Documents]
-    """The largest files."""
-    params: dict[str, Any]
-    """Of the stage `clean`."""
-
-
-def read_clean_report(path: Path) -> CleanReport:
-    """Read what `clean` wrote.
-
-    Raises:
-        UserError: the file is missing or damaged.
-    """
-    try:
-        return CleanReport.model_validate(read_json(path))
-    except ValidationError as error:
-        problem = error.errors()[0]
-        name = ".".join(map(str, problem["loc"]))
-        raise UserError(
-            f"{path}: {name or 'the file'} is wrong ({problem['msg']}); `dvc repro -f clean` makes it anew."
-        ) from None
-
-
 BLOCK = 1 << 20
 """Tokens read at a time."""
 
-
 LONGEST = 1 << 20
-"""Longer documents count as of this length, in tokens: it bounds the memory."""
+"""Documents of more tokens count as this long, which bounds the memory of the histogram."""
 
+STARTS_WORD, ENDS_WORD = 1, 2
+"""Flags of a token: its first byte is not white space; a word may start after its last byte."""
 
-BEGINS_WORD, ENDS_WORD = 1, 2
-"""Flags of a token: its first byte is not white; after its last byte a word may begin."""
+RARE = 10
+"""A token with fewer occurrences is rare: a model will hardly learn what it means."""
+
+FREQUENT = 30
+"""Rows of frequent_tokens.csv."""
 
 
 @dataclass(frozen=True)
 class TokenCounts:
-    """What both splits hold together."""
+    """What the token files of both splits hold together."""
 
     by_id: np.ndarray
-    """How often each token occurs; int64, one per id, end-of-text too."""
+    """Occurrences of each token, end-of-text included; int64, one per id."""
     words: int
     """Runs of bytes without ASCII white space, as `bytes.split` finds them."""
     by_length: np.ndarray
-    """How many documents have 0, 1, 2, … tokens, end-of-text not counted; int64, the last one for all longer ones."""
+    """Documents of 0, 1, 2, … tokens without end-of-text; int64, the last entry for all longer ones."""
 
 
-class Counter:
-    """Counts blocks of ids that follow each other; a split ends with end-of-text, so the next one just goes on."""
+class TokenCounter:
+    """Counts consecutive blocks of ids. A split ends with end-of-text, so the next split simply follows."""
 
     def __init__(self, vocabulary: Sequence[bytes], eot_id: int) -> None:
         self._eot_id = eot_id
-        begins = [token[:1].strip() != b"" for token in vocabulary]
+        starts = [token[:1].strip() != b"" for token in vocabulary]
         ends = [number == eot_id or token[-1:].isspace() for number, token in enumerate(vocabulary)]
-        self._flags = np.array(begins) * np.uint8(BEGINS_WORD) | np.array(ends) * np.uint8(ENDS_WORD)
-        self._words_inside = np.array([len(t.split()) for t in vocabulary], dtype=np.int64) - np.array(begins)
+        self._flags = np.array(starts) * np.uint8(STARTS_WORD) | np.array(ends) * np.uint8(ENDS_WORD)
+        self._words_inside = np.array([len(token.split()) for token in vocabulary], dtype=np.int64) - np.array(starts)
         self._by_id = np.zeros(len(vocabulary), dtype=np.int64)
         self._by_length = np.zeros(1, dtype=np.int64)
-        self._boundaries = 0
-        self._last = ENDS_WORD
-        self._open = 0
+        self._word_starts = 0
+        self._last_flags = ENDS_WORD
+        self._document_length = 0  # of the document that the next block continues
 
     def add(self, ids: np.ndarray) -> None:
-        """Count a block that follows the last one; not empty."""
+        """Count the next block, which must not be empty."""
         self._by_id += np.bincount(ids, minlength=len(self._by_id))
         flags = self._flags.take(ids)
-        before = np.concatenate(([np.uint8(self._last)], flags[:-1]))
-        self._boundaries += int(np.count_nonzero(flags & (before >> 1) & BEGINS_WORD))
-        self._last = flags[-1]
-        ends = np.flatnonzero(ids == self._eot_id)
+        before = np.concatenate(([np.uint8(self._last_flags)], flags[:-1]))
+        self._word_starts += int(np.count_nonzero(flags & (before >> 1) & STARTS_WORD))
+        self._last_flags = flags[-1]
+        self._add_lengths(np.flatnonzero(ids == self._eot_id), len(ids))
+
+    def _add_lengths(self, ends: np.ndarray, block: int) -> None:
+        """Count the documents that end at these positions of a block."""
         if len(ends):
             lengths = np.diff(ends, prepend=-1) - 1
-            lengths[0] += self._open
+            lengths[0] += self._document_length
             found = np.bincount(np.minimum(lengths, LONGEST))
-            room = max(len(found), len(self._by_length))
-            self._by_length = _padded(self._by_length, room) + _padded(found, room)
-            self._open = -int(ends[-1]) - 1
-        self._open += len(ids)
+            longest = max(len(found), len(self._by_length))
+            self._by_length = _padded(self._by_length, longest) + _padded(found, longest)
+            self._document_length = -int(ends[-1]) - 1
+        self._document_length += block
 
     def finish(self) -> TokenCounts:
-        """What was counted."""
-        words = self._boundaries + int(self._by_id @ self._words_inside)
+        """The counts of all blocks."""
+        words = self._word_starts + int(self._by_id @ self._words_inside)
         return TokenCounts(self._by_id, words, self._by_length)
 
 
-def _padded(counts: np.ndarray, room: int) -> np.ndarray:
-    return np.pad(counts, (0, room - len(counts)))
+def _padded(counts: np.ndarray, length: int) -> np.ndarray:
+    return np.pad(counts, (0, length - len(counts)))
 
 
 def count_tokens(folder: Path, metadata: TokenMetadata, tokenizer: TextTokenizer) -> TokenCounts:
@@ -181,27 +98,27 @@ def count_tokens(folder: Path, metadata: TokenMetadata, tokenizer: TextTokenizer
     Args:
         folder: data/tokens.
         metadata: its metadata.json.
-        tokenizer: that of data/tokenizer.
+        tokenizer: the one in data/tokenizer.
 
     Raises:
-        UserError: the files are not as promised, or another tokenizer made them.
+        UserError: the files do not match their metadata, or another tokenizer made them.
     """
     if metadata.tokenizer_sha256 != tokenizer.sha256:
         raise UserError(
             f"{folder} was made by another tokenizer (sha256 {metadata.tokenizer_sha256[:12]}) than the present one "
             f"({tokenizer.sha256[:12]}); run `dvc repro unpack`."
         )
-    counter = Counter(token_bytes(tokenizer), tokenizer.eot_id)
+    counter = TokenCounter(token_bytes(tokenizer), tokenizer.eot_id)
     total = sum(metadata.split(split).tokens for split in SPLITS) * np.dtype(metadata.dtype).itemsize
-    with Progress("describe", total=total, unit="B") as progress:
+    with Progress("data report", total=total, unit="B") as progress:
         for split in SPLITS:
-            for ids in blocks(folder, split):
+            for ids in _blocks(folder, split):
                 counter.add(ids)
                 progress.advance(ids.nbytes)
     return counter.finish()
 
 
-def blocks(folder: Path, split: Split) -> Iterator[np.ndarray]:
+def _blocks(folder: Path, split: Split) -> Iterator[np.ndarray]:
     """The ids of a split, BLOCK at a time."""
     dtype = open_tokens(folder, split).dtype
     with token_file(folder, split).open("rb") as file:
@@ -209,29 +126,30 @@ def blocks(folder: Path, split: Split) -> Iterator[np.ndarray]:
             yield ids
 
 
-RARE = 10
-"""A token that occurs less often is rare: a model will hardly learn what it means."""
-
-
 @dataclass(frozen=True)
-class Measures:
-    """Clean documents and their tokens, measured; both splits together, end-of-text not counted as a token."""
+class DataStats:
+    """Figures of the clean documents and their tokens: both splits together, end-of-text not counted as a token."""
 
     clean: CleanReport
     counts: TokenCounts
     metadata: TokenMetadata
 
     @cached_property
-    def by_id(self) -> np.ndarray:
-        """How often each token occurs; end-of-text never."""
+    def occurrences(self) -> np.ndarray:
+        """How often each token occurs; 0 for end-of-text."""
         counts = self.counts.by_id.copy()
         counts[self.metadata.eot_id] = 0
         return counts
 
     @cached_property
+    def ranking(self) -> np.ndarray:
+        """The ids of all tokens, the most frequent first."""
+        return np.argsort(-self.occurrences, kind="stable")
+
+    @cached_property
     def tokens(self) -> int:
         """Tokens of text."""
-        return int(self.by_id.sum())
+        return int(self.occurrences.sum())
 
     @property
     def bytes(self) -> int:
@@ -240,103 +158,87 @@ class Measures:
 
     @property
     def bytes_per_token(self) -> float:
-        """UTF-8 bytes that a token spells on the average."""
+        """Mean length of a token in UTF-8 bytes."""
         return self.bytes / max(1, self.tokens)
 
     @property
     def tokens_per_word(self) -> float:
-        """Tokens that a word takes on the average; white space is counted with its neighbour."""
+        """Mean number of tokens in a word (fertility); white space belongs to the word beside it."""
         return self.tokens / max(1, self.counts.words)
 
-    @property
-    def unused(self) -> int:
-        """Entries of the vocabulary that never occur, end-of-text aside."""
-        return int(np.count_nonzero(self.by_id == 0)) - 1
+    @cached_property
+    def unused_ids(self) -> list[int]:
+        """Tokens that never occur, without end-of-text."""
+        return [i for i in np.flatnonzero(self.occurrences == 0).tolist() if i != self.metadata.eot_id]
 
     @property
-    def rare(self) -> int:
-        """Entries that occur, but less than RARE times."""
-        return int(np.count_nonzero((self.by_id > 0) & (self.by_id < RARE)))
+    def rare_tokens(self) -> int:
+        """How many tokens occur, but fewer than RARE times."""
+        return int(np.count_nonzero((self.occurrences > 0) & (self.occurrences < RARE)))
 
     @property
-    def used_share(self) -> float:
-        """The share of the vocabulary, end-of-text aside, that occurs."""
-        entries = len(self.by_id) - 1
-        return 1 - self.unused / max(1, entries)
+    def used_fraction(self) -> float:
+        """The fraction of the vocabulary that occurs, without end-of-text."""
+        return 1 - len(self.unused_ids) / max(1, len(self.occurrences) - 1)
 
     @cached_property
     def entropy(self) -> float:
-        """Of a token drawn at random, in bits."""
-        shares = self.by_id[self.by_id > 0] / max(1, self.tokens)
-        return float(-(shares * np.log2(shares)).sum())
+        """Shannon entropy of the distribution of tokens, in bits."""
+        probabilities = self.occurrences[self.occurrences > 0] / max(1, self.tokens)
+        return float(-(probabilities * np.log2(probabilities)).sum())
 
     @property
     def unigram_bits_per_byte(self) -> float:
-        """What a model that knew only how frequent each token is would reach: what training has to beat."""
+        """Bits per byte of a model that knows only how frequent each token is: the baseline for training."""
         return self.entropy / max(1e-9, self.bytes_per_token)
 
-    def length_at(self, share: float) -> int:
-        """The length in tokens that this share of the documents does not exceed (nearest rank)."""
+    def length_quantile(self, fraction: float) -> int:
+        """The length in tokens that this fraction of the documents does not exceed (nearest rank)."""
         ranks = np.cumsum(self.counts.by_length)
-        return int(np.searchsorted(ranks, max(1, np.ceil(share * ranks[-1]))))
+        return int(np.searchsorted(ranks, max(1, np.ceil(fraction * ranks[-1]))))
 
     def metrics(self) -> dict[str, int | float]:
-        """metrics/data.json: what the metrics of the stages before do not have."""
-        read, kept = self.clean.documents.read, self.clean.documents.kept
+        """metrics/data.json: what the metrics of the stages before do not hold."""
+        documents = self.clean.documents
         return {
             "raw_bytes": self.clean.files.bytes,
-            "kept_share": _short(kept / max(1, read)),
+            "kept_share": _five_digits(documents.kept / max(1, documents.read)),
             "words": self.counts.words,
-            "tokens_per_word": _short(self.tokens_per_word),
-            "characters_per_token": _short(self.clean.characters.out / max(1, self.tokens)),
-            "document_tokens_p10": self.length_at(0.1),
-            "document_tokens_median": self.length_at(0.5),
-            "document_tokens_p90": self.length_at(0.9),
-            "document_tokens_max": self.length_at(1),
-            "vocabulary_used": _short(self.used_share),
-            "vocabulary_rare": self.rare,
-            "unigram_entropy_bits": _short(self.entropy),
-            "unigram_bits_per_byte": _short(self.unigram_bits_per_byte),
+            "tokens_per_word": _five_digits(self.tokens_per_word),
+            "characters_per_token": _five_digits(self.clean.characters.out / max(1, self.tokens)),
+            "document_tokens_p10": self.length_quantile(0.1),
+            "document_tokens_median": self.length_quantile(0.5),
+            "document_tokens_p90": self.length_quantile(0.9),
+            "document_tokens_max": self.length_quantile(1),
+            "vocabulary_used": _five_digits(self.used_fraction),
+            "vocabulary_rare": self.rare_tokens,
+            "unigram_entropy_bits": _five_digits(self.entropy),
+            "unigram_bits_per_byte": _five_digits(self.unigram_bits_per_byte),
             **{f"sampled_language_{name}": count for name, count in self.clean.languages.items()},
         }
 
 
-def _short(value: float) -> float:
-    """Five significant digits: what a person and a plot need."""
+def _five_digits(value: float) -> float:
     return float(f"{value:.5g}")
 
 
-FREQUENT = 30
-"""Tokens in frequent_tokens.csv."""
+def write_tables(folder: Path, stats: DataStats, vocabulary: Sequence[bytes]) -> None:
+    """Write document_lengths.csv, dropped.csv, frequent_tokens.csv and languages.csv for `dvc plots`."""
+    lengths = pd.DataFrame(stats.clean.lengths.model_dump())
+    lengths = lengths[lengths["edges"] > 0]
+    lengths.insert(0, "log2_characters", np.log2(lengths.pop("edges")).astype(int))
+    frequent = stats.ranking[:FREQUENT]
+    tokens = {"token": [token_text(vocabulary[i]) for i in frequent], "occurrences": stats.occurrences[frequent]}
+    tables = {
+        "document_lengths": lengths,
+        "dropped": _largest_first(stats.clean.dropped, "reason"),
+        "frequent_tokens": pd.DataFrame(tokens),
+        "languages": _largest_first(stats.clean.languages, "language"),
+    }
+    for name, table in tables.items():
+        write_text(folder / f"{name}.csv", table.to_csv(index=False, lineterminator="\n"))
 
 
-def write_tables(folder: Path, measures: Measures, vocabulary: Sequence[bytes]) -> None:
-    """Write document_lengths.csv, dropped.csv, frequent_tokens.csv and languages.csv."""
-    clean = measures.clean
-    lengths = zip(clean.lengths.edges, clean.lengths.read, clean.lengths.kept, strict=True)
-    _write(
-        folder / "document_lengths.csv",
-        ("log2_characters", "read", "kept"),
-        ((edge.bit_length() - 1, read, kept) for edge, read, kept in lengths if edge),
-    )
-    _write(folder / "dropped.csv", ("reason", "documents"), _falling(clean.dropped))
-    order = np.argsort(-measures.by_id, kind="stable")[:FREQUENT]
-    _write(
-        folder / "frequent_tokens.csv",
-        ("token", "occurrences"),
-        ((token_text(vocabulary[token_id]), int(measures.by_id[token_id])) for token_id in order),
-    )
-    _write(folder / "languages.csv", ("language", "documents"), _falling(clean.languages))
-
-
-def _falling(counts: Mapping[str, int]) -> list[tuple[str, int]]:
-    """The largest count first."""
-    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-
-
-def _write(path: Path, head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(head)
-    table.writerows(rows)
-    write_text(path, text.getvalue())
+def _largest_first(documents: Mapping[str, int], name: str) -> pd.DataFrame:
+    table = pd.DataFrame({name: list(documents), "documents": list(documents.values())})
+    return table.sort_values(["documents", name], ascending=[False, True])

@@ -1,19 +1,19 @@
-"""What a name stands for: epochs of the workspace, commits, experiments; what is out of reach is a sentence."""
+"""What names mean: epochs of the workspace, commits, experiments; and errors for everything else."""
 
 import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.comparison.project_of_runs import make_project, write_run
+from tests.compare.project_of_runs import make_project, write_run
 from tests.pipeline.project import Project
-from tokenmill.compare.runs import subjects
+from tokenmill.compare.runs import find_epochs
 from tokenmill.core.errors import UserError
 
 
 def places(root: Path, *names: str) -> list[tuple[str, int, int]]:
     """Name, epoch and number of epochs of what is compared."""
-    return [(one.name, one.result.epoch, len(one.run.evaluation.epochs)) for one in subjects(root, names)]
+    return [(one.name, one.result.epoch, len(one.run.evaluation.epochs)) for one in find_epochs(root, names)]
 
 
 @pytest.fixture
@@ -47,19 +47,19 @@ def test_a_run_of_one_epoch_stands_alone(tmp_path: Path):
     (tmp_path / "dvc.lock").write_text("stages: {}\n")
     assert places(tmp_path) == [("epoch-1", 1, 1)]
     with pytest.raises(UserError, match="there is no epoch 2 in workspace: it has epoch 1"):
-        subjects(tmp_path, ["epoch-2"])
+        find_epochs(tmp_path, ["epoch-2"])
 
 
-def test_what_is_not_there_is_a_sentence(workspace: Path):
+def test_missing_epoch_or_evaluation_is_an_error(workspace: Path):
     with pytest.raises(UserError, match=r"there is no epoch 9 in workspace: it has epochs 1 to 3"):
-        subjects(workspace, ["workspace:9"])
+        find_epochs(workspace, ["workspace:9"])
     (workspace / "reports/evaluation.json").unlink()
     with pytest.raises(UserError, match=r"evaluation\.json is missing; `dvc repro` makes it, `dvc pull evaluate`"):
-        subjects(workspace, [])
+        find_epochs(workspace, [])
 
 
 @pytest.mark.slow
-def test_commits_and_experiments_come_out_of_git_and_the_cache(project: Project):
+def test_commits_and_experiments_are_found(project: Project):
     assert places(project.root, "HEAD~1", "calm-oxen", "main:2", "workspace") == [
         ("HEAD~1", 1, 1),
         ("calm-oxen", 2, 2),
@@ -81,13 +81,13 @@ def test_commits_and_experiments_come_out_of_git_and_the_cache(project: Project)
         ("calm-oxen:3", r"there is no epoch 3 in calm-oxen: it has epochs 1 to 2"),
     ],
 )
-def test_a_wrong_name_is_a_sentence(project: Project, name: str, sentence: str):
+def test_wrong_revision_is_an_error(project: Project, name: str, sentence: str):
     with pytest.raises(UserError, match=sentence):
-        subjects(project.root, [name, "workspace"])
+        find_epochs(project.root, [name, "workspace"])
 
 
 @pytest.mark.slow
-def test_without_the_cache_the_remote_has_it_and_without_both_a_sentence(project: Project, tmp_path: Path):
+def test_evaluation_comes_from_the_remote_too(project: Project, tmp_path: Path):
     shutil.copytree(project.root.parent, tmp_path / "both")
     here = Project(tmp_path / "both/project")
     shutil.rmtree(here.root / ".dvc/cache")
@@ -97,10 +97,10 @@ def test_without_the_cache_the_remote_has_it_and_without_both_a_sentence(project
     with pytest.raises(
         UserError, match=r"evaluation\.json of HEAD~1 .* neither in DVC's cache nor in a remote .*dvc push"
     ):
-        subjects(here.root, ["HEAD~1"])
+        find_epochs(here.root, ["HEAD~1"])
 
 
-def test_outside_a_project_a_revision_is_a_sentence(workspace: Path, monkeypatch: pytest.MonkeyPatch):
+def test_revision_outside_a_project_is_an_error(workspace: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(workspace.parent))
     with pytest.raises(UserError, match="is no DVC project with commits in git"):
-        subjects(workspace, ["HEAD"])
+        find_epochs(workspace, ["HEAD"])

@@ -1,4 +1,4 @@
-"""A page read back: whether it is whole, and whether it asks anybody for anything."""
+"""A page read back: whether it is well-formed, and whether it loads anything from elsewhere."""
 
 import re
 from html.parser import HTMLParser
@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 TAGS = re.compile(
     "html|head|meta|title|style|body|main|footer|header|section|nav|a|h1|h2|h3|p|b|i|br|code|small|ol|ul|li|span|div|"
-    "figure|figcaption|svg|path|text|table|thead|tbody|tfoot|tr|th|td|dl|dt|dd|details|summary|blockquote|bdi|ins|del|"
+    "figure|figcaption|svg|path|rect|polyline|table|thead|tbody|tfoot|tr|th|td|dl|dt|dd|details|summary|blockquote|bdi|ins|del|"
     "pre"
 )
 
@@ -43,16 +43,16 @@ class Page(HTMLParser):
 
     @property
     def targets(self) -> set[str]:
-        """All that the page points at."""
+        """Everything that the page points at."""
         return {value for name, value in self.attributes if name in ("href", "src", "xlink:href", "action", "srcset")}
 
     @property
     def words(self) -> str:
-        """The text, all white space as one space."""
+        """The text, with every run of white space as one space."""
         return " ".join("".join(self.text).split())
 
-    def assert_harmless(self) -> None:
-        """No script, no picture, nothing that a text brought along; links lead to this page or to files beside it."""
+    def assert_self_contained(self) -> None:
+        """No script, no image, no markup from foreign text; links lead to this page or to files beside it."""
         foreign = {tag for tag in self.tags if not TAGS.fullmatch(tag)}
         assert not foreign
         ids = [value for name, value in self.attributes if name == "id"]

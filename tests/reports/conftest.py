@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.describe.material import prepare
+from tests.reports.data_material import prepare
 
 
 @pytest.fixture(scope="session", params=["bpe", "char"])
 def prepared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return prepare(tmp_path_factory.mktemp("describe") / request.param, type_=request.param)
+    return prepare(tmp_path_factory.mktemp("data_report") / request.param, type_=request.param)

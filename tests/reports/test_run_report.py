@@ -1,4 +1,4 @@
-"""The stage `report` as DVC runs it: reports/index.html is whole, harmless, the same every time, and says the truth."""
+"""The stage `report` as DVC runs it: reports/index.html is self-contained, right, and the same every time."""
 
 import hashlib
 import os
@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from stages import report as stage
-from tests.evaluation.run_material import FINGERPRINT, HOSTILE, evaluation, prepare, write_timing
 from tests.imports import ROOT
-from tests.page.whole import Page
+from tests.reports.html_page import Page
+from tests.reports.run_material import FINGERPRINT, HOSTILE, evaluation, prepare, write_timing
 from tokenmill.core.files import write_json
 from tokenmill.evaluation.results import EpochResult
 
@@ -65,19 +65,19 @@ def source(made: Path) -> str:
 
 
 def cells(page: str) -> list[list[str]]:
-    """The numbers of the table of epochs, a row an epoch."""
+    """The numbers in the table of epochs, one row per epoch."""
     bodies = re.findall(r"<tbody>\s*<tr>(.*?)</tr>", page[page.index('class="epochs"') :], re.DOTALL)
     found = [re.findall(r"<td data-name[^>]*>(.*?)</td>", body) for body in bodies]
     return [[cell.replace("\u202f", " ") for cell in row] for row in found if row]
 
 
-def test_the_page_is_whole_and_asks_nobody_for_anything(source: str):
+def test_run_page_is_self_contained(source: str):
     page = Page(source)
-    page.assert_harmless()
+    page.assert_self_contained()
     assert {"data.html", "samples.md"} == {target for target in page.targets if not target.startswith("#")}
 
 
-def test_hostile_text_is_shown_not_obeyed(source: str):
+def test_hostile_text_is_escaped_on_the_run_page(source: str):
     text = "".join(Page(source).text)
     seen = "<script>alert('x')</script> & </blockquote><img src=http://e.example/x> ⟨U+202E⟩␀"
     for expected in (
@@ -93,7 +93,7 @@ def test_hostile_text_is_shown_not_obeyed(source: str):
     assert HOSTILE not in source
 
 
-def test_the_table_has_the_numbers_of_the_files(source: str):
+def test_table_of_epochs_has_the_evaluations_numbers(source: str):
     def numbers(result: EpochResult) -> list[str]:
         losses = [f"{result.train_loss:.4f}", f"{result.val_loss:.4f}"]
         found = [f"{result.bits_per_byte:.4f}", f"{sum(result.expected)} of {len(result.expected)}"]
@@ -102,7 +102,7 @@ def test_the_table_has_the_numbers_of_the_files(source: str):
     assert [row[:5] for row in cells(source)] == [numbers(result) for result in evaluation().epochs]
 
 
-def test_times_and_costs_are_those_of_the_runs_own_history(source: str):
+def test_times_and_costs_are_the_runs_own(source: str):
     # intervals of epoch 2: steps 25, 30, 35, 40, at 1000 + step tokens a second; it ended at 160 s, epoch 1 at 40 s
     rate = (1030 + 1035) / 2
     assert cells(source)[1][5:] == [f"{2048 / rate:#.3g}", f"{round(rate):,}".replace(",", " "), "0.0333", "1.20 USD"]
@@ -110,26 +110,23 @@ def test_times_and_costs_are_those_of_the_runs_own_history(source: str):
     assert re.findall(r"<td[^>]*>(.*?)</td>", source[source.index("<tfoot>") :])[:2] == ["0.100", "3.60 USD"]
 
 
-def test_what_changed_is_said_in_words(source: str):
+def test_changes_of_an_epoch_are_described(source: str):
     words = Page(source).words.replace("\u202f", " ")
     assert "validation loss −1.0000 (−28.6 %); now right: What is the capital of France?" in words
     assert "validation loss +0.2500 (+10.0 %); 3 of 4 answers changed" in words
     assert "2best" in words
-    assert (
-        "Overfitting. After epoch 2 the validation loss rose from 2.5000 to 2.7500, while the training loss fell"
-        in words
-    )
+    assert "Overfitting. After epoch 2" in words
 
 
-def test_changes_are_marked_and_an_answer_that_stays_is_not(source: str):
+def test_only_changed_words_of_answers_are_marked(source: str):
     first = source[source.index('id="prompt-1"') : source.index('id="prompt-2"')]
     assert "The capital of <del>Spain</del> <ins>France</ins> is <del>Madrid</del> <ins>Paris</ins>." in first
-    assert first.count("as before</span>") == 1
+    assert first.count("unchanged</span>") == 1
     assert "The capital of France is Paris.</p>" in first
     assert "50.0\u202f% repeated" in source[source.index('id="prompt-4"') :]
 
 
-def test_every_parameter_and_every_hash_is_there(source: str):
+def test_run_page_lists_all_parameters_and_hashes(source: str):
     words = Page(source).words
     for expected in ("evaluate.prompts[9].expect", "train.schedule.decay_fraction", "model.n_layer", "data.raw"):
         assert expected in words
@@ -139,46 +136,43 @@ def test_every_parameter_and_every_hash_is_there(source: str):
         assert hash_ in words
 
 
-def test_another_process_writes_the_same_bytes(made: Path, source: str, tmp_path: Path):
+def test_another_process_writes_the_same_run_report(made: Path, source: str, tmp_path: Path):
     again = tmp_path / "elsewhere"
     shutil.copytree(made, again)
     (again / "reports/index.html").unlink()
     assert in_a_process(again, PYTHONHASHSEED="2", TZ="Asia/Tokyo", LC_ALL="C", SOURCE_DATE_EPOCH="1") == source
 
 
-def test_without_its_times_only_the_times_are_missing(made: Path, source: str, tmp_path: Path, epochs: Epochs):
+def test_times_of_another_run_are_not_shown(made: Path, source: str, tmp_path: Path, epochs: Epochs):
     elsewhere = tmp_path / "elsewhere"
     shutil.copytree(made, elsewhere, ignore=shutil.ignore_patterns(".resume"))
     write_timing(elsewhere, epochs=3, fingerprint="another")
     page = epochs(elsewhere)
-    assert "is not known here" in page
     assert "seconds per step" not in page
     assert cells(page) == [row[:5] for row in cells(source)]
 
 
-def test_times_of_some_epochs_and_no_prices(made: Path, tmp_path: Path, epochs: Epochs):
+def test_unknown_times_and_prices_are_left_out(made: Path, tmp_path: Path, epochs: Epochs):
     elsewhere = tmp_path / "elsewhere"
     shutil.copytree(made, elsewhere, ignore=shutil.ignore_patterns(".resume"))
     write_timing(elsewhere, epochs=2, money=False)
     page = epochs(elsewhere)
     assert [row[5:] for row in cells(page)][2] == ["–", "–", "–"]
     assert cells(page)[1][7] == "0.0333"
-    assert "What an hour costs was not known" in page
+    assert "runtime.cost" in page
 
 
-def test_one_epoch_without_expectations_or_prompts(tmp_path: Path, epochs: Epochs):
+def test_one_epoch_without_prompts_has_a_page(tmp_path: Path, epochs: Epochs):
     folder = prepare(tmp_path / "one", epochs=1)
     content = evaluation(1).model_dump()
     for question, answer in zip(content["questions"], content["epochs"][0]["answers"], strict=True):
         question["expect"], answer["found"] = None, None
     write_json(folder / "reports/evaluation.json", content)
     page = Page(epochs(folder))
-    page.assert_harmless()
-    assert "one epoch shows no trend" in page.words
-    assert "none of the prompts expects one" in page.words
+    page.assert_self_contained()
     assert "best" not in page.words
     content["questions"], content["epochs"][0]["answers"] = [], []
     write_json(folder / "reports/evaluation.json", content)
     empty = Page(epochs(folder))
-    empty.assert_harmless()
+    empty.assert_self_contained()
     assert "Same prompts" not in empty.words

@@ -3,8 +3,8 @@
 import shutil
 from pathlib import Path
 
-from tests.describe.material import HOSTILE, REPORT
 from tests.imports import ROOT
+from tests.reports.data_material import HOSTILE, REPORT
 from tokenmill.core.files import write_json
 from tokenmill.core.params import read_yaml
 from tokenmill.core.token_file import SplitMetadata, TokenMetadata, write_metadata

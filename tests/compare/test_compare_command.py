@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.comparison.project_of_runs import write_run
-from tests.page.whole import Page
+from tests.compare.project_of_runs import write_run
+from tests.reports.html_page import Page
 from tokenmill.cli.main import main
 
 COMPARE = [sys.executable, "-W", "error", "-m", "tokenmill", "compare"]
@@ -26,18 +26,18 @@ def env(**more: str) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "NO_COLOR"} | {"COLUMNS": "90"} | more
 
 
-def test_it_prints_and_writes_a_page(workspace: Path):
+def test_compare_prints_and_writes_a_page(workspace: Path):
     done = subprocess.run([*COMPARE, "epoch-1", "epoch-2"], cwd=workspace, env=env(), capture_output=True, check=True)
     text = done.stdout.decode()
     assert text.splitlines()[0].split() == ["epoch-1", "epoch-2"]
     assert "{+France+}" in text
     assert text.endswith("as a page: reports/compare.html\n")
     page = Page((workspace / "reports/compare.html").read_text())
-    page.assert_harmless()
+    page.assert_self_contained()
     assert "epoch-1 and epoch-2" in page.words
 
 
-def test_a_wrong_name_is_a_sentence_and_no_page(
+def test_wrong_name_is_an_error_and_no_page(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.chdir(workspace)
@@ -49,7 +49,7 @@ def test_a_wrong_name_is_a_sentence_and_no_page(
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no pty")
 @pytest.mark.parametrize(("more", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
-def test_ink_is_for_terminals_whose_owner_likes_it(workspace: Path, more: dict[str, str], coloured: bool):
+def test_colours_only_on_terminals_without_no_color(workspace: Path, more: dict[str, str], coloured: bool):
     leader, follower = pty.openpty()
     with subprocess.Popen(COMPARE, cwd=workspace, env=env(**more), stdout=follower) as process:
         os.close(follower)

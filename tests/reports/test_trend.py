@@ -1,9 +1,9 @@
-"""What the report says of a training's course."""
+"""Overfitting and the best epoch, from the losses."""
 
 import pytest
 
-from tokenmill.evaluation.results import EpochResult, Evaluation
-from tokenmill.reports.run_report import best, verdict
+from tokenmill.evaluation.results import Answer, EpochResult, Evaluation
+from tokenmill.reports.trend import best, change, verdict
 
 
 def course(*losses: tuple[float, float]) -> Evaluation:
@@ -36,12 +36,24 @@ def course(*losses: tuple[float, float]) -> Evaluation:
             [(2.0, 2.5), (1.0, 2.0), (0.5, 2.25)],
             "Overfitting. After epoch 2 the validation loss rose from 2.0000 to 2.25",
         ),
-        ([(2.0, 2.5), (3.0, 4.0)], "did not fall either (2.0000 to 3.0000): this is no overfitting"),
+        ([(2.0, 2.5), (3.0, 4.0)], "did not fall either (2.0000 to 3.0000): this is not overfitting"),
     ],
 )
-def test_the_verdict_follows_from_the_losses(losses: list[tuple[float, float]], sentence: str):
+def test_verdict_follows_from_the_losses(losses: list[tuple[float, float]], sentence: str):
     assert sentence in verdict(course(*losses))
 
 
-def test_of_equally_good_epochs_the_first_is_best():
+def test_first_of_equally_good_epochs_is_best():
     assert best(course((2.0, 2.0), (1.0, 1.5), (0.5, 1.5))).epoch == 2
+
+
+def test_change_names_prompts_that_became_right_or_wrong():
+    def answered(val_loss: float, *found: bool | None) -> EpochResult:
+        answers = [Answer(greedy=f"{right}", sampled="", found=right, repetition=0.0) for right in found]
+        return EpochResult(
+            epoch=1, train_loss=1.0, val_loss=val_loss, perplexity=1.0, bits_per_byte=1.0, answers=answers
+        )
+
+    found = change(answered(2.0, False, True, True, None), answered(1.5, True, False, True, None))
+    assert (found.val_loss, found.relative) == (-0.5, -0.25)
+    assert (found.gained, found.lost, found.answers) == ([0], [1], 2)

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from tests.evaluation.run_material import evaluation, write_history
 from tests.imports import ROOT
 from tests.pipeline.project import Project, change_params
+from tests.reports.run_material import evaluation, write_history
 from tokenmill.core.files import write_json
 
 PIPELINE = """\

@@ -50,7 +50,7 @@ def refs() -> list[str]:
     return git("for-each-ref", "--format=%(refname)").split()
 
 
-def test_each_epoch_resolves_and_holds_its_metrics(repository: Path):
+def test_ref_of_each_epoch_holds_its_metrics(repository: Path):
     assert write() == ["epoch-1", "epoch-2", "epoch-3"]
     for number, epoch in enumerate(EPOCHS, start=1):
         for name, content in epoch.items():
@@ -63,7 +63,7 @@ def test_each_epoch_resolves_and_holds_its_metrics(repository: Path):
         assert git("rev-parse", f"epoch-{number}^") == git("rev-parse", "HEAD")
 
 
-def test_branch_index_and_work_tree_are_untouched(repository: Path):
+def test_refs_leave_branch_index_and_files_alone(repository: Path):
     def everything() -> list[str]:
         index = (repository / ".git" / "index").read_bytes().hex()
         return [git("status", "--porcelain=v2", "--branch"), git("diff"), git("diff", "--cached"), git("log"), index]
@@ -75,7 +75,7 @@ def test_branch_index_and_work_tree_are_untouched(repository: Path):
     assert git("branch", "--format=%(refname)").split() == ["refs/heads/main"]
 
 
-def test_the_same_metrics_are_the_same_commits(repository: Path):
+def test_same_metrics_give_the_same_commits(repository: Path):
     write()
     first = git("for-each-ref")
     write()
@@ -88,7 +88,7 @@ def test_the_same_metrics_are_the_same_commits(repository: Path):
         assert git("log", "-1", f"--format=%{kind}n %{kind}e %{kind}I", "epoch-3").strip().replace("Z", "+00:00") == who
 
 
-def test_refs_of_epochs_that_are_gone_are_removed_and_no_others(repository: Path):
+def test_only_refs_of_missing_epochs_are_removed(repository: Path):
     git("update-ref", "refs/epoch-12", "HEAD")
     git("update-ref", "refs/epoch-best", "HEAD")
     git("tag", "epoch-7")
@@ -98,12 +98,12 @@ def test_refs_of_epochs_that_are_gone_are_removed_and_no_others(repository: Path
     assert refs() == ["refs/epoch-1", "refs/epoch-best", "refs/heads/main", "refs/tags/epoch-7"]
 
 
-def test_a_repository_without_commits_works_too(empty: Path):
+def test_refs_need_no_commit(empty: Path):
     git("init", "-q", "-b", "main")
     assert write() == ["epoch-1", "epoch-2", "epoch-3"]
     assert json.loads(git("show", "epoch-2:metrics/train.json")) == EPOCHS[1]["train.json"]
     assert git("rev-list", "--count", "epoch-2").strip() == "1"
 
 
-def test_outside_a_repository_there_are_no_refs(empty: Path):
+def test_no_repository_no_refs(empty: Path):
     assert write() == []

@@ -1,0 +1,94 @@
+"""data/clean_report.json: what the stage `clean` read, kept and dropped, for the report stages to show.
+
+The file's format lies in `core` because stages on both sides need it: a change of the cleaning code reruns `clean`,
+but no report whose input stays the same.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError, model_validator
+
+from tokenmill.core.errors import UserError
+from tokenmill.core.files import read_json
+from tokenmill.core.params import Section
+
+
+class Files(Section):
+    """Files below data.raw."""
+
+    read: int
+    skipped: dict[str, int]
+    """Files of unknown format, by extension."""
+    bytes: int
+    """Size on disk of the files that were read."""
+
+
+class Documents(Section):
+    """Documents, of everything or of one source."""
+
+    read: int
+    kept: int
+
+
+class Characters(Section):
+    """Unicode code points."""
+
+    into: int = Field(alias="in")
+    """Of all documents, before cleaning."""
+    out: int
+    """Of the documents kept, after cleaning."""
+
+
+class Lengths(Section):
+    """A histogram of the documents' lengths in characters."""
+
+    edges: list[int]
+    """Where each bin begins; it ends where the next one begins, and the last one has no end."""
+    read: list[int]
+    kept: list[int]
+
+    @model_validator(mode="after")
+    def _check_lengths(self) -> "Lengths":
+        if not len(self.edges) == len(self.read) == len(self.kept) > 0:
+            raise ValueError("edges, read and kept must be of one length")
+        return self
+
+
+class CleanReport(Section):
+    """The whole file."""
+
+    files: Files
+    documents: Documents
+    characters: Characters
+    invalid_utf8: int
+    """Documents in which invalid Unicode was replaced."""
+    dropped: dict[str, int]
+    """Documents by reason; every reason that `clean` looked for."""
+    meanings: dict[str, str]
+    """The reasons in words."""
+    examples: dict[str, list[str]]
+    """Beginnings of a few dropped documents, by reason."""
+    lengths: Lengths
+    languages: dict[str, int]
+    """Documents by language, in a sample of the documents kept."""
+    sources: dict[str, Documents]
+    """The largest files."""
+    params: dict[str, Any]
+    """The section `clean` of params.yaml."""
+
+
+def read_clean_report(path: Path) -> CleanReport:
+    """Read what `clean` wrote.
+
+    Raises:
+        UserError: the file is missing or damaged.
+    """
+    try:
+        return CleanReport.model_validate(read_json(path))
+    except ValidationError as error:
+        problem = error.errors()[0]
+        name = ".".join(map(str, problem["loc"]))
+        raise UserError(
+            f"{path}: {name or 'the file'} is wrong ({problem['msg']}); `dvc repro -f clean` makes it anew."
+        ) from None

@@ -1,0 +1,33 @@
+"""The clean report's file is read back whole or refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.reports.data_material import REPORT
+from tokenmill.core.clean_report import read_clean_report
+from tokenmill.core.errors import UserError
+
+
+def test_clean_report_is_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "clean_report.json"
+    path.write_text(json.dumps(REPORT))
+    assert read_clean_report(path).model_dump(by_alias=True) == REPORT
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        (None, "clean_report.json"),
+        (REPORT | {"lengths": {"edges": [1, 2], "read": [1], "kept": [1, 1]}}, "lengths"),
+        (REPORT | {"documents": {"read": "many", "kept": 1}}, "documents.read"),
+    ],
+)
+def test_damaged_clean_report_names_the_field(tmp_path: Path, content: dict[str, object] | None, named: str) -> None:
+    path = tmp_path / "clean_report.json"
+    if content is not None:
+        path.write_text(json.dumps(content))
+    with pytest.raises(UserError, match=named) as error:
+        read_clean_report(path)
+    assert "dvc repro" in str(error.value)

@@ -1,0 +1,109 @@
+"""Positions of charts, and the page's drawing of them."""
+
+import itertools
+import re
+import xml.etree.ElementTree as ET
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.reports.html_page import Page
+from tokenmill.reports.charts import Axis, Chart, Series, bar_chart, line_chart
+from tokenmill.reports.page import environment
+
+HOSTILE = '<b>"&'
+BARS = bar_chart(
+    ["a<b", "c", "d"],
+    [
+        Series([1, 0, 3], colour=2, titles=["first", "second", "third"]),
+        Series([2, 5, 1], colour=1, titles=[f"{HOSTILE} {i}" for i in range(3)]),
+    ],
+    x_label=HOSTILE,
+    y_label="y",
+    alt=HOSTILE,
+)
+LINES = line_chart(
+    [
+        Series([5, 3, 0.5], colour=1, x=[1, 2, 3], titles=[f"{HOSTILE} {i}" for i in range(3)]),
+        Series([4, 3, 1], colour=3, x=[1, 2, 3]),
+    ],
+    log="y",
+    x_label="epoch",
+    y_label=HOSTILE,
+    alt=HOSTILE,
+)
+
+
+def drawn(chart: Chart) -> str:
+    template = '{% import "parts.html" as parts %}{% call parts.chart(chart, [(1, "a")]) %}caption{% endcall %}'
+    return environment().from_string(template).render(chart=chart)
+
+
+@pytest.mark.parametrize("chart", [BARS, LINES], ids=["bars", "lines"])
+def test_drawing_is_whole_and_uses_the_pages_colours(chart: Chart) -> None:
+    source = drawn(chart)
+    Page(source)
+    assert HOSTILE not in source
+    assert set(re.findall(r"(?:fill|stroke):([^;\"]+)", source)) <= {f"var(--series-{n})" for n in range(1, 5)} | {
+        "var(--rule)"
+    }
+    assert "http" not in source
+    assert {HOSTILE, "caption"} <= set(Page(source).text) | {text.strip() for text in Page(source).text}
+
+
+def test_drawing_has_every_bar_line_and_dot() -> None:
+    bars = ET.fromstring(re.findall("<svg.*?</svg>", drawn(BARS), re.DOTALL)[0])  # noqa: S314 (our own drawing)
+    assert [rect.findtext("title") for rect in bars.iter("rect")] == [bar.title for bar in BARS.bars]
+    lines = drawn(LINES)
+    assert lines.count("<polyline") == 2
+    assert lines.count('class="dot series-1"') == 3
+
+
+def test_bars_are_as_tall_as_their_values() -> None:
+    heights = [bar.height for bar in BARS.bars]
+    assert heights == pytest.approx([value * heights[0] for value in (1, 0, 3, 2, 5, 1)], abs=0.05)
+    assert max(heights) < 100
+
+
+def test_bars_of_a_group_stand_side_by_side() -> None:
+    ordered = sorted(BARS.bars, key=lambda bar: bar.x)
+    assert [bar.colour for bar in ordered] == [2, 1] * 3
+    assert all(a.x + a.width <= b.x for a, b in itertools.pairwise(ordered))
+    groups = zip(ordered[::2], ordered[1::2], BARS.x_ticks, strict=True)
+    assert all(left.x < tick.at < right.x + right.width for left, right, tick in groups)
+
+
+def test_many_labels_are_thinned_evenly() -> None:
+    labels = [str(i) for i in range(25)]
+    chart = bar_chart(labels, [Series([1] * 25, colour=1, titles=labels)], x_label="", y_label="", alt="")
+    assert [tick.text for tick in chart.x_ticks] == [str(i) for i in range(0, 25, 3)]
+
+
+def test_dots_stand_on_their_line() -> None:
+    assert [(dot.x, dot.y) for dot in LINES.dots] == LINES.lines[0].points
+    assert [dot.title for dot in LINES.dots] == [f"{HOSTILE} {i}" for i in range(3)]
+
+
+def test_small_logarithmic_axis_has_ticks_between_powers() -> None:
+    assert [tick.text for tick in LINES.y_ticks] == ["0.5", "1", "2", "5"]
+
+
+def test_wide_logarithmic_axis_has_powers_of_ten() -> None:
+    assert Axis([1, 20, 30_000], log=True).ticks(7) == [1, 10, 100, 1000, 10_000]
+
+
+@given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=9), st.integers(2, 9), st.booleans())
+def test_linear_ticks_are_within_the_axis_and_few(values: list[float], count: int, whole: bool) -> None:
+    axis = Axis(values, log=False)
+    assert all(0 <= axis.percent(value) <= 100 for value in values)
+    ticks = axis.ticks(count, whole=whole)
+    assert len(ticks) <= count + 1
+    assert all(-0.01 <= axis.percent(tick) <= 100.01 for tick in ticks)
+    assert not whole or all(tick == int(tick) for tick in ticks)
+
+
+def test_axis_of_one_value_has_room_around_it() -> None:
+    chart = line_chart([Series([5], colour=1, x=[1], titles=["only"])], x_label="epoch", y_label="", alt="")
+    assert (chart.dots[0].x, chart.dots[0].y) == (50, 50)
+    assert [tick.text for tick in chart.x_ticks] == ["1"]

@@ -1,0 +1,131 @@
+"""Counts of one pass against decode, split and count; figures against their definitions."""
+
+import math
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import pre_tokenizers
+
+from tests.reports.data_material import DOCUMENTS, REPORT
+from tokenmill.core.clean_report import CleanReport
+from tokenmill.core.errors import UserError
+from tokenmill.core.token_file import SPLITS, SplitMetadata, TokenMetadata, open_tokens, read_metadata
+from tokenmill.core.tokenizer import BYTE_OF, read_tokenizer, token_bytes
+from tokenmill.reports import data_stats
+from tokenmill.reports.data_stats import DataStats, TokenCounter, TokenCounts, count_tokens
+
+VOCABULARY = [b"", b" ", b"\n", b"a", b" b", b"c ", b"a b", b" ", b"\xe2\x80", b"\xa8", b"\t \n", b"de"]
+EOT = 0
+SPLIT = st.lists(st.lists(st.integers(1, len(VOCABULARY) - 1), max_size=8), min_size=1, max_size=6)
+
+
+@given(splits=st.lists(SPLIT, min_size=1, max_size=2), cut=st.integers(1, 7))
+def test_any_blocks_give_the_counts_of_the_plain_way(splits: list[list[list[int]]], cut: int) -> None:
+    counter = TokenCounter(VOCABULARY, EOT)
+    for documents in splits:
+        ids = np.array([token for document in documents for token in (*document, EOT)], dtype="<i4")
+        for start in range(0, len(ids), cut):
+            counter.add(ids[start : start + cut])
+    counts = counter.finish()
+    documents = [document for split in splits for document in split]
+    seen = Counter(token for document in documents for token in document)
+    seen[EOT] = len(documents)
+    assert counts.by_id.tolist() == [seen[token] for token in range(len(VOCABULARY))]
+    assert counts.words == sum(len(b"".join(VOCABULARY[t] for t in document).split()) for document in documents)
+    lengths = Counter(map(len, documents))
+    assert counts.by_length.tolist() == [lengths[n] for n in range(max(lengths) + 1)]
+
+
+def test_very_long_documents_count_as_the_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_stats, "LONGEST", 4)
+    counter = TokenCounter(VOCABULARY, EOT)
+    counter.add(np.array([3, 3, 3, 3, 3, 3, EOT, 3, EOT], dtype="<i4"))
+    assert counter.finish().by_length.tolist() == [0, 1, 0, 0, 1]
+
+
+def test_files_of_both_splits_are_counted(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_stats, "BLOCK", 97)
+    folder, tokenizer = prepared / "data/tokens", read_tokenizer(prepared / "data/tokenizer/tokenizer.json")
+    counts = count_tokens(folder, read_metadata(folder), tokenizer)
+    ids = np.concatenate([open_tokens(folder, split) for split in SPLITS])
+    assert counts.by_id.tolist() == [Counter(ids.tolist())[token] for token in range(tokenizer.vocab_size)]
+    assert counts.words == sum(len(text.encode().split()) for text in DOCUMENTS)
+    assert counts.by_length.sum() == len(DOCUMENTS)
+    assert counts.by_length @ np.arange(len(counts.by_length)) == len(ids) - len(DOCUMENTS)
+
+
+def test_tokens_of_another_tokenizer_are_refused(prepared: Path) -> None:
+    folder, tokenizer = prepared / "data/tokens", read_tokenizer(prepared / "data/tokenizer/tokenizer.json")
+    metadata = read_metadata(folder).model_copy(update={"tokenizer_sha256": "0" * 64})
+    with pytest.raises(UserError, match="made by another tokenizer"):
+        count_tokens(folder, metadata, tokenizer)
+
+
+def test_tokens_spell_the_text_byte_by_byte(prepared: Path) -> None:
+    tokenizer = read_tokenizer(prepared / "data/tokenizer/tokenizer.json")
+    spelled = token_bytes(tokenizer)
+    assert spelled[tokenizer.eot_id] == b""
+    for text in DOCUMENTS:
+        assert b"".join(spelled[token] for token in tokenizer.encode(text)) == text.encode()
+
+
+def test_byte_alphabet_is_that_of_tokenizers() -> None:
+    assert set(BYTE_OF) == set(pre_tokenizers.ByteLevel.alphabet())
+    assert sorted(BYTE_OF.values()) == list(range(256))
+
+
+def stats(by_id: list[int], by_length: list[int], words: int = 8) -> DataStats:
+    split = SplitMetadata(tokens=10, documents=1, bytes=16, sha256="0" * 64)
+    metadata = TokenMetadata(
+        format_version=1,
+        dtype="<i4",
+        train=split,
+        val=split,
+        vocab_size=len(by_id),
+        eot_id=0,
+        tokenizer_type="bpe",
+        tokenizer_sha256="0" * 64,
+    )
+    return DataStats(
+        CleanReport.model_validate(REPORT), TokenCounts(np.array(by_id), words, np.array(by_length)), metadata
+    )
+
+
+def test_metrics_by_hand() -> None:
+    made = stats([99, 8, 4, 4, 0], [0, 10, 80, 0, 10])
+    expected = {
+        "raw_bytes": 123_456,
+        "kept_share": 0.7,
+        "words": 8,
+        "tokens_per_word": 2.0,
+        "characters_per_token": 937.5,
+        "document_tokens_p10": 1,
+        "document_tokens_median": 2,
+        "document_tokens_p90": 2,
+        "document_tokens_max": 4,
+        "vocabulary_used": 0.75,
+        "vocabulary_rare": 3,
+        "unigram_entropy_bits": 1.5,
+        "unigram_bits_per_byte": 0.75,
+        "sampled_language_en": 100,
+        "sampled_language_de": 30,
+        "sampled_language_<hr>": 10,
+    }
+    assert made.metrics() == expected
+
+
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=60), st.floats(0.01, 1))
+def test_quantile_is_the_nearest_rank_of_sorted_lengths(lengths: list[int], fraction: float) -> None:
+    expected = sorted(lengths)[max(1, math.ceil(fraction * len(lengths))) - 1]
+    assert stats([0, 1], np.bincount(lengths).tolist()).length_quantile(fraction) == expected
+
+
+@given(st.lists(st.integers(0, 10**6), min_size=1, max_size=50).filter(any))
+def test_entropy_is_shannons(counts: list[int]) -> None:
+    total = sum(counts)
+    expected = -sum(n / total * math.log2(n / total) for n in counts if n)
+    assert stats([5, *counts], [1]).entropy == pytest.approx(expected, abs=1e-9)
