@@ -11,7 +11,7 @@ from tests.demo.demo_project import write_run
 from tokenmill.core.errors import UserError
 from tokenmill.demo.models import Loaded
 from tokenmill.model.huggingface import WEIGHTS
-from tokenmill.models.revision import Checkpoint, available
+from tokenmill.models.find import Checkpoint, available
 from tokenmill.models.writer import Writer
 
 

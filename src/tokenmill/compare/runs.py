@@ -16,7 +16,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.files import read_json
 from tokenmill.core.params import PARAMS_FILE, read_yaml
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, read_evaluation
-from tokenmill.models.revision import Snapshot, chosen_epoch
+from tokenmill.models.find import chosen_epoch
 from tokenmill.reports.page import flat
 from tokenmill.training.history import EpochRow, read_epochs
 
@@ -157,13 +157,15 @@ def _workspace_run(root: Path) -> ComparedRun:
 
 def _recorded_run(root: Path, rev: str) -> ComparedRun:
     """The run that a revision records, from git and from DVC's cache or remote."""
-    with contextlib.closing(Snapshot(root, rev)) as snapshot, tempfile.TemporaryDirectory() as name:
+    from tokenmill.models.revision import Revision  # noqa: PLC0415 (loads DVC, which takes a second)
+
+    with contextlib.closing(Revision(root, rev)) as revision, tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for file in FILES:
-            if not snapshot.has(file):
+            if not revision.has(file):
                 raise UserError(
-                    f"{rev} ({snapshot.sha[:7]}) has no {file}: the pipeline had not run to its end there; "
+                    f"{rev} ({revision.sha[:7]}) has no {file}: the pipeline had not run to its end there; "
                     f"`git checkout {rev}` and `dvc repro` would."
                 )
-            snapshot.copy(file, folder / file)
+            revision.copy(file, folder / file)
         return ComparedRun.read(rev, folder)

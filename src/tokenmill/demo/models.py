@@ -14,10 +14,8 @@ from typing import TypeAlias
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.git import experiments
-from tokenmill.model.huggingface import WEIGHTS
-from tokenmill.model.manifest import MANIFEST
-from tokenmill.models.find import find
-from tokenmill.models.revision import Checkpoint, available, epochs_at
+from tokenmill.model.manifest import MANIFEST, WEIGHTS
+from tokenmill.models.find import Checkpoint, available, epochs_at, find
 from tokenmill.models.writer import Writer
 
 Version: TypeAlias = tuple[int, int, int] | None

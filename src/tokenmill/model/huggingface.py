@@ -17,8 +17,7 @@ from tokenmill.core.files import read_json, write_beside, write_json
 from tokenmill.model.build import empty_model, model_class
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import GPT
-
-WEIGHTS, CONFIG = "model.safetensors", "config.json"
+from tokenmill.model.manifest import CONFIG, WEIGHTS
 
 
 def hf_name(model: GPT, name: str) -> str:

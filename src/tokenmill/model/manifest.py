@@ -10,6 +10,8 @@ from tokenmill.core.params import Section
 from tokenmill.model.config import ModelConfig
 
 MANIFEST = "manifest.json"
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+"""The files of one epoch's folder."""
 
 
 FORMAT = 1

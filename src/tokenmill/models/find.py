@@ -1,58 +1,35 @@
-"""The refs `epoch-N` that the stage `report` makes: they hold what an epoch measured, and here its model is found.
+"""Find the trained model that a user means: an epoch of the work tree or of a revision, an experiment, or a folder.
 
-They name no model: when they are made, the dvc.lock that records it is not committed yet. The model is the one whose
-history, in the work tree or in a commit near the ref, tells the same losses of that epoch.
-
-Which model is meant: an epoch of the workspace, of another revision, or a folder.
+The refs `epoch-N`, which the stage `report` makes, name no model: when they are made, the dvc.lock that records it is
+not committed yet. Their model is the one whose history, in the work tree or in a commit near the ref, holds the same
+losses at that epoch.
 """
 
-import csv
+import contextlib
+import io
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from tokenmill.core import git, paths
 from tokenmill.core.errors import UserError
-from tokenmill.models.revision import Checkpoint, available, checkpoint_at, chosen_epoch, in_folder
+from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS, read_manifest
 
-TOLD = ("tokens", "train_loss", "val_loss")
-"""What must agree."""
-
-
-def epoch_of(root: Path, rev: str) -> int | None:
-    """The epoch that a ref `epoch-N` is about; None for any other revision."""
-    found = re.fullmatch(r"(?:refs/)?epoch-(\d+)", rev)
-    return int(found[1]) if found and git.references(root, f"refs/epoch-{found[1]}") else None
+COMPARED = ["tokens", "train_loss", "val_loss"]
+"""The columns of history.csv that must equal the metrics of a ref."""
 
 
-def measured_at(root: Path, epoch: int) -> Checkpoint:
-    """The model whose metrics the ref `epoch-N` holds: of the workspace, of HEAD, or of the commit before the ref.
+@dataclass(frozen=True)
+class Checkpoint:
+    """A trained model on disk and the tokenizer that belongs to it."""
 
-    Raises:
-        UserError: it is none of these.
-    """
-    ref = f"refs/epoch-{epoch}"
-    measured = json.loads(git.content(root, ref, paths.TRAIN_METRICS) or "{}")
-    epochs = available(root)
-    if len(epochs) >= epoch and _tells((root / paths.HISTORY), measured, epoch):
-        return epochs[epoch - 1]
-    for rev in ("HEAD", f"{ref}^"):
-        if _same(git.content(root, rev, paths.HISTORY) or "", measured, epoch):
-            return checkpoint_at(root, rev, epoch)
-    raise UserError(
-        f"the model that epoch-{epoch} measured is neither in the workspace nor in HEAD nor in the commit before it; "
-        "name the revision or the experiment that has it, or `dvc repro` makes model and refs anew."
-    )
-
-
-def _tells(history: Path, measured: dict[str, float], epoch: int) -> bool:
-    return history.exists() and _same(history.read_text(encoding="utf-8"), measured, epoch)
-
-
-def _same(history: str, measured: dict[str, float], epoch: int) -> bool:
-    """Whether a history.csv tells of an epoch what was measured."""
-    rows = [row for row in csv.DictReader(history.splitlines()) if row.get("epoch") == str(epoch)]
-    return any(all(float(row[name]) == measured.get(name) for name in TOLD) for row in rows)
+    name: str
+    """For people: `epoch 4`, `epoch 2 of blest-jube`, a folder's path."""
+    folder: Path
+    """Holds config.json and model.safetensors."""
+    tokenizer: Path
+    """The file tokenizer.json."""
 
 
 def find(
@@ -63,32 +40,128 @@ def find(
     model: Path | None = None,
     tokenizer: Path | None = None,
 ) -> Checkpoint:
-    """The one checkpoint that these say; with none of them the last epoch in the workspace.
+    """The checkpoint that the arguments name; without any, the last epoch in the work tree.
 
     Args:
         root: of the project.
-        epoch: counts from 1; else the last one.
-        rev: a git revision, a DVC experiment, or a ref `epoch-N`.
+        epoch: from 1; None stands for the last one.
+        rev: a git revision, a DVC experiment, or a ref `epoch-N`. Its files are fetched if they are not here.
         model: a folder with config.json, model.safetensors and, if `tokenizer` is not given, tokenizer.json.
         tokenizer: the file that goes with `model`.
 
     Raises:
-        UserError: there is no such thing; says what there is.
+        UserError: there is no such model; says which there are, or how to get it.
     """
     if model is not None:
         if epoch is not None or rev is not None:
             raise UserError("--model names one model; leave out --epoch and --rev.")
-        return in_folder(model, tokenizer)
+        return _in_folder(model, tokenizer)
     if tokenizer is not None:
         raise UserError("--tokenizer goes with --model; the other models know their own.")
     if rev is not None:
-        measured = epoch_of(root, rev)
+        measured = _epoch_of_ref(root, rev)
         if measured is None:
-            return checkpoint_at(root, rev, epoch)
+            return _at_revision(root, rev, epoch)
         if epoch not in (None, measured):
-            raise UserError(f"--rev {rev} is of epoch {measured}; leave out --epoch {epoch}.")
-        return measured_at(root, measured)
+            raise UserError(f"--rev {rev} is epoch {measured}; leave out --epoch {epoch}.")
+        return _at_epoch_ref(root, measured)
     epochs = available(root)
     if not epochs:
         raise UserError(f"there is no model in {root / paths.MODEL}; `dvc repro` trains one, `dvc pull` fetches one.")
     return epochs[chosen_epoch(epoch, len(epochs), "the workspace") - 1]
+
+
+def available(root: Path) -> list[Checkpoint]:
+    """The epochs in the work tree of the project at `root`, in order; empty before the first training."""
+    if not (root / paths.MODEL / MANIFEST).exists():
+        return []
+    return [
+        Checkpoint(f"epoch {epoch}", root / paths.MODEL / epoch_folder(epoch), root / paths.TOKENIZER)
+        for epoch in range(1, read_manifest(root / paths.MODEL).epochs + 1)
+    ]
+
+
+def epochs_at(root: Path, rev: str) -> int:
+    """The number of epochs that the model at a revision has.
+
+    Raises:
+        UserError: there is no such revision or model, or its files are out of reach.
+    """
+    from tokenmill.models.revision import Revision  # noqa: PLC0415 (loads DVC, which takes a second)
+
+    with contextlib.closing(Revision(root, rev)) as revision:
+        return read_manifest(revision.fetch(paths.MODEL, [MANIFEST])).epochs
+
+
+def chosen_epoch(epoch: int | None, epochs: int, where: str) -> int:
+    """`epoch`, or the last one for None.
+
+    Raises:
+        UserError: `where` has no such epoch.
+    """
+    if epoch is None:
+        return epochs
+    if not 1 <= epoch <= epochs:
+        has = "epoch 1" if epochs == 1 else f"epochs 1 to {epochs}"
+        raise UserError(f"there is no epoch {epoch} in {where}: it has {has}.")
+    return epoch
+
+
+def epoch_folder(epoch: int) -> str:
+    """The folder of an epoch's weights within a folder of models."""
+    return f"epoch-{epoch}"
+
+
+def _in_folder(folder: Path, tokenizer: Path | None) -> Checkpoint:
+    """The model in a folder, with the given tokenizer or the one beside it."""
+    if not (folder / CONFIG).exists():
+        raise UserError(f"--model {folder} holds no {CONFIG}: give a folder such as {paths.MODEL / epoch_folder(1)}.")
+    file = tokenizer or folder / paths.TOKENIZER.name
+    if not file.exists():
+        fix = "give another." if tokenizer else "copy it there, or name it by --tokenizer FILE."
+        raise UserError(f"there is no tokenizer {file}; {fix}")
+    return Checkpoint(str(folder), folder, file)
+
+
+def _at_revision(root: Path, rev: str, epoch: int | None) -> Checkpoint:
+    """An epoch of the model that a revision records, fetched if it is not here."""
+    from tokenmill.models.revision import Revision  # noqa: PLC0415 (loads DVC, which takes a second)
+
+    with contextlib.closing(Revision(root, rev)) as revision:
+        number = chosen_epoch(epoch, read_manifest(revision.fetch(paths.MODEL, [MANIFEST])).epochs, rev)
+        folder = epoch_folder(number)
+        models = revision.fetch(paths.MODEL, [f"{folder}/{CONFIG}", f"{folder}/{WEIGHTS}"])
+        tokenizers = revision.fetch(paths.TOKENIZER.parent, [paths.TOKENIZER.name])
+        return Checkpoint(f"epoch {number} of {rev}", models / folder, tokenizers / paths.TOKENIZER.name)
+
+
+def _epoch_of_ref(root: Path, rev: str) -> int | None:
+    """N if `rev` is an existing ref `epoch-N`; None for any other revision."""
+    found = re.fullmatch(r"(?:refs/)?epoch-(\d+)", rev)
+    return int(found[1]) if found and git.references(root, f"refs/epoch-{found[1]}") else None
+
+
+def _at_epoch_ref(root: Path, epoch: int) -> Checkpoint:
+    """The model that the ref `epoch-N` measured: in the work tree, at HEAD, or at the commit before the ref."""
+    ref = f"refs/epoch-{epoch}"
+    measured = json.loads(git.content(root, ref, paths.TRAIN_METRICS) or "{}")
+    epochs, history = available(root), root / paths.HISTORY
+    if len(epochs) >= epoch and history.exists() and _holds(history.read_text(encoding="utf-8"), measured, epoch):
+        return epochs[epoch - 1]
+    for rev in ("HEAD", f"{ref}^"):
+        if _holds(git.content(root, rev, paths.HISTORY), measured, epoch):
+            return _at_revision(root, rev, epoch)
+    raise UserError(
+        f"the model that epoch-{epoch} measured is neither in the workspace nor in HEAD nor in the commit before it; "
+        "name the revision or the experiment that has it, or make model and refs again with `dvc repro`."
+    )
+
+
+def _holds(history: str | None, measured: dict[str, float], epoch: int) -> bool:
+    """Whether the row of an epoch in a history.csv equals what was measured."""
+    if not history:
+        return False
+    import pandas as pd  # noqa: PLC0415 (takes half a second, and only refs of epochs need it)
+
+    rows = pd.read_csv(io.StringIO(history), index_col="epoch")
+    return epoch in rows.index and all(float(rows.loc[epoch, name]) == measured.get(name) for name in COMPARED)

@@ -1,4 +1,4 @@
-"""A writer: what it makes of a prompt, a conversation and a model that learned one answer."""
+"""A writer answers, continues and converses, with a model that learned one answer."""
 
 import dataclasses
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +11,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.evaluation.evaluate import answer, prepare
 from tokenmill.evaluation.params import EvaluateParams, PromptParams
 from tokenmill.model.sampler import Sampling
-from tokenmill.models.revision import Checkpoint
+from tokenmill.models.find import Checkpoint
 from tokenmill.models.writer import NEXT_TURN, Writer
 
 pytestmark = pytest.mark.slow
@@ -33,7 +33,7 @@ def writer(trained: Checkpoint) -> Writer:
     return Writer.load(trained, device="cpu")
 
 
-def test_it_answers_as_the_evaluation_does(writer: Writer):
+def test_writer_answers_as_the_evaluation_does(writer: Writer):
     params = EvaluateParams(prompts=[PromptParams(user="count?")], max_new_tokens=30, temperature=2.0, top_k=7, seed=4)
     (prompt,) = prepare(params.prompts, writer.tokenizer, context_length=64)
     expected = answer(writer.model, writer.tokenizer, prompt, params)
@@ -48,14 +48,14 @@ def test_it_answers_as_the_evaluation_does(writer: Writer):
         assert stream.tokens_per_second == stream.tokens / stream.seconds > 0
 
 
-def test_several_answers_are_those_of_seeds_one_after_another(writer: Writer):
+def test_several_answers_are_those_of_successive_seeds(writer: Writer):
     together = ["".join(stream) for stream in writer.several("one", DRAWN, 3, chat=False)]
     seeds = [dataclasses.replace(DRAWN, seed=DRAWN.seed + n) for n in range(3)]
     assert together == ["".join(writer.stream("one", how, chat=False)) for how in seeds]
     assert len(set(together)) == 3
 
 
-def test_users_at_the_same_time_get_what_they_get_alone(writer: Writer):
+def test_concurrent_users_get_the_answers_they_get_alone(writer: Writer):
     hows = [dataclasses.replace(DRAWN, seed=seed) for seed in range(12)]
 
     def write(how: Sampling) -> str:
@@ -73,20 +73,20 @@ def test_unknown_characters_are_left_out_and_named(writer: Writer):
     assert "".join(stream) == "".join(writer.stream("one", LIKELIEST, chat=False))
 
 
-def test_of_a_long_prompt_the_last_part_counts(writer: Writer):
+def test_long_prompt_is_cut_to_its_end(writer: Writer):
     long = writer.stream("two" * 40 + "one" * 30, LIKELIEST, chat=False)
     assert long.notes == ["The prompt has 210 tokens; the model sees the last 64."]
     assert "".join(long) == "".join(writer.stream(("one" * 30)[-64:], LIKELIEST, chat=False))
 
 
 @pytest.mark.parametrize("prompt", ["", "→", "\ud800"])
-def test_nothing_begins_at_end_of_text(writer: Writer, prompt: str):
+def test_empty_prompt_becomes_end_of_text(writer: Writer, prompt: str):
     writer_ids, _ = writer._encode(prompt)
     assert writer_ids == [writer.tokenizer.eot_id]
     assert "".join(writer.stream(prompt, LIKELIEST, chat=False))
 
 
-def test_the_oldest_turns_go_where_they_do_not_fit(writer: Writer):
+def test_oldest_turns_are_left_out_where_they_do_not_fit(writer: Writer):
     turns = [{"role": role, "content": "one two"} for _ in range(5) for role in ("user", "assistant")]
     question = {"role": "user", "content": "count?"}
     stream = writer.reply([*turns, question], LIKELIEST)
@@ -95,13 +95,13 @@ def test_the_oldest_turns_go_where_they_do_not_fit(writer: Writer):
     assert writer.reply([question], LIKELIEST).notes == []
 
 
-def test_the_next_turn_is_not_written(writer: Writer):
+def test_answer_ends_before_the_next_turn(writer: Writer):
     text = "".join(writer.stream("count?", dataclasses.replace(LIKELIEST, max_new_tokens=60), chat=True))
     assert "User:" not in text
     assert text == text.strip()
 
 
-def test_a_tokenizer_that_does_not_fit_is_refused(trained: Checkpoint, tmp_path: Path):
+def test_foreign_tokenizer_is_refused(trained: Checkpoint, tmp_path: Path):
     other = dataclasses.replace(trained, tokenizer=make_tokenizer_file(tmp_path, "bpe"))
     with pytest.raises(UserError, match=r"was trained with another tokenizer \(sha256 \w{12}\) than .*tokenizer\.json"):
         Writer.load(other, device="cpu")

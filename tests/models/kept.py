@@ -1,4 +1,4 @@
-"""A git and DVC project whose models were never trained, only kept: two commits, an experiment, refs of epochs."""
+"""A git and DVC project with models that were never trained: two commits, an experiment, refs of epochs."""
 
 import shutil
 from pathlib import Path
@@ -26,7 +26,7 @@ stages:
 
 
 def write_models(root: Path, *, seed: int, epochs: int) -> None:
-    """What a training leaves: weights that differ by seed and epoch, the manifest, metrics, and what to resume from."""
+    """Write what training leaves: weights that differ by seed and epoch, manifest, metrics, a resume point."""
     tokenizer = read_tokenizer(root / "data/tokenizer/tokenizer.json")
     shutil.rmtree(root / "models/gpt", ignore_errors=True)
     config = model_config(vocab_size=tokenizer.vocab_size, context_length=32)

@@ -1,4 +1,4 @@
-"""Models of this and other revisions of a real git and DVC project, from the cache and from a remote."""
+"""Models of a real git and DVC project: of its work tree, of other revisions, from the cache and from a remote."""
 
 import shutil
 from pathlib import Path
@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from tests.checkpoints.kept import EXPERIMENT, make_project, write_models
+from tests.models.kept import EXPERIMENT, make_project, write_models
 from tests.pipeline.project import Project
 from tokenmill.core import git
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import read_json, write_text
 from tokenmill.model.build import build
 from tokenmill.model.huggingface import load_model, read_config
-from tokenmill.models.find import find
-from tokenmill.models.revision import FETCHED, available, epochs_at
+from tokenmill.models.find import available, epochs_at, find
+from tokenmill.models.revision import FETCHED
 from tokenmill.reports.epoch_refs import write_epoch_refs
 
 pytestmark = pytest.mark.slow
@@ -50,9 +50,7 @@ def is_trained_by(folder: Path, *, seed: int, epoch: int) -> bool:
         ({"rev": EXPERIMENT}, 3, 1, f"epoch 1 of {EXPERIMENT}"),
     ],
 )
-def test_every_name_finds_its_model_and_touches_nothing(
-    made: Project, where: dict[str, Any], seed: int, epoch: int, name: str
-):
+def test_every_name_finds_its_model(made: Project, where: dict[str, Any], seed: int, epoch: int, name: str):
     before = made.digest("models", "data", "dvc.lock")
     found = find(made.root, **where)
     assert found.name == name
@@ -62,7 +60,7 @@ def test_every_name_finds_its_model_and_touches_nothing(
     assert made.run("git", "status", "--short") == ""
 
 
-def test_what_there_is_can_be_listed(made: Project, tmp_path: Path):
+def test_models_and_experiments_are_listed(made: Project, tmp_path: Path):
     assert [one.name for one in available(made.root)] == ["epoch 1", "epoch 2", "epoch 3"]
     assert git.experiments(made.root) == [EXPERIMENT]
     assert [epochs_at(made.root, rev) for rev in ("HEAD", "HEAD~1", EXPERIMENT)] == [3, 2, 1]
@@ -70,7 +68,7 @@ def test_what_there_is_can_be_listed(made: Project, tmp_path: Path):
     assert git.experiments(tmp_path) == []
 
 
-def test_a_model_comes_from_the_remote_once_and_without_what_training_needs(project: Project):
+def test_model_is_fetched_once_and_without_resume_points(project: Project):
     project.run("git", "checkout", "-q", "HEAD~1")
     project.run("dvc", "push", "-q")
     project.run("git", "checkout", "-q", "main")
@@ -85,7 +83,7 @@ def test_a_model_comes_from_the_remote_once_and_without_what_training_needs(proj
     assert project.run("git", "status", "--short") == ""
 
 
-def test_what_was_never_kept_is_a_sentence(project: Project):
+def test_model_out_of_reach_is_a_user_error(project: Project):
     shutil.rmtree(project.root / ".dvc/cache")
     with pytest.raises(
         UserError, match=r"of HEAD~1 \(\w{7}\) is neither in DVC's cache nor in a remote .*`dvc push` where"
@@ -93,7 +91,7 @@ def test_what_was_never_kept_is_a_sentence(project: Project):
         find(project.root, rev="HEAD~1")
 
 
-def test_refs_of_epochs_find_what_they_measured(project: Project, monkeypatch: pytest.MonkeyPatch):
+def test_ref_of_an_epoch_finds_the_model_it_measured(project: Project, monkeypatch: pytest.MonkeyPatch):
     def measure(epochs: int) -> None:
         write_text(project.root / "params.yaml", "train: {}\n")
         train = read_json(project.root / "metrics/train.json")
@@ -118,7 +116,7 @@ def test_refs_of_epochs_find_what_they_measured(project: Project, monkeypatch: p
     assert is_trained_by(committed.folder, seed=2, epoch=2)
     project.run("git", "commit", "-q", "-a", "-m", "another history, its model never kept")
     assert find(project.root, rev="refs/epoch-2").folder == committed.folder
-    with pytest.raises(UserError, match=r"--rev epoch-2 is of epoch 2; leave out --epoch 1"):
+    with pytest.raises(UserError, match=r"--rev epoch-2 is epoch 2; leave out --epoch 1"):
         find(project.root, rev="epoch-2", epoch=1)
     project.run("git", "update-ref", "refs/epoch-9", "HEAD")
     with pytest.raises(UserError, match="the model that epoch-9 measured is neither in the workspace"):
@@ -138,12 +136,12 @@ def test_refs_of_epochs_find_what_they_measured(project: Project, monkeypatch: p
         ({"tokenizer": Path("x")}, r"--tokenizer goes with --model"),
     ],
 )
-def test_what_there_is_not_is_a_sentence(made: Project, where: dict[str, Any], sentence: str):
+def test_missing_model_is_a_user_error(made: Project, where: dict[str, Any], sentence: str):
     with pytest.raises(UserError, match=sentence):
         find(made.root, **where)
 
 
-def test_a_folder_needs_a_tokenizer(made: Project, tmp_path: Path):
+def test_folder_needs_a_tokenizer(made: Project, tmp_path: Path):
     folder = tmp_path / "model"
     shutil.copytree(made.root / "models/gpt/epoch-1", folder)
     with pytest.raises(UserError, match=r"there is no tokenizer .*; copy it there, or name it by --tokenizer FILE"):
@@ -154,7 +152,7 @@ def test_a_folder_needs_a_tokenizer(made: Project, tmp_path: Path):
     assert find(made.root, model=folder).tokenizer == folder / "tokenizer.json"
 
 
-def test_outside_of_a_project_there_is_a_sentence(tmp_path: Path):
+def test_outside_a_project_there_is_no_model(tmp_path: Path):
     with pytest.raises(UserError, match=r"there is no model in .*models/gpt; `dvc repro` trains one"):
         find(tmp_path)
     with pytest.raises(UserError, match="is no DVC project with commits in git"):
