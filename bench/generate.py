@@ -115,14 +115,13 @@ def with_random_weights(config: ModelConfig) -> GPT:
 
 def published(model: GPT) -> Any:
     """The same weights in transformers."""
-    from transformers import GPT2LMHeadModel, NanoChatForCausalLM  # noqa: PLC0415 (takes seconds to load)
+    from transformers import AutoModelForCausalLM  # noqa: PLC0415 (takes seconds to load)
     from transformers.utils import logging  # noqa: PLC0415
 
     logging.disable_progress_bar()
-    kind: Any = GPT2LMHeadModel if model.config.architecture == "gpt2" else NanoChatForCausalLM
     with tempfile.TemporaryDirectory() as folder:
         save_weights(model, Path(folder))
-        return kind.from_pretrained(folder).eval()
+        return AutoModelForCausalLM.from_pretrained(folder).eval()
 
 
 def tokenmill_steps(model: GPT, prompts: torch.Tensor, how: dict[str, Any], seen: dict[str, Any]) -> Steps:

@@ -7,9 +7,9 @@ from pydantic import Field, model_validator
 from tokenmill.core.params import Section
 
 Architecture = Literal["gpt2", "modern"]
-"""Each is a module of this folder. To register an architecture is to name its module here."""
+"""The modules of this folder that define an architecture; naming a module here registers it."""
 ROTARY: tuple[Architecture, ...] = ("modern",)
-"""Architectures that rotate pairs of features, so that a head needs an even number of them."""
+"""Architectures with rotary positions, which need an even number of features per head."""
 
 
 class ModelParams(Section):

@@ -1,4 +1,8 @@
-"""What every architecture provides; the rest of TokenMill asks a model, or its class, and never which one it is."""
+"""What every architecture provides. The rest of TokenMill asks a model or its class, and never which one it is.
+
+To add an architecture, write a module in this folder with a subclass of `GPT`, called `MODEL`, and add the module's
+name to `Architecture` in config.py. The tests in tests/model then run for it, too.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -14,15 +18,17 @@ from tokenmill.model.config import ModelConfig
 
 @dataclass(frozen=True)
 class TrainingMemory:
-    """What an architecture needs in training beside its parameters. Dropout and attention's row sums are the same for
-    all architectures and not counted here."""
+    """What training needs beside parameters, gradients and optimizer state.
+
+    The masks of dropout and the row sums of attention are not counted here: they are the same for all architectures.
+    """
 
     block_bytes: int
-    """That a token leaves for the backward pass in each block."""
+    """Bytes per token that each block keeps for the backward pass."""
     other_bytes: int
-    """That a token leaves outside the blocks; the logits are not counted."""
+    """Bytes per token that the rest keeps, without logits."""
     weight_copy_bytes: int
-    """Of float32 copies of weights. Copies in half precision are not counted."""
+    """Bytes of float32 copies of weights; copies in half precision are not counted here."""
     logit_tensors: int
     """Tensors as large as the logits that the loss holds at the same time."""
 
@@ -36,8 +42,8 @@ class GPT(nn.Module, ABC):
     head: nn.Linear
 
     hf_names: ClassVar[Sequence[tuple[str, str]]]
-    """Pairs of our and transformers' parts of parameter names. A pair that starts with a dot replaces inside a name,
-    the others at its start."""
+    """Pairs of a part of our parameter names and the part that transformers has instead. A pair that starts with a dot
+    is replaced anywhere in a name, the others only at its start."""
     hf_transposed: ClassVar[tuple[str, ...]] = ()
     """Endings of the names of block matrices that transformers stores as (in, out) instead of (out, in)."""
 
@@ -56,7 +62,7 @@ class GPT(nn.Module, ABC):
         """Compute the buffers and draw the starting weights from PyTorch's current random state."""
 
     def compute_buffers(self) -> None:
-        """Compute what is neither trained nor saved."""
+        """Compute what is neither trained nor saved, if there is such a thing."""
 
     @abstractmethod
     def forward(self, ids_BT: Tensor, targets_BT: Tensor | None = None, cache: KVCache | None = None) -> Tensor:
@@ -77,4 +83,4 @@ class GPT(nn.Module, ABC):
     @staticmethod
     @abstractmethod
     def training_memory(config: ModelConfig, *, half: bool) -> TrainingMemory:
-        """What training needs beside the parameters, with matrix products in half precision or in float32."""
+        """What training needs beside the parameters; `half`: matrix products in half precision instead of float32."""

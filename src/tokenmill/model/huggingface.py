@@ -1,4 +1,4 @@
-"""A model on disk: a folder that Hugging Face `transformers` loads as it stands.
+"""A model on disk: a folder that Hugging Face `transformers` loads unchanged.
 
 `model.safetensors` holds float32 weights under the names that transformers gives them; `config.json` holds its
 configuration and, under `tokenmill`, ours. No pickle is written or read.
@@ -47,10 +47,10 @@ def save_weights(model: GPT, folder: Path) -> None:
 
 
 def load_weights(model: GPT, folder: Path) -> None:
-    """Copy a folder's weights into a model of the same configuration, wherever it lives.
+    """Copy a folder's weights into a model of the same configuration, on any device.
 
     Raises:
-        UserError: a file is missing or damaged, or the shapes are another model's.
+        UserError: a file is missing or damaged, or its shapes are those of another model.
     """
     path = folder / WEIGHTS
     try:

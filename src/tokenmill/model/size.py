@@ -77,21 +77,21 @@ def memory(
     hidden = sum(sizes[name] for name, parameter in model.named_parameters() if is_hidden_matrix(name, parameter))
     total, tokens = sum(sizes.values()), sequences * config.context_length
     moments = 2 * total - (hidden if optimizer == "muon" else 0)
-    beside = model_class(config.architecture).training_memory(config, half=precision == "half")
-    copies = beside.weight_copy_bytes + (2 * hidden if precision == "half" else 0)
+    extra = model_class(config.architecture).training_memory(config, half=precision == "half")
+    copies = extra.weight_copy_bytes + (2 * hidden if precision == "half" else 0)
     return Memory(
         weights=math.ceil(4 * total / shards) + copies // shards,
         gradients=math.ceil(4 * total / shards),
         optimizer=math.ceil(4 * moments / shards),
-        activations=tokens * _activation_bytes(config, beside, recompute=recompute),
-        logits=min(tokens * config.vocab_size, LOGITS_AT_A_TIME) * 4 * beside.logit_tensors,
+        activations=tokens * _activation_bytes(config, extra, recompute=recompute),
+        logits=min(tokens * config.vocab_size, LOGITS_AT_A_TIME) * 4 * extra.logit_tensors,
     )
 
 
-def _activation_bytes(config: ModelConfig, beside: TrainingMemory, *, recompute: bool) -> int:
+def _activation_bytes(config: ModelConfig, extra: TrainingMemory, *, recompute: bool) -> int:
     """Bytes that one token leaves for the backward pass, logits aside."""
-    block = beside.block_bytes + 4 * config.n_head + 16  # sums of exponentials, means and deviations
+    block = extra.block_bytes + 4 * config.n_head + 16  # sums of exponentials, means and deviations
     if config.dropout:
         block += 2 * config.n_embd  # one byte for each element of two masks
     blocks = 4 * config.n_embd * config.n_layer + block if recompute else block * config.n_layer
-    return blocks + beside.other_bytes
+    return blocks + extra.other_bytes
