@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.checkpoints.kept import write_models
 from tests.evaluation.trained import make_tokenizer_file
 from tests.fresh import COMPILER, imported_by
+from tests.models.kept import write_models
 from tokenmill.cli.main import main
 
 pytestmark = pytest.mark.slow

@@ -27,26 +27,26 @@ class PromptParams(Section):
 
 
 class EvaluateParams(Section):
-    """The section `evaluate`."""
+    """What the stage `evaluate` asks the model of each epoch, and how the model answers."""
 
     prompts: list[PromptParams]
-    """The same at every epoch; see `user`, `text` and `expect`."""
+    """The prompts, the same at every epoch; see `user`, `text` and `expect`."""
 
     max_new_tokens: int = Field(ge=1)
-    """An answer ends here, if no end-of-text came before."""
+    """Maximum length of an answer; it ends earlier at end-of-text."""
 
     temperature: float = Field(gt=0.0)
-    """Of the sampled answer: below 1 more cautious, above 1 more daring. The greedy answer has none."""
+    """Temperature of the sampled answer: below 1 more cautious, above 1 more daring. The greedy answer has none."""
 
     top_k: int = Field(ge=1)
-    """The sampled answer chooses among so many most likely tokens."""
+    """The sampled answer draws each token from the `top_k` likeliest ones."""
 
     seed: int = Field(ge=0, le=2**32 - 1)
-    """Of the sampled answer; the same at every epoch."""
+    """Seed of the sampled answer, the same at every epoch."""
 
 
 class EvaluateRuntime(Section, extra="ignore"):
-    """What evaluation reads of the section `runtime`."""
+    """The part of the section `runtime` that evaluation reads."""
 
     device: Literal["auto", "cpu", "cuda", "mps"]
-    """Where the models run."""
+    """The device on which the models run."""

@@ -1,4 +1,4 @@
-"""What an evaluation found, as plain data: `reports/evaluation.json`, read by the report, the refs and the summary."""
+"""The results of an evaluation as plain data: `reports/evaluation.json`, which reports and commands read."""
 
 from pathlib import Path
 from statistics import fmean
@@ -16,30 +16,30 @@ class Question(Section):
     prompt: str
     """As the user wrote it."""
     expect: str | None
-    """What a right answer contains; None: anything goes."""
+    """What a right answer contains; None if any answer will do."""
     left_out: str
-    """Characters of it that the tokenizer does not know."""
+    """Characters of the prompt that the tokenizer does not know."""
 
 
 class Answer(Section):
-    """What a prompt got at one epoch."""
+    """The answer to a prompt at one epoch."""
 
     greedy: str
-    """The likeliest tokens."""
+    """Written with the likeliest token each time."""
     sampled: str
     """Drawn with a fixed seed."""
     found: bool | None
-    """Whether the greedy answer contains what was expected; None where nothing was."""
+    """Whether the greedy answer contains what was expected; None if nothing was."""
     repetition: float
-    """The share of the greedy answer's 4-grams of tokens that had occurred before in it."""
+    """Fraction of the greedy answer's 4-grams of tokens that repeat an earlier one."""
 
 
 class EpochResult(Section):
-    """One epoch's weights, measured."""
+    """The measurements of one epoch's weights."""
 
     epoch: int
     train_loss: float
-    """Of these weights on evenly spread training sequences, as many as give the validation loss; nats per token."""
+    """Of these weights on evenly spread training sequences, as many as for the validation loss; nats per token."""
     val_loss: float
     """On the fixed validation sequences; nats per token."""
     perplexity: float
@@ -54,11 +54,11 @@ class EpochResult(Section):
 
     @property
     def repetition(self) -> float:
-        """Mean over the greedy answers."""
+        """The mean over the greedy answers."""
         return fmean(answer.repetition for answer in self.answers) if self.answers else 0.0
 
     def metrics(self) -> dict[str, float]:
-        """`metrics/eval.json` for this epoch."""
+        """The content of `metrics/eval.json` for this epoch."""
         return {
             "perplexity": rounded(self.perplexity),
             "bits_per_byte": rounded(self.bits_per_byte),
@@ -69,7 +69,7 @@ class EpochResult(Section):
 
 
 class Evaluation(Section):
-    """All epochs of a training."""
+    """The results of all epochs of a training."""
 
     questions: list[Question]
     epochs: list[EpochResult]
@@ -84,5 +84,6 @@ def read_evaluation(path: Path) -> Evaluation:
     try:
         return Evaluation.model_validate(read_json(path))
     except ValidationError as error:
-        count = error.error_count()
-        raise UserError(f"{path} is damaged ({count} fields are wrong); `dvc repro -f evaluate` mends it.") from None
+        raise UserError(
+            f"{path} is damaged ({error.error_count()} fields are wrong); make it again with `dvc repro -f evaluate`."
+        ) from None

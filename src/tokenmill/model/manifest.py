@@ -42,6 +42,18 @@ class Manifest(Section):
     tokenizer_sha256: str
     """Of the tokenizer.json that made the tokens."""
 
+    def check_tokenizer(self, sha256: str, source: str) -> None:
+        """Refuse a tokenizer other than the one that the model was trained with; `source` is where it comes from.
+
+        Raises:
+            UserError: the hashes differ.
+        """
+        if sha256 != self.tokenizer_sha256:
+            raise UserError(
+                f"the model was trained with another tokenizer (sha256 {self.tokenizer_sha256[:12]}) than {source} "
+                f"({sha256[:12]}); use the one that it was trained with, or run `dvc repro`."
+            )
+
 
 def read_manifest(folder: Path) -> Manifest:
     """Read the manifest of a folder of models.

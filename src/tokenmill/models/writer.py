@@ -65,7 +65,7 @@ class Writer:
         """
         tokenizer = read_tokenizer(checkpoint.tokenizer)
         model = load_model(checkpoint.folder, str(choose_device(device)))
-        _refuse_mismatch(checkpoint, model, tokenizer)
+        _check_tokenizer(checkpoint, model, tokenizer)
         transpose_in_memory(model)
         return cls(model, tokenizer, token_bytes(tokenizer))
 
@@ -139,20 +139,18 @@ class Writer:
         return ids[-context:] or [self.tokenizer.eot_id], notes
 
 
-def _refuse_mismatch(checkpoint: Checkpoint, model: GPT, tokenizer: TextTokenizer) -> None:
-    """The tokenizer must be the one that the model was trained with."""
-    fix = "give the one that it was trained with, or run `dvc repro`."
-    if (checkpoint.folder.parent / MANIFEST).exists():
-        trained_with = read_manifest(checkpoint.folder.parent).tokenizer_sha256
-        if trained_with != tokenizer.sha256:
-            raise UserError(
-                f"{checkpoint.folder} was trained with another tokenizer (sha256 {trained_with[:12]}) than "
-                f"{checkpoint.tokenizer} ({tokenizer.sha256[:12]}); {fix}"
-            )
+def _check_tokenizer(checkpoint: Checkpoint, model: GPT, tokenizer: TextTokenizer) -> None:
+    """Refuse a tokenizer other than the one that the model was trained with.
+
+    A folder outside a run has no manifest; there only the size of the vocabulary can be compared.
+    """
+    run = checkpoint.folder.parent
+    if (run / MANIFEST).exists():
+        read_manifest(run).check_tokenizer(tokenizer.sha256, str(checkpoint.tokenizer))
     if model.config.vocab_size != tokenizer.vocab_size:
         raise UserError(
             f"{checkpoint.folder} knows {model.config.vocab_size:,} tokens, {checkpoint.tokenizer} has "
-            f"{tokenizer.vocab_size:,}; {fix}"
+            f"{tokenizer.vocab_size:,}; use the tokenizer that it was trained with, or run `dvc repro`."
         )
 
 

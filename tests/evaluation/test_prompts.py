@@ -1,4 +1,4 @@
-"""Prompts in, answers out, and what is measured of them."""
+"""Prompts are rendered, encoded and checked; repetition is measured."""
 
 import pytest
 
@@ -27,11 +27,11 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> TextTokenizer:
         ([1, 2, 3, 4, 1, 2, 3, 5], 0.0),
     ],
 )
-def test_repetition_is_the_share_of_4_grams_seen_before(ids: list[int], expected: float):
+def test_repetition_is_the_fraction_of_4_grams_seen_before(ids: list[int], expected: float):
     assert repetition(ids) == pytest.approx(expected)
 
 
-def test_a_question_is_put_into_the_template_and_a_text_is_not(tokenizer: TextTokenizer):
+def test_only_questions_are_put_into_the_template(tokenizer: TextTokenizer):
     entries = [PromptParams(user="one?", expect="two"), PromptParams(text="one?")]
     question, text = prepare(entries, tokenizer, context_length=100)
     assert question.question == Question(prompt="one?", expect="two", left_out="")
@@ -47,7 +47,7 @@ def test_unknown_characters_are_left_out_and_named(tokenizer: TextTokenizer):
     assert prompt.question == Question(prompt="o→n§e→?", expect=None, left_out="§→")
 
 
-def test_a_prompt_must_fit_the_context(tokenizer: TextTokenizer):
+def test_prompt_must_fit_the_context(tokenizer: TextTokenizer):
     entries = [PromptParams(text="one"), PromptParams(text="one two")]
     assert len(prepare(entries, tokenizer, context_length=7)) == 2
     with pytest.raises(UserError, match=r"evaluate\.prompts\[1\] has 7 tokens .* model\.context_length \(6\) fit"):
