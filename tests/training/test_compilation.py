@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.training.tiny import CONTEXT, model_config, run, runtime_params, train_params
+from tests.training.tiny import CONTEXT, model_config, run, train_params
 from tokenmill.core.errors import UserError
-from tokenmill.doctor.checks import check_compiler
 from tokenmill.model.build import build
-from tokenmill.model.device import Compute
 from tokenmill.model.size import flops_per_token
 from tokenmill.model.validation import loss_of
 from tokenmill.training.compile import CPU_TFLOP, GPU_STEPS, Compilation, choose_compilation, lacks
@@ -57,27 +55,6 @@ def test_the_choice_and_its_reason_are_a_sentence(monkeypatch: pytest.MonkeyPatc
         UserError, match=r"runtime\.compile \(on\) needs a C\+\+ compiler \(g\+\+\), which is not there"
     ):
         choose_compilation("on", CPU, large)
-
-
-@pytest.mark.parametrize(
-    ("wish", "device", "level"),
-    [
-        ("on", CPU, "problem"),
-        ("on", CUDA, "problem"),
-        ("auto", CUDA, "warning"),
-        ("auto", CPU, None),
-        ("off", CUDA, None),
-    ],
-)
-def test_the_doctor_looks_for_a_compiler_where_one_is_wanted(
-    wish: str, device: torch.device, level: str | None, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setenv("PATH", os.devnull)
-    for name in ("CC", "CXX"):
-        monkeypatch.delenv(name, raising=False)
-    found = list(check_compiler(runtime_params(compile=wish), Compute(device=device, precision=torch.float32)))
-    assert [finding.level for finding in found] == ([level] if level else [])
-    assert all("compiler" in finding.text for finding in found)
 
 
 def test_a_run_says_what_it_chose(here: Path, tokens: Path, said: io.StringIO):

@@ -14,7 +14,7 @@ EXAMPLES = """\
 
 def add(commands: Commands) -> None:
     """Add the command."""
-    help_ = "what stands in the way of a run: environment, device, disk, DVC, git, and the command that mends it"
+    help_ = "what stands in the way of a run: environment, device, disk, DVC, git, and the command that fixes it"
     add_command(commands, "doctor", _run, help_=help_, examples=EXAMPLES)
 
 

@@ -6,7 +6,7 @@ from typing import TextIO
 
 from tokenmill.display.terminal import Colour, paint
 from tokenmill.doctor.finding import Finding, Level
-from tokenmill.doctor.run import examine
+from tokenmill.doctor.run import run_checks
 
 SIGNS: dict[Level, tuple[str, Colour]] = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "problem": ("✗", "red")}
 
@@ -14,7 +14,7 @@ SIGNS: dict[Level, tuple[str, Colour]] = {"ok": ("✓", "green"), "warning": ("!
 def show(root: Path, out: TextIO) -> bool:
     """Print what is found of the project in the folder `root`, as it is found; give whether there is a problem."""
     counts: Counter[Level] = Counter()
-    for finding in examine(root):
+    for finding in run_checks(root):
         print(line(finding, out), file=out, flush=True)
         counts[finding.level] += 1
     print(f"\n{_verdict(counts)}", file=out)
@@ -26,8 +26,8 @@ def line(finding: Finding, out: TextIO) -> str:
     sign, colour = SIGNS[finding.level]
     mark = paint(f"{sign} {finding.level:<8}", colour, out)
     text = finding.text.replace("\n", "\n" + " " * 22)
-    mend = f"\n{'':22}{paint('→ ' + finding.mend, colour, out)}" if finding.mend else ""
-    return f"{mark} {finding.name:<11}{text}{mend}"
+    fix = f"\n{'':22}{paint('→ ' + finding.fix, colour, out)}" if finding.fix else ""
+    return f"{mark} {finding.name:<11}{text}{fix}"
 
 
 def _verdict(counts: Counter[Level]) -> str:

@@ -90,10 +90,10 @@ def _inside(root: Path) -> Step:
 
     finding, repo = dvc.open_repository(root)
     if repo is None:
-        return Step([finding.text], [("tokenmill doctor", "what else is wrong, and how to mend it")])
+        return Step([finding.text], [("tokenmill doctor", "what else is wrong, and how to fix it")])
     runs = dvc.check_running(root)
-    if runs.mend:
-        return Step([f"{runs.text}: {runs.mend}"], [("tokenmill doctor", "whether anything else is in the way")])
+    if runs.fix:
+        return Step([f"{runs.text}: {runs.fix}"], [("tokenmill doctor", "whether anything else is in the way")])
     status, stages = dvc.check_status(repo)
     if stages is None:
         return Step([status.text], [("dvc status", "what is outdated"), ("dvc repro", "runs just that")])

@@ -1,21 +1,18 @@
-"""Work that may take long, for a while only.
-
-DVC's side: the repository, links between cache and workspace, the remote.
-
-Where the pipeline stands: what is outdated, who is running it, what a killed run left.
-"""
+"""Checks of DVC: the repository, its cache and remote, what is outdated, other runs and what killed ones left."""
 
 import json
 import logging
 import os
-import threading
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Generic, TypeVar
+from threading import Thread
+from typing import TypeVar
 from urllib.parse import urlparse
 
 import psutil
+from dvc import __version__
 from dvc.exceptions import DvcException, NotDvcRepoError
 from dvc.repo import Repo, lock_repo
 from dvc.scm import SCMError
@@ -24,172 +21,169 @@ from dvc_objects.fs.errors import RemoteMissingDepsError
 from dvc_objects.fs.local import localfs
 
 from tokenmill.core.units import size
-from tokenmill.doctor.finding import Finding, ok, problem, warning
+from tokenmill.doctor.finding import Finding, Project, ok, problem, warning
 from tokenmill.training.checkpoint import RESUME_FOLDER
+
+REMOTE_TIMEOUT = 10.0
+"""Seconds that a remote has to answer."""
+
+STATUS_TIMEOUT = 20.0
+"""Seconds that DVC has to compare: about one, but more for large files that it has not hashed yet."""
+
+WRITTEN = ("data", "data/raw", "data/tokenizer", "metrics", "models", "reports")
+"""Folders that stages write to. Folders below them may hold millions of files and are not searched."""
 
 T = TypeVar("T")
 
 
-class TooLong(Exception):  # noqa: N818 (it says what happened)
-    """The time is over; the work goes on in a thread that ends with this process."""
-
-
-class _Outcome(Generic[T]):
-    value: T
-    error: BaseException | None = None
-
-
-def within(seconds: float, work: Callable[[], T]) -> T:
-    """What `work` gives or raises.
+def with_timeout(seconds: float, work: Callable[[], T]) -> T:
+    """What `work` returns or raises; it runs in a daemon thread, which does not keep the process alive.
 
     Raises:
-        TooLong: not within so many seconds.
+        TimeoutError: it takes longer.
     """
-    outcome: _Outcome[T] = _Outcome()
+    result: Future[T] = Future()
 
     def run() -> None:
         try:
-            outcome.value = work()
-        except BaseException as error:
-            outcome.error = error
+            result.set_result(work())
+        except BaseException as error:  # the caller's to handle
+            result.set_exception(error)
 
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if thread.is_alive():
-        raise TooLong
-    if outcome.error is not None:
-        raise outcome.error
-    return outcome.value
+    Thread(target=run, daemon=True).start()
+    return result.result(seconds)
 
 
-PATIENCE = 10.0
-"""Seconds that a remote has to answer."""
+def check_repository(project: Project) -> Iterator[Finding]:
+    """The project is a DVC repository."""
+    finding, project.repo = open_repository(project.root)
+    yield finding
 
 
 def open_repository(root: Path) -> tuple[Finding, Repo | None]:
-    """Whether `root` is a DVC repository, and the repository."""
-    logging.getLogger("dvc").setLevel(logging.CRITICAL)  # what it would say is among the findings
+    """The DVC repository at `root`."""
+    logging.getLogger("dvc").setLevel(logging.CRITICAL)  # its messages become findings
     try:
         repo = Repo(str(root))
     except NotDvcRepoError:
         return problem("dvc", f"{root.resolve()} is not a DVC repository", "git checkout .dvc, or: dvc init"), None
     except (DvcException, SCMError) as error:
         return problem("dvc", f"{error}", "look into .dvc/config, .dvc/config.local and git status"), None
-    from dvc import __version__  # noqa: PLC0415
-
     return ok("dvc", f"{__version__}, cache in {repo.cache.local.path}"), repo
 
 
+def check_cache(project: Project) -> Iterator[Finding]:
+    """The cache is writable, and its files do not lie on the disk twice."""
+    if project.repo is None:
+        return
+    folder = Path(project.repo.cache.local.path)
+    if not os.access(existing(folder), os.W_OK):
+        yield problem("cache", f"{folder} cannot be written", f"sudo chown -R $USER {folder}")
+    elif links(project.repo):
+        yield ok("cache", "linked into the workspace: no output lies on the disk twice")
+    else:
+        yield warning(
+            "cache",
+            f"no links between {folder} and the workspace: every output lies on the disk twice",
+            "dvc config cache.type hardlink,symlink,copy; and a cache on the same disk: dvc cache dir .dvc/cache",
+        )
+
+
 def links(repo: Repo) -> bool:
-    """Whether the cache's files appear in the workspace without a second copy."""
-    wished = [kind for kind in repo.cache.local.cache_types if kind != "copy"]
-    cache = _existing(Path(repo.cache.local.path))
+    """Whether files of the cache appear in the workspace without a second copy."""
+    kinds = [kind for kind in repo.cache.local.cache_types if kind != "copy"]
+    cache = existing(Path(repo.cache.local.path))
     inside = str(Path(repo.tmp_dir or repo.root_dir) / "link")
-    return bool(generic.test_links(wished, localfs, str(cache), localfs, inside))
+    return bool(generic.test_links(kinds, localfs, str(cache), localfs, inside))
 
 
-def check_links(repo: Repo) -> Finding:
-    """Whether what DVC keeps takes the disk once or twice."""
-    folder = Path(repo.cache.local.path)
-    if not os.access(_existing(folder), os.W_OK):
-        return problem("cache", f"{folder} cannot be written", f"sudo chown -R $USER {folder}")
-    if links(repo):
-        return ok("cache", "linked into the workspace: nothing lies on the disk twice")
-    return warning(
-        "cache",
-        f"no links between {folder} and the workspace: every output lies on the disk twice",
-        "dvc config cache.type hardlink,symlink,copy; and a cache on the same disk: dvc cache dir .dvc/cache",
-    )
+def existing(folder: Path) -> Path:
+    """The folder, or the nearest one above it that exists."""
+    return next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
 
 
-def check_remote(repo: Repo) -> Finding:
-    """Whether `dvc push` and `dvc pull` would reach the default remote."""
-    name = repo.config["core"].get("remote")
+def check_remote(project: Project) -> Iterator[Finding]:
+    """`dvc push` and `dvc pull` would reach the default remote."""
+    if project.repo is None:
+        return
+    config = project.repo.config
+    name = config["core"].get("remote")
     if not name:
-        return warning("remote", "none: nobody else can `dvc pull` what you train", "dvc remote add -d NAME URL")
-    if name not in repo.config["remote"]:
-        there = ", ".join(repo.config["remote"]) or "none"
-        return problem("remote", f"{name} is the default, but there is {there}", "dvc remote default NAME")
-    url = str(repo.config["remote"][name]["url"])
-    if urlparse(url).scheme in ("", "file"):
-        return _folder(name, Path(urlparse(url).path))
-    return _distant(repo, name, url)
+        yield warning("remote", "none: nobody else can `dvc pull` what you train", "dvc remote add -d NAME URL")
+    elif name not in config["remote"]:
+        names = ", ".join(config["remote"]) or "none"
+        yield problem("remote", f"{name} is the default, but the remotes are: {names}", "dvc remote default NAME")
+    elif urlparse(url := str(config["remote"][name]["url"])).scheme in ("", "file"):
+        yield _folder_remote(name, Path(urlparse(url).path))
+    else:
+        yield _server_remote(project.repo, name, url)
 
 
-def _folder(name: str, folder: Path) -> Finding:
+def _folder_remote(name: str, folder: Path) -> Finding:
     text = f"{name}, {folder}"
     if folder.is_dir() and os.access(folder, os.R_OK | os.W_OK | os.X_OK):
         return ok("remote", text)
     if folder.is_dir():
         return problem("remote", f"{text} cannot be written", f"chmod u+rwx {folder}")
-    above = _existing(folder)
+    above = existing(folder)
     if above != folder and above.is_dir() and os.access(above, os.W_OK | os.X_OK):
         return ok("remote", f"{text}, which the first `dvc push` makes")
-    mend = f"is its disk mounted? else: dvc remote modify {name} url FOLDER"
-    return problem("remote", f"{text} cannot be made, because {above} {_hinders(above)}", mend)
+    reason = "cannot be written" if above.is_dir() else "is not a folder"
+    fix = f"is its disk mounted? else: dvc remote modify {name} url FOLDER"
+    return problem("remote", f"{text} cannot be made, because {above} {reason}", fix)
 
 
-def _hinders(path: Path) -> str:
-    return "cannot be written" if path.is_dir() else "is no folder"
+def _server_remote(repo: Repo, name: str, url: str) -> Finding:
+    """Ask a server for the remote's folder; the folder need not exist yet."""
+    text, credentials = f"{name}, {url}", f"credentials: dvc remote modify --local {name} …; then: dvc status -c"
 
+    def exists() -> bool:
+        remote = repo.cloud.get_remote(name)
+        return remote.fs.exists(remote.path)
 
-def _distant(repo: Repo, name: str, url: str) -> Finding:
-    """Ask a server for the remote's folder; that it is not there yet is fine, that nobody answers is not."""
-    text = f"{name}, {url}"
-    look = f"credentials: dvc remote modify --local {name} …; then: dvc status -c"
     try:
-        there = within(PATIENCE, lambda: _exists(repo, name))
+        is_there = with_timeout(REMOTE_TIMEOUT, exists)
     except (ImportError, RemoteMissingDepsError) as error:
         return problem("remote", f"{text}: {error}", f"pip install dvc-{urlparse(url).scheme}")
-    except TooLong:
-        return problem("remote", f"{text} did not answer within {PATIENCE:.0f} s", look)
-    except Exception as error:
-        return problem("remote", f"{text}: {' '.join(str(error).split()) or type(error).__name__}", look)
-    return ok("remote", f"{text} answers" + ("" if there else "; it is empty"))
+    except TimeoutError:
+        return problem("remote", f"{text} did not answer within {REMOTE_TIMEOUT:.0f} s", credentials)
+    except Exception as error:  # each kind of server has its own
+        return problem("remote", f"{text}: {' '.join(str(error).split()) or type(error).__name__}", credentials)
+    return ok("remote", f"{text} answers" + ("" if is_there else "; it is empty"))
 
 
-def _exists(repo: Repo, name: str) -> bool:
-    remote = repo.cloud.get_remote(name)
-    return remote.fs.exists(remote.path)
+def check_pipeline(project: Project) -> Iterator[Finding]:
+    """The workspace is what dvc.lock records."""
+    if project.repo is None:
+        return
+    finding, stages = check_status(project.repo)
+    if stages is not None:
+        project.outdated = stages
+    yield finding
 
 
-def _existing(folder: Path) -> Path:
-    """The folder, or the nearest one above it that there is."""
-    return next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+def check_status(repo: Repo) -> tuple[Finding, list[str] | None]:
+    """The stages that `dvc repro` would run; None if that is not known."""
+    try:
+        stages = with_timeout(STATUS_TIMEOUT, lambda: _outdated(repo))
+    except DvcException as error:
+        return problem("pipeline", " ".join(str(error).split()), "correct dvc.yaml or params.yaml as it says"), None
+    except TimeoutError:
+        text = f"not compared: that takes more than {STATUS_TIMEOUT:.0f} s (DVC hashes large files once)"
+        return warning("pipeline", text, "dvc status"), None
+    if stages:
+        return warning("pipeline", f"to run: {', '.join(stages)}", "dvc repro"), stages
+    return ok("pipeline", "every stage is up to date"), stages
 
 
-def checks(repo: Repo) -> Iterator[Finding]:
-    """Cache and remote."""
-    yield check_links(repo)
-    yield check_remote(repo)
-
-
-STATUS_PATIENCE = 20.0
-"""Seconds for DVC to compare; about one where the machine is idle, longer for large files not seen before."""
-
-
-WRITTEN = ("data", "data/raw", "data/tokenizer", "metrics", "models", "reports")
-"""Folders that stages write into; a folder of raw text may hold millions of others, so nothing below is looked at."""
-
-
-def outdated(repo: Repo) -> list[str] | None:
-    """The stages that `dvc repro` may run, in their order; None if it takes too long to say.
-
-    Those that are changed, as DVC finds, and those that read what they write.
+def _outdated(repo: Repo) -> list[str]:
+    """The stages that changed and those after them, in their order.
 
     Raises:
         DvcException: dvc.yaml, dvc.lock or params.yaml cannot be read.
     """
-    try:
-        return within(STATUS_PATIENCE, lambda: _outdated(repo))
-    except TooLong:
-        return None
-
-
-def _outdated(repo: Repo) -> list[str]:
     with lock_repo(repo), warnings.catch_warnings():  # when it unlocks, DVC forgets dvc.yaml and dvc.lock
-        warnings.simplefilter("ignore", DeprecationWarning)  # DVC's, of the library it builds the graph with
+        warnings.simplefilter("ignore", DeprecationWarning)  # from the library of DVC's graph
         changed = repo.status()
         graph, stages = repo.index.graph, repo.index.stages
     found = todo = [stage for stage in stages if stage.addressing in changed]
@@ -199,72 +193,59 @@ def _outdated(repo: Repo) -> list[str]:
     return [getattr(stage, "name", stage.addressing) for stage in stages if stage in found]
 
 
-def check_status(repo: Repo) -> tuple[Finding, list[str] | None]:
-    """Whether the workspace is what dvc.lock says, and the stages that are not."""
+def check_runs(project: Project) -> Iterator[Finding]:
+    """No other run is at work here."""
+    if project.repo is not None:
+        yield check_running(project.root)
+
+
+def check_running(root: Path) -> Finding:
+    """The commands that work on this pipeline now."""
+    lock = root / ".dvc" / "tmp" / "rwlock"
     try:
-        stages = outdated(repo)
-    except DvcException as error:
-        return problem("pipeline", " ".join(str(error).split()), "mend dvc.yaml or params.yaml as it says"), None
-    if stages is None:
-        text = f"not compared: that takes more than {STATUS_PATIENCE:.0f} s (DVC hashes large files once)"
-        return warning("pipeline", text, "dvc status"), None
-    if stages:
-        return warning("pipeline", f"to run: {', '.join(stages)}", "dvc repro"), stages
-    return ok("pipeline", "every stage is up to date"), stages
+        commands = _running(lock)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return problem("runs", f"{lock} is damaged, DVC will refuse to run", f"rm {lock}")
+    if commands:
+        fix = "wait for it, or press Ctrl-C there: it saves and stops"
+        return warning("runs", f"at work here: {', '.join(commands)}", fix)
+    return ok("runs", "none is at work here")
 
 
-def running(root: Path) -> list[str]:
-    """Commands, each with its process, that work on this pipeline now.
-
-    Raises:
-        ValueError: the file by which DVC knows that is damaged.
-    """
-    path = root / ".dvc" / "tmp" / "rwlock"
-    if not path.exists():
+def _running(lock: Path) -> list[str]:
+    """The commands in DVC's lock file whose processes still exist."""
+    if not lock.exists():
         return []
-    content = json.loads(path.read_text(encoding="utf-8"))
-    holders = [
-        *content.get("write", {}).values(),
-        *(entry for read in content.get("read", {}).values() for entry in read),
-    ]
-    return sorted({f"{holder['cmd']} (process {holder['pid']})" for holder in holders if _lives(holder["pid"])})
+    content = json.loads(lock.read_text(encoding="utf-8"))
+    readers = [entry for entries in content.get("read", {}).values() for entry in entries]
+    holders = [*content.get("write", {}).values(), *readers]
+    return sorted({f"{holder['cmd']} (process {holder['pid']})" for holder in holders if _is_dvc(holder["pid"])})
 
 
-def _lives(pid: int) -> bool:
-    """Whether there is a process of DVC with this number; another one may have got it since."""
+def _is_dvc(pid: int) -> bool:
+    """Whether a process of DVC has this number; another process may have got it since."""
     try:
         return any("dvc" in word for word in psutil.Process(pid).cmdline())
     except psutil.Error:
         return False
 
 
-def check_running(root: Path) -> Finding:
-    """Whether another run is at work here."""
-    lock = root / ".dvc" / "tmp" / "rwlock"
-    try:
-        commands = running(root)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return problem("runs", f"{lock} is damaged, DVC will refuse to run", f"rm {lock}")
-    if commands:
-        return warning(
-            "runs", f"at work here: {', '.join(commands)}", "wait for it, or Ctrl-C there: it saves and stops"
-        )
-    return ok("runs", "none is at work here")
-
-
-def check_leftovers(root: Path) -> Finding:
-    """What killed runs left half-written; the next one of the same stage takes it away."""
-    names = [path.relative_to(root).as_posix() for path in sorted(_leftovers(root))]
+def check_leftovers(project: Project) -> Iterator[Finding]:
+    """No half-written files of killed runs; the next run of the same stage would remove them."""
+    root = project.root
+    if project.repo is None or check_running(root).level != "ok":
+        return  # a running stage is still writing them
+    names = [path.relative_to(root).as_posix() for path in sorted(_half_written(root))]
     if not names:
-        return ok("leftovers", "nothing is half-written")
+        yield ok("leftovers", "nothing is half-written")
+        return
     taken = size(sum(_size(root / name) for name in names))
-    return warning(
-        "leftovers", f"half-written by a killed run: {', '.join(names)} ({taken})", f"rm -r {' '.join(names)}"
-    )
+    text = f"half-written by a killed run: {', '.join(names)} ({taken})"
+    yield warning("leftovers", text, f"rm -r {' '.join(names)}")
 
 
-def _leftovers(root: Path) -> Iterator[Path]:
-    """What was being written when a process was killed; see `tokenmill.core.files`."""
+def _half_written(root: Path) -> Iterator[Path]:
+    """Files and folders under the temporary names of `tokenmill.core.files`."""
     for folder in WRITTEN:
         yield from (root / folder).glob(".*.tmp")
     for path in (root / RESUME_FOLDER).rglob(".*.tmp"):

@@ -1,21 +1,35 @@
-"""What a check found."""
+"""What a check gets and what it gives: the project as far as it is known, and findings."""
 
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
+from dvc.repo import Repo
+
+from tokenmill.data.sources import Found
+from tokenmill.model.device import Compute
+from tokenmill.schema import AllParams
+
 Level = Literal["ok", "warning", "problem"]
+
+TOKEN_STAGES = ("clean", "tokenizer", "tokenize", "unpack")
+"""The stages that make the tokens."""
+
+STAGES = (*TOKEN_STAGES, "train")
+"""The stages with large outputs."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the doctor's."""
+    """The result of a check."""
 
     level: Level
     name: str
-    """What was looked at."""
+    """What was checked, in one word."""
     text: str
-    mend: str | None = None
-    """The command, or the few words, that mend it; None only where all is well."""
+    fix: str | None = None
+    """The command, or the few words, that fix it; None if all is well."""
 
 
 def ok(name: str, text: str) -> Finding:
@@ -23,11 +37,29 @@ def ok(name: str, text: str) -> Finding:
     return Finding("ok", name, text)
 
 
-def warning(name: str, text: str, mend: str) -> Finding:
-    """A run goes on, but something is not as it should be."""
-    return Finding("warning", name, text, mend)
+def warning(name: str, text: str, fix: str) -> Finding:
+    """A run works, but something is not as it should be."""
+    return Finding("warning", name, text, fix)
 
 
-def problem(name: str, text: str, mend: str) -> Finding:
-    """A run would stop, or give something else than was meant."""
-    return Finding("problem", name, text, mend)
+def problem(name: str, text: str, fix: str) -> Finding:
+    """A run would stop, or its result would not be the expected one."""
+    return Finding("problem", name, text, fix)
+
+
+@dataclass
+class Project:
+    """The project that is checked. A check writes down here what later checks need; None: not known."""
+
+    root: Path
+    params: AllParams | None = None
+    raw: Found | None = None
+    """The files of data.raw."""
+    repo: Repo | None = None
+    outdated: Collection[str] = STAGES
+    """The stages that `dvc repro` would run."""
+    compute: Compute | None = None
+
+
+Check = Callable[[Project], Iterable[Finding]]
+"""Looks at one thing and changes nothing. It finds nothing if it lacks what an earlier check could not provide."""

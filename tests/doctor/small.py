@@ -1,0 +1,37 @@
+"""A repository with git, DVC, a remote and one stage; and single checks of it."""
+
+import shutil
+from pathlib import Path
+
+from tests.imports import ROOT
+from tests.pipeline.project import Project as Repository
+from tokenmill.doctor import dvc
+from tokenmill.doctor.finding import Check, Finding, Project
+
+PIPELINE = "stages: {train: {cmd: make, deps: [params.yaml], outs: [models/gpt]}}\n"
+
+
+def make_repository(root: Path) -> Path:
+    root.mkdir()
+    repository = Repository(root)
+    repository.run("git", "init", "-q", "-b", "main")
+    repository.run("dvc", "init", "-q")
+    repository.run("dvc", "remote", "add", "-q", "-d", "beside", "../remote")
+    shutil.copy(ROOT / "params.yaml", root)
+    (root / "dvc.yaml").write_text(PIPELINE)
+    repository.commit()
+    return root
+
+
+def opened(repository: Repository) -> Project:
+    """The project as the checks of DVC see it."""
+    found, repo = dvc.open_repository(repository.root)
+    assert found.level == "ok"
+    return Project(repository.root, repo=repo)
+
+
+def single(check: Check, project: Project) -> Finding:
+    """The only finding of a check."""
+    (finding,) = check(project)
+    assert (finding.fix is None) == (finding.level == "ok")
+    return finding

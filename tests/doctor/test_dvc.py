@@ -1,0 +1,141 @@
+"""Checks of DVC's repository, cache and remote, of other runs and of half-written files."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.doctor.small import opened, single
+from tests.pipeline.project import Project as Repository
+from tokenmill.doctor import dvc
+from tokenmill.doctor.finding import Finding, Project
+
+
+def test_folder_without_dvc_is_a_problem(tmp_path: Path):
+    project = Project(tmp_path)
+    assert single(dvc.check_repository, project).level == "problem"
+    for check in (dvc.check_cache, dvc.check_remote, dvc.check_pipeline, dvc.check_runs, dvc.check_leftovers):
+        assert list(check(project)) == []
+
+
+def test_cache_should_be_linked(repository: Repository):
+    for kind, level in (("hardlink,copy", "ok"), ("copy", "warning")):
+        repository.run("dvc", "config", "cache.type", kind)
+        assert single(dvc.check_cache, opened(repository)).level == level
+
+
+class TestRemote:
+    """Where `dvc push` goes."""
+
+    def check(self, repository: Repository, url: str) -> Finding:
+        repository.run("dvc", "remote", "modify", "beside", "url", url)
+        return single(dvc.check_remote, opened(repository))
+
+    def test_folder_may_exist_or_be_made(self, repository: Repository, tmp_path: Path):
+        assert self.check(repository, str(tmp_path)) == Finding("ok", "remote", f"beside, {tmp_path}")
+        assert self.check(repository, str(tmp_path / "a/b")).level == "ok"
+        assert not (tmp_path / "a").exists()
+
+    def test_folder_below_a_file_is_a_problem(self, repository: Repository, tmp_path: Path):
+        (tmp_path / "file").touch()
+        finding = self.check(repository, str(tmp_path / "file/remote"))
+        assert finding.level == "problem"
+        assert str(tmp_path / "file") in finding.text
+
+    @pytest.mark.skipif(getattr(os, "geteuid", int)() == 0, reason="root may write everywhere")
+    def test_read_only_folder_is_a_problem(self, repository: Repository, tmp_path: Path):
+        tmp_path.joinpath("locked").mkdir(mode=0o500)
+        assert self.check(repository, str(tmp_path / "locked")).level == "problem"
+
+    def test_missing_package_is_named(self, repository: Repository):
+        finding = self.check(repository, "gs://bucket/path")
+        assert (finding.level, finding.fix) == ("problem", "pip install dvc-gs")
+
+    def test_silent_server_is_a_problem(self, repository: Repository, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setattr(dvc, "REMOTE_TIMEOUT", 0.5)
+        with socket.socket() as silent:
+            silent.bind(("127.0.0.1", 0))
+            silent.listen()
+            finding = self.check(repository, f"http://127.0.0.1:{silent.getsockname()[1]}/data")
+        assert finding.level == "problem"
+        assert "dvc remote modify --local beside" in (finding.fix or "")
+
+    def test_no_default_and_a_wrong_one(self, repository: Repository):
+        repository.run("dvc", "config", "core.remote", "elsewhere")
+        assert single(dvc.check_remote, opened(repository)).level == "problem"
+        repository.run("dvc", "config", "--unset", "core.remote")
+        assert single(dvc.check_remote, opened(repository)).level == "warning"
+
+
+class TestPipeline:
+    """What `dvc repro` would run."""
+
+    def test_outdated_stages_are_named(self, repository: Repository):
+        project = opened(repository)
+        finding = single(dvc.check_pipeline, project)
+        assert finding == Finding("warning", "pipeline", "to run: train", "dvc repro")
+        assert project.outdated == ["train"]
+
+    def test_unreadable_pipeline_is_a_problem(self, repository: Repository):
+        (repository.root / "dvc.yaml").write_text("stages: {train: {deps: 3}}\n")
+        assert single(dvc.check_pipeline, opened(repository)).level == "problem"
+
+    def test_long_comparison_is_not_awaited(self, repository: Repository, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setattr(dvc, "STATUS_TIMEOUT", 0.0)
+        project = opened(repository)
+        finding = single(dvc.check_pipeline, project)
+        assert (finding.level, finding.fix) == ("warning", "dvc status")
+        assert "train" in project.outdated, "everything may be outdated"
+
+
+class TestRuns:
+    """Other runs and what they left."""
+
+    @pytest.fixture
+    def other(self) -> Iterator["subprocess.Popen[bytes]"]:
+        with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "dvc repro"]) as process:
+            yield process
+            process.kill()
+
+    def lock(self, root: Path, text: str) -> Path:
+        path = root / ".dvc/tmp/rwlock"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def test_only_living_runs_are_named(self, tmp_path: Path, other: "subprocess.Popen[bytes]"):
+        holder = {"pid": other.pid, "cmd": "dvc repro"}
+        self.lock(tmp_path, json.dumps({"write": {"models/gpt": holder}, "read": {"data/tokens": [holder]}}))
+        finding = dvc.check_running(tmp_path)
+        assert (finding.level, finding.text) == ("warning", f"at work here: dvc repro (process {other.pid})")
+        other.kill()
+        other.wait()
+        assert dvc.check_running(tmp_path).level == "ok"
+
+    def test_damaged_lock_is_to_be_removed(self, tmp_path: Path):
+        path = self.lock(tmp_path, '{"write": ')
+        finding = dvc.check_running(tmp_path)
+        assert (finding.level, finding.fix) == ("problem", f"rm {path}")
+
+    def test_half_written_files_are_named(self, repository: Repository):
+        project = opened(repository)
+        assert single(dvc.check_leftovers, project).level == "ok"
+        (repository.root / "data/.clean.tmp").mkdir(parents=True)
+        (repository.root / "data/.clean.tmp/.part.tmp").write_bytes(b"x" * 5000)
+        (repository.root / ".resume/abc/.step-000000007.tmp").mkdir(parents=True)
+        finding = single(dvc.check_leftovers, project)
+        assert (finding.level, finding.fix) == ("warning", "rm -r .resume/abc/.step-000000007.tmp data/.clean.tmp")
+        assert "(5 kB)" in finding.text
+
+
+def test_timeout_passes_results_and_errors_on():
+    assert dvc.with_timeout(10, lambda: 1) == 1
+    with pytest.raises(ZeroDivisionError):
+        dvc.with_timeout(10, lambda: 1 // 0)
+    with pytest.raises(TimeoutError):
+        dvc.with_timeout(0.01, lambda: __import__("time").sleep(1))
