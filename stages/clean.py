@@ -3,7 +3,6 @@
 import os
 from pathlib import Path
 
-from tokenmill import stage
 from tokenmill.core import paths
 from tokenmill.core.executor import EngineParams, open_engine
 from tokenmill.core.files import write_json
@@ -28,7 +27,3 @@ def main() -> None:
     write_json(paths.CLEAN_REPORT, report.full())
     write_json(paths.METRICS / "clean.json", report.flat())
     print(report.summary())
-
-
-if __name__ == "__main__":
-    stage.run(main)

@@ -1,6 +1,5 @@
 """Describe the data: reports/data.html for people, metrics and tables for DVC."""
 
-from tokenmill import stage
 from tokenmill.core import paths
 from tokenmill.core.clean_report import read_clean_report
 from tokenmill.core.files import read_json, write_json, write_text
@@ -32,7 +31,3 @@ def main() -> None:
     )
     write_text(paths.DATA_REPORT, page)
     print(f"data report: {paths.DATA_REPORT}")
-
-
-if __name__ == "__main__":
-    stage.run(main)

@@ -1,6 +1,5 @@
 """Measure every epoch: losses on fixed sequences, answers to fixed prompts."""
 
-from tokenmill import stage
 from tokenmill.core import paths
 from tokenmill.core.files import write_json
 from tokenmill.core.params import Section, load
@@ -27,7 +26,3 @@ def main() -> None:
     )
     write_json(paths.EVALUATION, evaluation.model_dump())
     write_json(paths.METRICS / "eval.json", evaluation.epochs[-1].metrics())
-
-
-if __name__ == "__main__":
-    stage.run(main)

@@ -3,7 +3,6 @@
 This is a stage of its own because it writes outside its outputs: it must run even if `train` comes from the cache.
 """
 
-from tokenmill import stage
 from tokenmill.core import paths
 from tokenmill.core.clean_report import read_clean_report
 from tokenmill.core.files import read_json, sha256_of, write_text
@@ -64,7 +63,3 @@ def _record(evaluation: Evaluation, history: list[EpochRow]) -> RunRecord:
         ],
         params={name: section for name, section in read_yaml(PARAMS_FILE).items() if name != "runtime"},
     )
-
-
-if __name__ == "__main__":
-    stage.run(main)

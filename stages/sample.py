@@ -1,6 +1,5 @@
 """Write the built-in sample corpus: the data of a fresh clone, used while `data.raw` points at it."""
 
-from tokenmill import stage
 from tokenmill.core import paths
 from tokenmill.core.params import Section, load
 from tokenmill.sample.generator import write_sample
@@ -16,7 +15,3 @@ class Params(Section):
 def main() -> None:
     """Nothing -> data/raw/sample/conversations.jsonl."""
     write_sample(paths.SAMPLE / "conversations.jsonl", load(Params).sample)
-
-
-if __name__ == "__main__":
-    stage.run(main)

@@ -1,6 +1,5 @@
 """Stage `tokenize`: encode the clean corpus, split it, compress it."""
 
-from tokenmill import stage
 from tokenmill.core import files, params, paths
 from tokenmill.core.executor import EngineParams, open_engine
 from tokenmill.tokens.pack import ENCODING_THREADS, pack, summary
@@ -26,7 +25,3 @@ def main() -> None:
         f"val {metadata.val.tokens:,} in {metadata.val.documents:,}\n"
         f"{numbers['bytes_per_token']:.2f} bytes per token, packed {numbers['compression_ratio']:.2f} times smaller"
     )
-
-
-if __name__ == "__main__":
-    stage.run(main)

@@ -2,7 +2,6 @@
 
 import dataclasses
 
-from tokenmill import stage
 from tokenmill.core import files, params, paths
 from tokenmill.tokens.params import TokenizerParams
 from tokenmill.tokens.train_tokenizer import train_tokenizer
@@ -19,7 +18,3 @@ def main() -> None:
     report = train_tokenizer(paths.CLEAN, paths.TOKENIZER, params.load(Params).tokenizer)
     files.write_json(paths.METRICS / "tokenizer.json", dataclasses.asdict(report))
     print(report.summary())
-
-
-if __name__ == "__main__":
-    stage.run(main)

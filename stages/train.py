@@ -1,6 +1,5 @@
 """Train the model to `train.epochs`, going on from wherever an earlier run got to."""
 
-from tokenmill import stage
 from tokenmill.core import paths
 from tokenmill.core.files import write_json
 from tokenmill.core.params import Section, load
@@ -43,7 +42,3 @@ def _train(params: Params) -> None:
     write_rows(paths.HISTORY, EpochRow, outcome.state.epochs)
     write_rows(paths.METRICS / "steps.csv", StepRow, outcome.state.steps)
     write_json(paths.TRAIN_METRICS, train_metrics(last, parameters=outcome.manifest.parameters))
-
-
-if __name__ == "__main__":
-    stage.run(main)

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from tokenmill import stage
 from tokenmill.core import paths
 from tokenmill.tokens.unpack import unpack
 
@@ -13,7 +12,3 @@ def main() -> None:
     tokens = metadata.train.tokens + metadata.val.tokens
     size = tokens * np.dtype(metadata.dtype).itemsize
     print(f"{tokens:,} tokens, {size / 1e6:,.1f} MB, sizes and hashes as promised")
-
-
-if __name__ == "__main__":
-    stage.run(main)

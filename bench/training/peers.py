@@ -273,7 +273,7 @@ def our_run(recipe: Recipe, here: Path, train: np.ndarray, val: np.ndarray, *, v
     YAML(typ="safe").dump(parameters, here / "params.yaml")
     began = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-m", "stages.train"],
+        [sys.executable, "-m", "stages", "train"],
         cwd=here,
         capture_output=True,
         text=True,

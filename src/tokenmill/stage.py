@@ -1,4 +1,4 @@
-"""How a stage runs: a function of the work tree it stands in; what a user can cause ends in a sentence."""
+"""Run a stage or a command: what a user can cause ends as one sentence with an exit code, not as a traceback."""
 
 import atexit
 import gc
@@ -11,8 +11,8 @@ from tokenmill.core.errors import UserError
 
 
 def run(main: Callable[[], None]) -> None:
-    """Run a stage's `main`, after a look at the whole of params.yaml: what cannot end well should not begin."""
-    from tokenmill.schema import check_all  # noqa: PLC0415 (commands that report errors should not wait for it)
+    """Run a stage's `main` after a check of the whole params.yaml, so that a mistake in it ends the first stage."""
+    from tokenmill.schema import check_all  # noqa: PLC0415 (loads every section; commands do not need them)
 
     def checked() -> None:
         check_all()
@@ -22,18 +22,18 @@ def run(main: Callable[[], None]) -> None:
 
 
 def report_errors(work: Callable[[], None]) -> None:
-    """Do `work`; what a user can cause is one sentence on stderr and exit code 1.
+    """Do `work`; end with one sentence on stderr and exit code 1 if a user caused an error.
 
-    130 is the exit code of an interruption, 141 that of output that nobody reads any more.
+    The exit code is 130 after Ctrl-C, and 141 when the reader of stdout, such as `head`, has closed it.
     """
-    atexit.register(gc.freeze)  # or Python would look for garbage in all of PyTorch before it ends: half a second
+    atexit.register(gc.freeze)  # else Python searches all of PyTorch for garbage before it ends: half a second
     try:
         work()
         sys.stdout.flush()
     except UserError as error:
         sys.exit(f"error: {error}")
-    except BrokenPipeError:  # whoever read the output, as `head` does, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python still writes at its end
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python still flushes at its end
         sys.exit(141)
     except OSError as error:
         sys.exit(f"error: {describe(error)}")

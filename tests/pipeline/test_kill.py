@@ -42,7 +42,7 @@ def trainer_of(dvc: subprocess.Popen[bytes]) -> psutil.Process:
         assert dvc.poll() is None, "dvc ended before it trained"
         for child in psutil.Process(dvc.pid).children(recursive=True):
             with contextlib.suppress(psutil.Error):
-                if "stages.train" in child.cmdline():
+                if child.cmdline()[1:] == ["-m", "stages", "train"]:
                     return child
         return None
 

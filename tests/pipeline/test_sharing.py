@@ -36,6 +36,6 @@ def test_a_clone_trains_on_from_the_pullable_model(finished: Project) -> None:
 
 def test_without_tokens_the_sentence_says_what_to_do(finished: Project) -> None:
     shutil.rmtree(finished.root / "data/tokens")
-    output = finished.run("python", "-m", "stages.train", check=False)
+    output = finished.run("python", "-m", "stages", "train", check=False)
     assert "data/tokens/metadata.json is missing" in output
     assert "Traceback" not in output

@@ -29,7 +29,7 @@ WRITTEN = [
 
 def run_stage(folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-W", "error", "-m", "stages.data_report"],
+        [sys.executable, "-W", "error", "-m", "stages", "data_report"],
         cwd=folder,
         env=os.environ | {"PYTHONPATH": str(ROOT)} | env,
         capture_output=True,

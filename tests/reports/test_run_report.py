@@ -21,7 +21,7 @@ from tokenmill.evaluation.results import EpochResult
 
 def in_a_process(folder: Path, **env: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "stages.report"],
+        [sys.executable, "-W", "error", "-m", "stages", "report"],
         cwd=folder,
         env={name: value for name, value in os.environ.items() if name != "DVC_ROOT"}
         | {"PYTHONPATH": str(ROOT), "GIT_CEILING_DIRECTORIES": str(folder.parent)}

@@ -1,0 +1,37 @@
+"""Run one stage of the pipeline: `python -m stages NAME`, as dvc.yaml does in the root of a project.
+
+The code beside this file is the code that runs. A queued experiment works in a copy of the repository and must not
+import the library of the original, even if the environment has that one installed.
+"""
+
+import importlib
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+
+def main() -> None:
+    """Prepare this process, then import and run the stage that the command line names."""
+    if sys.version_info < (3, 11):  # noqa: UP036  (a user's `python` may be any)
+        sys.exit(f"error: TokenMill needs Python 3.11 or newer, not {sys.version.split()[0]} ({sys.executable}).")
+    names = sorted(path.stem for path in HERE.glob("[!_]*.py"))
+    if len(sys.argv) != 2 or sys.argv[1] not in names:
+        sys.exit(f"usage: python -m stages NAME; NAME is one of {', '.join(names)}")
+    sys.path.insert(0, str(HERE.parent / "src"))
+    try:
+        openmp = importlib.import_module("tokenmill.openmp")
+        openmp.sleep_soon_beside_others()  # before the stage loads PyTorch
+        stage, work = importlib.import_module("tokenmill.stage"), importlib.import_module(f"stages.{sys.argv[1]}")
+    except ModuleNotFoundError as error:
+        if error.name and error.name.startswith(("tokenmill", "stages")):
+            raise
+        sys.exit(
+            f"error: {sys.executable} lacks {error.name}; activate the environment first: "
+            ". .venv/bin/activate (`make repro` creates it)."
+        )
+    stage.run(work.main)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""`python -m stages NAME` runs the code beside it, or says in one sentence why it cannot."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import stages.__main__ as runner
+from tests.imports import ROOT
+
+ORDER = """
+import sys
+from tokenmill import openmp, stage
+import stages.__main__ as runner
+openmp.sleep_soon_beside_others = lambda: print("openmp, torch is loaded:", "torch" in sys.modules)
+stage.run = lambda main: print("stage, torch is loaded:", "torch" in sys.modules)
+sys.argv = ["stages", "train"]
+runner.main()
+"""
+
+
+def run(*arguments: str, cwd: Path, library: Path = ROOT / "src") -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": f"{library}{os.pathsep}{cwd}"}
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=cwd, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def test_code_beside_the_stage_is_the_code_that_runs(tmp_path: Path):
+    for folder in ("src", "stages"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "src/tokenmill/stage.py").write_text("def run(main):\n    print('the copy')\n")
+    assert run("-m", "stages", "unpack", cwd=tmp_path).stdout == "the copy\n"
+
+
+def test_missing_package_is_one_sentence(tmp_path: Path):
+    done = run("-S", "-m", "stages", "clean", cwd=tmp_path, library=ROOT)
+    assert done.returncode == 1
+    assert "activate the environment first" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_old_python_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "version_info", (3, 10, 1))
+    with pytest.raises(SystemExit, match=r"needs Python 3\.11 or newer"):
+        runner.main()
+
+
+@pytest.mark.parametrize("arguments", [[], ["clear"], ["clean", "train"], ["__main__"]])
+def test_unknown_stage_lists_the_stages(arguments: list[str], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "argv", ["stages", *arguments])
+    with pytest.raises(SystemExit, match=r"NAME is one of clean, data_report, .*, unpack"):
+        runner.main()
+
+
+def test_openmp_is_configured_before_pytorch_is_loaded(tmp_path: Path):
+    shown = run("-c", ORDER, cwd=tmp_path, library=Path(f"{ROOT / 'src'}{os.pathsep}{ROOT}")).stdout.splitlines()
+    assert shown == ["openmp, torch is loaded: False", "stage, torch is loaded: True"]
