@@ -49,6 +49,7 @@ def limit_memory(room: int) -> None:
 
     # What a training imports on its way, so that the limit counts tensors only.
     import dvc.repo  # noqa: F401, PLC0415
+    import pandas as pd  # noqa: F401, PLC0415
     import torch._dynamo  # noqa: F401, PLC0415
 
     _, hard = resource.getrlimit(resource.RLIMIT_AS)

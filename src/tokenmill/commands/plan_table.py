@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tokenmill.core.errors import UserError
+from tokenmill.core.units import duration
 from tokenmill.costs import CostParams
-from tokenmill.display.training import duration
 from tokenmill.model.size import Memory, Precision, flops_per_token, memory
 from tokenmill.planning.estimate import step
 from tokenmill.planning.hardware import HARDWARE, Hardware

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tokenmill.commands.plan_table import step_seconds
 from tokenmill.core.params import PARAMS_FILE, validate
-from tokenmill.display.training import duration
+from tokenmill.core.units import duration
 from tokenmill.model.build import parameter_count
 from tokenmill.model.config import ModelConfig
 from tokenmill.planning.hardware import HARDWARE, UTILISATION

@@ -1,7 +1,7 @@
 """The table of docs/scale.md: what GPT-2's sizes would take on 1, 8 and 64 GPUs, by the calculator of `plan`."""
 
+from tokenmill.core.units import duration
 from tokenmill.display.terminal import size
-from tokenmill.display.training import duration
 from tokenmill.model.build import parameter_count
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.size import memory

@@ -7,6 +7,7 @@ from typing import Protocol, TextIO
 
 from tqdm import tqdm
 
+from tokenmill.core.units import duration
 from tokenmill.costs import Cost, CostParams
 
 PLAIN_EVERY = 10.0
@@ -94,16 +95,6 @@ class TrainingDisplay:
         if self._bar is not None:
             self._bar.close()
             self._bar = None
-
-
-def duration(seconds: float) -> str:
-    """Seconds in the largest unit that says something: `48 s`, `12 min`, `3.2 h`, `15 years`."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    if seconds < 6000:
-        return f"{seconds / 60:.0f} min"
-    hours = seconds / 3600
-    return f"{hours:.1f} h" if hours < 10_000 else f"{hours / (24 * 365):.3g} years"
 
 
 def amounts(spent: Cost, currency: str) -> str:

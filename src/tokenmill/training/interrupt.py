@@ -1,6 +1,6 @@
-"""When to stop between two steps: Ctrl-C, a polite kill, the session's limit, or the death of the process above us.
+"""Reasons to stop between two steps: Ctrl-C, SIGTERM, the session's time limit, or the death of the parent process.
 
-A stage that was told to stop must not exit 0, or DVC takes half a result for a whole one.
+A stage that was told to stop must not exit with 0, or DVC takes half a result for a whole one.
 """
 
 import os
@@ -8,21 +8,13 @@ import signal
 import time
 from types import FrameType, TracebackType
 
-BEGAN = "TOKENMILL_SESSION_BEGAN"
-"""The environment variable that tells a fresh process of the same session when that began."""
-
-
-def session_began() -> float:
-    """When this session began, on the clock of `time.monotonic`: now, unless an earlier process of it tells."""
-    return float(os.environ.get(BEGAN, time.monotonic()))
-
 
 class Interrupt:
-    """While active, remembers the first reason to stop; a second Ctrl-C stops at once."""
+    """While active, remembers the first signal to stop; a second one stops at once."""
 
     def __init__(self, *, max_minutes: float | None):
-        """Also stop once `max_minutes` have passed since the session began; None is no limit."""
-        self._max_minutes, self._began = max_minutes, session_began()
+        """Also stop once `max_minutes` have passed from now; None is no limit."""
+        self._max_minutes, self._began = max_minutes, time.monotonic()
         self._signal: int | None = None
         self._parent = os.getppid()
         self._previous: dict[int, object] = {}
@@ -44,13 +36,8 @@ class Interrupt:
         self._signal = number
 
     @property
-    def signal(self) -> int | None:
-        """The signal that came, if one did."""
-        return self._signal
-
-    @property
     def reason(self) -> str | None:
-        """Why to stop, or None. Asked between steps."""
+        """Why to stop, or None."""
         if self._signal is not None:
             return f"stopped by {signal.Signals(self._signal).name}"
         if os.getppid() != self._parent:

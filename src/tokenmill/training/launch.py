@@ -1,10 +1,15 @@
-"""In which processes a training runs: in this one or in several, and in fresh ones where memory ran out."""
+"""Training in this process, or in several processes of this machine by PyTorch's own launcher.
 
+`runtime.processes` says how many. Each of them runs this program's command again, as torchrun would run it, and finds
+the others by RANK, WORLD_SIZE, ... in its environment. This process only waits for them and passes signals on.
+"""
+
+import logging
 import os
 import signal
-import subprocess
+import socket
 import sys
-import time
+import tempfile
 from collections.abc import Callable
 
 import torch
@@ -12,113 +17,100 @@ import torch.distributed as dist
 
 from tokenmill.core.errors import UserError
 from tokenmill.model.device import choose_device
-from tokenmill.training.interrupt import BEGAN, Interrupt, session_began
-from tokenmill.training.memory import StartAgain
 from tokenmill.training.params import RuntimeParams
 
-AGAIN = 75
-"""Exit code of a process that wants all of its group to start again (EX_TEMPFAIL)."""
-
-
-GRACE = 5.0
-"""Seconds that the others have to end by themselves once one process has failed."""
+SHUTDOWN_SECONDS = 600
+"""Time for the processes to end by themselves, after a signal or after one of them failed: a step, a checkpoint and its
+copy to the mirror. Whoever needs longer is killed."""
 
 
 def launch(work: Callable[[], None], *, runtime: RuntimeParams) -> None:
-    """Do `work` in this process, or have `runtime.processes` of them run this program's command.
+    """Do `work` in this process, or have `runtime.processes` processes run this program's command.
 
-    Where memory ran out it is done again in fresh processes; one that is alone is replaced and keeps its number, so
-    whoever waits for it goes on waiting. A process that torchrun started (RANK is set) is one of several already.
+    A process that torchrun or this function started (RANK is set) is one of several already.
 
     Raises:
-        UserError: not so many devices, or a process of the group was killed.
+        UserError: there are fewer devices than processes, or one of the processes was killed.
+        SystemExit: one of the processes failed, and has said why.
     """
-    one_of_several, began = "RANK" in os.environ, str(session_began())
-    if not one_of_several and (count := _processes(runtime)) > 1:
-        _together(count, began)
-        return
-    try:
+    if "RANK" in os.environ or (count := _process_count(runtime)) == 1:
         work()
-    except StartAgain as again:
-        if os.name == "nt":  # there a replaced process counts as ended
-            raise UserError(f"{again}; type `dvc repro` to start it.") from None
-        print(again, file=sys.stderr, flush=True)
-        if one_of_several:
-            os._exit(AGAIN)  # the others are in the middle of a step: an orderly end might wait for them in vain
-        os.environ[BEGAN] = began
-        os.execv(sys.executable, sys.orig_argv)  # noqa: S606 (the very command that runs now)
+    else:
+        _launch_processes(count)
 
 
-def _processes(runtime: RuntimeParams) -> int:
-    """How many processes the parameters ask for, and this machine has devices for."""
+def _process_count(runtime: RuntimeParams) -> int:
+    """How many processes the parameters ask for, at most one a device, or one a core on a CPU."""
     device = choose_device(runtime.device).type
-    there = {"cuda": torch.cuda.device_count(), "mps": 1}.get(device)
+    most = {"cuda": torch.cuda.device_count(), "mps": 1}.get(device, os.cpu_count() or 1)
     if runtime.processes == "auto":
-        return there or 1
-    if there is not None and runtime.processes > there:
+        return 1 if device == "cpu" else most
+    if runtime.processes > most:
+        unit = "core" if device == "cpu" else "device"
         raise UserError(
-            f"runtime.processes ({runtime.processes}) needs a device for each, and there are {there} ({device}) here; "
+            f"runtime.processes ({runtime.processes}) needs a {unit} for each, and there are {most} ({device}) here; "
             "set it to auto."
         )
     return runtime.processes
 
 
-def _together(count: int, began: str) -> None:
-    """Run so many processes of this command as one group; all again as long as one of them asks for it."""
-    while AGAIN in (codes := _once(count, began)):
-        pass
+def _launch_processes(count: int) -> None:
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException  # noqa: PLC0415
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError  # noqa: PLC0415
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch  # noqa: PLC0415 (half a second)
+
+    logging.disable()  # of this waiting process, that is of the launcher: the others say themselves what went wrong
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
+    if sys.platform == "linux":
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    store = _local_store()
+    with tempfile.TemporaryDirectory() as logs:
+        config = LaunchConfig(
+            min_nodes=1,
+            max_nodes=1,
+            nproc_per_node=count,
+            run_id="tokenmill",
+            rdzv_backend="static",
+            rdzv_endpoint=f"127.0.0.1:{store.port}",
+            rdzv_configs={"rank": 0},
+            max_restarts=0,
+            local_addr="127.0.0.1",
+            logs_specs=DefaultLogsSpecs(log_dir=logs),
+            signals_to_handle="SIGTERM,SIGINT",
+            shutdown_timeout=SHUTDOWN_SECONDS,
+        )
+        try:
+            elastic_launch(config, sys.executable)(*sys.orig_argv[1:])
+        except SignalException:
+            sys.exit(1)
+        except ChildFailedError as error:
+            _exit_like([failure.exitcode for failure in error.failures.values()])
+
+
+def _local_store() -> dist.TCPStore:  # pyright: ignore[reportPrivateImportUsage]
+    """The store where the processes find each other. It listens on 127.0.0.1 only.
+
+    A TCPStore listens on all interfaces unless it is given a socket. The launcher, which has no option for that, takes
+    a store of this process that has the same port.
+    """
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    return dist.TCPStore(  # pyright: ignore[reportPrivateImportUsage]
+        "127.0.0.1",
+        port,
+        is_master=True,
+        wait_for_workers=False,
+        multi_tenant=True,
+        master_listen_fd=listener.detach(),
+    )
+
+
+def _exit_like(codes: list[int]) -> None:
+    """End as the failed processes did; one that was killed could not say so itself."""
     killed = next((-code for code in codes if code < 0), None)
-    if killed and not any(code > 0 for code in codes):
+    if killed:
         raise UserError(
-            f"a process of this training was killed by {signal.Signals(killed).name}; `dvc repro` goes on from the "
+            f"a process of this training was killed by {signal.Signals(killed).name}; `dvc repro` continues from the "
             "last checkpoint."
         )
-    if any(codes):
-        sys.exit(next(code for code in codes if code > 0))  # it has said why
-
-
-def _once(count: int, began: str) -> list[int]:
-    """Exit codes of a group's processes that ended by themselves; none is left behind."""
-    # Where they find each other.
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # pyright: ignore[reportPrivateImportUsage]
-    shared = {
-        BEGAN: began,
-        "WORLD_SIZE": str(count),
-        "LOCAL_WORLD_SIZE": str(count),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(store.port),
-        "TORCHELASTIC_USE_AGENT_STORE": "True",
-        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(max(1, (os.cpu_count() or 1) // count)),
-    }
-    processes = [
-        subprocess.Popen(
-            [sys.executable, *sys.orig_argv[1:]],
-            env=os.environ | shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            start_new_session=True,  # a Ctrl-C reaches them once, from here
-        )
-        for rank in range(count)
-    ]
-    try:
-        with Interrupt(max_minutes=None) as interrupt:
-            return _wait(processes, interrupt)
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-
-
-def _wait(processes: list["subprocess.Popen[bytes]"], interrupt: Interrupt) -> list[int]:
-    """Wait for all; pass a signal on to them, and end the others once one has failed."""
-    told, failed_at = False, None
-    while any(process.poll() is None for process in processes):
-        if interrupt.reason and not told:
-            told = True
-            for process in processes:
-                process.send_signal(interrupt.signal or signal.SIGTERM)
-        if any(process.returncode for process in processes) and not told:
-            failed_at = failed_at or time.monotonic()
-            if time.monotonic() - failed_at > GRACE:
-                break
-        time.sleep(0.02)
-    codes = [process.poll() for process in processes]
-    return [code for code in codes if code is not None]
+    sys.exit(next((code for code in codes if code > 0), 1))

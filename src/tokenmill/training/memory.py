@@ -1,128 +1,124 @@
-"""How much memory a training needs, and what to do where it runs out.
+"""The micro-batch: how many of a step's sequences go through the model at a time.
 
-A step's sequences go through the model a few at a time (a micro-batch); fewer of them need less memory and give the
-same gradient to rounding. So memory that runs out costs speed, not the run.
-
-How many sequences go through the model at a time: as wished, as memory holds, and as it was found out before.
-
-Whatever it is, a step sees the same sequences and gives the same numbers to rounding.
+Fewer of them need less memory and give the same gradient to rounding. So where memory runs out, the micro-batch is
+halved, the size that fits is kept beside the checkpoints, and training costs time instead of ending.
 """
 
+import contextlib
+import ctypes
 from typing import Literal, NoReturn
 
 import psutil
 import torch
 
 from tokenmill.core.errors import UserError
-from tokenmill.model.build import parameter_count
+from tokenmill.core.units import size
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import Compute
 from tokenmill.model.size import memory
 from tokenmill.training.checkpoint import Store
 from tokenmill.training.distributed import ALONE, Group
 
-ROOM = 0.5
-"""What autograd keeps of a micro-batch may take this share of free memory: the backward pass and others need some."""
+FREE_MEMORY_SHARE = 0.5
+"""Share of free memory for what autograd keeps of a micro-batch; the backward pass and other programs need the rest."""
 
-
-BYTES_PER_PARAMETER = 16
-"""Weight, gradient and AdamW's two moments, in float32."""
-
-
-def sequences_that_fit(config: ModelConfig, at_most: int, device: torch.device) -> int:
-    """`at_most`, or the half, a quarter, … of it that this device's memory should hold.
-
-    Known beforehand for the CPU alone, where memory that runs out ends in a kill more often than in an error. Other
-    devices tell in time: there the first step finds out.
-    """
-    if device.type != "cpu":
-        return at_most
-    free = psutil.virtual_memory().available
-    while at_most > 1 and _of_sequences(config, at_most) > ROOM * free:
-        at_most //= 2
-    return at_most
-
-
-def too_large(config: ModelConfig, device: str) -> str:
-    """What to tell when not even one sequence fits."""
-    model, sequence = parameter_count(config) * BYTES_PER_PARAMETER, _of_sequences(config, 1)
-    return (
-        f"out of memory on {device} with one sequence at a time: weights, gradients and optimizer need about "
-        f"{_size(model)}, a sequence {_size(sequence)}. Take a smaller model.n_layer ({config.n_layer}), model.n_embd "
-        f"({config.n_embd}) or model.context_length ({config.context_length}), or a device with more memory."
-    )
-
-
-def _of_sequences(config: ModelConfig, sequences: int) -> int:
-    """Bytes that so many sequences take on their way through the model, in float32."""
-    need = memory(config, sequences=sequences, precision="float32", optimizer="adamw")
-    return need.activations + need.logits
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
-
-
-class StartAgain(Exception):  # noqa: N818 (not an error: the way out of one)
-    """Memory stays taken; a fresh process with a smaller micro-batch goes on from the last checkpoint."""
+MAX_SHRINK_ON_CPU = 8
+"""One process shrinks to this part at most: what a CPU's allocator gets back lies in pieces, and a fresh process finds
+room for more sequences."""
 
 
 class MicroBatch:
-    """Sequences at a time, for one configuration on one kind of device."""
+    """The micro-batch of one configuration on one kind of device, in `sequences`."""
 
     def __init__(
         self,
         store: Store,
-        wish: Literal["auto"] | int,
+        wanted: Literal["auto"] | int,
         *,
         at_most: int,
         config: ModelConfig,
         compute: Compute,
         group: Group = ALONE,
     ):
-        """Begin with what a run under the same `wish` and device ended with, if memory ran out in one.
+        """Start with the size that `store` remembers from an earlier run with the same `wanted`, device and processes.
 
-        `at_most` is what `auto` stands for where memory is plenty. All processes of a group take the smallest that one
-        of them can hold.
+        Otherwise start with `wanted`; `auto` is `at_most`, or as much of it as memory should hold. All processes of a
+        group take the smallest of their sizes.
         """
         self._store, self._config, self._compute, self._group = store, config, compute, group
-        self._under = {"micro_batch_size": wish, "device": compute.name, "processes": group.size}
+        self._under = {"micro_batch_size": wanted, "device": compute.name, "processes": group.size}
         known = store.micro_batch(under=self._under)
-        holds = known or (sequences_that_fit(config, at_most, compute.device) if wish == "auto" else wish)
-        self.sequences = self._first = group.smallest(holds)
+        fitting = known or (sequences_that_fit(config, at_most, compute.device) if wanted == "auto" else wanted)
+        self.sequences = self._first = group.smallest(fitting)
 
     def shrink(self) -> str:
-        """Halve it, so that the step can be done again, in this process; give a sentence about it.
+        """Halve the micro-batch after memory ran out in a step that can be done again; return a sentence about it.
 
         Raises:
-            StartAgain: there is nothing left to halve, or other processes are in the middle of the step.
-            UserError: not even one sequence fits.
+            UserError: there is nothing left to halve in this process, or others are in the middle of the step.
         """
-        if self.sequences == 1 or self._group.size > 1:
-            self.start_again()
+        is_fragmented = self._compute.device.type == "cpu" and self._first >= MAX_SHRINK_ON_CPU * self.sequences
+        if self.sequences == 1 or self._group.size > 1 or is_fragmented:
+            self.give_up()
         self._halve()
-        if self._compute.device.type == "cuda":
-            torch.cuda.empty_cache()
+        _release_freed_memory(self._compute.device)
         return (
             f"out of memory; doing the step again with a micro-batch of {self.sequences}, the same to rounding "
-            f"(remembered; another runtime.micro_batch_size starts afresh)"
+            "(remembered; another runtime.micro_batch_size starts afresh)"
         )
 
-    def start_again(self) -> NoReturn:
-        """Leave this process for a fresh one with half as many.
+    def give_up(self) -> NoReturn:
+        """End training after memory ran out where this process cannot do the step again.
 
         Raises:
-            StartAgain: always, unless
-            UserError: this process began with a single sequence already.
+            UserError: always. Unless this process started with a single sequence, the half is remembered first.
         """
         if self._first == 1:
-            raise UserError(too_large(self._config, self._compute.name))
+            raise UserError(_too_large(self._config, self._compute.name))
         self._halve()
-        raise StartAgain(
-            "out of memory; going on from the last checkpoint in a fresh process with a micro-batch of "
-            f"{self.sequences}"
+        raise UserError(
+            f"out of memory; remembered a micro-batch of {self.sequences}, with which `dvc repro` continues from the "
+            "last checkpoint."
         )
 
     def _halve(self) -> None:
         self.sequences = max(1, self.sequences // 2)
         self._store.remember_micro_batch(self.sequences, under=self._under)
+
+
+def _release_freed_memory(device: torch.device) -> None:
+    """Give back what the allocator keeps for steps of the old size, and what lies between it in pieces."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    elif device.type == "cpu":
+        with contextlib.suppress(OSError, AttributeError):  # a C library other than glibc
+            ctypes.CDLL(None).malloc_trim(0)
+
+
+def sequences_that_fit(config: ModelConfig, at_most: int, device: torch.device) -> int:
+    """`at_most`, or the half, a quarter, ... of it that a CPU's memory should hold.
+
+    On a CPU, memory that runs out ends in a kill more often than in an error. Other devices raise an error in time, so
+    there the first step finds out.
+    """
+    if device.type != "cpu":
+        return at_most
+    free = psutil.virtual_memory().available
+    while at_most > 1 and _activation_bytes(config, at_most) > FREE_MEMORY_SHARE * free:
+        at_most //= 2
+    return at_most
+
+
+def _activation_bytes(config: ModelConfig, sequences: int) -> int:
+    need = memory(config, sequences=sequences, precision="float32", optimizer="adamw")
+    return need.activations + need.logits
+
+
+def _too_large(config: ModelConfig, device: str) -> str:
+    need = memory(config, sequences=1, precision="float32", optimizer="adamw")
+    return (
+        f"out of memory on {device} with one sequence at a time: weights, gradients and optimizer need about "
+        f"{size(need.weights + need.gradients + need.optimizer)}, a sequence {size(need.activations + need.logits)}. "
+        f"Take a smaller model.n_layer ({config.n_layer}), model.n_embd ({config.n_embd}) or model.context_length "
+        f"({config.context_length}), or a device with more memory."
+    )

@@ -64,7 +64,6 @@ def train(
     Raises:
         UserError: parameters and tokens do not fit, before anything is allocated; or the run was stopped or diverged,
             with everything before that saved.
-        StartAgain: memory ran out, and a fresh process would have more of it.
     """
     metadata = read_metadata(tokens)
     config = ModelConfig.of(model, metadata.vocab_size)
@@ -144,7 +143,7 @@ def _run(
         return trainer.state, timing
     except Exception as error:
         if is_out_of_memory(error):
-            micro_batch.start_again()
+            micro_batch.give_up()
         raise
     finally:
         display.close()

@@ -1,25 +1,24 @@
-"""How many sequences go through the model at a time changes nothing but memory; and where that runs out."""
+"""The micro-batch changes memory and no number, and shrinks where memory runs out."""
 
 import io
 import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import psutil
 import pytest
 import torch
 
 from tests.training.alone import start
-from tests.training.tiny import CPU, assert_same_to_rounding, digest, model_config, run, runtime_params, write_tokens
+from tests.training.tiny import CPU, assert_same_to_rounding, digest, model_config, run, write_tokens
 from tokenmill.core.errors import UserError
 from tokenmill.model import validation
 from tokenmill.model.device import is_out_of_memory
 from tokenmill.model.size import memory
-from tokenmill.training import interrupt, step
-from tokenmill.training.launch import launch
-from tokenmill.training.memory import StartAgain, sequences_that_fit
+from tokenmill.training import step
+from tokenmill.training.memory import sequences_that_fit
 
 WIDE: dict[str, Any] = {"batch_size": 5, "gradient_accumulation_steps": 2, "optimizer": "adamw"}
 
@@ -42,14 +41,14 @@ def small_memory(monkeypatch: pytest.MonkeyPatch, *, holds: int) -> list[int]:
 
 
 @pytest.mark.parametrize("micro_batch", [1, 3, 10, 99])
-def test_a_whole_run_is_the_same_to_rounding(here: Path, tokens: Path, micro_batch: int):
+def test_no_micro_batch_changes_a_run_beyond_rounding(here: Path, tokens: Path, micro_batch: int):
     run(tokens, here / "auto" / "model", **WIDE)
     shutil.rmtree(here / ".resume")
     run(tokens, here / "cut" / "model", runtime={"micro_batch_size": micro_batch}, **WIDE)
     assert_same_to_rounding(here / "cut", here / "auto")
 
 
-def test_auto_is_the_batch_and_gives_its_bytes(here: Path, tokens: Path):
+def test_auto_is_the_batch_size_and_gives_its_bytes(here: Path, tokens: Path):
     run(tokens, here / "auto", **WIDE)
     shutil.rmtree(here / ".resume")
     run(tokens, here / "five", runtime={"micro_batch_size": 5}, **WIDE)
@@ -59,7 +58,7 @@ def test_auto_is_the_batch_and_gives_its_bytes(here: Path, tokens: Path):
     assert digest(here / "two") != digest(here / "auto"), "or micro_batch_size does nothing"
 
 
-def test_it_may_change_in_the_middle(here: Path, tokens: Path, said: io.StringIO):
+def test_a_micro_batch_may_change_between_two_sessions(here: Path, tokens: Path, said: io.StringIO):
     run(tokens, here / "auto" / "model", **WIDE)
     shutil.rmtree(here / ".resume")
     run(tokens, here / "one", epochs=1, runtime={"micro_batch_size": 2}, **WIDE)
@@ -68,7 +67,7 @@ def test_it_may_change_in_the_middle(here: Path, tokens: Path, said: io.StringIO
     assert_same_to_rounding(here / "cut", here / "auto")
 
 
-def test_on_the_cpu_auto_takes_what_memory_should_hold(monkeypatch: pytest.MonkeyPatch):
+def test_auto_on_a_cpu_is_what_free_memory_holds(monkeypatch: pytest.MonkeyPatch):
     config = model_config()
     one = memory(config, sequences=1, precision="float32", optimizer="adamw")
 
@@ -80,7 +79,7 @@ def test_on_the_cpu_auto_takes_what_memory_should_hold(monkeypatch: pytest.Monke
     assert [with_room_for(n) for n in (100, 12.1, 11, 6.1, 5, 0.1)] == [12, 12, 6, 6, 3, 1]
 
 
-def test_memory_that_runs_out_halves_it_and_changes_no_number(
+def test_out_of_memory_halves_it_and_changes_no_number(
     here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch, said: io.StringIO
 ):
     run(tokens, here / "quiet", runtime={"micro_batch_size": 1}, **WIDE)
@@ -95,9 +94,7 @@ def test_memory_that_runs_out_halves_it_and_changes_no_number(
     assert said.getvalue().count("out of memory; doing the step again with a micro-batch of 1") == 1
 
 
-def test_the_size_that_was_found_is_where_the_next_run_begins(
-    here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_next_run_starts_with_the_size_that_fitted(here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch):
     with monkeypatch.context() as patch:
         small_memory(patch, holds=2)
         run(tokens, here / "one", epochs=1, **WIDE)
@@ -111,7 +108,7 @@ def test_the_size_that_was_found_is_where_the_next_run_begins(
     assert max(tried) == 4, "another wish is tried anew"
 
 
-def test_dropout_is_drawn_anew_where_a_step_is_done_again(here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_repeated_step_draws_the_same_dropout(here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch):
     dropout: dict[str, Any] = {"model": {"dropout": 0.3}}
     run(tokens, here / "quiet", runtime={"micro_batch_size": 2}, **WIDE, **dropout)
     shutil.rmtree(here / ".resume")
@@ -120,22 +117,18 @@ def test_dropout_is_drawn_anew_where_a_step_is_done_again(here: Path, tokens: Pa
     assert digest(here / "model") == digest(here / "quiet")
 
 
-def test_not_even_one_sequence_asks_for_a_fresh_process_and_then_for_a_smaller_model(
-    here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_single_sequence_that_does_not_fit_ends_training(here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch):
+    """The first time a fresh process might still have room for it; the second time the model is too large."""
     small_memory(monkeypatch, holds=0)
-    with pytest.raises(StartAgain, match=r"from the last checkpoint in a fresh process with a micro-batch of 1"):
+    with pytest.raises(UserError, match="remembered a micro-batch of 1, with which `dvc repro` continues"):
         run(tokens, here / "model", **WIDE)
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError, match="with one sequence at a time") as error:
         run(tokens, here / "model", **WIDE)
-    assert "with one sequence at a time: weights, gradients and optimizer need about 0.1 MB, a sequence 0.0" in str(
-        error.value
-    )
     for name in ("model.n_layer (2)", "model.n_embd (16)", "model.context_length (8)"):
         assert name in str(error.value)
 
 
-def test_the_cpus_own_allocator_says_so():
+def test_the_cpu_allocators_error_means_out_of_memory():
     with pytest.raises(RuntimeError) as error:
         torch.empty(1 << 60, dtype=torch.uint8)
     assert is_out_of_memory(error.value)
@@ -143,43 +136,32 @@ def test_the_cpus_own_allocator_says_so():
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such limit")
-def test_a_process_with_too_little_memory_ends_well(here: Path):
+def test_a_process_with_too_little_memory_halves_and_ends(here: Path):
     """The limit is the operating system's; the step needs some 400 MB, and 280 are there."""
     tokens = write_tokens(here / "tokens", sequences=8192)
     arguments: dict[str, Any] = {"model": {"context_length": 32}, "batch_size": 4096, "epochs": 2}
     (here / "quiet").mkdir()
     run(tokens, here / "quiet" / "model", **arguments)
-    tight = start(here / "tight", tokens, room=280 << 20, **arguments)
-    said = tight.communicate()[1]
-    assert tight.returncode == 0, said
-    assert "out of memory; doing the step again with a micro-batch of 2048" in said
+    ends: list[tuple[int, str]] = []
+    while len(ends) < 3 and not (ends and ends[-1][0] == 0):  # one process may have to leave it to the next
+        tight = start(here / "tight", tokens, room=280 << 20, **arguments)
+        said = tight.communicate()[1]
+        ends.append((tight.returncode, said))
+    assert ends[-1][0] == 0, ends
+    assert "out of memory" in ends[0][1]
+    (kept,) = (here / "tight").glob(".resume/*/micro_batch.json")
+    assert 128 <= json.loads(kept.read_text())["sequences"] <= 2048
     assert_same_to_rounding(here / "tight", here / "quiet")
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.name == "nt", reason="Windows cannot replace a process")
-def test_an_update_that_ran_out_of_memory_is_undone_by_a_fresh_process(here: Path, tokens: Path):
-    """Weights may have moved in part, so the same process number starts again from the last checkpoint."""
+def test_memory_out_in_an_update_ends_with_what_to_type(here: Path, tokens: Path):
+    """Weights may have moved in part, so the next process continues from the last checkpoint."""
     run(tokens, here / "quiet", runtime={"micro_batch_size": 2})
     broken = start(here / "broken", tokens, update_holds=2)
-    said = broken.communicate()[1]
-    assert broken.returncode == 0, said
-    assert said.count("in a fresh process with a micro-batch of 2") == 1
+    assert broken.communicate()[1].splitlines()[-1].startswith("error: out of memory; remembered a micro-batch of 2")
+    assert broken.returncode == 1
+    again = start(here / "broken", tokens, update_holds=2)
+    said = again.communicate()[1]
+    assert again.returncode == 0, said
     assert digest(here / "broken" / "model") == digest(here / "quiet")
-
-
-def test_a_fresh_process_is_still_in_the_session_whose_minutes_are_limited(monkeypatch: pytest.MonkeyPatch):
-    now = 1000.0
-    monkeypatch.setenv(interrupt.BEGAN, "to be restored")
-    monkeypatch.delenv(interrupt.BEGAN)
-    monkeypatch.setattr(interrupt.time, "monotonic", lambda: now)
-    monkeypatch.setattr(os, "execv", lambda *_: None)
-
-    def run_out() -> NoReturn:
-        nonlocal now
-        now += 90
-        raise StartAgain("out of memory")
-
-    launch(run_out, runtime=runtime_params())
-    assert interrupt.Interrupt(max_minutes=1).reason == "stopped by runtime.max_minutes (1)"
-    assert interrupt.Interrupt(max_minutes=2).reason is None
