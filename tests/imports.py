@@ -1,6 +1,8 @@
-"""Which modules a program imports, directly or through other modules of the project."""
+"""The modules that a program imports, directly or through other modules of the project, and the layers they form."""
 
 import ast
+import functools
+import graphlib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -10,30 +12,44 @@ PACKAGES = {"tokenmill": SOURCE, "stages": ROOT / "stages"}
 CANNOT_CHANGE_A_RESULT = {"display", "planning", "costs", "openmp", "schema", "stage"}
 """These draw, count, configure or refuse. DVC need not run a stage again when they change."""
 
+LAYERS = (
+    ("core",),
+    ("costs",),
+    ("display",),
+    ("sample", "data", "tokens", "model"),
+    ("training", "evaluation"),
+    ("schema", "openmp", "models", "reports", "planning"),
+    ("stage",),
+    ("compare", "demo", "doctor"),
+    ("commands",),
+    ("cli",),
+    ("__main__",),
+)
+"""From the lowest up: a folder imports from lower layers and from itself."""
+
 
 def closure(*files: Path) -> set[Path]:
     """The files themselves and every file of the project that importing them executes."""
-    todo, found = list(files), set[Path]()
-    while todo:
-        path = todo.pop()
-        if path not in found:
-            found.add(path)
-            todo += imports(path)
-    return found
+    return _closure(files, leave_out=set())
 
 
 def stage_closure(stage: str) -> set[Path]:
     """The files that can change what a stage writes."""
-    todo, found = [ROOT / "stages" / f"{stage}.py"], set[Path]()
+    return _closure((ROOT / "stages" / f"{stage}.py",), leave_out=CANNOT_CHANGE_A_RESULT)
+
+
+def _closure(files: tuple[Path, ...], leave_out: set[str]) -> set[Path]:
+    todo, found = list(files), set[Path]()
     while todo:
         path = todo.pop()
-        if path not in found and place(path) not in CANNOT_CHANGE_A_RESULT:
+        if path not in found and place(path) not in leave_out:
             found.add(path)
             todo += imports(path)
     return found
 
 
-def imports(path: Path) -> list[Path]:
+@functools.cache
+def imports(path: Path) -> tuple[Path, ...]:
     """The project's files that one file imports, in functions too, with the packages above them."""
     names: list[str] = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -42,7 +58,28 @@ def imports(path: Path) -> list[Path]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative imports hide what a stage depends on"
             names += [f"{node.module}.{alias.name}" for alias in node.names]
-    return [file for name in names if name.split(".")[0] in PACKAGES for file in _files(name.split("."))]
+    return tuple(file for name in names if name.split(".")[0] in PACKAGES for file in _files(name.split(".")))
+
+
+def upward_imports() -> list[str]:
+    """Imports from a higher layer, or from another folder of the same layer."""
+    level = {name: number for number, names in enumerate(LAYERS) for name in names} | {"__init__": -1}
+    return [
+        f"{path.relative_to(SOURCE)} imports {imported.relative_to(SOURCE)}"
+        for path in sorted(SOURCE.rglob("*.py"))
+        for imported in imports(path)
+        if level[place(imported)] >= level[place(path)] and place(imported) != place(path)
+    ]
+
+
+def circle() -> list[str]:
+    """Modules each of which imports the next one, and the last one the first; empty if there is no circle."""
+    graph = {path: set(imports(path)) - {path} for path in SOURCE.rglob("*.py")}
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        return [path.relative_to(SOURCE).as_posix() for path in error.args[1]]
+    return []
 
 
 def place(path: Path) -> str:

@@ -1,0 +1,179 @@
+"""The size and shape of the code, measured: `python -m tests.structure` prints a table."""
+
+import ast
+import contextlib
+import io
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from tests.imports import ROOT, SOURCE, circle, closure, upward_imports
+
+MAX_FUNCTION_LINES = 50
+QUESTION = "What is the capital of France?"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A measured number, the highest value that it should have, and what it counts."""
+
+    name: str
+    value: int
+    limit: int
+    names: list[str]
+
+
+def modules() -> list[Path]:
+    """The modules of the library; `__init__.py` holds only a docstring and is not counted."""
+    return sorted(path for path in SOURCE.rglob("*.py") if path.name != "__init__.py")
+
+
+def lines(*paths: Path) -> int:
+    """Lines of text files."""
+    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
+
+
+def largest_folder() -> tuple[str, int]:
+    """The folder of the library with the most modules, and their number."""
+    folders = Counter(path.parent.relative_to(SOURCE).as_posix() for path in modules())
+    return folders.most_common(1)[0]
+
+
+def long_functions() -> list[str]:
+    """Functions of the library, the stages, tests and benchmarks over MAX_FUNCTION_LINES, with their length."""
+    return [
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.name} ({length})"
+        for folder in ("src", "stages", "tests", "bench")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (length := (node.end_lineno or 0) - node.lineno + 1) > MAX_FUNCTION_LINES
+    ]
+
+
+def training_step_modules() -> list[str]:
+    """The modules that one training step imports, itself included."""
+    return _names(closure(SOURCE / "training" / "step.py"))
+
+
+def answer_modules() -> list[str]:
+    """The modules whose functions run while a model is found, loaded and answers one question, streamed."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        _save_model(folder)
+        return _passed(lambda: _answer(folder))
+
+
+def generate_modules() -> list[str]:
+    """The modules whose functions run during `tokenmill generate --model FOLDER QUESTION`, from start to end."""
+    from tokenmill.cli.main import main  # noqa: PLC0415 (so that its import is not among the functions that run)
+
+    with tempfile.TemporaryDirectory() as name:
+        _save_model(Path(name))
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            return _passed(lambda: main(["generate", "--model", name, "--max-new-tokens", "8", QUESTION]))
+
+
+def pipeline_lines() -> int:
+    """Lines of dvc.yaml without its plots, blank lines and comments included."""
+    kept, indent = 0, None
+    for line in (ROOT / "dvc.yaml").read_text(encoding="utf-8").splitlines():
+        spaces = len(line) - len(line.lstrip())
+        if indent is not None and line.strip() and spaces <= indent:
+            indent = None
+        if line.strip() == "plots:":
+            indent = spaces
+        kept += indent is None
+    return kept
+
+
+def marks() -> list[Mark]:
+    """Everything that is measured, in the order of the table."""
+    folder, files = largest_folder()
+    step, answer, command = training_step_modules(), answer_modules(), generate_modules()
+    long, upward, circular = long_functions(), upward_imports(), circle()
+    return [
+        Mark("modules in src without __init__.py", len(modules()), 110, []),
+        Mark("modules in src with __init__.py", len(list(SOURCE.rglob("*.py"))), 125, []),
+        Mark("lines of Python in src without __init__.py", lines(*modules()), 15_000, []),
+        Mark("lines of Python in src with __init__.py", lines(*SOURCE.rglob("*.py")), 15_000, []),
+        Mark("modules in the largest folder", files, 20, [folder]),
+        Mark(f"functions over {MAX_FUNCTION_LINES} lines", len(long), 0, long),
+        Mark("imports that point upwards", len(upward), 0, upward),
+        Mark("modules in an import circle", len(circular), 0, circular),
+        Mark("modules imported for one training step", len(step), 10, step),
+        Mark("modules that find, load and answer pass", len(answer), 12, answer),
+        Mark("modules that `tokenmill generate` passes", len(command), 20, command),
+        Mark("lines of dvc.yaml without plots", pipeline_lines(), 160, []),
+        Mark("lines of dvc.lock", lines(ROOT / "dvc.lock"), 450, []),
+        Mark("lines of README.md", lines(ROOT / "README.md"), 250, []),
+    ]
+
+
+def _names(paths: set[Path]) -> list[str]:
+    return sorted(path.relative_to(SOURCE).as_posix() for path in paths if path.name != "__init__.py")
+
+
+def _passed(work: Callable[[], object]) -> list[str]:
+    """The modules whose functions run during `work`; what runs while a module is imported does not count."""
+    found = set[Path]()
+
+    def profile(frame: FrameType, event: str, _: object) -> None:
+        path = Path(frame.f_code.co_filename)
+        if event == "call" and path not in found and path.is_relative_to(SOURCE) and not _is_importing(frame):
+            found.add(path)
+
+    sys.setprofile(profile)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return _names(found)
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    """Whether a frame runs on behalf of a module's body."""
+    while frame is not None:
+        if frame.f_code.co_name == "<module>" and Path(frame.f_code.co_filename).is_relative_to(SOURCE):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _answer(folder: Path) -> None:
+    from tokenmill.model.sampler import Sampling  # noqa: PLC0415 (seconds of PyTorch)
+    from tokenmill.models.find import find  # noqa: PLC0415
+    from tokenmill.models.writer import Writer  # noqa: PLC0415
+
+    writer = Writer.load(find(Path(), model=folder), device="cpu")
+    "".join(writer.stream(QUESTION, Sampling(max_new_tokens=8), chat=True))
+
+
+def _save_model(folder: Path) -> None:
+    """A small model with fresh weights and a tokenizer of bytes."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers  # noqa: PLC0415
+
+    from tokenmill.core.tokenizer import END_OF_TEXT  # noqa: PLC0415
+    from tokenmill.model.build import build  # noqa: PLC0415
+    from tokenmill.model.config import ModelConfig  # noqa: PLC0415
+    from tokenmill.model.huggingface import save_weights  # noqa: PLC0415
+
+    alphabet = [END_OF_TEXT, *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    tokenizer = Tokenizer(models.BPE(vocab={char: number for number, char in enumerate(alphabet)}, merges=[]))
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(END_OF_TEXT, special=True, normalized=False)])
+    (folder / "tokenizer.json").write_text(tokenizer.to_str(), encoding="utf-8")
+    config = {"architecture": "modern", "n_layer": 2, "n_head": 2, "n_embd": 16, "context_length": 64, "dropout": 0.0}
+    save_weights(build(ModelConfig.model_validate(config | {"vocab_size": len(alphabet)}), seed=0), folder)
+
+
+if __name__ == "__main__":
+    for mark in marks():
+        over = "" if mark.value <= mark.limit else "  over"
+        print(f"{mark.name:<50}  {mark.value:>6,}  at most {mark.limit:>6,}{over}")
+        if mark.names:
+            print(f"    {', '.join(mark.names)}")
