@@ -10,12 +10,13 @@ from torch import Tensor
 
 from tokenmill.core.errors import UserError
 from tokenmill.display.terminal import size
-from tokenmill.model.build import build, parameter_count
+from tokenmill.model.build import build
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import Compute, choose_compute, configure_process
 from tokenmill.model.sequences import Sequences
+from tokenmill.model.size import memory
 from tokenmill.training.compile import Compilation, choose_compilation
-from tokenmill.training.memory import BYTES_PER_PARAMETER, sequences_that_fit
+from tokenmill.training.memory import sequences_that_fit
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.sampler import EpochOrder
@@ -117,7 +118,8 @@ def measure(work: Workload, runtime: RuntimeParams) -> Speed:
 
 
 def _refuse_too_large(config: ModelConfig, compute: Compute) -> None:
-    need, there = BYTES_PER_PARAMETER * parameter_count(config), psutil.virtual_memory().available
+    parts = memory(config, sequences=1, precision="float32", optimizer="adamw")
+    need, there = parts.weights + parts.gradients + parts.optimizer, psutil.virtual_memory().available
     if compute.device.type == "cpu" and need > there:
         raise UserError(
             f"the model takes {size(need)} with gradients and optimizer, and {size(there)} are free here; plan it for "
