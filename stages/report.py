@@ -6,7 +6,7 @@ This is a stage of its own because it writes outside its outputs: it must run ev
 from tokenmill.core import paths
 from tokenmill.core.clean_report import read_clean_report
 from tokenmill.core.files import read_json, sha256_of, write_text
-from tokenmill.core.params import PARAMS_FILE, Section, load, read_yaml
+from tokenmill.core.params import PARAMS_FILE, Section, load
 from tokenmill.core.token_file import read_metadata
 from tokenmill.costs import TIMING
 from tokenmill.evaluation.results import Evaluation, read_evaluation
@@ -23,7 +23,7 @@ DATA = ("clean.json", "data.json", "tokenizer.json", "tokens.json")
 
 
 class Params(Section):
-    """The section that this stage reads; the report shows the others."""
+    """The section that this stage reads."""
 
     runtime: RuntimeParams
 
@@ -61,5 +61,4 @@ def _record(evaluation: Evaluation, history: list[EpochRow]) -> RunRecord:
         weights=[
             sha256_of(paths.MODEL / f"epoch-{result.epoch}" / "model.safetensors") for result in evaluation.epochs
         ],
-        params={name: section for name, section in read_yaml(PARAMS_FILE).items() if name != "runtime"},
     )

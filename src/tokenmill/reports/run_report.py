@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -77,8 +76,6 @@ class RunRecord:
     """What the frequencies of tokens alone give."""
     weights: Sequence[str]
     """SHA-256 of every epoch's weights."""
-    params: Mapping[str, Any]
-    """params.yaml without `runtime`, by section."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +111,8 @@ def render_report(run: RunRecord) -> str:
         kept_and_dropped=kept_and_dropped(run.clean),
         drop_reasons=drop_reasons(run.clean),
         parameters=[
-            (name, [(row, value, "") for row, value in flat({name: section})]) for name, section in run.params.items()
+            (name, [(row, value, "") for row, value in flat({name: section.model_dump()})])
+            for name, section in (("model", run.manifest.model), ("train", run.manifest.train))
         ],
         hashes=_hashes(run),
     )
