@@ -31,7 +31,7 @@ from tokenmill.openmp import sleep_soon_beside_others
 from tokenmill.training.compile import Compilation, lacks
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams, TrainParams
-from tokenmill.training.sampler import EpochOrder
+from tokenmill.training.sampler import EpochSampler
 from tokenmill.training.step import train_step
 
 Steps = Callable[[int], None]
@@ -76,7 +76,7 @@ def tokenmill_steps(
     forward = compilation.of(model)
     tokens = torch.from_numpy(ids.astype(np.int32)).to(compute.device)
     sequences = Sequences(tokens, context_length=config.context_length, device=compute.device)
-    order, done = EpochOrder(sequences=sequences.count, per_step=train.batch_size, seed=0), [0]
+    order, done = EpochSampler(sequences=sequences.count, per_step=train.batch_size, seed=0), [0]
 
     def steps(count: int) -> None:
         for _ in range(count):
@@ -84,7 +84,7 @@ def tokenmill_steps(
                 forward,
                 optimizer,
                 sequences,
-                order.at(done[0]),
+                order.indices_at(done[0]),
                 micro_batch=train.batch_size,
                 learning_rate=train.peak,
                 gradient_clip=train.gradient_clip,

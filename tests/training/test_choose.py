@@ -7,10 +7,10 @@ import pytest
 
 from tests.training.tiny import model_config, train_params
 from tokenmill.model.build import build
-from tokenmill.training.checkpoint import HORIZON, Store
+from tokenmill.training.checkpoint import RESUMABLE_KEYS, CheckpointStore
 from tokenmill.training.history import RunState
 from tokenmill.training.params import TrainParams
-from tokenmill.training.resume import Beginning, choose
+from tokenmill.training.resume import ResumePoint, find_resume_point
 
 PER_EPOCH = 10
 
@@ -19,24 +19,24 @@ def params(epochs: int, **schedule: Any) -> TrainParams:
     return train_params(epochs=epochs, schedule=schedule)
 
 
-def store_of(folder: Path, train: TrainParams, *steps: int) -> Store:
+def store_of(folder: Path, train: TrainParams, *steps: int) -> CheckpointStore:
     """Checkpoints of a run with these parameters at these steps."""
-    store, model = Store(folder), build(model_config(), seed=0)
+    store, model = CheckpointStore(folder), build(model_config(), seed=0)
     for step in steps:
-        store.save(RunState(step=step), model, {}, train.model_dump(include=HORIZON))
+        store.save(RunState(step=step), model, {}, train.model_dump(include=RESUMABLE_KEYS))
     return store
 
 
-def begin(store: Store, train: TrainParams) -> Beginning:
-    return choose(store, train, steps_per_epoch=PER_EPOCH, say=print)
+def begin(store: CheckpointStore, train: TrainParams) -> ResumePoint:
+    return find_resume_point(store, train, steps_per_epoch=PER_EPOCH, say=print)
 
 
-def step_of(beginning: Beginning) -> int | None:
+def step_of(beginning: ResumePoint) -> int | None:
     return beginning.checkpoint.step if beginning.checkpoint else None
 
 
 def test_an_empty_store_begins_from_scratch(tmp_path: Path):
-    beginning = begin(Store(tmp_path / "none"), params(4))
+    beginning = begin(CheckpointStore(tmp_path / "none"), params(4))
     assert (step_of(beginning), beginning.sentence) == (None, "starting from scratch")
 
 

@@ -76,14 +76,14 @@ def test_the_first_step_of_all_leaves_nothing_to_go_on_from(here: Path, tokens: 
 def test_damaged_weights_leave_the_checkpoint_they_came_from(here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch):
     run(tokens, here / "one", epochs=1)
     good = digest(next(here.glob(".resume/*/step-000000005")))
-    go_on = trainer.Trainer.go_on_from
+    go_on = trainer.Trainer.load_checkpoint
 
     def go_on_with_damage(self: trainer.Trainer, checkpoint: Any) -> None:
         go_on(self, checkpoint)
         with torch.no_grad():
             next(self.model.parameters())[:] = torch.inf
 
-    monkeypatch.setattr(trainer.Trainer, "go_on_from", go_on_with_damage)
+    monkeypatch.setattr(trainer.Trainer, "load_checkpoint", go_on_with_damage)
     message = diverged(tokens, here / "two", epochs=2)
     assert "in step 6," in message
     assert "loss nan" in message

@@ -15,12 +15,12 @@ from typing import Any
 import fsspec
 import pytest
 
-from tests.training.test_store import HORIZON, filled, found, row, trained
+from tests.training.test_store import RESUMABLE_KEYS, filled, found, row, trained
 from tests.training.tiny import digest, run
 from tests.training.zygote import ROOT, Zygote
 from tokenmill.core.errors import UserError
 from tokenmill.training import saving
-from tokenmill.training.checkpoint import Store
+from tokenmill.training.checkpoint import CheckpointStore
 from tokenmill.training.history import RunState
 from tokenmill.training.saving import Mirror, RemoteFolder, mirrored
 
@@ -32,7 +32,7 @@ def elsewhere(tmp_path: Path) -> Path:
     return folder
 
 
-def mirror_to(store: Store, url: Path | str) -> list[str]:
+def mirror_to(store: CheckpointStore, url: Path | str) -> list[str]:
     """Copy what `store` has, and wait for it; give what was said."""
     said: list[str] = []
     with mirrored(store, str(url), said.append):
@@ -43,7 +43,7 @@ def mirror_to(store: Store, url: Path | str) -> list[str]:
 def fetched(url: Path | str, folder: Path) -> tuple[list[int], list[str]]:
     """The checkpoints that another machine finds, and what it is told."""
     said: list[str] = []
-    store = Store(folder / "run")
+    store = CheckpointStore(folder / "run")
     Mirror(RemoteFolder(str(url)), store, said.append).fetch_newer()
     return found(store)[0], said
 
@@ -91,7 +91,7 @@ def test_what_another_machine_fetches_is_what_was_saved(tmp_path: Path, place: s
 
 
 def test_old_checkpoints_go_there_as_they_go_here_and_later_ones_stay(tmp_path: Path, place: str):
-    store = Store(tmp_path / "here" / "run")
+    store = CheckpointStore(tmp_path / "here" / "run")
     for steps in ((5,), (5, 10), (5, 10, 15)):
         filled(store.folder, *steps)
         mirror_to(store, place)
@@ -132,7 +132,7 @@ def test_a_checkpoint_of_the_same_step_with_other_content_replaces_the_one_there
     manifest.replace(other.checkpoint_folder(20) / "manifest.json")  # as saved by a run over other epochs
     mirror_to(other, place)
     fetched(place, tmp_path / "there")
-    folder = Store(tmp_path / "there" / "run").checkpoint_folder(20)
+    folder = CheckpointStore(tmp_path / "there" / "run").checkpoint_folder(20)
     assert digest(folder) == digest(other.checkpoint_folder(20))
 
 
@@ -146,10 +146,10 @@ def test_wherever_a_copy_ends_the_mirror_has_a_whole_checkpoint(
 ):
     """Copying the second checkpoint is cut after each of its writes and removals in turn."""
     store = filled(tmp_path / "here" / "run", 10)
-    newer, (model, optimizer) = Store(tmp_path / "newer" / "run"), trained(seed=1)
+    newer, (model, optimizer) = CheckpointStore(tmp_path / "newer" / "run"), trained(seed=1)
     weights = [newer.save_epoch(1, trained()[0]), newer.save_epoch(2, model)]
     state = RunState(step=25, epochs=[row(1), row(2)], epoch_weights=weights)
-    newer.save(state, model, optimizer.state(), HORIZON)
+    newer.save(state, model, optimizer.state(), RESUMABLE_KEYS)
     ends: list[list[int]] = []
     for allowed in itertools.count():
         url = str(elsewhere / str(allowed)) if kind == "folder" else f"memory://{tmp_path.name}-{allowed}"
@@ -188,8 +188,8 @@ COPIER = """
 import sys
 from pathlib import Path
 from tokenmill.training.saving import mirrored
-from tokenmill.training.checkpoint import Store
-with mirrored(Store(Path(sys.argv[1])), sys.argv[2], print):
+from tokenmill.training.checkpoint import CheckpointStore
+with mirrored(CheckpointStore(Path(sys.argv[1])), sys.argv[2], print):
     pass
 """
 
@@ -247,7 +247,7 @@ def test_the_end_waits_for_a_slow_mirror_but_not_forever(
 ):
     monkeypatch.setattr(saving, "SAY_AFTER_SECONDS", 0.01)
     monkeypatch.setattr(saving, "WAIT_SECONDS", 0.05)
-    store, said = Store(tmp_path / "here" / "run"), []
+    store, said = CheckpointStore(tmp_path / "here" / "run"), []
     with mirrored(store, str(elsewhere), said.append) as mirror:
         assert mirror
         filled(store.folder, 10)
@@ -269,7 +269,7 @@ def test_the_end_waits_for_a_slow_mirror_but_not_forever(
 )
 def test_a_mirror_that_can_never_work_is_refused_at_the_start(tmp_path: Path, url: str, reason: str):
     with pytest.raises(UserError, match=reason):
-        mirror_to(Store(tmp_path / "run"), url)
+        mirror_to(CheckpointStore(tmp_path / "run"), url)
 
 
 def test_another_machine_goes_on_and_ends_in_the_same_bytes(here: Path, tokens: Path, zygote: Zygote, elsewhere: Path):

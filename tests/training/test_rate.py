@@ -9,7 +9,7 @@ from ruamel.yaml import YAML
 from tokenmill.core.errors import UserError
 from tokenmill.model.config import ModelParams
 from tokenmill.schema import check_all
-from tokenmill.training.params import TrainParams, automatic_rate
+from tokenmill.training.params import TrainParams, auto_learning_rate
 
 ROOT = Path(__file__).resolve().parents[2]
 GPT_3 = {768: 6e-4, 1024: 3e-4, 1536: 2.5e-4, 2048: 2e-4, 2560: 1.6e-4, 4096: 1.2e-4, 5120: 1e-4}
@@ -28,7 +28,7 @@ def written(tmp_path: Path, *, n_embd: int = 128, **train: Any) -> Path:
 @pytest.mark.parametrize(("width", "rate"), GPT_3.items())
 def test_adamw_s_rates_are_about_gpt_3_s(width: int, rate: float):
     model = ModelParams(architecture="gpt2", n_layer=1, n_head=1, n_embd=width, context_length=2, dropout=0.0)
-    assert rate / 1.6 < automatic_rate(model, "adamw") < rate * 1.6
+    assert rate / 1.6 < auto_learning_rate(model, "adamw") < rate * 1.6
 
 
 def test_the_default_run_s_is_what_it_was_tuned_to_and_a_number_stays_what_it_is(tmp_path: Path):

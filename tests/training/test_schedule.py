@@ -7,7 +7,7 @@ import pytest
 
 from tests.training.tiny import train_params
 from tokenmill.training.params import TrainParams
-from tokenmill.training.schedule import decay_begins, first_difference, lr_at
+from tokenmill.training.schedule import first_difference, lr_at, pre_decay_step
 
 
 def params(epochs: int, **schedule: Any) -> TrainParams:
@@ -89,13 +89,13 @@ def test_a_horizon_written_out_is_the_same_schedule():
 
 
 def test_where_the_decay_begins():
-    assert decay_begins(params(4, type="wsd"), steps_per_epoch=100) == 300
-    assert decay_begins(params(4, type="wsd", decay_fraction=1.0), steps_per_epoch=100) == 10
-    assert decay_begins(params(4, type="constant"), steps_per_epoch=100) is None
-    assert decay_begins(params(4, type="cosine"), steps_per_epoch=100) is None
-    assert decay_begins(params(4, type="wsd", horizon_epochs=4), steps_per_epoch=100) is None
+    assert pre_decay_step(params(4, type="wsd"), steps_per_epoch=100) == 300
+    assert pre_decay_step(params(4, type="wsd", decay_fraction=1.0), steps_per_epoch=100) == 10
+    assert pre_decay_step(params(4, type="constant"), steps_per_epoch=100) is None
+    assert pre_decay_step(params(4, type="cosine"), steps_per_epoch=100) is None
+    assert pre_decay_step(params(4, type="wsd", horizon_epochs=4), steps_per_epoch=100) is None
 
 
 def test_a_decay_from_the_first_step_or_after_the_last_has_no_beginning_to_keep():
-    assert decay_begins(params(4, type="wsd", decay_fraction=1.0, warmup_steps=0), steps_per_epoch=100) is None
-    assert decay_begins(params(1, type="wsd", warmup_steps=20), steps_per_epoch=10) is None
+    assert pre_decay_step(params(4, type="wsd", decay_fraction=1.0, warmup_steps=0), steps_per_epoch=100) is None
+    assert pre_decay_step(params(1, type="wsd", warmup_steps=20), steps_per_epoch=10) is None

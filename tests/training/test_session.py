@@ -219,7 +219,7 @@ def test_another_machine_goes_on_from_the_previous_output(here: Path, tokens: Pa
     shutil.rmtree(here / ".resume")
     shutil.rmtree(here / "models" / "gpt")
     told: list[str] = []
-    store = run_module.Store(here / ".resume" / "x")
+    store = run_module.CheckpointStore(here / ".resume" / "x")
     run_module.fill_from_previous(store, Path("models/gpt"), "another", told.append)
     assert (told, store.is_empty()) == ([], True)
     outcome = run(tokens, Path("models/gpt"), epochs=4, optimizer="muon")

@@ -17,8 +17,8 @@ from tokenmill.training.step import seed_dropout, train_step
 
 INDEX = np.array([4, 0, 2, 3, 1])
 
-# Loss and gradient norm of three steps. Changed? If you did not mean to, this is a bug; if you did, raise NUMERICS in
-# training/fingerprint.py, update these and say why in CHANGELOG.md.
+# Loss and gradient norm of three steps. Changed? If you did not mean to, this is a bug; if you did, raise
+# NUMERICS_VERSION in training/checkpoint.py, update these and say why in CHANGELOG.md.
 GOLDEN = {
     ("gpt2", "adamw"): [3.37971, 1.35118, 3.23404, 1.06126, 3.08973, 1.11996],
     ("gpt2", "muon"): [3.37971, 1.35118, 3.23847, 1.02967, 3.10538, 1.3202],

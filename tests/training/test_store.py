@@ -17,11 +17,11 @@ from tokenmill.model.build import build
 from tokenmill.model.gpt import GPT
 from tokenmill.model.manifest import MANIFEST
 from tokenmill.training import checkpoint as checkpoint_module
-from tokenmill.training.checkpoint import Store, prune_runs
+from tokenmill.training.checkpoint import CheckpointStore, prune_runs
 from tokenmill.training.history import EpochRow, RunState
 from tokenmill.training.optimizer import Optimizer
 
-HORIZON = {"epochs": 2, "schedule": {"horizon_epochs": None}}
+RESUMABLE_KEYS = {"epochs": 2, "schedule": {"horizon_epochs": None}}
 
 
 def trained(seed: int = 0) -> tuple[GPT, Optimizer]:
@@ -36,30 +36,30 @@ def row(epoch: int) -> EpochRow:
     return EpochRow(epoch, 10 * epoch, 80 * epoch, 0.01, 1 / 3, 2 / 3, 1.9, 0.3)
 
 
-def filled(folder: Path, *steps: int) -> Store:
+def filled(folder: Path, *steps: int) -> CheckpointStore:
     """A store with a checkpoint at each of these steps and an epoch every ten."""
-    store, (model, optimizer) = Store(folder), trained()
+    store, (model, optimizer) = CheckpointStore(folder), trained()
     weights = [store.save_epoch(n, model) for n in range(1, max(steps) // 10 + 1)]
     for step in steps:
         done = step // 10
         state = RunState(step=step, epochs=[row(n + 1) for n in range(done)], epoch_weights=weights[:done])
-        store.save(state, model, optimizer.state(), HORIZON)
+        store.save(state, model, optimizer.state(), RESUMABLE_KEYS)
     return store
 
 
-def found(store: Store) -> tuple[list[int], list[str]]:
+def found(store: CheckpointStore) -> tuple[list[int], list[str]]:
     said: list[str] = []
     return [checkpoint.step for checkpoint in store.checkpoints(said.append)], said
 
 
 def test_what_is_loaded_is_what_was_saved(tmp_path: Path):
-    store, (model, optimizer) = Store(tmp_path / "run"), trained()
+    store, (model, optimizer) = CheckpointStore(tmp_path / "run"), trained()
     weights = [store.save_epoch(1, model)]
     state = RunState(step=12, tokens=96, epochs=[row(1)], epoch_weights=weights)
     state.epoch_loss.add(1 / 3, 4)
-    store.save(state, model, optimizer.state(), HORIZON)
+    store.save(state, model, optimizer.state(), RESUMABLE_KEYS)
     (checkpoint,) = store.checkpoints(print)
-    assert (checkpoint.state, checkpoint.horizon, checkpoint.step) == (state, HORIZON, 12)
+    assert (checkpoint.state, checkpoint.horizon, checkpoint.step) == (state, RESUMABLE_KEYS, 12)
     other, _ = trained(seed=1)
     loaded = checkpoint.load(other)
     for ours, theirs in zip(model.parameters(), other.parameters(), strict=True):
@@ -72,7 +72,7 @@ def test_the_newest_comes_first(tmp_path: Path):
     store = filled(tmp_path / "run", 9, 100, 20)
     assert found(store) == ([100, 20, 9], [])
     assert not store.is_empty()
-    assert Store(tmp_path / "other").is_empty()
+    assert CheckpointStore(tmp_path / "other").is_empty()
 
 
 def test_newest_upto_looks_at_earlier_steps_only(tmp_path: Path):
@@ -183,7 +183,7 @@ def test_the_lock_clears_what_a_killed_process_left(tmp_path: Path):
     assert found(store) == ([10], [])
 
 
-def kept(store: Store) -> list[int]:
+def kept(store: CheckpointStore) -> list[int]:
     return sorted(int(path.name[5:]) for path in store.folder.glob("step-*"))
 
 
@@ -200,7 +200,7 @@ def test_pruning_leaves_later_checkpoints_and_is_not_counted_against_them(tmp_pa
 
 
 def test_only_so_many_runs_stay_and_the_one_being_trained_does(tmp_path: Path):
-    runs = [Store(tmp_path / name) for name in "abcd"]
+    runs = [CheckpointStore(tmp_path / name) for name in "abcd"]
     for run in runs:
         with run.lock(print):
             pass
@@ -212,8 +212,8 @@ def test_only_so_many_runs_stay_and_the_one_being_trained_does(tmp_path: Path):
 HOLDER = """
 import sys, time
 from pathlib import Path
-from tokenmill.training.checkpoint import Store
-with Store(Path(sys.argv[1])).lock(print):
+from tokenmill.training.checkpoint import CheckpointStore
+with CheckpointStore(Path(sys.argv[1])).lock(print):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -239,7 +239,7 @@ def test_a_second_process_waits_for_the_first(tmp_path: Path):
         assert holder.stdin
         holder.stdin.close()
 
-    with Store(tmp_path / "run").lock(end_the_holder):
+    with CheckpointStore(tmp_path / "run").lock(end_the_holder):
         holder.stdin.close()
         holder.wait(timeout=30)
         with pytest.raises(Timeout):  # it is ours now

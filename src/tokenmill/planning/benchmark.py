@@ -19,7 +19,7 @@ from tokenmill.training.compile import Compilation, choose_compilation
 from tokenmill.training.memory import sequences_that_fit
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams, TrainParams
-from tokenmill.training.sampler import EpochOrder
+from tokenmill.training.sampler import EpochSampler
 from tokenmill.training.schedule import Workload
 from tokenmill.training.step import train_step
 
@@ -54,7 +54,7 @@ class Trial:
             raise UserError(
                 f"model.context_length ({config.context_length}) is longer than the text; take a shorter one."
             )
-        self._order = EpochOrder(sequences=self._sequences.count, per_step=per_step, seed=train.seed)
+        self._order = EpochSampler(sequences=self._sequences.count, per_step=per_step, seed=train.seed)
         model = build(config, seed=train.seed).to(compute.device).train()
         self._optimizer = Optimizer(model, train, compute)
         self._forward = compilation.of(model)
@@ -63,7 +63,7 @@ class Trial:
 
     def step(self, number: int, *, sequences: int | None = None) -> int:
         """Do a step, or one over its first `sequences` only; give the tokens that it saw, or 0 where memory ran out."""
-        index = self._order.at(number)[:sequences]
+        index = self._order.indices_at(number)[:sequences]
         done = train_step(
             self._forward,  # type: ignore[arg-type]
             self._optimizer,

@@ -43,21 +43,21 @@ from tokenmill.model.manifest import MANIFEST, Manifest
 from tokenmill.training.history import RunState
 from tokenmill.training.params import TrainParams
 
-NUMERICS = 7
+NUMERICS_VERSION = 7
 """Raised whenever a change of this code changes what a step computes; then no old checkpoint is continued."""
 
 
-HORIZON: dict[str, Any] = {"epochs": True, "schedule": {"horizon_epochs"}}
-"""What a run may change and still go on from a checkpoint; `resume.choose` says from which one."""
+RESUMABLE_KEYS: dict[str, Any] = {"epochs": True, "schedule": {"horizon_epochs"}}
+"""What a run may change and still go on from a checkpoint; `resume.find_resume_point` says from which one."""
 
 
 def fingerprint(model: ModelConfig, train: TrainParams, tokens: TokenMetadata) -> str:
     """Sixteen hexadecimal digits that two runs share when one can go on where the other stopped."""
-    parameters = train.model_dump(exclude=HORIZON)
+    parameters = train.model_dump(exclude=RESUMABLE_KEYS)
     # The parameter's first name: runs from before it was renamed keep their fingerprint and so their checkpoints.
     parameters["validation_windows"] = parameters.pop("validation_sequences")
     content = {
-        "numerics": NUMERICS,
+        "numerics": NUMERICS_VERSION,
         "model": model.model_dump(),
         "train": parameters,
         "tokens": {name: tokens.split(name).sha256 for name in SPLITS},
@@ -99,7 +99,7 @@ class Checkpoint:
     folder: Path
     state: RunState
     horizon: dict[str, Any]
-    """The parameters that the run may have changed since (see `fingerprint.HORIZON`), as they were."""
+    """The parameters that the run may have changed since (see `fingerprint.RESUMABLE_KEYS`), as they were."""
 
     @property
     def step(self) -> int:
@@ -113,7 +113,7 @@ class Checkpoint:
         return {name: tensor.clone() for name, tensor in state.items()}  # not mapped: the file may be pruned
 
 
-class Store:
+class CheckpointStore:
     """The checkpoints and epochs of one configuration."""
 
     def __init__(self, folder: Path):
@@ -277,7 +277,7 @@ def _sha256(epochs: Path, epoch: int) -> str | None:
 RESUME = "resume"
 
 
-def release(store: Store, manifest: Manifest, output: Path, *, steps: set[int]) -> None:
+def export_model(store: CheckpointStore, manifest: Manifest, output: Path, *, steps: set[int]) -> None:
     """Put the epochs and the checkpoints of `steps` in `store` into `output`, whole or not at all."""
     with write_directory(output) as folder:
         for epoch in range(1, manifest.epochs + 1):

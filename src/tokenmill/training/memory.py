@@ -16,7 +16,7 @@ from tokenmill.core.units import size
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import Compute
 from tokenmill.model.size import memory
-from tokenmill.training.checkpoint import Store
+from tokenmill.training.checkpoint import CheckpointStore
 from tokenmill.training.distributed import ALONE, Group
 
 FREE_MEMORY_SHARE = 0.5
@@ -32,7 +32,7 @@ class MicroBatch:
 
     def __init__(
         self,
-        store: Store,
+        store: CheckpointStore,
         wanted: Literal["auto"] | int,
         *,
         at_most: int,

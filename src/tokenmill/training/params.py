@@ -193,7 +193,7 @@ TUNED: dict[Literal["adamw", "muon"], tuple[float, int, float]] = {"adamw": (6e-
 """A rate, the width it was tuned at, and the power of the width by which it falls."""
 
 
-def automatic_rate(model: ModelParams, optimizer: Literal["adamw", "muon"]) -> float:
+def auto_learning_rate(model: ModelParams, optimizer: Literal["adamw", "muon"]) -> float:
     """The highest learning rate for a model of this width, in two digits.
 
     Example: with Muon 0.004 at a width of 128 and 0.0016 at 768; with AdamW 0.0036 and 0.0006.
@@ -206,7 +206,7 @@ def _with_rate(train: TrainParams, info: ValidationInfo) -> TrainParams:
     model: ModelParams | None = info.data.get("model")
     if train.learning_rate != "auto" or model is None:  # without a model the file is refused anyway
         return train
-    return train.model_copy(update={"learning_rate": automatic_rate(model, train.optimizer)})
+    return train.model_copy(update={"learning_rate": auto_learning_rate(model, train.optimizer)})
 
 
 TrainSection = Annotated[TrainParams, AfterValidator(_with_rate)]

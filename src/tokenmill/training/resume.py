@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, cast
 
 from tokenmill.core.files import write_atomic, write_directory
 from tokenmill.model.manifest import MANIFEST
-from tokenmill.training.checkpoint import RESUME, Checkpoint, Store
+from tokenmill.training.checkpoint import RESUME, Checkpoint, CheckpointStore
 from tokenmill.training.params import ScheduleParams, TrainParams
 from tokenmill.training.schedule import first_difference
 
@@ -25,7 +25,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Beginning:
+class ResumePoint:
     """Where to begin, and what to tell about it."""
 
     checkpoint: Checkpoint | None
@@ -37,7 +37,7 @@ class Beginning:
         return self.checkpoint.step if self.checkpoint else 0
 
 
-def choose(store: Store, train: TrainParams, *, steps_per_epoch: int, say: Say) -> Beginning:
+def find_resume_point(store: CheckpointStore, train: TrainParams, *, steps_per_epoch: int, say: Say) -> ResumePoint:
     """The newest checkpoint from which `train` goes on exactly; else the newest of a run over fewer epochs; else none.
 
     A checkpoint is exact when the learning rate of every step that led to it is the same under the parameters of then
@@ -51,27 +51,27 @@ def choose(store: Store, train: TrainParams, *, steps_per_epoch: int, say: Say) 
         if checkpoint.step > total:
             continue
         if is_exact(checkpoint, train, steps_per_epoch=steps_per_epoch):
-            return Beginning(checkpoint, _exact(checkpoint, newest, total=total, steps_per_epoch=steps_per_epoch))
-        if _as_trained(train, checkpoint).epochs < train.epochs:
+            return ResumePoint(checkpoint, _exact(checkpoint, newest, total=total, steps_per_epoch=steps_per_epoch))
+        if params_at_checkpoint(train, checkpoint).epochs < train.epochs:
             newest = newest or checkpoint
     if newest is None:
-        return Beginning(None, "starting from scratch")
-    return Beginning(
+        return ResumePoint(None, "starting from scratch")
+    return ResumePoint(
         newest,
         f"going on from step {newest.step:,} of {total:,} with the learning rates of a {train.schedule.type} schedule "
         f"over {train.schedule.horizon_epochs or train.epochs} epochs; the steps before followed one over "
-        f"{_as_trained(train, newest).epochs}, so the result differs from a run in one go. For an exact continuation "
-        "use train.schedule.type constant or wsd, or fix train.schedule.horizon_epochs",
+        f"{params_at_checkpoint(train, newest).epochs}, so the result differs from a run in one go. For an exact "
+        "continuation use train.schedule.type constant or wsd, or fix train.schedule.horizon_epochs",
     )
 
 
 def is_exact(checkpoint: Checkpoint, train: TrainParams, *, steps_per_epoch: int) -> bool:
     """Whether a run with `train` from scratch comes to this very checkpoint."""
-    then, step = _as_trained(train, checkpoint), checkpoint.step
+    then, step = params_at_checkpoint(train, checkpoint), checkpoint.step
     return first_difference(then, train, steps_per_epoch=steps_per_epoch, before=step) == step
 
 
-def _as_trained(train: TrainParams, checkpoint: Checkpoint) -> TrainParams:
+def params_at_checkpoint(train: TrainParams, checkpoint: Checkpoint) -> TrainParams:
     """Today's parameters with the number of epochs and the horizon that the checkpoint was trained for."""
     then = checkpoint.horizon
     schedule = ScheduleParams(**(train.schedule.model_dump() | then["schedule"]))
@@ -84,7 +84,7 @@ def _exact(checkpoint: Checkpoint, newer: Checkpoint | None, *, total: int, step
     return f"going on from step {checkpoint.step:,} of {total:,}{why}: {done:.3g} epochs done, {left:.3g} to go"
 
 
-def fill_from_previous(store: Store, output: Path, fingerprint: str, say: Say) -> None:
+def fill_from_previous(store: CheckpointStore, output: Path, fingerprint: str, say: Say) -> None:
     """Copy the checkpoints of the output that dvc.lock records into an empty `store`, if it is the same training.
 
     Does nothing without dvc.lock, without a previous output, or where cache and remote no longer have it.

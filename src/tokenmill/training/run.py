@@ -18,18 +18,18 @@ from tokenmill.model.device import choose_compute, choose_device, configure_proc
 from tokenmill.model.manifest import FORMAT, Manifest, TrainedWith
 from tokenmill.model.sequences import Sequences, place_tokens
 from tokenmill.model.size import flops_per_token
-from tokenmill.training.checkpoint import Store, fingerprint, prune_runs, release, resume_root
+from tokenmill.training.checkpoint import CheckpointStore, export_model, fingerprint, prune_runs, resume_root
 from tokenmill.training.compile import choose_compilation
 from tokenmill.training.distributed import Group, joined, refuse_shards
 from tokenmill.training.history import RunState
 from tokenmill.training.interrupt import Interrupt
 from tokenmill.training.memory import MicroBatch
 from tokenmill.training.params import RuntimeParams, TrainParams
-from tokenmill.training.resume import Beginning, choose, fill_from_previous
+from tokenmill.training.resume import ResumePoint, fill_from_previous, find_resume_point
 from tokenmill.training.saving import Mirror, mirrored
 from tokenmill.training.schedule import Workload
 from tokenmill.training.summary import plan
-from tokenmill.training.trainer import Job, Trainer
+from tokenmill.training.trainer import Trainer, TrainingSetup
 
 PeakFlops = Callable[[torch.device], float | None]
 
@@ -80,14 +80,14 @@ def train(
         if group.shards:
             refuse_shards(train)
         job, place = _job(train, runtime, config, metadata, tokens=tokens, group=group)
-        store = Store(resume_root() / manifest.fingerprint)
+        store = CheckpointStore(resume_root() / manifest.fingerprint)
         display = TrainingDisplay() if group.leads else TrainingDisplay(io.StringIO())
         with _kept(store, runtime, display, group) as mirror:
             if group.leads and store.is_empty():
                 fill_from_previous(store, output, manifest.fingerprint, display.say)
             state, timing = _run(job, manifest, store, display, place=place, mirror=mirror)
             if group.leads:
-                release(store, manifest, output, steps=job.kept_steps)
+                export_model(store, manifest, output, steps=job.kept_steps)
                 timing.publish(times)
                 _write_costs(
                     job, config, store.folder / TIMING, times.with_name(COSTS), peak=peak_flops(job.compute.device)
@@ -99,7 +99,9 @@ def train(
 
 
 @contextlib.contextmanager
-def _kept(store: Store, runtime: RuntimeParams, display: TrainingDisplay, group: Group) -> Iterator[Mirror | None]:
+def _kept(
+    store: CheckpointStore, runtime: RuntimeParams, display: TrainingDisplay, group: Group
+) -> Iterator[Mirror | None]:
     """Hold the store against other trainings and copy it to its mirror, in the process that leads."""
     if not group.leads:
         yield None
@@ -108,7 +110,7 @@ def _kept(store: Store, runtime: RuntimeParams, display: TrainingDisplay, group:
         yield mirror
 
 
-def _write_costs(job: Job, config: ModelConfig, timing: Path, path: Path, *, peak: float | None) -> None:
+def _write_costs(job: TrainingSetup, config: ModelConfig, timing: Path, path: Path, *, peak: float | None) -> None:
     """Write what every epoch cost."""
     work = Workload(config, job.train, job.tokens.train.tokens)
     costs = epoch_costs(
@@ -122,7 +124,13 @@ def _write_costs(job: Job, config: ModelConfig, timing: Path, path: Path, *, pea
 
 
 def _run(
-    job: Job, manifest: Manifest, store: Store, display: TrainingDisplay, *, place: str, mirror: Mirror | None
+    job: TrainingSetup,
+    manifest: Manifest,
+    store: CheckpointStore,
+    display: TrainingDisplay,
+    *,
+    place: str,
+    mirror: Mirror | None,
 ) -> tuple[RunState, Timing]:
     """Begin or go on, and train to the end."""
     train, config, compute, group, runtime = job.train, manifest.model, job.compute, job.group, job.runtime
@@ -130,9 +138,9 @@ def _run(
     micro_batch = MicroBatch(store, runtime.micro_batch_size, at_most=each, config=config, compute=compute, group=group)
     interrupt = Interrupt(max_minutes=runtime.max_minutes)
     try:
-        beginning = Beginning(None, "")
+        beginning = ResumePoint(None, "")
         if group.leads:
-            beginning = choose(store, train, steps_per_epoch=job.order.steps_per_epoch, say=display.say)
+            beginning = find_resume_point(store, train, steps_per_epoch=job.order.steps_per_epoch, say=display.say)
         display.say(beginning.sentence)
         display.start(plan(job, manifest, place), step=beginning.step, total=job.total_steps, prices=runtime.cost)
         model = build(config, seed=train.seed)
@@ -157,7 +165,7 @@ def _job(
     *,
     tokens: Path,
     group: Group,
-) -> tuple[Job, str]:
+) -> tuple[TrainingSetup, str]:
     """Put tokens and parameters together; say where the tokens lie."""
     compute = choose_compute(runtime.device, train.precision)
     configure_process(compute)
@@ -165,7 +173,7 @@ def _job(
     work = Workload(config, train, metadata.train.tokens)
     train_ids, place = place_tokens(open_tokens(tokens, "train"), runtime.token_placement, compute.device)
     val_ids, _ = place_tokens(open_tokens(tokens, "val"), runtime.token_placement, compute.device)
-    job = Job(
+    job = TrainingSetup(
         train=train,
         runtime=runtime,
         compute=compute,

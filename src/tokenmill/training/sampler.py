@@ -8,7 +8,7 @@ W = T + 1 tokens of a sequence and its last target.
 import numpy as np
 
 
-class EpochOrder:
+class EpochSampler:
     """The order of sequences: a permutation per epoch, cut into steps."""
 
     def __init__(self, *, sequences: int, per_step: int, seed: int):
@@ -17,7 +17,7 @@ class EpochOrder:
         self.steps_per_epoch = -(-sequences // per_step)
         self._epoch, self._order = -1, np.empty(0, dtype=np.int64)
 
-    def at(self, step: int) -> np.ndarray:
+    def indices_at(self, step: int) -> np.ndarray:
         """The sequences of step `step`, counted from 0 over all epochs."""
         epoch, position = divmod(step, self.steps_per_epoch)
         if epoch != self._epoch:
@@ -25,12 +25,14 @@ class EpochOrder:
         return self._order[position * self.per_step : (position + 1) * self.per_step]
 
 
-def pieces(index: np.ndarray, *, micro_batch: int, rank: int, size: int) -> list[tuple[np.ndarray, float]]:
+def split_into_micro_batches(
+    index: np.ndarray, *, micro_batch: int, rank: int, size: int
+) -> list[tuple[np.ndarray, float]]:
     """What process `rank` of `size` computes of a step's sequences `index`, at most `micro_batch` at a time.
 
-    With each piece comes the weight of its mean gradient, such that the mean over all processes of the sum over their
-    pieces is the mean over the step's sequences. All processes get the same number of pieces; one that has a sequence
-    less fills up with a sequence that weighs nothing.
+    With each micro-batch comes the weight of its mean gradient, such that the mean over all processes of the sum over
+    their micro-batches is the mean over the step's sequences. All processes get the same number of micro-batches; one
+    that has a sequence less fills up with a sequence that weighs nothing.
     """
     shares = np.array_split(index, size)
     count = -(-len(shares[0]) // micro_batch)

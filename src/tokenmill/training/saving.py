@@ -39,7 +39,7 @@ from tokenmill.model.device import is_out_of_memory
 from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import WEIGHTS
 from tokenmill.model.manifest import MANIFEST
-from tokenmill.training.checkpoint import STATE, Store, copy_tree
+from tokenmill.training.checkpoint import STATE, CheckpointStore, copy_tree
 from tokenmill.training.history import RunState
 
 
@@ -119,7 +119,7 @@ SAY_AFTER_SECONDS = 2.0
 
 
 @contextlib.contextmanager
-def mirrored(store: Store, url: str | None, say: Callable[[str], None]) -> Iterator["Mirror | None"]:
+def mirrored(store: CheckpointStore, url: str | None, say: Callable[[str], None]) -> Iterator["Mirror | None"]:
     """Bring into `store` what the mirror has newer, then keep the mirror up to date until the block ends.
 
     At the end the last copy is waited for; not after a second Ctrl-C, which asks for no more than to stop.
@@ -144,7 +144,7 @@ def mirrored(store: Store, url: str | None, say: Callable[[str], None]) -> Itera
 class Mirror:
     """Copies the newest checkpoint of `store` to a remote folder in a thread of its own."""
 
-    def __init__(self, remote: RemoteFolder, store: Store, say: Callable[[str], None]):
+    def __init__(self, remote: RemoteFolder, store: CheckpointStore, say: Callable[[str], None]):
         """Mirror `store` in the folder of its fingerprint under `remote`."""
         self._remote, self._store, self._say = remote, store, say
         self._run = store.folder.name
@@ -301,7 +301,7 @@ def _reason(error: Exception) -> str:
 class Saver:
     """Writes the checkpoints of a run to its store, removes those no longer needed, and tells the mirror."""
 
-    def __init__(self, store: Store, *, keep: int, also: set[int], mirror: Mirror | None):
+    def __init__(self, store: CheckpointStore, *, keep: int, also: set[int], mirror: Mirror | None):
         """Keep the newest `keep` checkpoints, and those of the steps `also`."""
         self._store, self._keep, self._also, self._mirror = store, keep, also, mirror
         self._thread = ThreadPoolExecutor(1, "checkpoint")

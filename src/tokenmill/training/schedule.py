@@ -46,7 +46,7 @@ def first_difference(old: TrainParams, new: TrainParams, *, steps_per_epoch: int
     return next((step for step, agrees in enumerate(same) if not agrees), before)
 
 
-def decay_begins(train: TrainParams, *, steps_per_epoch: int) -> int | None:
+def pre_decay_step(train: TrainParams, *, steps_per_epoch: int) -> int | None:
     """The step from which the rate depends on the number of epochs, or None if it never does or always did.
 
     A checkpoint kept there (the trunk) lets a later run with more epochs go on exactly.

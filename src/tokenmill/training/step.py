@@ -13,7 +13,7 @@ from tokenmill.model.validation import loss_of
 from tokenmill.training.distributed import ALONE, Group, without_averaging
 from tokenmill.training.muon import MOMENTUM
 from tokenmill.training.optimizer import Optimizer
-from tokenmill.training.sampler import pieces
+from tokenmill.training.sampler import split_into_micro_batches
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ def train_step(
 
     Every sequence weighs the same however they are cut, also in an epoch's short last step. A loss or gradient that is
     not finite changes no weight. None where memory does not hold so many sequences at a time: then nothing has changed,
-    and the step can be done in smaller pieces.
+    and the step can be done with a smaller micro-batch.
     """
-    mine = pieces(index, micro_batch=micro_batch, rank=group.rank, size=group.size)
+    mine = split_into_micro_batches(index, micro_batch=micro_batch, rank=group.rank, size=group.size)
     loss = _add_gradients(model, optimizer, sequences, mine, compute=compute)
     if loss is None:
         optimizer.forget_gradients()

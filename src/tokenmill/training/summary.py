@@ -1,10 +1,10 @@
 """What a training is about to do, in a few lines: so that nobody wonders hours later what a batch was."""
 
 from tokenmill.model.manifest import Manifest
-from tokenmill.training.trainer import Job
+from tokenmill.training.trainer import TrainingSetup
 
 
-def plan(job: Job, manifest: Manifest, place: str) -> list[tuple[str, str]]:
+def plan(job: TrainingSetup, manifest: Manifest, place: str) -> list[tuple[str, str]]:
     """Names and sentences; `place` is where the tokens lie."""
     train, model, compute, order = job.train, manifest.model, job.compute, job.order
     context = model.context_length

@@ -25,7 +25,7 @@ from tokenmill.model.device import Compute
 from tokenmill.model.gpt import GPT
 from tokenmill.model.sequences import Sequences, evenly_spread
 from tokenmill.model.validation import bits_per_byte, mean_loss, perplexity
-from tokenmill.training.checkpoint import HORIZON, Checkpoint, Store
+from tokenmill.training.checkpoint import RESUMABLE_KEYS, Checkpoint, CheckpointStore
 from tokenmill.training.compile import Compilation
 from tokenmill.training.distributed import Agreement, Group, whole_model
 from tokenmill.training.history import EpochRow, RunState, StepRow
@@ -34,15 +34,15 @@ from tokenmill.training.memory import MicroBatch
 from tokenmill.training.muon import momentum_at
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams, TrainParams
-from tokenmill.training.resume import Beginning
-from tokenmill.training.sampler import EpochOrder
+from tokenmill.training.resume import ResumePoint
+from tokenmill.training.sampler import EpochSampler
 from tokenmill.training.saving import Mirror, Saver
-from tokenmill.training.schedule import decay_begins, lr_at
+from tokenmill.training.schedule import lr_at, pre_decay_step
 from tokenmill.training.step import StepResult, seed_dropout, train_step
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingSetup:
     """What is to be trained, on what, and how."""
 
     train: TrainParams
@@ -60,9 +60,9 @@ class Job:
         return self.train.batch_size * self.train.gradient_accumulation_steps
 
     @functools.cached_property
-    def order(self) -> EpochOrder:
+    def order(self) -> EpochSampler:
         """The order of the training sequences."""
-        return EpochOrder(sequences=self.train_sequences.count, per_step=self.per_step, seed=self.train.seed)
+        return EpochSampler(sequences=self.train_sequences.count, per_step=self.per_step, seed=self.train.seed)
 
     @property
     def total_steps(self) -> int:
@@ -72,7 +72,7 @@ class Job:
     @property
     def trunk(self) -> int | None:
         """The step after which the learning rate depends on the number of epochs; its checkpoint is kept."""
-        return decay_begins(self.train, steps_per_epoch=self.order.steps_per_epoch)
+        return pre_decay_step(self.train, steps_per_epoch=self.order.steps_per_epoch)
 
     @property
     def kept_steps(self) -> set[int]:
@@ -82,7 +82,7 @@ class Job:
     @property
     def horizon(self) -> dict[str, Any]:
         """The parameters that a later run may change and still go on."""
-        return self.train.model_dump(include=HORIZON)
+        return self.train.model_dump(include=RESUMABLE_KEYS)
 
 
 SOME_SEQUENCES = 8
@@ -97,10 +97,10 @@ class Diverged(Exception):  # noqa: N818 (a state of the training, not yet an er
     loss: float
     norm: float
 
-    def describe(self, order: EpochOrder, learning_rate: float) -> str:
+    def describe(self, order: EpochSampler, learning_rate: float) -> str:
         """Which step it was, on what, at which rate; a sentence."""
         epoch, position = divmod(self.step, order.steps_per_epoch)
-        sequences = ", ".join(map(str, order.at(self.step)[:SOME_SEQUENCES]))
+        sequences = ", ".join(map(str, order.indices_at(self.step)[:SOME_SEQUENCES]))
         return (
             f"training diverged in step {self.step + 1:,}, epoch {epoch + 1}, batch {position + 1:,} of "
             f"{order.steps_per_epoch:,} (sequences {sequences}, …): loss {self.loss}, gradient norm {self.norm}, "
@@ -121,9 +121,9 @@ class Trainer:
 
     def __init__(
         self,
-        job: Job,
+        job: TrainingSetup,
         model: GPT,
-        store: Store,
+        store: CheckpointStore,
         micro_batch: MicroBatch,
         display: TrainingDisplay,
         *,
@@ -138,15 +138,15 @@ class Trainer:
         self._optimizer_state: dict[str, Tensor] = {}
         self.order = job.order
         self.state = RunState()
-        self._unread: list[tuple[StepResult, int]] = []
+        self._pending: list[tuple[StepResult, int]] = []
         self._saved_at = time.monotonic()
 
-    def go_on_from(self, checkpoint: Checkpoint) -> None:
+    def load_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Take over weights, optimizer and position of a checkpoint."""
         self._optimizer_state = checkpoint.load(self.model)
         self.state = checkpoint.state
 
-    def run(self, beginning: Beginning, interrupt: Interrupt) -> Timing:
+    def run(self, beginning: ResumePoint, interrupt: Interrupt) -> Timing:
         """Train from `beginning` to the end.
 
         Raises:
@@ -154,8 +154,8 @@ class Trainer:
                 checkpoint stays).
         """
         if beginning.checkpoint:
-            self.go_on_from(beginning.checkpoint)
-        self._meet()
+            self.load_checkpoint(beginning.checkpoint)
+        self._sync_and_wrap()
         folder = self.store.folder if self.job.group.leads else None
         timing = Timing(folder, step=self.state.step, tokens=self.state.tokens, prices=self.job.runtime.cost)
         agreement = Agreement(self.job.group)
@@ -178,7 +178,7 @@ class Trainer:
             with timing.excluded():
                 self._between_steps(interrupt.reason, agreement)
 
-    def _meet(self) -> None:
+    def _sync_and_wrap(self) -> None:
         """Put all processes where the leader stands, then let them compute together."""
         job = self.job
         self.state = RunState.from_json(job.group.share(self.state.as_json()))
@@ -205,12 +205,12 @@ class Trainer:
 
     def _step(self) -> None:
         """One optimizer step; its results are read later, when a row is due."""
-        index = self.order.at(self.state.step)
+        index = self.order.indices_at(self.state.step)
         while (result := self._try_step(index)) is None:
             self.display.say(self.micro_batch.shrink())
         self.state.step += 1
         self.state.tokens += len(index) * self.model.config.context_length
-        self._unread.append((result, len(index)))
+        self._pending.append((result, len(index)))
 
     def _try_step(self, index: np.ndarray) -> StepResult | None:
         """Update the model, or None where memory does not hold a micro-batch."""
@@ -235,18 +235,18 @@ class Trainer:
 
     def _read(self) -> float:
         """Read the losses of the steps since the last reading; give the last gradient norm."""
-        if not self._unread:
+        if not self._pending:
             return math.nan
-        losses: list[float] = torch.stack([result.loss for result, _ in self._unread]).tolist()
-        norms: list[float] = torch.stack([result.gradient_norm for result, _ in self._unread]).tolist()
+        losses: list[float] = torch.stack([result.loss for result, _ in self._pending]).tolist()
+        norms: list[float] = torch.stack([result.gradient_norm for result, _ in self._pending]).tolist()
         for done, (loss, norm) in enumerate(zip(losses, norms, strict=True)):
             if not math.isfinite(loss) or not (math.isfinite(norm) or self.optimizer.skips_overflow):
                 self._take_back(len(losses) - done)
                 raise Diverged(self.state.step, loss, norm)
-            sequences = self._unread[done][1]
+            sequences = self._pending[done][1]
             self.state.epoch_loss.add(loss, sequences)
             self.state.interval_loss.add(loss, sequences)
-        self._unread.clear()
+        self._pending.clear()
         if not math.isfinite(norms[-1]) and self.optimizer.is_hopeless:
             raise Diverged(self.state.step - 1, losses[-1], norms[-1])
         return norms[-1]
@@ -254,8 +254,10 @@ class Trainer:
     def _take_back(self, steps: int) -> None:
         """Forget the last steps, which changed no weight."""
         self.state.step -= steps
-        self.state.tokens -= sum(sequences for _, sequences in self._unread[-steps:]) * self.model.config.context_length
-        self._unread.clear()
+        self.state.tokens -= (
+            sum(sequences for _, sequences in self._pending[-steps:]) * self.model.config.context_length
+        )
+        self._pending.clear()
 
     def _end(self, diverged: Diverged) -> NoReturn:
         """Save what was before the step that diverged, and end the run."""
