@@ -1,8 +1,8 @@
-"""The whole of params.yaml: every section in one model, checked before any stage begins its work.
+"""The whole of params.yaml as one model, checked before any stage begins its work.
 
-A stage depends only on the sections it names, but a mistake in any of them should end the first stage, not the last
-one, hours later. Of `runtime` each reads a part and ignores the rest, so only here are its unknown keys refused. This
-module can refuse but never change a result, so DVC does not track it.
+A stage reads only the sections that it names, but a mistake in any section should end the first stage, not the last
+one, hours later. Each stage reads a part of `runtime` and ignores the rest, so unknown keys of `runtime` are refused
+only here. This module can refuse but never change a result, so DVC does not track it.
 """
 
 from pathlib import Path
@@ -18,11 +18,11 @@ from tokenmill.training.params import RuntimeParams, TrainSection
 
 
 class RuntimeSection(RuntimeParams, EngineParams, extra="forbid"):
-    """The section `runtime`: changes how fast a stage goes, never what comes out; no stage depends on it."""
+    """How fast a stage runs, never what comes out; so no stage depends on it."""
 
 
 class AllParams(Section):
-    """params.yaml."""
+    """Every section of params.yaml."""
 
     data: DataParams
     sample: SampleParams
@@ -36,9 +36,10 @@ class AllParams(Section):
 
 
 def check_all(path: Path = PARAMS_FILE) -> AllParams:
-    """Read every section.
+    """Read and check every section.
 
     Raises:
-        UserError: lists every problem of the file.
+        UserError: the file cannot be read.
+        ParamsError: lists every problem.
     """
     return validate(AllParams, read_yaml(path), path)

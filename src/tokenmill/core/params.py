@@ -6,6 +6,7 @@ reads a string).
 """
 
 import difflib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,6 +28,16 @@ class Section(BaseModel):
 View = TypeVar("View", bound=Section)
 
 
+class ParamsError(UserError):
+    """Parameters are wrong; the message has a line for each of them."""
+
+    def __init__(self, path: Path, problems: Sequence[tuple[str, str]]):
+        """Join `problems`, each the dotted name of a parameter or section and a sentence."""
+        self.parameters = [name for name, _ in problems]
+        head = f"{path}: " if len(problems) == 1 else f"{path} has {len(problems)} problems:\n  "
+        super().__init__(head + "\n  ".join(sentence for _, sentence in problems))
+
+
 def load(view: type[View], path: Path = PARAMS_FILE) -> View:
     """Read the sections that `view` names from `path` and ignore the others.
 
@@ -37,8 +48,9 @@ def load(view: type[View], path: Path = PARAMS_FILE) -> View:
         'balanced'
 
     Raises:
-        UserError: the file cannot be read, or values of these sections are wrong; lists every problem with the
-            parameter's name, its value and the way out.
+        UserError: the file cannot be read.
+        ParamsError: values of these sections are wrong; lists every problem with the parameter's name, its value and
+            the way out.
     """
     content = read_yaml(path)
     return validate(view, {name: content[name] for name in view.model_fields if name in content}, path)
@@ -67,30 +79,33 @@ def validate(view: type[View], content: dict[str, Any], path: Path) -> View:
     """Check `content` against `view`; `path` is where it comes from.
 
     Raises:
-        UserError: lists every problem.
+        ParamsError: lists every problem.
     """
     try:
         return view.model_validate(content)
     except ValidationError as error:
-        problems = [_sentence(view, details) for details in error.errors()]
-    head = f"{path}: " if len(problems) == 1 else f"{path} has {len(problems)} problems:\n  "
-    raise UserError(head + "\n  ".join(problems))
+        problems = [(_name(details["loc"]), _sentence(view, details)) for details in error.errors()]
+    raise ParamsError(path, problems)
 
 
 def _sentence(view: type[Section], details: ErrorDetails) -> str:
     """One problem as a sentence: name, value, way out."""
     loc, kind, value = details["loc"], details["type"], details["input"]
-    name = ".".join(str(part) for part in loc)
+    name = _name(loc)
     message = details["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
     if kind == "extra_forbidden":
         near = difflib.get_close_matches(str(loc[-1]), _known_keys(view, loc[:-1]), n=1)
-        hint = f"did you mean {'.'.join([*map(str, loc[:-1]), near[0]])}?" if near else "remove it."
+        hint = f"did you mean {_name((*loc[:-1], near[0]))}?" if near else "remove it."
         return f"{name} ({value!r}) is not a parameter; {hint}"
     if kind == "missing":
         return f"{name} is missing; {_description(view, loc) or 'add it.'}"
     if kind == "value_error":
         return message if not name or message.startswith(name) else f"{name}: {message}"
     return f"{name} ({value!r}) must be {message}."
+
+
+def _name(loc: tuple[int | str, ...]) -> str:
+    return ".".join(map(str, loc))
 
 
 def _section_at(view: type[Section], loc: tuple[int | str, ...]) -> type[Section] | None:
