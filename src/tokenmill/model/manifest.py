@@ -1,4 +1,4 @@
-"""`models/gpt/manifest.json`: which models a folder holds, and what they were trained with."""
+"""`models/gpt/manifest.json`: which models a folder holds and with which parameters they were trained."""
 
 from pathlib import Path
 
@@ -12,13 +12,11 @@ from tokenmill.model.config import ModelConfig
 MANIFEST = "manifest.json"
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 """The files of one epoch's folder."""
-
-
 FORMAT = 1
 
 
 class TrainedWith(Section, extra="allow"):
-    """What evaluation must know of the section `train`; the other parameters are kept as they are."""
+    """The parameters of the section `train` that evaluation needs; the others are kept, but not checked."""
 
     precision: str
     batch_size: int
@@ -31,16 +29,16 @@ class Manifest(Section):
 
     format_version: int
     fingerprint: str
-    """Of the run: two runs with the same one can continue each other's checkpoints."""
+    """Identifies the run: runs with the same fingerprint can continue each other's checkpoints."""
     model: ModelConfig
     train: TrainedWith
     """The section `train` of params.yaml."""
     parameters: int
-    """Trained numbers."""
+    """The number of trained parameters."""
     epochs: int
-    """Epochs there are: `epoch-1` to `epoch-N`."""
+    """The last epoch; the folders are `epoch-1` to `epoch-N`."""
     tokenizer_sha256: str
-    """Of the tokenizer.json that made the tokens."""
+    """The hash of the tokenizer.json that made the tokens."""
 
     def check_tokenizer(self, sha256: str, source: str) -> None:
         """Refuse a tokenizer other than the one that the model was trained with; `source` is where it comes from.
