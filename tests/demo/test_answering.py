@@ -1,4 +1,4 @@
-"""Answers as they grow, as HTML in which nothing is more than text; and every wrong field as a sentence."""
+"""Answers while they grow, as escaped HTML; and errors for every wrong field."""
 
 import re
 from html import unescape
@@ -36,7 +36,7 @@ def words(state: str) -> str:
 
 
 @pytest.mark.parametrize("epoch", [1, "2", 2.0, None])
-def test_the_answer_is_what_the_model_writes(answering: Answering, project: Path, epoch: Any):
+def test_answer_is_what_the_model_writes(answering: Answering, project: Path, epoch: Any):
     changes = {"max_new_tokens": 200, "temperature": 1.2, "seed": 5}
     grown = states(answering, THIS_RUN, epoch=epoch, **changes)
     text = wanted(project, "hello", changes=changes, epoch=int(epoch or 2))
@@ -47,13 +47,13 @@ def test_the_answer_is_what_the_model_writes(answering: Answering, project: Path
     assert "tokens/s" in grown[-1]
 
 
-def test_text_is_continued_as_it_stands_and_nothing_in_it_is_html(answering: Answering, project: Path):
+def test_continued_text_is_escaped(answering: Answering, project: Path):
     last = states(answering, f"folder {project.parent / 'reciter'}", "", kind=TEXT)[-1]
     assert words(last) == excerpt(RECITED, len(RECITED))
     assert not re.search("<(?!/?(p|div)[ >])", last)
 
 
-def test_an_empty_column_stays_empty(answering: Answering):
+def test_column_without_a_model_stays_empty(answering: Answering):
     assert states(answering, NONE) == [""]
 
 
@@ -73,23 +73,23 @@ def test_an_empty_column_stays_empty(answering: Answering):
         ({"epoch": "last"}, "the epoch is 'last'; it must be a number."),
     ],
 )
-def test_a_wrong_field_is_a_sentence(answering: Answering, changes: dict[str, Any], sentence: str):
+def test_wrong_field_is_named(answering: Answering, changes: dict[str, Any], sentence: str):
     last = states(answering, THIS_RUN, **changes)[-1]
     assert sentence in unescape(last)
     assert last.startswith('<p class="refusal" role="alert">')
 
 
-def test_a_model_that_cannot_be_read_is_a_sentence(answering: Answering, project: Path):
+def test_unreadable_model_is_an_error_in_the_answer(answering: Answering, project: Path):
     assert "model.safetensors is damaged" in states(answering, f"folder {project.parent / 'damaged'}")[-1]
     assert "there is no model 'a <b>name</b>'" in unescape(states(answering, "a <b>name</b>")[-1])
     assert "<b>" not in states(answering, "a <b>name</b>")[-1]
 
 
-def test_what_the_tokenizer_does_not_know_is_said(answering: Answering):
+def test_unknown_characters_are_named(answering: Answering):
     assert "does not know '漢'; left out." in unescape(states(answering, THIS_RUN, "漢?")[-1])
 
 
-def test_the_model_that_the_page_begins_with_is_there_before_it_is_asked(
+def test_first_model_is_loaded_before_the_first_prompt(
     answering: Answering, project: Path, monkeypatch: pytest.MonkeyPatch
 ):
     text = wanted(project, "hello", epoch=2)
@@ -98,7 +98,7 @@ def test_the_model_that_the_page_begins_with_is_there_before_it_is_asked(
     assert words(states(answering, THIS_RUN, epoch=2)[-1]) == excerpt(text, len(text))
 
 
-def test_a_model_that_cannot_be_prepared_is_left_for_the_one_who_asks(project: Path, tmp_path: Path):
+def test_error_of_the_first_model_comes_with_its_answer(project: Path, tmp_path: Path):
     damaged = Answering(Models(tmp_path, [project.parent / "damaged"]), Loaded(room=2))
     damaged.prepare()
     assert "is damaged" in states(damaged, f"folder {project.parent / 'damaged'}")[-1]

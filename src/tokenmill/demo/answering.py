@@ -1,7 +1,4 @@
-"""The fields of the page as numbers; what is wrong with one is a sentence with its name.
-
-What happens when somebody asks: the answer as it grows, as HTML in which nothing of it is more than text.
-"""
+"""What the page asks, checked, and the answer while it grows, as HTML in which all foreign text is escaped."""
 
 import contextlib
 import math
@@ -13,32 +10,30 @@ from typing import TypeAlias
 from markupsafe import Markup
 
 from tokenmill.core.errors import UserError
+from tokenmill.core.units import visible
 from tokenmill.demo.models import Loaded, Models
 from tokenmill.display.writing import rate
 from tokenmill.model.sampler import Sampling
 from tokenmill.models.writer import Stream
-from tokenmill.reports.page import excerpt
 from tokenmill.stage import describe
 
 Field: TypeAlias = float | str | None
-"""What a browser sends: a number, or something else; None where the field is empty."""
-
+"""What a browser sends for a number; it may be anything, or None for an empty field."""
 
 FIELDS = ("temperature", "top_k", "top_p", "repetition_penalty", "max_new_tokens", "seed")
-"""What the page asks for, in its order; see `Sampling`."""
-
+"""The sampling fields of the page, in their order; see `Sampling`."""
 
 MOST_TOKENS = 1024
-"""The longest answer that can be asked for; others are waiting."""
+"""The longest answer; other readers are waiting."""
 
 
 def sampling_of(
     *, temperature: Field, top_k: Field, top_p: Field, repetition_penalty: Field, max_new_tokens: Field, seed: Field
 ) -> Sampling:
-    """How to draw, where 0 as top-k and 1 as top-p mean all.
+    """The sampling that these fields mean; top-k 0 and top-p 1 restrict nothing.
 
     Raises:
-        UserError: a field is empty, or its value without a meaning.
+        UserError: a field is empty or has an invalid value.
     """
     length = whole("the length", max_new_tokens)
     if length > MOST_TOKENS:
@@ -54,10 +49,10 @@ def sampling_of(
 
 
 def number(name: str, value: Field) -> float:
-    """What is in a field.
+    """The value of a field.
 
     Raises:
-        UserError: nothing, or no number.
+        UserError: it is empty or not a number.
     """
     try:
         found = float(math.nan if value is None else value)
@@ -69,10 +64,10 @@ def number(name: str, value: Field) -> float:
 
 
 def whole(name: str, value: Field) -> int:
-    """What is in a field for a whole number.
+    """The value of a field for a whole number.
 
     Raises:
-        UserError: something else.
+        UserError: it is anything else.
     """
     found = number(name, value)
     if found != int(found):
@@ -81,33 +76,27 @@ def whole(name: str, value: Field) -> int:
 
 
 NONE = "none"
-"""In place of a model's name: a column that stays empty."""
-
+"""Instead of a model's name: the column stays empty."""
 
 QUESTION, TEXT = "Question", "Text to continue"
-"""What a prompt is."""
-
+"""Kinds of prompts."""
 
 WRITING_AT_ONCE = 2
-"""Answers that are written at the same time, such as the two columns of one reader; further ones wait in line."""
-
+"""Answers at the same time, such as the two columns of one reader; others wait in the queue."""
 
 SHOWN_EVERY = 0.05
-"""Seconds between two states of a growing answer: smooth to the eye, and little work for the browser."""
+"""Seconds between two states of a growing answer: smooth, and little work for the browser."""
 
 
 @dataclass(frozen=True)
 class Answering:
-    """Answers by the models there are; threads may share it."""
+    """Answers of all models; thread-safe."""
 
     models: Models
     loaded: Loaded
 
     def prepare(self) -> None:
-        """Read the model that the page begins with, and write with it, so that the first answer waits for neither.
-
-        What is wrong is said to the one who asks.
-        """
+        """Load the first model, so that the first answer does not wait; errors come with the answers."""
         with contextlib.suppress(UserError, OSError):
             name = self.models.names()[0]
             epochs = self.models.epochs(name)
@@ -117,12 +106,12 @@ class Answering:
     def answer(
         self, name: str, epoch: int | str | None, prompt: str | None, kind: str, *fields: Field
     ) -> Iterator[str]:
-        """The states of an answer, each the whole of it so far; a user's error is a sentence in it.
+        """The states of an answer, each with all of its text so far. A user's error is part of the answer.
 
         Args:
             name: of a model, or NONE.
-            epoch: of this model; else the last.
-            prompt: whatever was written.
+            epoch: of this model; None is the last.
+            prompt: any text.
             kind: QUESTION or TEXT.
             fields: in the order of FIELDS.
         """
@@ -143,17 +132,17 @@ class Answering:
 
 @dataclass
 class Answer:
-    """What a column shows."""
+    """The content of a column."""
 
-    of: str = ""
-    """The name of the model."""
+    model: str = ""
+    """Its name."""
     stream: Stream | None = None
     """None before it begins."""
     text: str = ""
     """So far."""
 
     def growing(self) -> Iterator[str]:
-        """Its states: as soon as there is text, then not too often, and at the end."""
+        """Its states: at the first text, then every SHOWN_EVERY seconds, and at the end."""
         due_at = 0.0
         for piece in self.stream or ():
             self.text += piece
@@ -163,12 +152,12 @@ class Answer:
         yield self.html(ended=True)
 
     def html(self, *, ended: bool = False, refused: str = "") -> str:
-        """The answer with what there is to know of it."""
+        """The model, the text, notes, the speed, and why there is no answer."""
         stream = self.stream or Stream(iter(()), [] if refused else ["reading the model …"])
         notes = [*stream.notes, "The model ended its answer at once."] if ended and not self.text else stream.notes
         parts = [
-            (Markup('<p class="of">{}</p>'), self.of),
-            (Markup('<div class="words" dir="auto">{}</div>'), excerpt(self.text, len(self.text))),
+            (Markup('<p class="of">{}</p>'), self.model),
+            (Markup('<div class="words" dir="auto">{}</div>'), visible(self.text)),
             *((Markup('<p class="quiet">{}</p>'), note) for note in notes),
             (Markup('<p class="quiet speed">{}</p>'), rate(stream.tokens, stream.seconds) if stream.tokens else ""),
             (Markup('<p class="refusal" role="alert">{}</p>'), refused),

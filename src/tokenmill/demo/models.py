@@ -1,7 +1,4 @@
-"""The models in memory: the last ones used, shared by everybody who asks; each is read from disk by one thread.
-
-Which models the page offers: the epochs of this run, DVC's experiments with theirs, folders named by the user.
-"""
+"""The models that the page offers (this run, experiments, folders), and a cache of those in memory."""
 
 import threading
 from collections import OrderedDict
@@ -19,22 +16,22 @@ from tokenmill.models.find import Checkpoint, available, epochs_at, find
 from tokenmill.models.writer import Writer
 
 Version: TypeAlias = tuple[int, int, int] | None
-"""Of a file of weights: inode, size, time of change; None where there is none."""
+"""Of a weights file: inode, size, modification time; None if there is no file."""
 
 
 @dataclass
 class Loaded:
-    """Writers by checkpoint, `room` of them at the most; the one unused for longest goes first."""
+    """A cache of at most `room` writers by checkpoint; it drops the least recently used."""
 
     room: int
     _kept: OrderedDict[tuple[Checkpoint, Version], Future[Writer]] = field(default_factory=OrderedDict, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def get(self, checkpoint: Checkpoint) -> Writer:
-        """The writer of a checkpoint as it lies on disk now; loaded once, however many threads ask.
+        """The writer of a checkpoint as it is on disk now; loaded once, however many threads ask.
 
         Raises:
-            UserError: it cannot be read. The next one who asks tries again.
+            UserError: it cannot be read. The next call tries again.
         """
         key = (checkpoint, _version(checkpoint))
         with self._lock:
@@ -51,14 +48,14 @@ class Loaded:
     def _load(self, key: tuple[Checkpoint, Version], writer: Future[Writer]) -> None:
         try:
             writer.set_result(Writer.load(key[0]))
-        except BaseException as error:  # whoever waits for it must hear of any
+        except BaseException as error:  # every waiting thread gets it
             with self._lock:
                 self._kept.pop(key, None)
             writer.set_exception(error)
 
 
 def _version(checkpoint: Checkpoint) -> Version:
-    """A training or checkout puts another file in the same place."""
+    """Another run or checkout puts another file in the same place."""
     try:
         found = (checkpoint.folder / WEIGHTS).stat()
     except OSError:
@@ -67,27 +64,27 @@ def _version(checkpoint: Checkpoint) -> Version:
 
 
 THIS_RUN, EXPERIMENT, FOLDER = "this run", "experiment ", "folder "
-"""How the names of models begin."""
+"""The names of models, or their beginnings."""
 
 
 @dataclass
 class Models:
-    """The models of a project, by names for people: `this run`, `experiment blest-jube`, `folder /somewhere`."""
+    """The models of a project by their names: `this run`, `experiment blest-jube`, `folder /somewhere`."""
 
     root: Path
     """Of the project."""
     folders: Sequence[Path] = ()
     """Further models, each a folder with its tokenizer."""
     _found: dict[tuple[str, int | None], Checkpoint] = field(default_factory=dict, repr=False)
-    """Of experiments, which take DVC a second to find."""
+    """Checkpoints of experiments, which DVC needs a second to find."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
-    """DVC works for one at a time."""
+    """DVC is not thread-safe."""
 
     def names(self) -> list[str]:
-        """What there is now, looked up anew.
+        """The models that exist now.
 
         Raises:
-            UserError: there is no model at all; says how to get one.
+            UserError: there is none.
         """
         self._found.clear()
         here = [THIS_RUN] if (self.root / paths.MODEL / MANIFEST).exists() else []
@@ -97,17 +94,17 @@ class Models:
         return names
 
     def check(self) -> None:
-        """Look whether there is anything to offer, and whether the folders hold models.
+        """Check that there is a model, and that every folder holds one.
 
         Raises:
-            UserError: says what is missing.
+            UserError: it names what is missing.
         """
         for folder in self.folders:
             find(self.root, model=folder)
         self.names()
 
     def epochs(self, name: str) -> list[int]:
-        """The epochs of a model; empty for a folder, which is one by itself.
+        """The epochs of a model; empty for a folder, which is a single model.
 
         Raises:
             UserError: the model cannot be found or fetched.
@@ -120,7 +117,7 @@ class Models:
         return []
 
     def checkpoint(self, name: str, epoch: int | None) -> Checkpoint:
-        """An epoch (else the last) of a model, fetched if it is not here.
+        """An epoch of a model (None: the last), fetched if it is not here.
 
         Raises:
             UserError: there is no such model or epoch.
@@ -129,7 +126,7 @@ class Models:
             return find(self.root, epoch=epoch)
         if name in self._folders():
             return find(self.root, model=Path(name.removeprefix(FOLDER)))
-        if name not in self._experiments():  # which keeps what a stranger sends away from git
+        if name not in self._experiments():  # nothing that a browser sends reaches git
             raise UserError(f"there is no model {name!r}; there are: {', '.join(self.names())}.")
         with self._lock:
             key = (name, epoch)

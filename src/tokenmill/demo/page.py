@@ -1,4 +1,4 @@
-"""The page: models, a prompt, how to draw, and one or two answers side by side."""
+"""The page: models to choose, a prompt, the sampling, and one or two answers side by side."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -11,36 +11,45 @@ from tokenmill.demo.answering import MOST_TOKENS, NONE, QUESTION, TEXT, WRITING_
 from tokenmill.evaluation.params import PromptParams
 from tokenmill.model.sampler import Sampling
 
-LONGEST_LINE = 32
+QUEUE = 32
 """Answers that may wait."""
-
 
 HEAD = """\
 <h1>Ask the model</h1>
-<p class="lead">Every epoch of every training answers here. Pick one, or two to compare.</p>
+<p>Choose an epoch of a trained model, or two to compare.</p>
 """
+
+STYLE = """\
+.gradio-container { max-width: 60rem !important; margin: 0 auto !important; }
+.answer { border-top: 1px solid var(--border-color-primary); padding-top: 1rem; min-height: 8rem; }
+.answer .words { white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: isolate; }
+.answer .of, .answer .quiet { color: var(--body-text-color-subdued); font-size: .8125rem; overflow-wrap: anywhere; }
+.answer .refusal { border-left: 3px solid var(--error-border-color); padding-left: .875rem; overflow-wrap: anywhere; }
+#prompt textarea { unicode-bidi: plaintext; }
+"""
+"""What a theme of Gradio cannot express: answers are text, in either direction."""
 
 
 class Column:
     """One model's drop-downs and its answer."""
 
     def __init__(self, answering: Answering, *, side: str, optional: bool):
-        """Build the drop-downs where the layout stands now; the answer is placed by `place_answer`."""
+        """Build the drop-downs in the layout that is open now; `place_answer` builds the answer."""
         self._answering, self._side, self._optional = answering, side, optional
-        with gr.Row(elem_classes="choice"):
+        with gr.Row():
             label = "Compare with" if optional else "Model"
             self.name = gr.Dropdown(label=label, elem_id=f"{side}-model", scale=3, min_width=120)
             self.epoch = gr.Dropdown(label="Epoch", elem_id=f"{side}-epoch", scale=1, min_width=90)
 
     def place_answer(self) -> None:
-        """Put the answer where the layout stands now."""
+        """Build the answer in the layout that is open now."""
         with gr.Column(visible=not self._optional, min_width=280) as self.place:
             self.answer = gr.HTML(elem_id=f"{self._side}-answer", elem_classes="answer", apply_default_css=False)
 
     def listen(self, page: gr.Blocks, asking: Sequence[Any], asked: Sequence[Any]) -> Dependency:
-        """Look the models up anew when the page is opened, follow the reader's choice, and answer what is `asked`."""
+        """Look up the models when the page is opened, follow the choice of a model, and answer what is `asked`."""
         outputs = [self.name, self.epoch, self.place, self.answer]
-        # Values go unchecked by Gradio, whose exceptions would land in the terminal; `Answering` has sentences.
+        # Gradio does not check values, because its exceptions would go to the terminal; `Answering` checks them.
         unchecked: dict[str, Any] = {"show_progress": "hidden", "preprocess": False}
         private = unchecked | {"outputs": outputs, "api_visibility": "private", "concurrency_limit": None}
         page.load(self._opened, **private)
@@ -59,7 +68,7 @@ class Column:
         )
 
     def _opened(self) -> list[Any]:
-        """The models there are, the first one chosen."""
+        """Offer all models and choose the first."""
         try:
             names = self._answering.models.names()
         except UserError as error:
@@ -68,12 +77,12 @@ class Column:
         return [gr.update(choices=names, value=names[0]), *self._epochs(names[0])]
 
     def _chosen(self, name: str) -> Iterator[list[Any]]:
-        """Another model: at once nothing of the former one, soon its own epochs."""
+        """Another model: clear what belongs to the former one at once, then show its epochs."""
         yield [gr.skip(), gr.update(value=None), gr.update(visible=name != NONE), ""]
         yield [gr.skip(), *self._epochs(name)]
 
     def _epochs(self, name: str) -> list[Any]:
-        """The epochs of a model, the last one chosen."""
+        """Offer the epochs of a model and choose the last."""
         sentence, epochs = gr.skip(), list[int]()
         try:
             epochs = self._answering.models.epochs(name)
@@ -84,12 +93,12 @@ class Column:
 
 
 def page(answering: Answering, sampling: Sampling, prompts: Sequence[PromptParams]) -> gr.Blocks:
-    """The whole page, with what its fields begin with and prompts to click on."""
+    """The whole page, with the initial sampling and prompts to click on."""
     with gr.Blocks(title="TokenMill", analytics_enabled=False) as whole:
         gr.HTML(HEAD, apply_default_css=False)
-        with gr.Row(elem_id="choices"):
+        with gr.Row():
             columns = Column(answering, side="left", optional=False), Column(answering, side="right", optional=True)
-        with gr.Group(elem_id="asking"):
+        with gr.Group():
             kind = gr.Radio(
                 [QUESTION, TEXT],
                 value=QUESTION,
@@ -105,25 +114,25 @@ def page(answering: Answering, sampling: Sampling, prompts: Sequence[PromptParam
                 max_lines=12,
                 autofocus=True,
                 elem_id="prompt",
-                placeholder="Enter writes, Shift+Enter: a new line",
+                placeholder="Enter to write, Shift+Enter for a new line",
             )
         with gr.Row():
             write = gr.Button("Write", variant="primary", elem_id="write", min_width=120, scale=0)
             stop = gr.Button("Stop", elem_id="stop", min_width=120, scale=0)
-        numbers = _numbers(sampling)
+        fields = _sampling_fields(sampling)
         with gr.Row():
             for column in columns:
                 column.place_answer()
         _examples(prompt, kind, prompts)
-        asked = [prompt, kind, *numbers]
+        asked = [prompt, kind, *fields]
         writing: list[Any] = [column.listen(whole, [write.click, prompt.submit], asked) for column in columns]
         stop.click(None, cancels=writing, api_visibility="private")
-    whole.queue(max_size=LONGEST_LINE)
+    whole.queue(max_size=QUEUE)
     return whole
 
 
 def _examples(prompt: gr.Textbox, kind: gr.Radio, prompts: Sequence[PromptParams]) -> None:
-    """The fixed prompts of the evaluation, to click on."""
+    """The prompts of the evaluation, to click on."""
     ready = [(entry.user or entry.text or "", QUESTION if entry.user else TEXT) for entry in prompts]
     examples = gr.Dataset(
         label="Prompts of the evaluation",
@@ -139,10 +148,10 @@ def _examples(prompt: gr.Textbox, kind: gr.Radio, prompts: Sequence[PromptParams
     )
 
 
-def _numbers(sampling: Sampling) -> Sequence[gr.Slider | gr.Number]:
-    """How to draw, and how much, in the order of FIELDS."""
+def _sampling_fields(sampling: Sampling) -> Sequence[gr.Slider | gr.Number]:
+    """The sampling, in the order of FIELDS."""
     temperature, top_k, length = sampling.temperature, sampling.top_k or 0, min(sampling.max_new_tokens, MOST_TOKENS)
-    with gr.Accordion("Sampling", open=False, elem_id="sampling"):
+    with gr.Accordion("Sampling", open=False):
         return (
             gr.Slider(0, max(2, temperature), temperature, step=0.05, label="Temperature (0: greedy)", buttons=[]),
             gr.Slider(0, max(200, top_k), top_k, step=1, label="Top-k (0: all)", buttons=[]),

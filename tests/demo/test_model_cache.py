@@ -1,4 +1,4 @@
-"""The models in memory: each read once, the ones unused for longest forgotten, files that change read anew."""
+"""The cache of models: each is read once, the least recently used goes, changed files are read again."""
 
 import shutil
 import threading
@@ -34,7 +34,7 @@ def copy(project: Path, tmp_path: Path) -> Path:
     return shutil.copytree(project, tmp_path / "project")
 
 
-def test_many_threads_that_ask_at_once_share_one_reading(project: Path, reads: list[Path]):
+def test_threads_share_one_reading(project: Path, reads: list[Path]):
     loaded, together = Loaded(room=2), threading.Barrier(8)
     first, second = available(project)
 
@@ -48,7 +48,7 @@ def test_many_threads_that_ask_at_once_share_one_reading(project: Path, reads: l
     assert len(set(map(id, writers))) == 2
 
 
-def test_the_one_unused_for_longest_goes_first(copy: Path, reads: list[Path]):
+def test_least_recently_used_model_goes_first(copy: Path, reads: list[Path]):
     write_run(copy, epochs=3, seed=5)
     one, two, three = available(copy)
     loaded = Loaded(room=2)
@@ -57,7 +57,7 @@ def test_the_one_unused_for_longest_goes_first(copy: Path, reads: list[Path]):
     assert reads == [checkpoint.folder for checkpoint in (one, two, three, two)]
 
 
-def test_another_file_in_the_same_place_is_read_anew(copy: Path, reads: list[Path]):
+def test_replaced_file_is_read_again(copy: Path, reads: list[Path]):
     checkpoint = available(copy)[0]
     loaded = Loaded(room=2)
     before = loaded.get(checkpoint)
@@ -67,7 +67,7 @@ def test_another_file_in_the_same_place_is_read_anew(copy: Path, reads: list[Pat
     assert len(reads) == 2
 
 
-def test_what_cannot_be_read_is_said_to_everybody_and_tried_again(copy: Path):
+def test_unreadable_model_is_an_error_and_tried_again(copy: Path):
     checkpoint = available(copy)[0]
     weights = checkpoint.folder / WEIGHTS
     whole = weights.read_bytes()

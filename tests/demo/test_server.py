@@ -1,4 +1,4 @@
-"""`tokenmill demo`: its address, its end, who may come in, and its answers over HTTP, without a browser."""
+"""`tokenmill demo`: its address, its end and its answers over HTTP, without a browser."""
 
 import contextlib
 import re
@@ -40,7 +40,7 @@ def until_words(answer: HTTPResponse) -> None:
 
 
 @pytest.mark.slow
-def test_several_clients_at_once_get_their_own_streamed_answers(served: Served, kept: Path):
+def test_clients_at_once_get_their_own_answers(served: Served, kept: Path):
     asked = [(epoch, f"question {number}") for number in range(4) for epoch in (1, 2)]
     with ThreadPoolExecutor(len(asked)) as threads:
         answers = list(threads.map(lambda ask: served.states("this run", *ask), asked))
@@ -51,7 +51,7 @@ def test_several_clients_at_once_get_their_own_streamed_answers(served: Served, 
 
 
 @pytest.mark.slow
-def test_an_error_is_a_sentence_and_the_next_answer_comes(served: Served):
+def test_error_does_not_stop_the_next_answer(served: Served):
     before = served.log.read_text(encoding="utf-8")
     assert "model.safetensors is damaged" in served.states("folder ../damaged", None, "hello")[-1]
     assert "must be at most" in served.states("this run", 1, "hello", max_new_tokens=10**9)[-1]
@@ -60,7 +60,7 @@ def test_an_error_is_a_sentence_and_the_next_answer_comes(served: Served):
 
 
 @pytest.mark.slow
-def test_clients_that_leave_hold_nobody_up(served: Served):
+def test_clients_that_leave_delay_nobody(served: Served):
     """Ten answers, two at a time, would take five times as long as one."""
     began = time.monotonic()
     last = served.states("folder ../endless", None, "", kind=TEXT, max_new_tokens=1024)[-1]
@@ -75,10 +75,11 @@ def test_clients_that_leave_hold_nobody_up(served: Served):
 
 
 @pytest.mark.slow
-def test_nothing_can_be_uploaded_and_the_browser_may_load_from_here_only(served: Served):
+def test_page_is_local_and_takes_no_uploads(served: Served):
     with NO_PROXY.open(served.url, timeout=60) as page:
-        assert page.headers["content-security-policy"].startswith("default-src 'self' data: blob:;")
         assert not re.findall(r'(?:src|href)="https?:', page.read().decode())
+    with NO_PROXY.open(f"{served.url}/theme.css", timeout=60) as theme:
+        assert not re.findall(r"(?:@import|url\()\W*https?:", theme.read().decode())
     body = b'--x\r\nContent-Disposition: form-data; name="files"; filename="a"\r\n\r\ncontent\r\n--x--\r\n'
     upload = urllib.request.Request(  # noqa: S310 (our own server)
         f"{served.url}/gradio_api/upload", data=body, headers={"content-type": "multipart/form-data; boundary=x"}
@@ -91,7 +92,7 @@ def test_nothing_can_be_uploaded_and_the_browser_may_load_from_here_only(served:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT to send to one process")
-def test_ctrl_c_in_the_middle_of_an_answer_ends_it_soon_and_as_every_command(project: Path):
+def test_ctrl_c_during_an_answer_ends_the_demo(project: Path):
     with start(project, "--port", "0", "--host", "0.0.0.0", "--model", "../endless") as running:  # noqa: S104 (what is said then is the point)
         assert running.process.stdout
         assert "everybody in the network" in running.process.stdout.readline()
@@ -117,7 +118,7 @@ def seconds_of_work_to_the_end(process: "subprocess.Popen[str]") -> float:
 
 
 @pytest.mark.slow
-def test_models_of_folders_are_served_without_a_project(project: Path, tmp_path: Path):
+def test_folders_are_served_without_a_project(project: Path, tmp_path: Path):
     folder = shutil.copytree(project.parent / "reciter", tmp_path / "reciter")
     nowhere = tmp_path / "nowhere"
     nowhere.mkdir()
@@ -126,20 +127,20 @@ def test_models_of_folders_are_served_without_a_project(project: Path, tmp_path:
     assert words(states[-1]) == excerpt(RECITED, len(RECITED))
 
 
-def test_a_port_that_is_taken_is_a_sentence():
+def test_taken_port_is_an_error():
     with contextlib.closing(bound("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(UserError, match=rf"--host 127.0.0.1 --port {port} cannot be had .*; give another --port"):
+        with pytest.raises(UserError, match=rf"--host 127.0.0.1 --port {port} cannot be used .*; give another --port"):
             bound("127.0.0.1", port)
 
 
-def test_an_address_that_is_none_is_a_sentence():
+def test_wrong_address_is_an_error():
     with pytest.raises(UserError, match="--host no such host is no address"):
         bound("no such host", 0)
 
 
 @pytest.mark.parametrize(("host", "public"), [("127.0.0.1", False), ("0.0.0.0", True), ("::1", False)])  # noqa: S104 (closed at once)
-def test_the_address_can_be_opened(host: str, public: bool):
+def test_address_can_be_opened(host: str, public: bool):
     try:
         listener = bound(host, 0)
     except UserError:
@@ -152,7 +153,7 @@ def test_the_address_can_be_opened(host: str, public: bool):
         socket.create_connection((where.hostname, where.port), timeout=5).close()
 
 
-def test_without_gradio_it_says_what_to_install(project: Path, monkeypatch: pytest.MonkeyPatch):
+def test_without_gradio_the_error_says_what_to_install(project: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "gradio", None)
     monkeypatch.chdir(project)
     with pytest.raises(SystemExit) as refused:
@@ -162,7 +163,7 @@ def test_without_gradio_it_says_what_to_install(project: Path, monkeypatch: pyte
     )
 
 
-def test_without_a_project_it_says_where_to_go(tmp_path: Path):
+def test_without_a_project_or_models_is_an_error(tmp_path: Path):
     done = subprocess.run(command(), cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("error: params.yaml is missing in ")
@@ -170,7 +171,7 @@ def test_without_a_project_it_says_where_to_go(tmp_path: Path):
 
 
 @pytest.mark.parametrize("port", ["-1", "65536", "web"])
-def test_what_is_no_port_is_refused(port: str, capsys: pytest.CaptureFixture[str]):
+def test_invalid_port_is_refused(port: str, capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit) as refused:
         main(["demo", "--port", port])
     assert refused.value.code == 2

@@ -1,4 +1,4 @@
-"""What the drop-downs hold: this run, folders, experiments with their epochs; and names that are no more."""
+"""The models on offer: this run, folders, experiments with their epochs; and errors for other names."""
 
 import shutil
 from pathlib import Path
@@ -14,7 +14,7 @@ from tokenmill.demo.models import THIS_RUN, Models
 from tokenmill.model.manifest import MANIFEST
 
 
-def test_without_git_there_are_this_run_and_folders(project: Path):
+def test_this_run_and_folders_need_no_git(project: Path):
     reciter = project.parent / "reciter"
     models = Models(project, [reciter])
     assert models.names() == [THIS_RUN, f"folder {reciter}"]
@@ -26,7 +26,7 @@ def test_without_git_there_are_this_run_and_folders(project: Path):
 
 
 @pytest.mark.slow
-def test_experiments_have_epochs_of_their_own(kept: Path, tmp_path: Path):
+def test_experiments_have_their_own_epochs(kept: Path, tmp_path: Path):
     name = f"{KIND}{EXPERIMENT}"
     models = Models(kept)
     assert models.names() == [THIS_RUN, name]
@@ -40,7 +40,7 @@ def test_experiments_have_epochs_of_their_own(kept: Path, tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_an_experiment_that_was_removed_is_refused_and_the_others_are_named(kept: Path, tmp_path: Path):
+def test_removed_experiment_is_refused(kept: Path, tmp_path: Path):
     root = shutil.copytree(kept, tmp_path / "project")
     models = Models(root)
     assert models.checkpoint(f"{KIND}{EXPERIMENT}", 1)
@@ -52,7 +52,7 @@ def test_an_experiment_that_was_removed_is_refused_and_the_others_are_named(kept
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["", "folder /etc", f"{KIND}--output=stolen", f"{KIND}HEAD", "none", "../../etc"])
-def test_what_is_not_offered_is_not_looked_for(kept: Path, name: str):
+def test_only_offered_names_are_looked_up(kept: Path, name: str):
     models = Models(kept)
     assert models.epochs(name) == []
     with pytest.raises(UserError, match="there is no model"):
@@ -60,7 +60,7 @@ def test_what_is_not_offered_is_not_looked_for(kept: Path, name: str):
     assert not list(kept.glob("stolen*"))
 
 
-def test_no_model_at_all_is_said_with_the_way_out(tmp_path: Path, project: Path):
+def test_no_model_at_all_is_an_error(tmp_path: Path, project: Path):
     with pytest.raises(UserError, match="`dvc repro` trains one"):
         Models(tmp_path).check()
     with pytest.raises(UserError, match=r"holds no config\.json"):
@@ -68,7 +68,7 @@ def test_no_model_at_all_is_said_with_the_way_out(tmp_path: Path, project: Path)
     Models(tmp_path, [project.parent / "reciter"]).check()
 
 
-def test_a_damaged_manifest_is_said_when_its_run_is_asked_for(project: Path, tmp_path: Path):
+def test_damaged_manifest_is_an_error_when_used(project: Path, tmp_path: Path):
     root = shutil.copytree(project, tmp_path / "project")
     (root / MODEL / MANIFEST).write_text('{"format_version": 1}', encoding="utf-8")
     models = Models(root)

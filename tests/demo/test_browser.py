@@ -1,0 +1,82 @@
+"""The demo in Chromium: an answer as it arrives, escaped, and no request to another machine."""
+
+import shutil
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from tests.demo.demo_project import QUESTION, RECITED
+from tests.demo.served import Served
+from tests.demo.wanted import wanted
+from tokenmill.core.units import visible
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+OPTIONS = ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+OPTIONS += ["--disable-component-update", "--disable-sync", "--no-sandbox"]  # root has no sandbox
+PATIENCE = 60_000
+"""Milliseconds, for a busy machine."""
+
+OBSERVE = """() => {
+    window.seen = [];
+    const answer = document.querySelector("#left-answer");
+    new MutationObserver(() => {
+        const words = answer.querySelector(".words");
+        if (words) window.seen.push(words.textContent);
+    }).observe(answer, {childList: true, subtree: true, characterData: true});
+}"""
+"""Note every state of the left answer."""
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here; `apt install chromium` brings it"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=OPTIONS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Browser, served: Served) -> Iterator[Page]:
+    """The page, ready to ask; no request leaves this machine."""
+    context = browser.new_context()
+    context.set_default_timeout(PATIENCE)
+    page, requests = context.new_page(), list[str]()
+    page.on("request", lambda request: requests.append(request.url))
+    page.goto(served.url)
+    expect(page.get_by_role("combobox", name="Epoch").first).to_have_value("2", timeout=PATIENCE)
+    yield page
+    context.close()
+    assert [url for url in requests if not url.startswith((f"{served.url}/", "data:", "blob:"))] == []
+
+
+def ask(page: Page, prompt: str, answer: str) -> None:
+    """Write a prompt, and wait for the answer in the left column."""
+    page.locator("#prompt textarea").fill(prompt)
+    page.get_by_role("button", name="Write").click()
+    words = page.locator("#left-answer .words")
+    expect(words).to_have_js_property("textContent", visible(answer), timeout=PATIENCE)
+
+
+def test_answer_arrives_in_pieces(page: Page, kept: Path):
+    page.evaluate(OBSERVE)
+    ask(page, QUESTION, wanted(kept, QUESTION, epoch=2))
+    states = list(dict.fromkeys(page.evaluate("window.seen")))
+    assert len(states) >= 2
+    assert all(after.startswith(before) for before, after in pairwise(states))
+    expect(page.locator("#right-answer")).to_be_hidden()
+
+
+def test_markup_in_an_answer_is_shown_as_text(page: Page):
+    page.locator("#left-model input").click()
+    page.get_by_role("option", name="folder ../reciter", exact=True).click()
+    page.get_by_label("Text to continue").check()
+    ask(page, "", RECITED)
+    assert page.locator("#left-answer img, #left-answer b").count() == 0
