@@ -1,10 +1,8 @@
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenmill.data import dedup
-from tokenmill.data.dedup import SeenHashes, collision_odds
+from tokenmill.data.dedup import MERGE_RATIO, SeenHashes, collision_odds
 
 HASH = st.integers(0, 20) | st.integers(0, 2**64 - 1)
 
@@ -25,34 +23,15 @@ def test_it_answers_as_a_set_does(batches):
         assert len(seen) == len(reference)
 
 
-@pytest.mark.parametrize("values", [spread(300_000), np.random.default_rng(0).permutation(60_000).astype(np.uint64)])
-def test_many_batches_with_runs_of_every_size(values, monkeypatch):
-    """Numbers spread evenly, and small ones, for which the filter is of no use."""
-    monkeypatch.setattr(dedup, "RUN_HASHES", 20_000)
+def test_many_batches_in_few_runs_of_eight_bytes_a_hash():
     seen, known = SeenHashes(), np.zeros(0, dtype=np.uint64)
-    for part in np.array_split(values, 300):
+    for part in np.array_split(spread(300_000), 300):
         batch = np.concatenate([part, known[::50], part[:3]])
-        expected = np.arange(len(batch)) < len(part)
-        assert (seen.add(batch) == expected).all()
+        assert (seen.add(batch) == (np.arange(len(batch)) < len(part))).all()
         known = np.concatenate([known, part])
-    assert len(seen) == len(values)
-    assert not seen.add(values).any()
-
-
-def test_ten_to_twelve_bytes_a_hash_in_few_runs():
-    seen = SeenHashes()
-    for part in np.array_split(spread(1_500_000), 300):
-        assert seen.add(part).all()
-        held = sum(run.nbytes for run in seen._runs) + seen._filter._words.nbytes
-        assert len(seen) < 1 << 16 or 10 * len(seen) <= held <= 12.1 * len(seen)
-    assert len(seen._runs) < 25
-
-
-def test_the_filter_rarely_sends_a_new_hash_on():
-    seen, values = SeenHashes(), spread(1 << 21)
-    seen.add(values[: 1 << 20])
-    assert seen._filter.perhaps(values[: 1 << 20]).all()
-    assert 0 < seen._filter.perhaps(values[1 << 20 :]).mean() < 0.0035
+        assert sum(run.nbytes for run in seen._runs) == 8 * len(seen) == 8 * len(known)
+        assert len(seen._runs) <= 1 + np.log(len(known) / len(part)) / np.log(MERGE_RATIO)
+    assert not seen.add(known).any()
 
 
 def test_the_odds_in_the_docstring():
