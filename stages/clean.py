@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from tokenmill.core import paths
-from tokenmill.core.executor import EngineParams, open_engine
+from tokenmill.core.executor import ExecutorParams, open_executor
 from tokenmill.core.files import write_json
 from tokenmill.core.params import Section, load
 from tokenmill.data.clean import clean
@@ -16,14 +16,14 @@ class Params(Section):
 
     data: DataParams
     clean: CleanParams
-    runtime: EngineParams
+    runtime: ExecutorParams
 
 
 def main() -> None:
     """Clean the raw text and report what was kept and dropped."""
     params = load(Params)
-    with open_engine(params.runtime, threads=os.cpu_count() or 1) as engine:
-        report = clean(raw=Path(params.data.raw), out=paths.CLEAN, params=params.clean, engine=engine)
+    with open_executor(params.runtime, threads=os.cpu_count() or 1) as executor:
+        report = clean(raw=Path(params.data.raw), out=paths.CLEAN, params=params.clean, executor=executor)
     write_json(paths.CLEAN_REPORT, report.full())
     write_json(paths.METRICS / "clean.json", report.flat())
     print(report.summary())

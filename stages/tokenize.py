@@ -1,7 +1,7 @@
 """Stage `tokenize`: encode the clean corpus, split it, compress it."""
 
 from tokenmill.core import files, params, paths
-from tokenmill.core.executor import EngineParams, open_engine
+from tokenmill.core.executor import ExecutorParams, open_executor
 from tokenmill.tokens.pack import ENCODING_THREADS, pack, summary
 from tokenmill.tokens.params import TokenizeParams
 
@@ -10,14 +10,14 @@ class Params(params.Section):
     """The sections of params.yaml that this stage obeys."""
 
     tokenize: TokenizeParams
-    runtime: EngineParams
+    runtime: ExecutorParams
 
 
 def main() -> None:
     """Write data/packed and metrics/tokens.json."""
     wanted = params.load(Params)
-    with open_engine(wanted.runtime, threads=ENCODING_THREADS) as engine:
-        metadata = pack(paths.CLEAN, paths.TOKENIZER, paths.PACKED, wanted.tokenize, engine)
+    with open_executor(wanted.runtime, threads=ENCODING_THREADS) as executor:
+        metadata = pack(paths.CLEAN, paths.TOKENIZER, paths.PACKED, wanted.tokenize, executor)
     numbers = summary(paths.PACKED, metadata)
     files.write_json(paths.METRICS / "tokens.json", numbers)
     print(

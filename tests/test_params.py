@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.executor import EngineParams
+from tokenmill.core.executor import ExecutorParams
 from tokenmill.core.params import ParamsError, Section, load, read_yaml
 from tokenmill.model.config import ModelParams
 from tokenmill.schema import AllParams, RuntimeSection, check_all
@@ -192,10 +192,10 @@ def test_stage_reads_only_its_own_sections(write: Write):
 
 def test_each_reader_of_runtime_reads_its_part(write: Write):
     class View(Section):
-        runtime: EngineParams
+        runtime: ExecutorParams
 
     path = write(runtime__data_engine="ray", runtime__ray_address="head:6379", runtime__device="tpu")
-    assert load(View, path).runtime == EngineParams(data_engine="ray", ray_address="head:6379")
+    assert load(View, path).runtime == ExecutorParams(data_engine="ray", ray_address="head:6379")
 
 
 def test_sections_are_frozen(write: Write):

@@ -12,7 +12,7 @@ from bench.data.jobs import Facts, Work
 from stages.clean import Params
 from tokenmill.core.params import load
 from tokenmill.core.tokenizer import read_tokenizer
-from tokenmill.data.filters import reasons
+from tokenmill.data.filters import drop_reasons
 from tokenmill.tokens.encoder import choose_encoder
 from tokenmill.tokens.pack import compressor
 
@@ -64,7 +64,7 @@ def gopher() -> Work:
 
     def work() -> Facts:
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            kept = sum(pool.map(lambda batch: reasons(batch, filters).null_count(), batches))
+            kept = sum(pool.map(lambda batch: drop_reasons(batch, filters).null_count(), batches))
         return {"bytes": size, "kept": f"{kept} of {len(texts)} documents"}
 
     return work

@@ -7,7 +7,7 @@ only here. This module can refuse but never change a result, so DVC does not tra
 
 from pathlib import Path
 
-from tokenmill.core.executor import EngineParams
+from tokenmill.core.executor import ExecutorParams
 from tokenmill.core.params import PARAMS_FILE, Section, read_yaml, validate
 from tokenmill.data.params import CleanParams, DataParams
 from tokenmill.evaluation.params import EvaluateParams
@@ -17,7 +17,7 @@ from tokenmill.tokens.params import TokenizeParams, TokenizerParams
 from tokenmill.training.params import RuntimeParams, TrainSection
 
 
-class RuntimeSection(RuntimeParams, EngineParams, extra="forbid"):
+class RuntimeSection(RuntimeParams, ExecutorParams, extra="forbid"):
     """How fast a stage runs, never what comes out; so no stage depends on it."""
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.executor import LocalEngine
+from tokenmill.core.executor import ThreadExecutor
 
 THREADS = st.integers(1, 5)
 
@@ -46,7 +46,7 @@ def test_results_and_errors_are_those_of_a_loop(threads: int, waits, bad, broken
             yield number, wait
 
     expected = outcome(map(function, items()))
-    assert outcome(LocalEngine(threads=threads).map(function, items())) == expected
+    assert outcome(ThreadExecutor(threads=threads).map(function, items())) == expected
 
 
 @given(threads=THREADS, taken=st.integers(0, 10))
@@ -58,7 +58,7 @@ def test_items_are_read_here_and_no_further_than_the_room(threads: int, taken: i
             readers.append(threading.current_thread())
             yield number
 
-    results = LocalEngine(threads=threads).map(done.append, items())
+    results = ThreadExecutor(threads=threads).map(done.append, items())
     for _ in itertools.islice(results, taken):
         assert len(readers) <= taken + threads + 2
     results.close()  # pyright: ignore[reportAttributeAccessIssue]
@@ -68,17 +68,17 @@ def test_items_are_read_here_and_no_further_than_the_room(threads: int, taken: i
 
 def test_as_many_at_a_time_as_threads() -> None:
     together = threading.Barrier(3)
-    assert list(LocalEngine(threads=3).map(lambda _: together.wait(timeout=10) >= 0, range(6))) == [True] * 6
+    assert list(ThreadExecutor(threads=3).map(lambda _: together.wait(timeout=10) >= 0, range(6))) == [True] * 6
 
 
-def test_closing_cancels_what_has_not_begun_and_leaves_no_thread() -> None:
+def test_closing_cancels_waiting_items_and_ends_threads() -> None:
     before, begun, go = threading.active_count(), [], threading.Event()
 
     def function(item: int) -> int:
         begun.append(item)
         return item if item == 0 else go.wait(timeout=10)
 
-    results = LocalEngine(threads=1).map(function, range(100))
+    results = ThreadExecutor(threads=1).map(function, range(100))
     assert next(results) == 0
     threading.Timer(0.1, go.set).start()
     results.close()  # pyright: ignore[reportAttributeAccessIssue]
@@ -94,4 +94,4 @@ def test_a_panic_is_raised_as_itself() -> None:
         raise PanicError
 
     with pytest.raises(PanicError):
-        list(LocalEngine(threads=2).map(function, range(3)))
+        list(ThreadExecutor(threads=2).map(function, range(3)))

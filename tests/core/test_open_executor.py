@@ -1,4 +1,4 @@
-"""Which engine params.yaml asks for, and the sentence where it cannot be had."""
+"""Which executor params.yaml asks for, and the error if it cannot be opened."""
 
 import os
 import socket
@@ -7,29 +7,29 @@ import sys
 import pytest
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.executor import EngineParams, LocalEngine, open_engine
+from tokenmill.core.executor import ExecutorParams, ThreadExecutor, open_executor
 
-LOCAL = EngineParams(data_engine="local", ray_address=None)
-
-
-def on_ray(address: str | None) -> EngineParams:
-    return EngineParams(data_engine="ray", ray_address=address)
+LOCAL = ExecutorParams(data_engine="local", ray_address=None)
 
 
-def complaint(params: EngineParams) -> str:
-    with pytest.raises(UserError) as error, open_engine(params, threads=1):
+def on_ray(address: str | None) -> ExecutorParams:
+    return ExecutorParams(data_engine="ray", ray_address=address)
+
+
+def complaint(params: ExecutorParams) -> str:
+    with pytest.raises(UserError) as error, open_executor(params, threads=1):
         pass
     return str(error.value)
 
 
 def test_local_needs_no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with open_engine(LOCAL, threads=2) as engine:
-        assert isinstance(engine, LocalEngine)
-        assert list(engine.map(os.path.basename, ["a/b", "c"])) == ["b", "c"]
+    with open_executor(LOCAL, threads=2) as executor:
+        assert isinstance(executor, ThreadExecutor)
+        assert list(executor.map(os.path.basename, ["a/b", "c"])) == ["b", "c"]
 
 
-def test_without_the_package_the_sentence_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     assert complaint(on_ray(None)) == (
         "runtime.data_engine (ray) needs the package ray: `pip install -e '.[ray]'`, or set it to local."

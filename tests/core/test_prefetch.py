@@ -5,13 +5,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from tokenmill.core.executor import ahead
+from tokenmill.core.executor import prefetch
 
 
 def test_everything_in_order() -> None:
-    assert list(ahead(range(1000))) == list(range(1000))
-    assert list(ahead([])) == []
-    assert list(ahead(ahead(iter([None, 0])))) == [None, 0]
+    assert list(prefetch(range(1000))) == list(range(1000))
+    assert list(prefetch([])) == []
+    assert list(prefetch(prefetch(iter([None, 0])))) == [None, 0]
 
 
 def test_it_works_in_another_thread_and_stays_within_depth() -> None:
@@ -23,7 +23,7 @@ def test_it_works_in_another_thread_and_stays_within_depth() -> None:
             threads.add(threading.current_thread())
             yield i
 
-    for used in ahead(items(), depth=3):
+    for used in prefetch(items(), depth=3):
         assert len(made) <= used + 1 + 3
     assert threading.current_thread() not in threads
 
@@ -33,7 +33,7 @@ def test_errors_arrive_after_what_came_before() -> None:
         yield 1
         raise ValueError("broken")
 
-    stream = ahead(items())
+    stream = prefetch(items())
     assert next(stream) == 1
     with pytest.raises(ValueError, match="broken"):
         next(stream)
@@ -41,7 +41,7 @@ def test_errors_arrive_after_what_came_before() -> None:
 
 def test_closing_ends_the_thread() -> None:
     before = threading.active_count()
-    stream = ahead(iter(range(10**9)))
+    stream = prefetch(iter(range(10**9)))
     next(stream)
     assert threading.active_count() == before + 1
     stream.close()  # pyright: ignore[reportAttributeAccessIssue]

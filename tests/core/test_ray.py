@@ -16,9 +16,9 @@ import pytest
 import tokenmill
 from tests.data.material import parameters
 from tests.tokens.clean_text import PROSE, write_clean
-from tokenmill.core import executor
+from tokenmill.core import executor as executor_module
 from tokenmill.core.errors import UserError
-from tokenmill.core.executor import Engine, EngineParams, LocalEngine, open_engine
+from tokenmill.core.executor import ITEMS_PER_CORE, Executor, ExecutorParams, ThreadExecutor, open_executor
 from tokenmill.data.clean import clean
 from tokenmill.tokens.pack import pack
 from tokenmill.tokens.params import TokenizeParams, TokenizerParams
@@ -51,29 +51,33 @@ def cluster() -> Iterator[Any]:
 
 
 @pytest.fixture
-def engine(cluster: Any) -> Iterator[Engine]:
-    with open_engine(EngineParams(data_engine="ray", ray_address=cluster.address), threads=1) as opened:
+def executor(cluster: Any) -> Iterator[Executor]:
+    with open_executor(ExecutorParams(data_engine="ray", ray_address=cluster.address), threads=1) as opened:
         yield opened
 
 
-def test_the_same_results_and_errors_as_threads(engine: Engine) -> None:
+def test_the_same_results_and_errors_as_threads(executor: Executor) -> None:
     def function(number: int) -> tuple[int, pl.DataFrame]:
         if number == 7:
             raise UserError("item 7")
         time.sleep(0.05 * (number % 3))
         return number, pl.DataFrame({"text": [f"text {number}"] * number})
 
-    def outcome(one: Engine) -> tuple[list[tuple[int, list[str]]], str]:
+    def outcome(one: Executor) -> tuple[list[tuple[int, list[str]]], str]:
         results: list[tuple[int, pl.DataFrame]] = []
         with pytest.raises(UserError) as error:
             results.extend(one.map(function, range(20)))
         assert type(error.value) is UserError
         return [(number, frame["text"].to_list()) for number, frame in results], str(error.value)
 
-    assert outcome(engine) == outcome(LocalEngine(threads=2)) == ([(n, [f"text {n}"] * n) for n in range(7)], "item 7")
+    assert (
+        outcome(executor)
+        == outcome(ThreadExecutor(threads=2))
+        == ([(n, [f"text {n}"] * n) for n in range(7)], "item 7")
+    )
 
 
-def test_items_are_read_no_further_than_the_room_and_closing_cancels(engine: Engine, tmp_path: Path) -> None:
+def test_reading_is_bounded_and_closing_cancels(executor: Executor, tmp_path: Path) -> None:
     read = []
 
     def items() -> Iterator[int]:
@@ -85,10 +89,10 @@ def test_items_are_read_no_further_than_the_room_and_closing_cancels(engine: Eng
         time.sleep(0.2)
         (tmp_path / str(number)).touch()
 
-    results = engine.map(function, items())
+    results = executor.map(function, items())
     for _ in range(3):
         next(results)
-    assert len(read) <= 3 + executor.ITEMS_PER_CORE * 2
+    assert len(read) <= 3 + ITEMS_PER_CORE * 2
     results.close()  # pyright: ignore[reportAttributeAccessIssue]
     time.sleep(0.5)
     done = len(list(tmp_path.iterdir()))
@@ -96,42 +100,42 @@ def test_items_are_read_no_further_than_the_room_and_closing_cancels(engine: Eng
     assert len(list(tmp_path.iterdir())) == done < len(read)
 
 
-def test_the_nodes_run_the_code_of_this_checkout_in_one_thread(engine: Engine) -> None:
+def test_the_nodes_run_the_code_of_this_checkout_in_one_thread(executor: Executor) -> None:
     def function(_: int) -> tuple[str, str, int]:
         import tokenmill  # noqa: PLC0415  (the one that the node has)
-        from tokenmill.core import executor  # noqa: PLC0415
+        from tokenmill.core import executor as module  # noqa: PLC0415
 
         return (
             tokenmill.__file__,
-            hashlib.sha256(Path(executor.__file__).read_bytes()).hexdigest(),
+            hashlib.sha256(Path(module.__file__).read_bytes()).hexdigest(),
             pl.thread_pool_size(),
         )
 
-    ours = hashlib.sha256(Path(executor.__file__).read_bytes()).hexdigest()
-    for file, digest, threads in engine.map(function, range(2)):
+    ours = hashlib.sha256(Path(executor_module.__file__).read_bytes()).hexdigest()
+    for file, digest, threads in executor.map(function, range(2)):
         assert not Path(file).samefile(tokenmill.__file__)
         assert (digest, threads) == (ours, 1)
 
 
 @pytest.mark.parametrize("kind", ["bpe", "char"])
-def test_pack_writes_the_same_bytes(kind: Any, engine: Engine, tmp_path: Path) -> None:
+def test_pack_writes_the_same_bytes(kind: Any, executor: Executor, tmp_path: Path) -> None:
     clean = write_clean(tmp_path / "clean", PROSE, shard_bytes=3000, row_group_bytes=700)
     file = tmp_path / "tokenizer.json"
     train_tokenizer(clean, file, TokenizerParams(type=kind, vocab_size=400, sample_bytes=10**6))
     for split in ("hash", "tail"):
         params = TokenizeParams(split=split, val_fraction=0.3)
         pack(clean, file, tmp_path / "local", params)
-        pack(clean, file, tmp_path / "ray", params, engine)
+        pack(clean, file, tmp_path / "ray", params, executor)
         assert contents(tmp_path / "ray") == contents(tmp_path / "local")
 
 
-def test_clean_writes_the_same_bytes_from_a_relative_path(engine: Engine, tmp_path: Path, monkeypatch) -> None:
+def test_clean_writes_the_same_bytes_from_a_relative_path(executor: Executor, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("raw").mkdir()
     for number in range(3):
         Path(f"raw/{number}.txt").write_text("\n".join(PROSE[number::3]), encoding="utf-8")
-    for name, one in (("local", LocalEngine(threads=2)), ("ray", engine)):
-        report = clean(raw=Path("raw"), out=tmp_path / name, params=parameters(text_file="paragraph"), engine=one)
+    for name, one in (("local", ThreadExecutor(threads=2)), ("ray", executor)):
+        report = clean(raw=Path("raw"), out=tmp_path / name, params=parameters(text_file="paragraph"), executor=one)
         assert report.documents_kept > 30
     assert contents(tmp_path / "ray") == contents(tmp_path / "local")
 
@@ -140,7 +144,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_a_killed_node_loses_nothing(cluster: Any, engine: Engine, tmp_path: Path) -> None:
+def test_a_killed_node_loses_nothing(cluster: Any, executor: Executor, tmp_path: Path) -> None:
     doomed = cluster.add_node(num_cpus=2, **NODE)
     raylet = psutil.Process(doomed.all_processes["raylet"][0].process.pid)
     numbers, killed = itertools.count(), False
@@ -151,7 +155,7 @@ def test_a_killed_node_loses_nothing(cluster: Any, engine: Engine, tmp_path: Pat
         yield from itertools.islice(numbers, 20)
 
     results = []
-    for result in engine.map(slowly(tmp_path), items()):
+    for result in executor.map(slowly(tmp_path), items()):
         results.append(result)
         if not killed and is_at_work(doomed.node_id, tmp_path):
             for process in [*raylet.children(recursive=True), raylet]:  # as when a machine loses its power

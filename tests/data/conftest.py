@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from tests.data.material import parameters
-from tokenmill.core.executor import LocalEngine
+from tokenmill.core.executor import ThreadExecutor
 from tokenmill.data.clean import clean
 from tokenmill.data.report import CleanReport
 
@@ -17,7 +17,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[list[st
     out = tmp_path_factory.mktemp("result") / "clean"
 
     def clean_it(raw: Path, **changes: Any) -> tuple[list[str], CleanReport]:
-        report = clean(raw=raw, out=out, params=parameters(**changes), engine=LocalEngine(threads=2))
+        report = clean(raw=raw, out=out, params=parameters(**changes), executor=ThreadExecutor(threads=2))
         return pl.read_parquet(out / "*.parquet")["text"].to_list(), report
 
     clean_it.out = out  # pyright: ignore[reportFunctionMemberAccess]

@@ -1,4 +1,4 @@
-"""Pieces are only a division of labour: what is read does not depend on them."""
+"""Chunks only divide the work: the texts do not depend on them."""
 
 import json
 import tracemalloc
@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from tests.data.material import json_lines, parameters
 from tokenmill.core.errors import UserError
-from tokenmill.data.chunks import Block, Files, Lines, Planner, Texts
-from tokenmill.data.records import lines, whole_lines
+from tokenmill.data.chunks import LineBlock, LineRange, Planner, ReadTexts, SmallFiles
+from tokenmill.data.json_lines import lines, whole_lines
+from tokenmill.data.readers import FORMATS
 from tokenmill.data.report import Tally
 from tokenmill.data.sources import find
 
@@ -20,13 +21,13 @@ TEXTS = st.lists(st.text(st.characters(codec="utf-8"), max_size=30), min_size=1,
 
 
 def read(raw: Path, size: int) -> tuple[list[tuple[str, str]], list[type], Tally]:
-    """All texts with their files, the kinds of pieces, and what was counted."""
+    """All texts with their files, the kinds of chunks, and the counts."""
     total, found, kinds = Tally(), [], []
-    for piece in Planner(parameters(text_file="line"), lambda _: None, size).pieces(find(raw).sources):
+    for chunk in Planner(parameters(text_file="line"), lambda _: None, size).chunks(find(raw, FORMATS).sources):
         tally = Tally()
-        found += zip(*piece.read(parameters(text_file="line"), tally), strict=True)
+        found += zip(*chunk.read(parameters(text_file="line"), tally), strict=True)
         total.merge(tally)
-        kinds.append(type(piece))
+        kinds.append(type(chunk))
     return found, kinds, total
 
 
@@ -39,7 +40,7 @@ def test_ranges_of_any_size_give_every_line_once(tmp_path_factory, texts, size, 
     path.write_bytes(mark + (data if ends_with_newline else data[:-1]))
     found, kinds, _ = read(path, size)
     assert found == [(text, "a.jsonl") for text in texts]
-    assert set(kinds) == ({Files} if path.stat().st_size <= size else {Lines})
+    assert set(kinds) == ({SmallFiles} if path.stat().st_size <= size else {LineRange})
 
 
 @given(texts=TEXTS, size=st.integers(1, 200))
@@ -48,7 +49,7 @@ def test_an_archive_comes_in_blocks_of_whole_lines(tmp_path_factory, texts, size
     path.write_bytes(zstandard.compress(json_lines(texts)))
     found, kinds, _ = read(path, size)
     assert found == [(text, "a.jsonl.zst") for text in texts]
-    assert set(kinds) == {Block}
+    assert set(kinds) == {LineBlock}
 
 
 @given(
@@ -63,7 +64,7 @@ def test_whole_lines_are_the_same_bytes_cut_at_line_ends(data, size, cut):
     assert all(part.endswith(b"\n") for part in parts[:-1])
 
 
-def test_a_line_over_the_limit_is_one_invalid_record_and_takes_bounded_memory():
+def test_a_line_over_the_limit_takes_bounded_memory():
     limit = 16 << 20
 
     def stream():
@@ -90,29 +91,29 @@ def test_files_of_every_kind_keep_their_order(tmp_path):
     found, kinds, tally = read(tmp_path, 100)
     assert found == expected
     assert [text for text, _ in found][:3] == ["a1", "a2", "b0"]
-    assert set(kinds) == {Files, Lines, Block, Texts}
+    assert set(kinds) == {SmallFiles, LineRange, LineBlock, ReadTexts}
     assert tally.dropped == {"invalid_record": 1}
     assert tally.examples == {"invalid_record": ["none"]}
 
 
-def test_the_bytes_of_pieces_are_those_on_disk(tmp_path):
+def test_the_bytes_of_chunks_are_those_on_disk(tmp_path):
     (tmp_path / "a.jsonl").write_bytes(json_lines([f"a{i}" for i in range(99)]))
     (tmp_path / "b.jsonl.zst").write_bytes(zstandard.compress(json_lines(["b1", "b2"])))
     (tmp_path / "c.txt").write_text("c")
     told = []
-    pieces = list(Planner(parameters(), told.append, 100).pieces(find(tmp_path).sources))
-    assert sum(piece.size for piece in pieces) + sum(told) == sum(s.size for s in find(tmp_path).sources)
+    chunks = list(Planner(parameters(), told.append, 100).chunks(find(tmp_path, FORMATS).sources))
+    assert sum(chunk.size for chunk in chunks) + sum(told) == sum(s.size for s in find(tmp_path, FORMATS).sources)
 
 
-def test_many_small_files_in_one_piece(tmp_path):
+def test_many_small_files_in_few_chunks(tmp_path):
     for i in range(3000):
         (tmp_path / f"{i:04}.txt").write_text(str(i))
     found, kinds, _ = read(tmp_path, 8 << 20)
     assert [text for text, _ in found] == [str(i) for i in range(3000)]
-    assert kinds == [Files] * 3
+    assert kinds == [SmallFiles] * 3
 
 
-def test_a_long_line_is_read_by_the_piece_it_begins_in_and_not_by_ten_thousand_others(tmp_path):
+def test_a_long_line_is_read_once_where_it_begins(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_bytes(json_lines(["x" * 10_000_000, "after"]))
     found, kinds, _ = read(path, 1000)
@@ -123,11 +124,11 @@ def test_a_long_line_is_read_by_the_piece_it_begins_in_and_not_by_ten_thousand_o
 def test_a_plain_file_that_changes_is_refused(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_bytes(json_lines(["a", "b", "c"]))
-    pieces = list(Planner(parameters(), lambda _: None, 4).pieces(find(path).sources))
+    chunks = list(Planner(parameters(), lambda _: None, 4).chunks(find(path, FORMATS).sources))
     with path.open("ab") as file:
         file.write(b'"d"\n')
     with pytest.raises(UserError, match="changed while it was read"):
-        pieces[-1].read(parameters(), Tally())
+        chunks[-1].read(parameters(), Tally())
     path.unlink()
-    with pytest.raises(UserError, match="went away while it was read"):
-        pieces[0].read(parameters(), Tally())
+    with pytest.raises(UserError, match="disappeared while it was read"):
+        chunks[0].read(parameters(), Tally())

@@ -12,9 +12,8 @@ from stages import clean as stage
 from tests.data.material import filters, json_lines, parameters
 from tokenmill.core import shards
 from tokenmill.core.errors import UserError
-from tokenmill.core.executor import LocalEngine
+from tokenmill.core.executor import ThreadExecutor
 from tokenmill.core.params import Section, validate
-from tokenmill.data.chunks import Planner
 from tokenmill.data.clean import clean
 
 WORDS = ["the", "quick", "brown", "fox", "—", "jumps", "över", "the", "lazy", "dog", "😀", "and", "so", "on"]
@@ -32,21 +31,19 @@ def digest(folder: Path) -> dict[str, str]:
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
 
 
-@pytest.fixture
-def small_shards(monkeypatch):
-    monkeypatch.setattr(shards.Writer.__init__, "__defaults__", (20_000,))
-    monkeypatch.setattr(shards, "ROW_GROUP_BYTES", 3_000)
-
-
-def test_pieces_and_threads_change_no_byte(tmp_path, monkeypatch, small_shards):
+def test_chunks_and_threads_change_no_byte(tmp_path):
     raw = corpus(tmp_path)
     with (raw / "3.txt").open("w") as file:
         file.writelines(f"Line {i % 70}\n\n" for i in range(300))
     results = []
-    for size, workers in ((8 << 20, 2), (9_999, 1), (1_000, 4)):
-        monkeypatch.setattr(Planner.__init__, "__defaults__", (size,))
+    for chunk_bytes, threads in ((8 << 20, 2), (9_999, 1), (1_000, 4)):
         report = clean(
-            raw=raw, out=tmp_path / "out", params=parameters(text_file="paragraph"), engine=LocalEngine(threads=workers)
+            raw=raw,
+            out=tmp_path / "out",
+            params=parameters(text_file="paragraph"),
+            executor=ThreadExecutor(threads=threads),
+            chunk_bytes=chunk_bytes,
+            shard_bytes=20_000,
         )
         results.append((report.full(), digest(tmp_path / "out")))
     assert len(results[0][1]) > 3
@@ -54,23 +51,16 @@ def test_pieces_and_threads_change_no_byte(tmp_path, monkeypatch, small_shards):
     assert all(result == results[0] for result in results)
 
 
-def test_what_is_written_is_what_is_read_back(tmp_path, small_shards):
-    raw = corpus(tmp_path)
-    report = clean(raw=raw, out=tmp_path / "out", params=parameters(), engine=LocalEngine(threads=2))
+def test_documents_and_counts_agree(tmp_path):
+    report = clean(raw=corpus(tmp_path), out=tmp_path / "out", params=parameters(), executor=ThreadExecutor(threads=2))
     table = pl.read_parquet(tmp_path / "out" / "*.parquet")
     assert table.schema == shards.SCHEMA
     texts = table["text"].to_list()
-    assert pl.concat(shards.batches(tmp_path / "out", ("text", "source", "id"))).equals(table)
     assert table["id"].to_list() == [xxhash.xxh3_64_intdigest(text.encode()) for text in texts]
     assert table["source"].unique(maintain_order=True).to_list() == ["0.jsonl", "1.jsonl", "2.jsonl"]
-    assert shards.totals(tmp_path / "out") == shards.Totals(
-        len(texts), sum(len(text.encode()) for text in texts), sum(map(len, texts))
-    )
     assert report.documents_kept == len(texts) == len(set(texts))
     assert report.documents_read == 3000 == report.documents_kept + report.dropped["duplicate"]
     assert report.tally.characters_out == sum(map(len, texts))
-    assert max(len(batch) for batch in shards.batches(tmp_path / "out")) < 100
-    assert len(shards.shards(tmp_path / "out")) > 3
 
 
 def test_duplicates_are_dropped_in_order_or_kept(tmp_path, run):
@@ -149,13 +139,6 @@ def test_text_files_as_files_paragraphs_and_lines(tmp_path, run):
     assert run(tmp_path, text_file="line")[0] == ["One.", "Two.", "Three."]
 
 
-def test_one_document_larger_than_batches_shards_and_row_groups(tmp_path, run, small_shards):
-    big = "word " * 100_000 + "end"
-    (tmp_path / "a.jsonl").write_bytes(json_lines([{"text": "small"}, {"text": big}, {"text": "after"}]))
-    assert run(tmp_path / "a.jsonl")[0] == ["small", big, "after"]
-    assert [len(batch) for batch in shards.batches(run.out)] == [1, 1, 1]
-
-
 def test_many_small_files(tmp_path, run):
     for i in range(300):
         (tmp_path / f"ñ {i:03}.txt").write_text(f"Text number {i}.", encoding="utf-8")
@@ -182,7 +165,7 @@ def test_a_full_disk_says_what_is_needed(tmp_path, monkeypatch):
     raw = corpus(tmp_path)
     monkeypatch.setattr(shards, "write_shard", full)
     with pytest.raises(UserError, match=r"No space left on device; it takes about [\d,]+ bytes"):
-        clean(raw=raw, out=tmp_path / "out", params=parameters(), engine=LocalEngine(threads=2))
+        clean(raw=raw, out=tmp_path / "out", params=parameters(), executor=ThreadExecutor(threads=2))
     assert not (tmp_path / "out").exists()
 
 
@@ -190,15 +173,7 @@ def test_the_output_is_never_its_own_input(tmp_path):
     raw = corpus(tmp_path)
     for out in (raw, raw / "deep" / "clean"):
         with pytest.raises(UserError, match="which this stage writes; set"):
-            clean(raw=raw, out=out, params=parameters(), engine=LocalEngine(threads=2))
-
-
-def test_a_folder_without_shards_or_with_foreign_ones(tmp_path):
-    with pytest.raises(UserError, match=r"holds no part-\*\.parquet; run `dvc repro clean`"):
-        shards.shards(tmp_path)
-    pl.DataFrame({"text": ["x"]}).write_parquet(tmp_path / "part-00000.parquet")
-    with pytest.raises(UserError, match="is not a shard that `clean` wrote"):
-        shards.totals(tmp_path)
+            clean(raw=raw, out=out, params=parameters(), executor=ThreadExecutor(threads=2))
 
 
 def test_bounds_that_drop_everything_are_refused():
@@ -214,8 +189,8 @@ def test_the_stage_writes_metrics_and_two_lines(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("in.jsonl").write_bytes(json_lines([{"text": "a"}, {"text": "a"}]))
     values = parameters().model_dump_json()
-    engine = '{"data_engine": "local", "ray_address": null}'
-    Path("params.yaml").write_text(f'{{"data": {{"raw": "in.jsonl"}}, "clean": {values}, "runtime": {engine}}}')
+    runtime = '{"data_engine": "local", "ray_address": null}'
+    Path("params.yaml").write_text(f'{{"data": {{"raw": "in.jsonl"}}, "clean": {values}, "runtime": {runtime}}}')
     stage.main()
     assert json.loads(Path("metrics/clean.json").read_bytes())["dropped_duplicate"] == 1
     assert json.loads(Path("data/clean_report.json").read_bytes())["examples"] == {"duplicate": ["a"]}

@@ -9,8 +9,9 @@ from tests.data import filter_reference as reference
 from tests.data.material import filters
 from tokenmill.core.errors import UserError
 from tokenmill.data import filters as filters_module
-from tokenmill.data import repetition
-from tokenmill.data.filters import looked_for, reasons
+from tokenmill.data import text_spans
+from tokenmill.data.filters import drop_reasons, enabled_reasons, first_broken_rule
+from tokenmill.data.repetition import repeated_ngrams, repeated_spans
 
 QUALITY = filters(gopher_quality=True, gopher_min_words=3, gopher_stop_words=1)
 REPETITION = filters(gopher_repetition=True)
@@ -27,7 +28,7 @@ def texts(*some: str) -> pl.Series:
 
 
 def reason(text: str, **on: object) -> str | None:
-    return reasons(texts(text), filters(**on))[0]
+    return drop_reasons(texts(text), filters(**on))[0]
 
 
 token = st.sampled_from(
@@ -45,33 +46,33 @@ anything = st.text(st.sampled_from("ab ' \n.-*•#…’é1_我"), max_size=60)
 @given(st.lists(document | anything, max_size=5))
 def test_every_verdict_is_that_of_the_plain_rules(batch):
     some = texts(*batch)
-    assert repetition.words(some).to_list() == [reference.words(text) for text in batch]
-    assert reasons(some, QUALITY).to_list() == [reference.quality(text, QUALITY) for text in batch]
-    assert reasons(some, REPETITION).to_list() == [reference.repetition(text) for text in batch]
-    assert reasons(some, LINES).to_list() == [reference.fineweb(text) for text in batch]
+    assert text_spans.words(some).to_list() == [reference.words(text) for text in batch]
+    assert drop_reasons(some, QUALITY).to_list() == [reference.quality(text, QUALITY) for text in batch]
+    assert drop_reasons(some, REPETITION).to_list() == [reference.repetition(text) for text in batch]
+    assert drop_reasons(some, LINES).to_list() == [reference.fineweb(text) for text in batch]
 
 
 @settings(max_examples=20)
 @given(st.lists(document, min_size=1, max_size=6), st.randoms(use_true_random=False))
 def test_order_and_grouping_of_documents_change_nothing(batch, random):
     params = filters(gopher_quality=True, gopher_min_words=5, gopher_repetition=True, max_symbol_fraction=0.2)
-    alone = {text: reasons(texts(text), params)[0] for text in batch}
+    alone = {text: drop_reasons(texts(text), params)[0] for text in batch}
     random.shuffle(batch)
-    assert reasons(texts(*batch), params).to_list() == [alone[text] for text in batch]
+    assert drop_reasons(texts(*batch), params).to_list() == [alone[text] for text in batch]
 
 
 def test_slices_change_nothing(monkeypatch):
     batch = texts(*[PROSE * n for n in (1, 2, 3, 1)], "", "short", PROSE + "x" * 5000)
     params = filters(gopher_quality=True, gopher_repetition=True)
-    whole = reasons(batch, params)
-    monkeypatch.setattr(filters_module, "SLICE", 700)
-    assert reasons(batch, params).to_list() == whole.to_list()
+    whole = drop_reasons(batch, params)
+    monkeypatch.setattr(filters_module, "SLICE_BYTES", 700)
+    assert drop_reasons(batch, params).to_list() == whole.to_list()
     assert whole.to_list()[:2] == [None, "duplicate_ngrams"]
 
 
 def test_off_is_off_and_costs_no_look_at_the_text():
-    assert reasons(texts("", "a a a a", "#"), filters()).to_list() == [None, None, None]
-    assert reasons(texts(), filters(gopher_quality=True, gopher_repetition=True)).to_list() == []
+    assert drop_reasons(texts("", "a a a a", "#"), filters()).to_list() == [None, None, None]
+    assert drop_reasons(texts(), filters(gopher_quality=True, gopher_repetition=True)).to_list() == []
 
 
 def test_prose_passes_everything():
@@ -124,9 +125,9 @@ def test_gopher_quality_at_the_edge_of_each_rule(text, verdict):
 )
 def test_repeated_lines_and_paragraphs_at_the_edge(parts, repeats):
     one_line_break = frame("\n".join(parts))
-    assert repetition.repeated_parts(one_line_break)[0] == ("repeated_lines" if repeats else None)
+    assert first_broken_rule(repeated_spans(one_line_break, REPETITION))[0] == ("repeated_lines" if repeats else None)
     blank_line = frame("\n\n".join(parts))
-    assert repetition.repeated_parts(blank_line)[0] == ("repeated_paragraphs" if repeats else None)
+    assert first_broken_rule(repeated_spans(blank_line, REPETITION))[0] == ("repeated_paragraphs" if repeats else None)
 
 
 @pytest.mark.parametrize("n", range(2, 11))
@@ -141,13 +142,13 @@ def test_ngrams_at_the_edge(n):
     text = between.replace("<BETWEEN>", filler) + "end"
     assert len(text) == total
     shorter = text.replace("qq", "q", 1)
-    found = [repetition.repeated_ngrams(frame(one))[0] for one in (text, shorter)]
+    found = [first_broken_rule(repeated_ngrams(frame(one), REPETITION))[0] for one in (text, shorter)]
     assert found == [None, "top_ngrams" if n < 5 else "duplicate_ngrams"]
 
 
 def frame(text: str) -> pl.DataFrame:
     some = texts(text)
-    return pl.DataFrame({"text": some, "words": repetition.words(some), "lines": repetition.lines(some)})
+    return pl.DataFrame({"text": some, "words": text_spans.words(some), "lines": text_spans.lines(some)})
 
 
 def test_an_ngram_that_stands_once_is_no_repetition():
@@ -156,7 +157,7 @@ def test_an_ngram_that_stands_once_is_no_repetition():
 
 
 def test_ngrams_do_not_cross_documents():
-    assert reasons(texts(PROSE, PROSE, PROSE), REPETITION).to_list() == [None] * 3
+    assert drop_reasons(texts(PROSE, PROSE, PROSE), REPETITION).to_list() == [None] * 3
 
 
 def _lines(**counts: int) -> str:
@@ -197,13 +198,13 @@ def test_the_first_rule_in_the_stated_order_gives_the_reason():
         found.append(reason(text, **on))
     assert found == ["digits", "language", "gopher_word_length", "top_ngrams"]
     everything = filters(max_digit_fraction=0.1, languages=["en"], gopher_quality=True, gopher_repetition=True)
-    order = list(looked_for(everything))
+    order = list(enabled_reasons(everything))
     assert sorted(found, key=lambda name: order.index(str(name))) == found
-    assert looked_for(filters()) == {}
+    assert enabled_reasons(filters()) == {}
 
 
 def test_the_longest_document_is_judged_by_its_head(monkeypatch):
-    monkeypatch.setattr(filters_module, "LONGEST", len(PROSE))
+    monkeypatch.setattr(filters_module, "MAX_CHARS", len(PROSE))
     assert reason(PROSE + " again and again" * 100, gopher_repetition=True) is None
     assert reason(" again and again" * 100 + PROSE, gopher_repetition=True) == "top_ngrams"
 

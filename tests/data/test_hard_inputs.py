@@ -19,11 +19,11 @@ import sys
 from pathlib import Path
 from tests.data.material import parameters
 from tokenmill.data.clean import clean
-from tokenmill.core.executor import LocalEngine
+from tokenmill.core.executor import ThreadExecutor
 """
 CHILD = """
 raw, out = map(Path, sys.argv[1:])
-report = clean(raw=raw, out=out, params=parameters(), engine=LocalEngine(threads=2))
+report = clean(raw=raw, out=out, params=parameters(), executor=ThreadExecutor(threads=2))
 peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
 print(report.documents_read, report.documents_kept, int(peak.split()[1]) >> 10)
 """
@@ -123,7 +123,7 @@ def test_strange_bytes_in_strange_names(tmp_path, run):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="mounts a small disk")
-def test_a_disk_that_fills_up_keeps_what_was_there_and_nothing_half_written(tmp_path):
+def test_a_full_disk_keeps_the_earlier_result(tmp_path):
     unshare = ["unshare", "--user", "--map-root-user", "--mount"]
     if subprocess.run([*unshare, "mount", "-t", "tmpfs", "x", tmp_path], check=False, capture_output=True).returncode:
         pytest.skip("no disk can be mounted here")
@@ -136,7 +136,7 @@ out = Path(sys.argv[2])
 out.mkdir()
 (out / "part-00000.parquet").write_text("what was there")
 try:
-    clean(raw=Path(sys.argv[1]), out=out, params=parameters(), engine=LocalEngine(threads=2))
+    clean(raw=Path(sys.argv[1]), out=out, params=parameters(), executor=ThreadExecutor(threads=2))
 except UserError as error:
     print(error)
 print(*(str(path.relative_to(out.parent)) for path in sorted(out.parent.rglob("*"))))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokenmill.data.normalize import _NOT_SURELY_NFC, LATIN_1_END, cleaned, table
+from tokenmill.data.normalize import LATIN_1_END, NOT_SURELY_NFC, drop_boilerplate, fold_table, normalize
 
 MODES = ("strict", "balanced", "lenient")
 TRAPS = "ab \t\n\r\x00\x0b\x0c\x1c\x1f\x7f\x85\xa0\xad\u0301\u0308\u0323\u200b\u200d\u2028\u2003\ufeff\ufe0f\ufdd0"
@@ -14,14 +14,14 @@ NASTY = st.text(st.sampled_from(TRAPS) | st.characters(exclude_categories=["Cs"]
 
 
 def clean_one(text: str, mode) -> str:
-    return cleaned(pl.Series([text], dtype=pl.String), mode)[0]
+    return normalize(pl.Series([text], dtype=pl.String), mode)[0]
 
 
 @pytest.mark.parametrize("mode", MODES)
 @given(texts=st.lists(NASTY, max_size=4))
-def test_cleaning_twice_is_cleaning_once_and_batches_do_not_matter(mode, texts):
-    once = cleaned(pl.Series(texts, dtype=pl.String), mode)
-    assert cleaned(once, mode).to_list() == once.to_list()
+def test_normalizing_is_idempotent_and_row_by_row(mode, texts):
+    once = normalize(pl.Series(texts, dtype=pl.String), mode)
+    assert normalize(once, mode).to_list() == once.to_list()
     assert [clean_one(text, mode) for text in texts] == once.to_list()
 
 
@@ -29,7 +29,7 @@ def test_cleaning_twice_is_cleaning_once_and_batches_do_not_matter(mode, texts):
 @settings(max_examples=30)
 @given(texts=st.lists(NASTY, max_size=8))
 def test_what_a_clean_text_never_holds(mode, texts):
-    for text in cleaned(pl.Series(texts, dtype=pl.String), mode):
+    for text in normalize(pl.Series(texts, dtype=pl.String), mode):
         assert text == text.strip(" \t\n")
         assert not any(bad in text for bad in ("\r", " \n", "\t\n", "\n\n\n", "\ufeff", "\u200b", "😀", "\xa0"))
         assert all(unicodedata.category(c) != "Cc" or c in "\n\t" for c in text)
@@ -69,16 +69,16 @@ def test_ascii_rows_are_untouched_where_they_are_clean():
 
 
 def test_folds_stay_within_the_alphabet_and_keep_meaning():
-    folds = table(0x80)
+    folds = fold_table(0x80)
     assert all(folded.isascii() and folded.strip() for folded in folds.values())
-    assert all(ord(character) >= LATIN_1_END for character in table(LATIN_1_END))
+    assert all(ord(character) >= LATIN_1_END for character in fold_table(LATIN_1_END))
     assert {c: folds[c] for c in "ÅøẞŒĦ"} == {"Å": "A", "ø": "o", "ẞ": "SS", "Œ": "OE", "Ħ": "H"}
-    assert all(cleaned(pl.Series([f"x{c}y"]), "strict")[0] == f"x{folds[c]}y" for c in "éłﬁ—“")
+    assert all(normalize(pl.Series([f"x{c}y"]), "strict")[0] == f"x{folds[c]}y" for c in "éłﬁ—“")
 
 
 def test_what_skips_nfc_is_nfc_in_any_order():
     every = [chr(point) for point in range(0x110000) if not 0xD800 <= point < 0xE000]
-    skipping = pl.Series(every).str.contains(_NOT_SURELY_NFC).to_list()
+    skipping = pl.Series(every).str.contains(NOT_SURELY_NFC).to_list()
     sure = "".join(char for char, asks in zip(every, skipping, strict=True) if not asks)
     assert len(sure) > 40_000
     assert all(unicodedata.combining(char) == 0 for char in sure)
@@ -89,3 +89,18 @@ def test_what_skips_nfc_is_nfc_in_any_order():
     composed = (unicodedata.decomposition(char).split() for char in every)
     seconds = {chr(int(parts[1], 16)) for parts in composed if len(parts) == 2 and not parts[0].startswith("<")}
     assert not seconds & set(sure)
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("One.\nPlease enable JavaScript.\nTwo.", "One.\nTwo."),
+        ("One.\n\nRead our Privacy Policy and Terms of Use\n\nTwo.", "One.\n\nTwo."),
+        ("This site uses cookies\n  Indented.\nEnd.", "Indented.\nEnd."),
+        ("We use cookies.", ""),
+        ("Lorem Ipsum dolor\nText with { a bracket }", "Text with { a bracket }"),
+        ("I baked cookies and used a script.", "I baked cookies and used a script."),
+    ],
+)
+def test_boilerplate_lines_go(text, left):
+    assert drop_boilerplate(pl.Series([text]))[0] == left

@@ -3,15 +3,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokenmill.data.filters import without_boilerplate
-from tokenmill.data.normalize import cleaned
-from tokenmill.data.pii import luhn, masked
+from tokenmill.data.normalize import drop_boilerplate, normalize
+from tokenmill.data.pii import luhn, mask_pii
 
 ALL = ("email", "phone", "card", "ip")
 
 
 def mask(text: str, *kinds) -> str:
-    return masked(pl.Series([text], dtype=pl.String), kinds or ALL)[0]
+    return mask_pii(pl.Series([text], dtype=pl.String), kinds or ALL)[0]
 
 
 @pytest.mark.parametrize(
@@ -43,7 +42,7 @@ def mask(text: str, *kinds) -> str:
         ("ip", "fe80::1"),
     ],
 )
-def test_what_is_masked(kind, text):
+def test_what_is_mask_pii(kind, text):
     for before, after in (
         ("", ""),
         ("see ", " now"),
@@ -88,8 +87,8 @@ def test_check_digits():
 
 def test_the_texts_given_are_not_changed():
     texts = pl.Series(["jo@example.com uses cookies", "x"])
-    masked(texts, ALL)
-    without_boilerplate(texts)
+    mask_pii(texts, ALL)
+    drop_boilerplate(texts)
     assert texts.to_list() == ["jo@example.com uses cookies", "x"]
 
 
@@ -104,25 +103,10 @@ messy = st.lists(st.lists(parts, max_size=12).map("".join), max_size=4)
 @given(messy)
 def test_a_cleaned_and_masked_text_stays_as_it_is(mode, batch):
     def whole(texts: pl.Series) -> pl.Series:
-        return masked(without_boilerplate(cleaned(texts, mode)), ALL)
+        return mask_pii(drop_boilerplate(normalize(texts, mode)), ALL)
 
     once = whole(pl.Series(batch, dtype=pl.String))
-    assert cleaned(once, mode).to_list() == once.to_list()
-    assert without_boilerplate(once).to_list() == once.to_list()
-    assert masked(once, ALL).to_list() == once.to_list()
+    assert normalize(once, mode).to_list() == once.to_list()
+    assert drop_boilerplate(once).to_list() == once.to_list()
+    assert mask_pii(once, ALL).to_list() == once.to_list()
     assert [whole(pl.Series([text], dtype=pl.String))[0] for text in batch] == once.to_list()
-
-
-@pytest.mark.parametrize(
-    ("text", "left"),
-    [
-        ("One.\nPlease enable JavaScript.\nTwo.", "One.\nTwo."),
-        ("One.\n\nRead our Privacy Policy and Terms of Use\n\nTwo.", "One.\n\nTwo."),
-        ("This site uses cookies\n  Indented.\nEnd.", "Indented.\nEnd."),
-        ("We use cookies.", ""),
-        ("Lorem Ipsum dolor\nText with { a bracket }", "Text with { a bracket }"),
-        ("I baked cookies and used a script.", "I baked cookies and used a script."),
-    ],
-)
-def test_boilerplate_lines_go(text, left):
-    assert without_boilerplate(pl.Series([text]))[0] == left

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from tests.data.material import PACK, json_lines, parquet
 from tests.data.test_plain_text import in_blocks
 from tokenmill.core.errors import UserError
-from tokenmill.data.records import csv_rows, json_values, lines
-from tokenmill.data.records import json_lines as read_lines
+from tokenmill.data.json_lines import json_lines as read_lines
+from tokenmill.data.json_lines import lines
 from tokenmill.data.report import Tally
+from tokenmill.data.tables import csv_rows, json_values
 
 ROWS = [{"instruction": f"Question {i}?", "input": None, "output": f"Änswer\n{i}, “{i}”"} for i in range(50)]
 
@@ -29,7 +30,7 @@ FORMATS = {
 
 @pytest.mark.parametrize("ending", PACK)
 @pytest.mark.parametrize("kind", FORMATS)
-def test_every_format_in_every_compression_gives_the_same_documents(tmp_path, run, kind, ending):
+def test_every_format_and_compression_gives_the_same_texts(tmp_path, run, kind, ending):
     path = tmp_path / f"mes données{kind}{ending}"
     path.write_bytes(PACK[ending](FORMATS[kind]))
     documents, report = run(path, mode="none")
@@ -156,7 +157,7 @@ def test_bad_lines_and_rows_are_counted(tmp_path, run):
     }
 
 
-def test_no_valid_line_at_all(tmp_path, run):
+def test_a_file_without_a_valid_line_is_refused(tmp_path, run):
     (tmp_path / "a.jsonl").write_bytes(b"plain\nlines\n")
     with pytest.raises(UserError, match="none of its first 2 lines is JSON"):
         run(tmp_path / "a.jsonl")

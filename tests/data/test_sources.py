@@ -8,13 +8,14 @@ import zstandard
 
 from tests.data.material import PACK, json_lines, parquet
 from tokenmill.core.errors import UserError
+from tokenmill.data.readers import FORMATS
 from tokenmill.data.sources import blocks, find
 
 BROKEN = [ending for ending in PACK if ending]
 
 
 def only(path: Path):
-    (source,) = find(path).sources
+    (source,) = find(path, FORMATS).sources
     return source
 
 
@@ -28,7 +29,7 @@ def test_order_is_that_of_the_bytes_of_the_paths(tmp_path):
     (tmp_path / ".hidden.txt").write_text("hidden")
     (tmp_path / "c.pdf").write_text("x")
     (tmp_path / "LICENSE").write_text("x")
-    found = find(tmp_path)
+    found = find(tmp_path, FORMATS)
     assert [s.name for s in found.sources] == sorted((s.name for s in found.sources), key=os.fsencode)
     assert {s.name for s in found.sources} == {
         "b.txt", "B.txt", "é.txt", "a/z.md", "a.txt", "a b/c.txt", "Z.TXT.GZ", "v1.2.json",
@@ -104,6 +105,41 @@ def test_what_cannot_be_read_at_all(tmp_path, run):
     (tmp_path / "bad.parquet").write_bytes(parquet([{"text": "x"}])[:-9])
     with pytest.raises(UserError, match=r"bad\.parquet is not a readable parquet file"):
         run(tmp_path)
+
+
+def test_links_out_of_data_raw_are_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    raw, cached = tmp_path / "raw", tmp_path / ".dvc/cache/files/ab"
+    (raw / "deep").mkdir(parents=True)
+    (raw / "a.txt").write_text("inside")
+    (raw / "deep" / "b.txt").symlink_to("../a.txt")
+    cached.parent.mkdir(parents=True)
+    cached.write_text("DVC may link to its cache")
+    (raw / "c.txt").symlink_to(cached)
+    assert [source.name for source in find(raw, FORMATS).sources] == ["a.txt", "c.txt", "deep/b.txt"]
+    (raw / "passwd.txt").symlink_to("/etc/passwd")
+    with pytest.raises(UserError, match=r"passwd\.txt is a link out of data\.raw, to /etc/passwd"):
+        find(raw, FORMATS)
+
+
+def test_data_raw_itself_may_be_a_link(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "a.txt").write_text("x")
+    (tmp_path / "raw").symlink_to("real")
+    assert len(find(tmp_path / "raw", FORMATS).sources) == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes among its files")
+@pytest.mark.parametrize("kind", ["pipe", "device", "broken link"])
+def test_what_is_no_regular_file_is_refused(tmp_path, kind):
+    path = tmp_path / "a.txt"
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero" if kind == "device" else "nowhere")
+    for raw in (tmp_path, path) if kind != "broken link" else (tmp_path,):
+        with pytest.raises(UserError, match=r"a\.txt is no regular file"):
+            find(raw, FORMATS)
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read everything")

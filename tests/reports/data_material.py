@@ -8,8 +8,8 @@ import polars as pl
 import xxhash
 
 from tests.imports import ROOT
-from tokenmill.core import shards
 from tokenmill.core.files import write_json
+from tokenmill.core.shards import write_shards
 from tokenmill.tokens.pack import pack, summary
 from tokenmill.tokens.params import TokenizeParams, TokenizerParams
 from tokenmill.tokens.train_tokenizer import train_tokenizer
@@ -41,9 +41,8 @@ def prepare(folder: Path, *, type_: str = "bpe") -> Path:
     """Everything that the stage `data_report` reads, in `folder`."""
     data, metrics, tokenizer = folder / "data", folder / "metrics", folder / "data/tokenizer/tokenizer.json"
     (data / "clean").mkdir(parents=True)
-    with shards.Writer(data / "clean") as writer:
-        ids = pl.Series([xxhash.xxh3_64_intdigest(text.encode()) for text in DOCUMENTS], dtype=pl.UInt64)
-        writer.add(pl.DataFrame({"text": DOCUMENTS, "source": ["a"] * len(DOCUMENTS), "id": ids}))
+    ids = pl.Series([xxhash.xxh3_64_intdigest(text.encode()) for text in DOCUMENTS], dtype=pl.UInt64)
+    write_shards(data / "clean", [pl.DataFrame({"text": DOCUMENTS, "source": ["a"] * len(DOCUMENTS), "id": ids})])
     params = TokenizerParams.model_validate({"type": type_, "vocab_size": 400, "sample_bytes": 10**6})
     report = train_tokenizer(data / "clean", tokenizer, params)
     write_json(metrics / "tokenizer.json", report.__dict__)

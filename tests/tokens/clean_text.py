@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
-import pytest
 import xxhash
 
-from tokenmill.core import shards
+from tokenmill.core.shards import write_shards
 
 PROSE = [
     f"Line {i} of the {word} says that it's number {i * 37 % 101}, and the {word} won't repeat.\n\n\n"
@@ -20,7 +19,5 @@ def write_clean(folder: Path, texts: Sequence[str], *, shard_bytes: int = 10**6,
     folder.mkdir(parents=True, exist_ok=True)
     ids = pl.Series([xxhash.xxh3_64_intdigest(text.encode()) for text in texts], dtype=pl.UInt64)
     frame = pl.DataFrame({"text": pl.Series(texts, dtype=pl.String), "source": ["a.txt"] * len(texts), "id": ids})
-    with pytest.MonkeyPatch.context() as patch, shards.Writer(folder, shard_bytes) as writer:
-        patch.setattr(shards, "ROW_GROUP_BYTES", row_group_bytes)
-        writer.add(frame)
+    write_shards(folder, [frame], shard_bytes=shard_bytes, row_group_bytes=row_group_bytes)
     return folder

@@ -1,8 +1,8 @@
-"""Bytes of unknown encoding as UTF-8, and what is damaged in them made visible.
+"""Bytes of unknown encoding as UTF-8, with a mark where they are damaged.
 
-UTF-16 and UTF-32 are recognised by their byte-order mark. Whatever cannot be decoded becomes U+FDD0 on the
-way, a code point that Unicode reserves for internal use; `mend` turns it into U+FFFD at the end, where the
-document is known, so that damaged documents can be counted exactly.
+UTF-16 and UTF-32 are recognised by their byte-order mark. Bytes that cannot be decoded become DAMAGE, a code point that
+Unicode reserves for internal use. Only `replace_damage` turns it into U+FFFD: there a text is one document, so that
+damaged documents can be counted exactly.
 """
 
 import codecs
@@ -12,13 +12,14 @@ from collections.abc import Iterable, Iterator
 from tokenmill.core.errors import UserError
 
 DAMAGE = "\ufdd0"
-"""Stands for what could not be decoded."""
-
+"""Stands for bytes that could not be decoded."""
 
 REPLACEMENT = "\ufffd"
 
+SNIFFED_BYTES = 4096
+"""Bytes at the start of a file that are searched for UTF-16 without a byte-order mark."""
 
-_MARKS = (
+_BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32-le"),
     (codecs.BOM_UTF32_BE, "utf-32-be"),
     (codecs.BOM_UTF8, "utf-8"),
@@ -27,45 +28,41 @@ _MARKS = (
 )
 
 
-SNIFFED = 4096
-"""Bytes at the start of a file that are looked at for UTF-16 without a mark."""
-
-
-def damage_handler() -> str:
-    """The name of the codec error handler that writes DAMAGE; registered when first asked for."""
-
-    def stand_in(error: UnicodeError) -> tuple[str, int]:
-        assert isinstance(error, UnicodeDecodeError)
-        return DAMAGE, error.end
-
-    codecs.register_error("tokenmill.damage", stand_in)
-    return "tokenmill.damage"
-
-
 def decode(data: bytes) -> str:
-    """UTF-8 as text, DAMAGE for each sequence that is none (as Python's "replace" divides them)."""
+    """UTF-8 as text, with DAMAGE for each invalid sequence (divided as by Python's "replace")."""
     try:
         return data.decode()
     except UnicodeDecodeError:
         return data.decode("utf-8", damage_handler())
 
 
-def mend(text: str) -> tuple[str, bool]:
+def replace_damage(text: str) -> tuple[str, bool]:
     """`text` with U+FFFD for DAMAGE, and whether there was any."""
     if DAMAGE in text:
         return text.replace(DAMAGE, REPLACEMENT), True
     return text, False
 
 
+def damage_handler() -> str:
+    """The name of the codec error handler that writes DAMAGE. (Codecs know handlers only by name.)"""
+
+    def replace(error: UnicodeError) -> tuple[str, int]:
+        assert isinstance(error, UnicodeDecodeError)
+        return DAMAGE, error.end
+
+    codecs.register_error("tokenmill.damage", replace)
+    return "tokenmill.damage"
+
+
 def utf8(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
-    """The blocks of file `name` without byte-order mark, transcoded to UTF-8 if the mark says so.
+    """The blocks of the file `name` as UTF-8 without byte-order mark.
 
     Raises:
-        UserError: the file looks like UTF-16 without a mark.
+        UserError: the file looks like UTF-16 without a byte-order mark.
     """
     stream = iter(blocks)
     head = b""
-    while len(head) < SNIFFED and (block := next(stream, None)) is not None:
+    while len(head) < SNIFFED_BYTES and (block := next(stream, None)) is not None:
         head += block
     mark, encoding = encoding_of(head, name)
     head = head[len(mark) :]
@@ -81,19 +78,19 @@ def utf8(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
 
 
 def encoding_of(head: bytes, name: str) -> tuple[bytes, str]:
-    """The byte-order mark at the start of file `name`, if there is one, and the encoding.
+    """The byte-order mark at the start of the file `name`, if there is one, and the encoding.
 
     Raises:
-        UserError: the file looks like UTF-16 without a mark.
+        UserError: the file looks like UTF-16 without a byte-order mark.
     """
-    mark, encoding = next((pair for pair in _MARKS if head.startswith(pair[0])), (b"", "utf-8"))
+    mark, encoding = next((pair for pair in _BYTE_ORDER_MARKS if head.startswith(pair[0])), (b"", "utf-8"))
     if not mark:
-        _refuse_utf16(head[:SNIFFED], name)
+        _refuse_utf16(head[:SNIFFED_BYTES], name)
     return mark, encoding
 
 
 def _refuse_utf16(head: bytes, name: str) -> None:
-    """Text in Latin letters as UTF-16 has a NUL in every second byte."""
+    """Refuse what has a NUL in every second byte, as Latin letters in UTF-16 do."""
     if len(head) < 16:
         return
     even, odd = head[::2].count(0) / len(head[::2]), head[1::2].count(0) / len(head[1::2])
@@ -107,15 +104,13 @@ _ESCAPE = re.compile(
 )
 """A JSON escape: a surrogate pair, a lone surrogate (the group), or any other."""
 
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 _COMPLETE = re.compile(rb".*[^\\u0-9a-fA-F\x80-\xff]", re.DOTALL)
 """Up to the last character after which neither an escape nor a multi-byte character is unfinished."""
 
 
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-
-
-def mend_json(data: bytes) -> bytes:
+def mark_json_damage(data: bytes) -> bytes:
     """JSON with DAMAGE for invalid UTF-8 and for escapes of lone surrogates, which strict parsers refuse."""
     if _SURROGATE.search(data):
         data = _ESCAPE.sub(lambda match: rb"\ufdd0" if match[1] else match[0], data)
@@ -126,13 +121,13 @@ def mend_json(data: bytes) -> bytes:
     return data
 
 
-def mend_json_stream(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """`mend_json` block by block, for parsers that read a stream; the cut of the blocks does not matter."""
+def mark_json_stream_damage(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """`mark_json_damage` block by block, for parsers that read a stream; where the blocks end does not matter."""
     rest = b""
     for block in blocks:
         data = rest + block
-        complete = _COMPLETE.match(data, max(0, len(data) - SNIFFED))
+        complete = _COMPLETE.match(data, max(0, len(data) - SNIFFED_BYTES))
         cut = complete.end() if complete else 0
-        yield mend_json(data[:cut])
+        yield mark_json_damage(data[:cut])
         rest = data[cut:]
-    yield mend_json(rest)
+    yield mark_json_damage(rest)

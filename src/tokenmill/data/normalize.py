@@ -2,22 +2,16 @@
 
 For every mode but `none`, in this order:
 
-1. every line break is `\n` (CRLF, CR, vertical tab, form feed, NEL, U+2028, U+2029);
-2. every Unicode space is a space;
-3. control, zero-width and other invisible characters go (`\n` and tab stay);
-4. NFC;
-5. characters beyond the mode's alphabet are folded to it, or become one space (none at the start of a line):
+1. every line break becomes `\n` (CRLF, CR, vertical tab, form feed, NEL, U+2028, U+2029);
+2. every Unicode space becomes a space;
+3. control, zero-width and other invisible characters are removed (`\n` and tab stay);
+4. the text is brought into NFC;
+5. characters outside the mode's alphabet are folded to it, or become one space (none at the start of a line):
    `strict` ASCII, `balanced` Latin-1, `lenient` all of Unicode but emoji;
-6. white space: a run of blanks within a line is one space, none at the end of a line, indentation stays, at most
-   one blank line in a row, nothing around the whole.
+6. white space: a run of blanks within a line becomes one space, blanks at the end of a line are removed, indentation
+   stays, at most one blank line in a row, nothing around the whole text.
 
-Cleaning a clean text changes nothing. Most rows are printable ASCII and take only the tests.
-
-What a character outside the alphabet of a mode is written as within it.
-
-Derived from Unicode 3.2, which every Python carries unchanged (`unicodedata.ucd_3_2_0`), so that the same text
-gives the same bytes whatever the Python. Letters lose their accents (é -> e), compatibility forms their form
-(ﬁ -> fi, Ａ -> A, … -> ...); what no rule gives stands in _BY_HAND.
+Normalizing a normalized text changes nothing. Most rows are printable ASCII and take only the tests.
 """
 
 import re
@@ -30,38 +24,31 @@ import polars as pl
 
 from tokenmill.data.params import Mode
 
-_GONE = "\x1f"
-"""Stands for a character that was taken out, until its place is known; step 2 leaves none of its own."""
-
+_REMOVED = "\x1f"
+"""Marks the place of a removed character in step 5; step 2 leaves none of the text's own."""
 
 _CONTROL = r"[\x00-\x08\x0B-\x1F\x7F]"
 """What step 1, 2 or 3 may change in ASCII."""
 
-
-_LOOSE = ["  ", "\t", " \n", "\n\n\n"]
+_EXTRA_BLANKS = ["  ", "\t", " \n", "\n\n\n"]
 """White space that step 6 may change, not counting what is around the whole."""
-
 
 _BREAKS = r"\r\n?|[\x0B\x0C\x1C-\x1E\x{85}\x{2028}\x{2029}]"
 
-
 _SPACES = r"[\x1F[\p{Zs}--[ ]]]"
-
 
 _INVISIBLE = (
     r"[[\p{Cc}--[\n\t]]"
-    # signs that precede Arabic, Syriac and Kaithi numbers are Cf, but to be seen
+    # signs that precede Arabic, Syriac and Kaithi numbers are Cf, but visible
     r"[\p{Cf}--[\x{600}-\x{605}\x{6DD}\x{70F}\x{890}\x{891}\x{8E2}\x{110BD}\x{110CD}]]"
     # combining grapheme joiner, keycap, text and emoji selectors, noncharacters
     r"\x{34F}\x{20E3}\x{FE0E}\x{FE0F}\x{FDD0}-\x{FDEF}\x{FFFE}\x{FFFF}]"
 )
 
+_BREAKS_SPACES_INVISIBLE = rf"{_BREAKS}|{_SPACES}|{_INVISIBLE}"
 
-_UNSEEN = rf"{_BREAKS}|{_SPACES}|{_INVISIBLE}"
-
-
-_NOT_SURELY_NFC = (
-    # outside blocks in which every character is NFC by itself and none combines: Latin with IPA, Greek, Cyrillic,
+NOT_SURELY_NFC = (
+    # outside the blocks in which every character is NFC by itself and none combines: Latin with IPA, Greek, Cyrillic,
     # Armenian, Hebrew, Arabic, Thai, punctuation, currencies, symbols, Chinese and Japanese, Korean syllables, emoji
     r"[^\x{0}-\x{2FF}\x{388}-\x{38A}\x{38C}\x{38E}-\x{3A1}\x{3A3}-\x{3CE}\x{400}-\x{482}\x{48A}-\x{4CE}\x{531}-\x{556}"
     r"\x{561}-\x{587}\x{5D0}-\x{5EA}\x{621}-\x{63A}\x{640}-\x{64A}\x{E01}-\x{E30}\x{E32}\x{E33}\x{E40}-\x{E46}"
@@ -70,7 +57,6 @@ _NOT_SURELY_NFC = (
     r"\x{FF00}-\x{FFEF}\x{FFFD}\x{1F000}-\x{1FAFF}]"
 )
 
-
 _EMOJI = (
     r"[\p{Emoji_Presentation}\p{Emoji_Modifier}\p{Regional_Indicator}"
     # (c), (R), TM, arrows, geometric shapes and CJK marks are Extended_Pictographic, but text
@@ -78,106 +64,105 @@ _EMOJI = (
 )
 
 
-def cleaned(texts: pl.Series, mode: Mode) -> pl.Series:
-    r"""The texts of a batch (String, no nulls) as `mode` wants them, in the same order; empty where nothing is left.
+def normalize(texts: pl.Series, mode: Mode) -> pl.Series:
+    r"""The texts of a batch (String, no nulls) in the alphabet of `mode`, in order; empty if nothing is left.
 
     Example:
-        >>> cleaned(pl.Series(["“Café”  au lait\r\n😀 你好 ok"]), "balanced").to_list()
+        >>> normalize(pl.Series(["“Café”  au lait\r\n😀 你好 ok"]), "balanced").to_list()
         ['"Café" au lait\nok']
     """
     if mode == "none":
         return texts
     beyond = texts.str.len_bytes() != texts.str.len_chars()
-    texts = _where(texts, beyond, lambda some: _alphabet(some, mode))
-    texts = _where(texts, ~beyond, _visible_ascii)
-    texts = _where(texts, texts.str.contains_any(_LOOSE), _spaced)
+    texts = _change(texts, beyond, lambda some: _steps_1_to_5(some, mode))
+    texts = _change(texts, ~beyond, _steps_1_to_3_ascii)
+    texts = _change(texts, texts.str.contains_any(_EXTRA_BLANKS), _step_6)
     return texts.str.strip_chars(" \t\n")
 
 
-def _where(texts: pl.Series, mask: pl.Series, change: Callable[[pl.Series], pl.Series]) -> pl.Series:
-    """`change` applied to the rows of `mask` only."""
+def _change(texts: pl.Series, mask: pl.Series, function: Callable[[pl.Series], pl.Series]) -> pl.Series:
+    """The texts with `function` applied to the rows of `mask` only."""
     count = int(mask.sum())
     if count == 0:
         return texts
     if count == len(texts):
-        return change(texts)
+        return function(texts)
     rows = np.arange(len(texts))
     rows[mask.to_numpy()] = len(texts) + np.arange(count)
-    return pl.concat([texts, change(texts.filter(mask))], rechunk=True).gather(rows)  # of two chunks it would copy all
+    both = pl.concat([texts, function(texts.filter(mask))], rechunk=True)  # of two chunks, gather would copy all
+    return both.gather(rows)
 
 
-def _visible_ascii(texts: pl.Series) -> pl.Series:
-    """Steps 1 to 3 for rows of ASCII; they need no others."""
-    return _where(texts, texts.str.contains(_CONTROL), _visible)
+def _steps_1_to_3_ascii(texts: pl.Series) -> pl.Series:
+    """Steps 1 to 3 for rows of ASCII, which need neither 4 nor 5."""
+    return _change(texts, texts.str.contains(_CONTROL), _steps_1_to_3)
 
 
-def _visible(texts: pl.Series) -> pl.Series:
-    """Steps 1 to 3."""
+def _steps_1_to_3(texts: pl.Series) -> pl.Series:
+    """Steps 1 to 3 for any rows."""
     return texts.str.replace_all(_BREAKS, "\n").str.replace_all(_SPACES, " ").str.replace_all(_INVISIBLE, "")
 
 
-def _alphabet(texts: pl.Series, mode: Mode) -> pl.Series:
+def _steps_1_to_5(texts: pl.Series, mode: Mode) -> pl.Series:
     """Steps 1 to 5 for rows beyond ASCII."""
-    texts = _where(texts, texts.str.contains(f"{_UNSEEN}|{_NOT_SURELY_NFC}"), _composed)
+    texts = _change(texts, texts.str.contains(f"{_BREAKS_SPACES_INVISIBLE}|{NOT_SURELY_NFC}"), _steps_1_to_4)
     if mode == "lenient":
-        return _blanked(texts, _EMOJI)
+        return _spaces_for(texts, _EMOJI)
     return _folded(texts, 0x80 if mode == "strict" else LATIN_1_END)
 
 
-def _composed(texts: pl.Series) -> pl.Series:
-    """Steps 1 to 4."""
-    texts = _where(texts, texts.str.contains(_UNSEEN), _visible)
-    return _where(texts, texts.str.contains(_NOT_SURELY_NFC), lambda some: some.str.normalize("NFC"))
+def _steps_1_to_4(texts: pl.Series) -> pl.Series:
+    """Steps 1 to 4 for rows that need any of them."""
+    texts = _change(texts, texts.str.contains(_BREAKS_SPACES_INVISIBLE), _steps_1_to_3)
+    return _change(texts, texts.str.contains(NOT_SURELY_NFC), lambda some: some.str.normalize("NFC"))
 
 
 def _folded(texts: pl.Series, first: int) -> pl.Series:
-    """Step 5: nothing from code point `first` on."""
-    folds = table(first)
+    """Step 5 for alphabets that end before code point `first`."""
+    folds = fold_table(first)
     texts = texts.str.replace_many(list(folds), list(folds.values()))
-    # Quotes and dashes are all there is in most rows: they are ASCII now, and done.
+    # Most rows held only quotes and dashes: they are ASCII now, and done.
     foreign = rf"[^\x{{0}}-\x{{{first - 1:X}}}]"
     beyond = texts.str.len_bytes() != texts.str.len_chars()
-    return _where(texts, beyond, lambda some: _blanked(some.str.replace_all(r"\p{M}", ""), f"{foreign}+"))
+    return _change(texts, beyond, lambda some: _spaces_for(some.str.replace_all(r"\p{M}", ""), f"{foreign}+"))
 
 
-def _blanked(texts: pl.Series, pattern: str) -> pl.Series:
-    """A space for what matches, but nothing at the start of a line, where it would look like indentation."""
+def _spaces_for(texts: pl.Series, pattern: str) -> pl.Series:
+    """A space for what matches, but nothing at the start of a line, where it would become indentation."""
 
-    def place(some: pl.Series) -> pl.Series:
-        some = some.str.replace_all(pattern, _GONE).str.replace_all(rf"(\n[ \t]*){_GONE}[ \t{_GONE}]*", "${1}")
-        return some.str.replace_all(_GONE, " ", literal=True)
+    def replaced(some: pl.Series) -> pl.Series:
+        some = some.str.replace_all(pattern, _REMOVED).str.replace_all(rf"(\n[ \t]*){_REMOVED}[ \t{_REMOVED}]*", "${1}")
+        return some.str.replace_all(_REMOVED, " ", literal=True)
 
-    return _where(texts, texts.str.contains(pattern), place)
+    return _change(texts, texts.str.contains(pattern), replaced)
 
 
-def _spaced(texts: pl.Series) -> pl.Series:
+def _step_6(texts: pl.Series) -> pl.Series:
     """Step 6 for rows that need it."""
-    texts = _where(texts, texts.str.contains(r"[ \t]\n"), _without_trailing_blanks)
-    texts = _where(texts, texts.str.contains_any(["  ", "\t"]), _single_blanks)
-    return _where(
+    texts = _change(texts, texts.str.contains(r"[ \t]\n"), _without_trailing_blanks)
+    texts = _change(texts, texts.str.contains_any(["  ", "\t"]), _single_blanks)
+    return _change(
         texts, texts.str.contains("\n\n\n", literal=True), lambda some: some.str.replace_all("\n{3,}", "\n\n")
     )
 
 
 def _without_trailing_blanks(texts: pl.Series) -> pl.Series:
-    texts = texts.str.replace_many([" \n", "\t\n"], ["\n", "\n"])  # most often there was one, and this is quick
-    return _where(texts, texts.str.contains(r"[ \t]\n"), lambda some: some.str.replace_all(r"[ \t]+\n", "\n"))
+    texts = texts.str.replace_many([" \n", "\t\n"], ["\n", "\n"])  # fast, and enough for one blank
+    return _change(texts, texts.str.contains(r"[ \t]\n"), lambda some: some.str.replace_all(r"[ \t]+\n", "\n"))
 
 
 def _single_blanks(texts: pl.Series) -> pl.Series:
-    """A space for every run of blanks, but for indentation."""
+    """A space for every run of blanks, except indentation."""
     special = texts.str.contains(r"\n[ \t]|\t")
-    texts = _where(texts, ~special, lambda some: some.str.replace_all("  +", " "))
-    return _where(texts, special, lambda some: some.str.replace_all(r"([^ \t\n])(?:[ \t]{2,}|\t)", "${1} "))
+    texts = _change(texts, ~special, lambda some: some.str.replace_all("  +", " "))
+    return _change(texts, special, lambda some: some.str.replace_all(r"([^ \t\n])(?:[ \t]{2,}|\t)", "${1} "))
 
 
 LATIN_1_END = 0x100
 """First code point beyond Latin-1."""
 
-
 _RANGES = ((0x80, 0x3000), (0xFB00, 0xFB07), (0xFF01, 0xFF5F), (0x1D400, 0x1D800))
-"""Where code points are that can be folded."""
-
+"""Code points that may be folded."""
 
 _BY_HAND = {
     "‘’‚‛′‵‹›ʹʻʼˈ´": "'",
@@ -225,30 +210,33 @@ _BY_HAND = {
     "ə": "e",
 }
 
-
-_WITH = re.compile(r"LATIN (SMALL|CAPITAL) LETTER ([A-Z]) WITH ")
+_LETTER_WITH = re.compile(r"LATIN (SMALL|CAPITAL) LETTER ([A-Z]) WITH ")
 
 
 @cache
-def table(first: int) -> dict[str, str]:
+def fold_table(first: int) -> dict[str, str]:
     """What each foldable character from code point `first` on is written as, in ASCII.
 
+    It comes from Unicode 3.2, which every Python carries unchanged (`unicodedata.ucd_3_2_0`), so that the same text
+    gives the same bytes under every Python. Letters lose their accents (é -> e), compatibility forms their form
+    (ﬁ -> fi, Ａ -> A, … -> ...); _BY_HAND holds what no rule gives.
+
     Example:
-        >>> table(LATIN_1_END)["ł"], table(0x80)["é"], "é" in table(LATIN_1_END)
+        >>> fold_table(LATIN_1_END)["ł"], fold_table(0x80)["é"], "é" in fold_table(LATIN_1_END)
         ('l', 'e', False)
     """
     by_hand = {character: folded for characters, folded in _BY_HAND.items() for character in characters}
-    folds = {chr(point): folded for point in _points() if (folded := _fold_character(chr(point)))}
+    folds = {chr(point): folded for point in _foldable() if (folded := _fold_character(chr(point)))}
     return {character: folded for character, folded in {**folds, **by_hand}.items() if ord(character) >= first}
 
 
-def _points() -> Iterator[int]:
+def _foldable() -> Iterator[int]:
     for first, end in _RANGES:
         yield from range(first, end)
 
 
 def _fold_character(character: str) -> str:
-    """By Unicode's own data; empty if that gives no ASCII."""
+    """The character by Unicode's own data; empty if that gives no ASCII."""
     data = unicodedata.ucd_3_2_0
     kind = data.decomposition(character)
     if kind.startswith("<super>"):
@@ -258,7 +246,7 @@ def _fold_character(character: str) -> str:
         return _ascii(f" {data.normalize('NFKD', character)}".replace("⁄", "/"))
     if data.category(character)[0] == "L":
         plain = "".join(part for part in data.normalize("NFKD", character) if data.category(part) != "Mn")
-        stroke = _WITH.match(data.name(character, ""))
+        stroke = _LETTER_WITH.match(data.name(character, ""))
         if not plain.isascii() and stroke:
             plain = stroke[2].lower() if stroke[1] == "SMALL" else stroke[2]
         return _ascii(plain)
@@ -267,3 +255,27 @@ def _fold_character(character: str) -> str:
 
 def _ascii(text: str) -> str:
     return text if text.isascii() and text.isprintable() and text.strip() else ""
+
+
+_BOILERPLATE = (
+    r"(?i:lorem ipsum|javascript|terms of use|terms of service|privacy policy|cookie policy"
+    r"|uses cookies|use of cookies|use cookies)"
+)
+
+
+def drop_boilerplate(texts: pl.Series) -> pl.Series:
+    r"""The texts of a batch (normalized) without lines that belong to a web page and not to its text.
+
+    The phrases are those of C4 (Raffel et al. 2020, section 2.2). C4 drops the whole page for `lorem ipsum` and for a
+    curly bracket; here the former costs its line, and code may stay. The result is normalized again, and empty if
+    nothing is left.
+
+    Example:
+        >>> drop_boilerplate(pl.Series(["A cat.\n\nThis site uses cookies.\n\nA dog."]))[0]
+        'A cat.\n\nA dog.'
+    """
+    rows = texts.str.contains(_BOILERPLATE).arg_true()
+    if not len(rows):
+        return texts
+    left = texts.gather(rows).str.replace_all(rf"(?m)^.*{_BOILERPLATE}.*\n?", "")
+    return texts.clone().scatter(rows, left.str.replace_all(r"\n{3,}", "\n\n").str.strip_chars(" \t\n"))

@@ -1,4 +1,4 @@
-"""The parameters of the stage `clean`: where the raw text is, and what becomes of it."""
+"""The parameters of the stage `clean`: where the raw text is, and how it is cleaned."""
 
 from typing import Annotated, Literal
 
@@ -8,12 +8,9 @@ from tokenmill.core.params import Section
 
 Mode = Literal["strict", "balanced", "lenient", "none"]
 
-
 Unit = Literal["file", "paragraph", "line"]
 
-
 Mask = Literal["email", "phone", "card", "ip"]
-
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
@@ -29,32 +26,33 @@ class DataParams(Section):
 
 
 class FilterParams(Section):
-    """Which documents are too poor to keep; each filter is off by false or null, and each drop has its reason."""
+    """Which documents are too poor to keep. False or null turns a filter off; each dropped document has a reason."""
 
     max_digit_fraction: Fraction | None
-    """Digits among the characters at most (reason `digits`); null is off. Tables and logs are beyond 0.2."""
+    """The largest fraction of a document's characters that may be digits (reason `digits`); null is off. Tables and
+    logs exceed 0.2."""
 
     max_symbol_fraction: Fraction | None
-    """Characters that are neither letter, digit nor white space at most (`symbols`); null is off. English prose has
-    0.03 to 0.06, code 0.2 and more."""
+    """The largest fraction of characters that are neither letter, digit nor white space (`symbols`); null is off.
+    English prose has 0.03 to 0.06, code 0.2 and more."""
 
     languages: Annotated[list[str], Field(min_length=1)] | None
-    """ISO 639-1 codes of the languages that stay, such as [en, de], as seen in a document's first 512 characters
+    """ISO 639-1 codes of the languages that stay, such as [en, de], detected in a document's first 512 characters
     (`language`); null is off."""
 
     min_language_confidence: Fraction
-    """How sure the language must be, from 0 to 1; used with `languages`. FineWeb takes 0.65."""
+    """How sure the detection must be, from 0 to 1; used with `languages`. FineWeb uses 0.65."""
 
     gopher_quality: bool
     """The quality rules of Gopher for English (Rae et al. 2021, appendix A): number and length of words, symbols,
     bullets, ellipses, words with letters, stop words (`gopher_words` … `gopher_stop_words`)."""
 
     gopher_min_words: Annotated[int, Field(ge=1)]
-    """Words that a document has at least; used with `gopher_quality`. The paper takes 50, which drops short chats."""
+    """The fewest words of a document; used with `gopher_quality`. The paper has 50, which drops short chats."""
 
     gopher_stop_words: Annotated[int, Field(ge=0, le=8)]
-    """How many of the, be, to, of, and, that, have, with a document holds at least; used with `gopher_quality`. The
-    paper takes 2; other languages need 0."""
+    """The fewest of the words the, be, to, of, and, that, have, with in a document; used with `gopher_quality`. The
+    paper has 2; other languages need 0."""
 
     gopher_repetition: bool
     """The repetition rules of Gopher, for any language (`repeated_paragraphs`, `repeated_lines`, `top_ngrams`,
@@ -69,21 +67,20 @@ class NearDuplicateParams(Section):
     """Which documents are near-duplicates (MinHash; Broder 1997, Lee et al. 2022)."""
 
     enabled: bool
-    """Whether a document that says nearly the same as an earlier one is dropped as `near_duplicate`. With the values
-    below it costs about 110 bytes of memory a document."""
+    """Whether a document that is nearly the same as an earlier one is dropped as `near_duplicate`. With the values
+    below it takes 72 bytes of memory a document, at moments twice that."""
 
     threshold: Annotated[float, Field(ge=0.3, le=0.99)]
     """Jaccard similarity of the sets of shingles from which a document counts as a near-duplicate. The border is soft:
-    of pairs as similar as this some 40 % are found, of more similar ones more (docs/decisions.md has the curve).
+    of pairs as similar as this about 40 % are found, of more similar ones more (docs/decisions.md has the curve).
     With shingles of 5 words, one word in a hundred replaced leaves 0.9, three in a hundred 0.75, five 0.63."""
 
     permutations: Annotated[int, Field(ge=16, le=1024)]
-    """Random orders of the shingles. More make the border sharper; twice as many take about twice the time
-    and memory."""
+    """Random orders of the shingles. More of them make the border sharper; twice as many take about twice the time and
+    memory."""
 
     ngram: Annotated[int, Field(ge=1, le=16)]
-    """Words in a row that make a shingle (Lee et al. 2022 and FineWeb: 5). A shorter document counts as one shingle,
-    and is compared whole."""
+    """Words in a row that make a shingle (Lee et al. 2022 and FineWeb: 5). A shorter document is one shingle."""
 
 
 class CleanParams(Section):
@@ -91,17 +88,17 @@ class CleanParams(Section):
 
     mode: Mode
     """Which characters stay: `strict` ASCII, `balanced` Latin-1, `lenient` all of Unicode but emoji and control
-    characters, `none` the text as it is. The first three also normalise Unicode (NFC) and white space."""
+    characters, `none` the text as it is. The first three also normalize Unicode (NFC) and white space."""
 
     columns: Annotated[list[str], Field(min_length=1)] | None
-    """Columns or keys that hold the text, joined by a line break; null finds the usual shapes by itself."""
+    """Columns or keys that hold the text, joined by a line break; null finds the usual shapes."""
 
     text_file: Unit
     """What one document is in a .txt or .md file: the `file` (cut at line breaks beyond 2 MiB), a `paragraph`
     (between blank lines) or a `line`."""
 
     drop_boilerplate: bool
-    """Whether lines go that hold `lorem ipsum`, `javascript`, or a phrase of cookie notices and terms of use (C4,
+    """Whether lines with `lorem ipsum`, `javascript`, or a phrase of cookie notices and terms of use are removed (C4,
     Raffel et al. 2020)."""
 
     mask: list[Mask]
@@ -109,17 +106,17 @@ class CleanParams(Section):
     written in North America), `card` (payment cards, by their check digit), `ip` (v4 and v6); [] is off."""
 
     filters: FilterParams
-    """Which documents are too poor to keep; looked at after cleaning, before duplicates."""
+    """Which documents are too poor to keep; applied to the cleaned text, before duplicates."""
 
     min_chars: Annotated[int, Field(ge=1)]
-    """Characters that a cleaned document has at least; shorter ones are dropped as `too_short`."""
+    """The fewest characters of a cleaned document; shorter ones are dropped as `too_short`."""
 
     max_chars: Annotated[int, Field(ge=1)] | None
-    """Characters that a cleaned document has at most; longer ones are dropped as `too_long`; null is no limit."""
+    """The most characters of a cleaned document; longer ones are dropped as `too_long`; null is no limit."""
 
     deduplicate: bool
-    """Whether a document whose cleaned text was seen before is dropped as `duplicate`. Costs 10 to 12 bytes of
-    memory a document."""
+    """Whether a document whose cleaned text was seen before is dropped as `duplicate`. This takes 8 bytes of memory a
+    document, at moments twice that."""
 
     near_duplicates: NearDuplicateParams
 

@@ -1,18 +1,16 @@
 """E-mail addresses, phone numbers, payment cards and IP addresses, each replaced by a mask in ASCII.
 
-A text is searched by the strict patterns here only if it passes a coarse test; masks hold nothing that any pattern
-takes, and the search is repeated until nothing changes, so masking a masked text changes nothing.
-
 - `email`: name, @, domain with a dot.
 - `card`: 14 to 19 digits, also in groups, with the leading digits and lengths of the large issuers (ISO/IEC 7812) and a
-  right check digit (Luhn). A tenth of other numbers of that form pass by chance.
+  correct check digit (Luhn). A tenth of other numbers of that form pass by chance.
 - `phone`: `+` and 8 to 15 digits (ITU-T E.164), also in groups; or ten digits as in North America, with parentheses,
-  hyphens or dots. Other national forms stay, for nothing tells them from any other number.
+  hyphens or dots. Other national forms stay, because nothing tells them from any other number.
 - `ip`: IPv4 with four numbers up to 255, one of two digits or more; IPv6 of six characters or more, one of them a
-  digit. Numbers of versions and sections in four parts look the same: 1.2.3.4 stays, and so does what follows a word
+  digit. Version and section numbers in four parts look the same: 1.2.3.4 stays, and so does one that follows a word
   such as `version`, but a bare 2.0.1.15 is masked.
 
-Dates, times, ISBNs, prices, timestamps and MAC addresses stay.
+Dates, times, ISBNs, prices, timestamps and MAC addresses stay. Masks hold nothing that a pattern matches, and the
+search is repeated until nothing changes, so masking a masked text changes nothing.
 """
 
 import ipaddress
@@ -28,19 +26,17 @@ _ISSUERS = re.compile(
 )
 """Visa; Mastercard; American Express; JCB; Diners Club; Discover, UnionPay and Maestro."""
 
-
 _VERSION = re.compile(r"(?:\b(?:versions?|ver|v|releases?|build|section|chapter|firmware)|§)[.:]?\s*$", re.IGNORECASE)
 
-
-_COARSE = {
+_CANDIDATE = {
     "email": r"\S@\S",
     "card": r"[2-6](?:[ -]?[0-9]){13}",
     "phone": r"\+[ (]?[1-9]|[0-9]{3}[).-] ?[0-9]{3}[.-][0-9]{4}",
     "ip": r"[0-9]\.[0-9]{1,3}\.[0-9]|[0-9A-Fa-f:]:[0-9A-Fa-f]{0,4}:",
 }
+"""What every match contains: polars finds the texts that have it, and only those are searched by Python."""
 
-
-_STRICT = {
+_PATTERN = {
     "email": r"(?<![\w.%+-])[\w.%+-]{1,64}@(?:[^\W_](?:[\w-]{0,61}[^\W_])?\.){1,8}[^\W\d_]{2,24}(?![\w-]|\.\w)",
     "card": r"(?<![\w.+-])[2-6](?:[0-9]{13,18}|[0-9]{3}(?P<gap>[ -])(?:[0-9]{4}(?P=gap)[0-9]{4}(?P=gap)[0-9]{4}"
     r"(?:(?P=gap)[0-9]{3})?|[0-9]{6}(?P=gap)[0-9]{4,5}))(?![\w-]|[.,][0-9])",
@@ -51,20 +47,20 @@ _STRICT = {
 }
 
 
-def masked(texts: pl.Series, kinds: Sequence[Mask]) -> pl.Series:
-    """The texts of a batch (String, no nulls) with a mask for everything of the given kinds.
+def mask_pii(texts: pl.Series, kinds: Sequence[Mask]) -> pl.Series:
+    """The texts of a batch (String, no nulls) with a mask for each match of the given kinds.
 
     Example:
-        >>> masked(pl.Series(["Write to jo@example.com or call +1 212 555 0123."]), ["email", "phone"])[0]
+        >>> mask_pii(pl.Series(["Write to jo@example.com or call +1 212 555 0123."]), ["email", "phone"])[0]
         'Write to [EMAIL] or call [PHONE].'
     """
-    wanted = [kind for kind in _STRICT if kind in kinds]
+    wanted = [kind for kind in _PATTERN if kind in kinds]
     if not wanted:
         return texts
-    rows = texts.str.contains("|".join(_COARSE[kind] for kind in wanted)).arg_true()
+    rows = texts.str.contains("|".join(_CANDIDATE[kind] for kind in wanted)).arg_true()
     if not len(rows):
         return texts
-    pattern = re.compile("|".join(f"(?P<{kind}>{_STRICT[kind]})" for kind in wanted))
+    pattern = re.compile("|".join(f"(?P<{kind}>{_PATTERN[kind]})" for kind in wanted))
     return texts.clone().scatter(rows, [_masked(text, pattern) for text in texts.gather(rows)])
 
 
@@ -76,7 +72,7 @@ def _masked(text: str, pattern: re.Pattern[str]) -> str:
 
 def _mask(match: re.Match[str]) -> str:
     kind = str(match.lastgroup)
-    return match[0] if kind in _IS and not _IS[kind](match) else f"[{kind.upper()}]"
+    return match[0] if kind in _CHECKS and not _CHECKS[kind](match) else f"[{kind.upper()}]"
 
 
 def _is_card(match: re.Match[str]) -> bool:
@@ -90,7 +86,7 @@ def luhn(digits: str) -> bool:
     return (sum(map(int, digits[-1::-2])) + sum(number // 10 + number % 10 for number in doubled)) % 10 == 0
 
 
-def _is_address(match: re.Match[str]) -> bool:
+def _is_ip_address(match: re.Match[str]) -> bool:
     try:
         address = ipaddress.ip_address(match[0])
     except ValueError:
@@ -102,5 +98,5 @@ def _is_address(match: re.Match[str]) -> bool:
     )
 
 
-_IS: dict[str, Callable[[re.Match[str]], bool]] = {"card": _is_card, "ip": _is_address}
-"""What else must hold for what a pattern takes."""
+_CHECKS: dict[str, Callable[[re.Match[str]], bool]] = {"card": _is_card, "ip": _is_ip_address}
+"""What must hold for a match besides its pattern."""

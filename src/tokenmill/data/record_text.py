@@ -1,18 +1,20 @@
-"""From a record (a JSON value, a table's row) to its text: the usual shapes, or the columns that were named."""
+"""From records (JSON values, rows of tables) to texts: the usual shapes, or the columns that are named."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import orjson
+
 from tokenmill.core import chat
+from tokenmill.core.errors import UserError
+from tokenmill.data.report import Tally
 
 MESSAGES = ("messages", "conversations", "conversation")
 
-
 TEXT = ("text", "content", "body")
 
-
 QUESTIONS = ("instruction", "prompt", "question")
-
 
 ANSWERS = {
     "instruction": ("output", "response", "completion", "answer"),
@@ -20,16 +22,53 @@ ANSWERS = {
     "question": ("answer", "response", "output", "completion"),
 }
 
-
 KEYS = frozenset({*MESSAGES, *TEXT, *QUESTIONS, "input", *(key for keys in ANSWERS.values() for key in keys)})
-"""Every key that a shape looks at: the columns of a table that have to be read."""
+"""Every key of a known shape: the columns of a table that have to be read."""
+
+
+def record_texts(
+    records: Iterable[Any], path: Path, columns: Sequence[str] | None, tally: Tally, *, first: bool = True
+) -> Iterator[str]:
+    """The texts of the records of the file `path`; records without text are counted in `tally`.
+
+    Args:
+        records: the records in order.
+        path: the file, for the error.
+        columns: the columns that hold the text; None finds the usual shapes.
+        tally: counts what is dropped.
+        first: whether these records begin the file.
+
+    Raises:
+        UserError: the first record of the file has no text.
+    """
+    for record in records:
+        if first and columns is not None and set(columns) - set(_keys(record)):
+            raise no_text(path, _keys(record), columns)
+        text = text_of(record) if columns is None else join(record, columns)
+        if text is not None:
+            yield text
+        elif first:
+            raise no_text(path, _keys(record), columns)
+        else:
+            tally.drop("no_text", orjson.dumps(record, default=str).decode())
+        first = False
+
+
+def no_text(path: Path, keys: Sequence[str], columns: Sequence[str] | None) -> UserError:
+    """The error for a file without text; `keys` are those it has."""
+    there = ", ".join(keys) or "no keys"
+    if columns is None:
+        return UserError(
+            f"{path} has no text in a known shape (it has: {there}); set clean.columns to those that hold the text."
+        )
+    return UserError(f"{path} lacks clean.columns ({', '.join(columns)}); it has: {there}.")
 
 
 def text_of(record: Any) -> str | None:
     r"""The text of a record in one of the usual shapes; None if it has none of them.
 
-    In this order: a bare string; `messages` or `conversations`; `text`; `instruction` with `input`, `prompt` or
-    `question` with their answer; `content` or `body`. A null is an empty text.
+    The shapes, in this order: a bare string; `messages` or `conversations`; `text`; `instruction` with `input`,
+    `prompt` or `question` with their answer; `content` or `body`. A null is an empty text.
 
     Example:
         >>> text_of({"instruction": "Add.", "input": "1 + 1", "output": "2"})
@@ -61,8 +100,7 @@ def join(record: Any, columns: Sequence[str]) -> str | None:
     return "\n".join(part for part in parts if part)
 
 
-def keys(record: Any) -> list[str]:
-    """The keys of a record, for a message."""
+def _keys(record: Any) -> list[str]:
     return [str(key) for key in record] if isinstance(record, Mapping) else []
 
 
@@ -109,7 +147,7 @@ def _conversation(messages: Sequence[Any]) -> str | None:
 
 
 def _content(value: Any) -> str | None:
-    """A message's content: text, or parts of which those of type text count."""
+    """A message's content: text, or a list of parts, of which those with text count."""
     if isinstance(value, Sequence) and not isinstance(value, str):
         texts = [part.get("text") if isinstance(part, Mapping) else part for part in value]
         return "\n".join(text for text in texts if isinstance(text, str))

@@ -1,195 +1,75 @@
-"""Of several rules that a document may break, the first.
+"""Repetition within a document, by the rules of Gopher (Rae et al. 2021, appendix A, table A1).
 
-Documents taken apart: their words, lines and paragraphs, end to end in one column.
+A document of T characters is dropped if
 
-A word is a run of letters, marks and numbers, with an apostrophe before it if there is one (`don`, `'t`); a run of
-anything else but white space is a word too, of symbols. That is close to the tokens of spaCy for English, which
-datatrove counts. In scripts that put no spaces between words, a run up to the next symbol is one word.
-
-Repetition within a document, by the rules of Gopher (Rae et al. 2021, appendix A, table A1).
-
-For a document of T characters:
-
-- repeated paragraphs, and likewise lines: those that stood before in it are more than 0.30 of all, or hold more than
-  0.20 T characters;
+- repeated paragraphs, or repeated lines, are more than 0.30 of all, or hold more than 0.20 T characters;
 - the most frequent n-gram of words takes more than 0.20 T (n = 2), 0.18 T (3) or 0.16 T (4) characters;
-- n-grams that stood before take more than 0.15 T (n = 5), 0.14 T (6) … 0.10 T (10) characters, none counted twice.
+- repeated n-grams take more than 0.15 T (n = 5), 0.14 T (6) … 0.10 T (10) characters, none counted twice.
 
 The paper leaves open how n-grams are counted; here it is as in datatrove, which made FineWeb. The most frequent one
-counts with the spaces between its words, times its number; of several equally frequent ones, the first. Duplicates are
-found from left to right: one that stood before counts with the characters of its words, and the search goes on behind
-it. Unlike there, an n-gram that stands once is no repetition, however short the text.
-
-An n-gram can only stand twice if both (n-1)-grams in it do. So one sort of all pairs of words leaves little to do.
+counts with the spaces between its words, times its number; of several equally frequent ones, the first. Repeated ones
+are found from left to right: each counts with the characters of its words, and the search continues behind it. Unlike
+in datatrove, an n-gram that occurs once is no repetition, however short the text.
 """
 
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Mapping
 
 import numpy as np
 import polars as pl
 
+from tokenmill.data.params import FilterParams
+from tokenmill.data.text_spans import Groups, TextSpans, paragraphs
 
-def first(rules: dict[str, pl.Series], rows: int) -> pl.Series:
-    """The name of the first rule whose column (bool) is true, for each of the rows; null where none is."""
-    if not rules:
-        return pl.repeat(None, rows, dtype=pl.String, eager=True)
-    broken = pl.DataFrame(rules)
-    return broken.select(pl.coalesce(pl.when(pl.col(name)).then(pl.lit(name)) for name in rules)).to_series()
+MAX_REPEATED_SPANS = 0.30
 
-
-SPOKEN = r"[\p{L}\p{M}\p{N}]"
-"""What words are made of that are not symbols."""
-
-
-_WORD = rf"['’]?{SPOKEN}+|['’]|[^\p{{L}}\p{{M}}\p{{N}}\s'’]+"
-
-
-_SALT = np.uint64(0x9E3779B97F4A7C15)
-"""An odd number (2^64 over the golden ratio): multiples of it differ in all 64 bits."""
-
-
-@dataclass(frozen=True)
-class Parts:
-    """Parts of D documents: document d has those from `offsets[d]` up to `offsets[d + 1]`."""
-
-    text: pl.Series
-    offsets: np.ndarray
-    """int64, D + 1."""
-
-    @classmethod
-    def of(cls, lists: pl.Series) -> "Parts":
-        """A List(String) column, end to end."""
-        counts = lists.list.len().to_numpy()
-        return cls(lists.explode(empty_as_null=False), np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]))
-
-    @property
-    def counts(self) -> np.ndarray:
-        """Parts of each document (D)."""
-        return np.diff(self.offsets)
-
-    @cached_property
-    def document(self) -> np.ndarray:
-        """The number of each part's document."""
-        return np.repeat(np.arange(len(self.offsets) - 1), self.counts)
-
-    @cached_property
-    def chars(self) -> np.ndarray:
-        """Characters of each part."""
-        return self.text.str.len_chars().to_numpy()
-
-    @cached_property
-    def hashes(self) -> np.ndarray:
-        """64 bits for each part: equal texts have equal hashes, unequal ones but once in 2^64 pairs."""
-        return self.text.hash().to_numpy()
-
-    @property
-    def keys(self) -> np.ndarray:
-        """64 bits for each part that also tell its document."""
-        return self.hashes ^ (self.document.astype(np.uint64) * _SALT)
-
-    def sums(self, values: np.ndarray | pl.Series) -> np.ndarray:
-        """The sum of the values (one a part) over each document (D)."""
-        total = np.concatenate([[0], np.cumsum(np.asarray(values), dtype=np.int64)])
-        return total[self.offsets[1:]] - total[self.offsets[:-1]]
-
-
-def words(texts: pl.Series) -> pl.Series:
-    """The words of each text, as lists."""
-    return texts.str.extract_all(_WORD)
-
-
-def lines(texts: pl.Series) -> pl.Series:
-    """The lines of each text that are not blank, as lists."""
-    return _not_blank(texts.str.split("\n"))
-
-
-def paragraphs(texts: pl.Series) -> pl.Series:
-    """What stands between blank lines in each text, as lists."""
-    return _not_blank(texts.str.split("\n\n").list.eval(pl.element().str.strip_chars("\n")))
-
-
-def _not_blank(lists: pl.Series) -> pl.Series:
-    return lists.list.eval(pl.element().filter(pl.element().str.contains(r"\S")))
-
-
-MAX_REPEATED_PARTS = 0.30
-
-
-MAX_REPEATED_PART_CHARS = 0.20
-
+MAX_REPEATED_SPAN_CHARS = 0.20
 
 MAX_TOP = {2: 0.20, 3: 0.18, 4: 0.16}
-
 
 MAX_DUPLICATE = {5: 0.15, 6: 0.14, 7: 0.13, 8: 0.12, 9: 0.11, 10: 0.10}
 
 
-_BASE = np.uint64(0xD6E8FEB86659FD93)
-"""Odd; what the hash of an n-gram is multiplied by before the next word's is added."""
+def repeated_spans(frame: pl.DataFrame, _params: FilterParams) -> Mapping[str, np.ndarray]:
+    """Which documents (columns `text`, `lines`) repeat paragraphs or lines too often."""
+    chars = np.maximum(frame["text"].str.len_chars().to_numpy(), 1)
+    return {
+        "repeated_paragraphs": _repeats_too_much(TextSpans.of(paragraphs(frame["text"])), chars),
+        "repeated_lines": _repeats_too_much(TextSpans.of(frame["lines"]), chars),
+    }
 
 
-def repeated_parts(frame: pl.DataFrame) -> pl.Series:
-    """Why a document (columns `text`, `lines`) repeats paragraphs or lines too often; null if it does not."""
-    chars = frame["text"].str.len_chars()
-    kinds = {"repeated_paragraphs": paragraphs(frame["text"]), "repeated_lines": frame["lines"]}
-    return first({reason: _too_often(Parts.of(parts), chars) for reason, parts in kinds.items()}, len(frame))
+def _repeats_too_much(spans: TextSpans, chars: np.ndarray) -> np.ndarray:
+    repeats = spans.repeats
+    fraction = spans.sums(repeats) / np.maximum(spans.counts, 1)
+    return (fraction > MAX_REPEATED_SPANS) | (spans.sums(repeats * spans.chars) / chars > MAX_REPEATED_SPAN_CHARS)
 
 
-def _too_often(parts: Parts, chars: pl.Series) -> pl.Series:
-    repeats = seen_before(parts.keys)
-    fraction = parts.sums(repeats) / np.maximum(parts.counts, 1)
-    char_fraction = parts.sums(repeats * parts.chars) / np.maximum(chars.to_numpy(), 1)
-    return pl.Series((fraction > MAX_REPEATED_PARTS) | (char_fraction > MAX_REPEATED_PART_CHARS))
-
-
-def seen_before(keys: np.ndarray) -> np.ndarray:
-    """Whether each key stands further left too."""
-    groups = Groups(keys)
-    seen = np.zeros(len(keys), bool)
-    seen[groups.members] = True
-    seen[groups.first] = False
-    return seen
-
-
-class Groups:
-    """Keys that occur more than once: their places, group after group."""
-
-    def __init__(self, keys: np.ndarray) -> None:
-        order = np.argsort(keys)
-        ordered = keys[order]
-        starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))[: len(keys)]
-        counts = np.diff(starts, append=len(keys))
-        several = counts > 1
-        self.members = order[np.repeat(several, counts)]
-        """Places of all keys of all groups."""
-        self.counts = counts[several]
-        """Members of each group."""
-        starts = np.cumsum(self.counts) - self.counts
-        self.first = np.minimum.reduceat(self.members, starts) if len(starts) else self.members
-        """The leftmost place of each group."""
-
-
-def repeated_ngrams(frame: pl.DataFrame) -> pl.Series:
-    """Why a document (columns `text`, `words`) repeats n-grams of words too much; null if it does not."""
-    words = Parts.of(frame["words"])
-    total = np.maximum(frame["text"].str.len_chars().to_numpy(), 1)
+def repeated_ngrams(frame: pl.DataFrame, _params: FilterParams) -> Mapping[str, np.ndarray]:
+    """Which documents (columns `text`, `words`) repeat n-grams of words too much."""
+    chars = np.maximum(frame["text"].str.len_chars().to_numpy(), 1)
     top, duplicate = np.zeros(len(frame), bool), np.zeros(len(frame), bool)
-    grams = NGrams(words)
+    grams = NGrams(TextSpans.of(frame["words"]))
     for n in range(2, max(MAX_DUPLICATE) + 1):
-        groups = grams.longer()
+        groups = grams.extend()
         if n in MAX_TOP:
-            top |= grams.top_chars(groups) / total > MAX_TOP[n]
+            top |= grams.top_chars(groups) / chars > MAX_TOP[n]
         else:
-            duplicate |= grams.duplicate_fraction(groups, total, MAX_DUPLICATE[n]) > MAX_DUPLICATE[n]
+            duplicate |= grams.duplicate_fraction(groups, chars, MAX_DUPLICATE[n]) > MAX_DUPLICATE[n]
         grams.keep(groups, ~(top | duplicate))
-    return first({"top_ngrams": pl.Series(top), "duplicate_ngrams": pl.Series(duplicate)}, len(frame))
+    return {"top_ngrams": top, "duplicate_ngrams": duplicate}
+
+
+_BASE = np.uint64(0xD6E8FEB86659FD93)
+"""Odd; an n-gram's hash is multiplied by it before the next word's is added."""
 
 
 class NGrams:
-    """The n-grams of a batch that may stand more than once in their document, n growing by one at a time."""
+    """The n-grams of a batch that may occur more than once in their document, with n growing by one at a time.
 
-    def __init__(self, words: Parts) -> None:
+    An n-gram can only occur twice if both (n-1)-grams in it do, so after one sort of all pairs of words few are left.
+    """
+
+    def __init__(self, words: TextSpans) -> None:
         self.n = 1
         self.places = np.arange(len(words.text))
         """The first word of each n-gram, ascending."""
@@ -197,8 +77,8 @@ class NGrams:
         self._words = words
         self._ends = np.concatenate([[0], np.cumsum(words.chars, dtype=np.int64)])
 
-    def longer(self) -> Groups:
-        """Let every n-gram take in the next one's last word, where there is one in the document; group the equal."""
+    def extend(self) -> Groups:
+        """Extend every n-gram by the next word of its document, if there is one, and group the equal ones."""
         document = self._words.document[self.places]
         follows = np.flatnonzero((np.diff(self.places) == 1) & (document[1:] == document[:-1]))
         self.places = self.places[follows]
@@ -207,7 +87,7 @@ class NGrams:
         return Groups(self._keys)
 
     def keep(self, groups: Groups, documents: np.ndarray) -> None:
-        """Go on with the n-grams that stand more than once, in the documents (D, bool) that still pass."""
+        """Keep the n-grams that occur more than once, in the documents (D, bool) that still pass."""
         kept = np.sort(groups.members)
         kept = kept[documents[self._words.document[self.places[kept]]]]
         self.places, self._keys = self.places[kept], self._keys[kept]
@@ -223,26 +103,23 @@ class NGrams:
         taken[document[last]] = length * groups.counts[last]
         return taken
 
-    def duplicate_fraction(self, groups: Groups, total: np.ndarray, limit: float) -> np.ndarray:
-        """The part of each document's characters (total, D) in n-grams that stood before; no less, up to `limit`.
+    def duplicate_fraction(self, groups: Groups, chars: np.ndarray, limit: float) -> np.ndarray:
+        """The fraction of each document's characters (`chars`, D) in repeated n-grams; exact where it exceeds `limit`.
 
-        All words that any such n-gram covers are as many or more, so only documents where these are beyond the limit
-        are searched from left to right.
+        The words that repeated n-grams cover hold at least as many characters, so only documents in which these exceed
+        the limit are searched from left to right.
         """
-        seen = np.zeros(len(self.places), bool)
-        seen[groups.members] = True
-        seen[groups.first] = False
-        place = self.places[seen]
+        place = self.places[groups.repeats]
         end = np.minimum(place + self.n, np.append(place[1:], len(self._ends)))
         document = self._words.document[place]
-        fraction = np.bincount(document, self._ends[end] - self._ends[place], len(total)) / total
+        fraction = np.bincount(document, self._ends[end] - self._ends[place], len(chars)) / chars
         unsure = np.flatnonzero(fraction > limit)
         if len(unsure):
-            fraction[unsure] = self._from_left_to_right(groups, unsure) / total[unsure]
+            fraction[unsure] = self._from_left_to_right(groups, unsure) / chars[unsure]
         return fraction
 
     def _from_left_to_right(self, groups: Groups, documents: np.ndarray) -> np.ndarray:
-        """The characters of duplicates, none twice, in the documents with these numbers (ascending)."""
+        """The characters of repeated n-grams, none twice, in the documents with these numbers (ascending)."""
         group = np.empty(len(self.places), np.int64)
         group[groups.members] = np.repeat(np.arange(len(groups.counts)), groups.counts)
         members = np.sort(groups.members)

@@ -1,4 +1,4 @@
-"""What happened to the documents: counted while cleaning, piece by piece, then frozen."""
+"""The counts of `clean`: a tally of each chunk, added up in their order, and the report on the whole."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -8,47 +8,26 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from tokenmill.data import filters
-from tokenmill.data.filters import languages
+from tokenmill.data.filters import enabled_reasons, languages
 from tokenmill.data.params import CleanParams
 from tokenmill.data.sources import Found
 
-
-def meanings(params: CleanParams) -> dict[str, str]:
-    """Why a document is dropped under these parameters, in the order of the tests; the first that applies counts."""
-    found = {
-        "invalid_record": "a line that is no JSON, a row with more fields than the header",
-        "no_text": "a record of no known shape",
-        "empty": "nothing is left of it, or a conversation without an answer",
-        "too_short": f"fewer than {params.min_chars:,} characters",
-        "too_long": f"more than {params.max_chars or 0:,} characters",
-        **filters.looked_for(params.filters),
-        "duplicate": "the same cleaned text came before",
-    }
-    if params.near_duplicates.enabled:
-        found["near_duplicate"] = "nearly the same text came before"
-    return found
-
-
 EXAMPLES = 3
-"""Dropped documents that are shown, by reason."""
-
+"""Dropped documents that are shown for each reason."""
 
 EXCERPT = 400
-"""Characters of one that are shown."""
-
+"""Characters of each that are shown."""
 
 SOURCES = 50
-"""Files that are listed by themselves: the largest ones."""
-
+"""Files that are listed one by one: the largest ones."""
 
 LANGUAGE_SAMPLE = 128
-"""Of so many documents kept, one is asked for its language: the same ones whatever else there is."""
+"""The language of one in this many kept documents is detected; which ones depends on their text alone."""
 
 
 @dataclass
 class Tally:
-    """The counts so far; those of pieces add up to those of the whole."""
+    """The counts so far; those of the chunks add up to those of the whole."""
 
     read: Counter[str] = field(default_factory=Counter)
     """Documents found, by file."""
@@ -61,7 +40,7 @@ class Tally:
     lengths_read: Counter[int] = field(default_factory=Counter)
     """Documents found, by the number of binary digits of their length in characters."""
     lengths_kept: Counter[int] = field(default_factory=Counter)
-    """The same of the documents kept, as they are then."""
+    """The same of the documents kept, after cleaning."""
     languages: Counter[str] = field(default_factory=Counter)
     """Documents kept, by language, one in LANGUAGE_SAMPLE."""
     characters_in: int = 0
@@ -69,7 +48,7 @@ class Tally:
     invalid_utf8: int = 0
 
     def add_read(self, texts: pl.Series, sources: pl.Series) -> None:
-        """Count documents as they were found."""
+        """Count documents as they are found."""
         chars = texts.str.len_chars()
         self.characters_in += int(chars.sum())
         self.lengths_read.update(_binary_digits(chars))
@@ -81,29 +60,29 @@ class Tally:
         self.characters_out += int(chars.sum())
         self.lengths_kept.update(_binary_digits(chars))
         self.kept.update(_occurrences(documents["source"]))
-        asked = documents.filter(pl.col("id") % LANGUAGE_SAMPLE == 0)
-        self.languages.update(languages(asked["text"])["language"].fill_null("unknown").to_list())
+        sample = documents.filter(pl.col("id") % LANGUAGE_SAMPLE == 0)
+        self.languages.update(languages(sample["text"])["language"].fill_null("unknown").to_list())
 
     def drop(self, reason: str, *examples: str, count: int = 1) -> None:
-        """Count dropped documents, and keep the first ones to be shown."""
+        """Count dropped documents, and keep the first ones as examples."""
         self.dropped[reason] += count
         shown = self.examples.setdefault(reason, [])
         shown += [example[:EXCERPT] for example in examples[: EXAMPLES - len(shown)]]
 
     def drop_all(self, reasons: pl.Series, texts: pl.Series) -> None:
-        """Count the documents of `texts` for which `reasons` gives one, in their order."""
+        """Count the documents of `texts` that have a reason in `reasons`, in their order."""
         for reason in reasons.drop_nulls().unique(maintain_order=True):
             dropped = texts.filter(reasons == reason)
             self.drop(reason, *dropped.head(EXAMPLES), count=len(dropped))
 
     def take(self) -> "Tally":
-        """The counts so far, in a tally of their own; this one starts anew."""
+        """Move the counts so far into a new tally; this one starts again at zero."""
         taken = Tally(**vars(self))
         vars(self).update(vars(Tally()))
         return taken
 
     def merge(self, other: "Tally") -> None:
-        """Add the counts of the piece that came next."""
+        """Add the counts of the next chunk."""
         for name in ("read", "kept", "lengths_read", "lengths_kept", "languages"):
             getattr(self, name).update(getattr(other, name))
         for reason, count in other.dropped.items():
@@ -136,16 +115,16 @@ class CleanReport:
 
     @property
     def documents_read(self) -> int:
-        """Documents and records that were found, whatever became of them."""
+        """Documents and records that were found, kept or not."""
         return self.documents_kept + self.tally.dropped.total()
 
     @property
     def dropped(self) -> Mapping[str, int]:
-        """Documents by reason; every reason that was looked for is there."""
+        """Documents by reason, with every reason that these parameters can give."""
         return {reason: self.tally.dropped[reason] for reason in meanings(self.params)}
 
     def flat(self) -> dict[str, int]:
-        """The report as the metrics file holds it."""
+        """The report for the metrics file."""
         return {
             "documents_read": self.documents_read,
             "documents_kept": self.documents_kept,
@@ -158,7 +137,7 @@ class CleanReport:
         }
 
     def full(self) -> dict[str, Any]:
-        """The report with examples, lengths and files, for the page on the data."""
+        """The report with examples, lengths and files, for the data page."""
         tally = self.tally
         bins = range(1 + max(tally.lengths_read | tally.lengths_kept, default=0))
         return {
@@ -197,3 +176,22 @@ class CleanReport:
             f"       dropped: {dropped}; invalid UTF-8 replaced in {self.tally.invalid_utf8:,} documents"
             + (f"; files skipped: {skipped}" if skipped else "")
         )
+
+
+def meanings(params: CleanParams) -> dict[str, str]:
+    """The reasons to drop a document under these parameters, in the order of the tests, and what they mean.
+
+    A document counts under the first reason that applies.
+    """
+    found = {
+        "invalid_record": "a line that is no JSON, a row with more fields than the header",
+        "no_text": "a record of no known shape",
+        "empty": "nothing is left of it, or a conversation without an answer",
+        "too_short": f"fewer than {params.min_chars:,} characters",
+        "too_long": f"more than {params.max_chars or 0:,} characters",
+        **enabled_reasons(params.filters),
+        "duplicate": "the same cleaned text came before",
+    }
+    if params.near_duplicates.enabled:
+        found["near_duplicate"] = "nearly the same text came before"
+    return found

@@ -1,7 +1,7 @@
 """Which files are read, in which order, and their bytes, decompressed as they stream.
 
-The order is that of the relative POSIX paths' bytes, so that the result does not depend on the disk.
-A block never exceeds a few MiB whatever an archive claims to hold.
+The order is that of the bytes of the relative POSIX paths, so that the result does not depend on the disk. A block
+never exceeds a few MiB, whatever an archive claims to hold.
 """
 
 import bz2
@@ -11,7 +11,7 @@ import lzma
 import os
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -20,24 +20,18 @@ import zstandard
 
 from tokenmill.core.errors import UserError
 
-FORMATS = (".txt", ".md", ".jsonl", ".json", ".csv", ".parquet")
-
-
 COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz")
 
+DVC_CACHE = Path(".dvc/cache")
 
-READABLE = f"{' '.join(FORMATS)}, each also {' '.join(COMPRESSIONS)}"
-
-
-BLOCK = 1 << 20
+BLOCK_BYTES = 1 << 20
 """Bytes read at a time."""
-
 
 ZSTD_INPUT = 1 << 9
 """Compressed bytes given to zstd at a time: at its highest ratio (4 bytes for a block of 128 KiB) that is 16 MiB."""
 
-
-_BROKEN = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, zstandard.ZstdError)
+Advance = Callable[[int], object]
+"""Is told the number of bytes read from disk since the last call."""
 
 
 @dataclass(frozen=True)
@@ -46,15 +40,15 @@ class Source:
 
     path: Path
     name: str
-    """Its path relative to data.raw, in POSIX form (the file's own name where data.raw is a file)."""
+    """Its path relative to data.raw, in POSIX form (the file's own name if data.raw is a file)."""
     format: str
-    """One of FORMATS."""
+    """The ending that tells the format, such as `.txt`."""
     compression: str | None
     """One of COMPRESSIONS, or None."""
     size: int
     """Bytes on disk."""
     modified: int
-    """When it was last written, in nanoseconds; with the size, what it is known by while it is read."""
+    """When it was last written, in nanoseconds; with the size, this shows whether it changes while it is read."""
 
     def refuse_changed(self, file: IO[bytes]) -> None:
         """Raise if the open file is no longer the one that was found."""
@@ -65,72 +59,74 @@ class Source:
 
 @dataclass(frozen=True)
 class Found:
-    """What `find` found."""
+    """The files at data.raw."""
 
     sources: list[Source]
     skipped: dict[str, int]
     """Number of files of unknown format, by extension."""
 
 
-def find(raw: Path) -> Found:
-    """The readable files at `raw`, in bytewise order of their names.
+def find(raw: Path, formats: Collection[str]) -> Found:
+    """The files at `raw` of the given formats (endings such as `.txt`), in bytewise order of their names.
 
     Raises:
-        UserError: nothing is there, or nothing that can be read.
+        UserError: nothing is there, nothing that can be read, or something that must not be.
     """
-    if raw.is_file():
-        source = _source(raw, raw.name)
-        if source is None:
-            raise UserError(f"data.raw ({raw}) has no known format; give a file that ends in {READABLE}.")
-        return Found([source], {})
-    if not raw.is_dir():
-        raise UserError(f"data.raw ({raw}) does not exist; set data.raw to a file or folder of {READABLE}.")
+    readable = f"{' '.join(formats)}, each also {' '.join(COMPRESSIONS)}"
+    if not raw.exists():
+        raise UserError(f"data.raw ({raw}) does not exist; set data.raw to a file or folder of {readable}.")
     sources: list[Source] = []
     skipped: Counter[str] = Counter()
-    for path in _files(raw):
-        source = _source(path, path.relative_to(raw).as_posix())
+    for path in _files(raw) if raw.is_dir() else [raw]:
+        source = _source(path, raw, formats)
         if source is None:
             skipped[path.suffix.lower() or "(none)"] += 1
         else:
             sources.append(source)
+    if not sources and not raw.is_dir():
+        raise UserError(f"data.raw ({raw}) has no known format; give a file that ends in {readable}.")
     if not sources:
         holds = ", ".join(f"{count} {ending}" for ending, count in sorted(skipped.items())) or "no files"
-        raise UserError(f"data.raw ({raw}) holds no text ({holds}); put files there that end in {READABLE}.")
+        raise UserError(f"data.raw ({raw}) holds no text ({holds}); put files there that end in {readable}.")
     sources.sort(key=lambda source: os.fsencode(source.name))
     return Found(sources, dict(sorted(skipped.items())))
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Every file under `folder` that is not hidden; links to files are followed, links to folders are not."""
+    """Every file under `folder` that is not hidden; links to folders are not followed."""
 
     def refuse(error: OSError) -> None:
-        raise UserError(f"{error.filename} cannot be listed ({error.strerror}); mend its permissions.")
+        raise UserError(f"{error.filename} cannot be listed ({error.strerror}); fix its permissions.")
 
     for parent, folders, names in os.walk(folder, onerror=refuse):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        for name in names:
-            path = Path(parent, name)
-            if not name.startswith(".") and path.is_file():
-                yield path
+        yield from (Path(parent, name) for name in names if not name.startswith("."))
 
 
-def _source(path: Path, name: str) -> Source | None:
-    """The file as a source, or None if its name ends in nothing known."""
+def _source(path: Path, raw: Path, formats: Collection[str]) -> Source | None:
+    """The file as a source, or None if its name ends in no known format."""
     endings = [suffix.lower() for suffix in path.suffixes]
     compression = endings.pop() if endings and endings[-1] in COMPRESSIONS else None
-    if not endings or endings[-1] not in FORMATS:
+    if not endings or endings[-1] not in formats:
         return None
+    _refuse_special(path, raw)
+    name = path.name if path == raw else path.relative_to(raw).as_posix()
+    printable = os.fsencode(name).decode("utf-8", "replace")  # a Linux name may be any bytes
     status = path.stat()
-    return Source(path, _printable(name), endings[-1], compression, status.st_size, status.st_mtime_ns)
+    return Source(path, printable, endings[-1], compression, status.st_size, status.st_mtime_ns)
 
 
-def _printable(name: str) -> str:
-    """A file name as valid Unicode: a Linux name may be any bytes."""
-    return os.fsencode(name).decode("utf-8", "replace")
+def _refuse_special(path: Path, raw: Path) -> None:
+    """Refuse what is no regular file, and links that lead out of data.raw, unless into DVC's cache."""
+    if not path.is_file():
+        raise UserError(f"{path} is no regular file (a pipe, a device or a broken link); move it out of data.raw.")
+    target = path.resolve()
+    if not any(target.is_relative_to(home.resolve()) for home in (raw, DVC_CACHE)):
+        raise UserError(f"{path} is a link out of data.raw, to {target}; copy that file there, or remove the link.")
 
 
-def blocks(source: Source, advance: Callable[[int], None] = lambda _: None) -> Iterator[bytes]:
-    """The decompressed bytes of `source`; `advance` hears of the bytes read from disk.
+def blocks(source: Source, advance: Advance = lambda _: None) -> Iterator[bytes]:
+    """The decompressed bytes of `source`.
 
     Raises:
         UserError: the file cannot be opened, is a broken archive, or changed while it was read.
@@ -138,53 +134,58 @@ def blocks(source: Source, advance: Callable[[int], None] = lambda _: None) -> I
     try:
         with opened(source) as file:
             yield from _decompressed(source, file, advance)
-    except _BROKEN as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
         raise UserError(f"{source.path} is a broken archive ({error or 'it ends too early'}); get it again.") from None
 
 
 @contextlib.contextmanager
 def opened(source: Source) -> Iterator[IO[bytes]]:
-    """The file of `source`, open for reading, which must be the one that was found when the block ends, too.
+    """The file of `source`, open for reading.
 
     Raises:
-        UserError: it may not be read, or changed.
+        UserError: the file may not be read, or it is another one by the end of the block.
     """
     try:
         with source.path.open("rb") as file:
             yield file
             source.refuse_changed(file)
     except PermissionError:
-        raise UserError(f"{source.path} may not be read (permission denied); chmod +r it or move it away.") from None
+        raise not_permitted(source) from None
     except FileNotFoundError:
-        raise UserError(f"{source.path} went away while it was read; run `dvc repro` again.") from None
+        raise UserError(f"{source.path} disappeared while it was read; run `dvc repro` again.") from None
 
 
-def _decompressed(source: Source, file: IO[bytes], advance: Callable[[int], None]) -> Iterator[bytes]:
+def not_permitted(source: Source) -> UserError:
+    """The error for a file that may not be read."""
+    return UserError(f"{source.path} may not be read (permission denied); chmod +r it or move it away.")
+
+
+def _decompressed(source: Source, file: IO[bytes], advance: Advance) -> Iterator[bytes]:
     if source.compression == ".zst":
         yield from _zstd(file, advance)
         return
     stream: Any = file
     if source.compression is not None:
         stream = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}[source.compression](file)
-    told = 0
+    reported = 0
     while block := _read(stream):
         position = file.tell()
-        advance(position - told)
-        told = position
+        advance(position - reported)
+        reported = position
         yield block
 
 
 def _read(stream: IO[bytes]) -> bytes:
     try:
-        return stream.read(BLOCK)
+        return stream.read(BLOCK_BYTES)
     except OSError as error:
-        if error.errno is None:  # bz2 says "Invalid data stream" with an OSError
+        if error.errno is None:  # bz2 raises an OSError for an invalid stream
             raise EOFError(str(error)) from None
         raise
 
 
-def _zstd(file: IO[bytes], advance: Callable[[int], None]) -> Iterator[bytes]:
-    """Frames in turn. (The library's stream_reader takes a truncated frame for a complete one.)"""
+def _zstd(file: IO[bytes], advance: Advance) -> Iterator[bytes]:
+    """One frame after the other. (The library's stream_reader takes a truncated frame for a complete one.)"""
     frame: Any = None
     pending: list[bytes] = []
     size = 0
@@ -197,7 +198,7 @@ def _zstd(file: IO[bytes], advance: Callable[[int], None]) -> Iterator[bytes]:
             frame = None if frame.eof else frame
             pending.append(block)
             size += len(block)
-            if size >= BLOCK:
+            if size >= BLOCK_BYTES:
                 yield b"".join(pending)
                 pending, size = [], 0
     if frame is not None:

@@ -14,6 +14,7 @@ from tokenmill.core import git
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import PARAMS_FILE
 from tokenmill.core.units import size
+from tokenmill.data.readers import FORMATS
 from tokenmill.data.sources import find
 from tokenmill.doctor.finding import Finding, Project, ok, problem, warning
 from tokenmill.model.device import Compute, choose_compute
@@ -90,7 +91,7 @@ def check_text(project: Project) -> Iterator[Finding]:
         yield ok("text", f"the built-in {count:,} conversations, made by the first stage")
         return
     try:
-        project.raw = find(root / raw)
+        project.raw = find(root / raw, FORMATS)
     except UserError as error:
         yield problem("text", str(error), "dvc exp run -S data.raw=/path/to/texts")
         return

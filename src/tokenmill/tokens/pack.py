@@ -18,9 +18,7 @@ import zstandard
 
 from tokenmill.core import files, shards
 from tokenmill.core.errors import UserError
-from tokenmill.core.executor import Engine as Executor
-from tokenmill.core.executor import LocalEngine as ThreadExecutor
-from tokenmill.core.executor import ahead as prefetch
+from tokenmill.core.executor import Executor, ThreadExecutor, prefetch
 from tokenmill.core.token_file import (
     DTYPE,
     FORMAT_VERSION,

@@ -12,7 +12,7 @@ import zstandard
 
 from tokenmill.core import files
 from tokenmill.core.errors import UserError
-from tokenmill.core.executor import ahead as prefetch
+from tokenmill.core.executor import prefetch
 from tokenmill.core.token_file import (
     SPLITS,
     SplitMetadata,

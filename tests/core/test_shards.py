@@ -1,0 +1,77 @@
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+import pytest
+import xxhash
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokenmill.core import shards
+from tokenmill.core.errors import UserError
+
+
+def documents(texts: Sequence[str]) -> pl.DataFrame:
+    ids = [xxhash.xxh3_64_intdigest(text.encode()) for text in texts]
+    return pl.DataFrame({"text": texts, "source": ["a.txt"] * len(texts), "id": ids}, schema=shards.SCHEMA)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@given(
+    texts=st.lists(st.text("ab é\n", max_size=40), min_size=1, max_size=30),
+    cuts=st.lists(st.integers(0, 30), max_size=4),
+    shard_bytes=st.integers(1, 300),
+    row_group_bytes=st.integers(1, 100),
+)
+def test_what_is_written_is_read_back(tmp_path_factory, texts, cuts, shard_bytes, row_group_bytes):
+    table = documents(texts)
+    folder, other = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("other")
+    edges = [0, *sorted(cuts), len(texts)]
+    batches = [table[begin : max(begin, end)] for begin, end in itertools.pairwise(edges)]
+    shards.write_shards(folder, [table], shard_bytes=shard_bytes, row_group_bytes=row_group_bytes)
+    shards.write_shards(other, batches, shard_bytes=shard_bytes, row_group_bytes=row_group_bytes)
+    assert contents(folder) == contents(other)
+    assert pl.concat(shards.batches(folder, ("text", "source", "id"))).equals(table)
+    assert sum(map(shards.count, shards.shards(folder))) == len(texts)
+    size = sum(len(text.encode()) for text in texts)
+    assert shards.totals(folder) == shards.Totals(len(texts), size, sum(map(len, texts)))
+
+
+def test_shards_and_row_groups_end_at_their_sizes(tmp_path):
+    shards.write_shards(tmp_path, [documents(["x" * 9] * 1000)], shard_bytes=900, row_group_bytes=90)
+    assert [shards.count(shard) for shard in shards.shards(tmp_path)] == [100] * 10
+    assert {len(batch) for batch in shards.batches(tmp_path)} == {10}
+
+
+def test_a_document_may_exceed_shard_and_row_group(tmp_path):
+    texts = ["small", "word " * 10_000, "after"]
+    shards.write_shards(tmp_path, [documents(texts)], shard_bytes=1000, row_group_bytes=300)
+    assert [batch["text"].to_list() for batch in shards.batches(tmp_path)] == [[text] for text in texts]
+
+
+def test_an_excerpt_is_at_most_a_row_group(tmp_path):
+    shards.write_shards(tmp_path, [documents([f"{n:09}" for n in range(100)])], row_group_bytes=90)
+    (shard,) = shards.shards(tmp_path)
+    assert shards.excerpt(shard, 7, 2).to_list() == ["000000007", "000000008"]
+    assert len(shards.excerpt(shard, 0, 50)) == 10
+
+
+def test_an_error_of_the_batches_comes_through(tmp_path):
+    def batches():
+        yield documents(["one"])
+        raise UserError("broken")
+
+    with pytest.raises(UserError, match="broken"):
+        shards.write_shards(tmp_path, batches(), shard_bytes=1)
+
+
+def test_a_folder_without_shards_or_with_foreign_ones(tmp_path):
+    with pytest.raises(UserError, match=r"holds no part-\*\.parquet; run `dvc repro clean`"):
+        shards.shards(tmp_path)
+    pl.DataFrame({"text": ["x"]}).write_parquet(tmp_path / "part-00000.parquet")
+    with pytest.raises(UserError, match="is not a shard that `clean` wrote"):
+        shards.totals(tmp_path)
