@@ -34,7 +34,7 @@ from tokenmill.stage import report_errors
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.run import train
-from tokenmill.training.saving import Saver
+from tokenmill.training.saving import AsyncCheckpointer
 from tokenmill.training.trainer import Trainer
 
 EVERY = 60.0
@@ -90,8 +90,8 @@ def measure(changes: dict[str, int], steps: int) -> Row:
         stack.enter_context(gathering.around(Sequences, "gather"))
         stack.enter_context(stepping.around(Trainer, "_step"))
         stack.enter_context(logging.around(Trainer, "_log_if_due"))
-        stack.enter_context(saving.around(Saver, "save"))
-        stack.enter_context(writing.around(Saver, "_write"))
+        stack.enter_context(saving.around(AsyncCheckpointer, "save"))
+        stack.enter_context(writing.around(AsyncCheckpointer, "_write"))
         batch = section("train")["batch_size"]
         ids = np.random.default_rng(0).integers(64, size=steps * batch * model.context_length + 1)
         write_tokens(Path(folder) / "tokens", train=ids, val=ids[: 2 * model.context_length], vocabulary=1024)

@@ -24,9 +24,9 @@ from tokenmill.training.distributed import Group, joined, refuse_shards
 from tokenmill.training.history import RunState
 from tokenmill.training.interrupt import Interrupt
 from tokenmill.training.memory import MicroBatch
+from tokenmill.training.mirror import Mirror, mirrored
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.resume import ResumePoint, fill_from_previous, find_resume_point
-from tokenmill.training.saving import Mirror, mirrored
 from tokenmill.training.schedule import Workload
 from tokenmill.training.summary import plan
 from tokenmill.training.trainer import Trainer, TrainingSetup

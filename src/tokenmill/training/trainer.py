@@ -31,12 +31,13 @@ from tokenmill.training.distributed import Agreement, Group, whole_model
 from tokenmill.training.history import EpochRow, RunState, StepRow
 from tokenmill.training.interrupt import Interrupt
 from tokenmill.training.memory import MicroBatch
+from tokenmill.training.mirror import Mirror
 from tokenmill.training.muon import momentum_at
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.resume import ResumePoint
 from tokenmill.training.sampler import EpochSampler
-from tokenmill.training.saving import Mirror, Saver
+from tokenmill.training.saving import AsyncCheckpointer
 from tokenmill.training.schedule import lr_at, pre_decay_step
 from tokenmill.training.step import StepResult, seed_dropout, train_step
 
@@ -132,7 +133,9 @@ class Trainer:
         """Train `model`, which lies on the job's device, or on the host if it is to be cut."""
         self.job, self.model, self.store, self.display = job, model, store, display
         self.micro_batch = micro_batch
-        self.saver = Saver(store, keep=job.runtime.checkpoint.keep, also=job.kept_steps, mirror=mirror)
+        self.saver = AsyncCheckpointer(
+            store, keep=job.runtime.checkpoint.keep, keep_steps=job.kept_steps, mirror=mirror
+        )
         self.forward: GPT = model
         self.optimizer: Optimizer
         self._optimizer_state: dict[str, Tensor] = {}

@@ -1,0 +1,285 @@
+"""A second place for checkpoints, so that a lost machine costs minutes: a mounted folder, or any URL that fsspec knows.
+
+    <mirror>/<fingerprint>/step-000001200/    a checkpoint; its manifest is written last and removed first
+    <mirror>/<fingerprint>/weights/<sha256>/  the weights at the end of an epoch, under their hash
+    <mirror>/<fingerprint>/timing.csv         the run's times and costs
+
+Copies are made in the background, and no error of the mirror stops training. What is fetched replaces a local file only
+after the hashes of the whole checkpoint were found right; no name from the mirror is used before it was checked.
+"""
+
+import contextlib
+import json
+import queue
+import re
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+from tokenmill.core.errors import UserError
+from tokenmill.core.files import read_json, sha256_of, write_directory
+from tokenmill.costs import TIMING
+from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS
+from tokenmill.training.checkpoint import STATE, STEP, CheckpointStore, copy_tree
+
+WAIT_SECONDS = 300.0
+"""How long the end of training waits for the last copy, at most."""
+
+SAY_AFTER_SECONDS = 2.0
+"""The end of training says that it waits if the copy takes longer than this."""
+
+STEP_NAME = re.compile(rf"{STEP}(\d{{9}})")
+FILE_NAME = re.compile(r"\w[\w.-]*")
+SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@contextlib.contextmanager
+def mirrored(store: CheckpointStore, url: str | None, say: Callable[[str], None]) -> Iterator["Mirror | None"]:
+    """Bring what the mirror at `url` has newer into `store`, then keep the mirror up to date until the block ends.
+
+    The end waits for the last copy, except after a second Ctrl-C. Without a `url` there is no mirror.
+
+    Raises:
+        UserError: `url` cannot be used at all.
+    """
+    if url is None:
+        yield None
+        return
+    mirror = Mirror(url, store, say)
+    mirror.fetch_newer()
+    mirror.start()
+    try:
+        yield mirror
+    except Exception:
+        mirror.close()
+        raise
+    mirror.close()
+
+
+class Mirror:
+    """Copies the newest checkpoint of a store to a folder elsewhere, in a thread of its own.
+
+    A slow mirror makes no checkpoint wait: checkpoints that were overtaken while one was copied are left out.
+    """
+
+    def __init__(self, url: str, store: CheckpointStore, say: Callable[[str], None]):
+        """Mirror `store` in the folder of its fingerprint under `url`.
+
+        Raises:
+            UserError: the folder does not exist, or the package for such URLs is missing. The folder is never created,
+                because below the name of a drive that is not mounted it would lie on the machine's own disk.
+        """
+        self._url, self._store, self._say = url, store, say
+        try:
+            self._fs, root = fsspec.url_to_fs(url, use_listings_cache=False)
+        except (ImportError, ValueError) as error:
+            raise UserError(
+                f"runtime.checkpoint.mirror ({url}) cannot be used: {error}. For s3:// install `s3fs` "
+                "(`pip install -e '.[s3]'`), or give a folder."
+            ) from None
+        self._root = str(root).rstrip("/")
+        self._run = f"{self._root}/{store.folder.name}"
+        if self._is_gone():
+            raise UserError(f"runtime.checkpoint.mirror ({url}) is no folder; mount the drive, or make the folder.")
+        self._steps: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        self._newest: int | None = None
+        self._failed = False
+        self._thread = threading.Thread(target=self._work, name="mirror", daemon=True)
+
+    def _is_gone(self) -> bool:
+        return isinstance(self._fs, LocalFileSystem) and not Path(self._root).is_dir()
+
+    def start(self) -> None:
+        """Start to copy, first the newest checkpoint that the store has already."""
+        if there := self._store.steps():
+            self.offer(there[-1])
+        self._thread.start()
+
+    def offer(self, step: int) -> None:
+        """Copy the checkpoint of `step`, which is whole, unless a newer one comes first. Returns at once."""
+        self._newest = step
+        self._steps.put(step)
+
+    def close(self) -> None:
+        """Wait for the last copy, at most WAIT_SECONDS; one that failed is tried once more."""
+        self._steps.put(None)
+        self._thread.join(SAY_AFTER_SECONDS)
+        if self._thread.is_alive():
+            self._say(f"copying the last checkpoint to {self._url}, for at most {WAIT_SECONDS:.0f} s")
+            self._thread.join(WAIT_SECONDS)
+        if self._thread.is_alive():
+            self._say(f"the mirror {self._url} was too slow for the last checkpoint; it has the one before")
+
+    def _work(self) -> None:
+        while (step := self._steps.get()) is not None:
+            if step == self._newest:
+                self._try_to_copy(step)
+        if self._failed and self._newest is not None:
+            self._try_to_copy(self._newest)
+
+    def _try_to_copy(self, step: int) -> None:
+        try:
+            self._copy(step)
+        except Exception as error:  # every file system fails in its own ways, and none of them may stop training
+            if not self._failed:
+                self._say(
+                    f"the mirror {self._url} did not take the checkpoint of step {step:,} ({_in_a_line(error)}); "
+                    "training continues, and every later checkpoint is tried again"
+                )
+            self._failed = True
+        else:
+            if self._failed:
+                self._say(f"the mirror {self._url} takes checkpoints again")
+            self._failed = False
+
+    def _copy(self, step: int) -> None:
+        """Copy a checkpoint and the weights of its epochs; then remove there what the store no longer has."""
+        if self._is_gone():
+            raise FileNotFoundError("the folder is gone")
+        frozen = self._store.folder / ".mirror.tmp"
+        shutil.rmtree(frozen, ignore_errors=True)
+        copy_tree(self._store.checkpoint_folder(step), frozen)  # links: the store may remove the checkpoint meanwhile
+        self._fs.makedirs(self._run, exist_ok=True)
+        if (timing := self._store.folder / TIMING).exists():
+            self._fs.put_file(str(timing), f"{self._run}/{TIMING}")
+        weights = read_json(frozen / STATE)["state"]["epoch_weights"]
+        for epoch, sha256 in enumerate(weights, start=1):
+            self._put_weights(self._store.epoch_folder(epoch), f"{self._run}/weights/{sha256}")
+        self._put_checkpoint(frozen, self._checkpoint(step))
+        self._prune(step, set(weights))
+        shutil.rmtree(frozen)
+
+    def _put_weights(self, source: Path, target: str) -> None:
+        """Copy an epoch's weights, unless they are there in full length."""
+        path = f"{target}/{WEIGHTS}"
+        if not (self._fs.exists(path) and self._fs.size(path) == (source / WEIGHTS).stat().st_size):
+            self._put(source, target, [path.name for path in source.iterdir()])
+
+    def _put_checkpoint(self, source: Path, target: str) -> None:
+        """Copy a checkpoint with its manifest last, so that what a kill leaves behind is not taken for a checkpoint."""
+        manifest = f"{target}/{MANIFEST}"
+        if self._fs.exists(manifest):
+            if self._fs.cat_file(manifest) == (source / MANIFEST).read_bytes():
+                return
+            self._fs.rm_file(manifest)
+        self._put(source, target, [path.name for path in source.iterdir() if path.name != MANIFEST])
+        self._put(source, target, [MANIFEST])
+
+    def _put(self, source: Path, target: str, names: list[str]) -> None:
+        self._fs.makedirs(target, exist_ok=True)
+        self._fs.put([str(source / name) for name in names], [f"{target}/{name}" for name in names])
+
+    def _prune(self, step: int, weights: set[str]) -> None:
+        """Remove earlier checkpoints that the store no longer has, and, after the newest one, weights of other runs."""
+        there = self._there()
+        for other in there:
+            if other < step and other not in self._store.steps():
+                self._fs.rm_file(f"{self._checkpoint(other)}/{MANIFEST}")
+                self._remove(self._checkpoint(other))
+        if there[-1:] == [step]:
+            for name in self._names("weights"):
+                if SHA256.fullmatch(name) and name not in weights:
+                    self._remove(f"{self._run}/weights/{name}")
+
+    def _remove(self, folder: str) -> None:
+        """Remove a folder; a link in it goes, and what it points to stays."""
+        if isinstance(self._fs, LocalFileSystem):
+            shutil.rmtree(folder)
+        else:  # not `rm`, which takes a bracket in a name for a pattern
+            for path in self._fs.find(folder):
+                self._fs.rm_file(path)
+
+    def _checkpoint(self, step: int) -> str:
+        return f"{self._run}/{self._store.checkpoint_folder(step).name}"
+
+    def _names(self, folder: str) -> list[str]:
+        """The names in a folder of the run, sorted; none if there is no such folder."""
+        try:
+            return sorted(Path(path).name for path in self._fs.ls(f"{self._run}/{folder}".rstrip("/"), detail=False))
+        except FileNotFoundError:
+            return []
+
+    def _there(self) -> list[int]:
+        """The steps of the checkpoints in the mirror that have a manifest, in order."""
+        steps = [int(match[1]) for name in self._names("") if (match := STEP_NAME.fullmatch(name))]
+        return [step for step in steps if self._fs.exists(f"{self._checkpoint(step)}/{MANIFEST}")]
+
+    def fetch_newer(self) -> None:
+        """Bring the mirror's checkpoints into the store if its newest one is newer than all whole ones here."""
+        try:
+            there = self._there()
+            here = [checkpoint.step for checkpoint in self._store.checkpoints(lambda _: None)]
+            if not there or (here and here[0] >= there[-1]):
+                return
+            self._say(f"fetching the checkpoint of step {there[-1]:,} from the mirror {self._url}")
+            for step in there:  # the newest last, so that its epochs stay
+                if step not in here:
+                    self._try_to_fetch(step)
+            if self._fs.exists(f"{self._run}/{TIMING}"):
+                self._fs.get_file(f"{self._run}/{TIMING}", str(self._store.folder / TIMING))
+        except Exception as error:  # as in _try_to_copy
+            self._say(f"the mirror {self._url} cannot be read ({_in_a_line(error)}); training continues without it")
+
+    def _try_to_fetch(self, step: int) -> None:
+        try:
+            self._fetch(step)
+        except ValueError as error:
+            self._say(f"the checkpoint of step {step:,} in the mirror {self._url} is not used: {error}")
+
+    def _fetch(self, step: int) -> None:
+        """Put a checkpoint and the epochs that it needs into the store, once all of it is here and right.
+
+        Raises:
+            ValueError: a file is not what the manifest says, or a name is none.
+        """
+        source = self._checkpoint(step)
+        self._store.folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".fetch", suffix=".tmp", dir=self._store.folder) as temporary:
+            checkpoint = Path(temporary) / "checkpoint"
+            checkpoint.mkdir()
+            self._fs.get_file(f"{source}/{MANIFEST}", str(checkpoint / MANIFEST))
+            for name, sha256 in json.loads((checkpoint / MANIFEST).read_bytes()).items():
+                _refuse_name(name, FILE_NAME)
+                self._get(f"{source}/{name}", checkpoint / name, sha256)
+            epochs = {}
+            for epoch, sha256 in enumerate(read_json(checkpoint / STATE)["state"]["epoch_weights"], start=1):
+                _refuse_name(sha256, SHA256)
+                if not self._has_epoch(epoch, sha256):
+                    epochs[epoch] = Path(temporary) / f"epoch-{epoch}"
+                    epochs[epoch].mkdir()
+                    self._get(f"{self._run}/weights/{sha256}/{WEIGHTS}", epochs[epoch] / WEIGHTS, sha256)
+                    shutil.copyfile(checkpoint / CONFIG, epochs[epoch] / CONFIG)  # the same for all epochs of a run
+            for epoch, folder in epochs.items():
+                _move(folder, self._store.epoch_folder(epoch))
+            _move(checkpoint, self._store.checkpoint_folder(step))
+
+    def _has_epoch(self, epoch: int, sha256: str) -> bool:
+        weights = self._store.epoch_folder(epoch) / WEIGHTS
+        return weights.exists() and sha256_of(weights) == sha256
+
+    def _get(self, source: str, target: Path, sha256: str) -> None:
+        self._fs.get_file(source, str(target))
+        if sha256_of(target) != sha256:
+            raise ValueError(f"{source} is damaged")
+
+
+def _refuse_name(name: str, pattern: re.Pattern[str]) -> None:
+    """Names in a mirror's files become paths, so one with a slash or `..` could lead anywhere."""
+    if not pattern.fullmatch(name):
+        raise ValueError(f"it names a file {name!r}")
+
+
+def _move(source: Path, target: Path) -> None:
+    """Replace a folder by another one, whole or not at all."""
+    with write_directory(target) as folder:
+        folder.rmdir()
+        source.replace(folder)
+
+
+def _in_a_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
