@@ -18,10 +18,10 @@ LAYERS = (
     ("display",),
     ("sample", "data", "tokens", "model"),
     ("training", "evaluation"),
-    ("schema", "openmp", "models", "reports", "planning"),
+    ("schema", "openmp", "models", "reports"),
+    ("planning",),
     ("stage",),
     ("compare", "demo", "doctor"),
-    ("commands",),
     ("cli",),
     ("__main__",),
 )

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenmill.commands.summary import _costs
+from tokenmill.cli.summary import cost_lines
 from tokenmill.costs import (
     TIMING_COLUMNS,
     Cost,
@@ -136,8 +136,8 @@ def test_tables_that_are_not_there_are_empty(tmp_path: Path):
 def test_the_summary_names_the_costs_of_every_epoch():
     rows = table((5, Cost(12, 1.5)), (10, Cost(20, 2.0)))
     costs = epoch_costs(rows, steps_per_epoch=5, flops_per_epoch=3e6, peak=1e6, currency="EUR")
-    lines = _costs(costs)
-    assert [line.split()[-4:] for line in lines[1:]] == [["12", "s,", "1.5", "units"], ["8", "s,", "0.5", "units"]]
-    assert "20 s, 2 units" in lines[0]
-    assert "31%" in lines[0]  # the mean of 25 % and 37.5 %
-    assert _costs(read_costs(Path("none.csv"))) == []
+    lines = cost_lines(costs)
+    assert [text for _, text in lines[1:]] == ["epoch 1: 12 s, 1.5 units", "epoch 2: 8 s, 0.5 units"]
+    assert "20 s, 2 units" in lines[0][1]
+    assert "31%" in lines[0][1]  # the mean of 25 % and 37.5 %
+    assert cost_lines(read_costs(Path("none.csv"))) == []

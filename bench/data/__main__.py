@@ -25,8 +25,8 @@ from statistics import median
 from typing import Any
 
 import psutil
+from rich.progress import track
 from ruamel.yaml import YAML
-from tqdm import tqdm
 
 from bench.data import measure, parts, peers
 from bench.data.corpus import FORMATS, SOURCE_BYTES, Corpus, Source, read_source, write_corpus, write_excerpts
@@ -79,7 +79,7 @@ def measured(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     if not options.stages_only:
         write_excerpts(source, here, made.text_bytes)
     runs: dict[str, list[measure.Run]] = {name: [] for name in names}
-    for name in tqdm(names * options.repeat, unit="run", leave=False, disable=None):
+    for name in track(names * options.repeat, "runs", transient=True):
         runs[name].append(measure.run(name, here))
     return {
         "corpus": {"text": str(options.text or "built-in sample"), "format": options.format} | dataclasses.asdict(made),

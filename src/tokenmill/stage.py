@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tokenmill.core.errors import UserError
+from tokenmill.core.units import visible
 
 
 def run(main: Callable[[], None]) -> None:
@@ -31,12 +32,12 @@ def report_errors(work: Callable[[], None]) -> None:
         work()
         sys.stdout.flush()
     except UserError as error:
-        sys.exit(f"error: {error}")
+        sys.exit(f"error: {visible(str(error))}")
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python still flushes at its end
         sys.exit(141)
     except OSError as error:
-        sys.exit(f"error: {describe(error)}")
+        sys.exit(f"error: {visible(describe(error))}")
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)

@@ -31,7 +31,8 @@ def test_si_keeps_the_value_to_three_digits(value: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "shown"), [(0.4, "0 s"), (99, "99 s"), (100, "2 min"), (6000, "1.7 h"), (4e9, "127 years")]
+    ("seconds", "shown"),
+    [(0.0, "0 s"), (0.4, "0.4 s"), (99, "99 s"), (100, "2 min"), (6000, "1.7 h"), (4e9, "127 years")],
 )
 def test_duration_takes_the_unit_that_suits(seconds: float, shown: str) -> None:
     assert duration(seconds) == shown

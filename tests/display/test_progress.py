@@ -51,4 +51,4 @@ def test_a_bar_on_a_terminal(monkeypatch):
     monkeypatch.setattr(progress, "QUIET", 0.0)
     with Progress("clean", 100) as bar:
         bar.advance(100)
-    assert "clean: 100%" in screen.getvalue()
+    assert "100 B of 100 B (100%)" in screen.getvalue()

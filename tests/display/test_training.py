@@ -1,6 +1,7 @@
 """The progress line of training."""
 
 import io
+import re
 
 import pytest
 
@@ -14,7 +15,7 @@ def test_the_progress_line_tells_cost_so_far_and_to_come(monkeypatch: pytest.Mon
     display = TrainingDisplay(out)
     prices = CostParams(price_per_hour=0.5, currency="EUR", units_per_hour=1.8)
     display.start([("model", "x")], step=100, total=300, prices=prices)
-    monkeypatch.setattr("tokenmill.display.training.PLAIN_EVERY", 0.0)
+    monkeypatch.setattr("tokenmill.display.training.LINE_EVERY", 0.0)
     display._began -= 7200.0  # a hundred steps took two hours
     row = StepRow(step=200, epoch=2.0, loss=1.5, learning_rate=0.1, gradient_norm=1.0)
     display.interval(row, 1000.0, Cost(10_800, units=5.4, money=1.5))
@@ -24,3 +25,48 @@ def test_the_progress_line_tells_cost_so_far_and_to_come(monkeypatch: pytest.Mon
 
 def test_unknown_amounts_are_not_shown():
     assert amounts(Cost(30), "EUR") == "30 s"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("columns", "facts"),
+    [
+        ("40", ["loss 1.500", "174,688 tokens/s"]),
+        ("80", ["loss 1.500", "174,688 tokens/s", "2.0 h left", "5.4 units, 1.50 EUR spent"]),
+        ("120", ["loss 1.500", "174,688 tokens/s", "2.0 h left", "1.50 EUR spent", "1.00 EUR to come", "until"]),
+    ],
+)
+def test_the_bar_shows_as_many_facts_as_fit(monkeypatch: pytest.MonkeyPatch, columns: str, facts: list[str]):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setattr("tokenmill.display.training.DRAW_EVERY", 0.0)
+    screen = Terminal()
+    display = TrainingDisplay(screen)
+    prices = CostParams(price_per_hour=0.5, currency="EUR", units_per_hour=1.8)
+    display.start([("model", "x")], step=100, total=300, prices=prices)
+    display._began -= 7200.0
+    row = StepRow(step=200, epoch=2.0, loss=1.5, learning_rate=0.1, gradient_norm=1.0)
+    display.interval(row, 174_688.0, Cost(10_800, units=5.4, money=1.5))
+    display.close()
+    drawn = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "\r", screen.getvalue())
+    lines = [line for line in re.split(r"[\r\n]+", drawn) if line.strip()]
+    assert all(len(line) <= int(columns) for line in lines)
+    assert any("━━━━━━━━" in line for line in lines) or columns == "40"
+    last = next(line for line in reversed(lines) if "loss" in line)
+    assert all(fact in last for fact in facts), last
+    assert "step 200 of 300" in drawn
+
+
+def test_a_log_gets_lines_without_escape_codes():
+    out = io.StringIO()
+    display = TrainingDisplay(out)
+    display.start(
+        [("model", "x")], step=0, total=3, prices=CostParams(price_per_hour=None, currency="EUR", units_per_hour=None)
+    )
+    display.say("a sentence")
+    display.close()
+    assert out.getvalue() == "  model  x\na sentence\n"

@@ -41,20 +41,20 @@ def test_python_must_be_the_one_on_the_path(project: Project, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("pins", "level", "named"),
     [
-        (["tqdm=={tqdm}"], "ok", "all 1"),
-        (["tqdm==0.0.1"], "warning", "tqdm {tqdm} instead of 0.0.1"),
-        (["tqdm==0.0.1", "never-heard-of-it==1.0"], "problem", "never-heard-of-it"),
+        (["rich=={rich}"], "ok", "all 1"),
+        (["rich==0.0.1"], "warning", "rich {rich} instead of 0.0.1"),
+        (["rich==0.0.1", "never-heard-of-it==1.0"], "problem", "never-heard-of-it"),
         (None, "problem", "pyproject.toml"),
     ],
 )
 def test_packages_are_compared_with_the_pins(project: Project, pins: list[str] | None, level: str, named: str):
-    installed = importlib.metadata.version("tqdm")
+    installed = importlib.metadata.version("rich")
     if pins is not None:
-        listed = [pin.format(tqdm=installed) for pin in pins]
+        listed = [pin.format(rich=installed) for pin in pins]
         (project.root / "pyproject.toml").write_text(f"[project]\ndependencies = {listed}\n")
     finding = single(checks.check_packages, project)
     assert finding.level == level
-    assert named.format(tqdm=installed) in finding.text
+    assert named.format(rich=installed) in finding.text
 
 
 def test_every_problem_of_params_is_listed(project: Project):

@@ -1,1 +1,4 @@
-"""The words of the command line, a module a command; what they do is in `tokenmill.commands`, loaded when asked for."""
+"""The command line, one module per command: `add_arguments(parser)` declares its arguments, `run(options)` does it.
+
+Completion and `--help` import these modules, so they import heavy packages (PyTorch, DVC, pydantic) only inside `run`.
+"""

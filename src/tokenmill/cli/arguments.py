@@ -1,65 +1,52 @@
-"""What the commands share: a parser that says a mistake in one sentence, how a command is added, types of arguments."""
+"""A parser that reports a mistake in one sentence, and the types of arguments."""
 
 import argparse
 import difflib
-from collections.abc import Callable, Iterable
-from typing import Any, NoReturn, TypeAlias
+from collections.abc import Iterable
+from typing import Any, NoReturn
 
-import shtab
-
-Commands: TypeAlias = "argparse._SubParsersAction[Parser]"  # noqa: SLF001 (it has no other name)
+from tokenmill.core.units import visible
 
 
 class Parser(argparse.ArgumentParser):
-    """A command line; what it does not understand is one sentence on stderr, with the nearest word, and exit code 2."""
+    """A command line; a mistake in it is one sentence on stderr, with the nearest known word, and exit code 2."""
 
     def error(self, message: str) -> NoReturn:
-        """End with the sentence instead of all of the usage."""
+        """End with the sentence instead of the whole usage."""
         after = "" if message.endswith("?") else ";"
-        self.exit(2, f"error: {message}{after} `{self.prog} --help` says what there is.\n")
+        self.exit(2, f"error: {visible(message)}{after} `{self.prog} --help` shows what there is.\n")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # type: ignore[override] (overloaded)
-        """As argparse does it, but an unknown option ends here, where its neighbours are known."""
+        """Refuse an unknown option here, where the options like it are known."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            near = nearest(unknown[0], self._option_string_actions)
+            near = _nearest(unknown[0], self._option_string_actions)
             self.error(f"{unknown[0]} is not an argument of `{self.prog}`{near}")
         return found, unknown
 
+    def arguments(self) -> list[argparse.Action]:
+        """Its arguments and options."""
+        return list(self._actions)
+
+    def commands(self) -> dict[str, "Parser"]:
+        """The parsers of its commands, by name."""
+        found = (action.choices for action in self._actions if isinstance(action, argparse._SubParsersAction))  # noqa: SLF001
+        return dict(next(found, {}))
+
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Refuse what is not among an argument's choices."""
+        """Refuse a value that is not among an argument's choices."""
         if action.choices is None or value in action.choices:
             return
         choices = [str(choice) for choice in action.choices]
         what = "command" if action.dest == "command" else str(action.metavar or action.dest).lower()
-        message = f"{value} is not a {what}{nearest(str(value), choices) or '; there are ' + ', '.join(choices)}"
+        message = f"{value} is not a {what}{_nearest(str(value), choices) or '; there are ' + ', '.join(choices)}"
         raise argparse.ArgumentError(None, message)
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """`; did you mean plan?`, or nothing where no known word is like it."""
+def _nearest(word: str, known: Iterable[str]) -> str:
+    """`; did you mean plan?`, or nothing if no known word is like it."""
     near = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean {near[0]}?" if near else ""
-
-
-def add_command(
-    commands: Commands, name: str, run: Callable[[argparse.Namespace], None], *, help_: str, examples: str
-) -> Parser:
-    """Add the command `name`; `examples` stand under its `--help`, one a line with what it does."""
-    add = commands.add_parser(
-        name,
-        help=help_,
-        description=help_[0].upper() + help_[1:] + ".",
-        epilog="examples:\n" + examples,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add.set_defaults(run=run)
-    return add
-
-
-def add_file(parser: Parser, *flags: str, **settings: Any) -> None:
-    """Add an argument that is a file's path, which shells complete."""
-    parser.add_argument(*flags, **settings).complete = shtab.FILE  # type: ignore[attr-defined] (shtab reads it)
 
 
 def positive(text: str) -> float:
@@ -75,4 +62,12 @@ def count(text: str) -> int:
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text} must be 1 or more")
+    return value
+
+
+def port(text: str) -> int:
+    """The number of a TCP port; 0 is any free one."""
+    value = int(text)
+    if not 0 <= value < 65536:
+        raise argparse.ArgumentTypeError(f"{text} must be between 0 and 65535")
     return value

@@ -1,4 +1,4 @@
-"""`tokenmill compare`."""
+"""`tokenmill compare`: epochs and experiments side by side, in the terminal and as reports/compare.html."""
 
 import argparse
 import os
@@ -6,7 +6,9 @@ import shutil
 import sys
 from pathlib import Path
 
-from tokenmill.cli.arguments import Commands, add_command
+from tokenmill.cli.arguments import Parser
+
+PAGE = Path("reports/compare.html")
 
 EXAMPLES = """\
   tokenmill compare                     the first and the last epoch
@@ -17,25 +19,30 @@ EXAMPLES = """\
 """
 
 
-def add(commands: Commands) -> None:
-    """Add the command."""
-    command = add_command(
-        commands,
-        "compare",
-        _run,
-        help_="losses, parameters and answers of epochs and experiments side by side, here and as a page",
-        examples=EXAMPLES,
-    )
-    command.add_argument(
+def add_arguments(parser: Parser) -> None:
+    """What to compare."""
+    parser.add_argument(
         "names",
         nargs="*",
         metavar="REV",
-        help="workspace, epoch-N, a git revision or a DVC experiment; REV:N is its epoch N (the last if not said)",
+        help="workspace, epoch-N, a git revision or a DVC experiment; REV:N is its epoch N (default: its last epoch)",
     )
 
 
-def _run(options: argparse.Namespace) -> None:
-    from tokenmill.commands.compare import compare  # noqa: PLC0415  (loads DVC and pandas)
+def run(options: argparse.Namespace) -> None:
+    """Print the comparison and write the page.
 
+    Raises:
+        UserError: a name stands for nothing, or what it stands for cannot be read.
+    """
+    from tokenmill.compare.comparison import Comparison  # noqa: PLC0415 (pandas, as the next three)
+    from tokenmill.compare.page import render_page  # noqa: PLC0415
+    from tokenmill.compare.runs import find_epochs  # noqa: PLC0415
+    from tokenmill.compare.terminal import render  # noqa: PLC0415
+    from tokenmill.core.files import write_text  # noqa: PLC0415
+
+    comparison = Comparison(find_epochs(Path(), options.names))
+    write_text(PAGE, render_page(comparison))
     colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    print(compare(Path(), options.names, width=shutil.get_terminal_size().columns, colours=colours))
+    print(render(comparison, width=shutil.get_terminal_size().columns, colours=colours))
+    print(f"\nas a page: {PAGE}")

@@ -1,13 +1,11 @@
-"""`tokenmill completion`."""
+"""`tokenmill completion`: a script by which bash, zsh or tcsh completes commands, options and files."""
 
 import argparse
 
-import shtab
-
-from tokenmill.cli.arguments import Commands, add_command
+from tokenmill.cli.arguments import Parser
+from tokenmill.cli.main import build_parser
 
 SHELLS = ("bash", "zsh", "tcsh")
-
 
 EXAMPLES = """\
   bash, with the package bash-completion (each new terminal then has it):
@@ -23,15 +21,19 @@ EXAMPLES = """\
 """
 
 
-def add(commands: Commands) -> None:
-    """Add the command."""
-    add = add_command(
-        commands, "completion", _run, help_="print a script by which the shell completes commands", examples=EXAMPLES
-    )
-    add.add_argument("shell", choices=SHELLS, metavar="SHELL", help=f"one of {', '.join(SHELLS)}")
+def add_arguments(parser: Parser) -> None:
+    """The shell."""
+    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=f"one of {', '.join(SHELLS)}")
 
 
-def _run(options: argparse.Namespace) -> None:
-    from tokenmill.cli.main import parser  # noqa: PLC0415 (which adds this command)
+def run(options: argparse.Namespace) -> None:
+    """Print the script."""
+    import shtab  # noqa: PLC0415 (0.1 s that no other command needs)
 
-    print(shtab.complete(parser(), options.shell))
+    paths = {"FILE": shtab.FILE, "FOLDER": shtab.DIRECTORY}
+    parser = build_parser()
+    for command in parser.commands().values():
+        for action in command.arguments():
+            if action.metavar in paths:
+                action.complete = paths[action.metavar]  # type: ignore[attr-defined] (shtab reads it)
+    print(shtab.complete(parser, options.shell))

@@ -1,10 +1,23 @@
-"""`tokenmill demo`."""
+"""`tokenmill demo`: a page in the browser on which the trained models answer, served until Ctrl-C."""
 
 import argparse
+import contextlib
+import os
+import threading
+import webbrowser
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tokenmill.cli.arguments import Commands, add_command
+from tokenmill.cli.arguments import Parser, port
 from tokenmill.openmp import sleep_soon_beside_others
+
+if TYPE_CHECKING:
+    from tokenmill.demo.models import Models
+    from tokenmill.evaluation.params import EvaluateParams
+
+MODELS_IN_MEMORY = 4
+"""Enough for the two columns of two readers."""
 
 EXAMPLES = """\
   tokenmill demo                              every epoch of this run, and every experiment, in your browser
@@ -14,35 +27,63 @@ EXAMPLES = """\
 """
 
 
-def add(commands: Commands) -> None:
-    """Add the command."""
-    add = add_command(
-        commands,
-        "demo",
-        _run,
-        help_="a page in the browser on which the trained models answer, two side by side if you like",
-        examples=EXAMPLES,
-    )
-    add.add_argument("--port", type=_port, default=7860, metavar="N", help="0 is any free one (default 7860)")
-    add.add_argument(
+def add_arguments(parser: Parser) -> None:
+    """Where to listen, and which further models to offer."""
+    parser.add_argument("--port", type=port, default=7860, metavar="N", help="0 is any free one (default 7860)")
+    parser.add_argument(
         "--host", default="127.0.0.1", metavar="ADDRESS", help="where to listen (default: only this machine)"
     )
-    add.add_argument(
+    parser.add_argument(
         "--model", type=Path, nargs="+", action="extend", default=[], metavar="FOLDER", help="further models to offer"
     )
-    add.add_argument("--open", action="store_true", help="open the browser")
+    parser.add_argument("--open", action="store_true", help="open the browser")
 
 
-def _run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
+    """Check that there is something to serve before Gradio is imported, which takes seconds, then serve.
+
+    Raises:
+        UserError: Gradio is not installed, there is no model, a folder holds none, or the port is taken.
+        KeyboardInterrupt: Ctrl-C.
+    """
     sleep_soon_beside_others()
-    from tokenmill.commands import demo  # noqa: PLC0415 (PyTorch takes seconds to load)
+    from tokenmill.cli.generate import evaluate_params  # noqa: PLC0415 (pydantic and PyTorch, as the next three)
+    from tokenmill.core.errors import UserError  # noqa: PLC0415
+    from tokenmill.core.params import PARAMS_FILE  # noqa: PLC0415
+    from tokenmill.demo.models import Models  # noqa: PLC0415
 
-    demo.serve(Path(), host=options.host, port=options.port, folders=options.model, open_browser=options.open)
+    if find_spec("gradio") is None:
+        raise UserError("the demo needs Gradio; `pip install -c constraints.txt -e '.[demo]'` installs it.")
+    root = Path()
+    evaluate = evaluate_params(root)
+    if evaluate is None and not options.model:
+        raise UserError(
+            f"{PARAMS_FILE} is missing in {root.resolve()}; run the command in the project's root, or name models "
+            "by --model FOLDER."
+        )
+    models = Models(root, options.model)
+    models.check()
+    _serve(options, models, evaluate)
 
 
-def _port(text: str) -> int:
-    """A port's number."""
-    value = int(text)
-    if not 0 <= value < 65536:
-        raise argparse.ArgumentTypeError(f"{text} must be between 0 and 65535")
-    return value
+def _serve(options: argparse.Namespace, models: "Models", evaluate: "EvaluateParams | None") -> None:
+    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # Gradio reads it when it is imported
+    import torch  # noqa: PLC0415
+
+    from tokenmill.cli.generate import sampling_values  # noqa: PLC0415
+    from tokenmill.demo import page, server  # noqa: PLC0415
+    from tokenmill.demo.answering import WRITING_AT_ONCE, Answering  # noqa: PLC0415
+    from tokenmill.demo.models import Loaded  # noqa: PLC0415
+    from tokenmill.model.sampler import Sampling  # noqa: PLC0415
+
+    torch.set_num_threads(max(1, torch.get_num_threads() // WRITING_AT_ONCE))
+    with contextlib.closing(server.bound(options.host, options.port)) as listener:
+        answering = Answering(models, Loaded(MODELS_IN_MEMORY))
+        threading.Thread(target=answering.prepare, daemon=True).start()
+        whole = page.page(answering, Sampling(**sampling_values(evaluate)), evaluate.prompts if evaluate else [])
+        print(f"the demo is at {server.url(listener)} (Ctrl-C ends it)", flush=True)
+        if server.is_public(listener):
+            print("everybody in the network can open it, and everybody's prompts run on this machine", flush=True)
+        if options.open:
+            webbrowser.open(server.url(listener))
+        server.serve(whole, listener)

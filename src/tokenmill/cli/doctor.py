@@ -1,25 +1,58 @@
-"""`tokenmill doctor`."""
+"""`tokenmill doctor`: one line for each check, and the command to type where something is wrong."""
 
 import argparse
 import sys
+from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
 
-from tokenmill.cli.arguments import Commands, add_command
+from rich.text import Text
+
+from tokenmill.cli.arguments import Parser
+from tokenmill.core.units import visible
+from tokenmill.display.terminal import print_columns
+
+if TYPE_CHECKING:
+    from tokenmill.doctor.finding import Finding
+
+SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "problem": ("✗", "red")}
 
 EXAMPLES = """\
   tokenmill doctor                       before the first run, and when something is strange
-  tokenmill doctor && dvc repro          run only where nothing stands in the way
+  tokenmill doctor && dvc repro          run only if nothing is in the way
 """
 
 
-def add(commands: Commands) -> None:
-    """Add the command."""
-    help_ = "what stands in the way of a run: environment, device, disk, DVC, git, and the command that fixes it"
-    add_command(commands, "doctor", _run, help_=help_, examples=EXAMPLES)
+def add_arguments(_: Parser) -> None:
+    """None."""
 
 
-def _run(_: argparse.Namespace) -> None:
-    from tokenmill.commands import doctor  # noqa: PLC0415 (DVC takes a moment to load)
+def run(_: argparse.Namespace) -> None:
+    """Print every finding as soon as it is there; exit code 1 if one is a problem."""
+    from tokenmill.doctor.run import run_checks  # noqa: PLC0415 (DVC and PyTorch)
 
-    if doctor.show(Path(), sys.stdout):
+    counts: Counter[str] = Counter()
+    for finding in run_checks(Path()):
+        print_finding(finding)
+        counts[finding.level] += 1
+    print(f"\n{_verdict(counts)}")
+    if counts["problem"]:
         sys.exit(1)
+
+
+def print_finding(finding: "Finding", out: TextIO | None = None) -> None:
+    """Print one finding; its remedy goes on a line of its own."""
+    sign, colour = SIGNS[finding.level]
+    mark = Text(f"{sign} {finding.level:<8}", colour)
+    rows: list[tuple[str | Text, ...]] = [(mark, f"{finding.name:<10}", finding.text)]
+    if finding.fix:
+        rows.append(("", "", Text(f"→ {visible(finding.fix)}", colour)))
+    print_columns(rows, gap=1, out=out)
+
+
+def _verdict(counts: Counter[str]) -> str:
+    if not counts["problem"] + counts["warning"]:
+        return "all is well: `dvc repro`"
+    found = [f"{counts[level]} {level}{'s' if counts[level] > 1 else ''}" for level in ("problem", "warning")]
+    some = ", ".join(text for text in found if not text.startswith("0"))
+    return some if counts["problem"] else f"{some}, nothing that stops a run"

@@ -1,10 +1,32 @@
-"""`tokenmill generate`."""
+"""`tokenmill generate`: one prompt answered, several times if asked for; the lines of a pipe; or a chat.
+
+Answers go to stdout; what is said about them goes to stderr.
+"""
 
 import argparse
+import contextlib
+import io
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from tokenmill.cli.arguments import Commands, add_command, count
+from tokenmill.cli.arguments import Parser, count
+from tokenmill.display.terminal import note, print_stream, rate
 from tokenmill.openmp import sleep_soon_beside_others
+
+if TYPE_CHECKING:
+    from tokenmill.evaluation.params import EvaluateParams
+    from tokenmill.model.sampler import Sampling
+    from tokenmill.models.writer import Stream, Writer
+
+ONE_THREAD_UP_TO = 4_000_000
+"""Parameters of a model for which one CPU core is faster than several that wait for each other at every product."""
+
+WITHOUT_PARAMS = {"max_new_tokens": 64}
+"""Sampling outside a project: the likeliest tokens."""
+
+CHAT_HELP = "/reset begins anew, /quit or Ctrl-D leaves, Ctrl-C stops an answer"
 
 EXAMPLES = """\
   tokenmill generate "What is the capital of France?"    one answer of the last epoch
@@ -16,50 +38,162 @@ EXAMPLES = """\
   tokenmill generate --model models/gpt/epoch-2 --tokenizer data/tokenizer/tokenizer.json "Hello!"
   tokenmill generate --temperature 0 "What is 2 plus 3?"      the likeliest token each time
 
-What is not given is that of evaluate in params.yaml. In a chat Ctrl-C stops the answer, not the program.
+Values that are not given are those of `evaluate` in params.yaml. In a chat Ctrl-C stops the answer, not the program.
 """
 
 
-def add(commands: Commands) -> None:
-    """Add the command."""
-    add = add_command(
-        commands,
-        "generate",
-        _run,
-        help_="let a trained model answer, continue a text, or chat",
-        examples=EXAMPLES,
-    )
-    add.add_argument("prompt", nargs="?", metavar="QUESTION", help="a question; without it, chat")
-    add.add_argument("--text", metavar="TEXT", help="a beginning to continue as it stands, instead of a question")
-    which = add.add_argument_group("which model (default: the last epoch in models/gpt)")
+def add_arguments(parser: Parser) -> None:
+    """The prompt, the model, and how it writes."""
+    parser.add_argument("prompt", nargs="?", metavar="QUESTION", help="a question; without it, chat")
+    parser.add_argument("--text", metavar="TEXT", help="a beginning to continue as it stands, instead of a question")
+    which = parser.add_argument_group("which model (default: the last epoch in models/gpt)")
     which.add_argument("--epoch", type=int, metavar="N", help="this epoch")
     which.add_argument("--rev", metavar="REV", help="of another git revision or DVC experiment, or a ref epoch-N")
     which.add_argument("--model", type=Path, metavar="FOLDER", help="in a folder: config.json, model.safetensors")
     which.add_argument("--tokenizer", type=Path, metavar="FILE", help="for --model, if it is not in its folder")
-    how = add.add_argument_group("how it writes (default: evaluate in params.yaml)")
+    how = parser.add_argument_group("how it writes (default: evaluate in params.yaml)")
     how.add_argument("--temperature", type=float, metavar="X", help="higher is more daring; 0: the likeliest token")
-    how.add_argument("--top-k", type=int, metavar="N", help="draw among the N likeliest tokens")
+    how.add_argument("--top-k", type=int, metavar="N", help="sample among the N likeliest tokens")
     how.add_argument(
-        "--top-p", type=float, metavar="P", help="draw among the likeliest that together have probability P"
+        "--top-p", type=float, metavar="P", help="sample among the likeliest tokens that together have probability P"
     )
-    how.add_argument("--repetition-penalty", type=float, metavar="X", help="above 1: shun tokens used before")
-    how.add_argument("--seed", type=int, metavar="N", help="of the draws; the same seed gives the same text")
-    how.add_argument("--max-new-tokens", type=int, metavar="N", help="an answer ends here at the latest")
-    how.add_argument(
-        "--samples", type=count, default=1, metavar="N", help="so many answers, with seeds one after another"
-    )
+    how.add_argument("--repetition-penalty", type=float, metavar="X", help="above 1: avoid tokens used before")
+    how.add_argument("--seed", type=int, metavar="N", help="seed of the sampling; the same seed gives the same text")
+    how.add_argument("--max-new-tokens", type=int, metavar="N", help="an answer has at most so many tokens")
+    how.add_argument("--samples", type=count, default=1, metavar="N", help="write N answers, each with its own seed")
 
 
-def _run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
+    """Answer the question, continue the text, or without either answer what comes from stdin.
+
+    Raises:
+        UserError: a question and a text are given, a value is wrong, or there is no such model.
+    """
     sleep_soon_beside_others()
-    from tokenmill.commands import generate  # noqa: PLC0415 (PyTorch takes seconds to load)
+    import torch  # noqa: PLC0415 (seconds; so for the imports that follow)
 
-    names = ("temperature", "top_k", "top_p", "repetition_penalty", "seed", "max_new_tokens")
-    generate.run(
-        Path(),
-        question=options.prompt,
-        text=options.text,
-        where={name: getattr(options, name) for name in ("epoch", "rev", "model", "tokenizer")},
-        how={name: value for name in names if (value := getattr(options, name)) is not None},
-        samples=options.samples,
-    )
+    from tokenmill.core.errors import UserError  # noqa: PLC0415
+    from tokenmill.model.build import parameter_count  # noqa: PLC0415
+    from tokenmill.model.sampler import Sampling  # noqa: PLC0415
+    from tokenmill.models.find import find  # noqa: PLC0415
+    from tokenmill.models.writer import Writer  # noqa: PLC0415
+
+    if options.prompt is not None and options.text is not None:
+        raise UserError("give either a question or --text, not both.")
+    root = Path()
+    given = ("temperature", "top_k", "top_p", "repetition_penalty", "seed", "max_new_tokens")
+    values = {name: value for name in given if (value := getattr(options, name)) is not None}
+    sampling = Sampling(**sampling_values(evaluate_params(root)) | values)
+    where = {name: getattr(options, name) for name in ("epoch", "rev", "model", "tokenizer")}
+    checkpoint = find(root, **where)
+    writer = Writer.load(checkpoint)
+    if parameter_count(writer.model.config) <= ONE_THREAD_UP_TO and writer.model.device.type == "cpu":
+        torch.set_num_threads(1)
+    for stream in (sys.stdin, sys.stdout):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    if options.text is not None:
+        _answer(writer, options.text, sampling, chat=False, samples=options.samples)
+    elif options.prompt is not None:
+        _answer(writer, options.prompt, sampling, chat=True, samples=options.samples)
+    elif not sys.stdin.isatty():
+        for line in filter(None, map(str.strip, sys.stdin)):
+            _answer(writer, line, sampling, chat=True, samples=options.samples)
+    elif options.samples > 1:
+        raise UserError("--samples needs a question, --text, or lines from a pipe.")
+    else:
+        _chat(writer, sampling, name=checkpoint.name)
+
+
+def evaluate_params(root: Path) -> "EvaluateParams | None":
+    """The section `evaluate` of the project at `root`; None outside a project.
+
+    Raises:
+        UserError: the section is wrong.
+    """
+    from tokenmill.core.params import PARAMS_FILE, Section, load  # noqa: PLC0415 (pydantic)
+    from tokenmill.evaluation.params import EvaluateParams  # noqa: PLC0415
+
+    class Params(Section):
+        evaluate: EvaluateParams
+
+    return load(Params, root / PARAMS_FILE).evaluate if (root / PARAMS_FILE).exists() else None
+
+
+def sampling_values(evaluate: "EvaluateParams | None") -> dict[str, Any]:
+    """The arguments of `Sampling` that apply if none are given on the command line."""
+    if evaluate is None:
+        return dict(WITHOUT_PARAMS)
+    return evaluate.model_dump(include={"temperature", "top_k", "seed", "max_new_tokens"})
+
+
+def _answer(writer: "Writer", prompt: str, sampling: "Sampling", *, chat: bool, samples: int) -> None:
+    """Print the answer while it is written, or several answers."""
+    if samples == 1:
+        _show(writer.stream(prompt, sampling, chat=chat))
+        return
+    streams = writer.several(prompt, sampling, samples, chat=chat)
+    note("\n".join(streams[0].notes))
+    for stream in streams:
+        print_stream(stream)
+    note(rate(sum(stream.tokens for stream in streams), max(stream.seconds for stream in streams)))
+
+
+def _show(stream: "Stream", pieces: list[str] | None = None) -> None:
+    """Print a text while it is written, and keep its pieces in the list; then print how fast that was."""
+
+    def kept() -> Iterator[str]:
+        for piece in stream:
+            if pieces is not None:
+                pieces.append(piece)
+            yield piece
+
+    note("\n".join(stream.notes))
+    print_stream(kept())
+    note(rate(stream.tokens, stream.seconds))
+
+
+def _chat(writer: "Writer", sampling: "Sampling", *, name: str) -> None:
+    """Talk until the user leaves: lines with history; Ctrl-C stops an answer, not the program."""
+    with contextlib.suppress(ImportError):
+        import readline  # noqa: F401, PLC0415 (importing it gives `input` editing and history)
+    note(f"{name}; {CHAT_HELP}")
+    messages: list[dict[str, str]] = []
+    while (line := _read_line()) is not None:
+        if line == "/quit":
+            return
+        if line == "/reset":
+            messages.clear()
+        elif line == "/help":
+            note(CHAT_HELP)
+        elif line.startswith("/"):
+            note(f"there is no {line.split()[0]}; {CHAT_HELP}")
+        elif line:
+            messages.append({"role": "user", "content": line})
+            if answer := _reply(writer, messages, sampling):
+                messages.append({"role": "assistant", "content": answer})
+            else:
+                messages.pop()
+
+
+def _read_line() -> str | None:
+    """What the user types next; an empty line after Ctrl-C, None after Ctrl-D."""
+    try:
+        return input("> ").strip()
+    except KeyboardInterrupt:
+        print()
+        return ""
+    except EOFError:
+        print()
+        return None
+
+
+def _reply(writer: "Writer", messages: list[dict[str, str]], sampling: "Sampling") -> str:
+    """Print the answer and return it, or as much of it as there was before Ctrl-C."""
+    pieces: list[str] = []
+    try:
+        _show(writer.reply(messages, sampling), pieces)
+    except KeyboardInterrupt:
+        print(flush=True)
+        note("stopped")
+    return "".join(pieces)

@@ -1,12 +1,27 @@
-"""`tokenmill`: what a person asks about the pipeline; running it is `dvc repro`."""
+"""`tokenmill` answers questions about the pipeline, its models and plans; `dvc repro` runs the pipeline."""
 
 import argparse
-from collections.abc import Sequence
-from pathlib import Path
+import importlib
+import sys
+from collections.abc import Collection, Sequence
+from types import ModuleType
 
 from tokenmill import stage
-from tokenmill.cli import compare, completion, demo, doctor, generate, params, plan, preset, profile, summary
 from tokenmill.cli.arguments import Parser
+
+COMMANDS = {
+    "summary": "show what the pipeline made: losses, answers, costs, and what to type next",
+    "compare": "show epochs and experiments side by side: losses, parameters, answers; also as a page",
+    "generate": "let a trained model answer, continue a text, or chat",
+    "demo": "serve a page in the browser on which the trained models answer, two side by side if you like",
+    "plan": "estimate what training would take: parameters, steps, memory, hours, money; runs nothing",
+    "preset": "put a known configuration into params.yaml, or list the presets",
+    "profile": "find what limits a training step: data, Python, memory bandwidth or compute; writes no checkpoint",
+    "doctor": "check environment, device, disk, DVC and git, and show the command that fixes what is wrong",
+    "params": "check params.yaml; print or write the reference of every parameter",
+    "completion": "print a script by which the shell completes commands",
+}
+"""Each is a module of this package, imported when it is typed."""
 
 EPILOG = """\
 without a command it says where this project stands and what to type next
@@ -18,39 +33,46 @@ examples:
   tokenmill demo                        the same in the browser
   tokenmill compare                     epochs or experiments side by side
   tokenmill doctor                      is everything here that a run needs?
-  tokenmill plan --hardware A100        what a training would take
-  tokenmill COMMAND --help              more of a command, with examples
+  tokenmill plan --hardware A100        what training would take
+  tokenmill COMMAND --help              more about a command, with examples
 
 exit codes:
-  0      done; of `doctor`: nothing that stops a run
-  1      an error, with a sentence that says the way out; of `doctor`: there is a problem
-  2      a command line that is not understood
+  0      done; `doctor`: nothing stops a run
+  1      an error, with a sentence that names the way out; `doctor`: there is a problem
+  2      the command line is wrong
   130    interrupted by Ctrl-C
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run one subcommand; a user's error is one sentence on stderr and exit code 1."""
-    options = parser().parse_args(arguments)
-    stage.report_errors(lambda: options.run(options))
+    """Run one command, or `status` without one; a user's error is one sentence on stderr and exit code 1."""
+    typed = list(sys.argv[1:] if arguments is None else arguments)
+    options = build_parser(typed[:1]).parse_args(typed)
+    stage.report_errors(lambda: _module(options.command or "status").run(options))
 
 
-def parser() -> Parser:
-    """The whole command line."""
-    whole = Parser(
+def build_parser(with_arguments: Collection[str] = tuple(COMMANDS)) -> Parser:
+    """The parser of the command line; only the commands named have their arguments, so that only they are imported."""
+    parser = Parser(
         prog="tokenmill",
         description=__doc__,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    whole.set_defaults(run=_next_step)
-    commands = whole.add_subparsers(title="commands", dest="command", metavar="COMMAND")
-    for command in (summary, compare, generate, demo, plan, preset, profile, doctor, params, completion):
-        command.add(commands)
-    return whole
+    commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
+    for name, help_ in COMMANDS.items():
+        command = commands.add_parser(
+            name,
+            help=help_,
+            description=f"{help_[0].upper()}{help_[1:]}.",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        if name in with_arguments:
+            module = _module(name)
+            module.add_arguments(command)
+            command.epilog = f"examples:\n{module.EXAMPLES}"
+    return parser
 
 
-def _next_step(_: argparse.Namespace) -> None:
-    from tokenmill.commands import next_step  # noqa: PLC0415 (it looks into DVC, which takes a moment to load)
-
-    print(next_step.render(Path()))
+def _module(command: str) -> ModuleType:
+    return importlib.import_module(f"tokenmill.cli.{command}")

@@ -1,12 +1,26 @@
-"""`tokenmill params`."""
+"""`tokenmill params`: docs/parameters.md, generated from the parameter models, so that it says what the code obeys."""
 
 import argparse
 import sys
+import typing
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from tokenmill.cli.arguments import Commands, add_command, add_file
+from tokenmill.cli.arguments import Parser
 from tokenmill.core.errors import UserError
-from tokenmill.core.files import write_text
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
+HEAD = """\
+# Parameters
+
+Every parameter in params.yaml, generated from the code (`tokenmill params --write docs/parameters.md`). The column
+«default» is what params.yaml holds as it comes; there are no other defaults. Set one for an experiment with
+`dvc exp run -S NAME=VALUE`."""
+
+BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 EXAMPLES = """\
   tokenmill params                                 every parameter with its range and its meaning
@@ -14,23 +28,21 @@ EXAMPLES = """\
 """
 
 
-def add(commands: Commands) -> None:
-    """Add the command."""
-    add = add_command(
-        commands,
-        "params",
-        _run,
-        help_="check params.yaml; print or write the reference of every parameter",
-        examples=EXAMPLES,
-    )
-    add_file(add, "--write", type=Path, metavar="FILE", help="write the reference to FILE")
-    add_file(add, "--check", type=Path, metavar="FILE", help="fail if FILE is not the reference")
+def add_arguments(parser: Parser) -> None:
+    """Where the reference goes."""
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write the reference to FILE")
+    parser.add_argument("--check", type=Path, metavar="FILE", help="fail if FILE is not the reference")
 
 
-def _run(options: argparse.Namespace) -> None:
-    from tokenmill.commands import reference  # noqa: PLC0415 (the other commands start without it)
+def run(options: argparse.Namespace) -> None:
+    """Check params.yaml; print, write or compare the reference.
 
-    text = reference.render()
+    Raises:
+        UserError: params.yaml is wrong, or the file is out of date.
+    """
+    from tokenmill.core.files import write_text  # noqa: PLC0415
+
+    text = reference()
     if options.check:
         if not options.check.exists() or options.check.read_text(encoding="utf-8") != text:
             raise UserError(f"{options.check} is out of date; run `make format`.")
@@ -38,3 +50,71 @@ def _run(options: argparse.Namespace) -> None:
         write_text(options.write, text)
     else:
         sys.stdout.write(text)
+
+
+def reference(path: Path = Path("params.yaml")) -> str:
+    """The whole reference as Markdown, with the values in a file as the defaults.
+
+    Raises:
+        UserError: the file is wrong.
+    """
+    from tokenmill.core.params import read_yaml  # noqa: PLC0415 (pydantic)
+    from tokenmill.schema import AllParams, check_all  # noqa: PLC0415
+
+    check_all(path)
+    values, parts = read_yaml(path), [HEAD]
+    for name, field in AllParams.model_fields.items():
+        title = f"## {name}\n\n{_prose(field.annotation.__doc__)}"
+        head = ["| parameter | default | values | meaning |", "| --- | --- | --- | --- |"]
+        parts.append(title + "\n\n" + "\n".join([*head, *_rows(field.annotation, name, values[name])]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _rows(section: Any, prefix: str, values: Mapping[str, Any]) -> Iterator[str]:
+    for name, field in section.model_fields.items():
+        full, value, meaning = f"{prefix}.{name}", values[name], _prose(field.description)
+        entry: Any = (typing.get_args(field.annotation) or [None])[0]
+        if _is_section(field.annotation):
+            yield from _rows(field.annotation, full, value)
+        elif typing.get_origin(field.annotation) is list and _is_section(entry):
+            yield f"| `{full}` | {len(value)} entries | list | {meaning} |"
+            for key, part in entry.model_fields.items():
+                yield f"| `{full}[].{key}` | | {_values(part)} | {_prose(part.description)} |"
+        else:
+            yield f"| `{full}` | `{_yaml(value)}` | {_values(field)} | {meaning} |"
+
+
+def _is_section(kind: Any) -> bool:
+    return hasattr(kind, "model_fields")
+
+
+def _values(field: "FieldInfo") -> str:
+    """What a parameter may be: its type and bounds, or its choices."""
+    return f"{_type(field.annotation)} {_bounds(field)}".strip()
+
+
+def _bounds(field: "FieldInfo") -> str:
+    return ", ".join(f"{BOUNDS[k]} {getattr(m, k)}" for m in field.metadata for k in BOUNDS if hasattr(m, k))
+
+
+def _type(annotation: Any) -> str:
+    if annotation is type(None):
+        return "null"
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return " ".join([_type(arguments[0]), *(_bounds(field) for field in arguments[1:])])
+    if origin is typing.Literal:
+        return ", ".join(f"`{choice}`" for choice in arguments)
+    if origin is list:
+        return f"list of {_type(arguments[0])}"
+    if arguments:
+        return " or ".join(_type(argument) for argument in arguments)
+    return {"int": "integer", "float": "number", "str": "text", "bool": "true or false"}[annotation.__name__]
+
+
+def _yaml(value: Any) -> str:
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _prose(docstring: str | None) -> str:
+    return " ".join((docstring or "").split()).replace("|", "\\|")

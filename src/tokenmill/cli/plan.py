@@ -1,12 +1,18 @@
-"""`tokenmill plan`."""
+"""`tokenmill plan`: what the training in params.yaml would take, before anything runs."""
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tokenmill.cli.arguments import Commands, add_command, count, positive
+from tokenmill.cli.arguments import Parser, count, positive
+from tokenmill.core.units import duration, si, size
+from tokenmill.display.terminal import console, print_columns
 from tokenmill.openmp import sleep_soon_beside_others
 from tokenmill.planning.hardware import UTILISATION
 from tokenmill.planning.presets import names
+
+if TYPE_CHECKING:
+    from tokenmill.planning.plan import Plan, PlanRow
 
 EXAMPLES = """\
   tokenmill plan                                  the training in params.yaml, on the tokens there are
@@ -18,41 +24,128 @@ EXAMPLES = """\
 """
 
 
-HARDWARE = "GPUs to plan for, else all known; `here` measures this machine for some seconds"
-
-
-def add(commands: Commands) -> None:
-    """Add the command."""
-    add = add_command(
-        commands,
-        "plan",
-        _run,
-        help_="what a training would take: parameters, steps, memory, hours, money; runs nothing",
-        examples=EXAMPLES,
+def add_arguments(parser: Parser) -> None:
+    """What to plan, and for which hardware."""
+    add = parser.add_argument
+    add("--preset", choices=names(), metavar="PRESET", help=f"instead of params.yaml: {', '.join(names())}")
+    add("--tokens", type=positive, metavar="N", help="tokens to train on (default: those of data/tokens)")
+    add("--vocab-size", type=count, metavar="N", help="entries of the tokenizer (default: the present one's)")
+    add(
+        "--hardware",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="GPUs to plan for (default: all known); `here` measures this machine for some seconds",
     )
-    add.add_argument(
-        "--preset", choices=names(), metavar="PRESET", help=f"instead of params.yaml: {', '.join(names())}"
-    )
-    add.add_argument("--tokens", type=positive, metavar="N", help="tokens to train on; else those of data/tokens")
-    add.add_argument("--vocab-size", type=count, metavar="N", help="entries of the tokenizer; else the present one's")
-    add.add_argument("--hardware", nargs="+", default=[], metavar="NAME", help=HARDWARE)
-    add.add_argument("--devices", type=count, default=1, metavar="N", help="GPUs in one machine (default 1)")
-    add.add_argument(
+    add("--devices", type=count, default=1, metavar="N", help="GPUs in one machine (default 1)")
+    add(
         "--utilisation",
         type=positive,
         default=UTILISATION,
         metavar="X",
-        help=f"share of the peak (default {UTILISATION})",
+        help=f"share of the peak that a GPU reaches (default {UTILISATION})",
     )
-    add.add_argument("--step-seconds", type=positive, metavar="S", help="say what share of the peak such a step is")
-    add.add_argument("--price-per-hour", type=positive, metavar="X", help="of one GPU, in runtime.cost.currency")
-    add.add_argument("-S", dest="changes", action="append", default=[], metavar="NAME=VALUE", help="another parameter")
-    add.add_argument("--table", action="store_true", help="print the table of docs/scale.md instead")
+    add("--step-seconds", type=positive, metavar="S", help="print what share of the peak such a step reaches")
+    add("--price-per-hour", type=positive, metavar="X", help="of one GPU, in runtime.cost.currency")
+    add("-S", dest="overrides", action="append", default=[], metavar="NAME=VALUE", help="another parameter")
 
 
-def _run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
+    """Print the plan of the project in the current folder.
+
+    Raises:
+        UserError: parameters are wrong, hardware is not known, or nothing says how many tokens there are.
+    """
     sleep_soon_beside_others()
-    from tokenmill.commands import plan, scale_table  # noqa: PLC0415 (PyTorch takes seconds to load)
+    from tokenmill.planning.plan import PlanOptions, plan_training  # noqa: PLC0415 (PyTorch)
 
-    asked = {name: value for name, value in vars(options).items() if name not in ("run", "table", "command")}
-    print(scale_table.render() if options.table else plan.render(Path(), plan.Wish(**asked)))
+    asked = {name: value for name, value in vars(options).items() if name not in ("command", "step_seconds")}
+    plan = plan_training(Path(), PlanOptions(**asked))
+    _print_facts(plan)
+    print()
+    _print_memory(plan)
+    print()
+    _print_rows(plan)
+    if plan.gpus:
+        console().print(
+            f"at {options.utilisation:.0%} of each GPU's half-precision peak, which is assumed (--utilisation); "
+            "a small model or batch does not keep a GPU that busy"
+        )
+    if plan.source:
+        console().print(plan.source)
+    if options.step_seconds is not None:
+        print()
+        console().print(_share_of_peak(plan, options.step_seconds, devices=options.devices))
+
+
+def _print_facts(plan: "Plan") -> None:
+    work, config, train = plan.work, plan.work.config, plan.work.train
+    shape = f"{config.n_layer} layers, {config.n_head} heads, {config.n_embd} wide, context {config.context_length}"
+    operations = work.steps * work.tokens_per_step * plan.flops_per_token
+    update = f", and {plan.optimizer_share:.0%} more for {train.optimizer}" if plan.optimizer_share > 0.005 else ""
+    step = f"{work.tokens_per_step:,} tokens, {work.steps_per_epoch:,} steps an epoch, {work.steps:,} in all"
+    rows = [
+        (
+            "model",
+            f"{config.architecture}, {plan.parameters:,} parameters: {shape}, vocabulary {config.vocab_size:,}",
+        ),
+        ("text", f"{work.tokens:,} tokens x {train.epochs} epochs"),
+        ("", _verdict(plan)),
+        ("step", step),
+        ("work", f"{plan.flops_per_token:.4g} operations a token, {operations:.3g} in all{update}"),
+    ]
+    print_columns(rows)
+
+
+def _verdict(plan: "Plan") -> str:
+    """Whether the text is enough for the model."""
+    from tokenmill.planning.estimate import ENOUGH, balance, suitable_parameters  # noqa: PLC0415 (PyTorch)
+
+    tokens, epochs = plan.work.tokens, plan.work.train.epochs
+    fitting = si(suitable_parameters(tokens=tokens, epochs=epochs), space="")
+    best = f"the {ENOUGH:.0f} that make best use of the computation"
+    sentence = {
+        "too little text": f"little text for this model; take more, or a model of about {fitting} parameters",
+        "short training": f"fewer than {best}; train longer, or a smaller model",
+        "balanced": f"near {best}",
+        "long training": f"more than {best}; good for a small model that is used much",
+    }[balance(parameters=plan.parameters, tokens=tokens, epochs=epochs)]
+    return f"{tokens * epochs / plan.parameters:.3g} tokens per parameter: {sentence}"
+
+
+def _print_memory(plan: "Plan") -> None:
+    """The memory of one device that takes a whole batch at a time."""
+    rows = [["memory", "weights", "gradients", "optimizer", "activations", "logits", "total"]]
+    for name, need in (("half precision", plan.memory("half")), ("float32", plan.memory("float32"))):
+        parts = (need.weights, need.gradients, need.optimizer, need.activations, need.logits, need.total)
+        rows.append([name, *map(size, parts)])
+    print_columns(rows, right=range(1, 7))
+
+
+def _print_rows(plan: "Plan") -> None:
+    has_prices = any(row.money is not None for row in plan.rows)
+    cells = [("on", "step", "tokens/s", "training", "money" if has_prices else "", "memory")]
+    for row in plan.rows:
+        step = f"{row.step_seconds:.3g} s" if row.step_seconds >= 0.1 else f"{row.step_seconds * 1000:.3g} ms"
+        money = "" if row.money is None else f"{row.money:,.2f} {plan.currency}"
+        fits = _fits(row, plan.work.train.batch_size)
+        cells.append((row.name, step, f"{row.tokens_per_second:,.0f}", duration(row.total_seconds), money, fits))
+    print_columns(
+        cells if has_prices else [(*row[:4], row[5]) for row in cells], right=range(1, 5 if has_prices else 4)
+    )
+
+
+def _fits(row: "PlanRow", batch_size: int) -> str:
+    """Whether a batch fits the memory, or the largest part of it that does."""
+    if row.sequences is None:
+        return ""
+    if row.sequences == batch_size:
+        return "fits"
+    return f"fits {row.sequences} sequences at a time" if row.sequences else "too small"
+
+
+def _share_of_peak(plan: "Plan", seconds: float, *, devices: int) -> str:
+    shares = ", ".join(f"{share:.0%} of {name}" for name, share in plan.peak_shares(seconds, devices=devices).items())
+    rate = plan.rate(seconds, devices=devices) / 1e12
+    total = duration(seconds * plan.work.steps)
+    return f"a step in {seconds:g} s: {rate:.3g}e12 operations a second, {shares}; {total} in all"

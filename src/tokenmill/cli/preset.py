@@ -1,14 +1,24 @@
-"""`tokenmill preset`."""
+"""`tokenmill preset`: the presets in a table, or the difference that one makes, and then params.yaml with it."""
 
 import argparse
+import difflib
 import sys
 from pathlib import Path
 
-from tokenmill.cli.arguments import Commands, add_command
+from rich.text import Text
+
+from tokenmill.cli.arguments import Parser
+from tokenmill.core.units import duration, visible
+from tokenmill.display.terminal import console, print_columns
+from tokenmill.planning.hardware import UTILISATION
 from tokenmill.planning.presets import names
 
+GPU = "A100"
+
+COLOURS = {"+": "green", "-": "red", "@": "dim"}
+
 EXAMPLES = """\
-  tokenmill preset                    what presets there are, and what they would take
+  tokenmill preset                    the presets, and what they would take
   tokenmill preset phase1             show what would change in params.yaml, then ask
   tokenmill preset phase3 --yes       write without asking
   tokenmill preset default --yes      back to the values that this repository came with
@@ -18,21 +28,78 @@ What to read (`data`), how to ask (`evaluate`) and how to run (`runtime`) stay a
 """
 
 
-def add(commands: Commands) -> None:
-    """Add the command."""
-    add = add_command(
-        commands, "preset", _run, help_="put a known configuration into params.yaml, or list them", examples=EXAMPLES
-    )
-    add.add_argument("name", nargs="?", choices=names(), metavar="PRESET", help=f"one of {', '.join(names())}")
-    add.add_argument("--yes", action="store_true", help="write without asking")
+def add_arguments(parser: Parser) -> None:
+    """Which preset, and whether to ask."""
+    parser.add_argument("name", nargs="?", choices=names(), metavar="PRESET", help=f"one of {', '.join(names())}")
+    parser.add_argument("--yes", action="store_true", help="write without asking")
 
 
-def _run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
+    """List the presets, or put one into params.yaml.
+
+    Raises:
+        UserError: params.yaml cannot be read, or something in it stays wrong with the preset's values.
+    """
     if options.name is None:
-        from tokenmill.commands import preset_table  # noqa: PLC0415 (PyTorch takes seconds to load)
+        _print_presets(Path())
+    else:
+        put(options.name, yes=options.yes)
 
-        print(preset_table.render(Path()))
+
+def _print_presets(root: Path) -> None:
+    from tokenmill.planning.plan import PlanOptions, plan_training  # noqa: PLC0415 (PyTorch)
+    from tokenmill.planning.presets import read  # noqa: PLC0415
+
+    rows = [("preset", "parameters", "tokens x epochs", f"on an {GPU}", "about")]
+    for name in names():
+        preset, plan = read(name), plan_training(root, PlanOptions(preset=name, hardware=[GPU]))
+        tokens = f"{preset.tokens:.3g} x {plan.work.train.epochs}".replace("e+0", "e")
+        hours = duration(next(row for row in plan.rows if row.name == GPU).total_seconds)
+        rows.append((name, f"{plan.parameters:,}", tokens, hours, preset.about))
+    print_columns(rows, right=(1, 2, 3))
+    note = f"hours at {UTILISATION:.0%} of the peak, which small models do not reach"
+    console().print(f"{note}; `tokenmill plan --preset NAME` has more")
+
+
+def put(name: str, *, yes: bool, path: Path = Path("params.yaml")) -> None:
+    """Print what the preset changes in params.yaml; write it if `yes` or if the user agrees.
+
+    Raises:
+        UserError: params.yaml cannot be read, or something in it stays wrong with the preset's values.
+    """
+    from tokenmill.core.files import write_text  # noqa: PLC0415
+    from tokenmill.core.params import validate  # noqa: PLC0415 (pydantic)
+    from tokenmill.planning.presets import apply, read  # noqa: PLC0415
+    from tokenmill.schema import AllParams  # noqa: PLC0415
+
+    change = apply(read(name), path)
+    validate(AllParams, change.content, path)
+    if change.after == change.before:
+        print(f"{path} has the values of {name} already")
         return
-    from tokenmill.commands import preset  # noqa: PLC0415
+    _print_difference(change.before, change.after, names=(str(path), f"{path} ({name})"))
+    if yes or _confirmed(path):
+        write_text(path, change.after)
+        print(f"{path} is written; `tokenmill plan` says what it takes, `dvc repro` does it")
 
-    preset.put(options.name, yes=options.yes, out=sys.stdout)
+
+def _print_difference(before: str, after: str, *, names: tuple[str, str]) -> None:
+    screen = console()
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), *names, lineterm="", n=1)
+    for line in lines:
+        screen.print(Text(visible(line), COLOURS.get(line[0], "")), soft_wrap=True)
+
+
+def _confirmed(path: Path) -> bool:
+    """Ask the user; without a terminal say how to agree."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        print(f"{path} is as it was; --yes writes it")
+        return False
+    try:
+        answer = input(f"write {path}? [y/N] ")
+    except EOFError:
+        answer = ""
+    if answer.strip().lower() in ("y", "yes"):
+        return True
+    print(f"{path} is as it was")
+    return False

@@ -1,10 +1,19 @@
-"""`tokenmill profile`."""
+"""`tokenmill profile`: what limits the training in params.yaml, in a sentence, a table and a trace."""
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tokenmill.cli.arguments import Commands, add_command, add_file, count
+from tokenmill.cli.arguments import Parser, count
+from tokenmill.display.terminal import console, print_columns
 from tokenmill.openmp import sleep_soon_beside_others
+
+if TYPE_CHECKING:
+    from tokenmill.planning.profile import Profile
+
+TRACE = Path("reports/trace.json")
+
+OPERATIONS_SHOWN = 12
 
 EXAMPLES = """\
   tokenmill profile                     twenty steps of the training in params.yaml
@@ -14,22 +23,54 @@ Open the trace in chrome://tracing or https://ui.perfetto.dev.
 """
 
 
-def add(commands: Commands) -> None:
-    """Add the command."""
-    add = add_command(
-        commands,
-        "profile",
-        _run,
-        help_="what binds a training step: data, Python, memory bandwidth or compute; touches no checkpoint",
-        examples=EXAMPLES,
+def add_arguments(parser: Parser) -> None:
+    """How many steps, and where the trace goes."""
+    parser.add_argument("--steps", type=count, default=20, metavar="N", help="steps to profile (default 20)")
+    parser.add_argument(
+        "--trace", type=Path, default=TRACE, metavar="FILE", help=f"where the trace goes (default {TRACE})"
     )
-    add.add_argument("--steps", type=count, default=20, metavar="N", help="steps to profile (default 20)")
-    trace = Path("reports/trace.json")
-    add_file(add, "--trace", type=Path, default=trace, metavar="FILE", help=f"where the trace goes (default {trace})")
 
 
-def _run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
+    """Profile the training of the project in the current folder.
+
+    Raises:
+        UserError: parameters are wrong, or there are no tokens.
+    """
     sleep_soon_beside_others()
-    from tokenmill.commands import profile  # noqa: PLC0415 (PyTorch takes seconds to load)
+    from tokenmill.core import paths  # noqa: PLC0415
+    from tokenmill.planning.profile import profile_training  # noqa: PLC0415 (PyTorch)
+    from tokenmill.schema import check_all  # noqa: PLC0415
 
-    print(profile.render(Path(), steps=options.steps, trace=options.trace))
+    params = check_all()
+    result = profile_training(
+        model=params.model,
+        train=params.train,
+        runtime=params.runtime,
+        tokens=paths.TOKENS,
+        steps=options.steps,
+        trace=options.trace,
+    )
+    console().print(result.sentence)
+    _print_rates(result)
+    print()
+    _print_operations(result)
+    print(f"\ntrace: {options.trace}")
+
+
+def _print_rates(result: "Profile") -> None:
+    rate, best = result.flops / result.seconds, result.product_rate
+    step, speed = result.seconds / result.steps * 1000, result.tokens / result.seconds
+    console().print(f"a step takes {step:.3g} ms under the profiler, {speed:,.0f} tokens/s")
+    console().print(
+        f"that is {rate:.3g} operations a second, {rate / best:.1%} of what one large product reaches ({best:.3g})"
+    )
+
+
+def _print_operations(result: "Profile") -> None:
+    rows = [("share", "ms a step", "calls", "operation")]
+    for operation in result.operations[:OPERATIONS_SHOWN]:
+        share, milliseconds = operation.seconds / result.seconds, operation.seconds / result.steps * 1000
+        calls = f"{operation.calls / result.steps:.0f}"
+        rows.append((f"{share:.1%}", f"{milliseconds:.3f}", calls, f"{operation.name[:70]} ({operation.kind})"))
+    print_columns(rows, right=(0, 1, 2))

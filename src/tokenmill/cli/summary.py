@@ -1,27 +1,115 @@
-"""`tokenmill summary`."""
+"""`tokenmill summary`: what the pipeline made, in one screen: losses, answers, costs, and what to type next."""
 
 import argparse
+import math
+import shutil
+import sys
+import textwrap
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tokenmill.cli.arguments import Commands, add_command
+from tokenmill.cli.arguments import Parser
+from tokenmill.cli.status import COMMIT, after_training
+from tokenmill.display.terminal import print_columns
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from tokenmill.evaluation.results import Evaluation
+
+WIDTH = 100
+"""Columns of an answer in a pipe, and at most on a terminal."""
 
 EXAMPLES = """\
   tokenmill summary    after `dvc repro`
 """
 
 
-def add(commands: Commands) -> None:
-    """Add the command."""
-    add_command(
-        commands,
-        "summary",
-        _run,
-        help_="what the pipeline made, the losses, the answers, what to type next",
-        examples=EXAMPLES,
+def add_arguments(_: Parser) -> None:
+    """None."""
+
+
+def run(_: argparse.Namespace) -> None:
+    """Print the summary of the pipeline in the current folder.
+
+    Raises:
+        UserError: a stage has not run yet.
+    """
+    from tokenmill.core import paths  # noqa: PLC0415
+    from tokenmill.costs import COSTS, read_costs  # noqa: PLC0415 (pydantic)
+    from tokenmill.evaluation.results import read_evaluation  # noqa: PLC0415 (pydantic)
+
+    made, evaluation = made_lines(paths.METRICS), read_evaluation(paths.EVALUATION)
+    print()
+    print_columns([*made, *cost_lines(read_costs(paths.METRICS / COSTS))])
+    print()
+    _print_losses(evaluation)
+    print()
+    _print_answers(evaluation)
+    print("\nnext:")
+    commands = [
+        (". .venv/bin/activate", "once per terminal, then:"),
+        COMMIT,
+        ("dvc repro", "after a change: only what it touches"),
+        *after_training(evaluation.epochs[-1].epoch),
+    ]
+    print_columns([(f"  {command}", meaning) for command, meaning in commands])
+    print("all answers: reports/samples.md   curves: dvc plots show")
+
+
+def made_lines(metrics: Path) -> list[tuple[str, str]]:
+    """Each artefact, and a sentence about it, from the folder of metrics.
+
+    Raises:
+        UserError: a stage has not run yet.
+    """
+    from tokenmill.core.files import read_json  # noqa: PLC0415
+
+    clean, tokenizer, tokens, train = (
+        read_json(metrics / f"{name}.json") for name in ("clean", "tokenizer", "tokens", "train")
     )
+    return [
+        ("data/clean", f"{clean['documents_kept']:,} of {clean['documents_read']:,} documents kept"),
+        ("data/tokenizer", f"{tokenizer['vocab_size']:,} entries, {tokenizer['bytes_per_token']:.2f} bytes per token"),
+        ("data/tokens", f"{tokens['train_tokens']:,} tokens to train on, {tokens['val_tokens']:,} to validate"),
+        ("models/gpt", f"{train['parameters']:,} parameters, {train['epoch']} epochs, {train['tokens']:,} tokens seen"),
+    ]
 
 
-def _run(_: argparse.Namespace) -> None:
-    from tokenmill.commands import summary  # noqa: PLC0415 (the other commands start without it)
+def cost_lines(costs: "pd.DataFrame") -> list[tuple[str, str]]:
+    """What all epochs took, and each of them, as far as it is known; none for an empty table."""
+    from tokenmill.costs import AMOUNTS, Cost  # noqa: PLC0415 (pydantic)
+    from tokenmill.display.training import amounts  # noqa: PLC0415 (pydantic)
 
-    print(summary.render(Path()))
+    if costs.empty:
+        return []
+    total, share = Cost.of(costs[AMOUNTS].sum(min_count=1)), float(costs.loc[:, "utilisation"].mean())
+    peak = "" if math.isnan(share) else f", {share:.0%} of the device's peak"
+    currency = costs["currency"].iloc[-1]
+    text = f"{amounts(total, currency)} for {costs['flops'].sum():.3g} floating-point operations{peak}"
+    epochs = [f"epoch {c['epoch']}: {amounts(Cost.of(c), c['currency'])}" for c in costs.to_dict("records")]
+    return [("training took", text), *(("", epoch) for epoch in epochs)]
+
+
+def _print_losses(evaluation: "Evaluation") -> None:
+    rows = [("epoch", "train loss", "val loss", "perplexity", "bits per byte", "right answers")]
+    for row in evaluation.epochs:
+        losses = f"{row.train_loss:.4f}", f"{row.val_loss:.4f}", f"{row.perplexity:.2f}", f"{row.bits_per_byte:.4f}"
+        rows.append((str(row.epoch), *losses, f"{sum(row.expected)} of {len(row.expected)}"))
+    print_columns(rows, right=range(6))
+
+
+def _print_answers(evaluation: "Evaluation") -> None:
+    """Every question, and under it the answers of the first and the last epoch, each on one line."""
+    width = min(WIDTH, shutil.get_terminal_size().columns) if sys.stdout.isatty() else WIDTH
+    first, last = evaluation.epochs[0], evaluation.epochs[-1]
+    for number, question in enumerate(evaluation.questions):
+        print_columns([(textwrap.shorten(question.prompt, width, placeholder=" …"),)])
+        rows = []
+        for row in (first, last) if first is not last else (last,):
+            answer = row.answers[number]
+            mark = {True: "right", False: "wrong", None: ""}[answer.found]
+            rows.append(
+                (f"  epoch {row.epoch:<4}{mark:<5}", textwrap.shorten(answer.greedy, width - 19, placeholder=" …"))
+            )
+        print_columns(rows)

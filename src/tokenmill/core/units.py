@@ -39,7 +39,9 @@ def size(count: float, space: str = " ") -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds in the unit that suits them: `48 s`, `12 min`, `3.2 h`, `15 years`."""
+    """Seconds in the unit that suits them: `0.25 s`, `48 s`, `12 min`, `3.2 h`, `15 years`."""
+    if 0 < seconds < 0.95:
+        return f"{seconds:.2g} s"
     if seconds < 100:
         return f"{seconds:.0f} s"
     if seconds < 6000:

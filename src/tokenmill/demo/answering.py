@@ -12,7 +12,7 @@ from markupsafe import Markup
 from tokenmill.core.errors import UserError
 from tokenmill.core.units import visible
 from tokenmill.demo.models import Loaded, Models
-from tokenmill.display.writing import rate
+from tokenmill.display.terminal import rate
 from tokenmill.model.sampler import Sampling
 from tokenmill.models.writer import Stream
 from tokenmill.stage import describe

@@ -1,1 +1,1 @@
-"""What people see of a running stage: progress and plans. Nothing here changes a result, so DVC does not track it."""
+"""What people see on a terminal or in a log. Nothing here changes a result, so DVC does not track it."""

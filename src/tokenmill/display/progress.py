@@ -4,11 +4,14 @@ import sys
 import time
 from typing import Self
 
-from tqdm import tqdm
+from rich.progress import BarColumn, TaskID, TextColumn
+from rich.progress import Progress as Bar
+
+from tokenmill.core.units import duration, si
+from tokenmill.display.terminal import console
 
 QUIET = 2.0
 """Seconds of work before anything is shown."""
-
 
 LINE_EVERY = 10.0
 """Seconds between two lines in a log."""
@@ -25,57 +28,58 @@ class Progress:
     def __init__(self, title: str, total: int, unit: str = "B") -> None:
         self._title, self._total, self._unit = title, total, unit
         self._done = 0
-        self._lined = -1
+        self._last_line = -1
         self._start = self._shown = time.monotonic()
-        self._bar: tqdm | None = None
+        self._bar: Bar | None = None
 
     def __enter__(self) -> Self:
         self._start = self._shown = time.monotonic()
-        if sys.stderr.isatty():
-            self._bar = tqdm(
-                desc=self._title, total=self._total, unit=self._unit, unit_scale=True, delay=QUIET, file=sys.stderr
-            )
         return self
 
     def advance(self, n: int) -> None:
-        """Another `n` units are done."""
+        """Count another `n` units as done."""
         self._done += n
-        if self._bar is not None:
-            self._bar.update(n)
+        if sys.stderr.isatty():
+            self._update_bar()
         elif time.monotonic() - self._shown >= LINE_EVERY:
-            self._line()
+            self._print_line()
 
     def note(self, sentence: str) -> None:
-        """Say what goes on beside the count; nothing for short work."""
+        """Say what happens beside the count; nothing during short work."""
         if self._bar is not None:
-            self._bar.clear()
-        if time.monotonic() - self._start >= QUIET:
+            self._bar.console.print(sentence)
+        elif self._is_long():
             print(sentence, file=sys.stderr, flush=True)
 
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:
-            self._bar.close()
-        elif time.monotonic() - self._start >= QUIET and self._done != self._lined:
-            self._line()
+            self._bar.stop()
+        elif self._is_long() and self._done != self._last_line:
+            self._print_line()
 
-    def _line(self) -> None:
-        self._shown, self._lined = time.monotonic(), self._done
-        seconds = max(self._shown - self._start, 1e-9)
+    def _is_long(self) -> bool:
+        return time.monotonic() - self._start >= QUIET
+
+    def _update_bar(self) -> None:
+        if self._bar is None and self._is_long():
+            columns = (TextColumn("{task.description}"), BarColumn(bar_width=None), TextColumn("{task.fields[state]}"))
+            self._bar = Bar(*columns, console=console(sys.stderr), expand=True)
+            self._bar.add_task(self._title, total=self._total, state="")
+            self._bar.start()
+        if self._bar is not None:
+            self._bar.update(TaskID(0), completed=self._done, state=self._state())
+
+    def _print_line(self) -> None:
+        self._shown, self._last_line = time.monotonic(), self._done
+        print(f"{self._title}: {self._state()}", file=sys.stderr, flush=True)
+
+    def _state(self) -> str:
+        """Such as `1 MB of 4 MB (25%), 100 kB/s, 10 s, 30 s left`."""
+        seconds = max(time.monotonic() - self._start, 1e-9)
         rate = self._done / seconds
-        left = f", {(self._total - self._done) / rate:.0f} s left" if 0 < self._done < self._total else ""
+        left = f", {duration((self._total - self._done) / rate)} left" if 0 < self._done < self._total else ""
         share = f" ({self._done / self._total:.0%})" if self._total else ""
-        print(
-            f"{self._title}: {_scaled(self._done)}{self._unit} of {_scaled(self._total)}{self._unit}{share}, "
-            f"{_scaled(rate)}{self._unit}/s, {seconds:.0f} s{left}",
-            file=sys.stderr,
-            flush=True,
+        return (
+            f"{si(self._done, self._unit)} of {si(self._total, self._unit)}{share}, {si(rate, self._unit)}/s, "
+            f"{duration(seconds)}{left}"
         )
-
-
-def _scaled(number: float) -> str:
-    """1234567 as "1.2 M"."""
-    for prefix in ("", "k", "M", "G"):
-        if abs(number) < 1000:
-            return f"{number:.4g} {prefix}"
-        number /= 1000
-    return f"{number:.4g} T"

@@ -22,7 +22,6 @@ from dvc_objects.fs.local import localfs
 
 from tokenmill.core.units import size
 from tokenmill.doctor.finding import Finding, Project, ok, problem, warning
-from tokenmill.training.checkpoint import RESUME_FOLDER
 
 REMOTE_TIMEOUT = 10.0
 """Seconds that a remote has to answer."""
@@ -246,6 +245,8 @@ def check_leftovers(project: Project) -> Iterator[Finding]:
 
 def _half_written(root: Path) -> Iterator[Path]:
     """Files and folders under the temporary names of `tokenmill.core.files`."""
+    from tokenmill.training.checkpoint import RESUME_FOLDER  # noqa: PLC0415 (PyTorch; `tokenmill` alone needs none)
+
     for folder in WRITTEN:
         yield from (root / folder).glob(".*.tmp")
     for path in (root / RESUME_FOLDER).rglob(".*.tmp"):

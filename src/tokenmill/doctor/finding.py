@@ -3,13 +3,14 @@
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from dvc.repo import Repo
+if TYPE_CHECKING:  # `tokenmill` alone uses some checks and does without PyTorch
+    from dvc.repo import Repo
 
-from tokenmill.data.sources import Found
-from tokenmill.model.device import Compute
-from tokenmill.schema import AllParams
+    from tokenmill.data.sources import Found
+    from tokenmill.model.device import Compute
+    from tokenmill.schema import AllParams
 
 Level = Literal["ok", "warning", "problem"]
 
@@ -52,13 +53,13 @@ class Project:
     """The project that is checked. A check writes down here what later checks need; None: not known."""
 
     root: Path
-    params: AllParams | None = None
-    raw: Found | None = None
+    params: "AllParams | None" = None
+    raw: "Found | None" = None
     """The files of data.raw."""
-    repo: Repo | None = None
+    repo: "Repo | None" = None
     outdated: Collection[str] = STAGES
     """The stages that `dvc repro` would run."""
-    compute: Compute | None = None
+    compute: "Compute | None" = None
 
 
 Check = Callable[[Project], Iterable[Finding]]

@@ -1,1 +1,1 @@
-"""What a run would take before it starts: operations, memory, time, hardware, presets."""
+"""What training would take before it starts: time, memory, money; presets; and what limits a step."""

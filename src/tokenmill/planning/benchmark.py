@@ -1,4 +1,4 @@
-"""A fresh model that is trained for some steps to see how long they take; no checkpoint is read or written."""
+"""How long a training step takes on this machine: steps of a fresh model; no checkpoint is read or written."""
 
 import statistics
 import time
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tokenmill.core.errors import UserError
-from tokenmill.display.terminal import size
+from tokenmill.core.units import size
 from tokenmill.model.build import build
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import Compute, choose_compute, configure_process
@@ -23,16 +23,15 @@ from tokenmill.training.sampler import EpochSampler
 from tokenmill.training.schedule import Workload
 from tokenmill.training.step import train_step
 
-LONG = 1.5
-"""Seconds: a step that takes longer is not measured whole."""
-
+LONG_STEP = 1.5
+"""Seconds; a step that takes longer is measured on a part of its sequences."""
 
 STEPS = 5
-"""Whole ones measured; their median counts."""
+"""How many whole steps are measured; their median counts."""
 
 
-class Trial:
-    """Steps of a training, one after the other."""
+class StepBenchmark:
+    """A fresh model, its optimizer and its data, to make training steps with."""
 
     def __init__(
         self,
@@ -44,10 +43,10 @@ class Trial:
         compilation: Compilation,
         per_step: int,
     ):
-        """Train a model of `config` on `ids`, `per_step` sequences at a time.
+        """Train a model of `config` on `ids` with `per_step` sequences per step.
 
         Raises:
-            UserError: they do not fill a sequence.
+            UserError: the ids do not fill a sequence.
         """
         self._sequences = Sequences(ids, context_length=config.context_length, device=compute.device)
         if not self._sequences.count:
@@ -62,7 +61,7 @@ class Trial:
         self.micro_batch = sequences_that_fit(config, train.batch_size, compute.device)
 
     def step(self, number: int, *, sequences: int | None = None) -> int:
-        """Do a step, or one over its first `sequences` only; give the tokens that it saw, or 0 where memory ran out."""
+        """Make step `number`, or a step over its first `sequences`; return its tokens, or 0 if memory ran out."""
         index = self._order.indices_at(number)[:sequences]
         done = train_step(
             self._forward,  # type: ignore[arg-type]
@@ -79,19 +78,19 @@ class Trial:
 
 @dataclass(frozen=True)
 class Speed:
-    """How long a step takes on this machine."""
+    """The time of a step on this machine."""
 
     seconds: float
     device: str
     measured: str
-    """What that is the time of, or follows from."""
+    """What was timed, in words."""
 
 
 def measure(work: Workload, runtime: RuntimeParams) -> Speed:
-    """Time some steps of a fresh model on made-up tokens, larger and larger ones, whole ones where they are short.
+    """Time steps of a fresh model on random tokens, over more and more sequences up to a whole step.
 
-    A step takes so long for each sequence and so long for the update, so the last two sizes tell any other. Compiled
-    code is made for one size of micro-batch, so there the smallest step is a whole one.
+    The time of a step is linear in its sequences (the update is the constant part), so if a whole step is too long, the
+    last two sizes give its time. Compiled code is made for one size of micro-batch, so there the first size is that.
 
     Raises:
         UserError: the model does not fit this machine's memory, or the device is not there.
@@ -102,13 +101,13 @@ def measure(work: Workload, runtime: RuntimeParams) -> Speed:
     sequences, context = work.sequences_per_step, work.config.context_length
     ids = torch.randint(work.config.vocab_size, (sequences * context + 1,), dtype=torch.int32)
     compilation = choose_compilation(runtime.compile, compute.device, work)
-    trial = Trial(ids, work.config, work.train, compute, compilation=compilation, per_step=sequences)
-    few = first = min(sequences, trial.micro_batch) if trial.compiled else 1
-    before, seconds = 0.0, _warm(trial, first)
-    while few < sequences and (seconds < LONG or few == first):
-        few, before, seconds = min(2 * few, sequences), seconds, _warm(trial, min(2 * few, sequences))
+    steps = StepBenchmark(ids, work.config, work.train, compute, compilation=compilation, per_step=sequences)
+    few = first = min(sequences, steps.micro_batch) if steps.compiled else 1
+    before, seconds = 0.0, _warm(steps, first)
+    while few < sequences and (seconds < LONG_STEP or few == first):
+        few, before, seconds = min(2 * few, sequences), seconds, _warm(steps, min(2 * few, sequences))
     if few == sequences:
-        many = [seconds, *(_seconds(trial, sequences) for _ in range(STEPS - 1 if seconds < LONG else 0))]
+        many = [seconds, *(_seconds(steps, sequences) for _ in range(STEPS - 1 if seconds < LONG_STEP else 0))]
         return Speed(statistics.median(many), compute.name, f"{len(many)} steps")
     half = few // 2
     each = max(seconds - before, 0.0) / half
@@ -127,24 +126,24 @@ def _refuse_too_large(config: ModelConfig, compute: Compute) -> None:
         )
 
 
-def _warm(trial: Trial, sequences: int) -> float:
-    """How long a step of this size takes; not the first one, which allocates and compiles, unless it is long anyway."""
-    first = _seconds(trial, sequences)
-    return first if first > LONG and not trial.compiled else _seconds(trial, sequences)
+def _warm(steps: StepBenchmark, sequences: int) -> float:
+    """The time of the second step of this size; the first, which allocates and compiles, counts only if it is long."""
+    first = _seconds(steps, sequences)
+    return first if first > LONG_STEP and not steps.compiled else _seconds(steps, sequences)
 
 
-def _seconds(trial: Trial, sequences: int) -> float:
-    """How long a step over so many sequences takes."""
-    wait(trial.compute)
+def _seconds(steps: StepBenchmark, sequences: int) -> float:
+    """The time of one step over so many sequences."""
+    synchronize(steps.compute)
     began = time.perf_counter()
-    done = trial.step(0, sequences=sequences)
-    wait(trial.compute)
+    done = steps.step(0, sequences=sequences)
+    synchronize(steps.compute)
     if not done:
-        raise UserError(f"memory does not hold {sequences} sequences at a time here; set a runtime.micro_batch_size.")
+        raise UserError(f"memory does not hold {sequences} sequences at a time here; set runtime.micro_batch_size.")
     return time.perf_counter() - began
 
 
-def wait(compute: Compute) -> None:
-    """Until the device has done what it was given."""
+def synchronize(compute: Compute) -> None:
+    """Wait until the device has finished its work."""
     if compute.device.type == "cuda":
         torch.cuda.synchronize()

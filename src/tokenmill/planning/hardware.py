@@ -1,23 +1,21 @@
-"""What is known of some GPUs: peak of matrix products in half precision, memory, links between neighbours.
+"""GPUs as their data sheets have them: peak of matrix products in half precision, memory, links to neighbours.
 
 Peaks are dense ones (without structured sparsity) with float32 accumulation, in 1e12 floating-point operations a
 second, from NVIDIA's data sheets and architecture papers: T4 data sheet (65, float16); Tesla V100 data sheet, SXM2
 (125, float16); L4 data sheet (242 with sparsity, so 121); A100 data sheet (312); H100 data sheet, SXM (1,979 with
 sparsity) and PCIe (1,513 with sparsity); H200 data sheet (1,979 with sparsity); GA102 whitepaper, RTX 3090 (71); Ada
 whitepaper, RTX 4090 (165.2). Links are one direction of NVLink where the card has it, else of PCI Express x16.
-
-Floating-point operations of training, and the share of a device's peak that they make.
-
-Chowdhery et al. 2022 (PaLM), appendix B: a token costs 6 operations for every parameter that it is multiplied with
-(2 forward, 4 backward) and 12 x layers x width x context for attention, counted as if it were not causal. Looking an
-embedding up multiplies nothing, so embeddings that are no head are not counted: the figure is lower than where all
-parameters are. What the optimizer and recomputed activations cost is not the model's and not counted either.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
+from tokenmill.core.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
 
 UTILISATION = 0.4
 """Share of its peak that plans assume a GPU to reach."""
@@ -37,6 +35,11 @@ class Hardware:
     link_gb_per_second: float
     """To a neighbour in the same machine, one direction, 1e9 bytes a second."""
 
+    @property
+    def flops(self) -> float:
+        """Peak operations per second."""
+        return self.teraflops * 1e12
+
 
 HARDWARE = [
     Hardware("T4", r"Tesla T4", 65, 16, 16),
@@ -52,14 +55,31 @@ HARDWARE = [
 ]
 
 
+def known_hardware(names: Sequence[str]) -> Sequence[Hardware]:
+    """The GPUs of these names, or all for none.
+
+    Raises:
+        UserError: a name is not known.
+    """
+    known = {entry.name.lower(): entry for entry in HARDWARE}
+    for name in names:
+        if name.lower() not in known:
+            raise UserError(
+                f"--hardware {name} is not known; known are {', '.join(e.name for e in HARDWARE)}, and here."
+            )
+    return [known[name.lower()] for name in names] or HARDWARE
+
+
 def hardware_of(device_name: str) -> Hardware | None:
-    """The entry for a device that PyTorch calls so, or None; variants with other clocks are not taken for it."""
+    """The entry for PyTorch's name of a device, or None; a variant with other clocks is another device."""
     return next((entry for entry in HARDWARE if re.fullmatch(entry.pattern, device_name)), None)
 
 
-def peak_flops(device: torch.device) -> float | None:
-    """Operations a second that the device could do in half precision at best, or None where it is not known."""
+def peak_flops(device: "torch.device") -> float | None:
+    """Operations per second in half precision that a device can do at best, or None if that is not known."""
+    import torch  # noqa: PLC0415 (the command line needs this module's table without PyTorch)
+
     if device.type != "cuda":
         return None
     known = hardware_of(torch.cuda.get_device_name(device))
-    return known.teraflops * 1e12 if known else None
+    return known.flops if known else None

@@ -1,32 +1,25 @@
-"""The names of the presets; apart from their values, for every command line begins with them.
+"""Presets: known configurations in `presets/*.yaml`, each a set of values for params.yaml.
 
-A preset: values for params.yaml that belong together, and params.yaml with them, the rest untouched to the byte.
-
-Values are put into the text where YAML's own parser says that the old ones stand, so comments, order and spelling stay.
-Each preset is laid over `default`: what came before it, another preset for example, leaves nothing behind.
+A preset is put over `default`, so nothing of another preset stays. Comments and the order of params.yaml stay, because
+ruamel.yaml reads and writes them, formatted as `dvc exp run -S` formats the file.
 """
 
-from collections.abc import Iterator
+import io
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
+import yaml
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.params import read_yaml
 
 FOLDER = Path(__file__).parent.parent / "presets"
 
-
 DEFAULT = "default"
 
-
-def names() -> list[str]:
-    """All there are, in the order of their size."""
-    order = [DEFAULT, "phase1", "phase2", "phase3", "modern-124m", "gpt2-medium"]
-    return sorted((path.stem for path in FOLDER.glob("*.yaml")), key=order.index)
+ORDER = [DEFAULT, "phase1", "phase2", "phase3", "modern-124m", "gpt2-medium"]
+"""By the size of the model."""
 
 
 @dataclass(frozen=True)
@@ -35,72 +28,79 @@ class Preset:
 
     name: str
     about: str
-    tokens: float
-    """To train on, that it is made for."""
+    tokens: int
+    """The training tokens that it is made for."""
     vocab_size: int
-    """Of the tokenizer that it would get."""
-    values: dict[str, str]
-    """What it puts into params.yaml: dotted names and values, as YAML writes them."""
-
-
-def read(name: str) -> Preset:
-    """The preset of that name, over the default one."""
-    text = (FOLDER / f"{name}.yaml").read_text(encoding="utf-8")
-    content = YAML(typ="safe", pure=True).load(text)
-    own = {".".join(path[1:]): text[a:b] for path, a, b in _scalars(text) if path[0] == "params"}
-    below = {} if name == DEFAULT else read(DEFAULT).values
-    return Preset(name, content["about"], float(content["tokens"]), content["vocab_size"], below | own)
+    """Entries of the tokenizer that it would get."""
+    values: dict[str, Any]
+    """What it puts into params.yaml, by dotted names."""
 
 
 @dataclass(frozen=True)
-class Changed:
-    """A params.yaml before a preset and with it."""
+class Change:
+    """The text of params.yaml before a preset and with it, and what it then holds."""
 
     before: str
     after: str
-
-    @property
-    def content(self) -> dict[str, Any]:
-        """What it holds with the preset."""
-        return YAML(typ="safe", pure=True).load(self.after)
+    content: dict[str, Any]
 
 
-def put_into(path: Path, preset: Preset) -> Changed:
-    """The text of a params.yaml with the preset's values; one that is equal already keeps its spelling.
+def names() -> list[str]:
+    """All presets, in the order of their size."""
+    return sorted((path.stem for path in FOLDER.glob("*.yaml")), key=ORDER.index)
+
+
+def read(name: str) -> Preset:
+    """The preset `name`, with the values of `default` that it does not change."""
+    content = yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
+    below = {} if name == DEFAULT else read(DEFAULT).values
+    return Preset(
+        name, content["about"], content["tokens"], content["vocab_size"], below | dict(_dotted(content["params"]))
+    )
+
+
+def _dotted(section: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in section.items():
+        if isinstance(value, Mapping):
+            yield from _dotted(value, f"{before}{key}.")
+        else:
+            yield f"{before}{key}", value
+
+
+def apply(preset: Preset, path: Path) -> Change:
+    """The text of a params.yaml with the values of a preset; nothing is written.
 
     Raises:
         UserError: the file cannot be read, or a parameter is missing in it.
     """
-    read_yaml(path)
-    before = path.read_bytes().decode()
-    return Changed(before, _put(before, preset, path))
+    from ruamel.yaml import YAML  # noqa: PLC0415 (completion needs only the names)
+
+    from tokenmill.core.params import read_yaml  # noqa: PLC0415
+
+    read_yaml(path)  # raises the errors of a file that cannot be read
+    before = path.read_text(encoding="utf-8")
+    writer = YAML()
+    writer.default_flow_style, writer.preserve_quotes, writer.width = False, True, 1000
+    content = writer.load(before)
+    changes = [_set(content, name, value, path) for name, value in preset.values.items()]
+    stream = io.StringIO()
+    writer.dump(content, stream)
+    after = stream.getvalue() if any(changes) else before
+    return Change(before, after, YAML(typ="safe", pure=True).load(after))
 
 
-def _put(text: str, preset: Preset, path: Path) -> str:
-    places = {".".join(names): (a, b) for names, a, b in _scalars(text)}
-    for name in preset.values:
-        if name not in places:
-            raise UserError(f"{path} has no single value {name}; add one (`tokenmill params` says what it means).")
-    for name, (start, end) in sorted(places.items(), key=lambda item: -item[1][0]):
-        new = preset.values.get(name)
-        if new is not None and _value(new) != _value(text[start:end]):
-            text = text[:start] + new + text[end:]
-    return text
-
-
-def _value(scalar: str) -> object:
-    return YAML(typ="safe", pure=True).load(scalar)
-
-
-def _scalars(text: str) -> Iterator[tuple[tuple[str, ...], int, int]]:
-    """Every single value in nested mappings: its keys, and where in the text it stands."""
-    root = YAML(typ="safe", pure=True).compose(text)
-    yield from _below(root, ())
-
-
-def _below(node: Node | None, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], int, int]]:
-    if isinstance(node, ScalarNode):
-        yield keys, node.start_mark.index, node.end_mark.index
-    elif isinstance(node, MappingNode):
-        for key, value in node.value:
-            yield from _below(value, (*keys, str(key.value)))
+def _set(content: Any, name: str, value: Any, path: Path) -> bool:
+    """Set a parameter; False if it has this value already."""
+    *parents, key = name.split(".")
+    section = content
+    for parent in parents:
+        section = section.get(parent) if isinstance(section, dict) else None
+    if not isinstance(section, dict) or key not in section:
+        raise UserError(f"{path} has no {name}; add it (`tokenmill params` says what it means).")
+    if section[key] == value:
+        return False
+    section[key] = value
+    comment = section.ca.items.get(key)  # type: ignore[attr-defined] (of ruamel's mapping)
+    if comment and comment[2]:
+        comment[2].column = 0  # one blank before it, wherever the old value ended
+    return True

@@ -65,13 +65,13 @@ def generate(
 Generate = Callable[..., Said]
 
 
-def test_it_starts_without_the_compiler_and_what_else_an_answer_does_not_need(project: Path):
+def test_an_answer_imports_no_compiler_and_no_dvc(project: Path):
     found = imported_by("-m", "tokenmill", "generate", "--text", "one", "--max-new-tokens", "3", cwd=project)
-    assert {"torch", "tokenmill.commands.generate"} <= found
+    assert {"torch", "tokenmill.models.writer"} <= found
     assert not (COMPILER | {"dvc", "polars", "matplotlib", "gradio"}) & found
 
 
-def test_one_answer_goes_to_stdout_and_its_speed_to_stderr(generate: Generate):
+def test_answers_go_to_stdout_and_their_speed_to_stderr(generate: Generate):
     one = generate("--text", "one", "--max-new-tokens", "9")
     assert one.out.endswith("\n")
     assert RATE.fullmatch(one.err.strip()), one.err
@@ -94,17 +94,20 @@ def test_each_line_of_a_pipe_is_a_question(generate: Generate):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "named"),
     [
-        (("a", "--text", "b"), r"give either a question or --text, not both\."),
-        (("a", "--epoch", "3"), r"there is no epoch 3 in the workspace: it has epochs 1 to 2\."),
-        (("a", "--temperature", "-1"), r"temperature \(-1\.0\) must be 0 \(the likeliest token each time\) or more\."),
-        (("a", "--rev", "HEAD"), r".* is no DVC project with commits in git; other revisions need one\."),
+        (("a", "--text", "b"), ("--text",)),
+        (("a", "--epoch", "3"), ("epoch 3", "1 to 2")),
+        (("a", "--temperature", "-1"), ("temperature", "-1.0")),
+        (("a", "--rev", "HEAD"), ("git",)),
     ],
 )
-def test_a_mistake_is_a_sentence(generate: Generate, arguments: tuple[str, ...], sentence: str):
-    with pytest.raises(SystemExit, match=f"^error: {sentence}$"):
+def test_a_mistake_names_the_value(generate: Generate, arguments: tuple[str, ...], named: tuple[str, ...]):
+    with pytest.raises(SystemExit) as error:
         generate(*arguments)
+    sentence = str(error.value)
+    assert sentence.startswith("error: ")
+    assert all(name in sentence for name in named), sentence
 
 
 @dataclass

@@ -1,38 +1,30 @@
-"""The table of docs/scale.md: what GPT-2's sizes would take on 1, 8 and 64 GPUs, by the calculator of `plan`."""
+"""The table of docs/scale.md, as `plan` computes it: `python -m bench.scale_table` prints it."""
 
-from tokenmill.core.units import duration
-from tokenmill.display.terminal import size
+from tokenmill.core.units import duration, size
 from tokenmill.model.build import parameter_count
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.size import memory
 from tokenmill.planning.estimate import ENOUGH, step
-from tokenmill.planning.hardware import HARDWARE, UTILISATION
+from tokenmill.planning.hardware import UTILISATION, known_hardware
 
 MODELS = {"124M": (12, 12, 768), "355M": (24, 16, 1024), "1.5B": (48, 25, 1600)}
 """Layers, heads, width of GPT-2 (Radford et al. 2019, table 2), by the names they go by."""
 
-
 SEQUENCES, CONTEXT, VOCABULARY = 512, 1024, 50_257
 """A step of half a million tokens, as Brown et al. 2020 (GPT-3, table 2.1) have it for these sizes."""
 
-
-GPU = next(entry for entry in HARDWARE if entry.name == "A100-80GB")
-
+GPU = known_hardware(["A100-80GB"])[0]
 
 PER_MACHINE = 8
 """GPUs that reach each other by their own links; others through the machine's network."""
 
-
 MACHINE_BANDWIDTH = 50e9
 """Bytes a second between machines, one direction: 400 Gbit/s."""
-
 
 SLOW_BANDWIDTH = 1.25e9
 """The same over 10 Gbit/s."""
 
-
 PRICE_PER_HOUR = 2.0
-
 
 COLUMNS = [
     "model",
@@ -51,7 +43,7 @@ COLUMNS = [
 ]
 
 
-def render() -> str:
+def table() -> str:
     """The table as Markdown."""
     rows = [COLUMNS, ["---"] * len(COLUMNS), *(_row(name, devices) for name in MODELS for devices in (1, 8, 64))]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
@@ -77,7 +69,7 @@ def _row(name: str, devices: int) -> list[str]:
         config,
         tokens=SEQUENCES * CONTEXT,
         optimizer="adamw",
-        rate=GPU.teraflops * 1e12 * UTILISATION,
+        rate=GPU.flops * UTILISATION,
         devices=devices,
         parallel="ddp",
         precision="half",
@@ -104,3 +96,7 @@ def _row(name: str, devices: int) -> list[str]:
 
 def _memory(config: ModelConfig, sequences: int, *, shards: int) -> int:
     return memory(config, sequences=sequences, precision="half", optimizer="adamw", shards=shards).total
+
+
+if __name__ == "__main__":
+    print(table())

@@ -7,7 +7,7 @@ import pytest
 from tokenmill.model.build import parameter_count
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.size import flops_per_token
-from tokenmill.planning.estimate import network_bytes, optimizer_flops, step, verdict
+from tokenmill.planning.estimate import balance, network_bytes, optimizer_flops, step, suitable_parameters
 
 SHAPE: dict[str, Any] = {"n_head": 4, "n_embd": 64, "context_length": 48, "dropout": 0.0, "vocab_size": 101}
 
@@ -16,7 +16,7 @@ def config_of(architecture: str, **changes: Any) -> ModelConfig:
     return ModelConfig.model_validate(SHAPE | {"architecture": architecture, "n_layer": 3} | changes)
 
 
-def test_the_original_run_on_an_a100_at_a_tenth_of_a_second_a_step():
+def test_gpt2_small_at_a_tenth_of_a_second_on_an_a100():
     """134,601,216 parameters, 64 x 512 tokens: three quarters of the 312e12 operations a second that an A100 can do."""
     config = config_of("gpt2", n_layer=12, n_head=12, n_embd=768, context_length=512, vocab_size=32_000)
     assert parameter_count(config) == 134_601_216
@@ -31,7 +31,7 @@ def test_muon_costs_what_its_products_are():
     assert optimizer_flops(config, "adamw") == 0
 
 
-def test_a_network_that_hides_costs_nothing_and_a_slow_one_does():
+def test_a_fast_network_hides_and_a_slow_one_costs():
     config = config_of("gpt2")
     common: dict[str, Any] = {"tokens": 1e6, "optimizer": "adamw", "rate": 1e12, "precision": "half"}
     alone = step(config, devices=1, parallel="ddp", bandwidth=1.0, **common)
@@ -44,7 +44,7 @@ def test_a_network_that_hides_costs_nothing_and_a_slow_one_does():
     assert fast.network_bytes == slow.network_bytes == 8 * parameter_count(config) * 7 / 8
 
 
-def test_sharded_weights_in_half_precision_travel_as_much_as_gradients_and_in_float32_half_more():
+def test_fsdp_sends_as_much_as_ddp_in_half_precision():
     config = config_of("gpt2")
     ddp = network_bytes(config, devices=4, parallel="ddp", precision="half")
     assert network_bytes(config, devices=4, parallel="fsdp", precision="half") == ddp
@@ -54,16 +54,16 @@ def test_sharded_weights_in_half_precision_travel_as_much_as_gradients_and_in_fl
 @pytest.mark.parametrize(
     ("tokens", "epochs", "expected"),
     [
-        (
-            400_000,
-            4,
-            "1.6 tokens per parameter: little text for this model; take more, or a model of about 80 thousand",
-        ),
-        (1_000_000, 100, "100 tokens per parameter: little text"),
-        (8_000_000, 1, "8 tokens per parameter: fewer than the 20"),
-        (20_000_000, 1, "20 tokens per parameter: near the 20"),
-        (200_000_000, 1, "200 tokens per parameter: more than the 20"),
+        (400_000, 4, "too little text"),
+        (1_000_000, 100, "too little text"),
+        (8_000_000, 1, "short training"),
+        (20_000_000, 1, "balanced"),
+        (200_000_000, 1, "long training"),
     ],
 )
-def test_tokens_per_parameter_get_a_verdict(tokens: int, epochs: int, expected: str):
-    assert verdict(parameters=1_000_000, tokens=tokens, epochs=epochs).startswith(expected)
+def test_tokens_are_weighed_against_a_million_parameters(tokens: int, epochs: int, expected: str):
+    assert balance(parameters=1_000_000, tokens=tokens, epochs=epochs) == expected
+
+
+def test_suitable_model_gets_twenty_tokens_per_parameter():
+    assert suitable_parameters(tokens=400_000, epochs=4) == suitable_parameters(tokens=400_000, epochs=40) == 80_000

@@ -1,1 +1,0 @@
-"""What the subcommands of `tokenmill` print. No stage imports them."""

@@ -1,0 +1,54 @@
+"""`tokenmill plan` prints what the calculator says."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tokenmill.cli.main import main
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copy(ROOT / "params.yaml", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def plan(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    main(["plan", *arguments])
+    return capsys.readouterr().out
+
+
+def test_every_fact_of_a_preset_is_printed(project: Path, capsys: pytest.CaptureFixture[str]):
+    text = plan(capsys, "--preset", "phase3", "--hardware", "A100", "--step-seconds", "0.1", "--price-per-hour", "2")
+    names = [line.split()[0] for line in text.splitlines() if re.match(r"\w", line)]
+    assert names == ["model", "text", "step", "work", "memory", "half", "float32", "on", "A100", "at", "a"]
+    row = next(line for line in text.splitlines() if line.startswith("A100"))
+    assert row.split() == ["A100", "0.188", "s", "174,688", "49.0", "h", "97.95", "USD", "fits"]
+    for number in ("134,601,216", "2,800,000,000", "229", "939,950", "75%"):
+        assert number in text, number
+
+
+def test_an_error_ends_with_exit_code_1(project: Path, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit, match=r"^error: .*--tokens"):
+        plan(capsys)
+
+
+@pytest.mark.parametrize("wrong", [["--utilisation", "0"], ["--devices", "0"], ["--tokens", "-3"], ["--tokens", "x"]])
+def test_numbers_must_make_sense(project: Path, capsys: pytest.CaptureFixture[str], wrong: list[str]):
+    with pytest.raises(SystemExit) as error:
+        plan(capsys, *wrong)
+    assert error.value.code == 2
+    assert wrong[0] in capsys.readouterr().err
+
+
+def test_plans_in_the_document_are_those_printed(project: Path, capsys: pytest.CaptureFixture[str]):
+    document = (ROOT / "docs" / "plan-against-reality.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```\n\$ tokenmill (plan .*)\n((?:.*\n)*?)```", document)
+    assert len(blocks) == 2
+    for command, shown in blocks:
+        assert plan(capsys, *command.split()[1:]).splitlines() == shown.splitlines()

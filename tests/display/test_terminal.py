@@ -1,0 +1,109 @@
+"""Text on a terminal: wrapped, in columns, in colour, and with nothing invisible in it."""
+
+import contextlib
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from tokenmill.display.terminal import console, print_columns, print_stream, wrapped
+
+TEXT = st.lists(st.sampled_from([*"ab \n\té漢🦊", "e\u0301"]), max_size=60).map("".join)
+
+
+@given(TEXT, st.integers(1, 20), st.integers(1, 5))
+def test_wrapping_keeps_words_whole_and_in_order(text: str, width: int, size: int):
+    pieces = [text[start : start + size] for start in range(0, len(text), size)]
+    lines = "".join(wrapped(pieces, width))
+    assert lines == "".join(wrapped([text], width))
+    assert "".join(lines.split()) == "".join(text.split())
+    found = iter(lines.split())
+    assert all(word in found for word in text.split() if cell_len(word) <= width)
+    for line in lines.split("\n"):
+        assert cell_len(line.lstrip()) <= max(width, 2)
+
+
+@given(TEXT)
+def test_text_that_fits_only_loses_blanks_at_line_ends(text: str):
+    assert "".join(wrapped([text], 200)) == "\n".join(line.rstrip() for line in text.split("\n"))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("one two three", "one two\nthree"),
+        ("  indented", "  indented"),
+        ("a immeasurable b", "a\nimmeasur\nable b"),
+        ("漢漢 漢漢", "漢漢\n漢漢"),
+        ("a\n\nb c", "a\n\nb c"),
+    ],
+)
+def test_a_line_ends_before_a_word_that_does_not_fit(text: str, expected: str):
+    assert "".join(wrapped([text], 8)) == expected
+
+
+def test_a_word_comes_as_soon_as_it_is_complete():
+    given_out: list[str] = []
+
+    def pieces():
+        for piece in ("one ", "tw", "o ", "three"):
+            yield piece
+            given_out.append(piece)
+
+    words = wrapped(pieces(), 80)
+    assert next(words) == "one"
+    assert next(words) == " two"
+    assert given_out == ["one ", "tw"]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """Something like a terminal of 80 columns."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    return Terminal()
+
+
+def test_columns_are_aligned_and_lines_have_no_blanks_at_their_end():
+    out = io.StringIO()
+    print_columns([("a", "1", "left"), ("long", "1000", "")], right=(1,), out=out)
+    assert out.getvalue() == "a        1  left\nlong  1000\n"
+
+
+def test_only_a_terminal_breaks_lines(terminal: Terminal):
+    row = ("name", "word " * 60)
+    print_columns([row], out=terminal)
+    lines = terminal.getvalue().splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    assert all(line.startswith("      word") for line in lines[1:])
+    out = io.StringIO()
+    print_columns([row], out=out)
+    assert out.getvalue().count("\n") == 1
+
+
+def test_foreign_text_reaches_no_terminal_with_control_characters(terminal: Terminal):
+    hostile = "\x1b]0;title\x07\u202e\x9b2J"
+    print_columns([(hostile, hostile)], out=terminal)
+    with contextlib.redirect_stdout(terminal):
+        print_stream([hostile])
+    shown = terminal.getvalue()
+    assert not {"\x1b", "\x07", "\u202e", "\x9b"} & set(shown)
+    assert shown.count("␛]0;title␇") == 3
+
+
+def test_a_pipe_gets_the_text_as_it_is(capsys: pytest.CaptureFixture[str]):
+    print_stream(["a\x1b", "[0m " + "b" * 200])
+    assert capsys.readouterr().out == "a\x1b[0m " + "b" * 200 + "\n"
+
+
+def test_brackets_and_numbers_are_only_text(terminal: Terminal):
+    console(terminal).print("[red]12[/red] :smile:")
+    assert terminal.getvalue() == "[red]12[/red] :smile:\n"

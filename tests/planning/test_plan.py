@@ -1,0 +1,213 @@
+"""The calculator of `tokenmill plan`: before there is data, with data, with measured times."""
+
+import json
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.training.tiny import run, write_tokens
+from tokenmill.core.errors import UserError
+from tokenmill.core.params import PARAMS_FILE, read_yaml, validate
+from tokenmill.costs import read_timing
+from tokenmill.model.config import ModelConfig
+from tokenmill.model.device import choose_compute
+from tokenmill.model.size import flops_per_token
+from tokenmill.planning import benchmark
+from tokenmill.planning.benchmark import StepBenchmark, measure
+from tokenmill.planning.plan import PlanOptions, override, plan_training
+from tokenmill.schema import AllParams, check_all
+from tokenmill.training.compile import Compilation
+from tokenmill.training.schedule import Workload
+
+ROOT = Path(__file__).resolve().parents[2]
+GPT2_SMALL = [
+    "model.architecture=gpt2",
+    "model.n_layer=12",
+    "model.n_head=12",
+    "model.n_embd=768",
+    "model.context_length=512",
+    "train.batch_size=64",
+    "train.epochs=11",
+    "train.optimizer=adamw",
+]
+TINY = ["model.n_layer=1", "model.n_embd=16", "model.n_head=2", "model.context_length=16", "runtime.device=cpu"]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    shutil.copy(ROOT / PARAMS_FILE, tmp_path)
+    return tmp_path
+
+
+def gpt2_small(**options: object) -> PlanOptions:
+    given = {"tokens": 2.8e9, "vocab_size": 32_000, "hardware": ["A100"], "overrides": GPT2_SMALL} | options
+    return PlanOptions(**given)  # type: ignore[arg-type]
+
+
+def test_tokens_must_be_given_before_there_are_data(project: Path):
+    with pytest.raises(UserError, match="--tokens"):
+        plan_training(project, PlanOptions())
+
+
+def test_gpt2_small_on_an_a100(project: Path):
+    plan = plan_training(project, gpt2_small(price_per_hour=2))
+    assert plan.parameters == 134_601_216
+    assert (plan.work.tokens_per_step, plan.work.steps_per_epoch, plan.work.steps) == (32_768, 85_450, 939_950)
+    (row,) = plan.rows
+    assert (row.name, row.sequences) == ("A100", 64)
+    assert row.step_seconds == pytest.approx(0.188, abs=5e-4)
+    assert row.total_seconds / 3600 == pytest.approx(49.0, abs=0.05)
+    assert row.money == pytest.approx(97.95, abs=0.01)
+    assert plan.peak_shares(0.1, devices=1) == {"A100": pytest.approx(0.75, abs=0.005)}
+
+
+def test_half_the_utilisation_doubles_time_and_money(project: Path):
+    half, whole = (
+        plan_training(project, gpt2_small(utilisation=share, price_per_hour=2)).rows[0] for share in (0.2, 0.4)
+    )
+    assert half.total_seconds == pytest.approx(2 * whole.total_seconds)
+    assert half.money
+    assert whole.money
+    assert half.money == pytest.approx(2 * whole.money)
+
+
+def test_devices_share_the_work_and_each_has_its_price(project: Path):
+    one, eight = (plan_training(project, gpt2_small(devices=n, price_per_hour=2)).rows[0] for n in (1, 8))
+    assert eight.name == "8 x A100"
+    assert eight.total_seconds == pytest.approx(one.total_seconds / 8, rel=0.05)
+    assert eight.money == pytest.approx(one.money, rel=0.05)
+
+
+def test_without_names_all_gpus_are_planned(project: Path):
+    plan = plan_training(project, gpt2_small(hardware=[]))
+    assert len(plan.rows) == len(plan.gpus) > 5
+    assert all(row.money is None for row in plan.rows)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "gpu", "sequences"),
+    [
+        (["model.n_layer=48", "model.n_embd=4096", "model.n_head=32", "model.context_length=2048"], "T4", 0),
+        ([*GPT2_SMALL, "train.batch_size=1024"], "H100", 256),
+        (GPT2_SMALL, "h100", 64),
+    ],
+)
+def test_as_many_sequences_as_memory_holds(project: Path, overrides: list[str], gpu: str, sequences: int):
+    plan = plan_training(project, gpt2_small(overrides=overrides, hardware=[gpu]))
+    assert plan.rows[0].sequences == sequences
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("model.n_layer", "-S model.n_layer is not NAME=VALUE"),
+        ("nothing.at.all=1", "nothing.at.all=1"),
+        ("model.n_layers=3", "did you mean model.n_layer?"),
+        ("model.n_layer=[1", "YAML"),
+    ],
+)
+def test_wrong_override_is_named(project: Path, text: str, named: str):
+    with pytest.raises(UserError) as error:
+        plan_training(project, PlanOptions(tokens=1e6, overrides=[text]))
+    assert named in str(error.value)
+
+
+def test_unknown_hardware_is_named(project: Path):
+    with pytest.raises(UserError, match="--hardware TPU"):
+        plan_training(project, PlanOptions(tokens=1e6, hardware=["TPU"]))
+
+
+def test_override_reads_numbers_as_params_yaml_does():
+    content = {"train": {"learning_rate": "auto"}}
+    override(content, "train.learning_rate=6e-4")
+    assert content == {"train": {"learning_rate": 0.0006}}
+
+
+def test_a_preset_equals_the_same_values_by_hand(project: Path):
+    before = (project / PARAMS_FILE).read_bytes()
+    by_hand = plan_training(project, gpt2_small())
+    preset = plan_training(project, PlanOptions(preset="phase3", hardware=["A100"]))
+    assert preset.rows == by_hand.rows
+    assert preset.work.config == by_hand.work.config
+    shorter = PlanOptions(preset="phase1", overrides=["model.context_length=64"])
+    assert plan_training(project, shorter).work.config.context_length == 64
+    assert (project / PARAMS_FILE).read_bytes() == before
+
+
+def test_metrics_tell_the_data_of_a_clone(project: Path):
+    (project / "metrics").mkdir()
+    (project / "metrics/tokens.json").write_text(json.dumps({"train_tokens": 12_345, "val_tokens": 1}))
+    (project / "metrics/tokenizer.json").write_text(json.dumps({"vocab_size": 777}))
+    work = plan_training(project, PlanOptions(hardware=["T4"])).work
+    assert (work.tokens, work.config.vocab_size) == (12_345, 777)
+
+
+def test_last_training_tells_the_speed_of_this_machine(project: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("DVC_ROOT", str(project))
+    monkeypatch.chdir(project)
+    tokens = write_tokens(project / "data" / "tokens", sequences=19)
+    outcome = run(tokens, project / "models" / "gpt")
+    assert outcome
+    (project / "metrics").mkdir()
+    (project / "models" / "timing.csv").rename(project / "metrics" / "timing.csv")
+    rate = float(read_timing(project / "metrics" / "timing.csv").loc[:, "tokens_per_second"].median())
+    trained = outcome.manifest.model.model_dump(exclude={"vocab_size"})
+    plan = plan_training(
+        project, PlanOptions(hardware=["T4"], overrides=[f"model.{name}={value}" for name, value in trained.items()])
+    )
+    assert plan.work.tokens == 155
+    assert [row.name for row in plan.rows] == ["this machine", "T4"]
+    assert plan.rows[0].tokens_per_second == pytest.approx(rate)
+    assert plan.source
+
+
+def test_here_agrees_with_steps_timed_by_hand(project: Path):
+    plan = plan_training(project, PlanOptions(tokens=1e5, hardware=["here"], overrides=TINY))
+    assert [row.name for row in plan.rows] == ["here"]
+    assert not plan.gpus
+    content = read_yaml(project / PARAMS_FILE)
+    for text in TINY:
+        override(content, text)
+    params = validate(AllParams, content, project / PARAMS_FILE)
+    ids = torch.randint(1024, (16 * 16 + 1,), dtype=torch.int32)
+    compute = choose_compute(params.runtime.device, params.train.precision)
+    config, compilation = ModelConfig.of(params.model, 1024), Compilation(on=False, why="")
+    steps = StepBenchmark(ids, config, params.train, compute, compilation=compilation, per_step=16)
+    seconds = []
+    for number in range(9):
+        began = time.perf_counter()
+        assert steps.step(number) == 256
+        seconds.append(time.perf_counter() - began)
+    assert min(seconds) / 3 < plan.rows[0].step_seconds < 3 * max(seconds)
+
+
+def test_long_steps_follow_from_two_shorter_ones(project: Path, monkeypatch: pytest.MonkeyPatch):
+    """A step of 1 s and 0.2 s for each sequence: 16 sequences take 4.2 s, and none of more than 4 is made."""
+    tried: list[int] = []
+
+    def seconds(_: StepBenchmark, sequences: int) -> float:
+        tried.append(sequences)
+        return 1.0 + 0.2 * sequences
+
+    monkeypatch.setattr(benchmark, "_seconds", seconds)
+    params = check_all(project / PARAMS_FILE)
+    config = ModelConfig(vocab_size=64, **params.model.model_dump())
+    speed = measure(Workload(config, params.train, 10_000), params.runtime)
+    assert speed.seconds == pytest.approx(4.2)
+    assert max(tried) == 4
+
+
+def test_a_model_larger_than_memory_is_refused(project: Path):
+    large = ["model.n_layer=96", "model.n_embd=12288", "model.n_head=96", "runtime.device=cpu"]
+    with pytest.raises(UserError, match=r"TB with gradients and optimizer"):
+        plan_training(project, PlanOptions(tokens=1e9, hardware=["here"], overrides=large))
+
+
+def test_flops_are_those_of_the_model(project: Path):
+    plan = plan_training(project, gpt2_small())
+    assert plan.flops_per_token == flops_per_token(plan.work.config)
+    assert plan.optimizer_share == 0
+    assert plan.memory("half").total > plan.memory("half").weights

@@ -1,0 +1,181 @@
+"""Presets: what each one promises, and that params.yaml keeps everything else."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dvc.utils.serialize import modify_yaml
+from ruamel.yaml import YAML
+
+from tokenmill.cli.main import main
+from tokenmill.cli.preset import put
+from tokenmill.core.errors import UserError
+from tokenmill.planning.plan import PlanOptions, plan_training
+from tokenmill.planning.presets import DEFAULT, apply, names, read
+from tokenmill.schema import check_all
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = (ROOT / "params.yaml").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "params.yaml"
+    path.write_text(TEXT, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return path
+
+
+def value_at(content: dict[str, Any], name: str) -> object:
+    for key in name.split("."):
+        content = content[key]
+    return content
+
+
+def changed_lines(before: str, after: str) -> list[tuple[str, str]]:
+    return [(a, b) for a, b in zip(before.splitlines(), after.splitlines(), strict=True) if a != b]
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "steps"),
+    [
+        ("default", 1_048_576, 804),
+        ("phase1", 410_112, 1_473),
+        ("phase2", 16_908_288, 15_628),
+        ("phase3", 134_601_216, 939_950),
+        ("modern-124m", 162_129_408, 6_104),
+        ("gpt2-medium", 406_286_336, 15_450),
+    ],
+)
+def test_a_preset_is_the_model_it_promises(params: Path, name: str, parameters: int, steps: int):
+    plan = plan_training(params.parent, PlanOptions(preset=name, hardware=["A100"]))
+    assert plan.parameters == parameters
+    assert plan.work.steps == steps
+    put(name, yes=True)
+    written = check_all(params)
+    assert written.train == plan.work.train
+    assert written.model.model_dump() == plan.work.config.model_dump(exclude={"vocab_size"})
+    assert name in names()
+
+
+def test_the_list_has_all_presets_with_their_hours(params: Path, capsys: pytest.CaptureFixture[str]):
+    main(["preset"])
+    rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()[1:-1]}
+    assert list(rows) == names()
+    assert rows["phase3"].split()[1:7] == ["134,601,216", "2.8e9", "x", "11", "49.0", "h"]
+
+
+def test_default_is_what_params_yaml_comes_with():
+    content, default = YAML(typ="safe").load(TEXT), read(DEFAULT).values
+    assert {name: value_at(content, name) for name in default} == default
+    assert {name for other in names() for name in read(other).values} == set(default)
+    assert not {name.split(".")[0] for name in default} & {"data", "evaluate", "runtime", "sample", "clean"}
+
+
+@pytest.mark.parametrize("name", names())
+def test_preset_values_are_numbers_where_params_yaml_has_numbers(name: str):
+    """PyYAML reads `3e-4` as a text; presets write 0.0003."""
+    content = YAML(typ="safe").load(TEXT)
+    for key, value in read(name).values.items():
+        assert isinstance(value, float | int) or isinstance(value_at(content, key), str), key
+
+
+@pytest.mark.parametrize("name", names())
+def test_all_but_the_values_stays_and_default_restores_it(params: Path, name: str):
+    values = read(name).values
+    put(name, yes=True)
+    after = params.read_text(encoding="utf-8")
+    content = YAML(typ="safe").load(after)
+    assert {key: value_at(content, key) for key in values} == values
+    for old, new in changed_lines(TEXT, after):
+        key = old.split(":")[0]
+        assert any(name.endswith(f".{key.strip()}") for name in values)
+        assert new.startswith(f"{key}: ")
+        assert old.partition("#")[2] == new.partition("#")[2], "the comment"
+    put(DEFAULT, yes=True)
+    assert params.read_text(encoding="utf-8") == TEXT
+
+
+@pytest.mark.parametrize("name", names())
+def test_an_experiment_then_changes_one_line(params: Path, name: str):
+    """`dvc exp run -S` writes the file by `modify_yaml`."""
+    put(name, yes=True)
+    before = params.read_text(encoding="utf-8")
+    with modify_yaml(str(params)) as content:
+        content["model"]["n_layer"] = 99
+    assert changed_lines(before, params.read_text(encoding="utf-8")) == [
+        (f"  n_layer: {read(name).values['model.n_layer']}", "  n_layer: 99")
+    ]
+
+
+def test_a_preset_leaves_nothing_of_the_one_before(params: Path):
+    put("phase3", yes=True)
+    straight = params.read_bytes()
+    put("phase1", yes=True)
+    put("phase3", yes=True)
+    assert params.read_bytes() == straight
+
+
+def test_text_and_style_of_the_user_stay(params: Path):
+    mine = TEXT.replace("data/raw/sample", "/my/text").replace("  n_layer: 4", "  n_layer: 4   # mine, not théirs")
+    mine = mine.replace("columns:", "columns: ['a']").replace("What is 2 plus 3?", "'What is 2? " + "word " * 40 + "'")
+    params.write_text(mine, encoding="utf-8")
+    put("phase3", yes=True)
+    after = params.read_text(encoding="utf-8")
+    assert "  n_layer: 12 # mine, not théirs\n" in after
+    values = [f".{name.rpartition('.')[2]}" for name in read("phase3").values]
+    assert all(f".{old.split(':')[0].strip()}" in values for old, _ in changed_lines(mine, after))
+
+
+def test_without_yes_and_a_terminal_nothing_is_written(params: Path, capsys: pytest.CaptureFixture[str]):
+    main(["preset", "phase1"])
+    shown = capsys.readouterr().out
+    assert "-  n_layer: 4\n+  n_layer: 2\n" in shown
+    assert "\033[" not in shown
+    assert "--yes" in shown
+    assert params.read_text(encoding="utf-8") == TEXT
+
+
+@pytest.mark.parametrize(("answer", "written"), [("y", True), ("n", False), ("", False)])
+def test_at_a_terminal_it_asks_in_colour(params: Path, answer: str, written: bool):
+    ours, theirs = pytest.importorskip("pty").openpty()
+    env = {k: v for k, v in os.environ.items() if k != "NO_COLOR"} | {"PYTHONPATH": str(ROOT / "src"), "TERM": "xterm"}
+    command = [sys.executable, "-m", "tokenmill", "preset", "phase1"]
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=params.parent, env=env) as process:
+        os.close(theirs)
+        shown = b""
+        while b"[y/N] " not in shown:
+            shown += os.read(ours, 4096)
+        os.write(ours, answer.encode() + b"\n")
+        assert process.wait() == 0
+    os.close(ours)
+    assert b"\033[32m+  n_layer: 2\033[0m" in shown
+    assert (params.read_text(encoding="utf-8") != TEXT) is written
+
+
+@pytest.mark.parametrize(
+    ("broken", "named"), [("  n_layer: 4\n", "model.n_layer"), ("  gradient_clip: 1.0\n", "train.gradient_clip")]
+)
+def test_a_missing_parameter_is_named_and_nothing_written(params: Path, broken: str, named: str):
+    without = TEXT.replace(broken, "")
+    params.write_text(without, encoding="utf-8")
+    with pytest.raises(UserError, match=named):
+        put("phase3", yes=True)
+    assert params.read_text(encoding="utf-8") == without
+
+
+def test_a_params_yaml_that_is_no_yaml_is_refused(params: Path):
+    params.write_text("model: [", encoding="utf-8")
+    with pytest.raises(UserError, match=r"params.yaml is not valid YAML"):
+        apply(read("phase1"), params)
+
+
+@pytest.mark.parametrize("prompts", [[], [{"user": "Why?"}]])
+def test_an_experiment_may_replace_the_prompts(params: Path, prompts: list[dict[str, str]]):
+    """ruamel.yaml 0.19 writes a file that is no YAML if a list with a comment beside its key becomes `[]`."""
+    with modify_yaml(str(params)) as content:
+        content["evaluate"]["prompts"] = prompts
+    assert [prompt.user for prompt in check_all(params).evaluate.prompts] == [each["user"] for each in prompts]
