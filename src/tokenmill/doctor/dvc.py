@@ -108,7 +108,9 @@ def check_remote(project: Project) -> Iterator[Finding]:
     config = project.repo.config
     name = config["core"].get("remote")
     if not name:
-        yield warning("remote", "none: nobody else can `dvc pull` what you train", "dvc remote add -d NAME URL")
+        yield warning(
+            "remote", "none: other people and machines cannot `dvc pull` what you train", "dvc remote add -d NAME URL"
+        )
     elif name not in config["remote"]:
         names = ", ".join(config["remote"]) or "none"
         yield problem("remote", f"{name} is the default, but the remotes are: {names}", "dvc remote default NAME")

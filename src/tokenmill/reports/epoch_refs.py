@@ -1,9 +1,9 @@
-"""Git refs `epoch-1` ... `epoch-N`, so that `dvc metrics diff epoch-1 epoch-4` says what three epochs bought.
+"""Git refs `epoch-1` ... `epoch-N`, with which `dvc metrics diff epoch-1 epoch-4` compares epochs of one run.
 
-Each ref points at a small commit that holds the metrics as they stood at that epoch, params.yaml, and a dvc.yaml that
-names both. Made by git's plumbing with an index of its own: no lock, branch, index or work tree is touched, so it works
-inside any `dvc repro` or `dvc exp run`. A ref directly under `refs/` resolves by its last name and, unlike a tag, is
-neither listed nor pushed by default.
+Each ref points at a small commit with the metrics of that epoch, params.yaml, and a dvc.yaml that names the metrics.
+Git's plumbing commands write it with an index of their own, so no lock, branch, index or work tree changes, and it
+works inside any `dvc repro` or `dvc exp run`. A ref directly under `refs/` resolves by its last name and, unlike a tag,
+is neither listed nor pushed by default.
 """
 
 import json
@@ -16,22 +16,22 @@ from typing import Any
 from tokenmill.core import git
 
 ROOT = Path()
-"""A stage runs in the root of its project."""
+"""Stages run in the root of the project."""
 
 AUTHOR = {
     f"GIT_{who}_{what}": value
     for who in ("AUTHOR", "COMMITTER")
     for what, value in (("NAME", "TokenMill"), ("EMAIL", "tokenmill@localhost"), ("DATE", "2000-01-01T00:00:00Z"))
 }
-"""Fixed, so that the same metrics on the same commit are the same ref."""
+"""Fixed, so that the same metrics on the same commit give the same ref."""
 
 
 def write_epoch_refs(epochs: Sequence[Mapping[str, Mapping[str, Any]]], params: Path) -> list[str]:
-    """Point `epoch-N` at the metrics of each epoch; refs of epochs there are no longer are removed.
+    """Point `epoch-N` at the metrics of each epoch, and remove refs of epochs that no longer exist.
 
     Args:
-        epochs: for each epoch, in order, the content of metrics files by their name (`train.json`, `eval.json`).
-        params: the parameters that all of them share.
+        epochs: for each epoch, the content of its metrics files by name (`train.json`, `eval.json`).
+        params: the file of parameters, the same for all epochs.
 
     Returns:
         The names of the refs; empty where there is no git repository.
@@ -39,11 +39,11 @@ def write_epoch_refs(epochs: Sequence[Mapping[str, Mapping[str, Any]]], params: 
     if git.ask(ROOT, "rev-parse", "--git-dir") is None:
         return []
     parent = (git.ask(ROOT, "rev-parse", "--verify", "--quiet", "HEAD") or "").strip()
-    names = []
+    shared, names = params.read_text(encoding="utf-8"), []
     for number, metrics in enumerate(epochs, start=1):
         files = {f"metrics/{name}": json.dumps(dict(content), indent=2) + "\n" for name, content in metrics.items()}
-        named = "".join(f"  - {name}\n" for name in sorted(files))
-        files |= {"params.yaml": params.read_text(encoding="utf-8"), "dvc.yaml": f"metrics:\n{named}"}
+        pipeline = "metrics:\n" + "".join(f"  - {name}\n" for name in sorted(files))
+        files |= {"params.yaml": shared, "dvc.yaml": pipeline}
         commit = _commit(files, parent, f"Metrics after epoch {number}")
         names.append(f"epoch-{number}")
         git.run(ROOT, "update-ref", f"refs/{names[-1]}", commit)
@@ -54,7 +54,7 @@ def write_epoch_refs(epochs: Sequence[Mapping[str, Mapping[str, Any]]], params: 
 
 
 def _commit(files: Mapping[str, str], parent: str, message: str) -> str:
-    """Commit exactly these files and return the commit's hash; an empty `parent` stands for none."""
+    """Commit exactly these files and return the commit's hash. An empty `parent` means none."""
     with tempfile.TemporaryDirectory() as folder:
         index = {"GIT_INDEX_FILE": str(Path(folder) / "index")}
         for path, content in sorted(files.items()):
