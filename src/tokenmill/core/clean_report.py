@@ -1,7 +1,6 @@
 """data/clean_report.json: what the stage `clean` read, kept and dropped, for the report stages to show.
 
-The file's format lies in `core` because stages on both sides need it: a change of the cleaning code reruns `clean`,
-but no report whose input stays the same.
+`clean` writes it and the report stages read it. It lies in `core`, so that no report depends on the cleaning code.
 """
 
 from pathlib import Path

@@ -26,7 +26,7 @@ from tokenmill.data.normalize import drop_boilerplate, normalize
 from tokenmill.data.params import CleanParams
 from tokenmill.data.pii import mask_pii
 from tokenmill.data.readers import FORMATS
-from tokenmill.data.report import CleanReport, Tally
+from tokenmill.data.report import CleanResult, Tally
 from tokenmill.data.sources import find
 from tokenmill.display.progress import Progress
 
@@ -39,7 +39,7 @@ def clean(
     executor: Executor,
     chunk_bytes: int = CHUNK_BYTES,
     shard_bytes: int = SHARD_BYTES,
-) -> CleanReport:
+) -> CleanResult:
     """Clean what is at `raw` into the folder `out`, which appears whole or not at all.
 
     The documents do not depend on `executor` and `chunk_bytes`.
@@ -60,7 +60,7 @@ def clean(
         chunks = Planner(params, progress.advance, chunk_bytes).chunks(found.sources)
         cleaned = executor.map(functools.partial(clean_chunk, params=params), chunks)
         write_shards(folder, _kept(cleaned, params, tally, progress), shard_bytes=shard_bytes)
-        report = CleanReport(tally, found, params)
+        report = CleanResult(tally, found, params)
         if not report.documents_kept:
             raise UserError(_nothing_kept(raw, report))
     return report
@@ -175,7 +175,7 @@ def _new_documents(new: NDArray[np.bool_], documents: pl.DataFrame, tally: Tally
     return kept.with_columns(pl.Series("text", kept["text"].to_list(), dtype=pl.String))
 
 
-def _nothing_kept(raw: Path, report: CleanReport) -> str:
+def _nothing_kept(raw: Path, report: CleanResult) -> str:
     dropped = ", ".join(f"{count:,} {reason}" for reason, count in report.dropped.items() if count)
     why = f"dropped: {dropped}" if dropped else "its files are empty"
     return (

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from tokenmill.core.clean_report import Characters, CleanReport, Documents, Files, Lengths
 from tokenmill.data.filters import enabled_reasons, languages
 from tokenmill.data.params import CleanParams
 from tokenmill.data.sources import Found
@@ -101,7 +102,7 @@ def _binary_digits(numbers: pl.Series) -> list[int]:
 
 
 @dataclass(frozen=True)
-class CleanReport:
+class CleanResult:
     """What the stage `clean` read, kept and dropped."""
 
     tally: Tally
@@ -137,33 +138,32 @@ class CleanReport:
         }
 
     def full(self) -> dict[str, Any]:
-        """The report with examples, lengths and files, for the data page."""
+        """The content of data/clean_report.json, for the data page."""
         tally = self.tally
         bins = range(1 + max(tally.lengths_read | tally.lengths_kept, default=0))
-        return {
-            "files": {
-                "read": len(self.found.sources),
-                "skipped": dict(self.found.skipped),
-                "bytes": sum(source.size for source in self.found.sources),
-            },
-            "documents": {"read": self.documents_read, "kept": self.documents_kept},
-            "characters": {"in": tally.characters_in, "out": tally.characters_out},
-            "invalid_utf8": tally.invalid_utf8,
-            "dropped": dict(self.dropped),
-            "meanings": meanings(self.params),
-            "examples": {reason: tally.examples[reason] for reason in self.dropped if tally.examples.get(reason)},
-            "lengths": {
-                "edges": [2**n // 2 for n in bins],
-                "read": [tally.lengths_read[n] for n in bins],
-                "kept": [tally.lengths_kept[n] for n in bins],
-            },
-            "languages": dict(sorted(tally.languages.items())),
-            "sources": {
-                source.name: {"read": tally.read[source.name], "kept": tally.kept[source.name]}
-                for source in sorted(self.found.sources, key=lambda source: (-source.size, source.name))[:SOURCES]
-            },
-            "params": self.params.model_dump(mode="json"),
-        }
+        largest = sorted(self.found.sources, key=lambda source: (-source.size, source.name))[:SOURCES]
+        report = CleanReport(
+            files=Files(
+                read=len(self.found.sources),
+                skipped=dict(self.found.skipped),
+                bytes=sum(source.size for source in self.found.sources),
+            ),
+            documents=Documents(read=self.documents_read, kept=self.documents_kept),
+            characters=Characters.model_validate({"in": tally.characters_in, "out": tally.characters_out}),
+            invalid_utf8=tally.invalid_utf8,
+            dropped=dict(self.dropped),
+            meanings=meanings(self.params),
+            examples={reason: tally.examples[reason] for reason in self.dropped if tally.examples.get(reason)},
+            lengths=Lengths(
+                edges=[2**n // 2 for n in bins],
+                read=[tally.lengths_read[n] for n in bins],
+                kept=[tally.lengths_kept[n] for n in bins],
+            ),
+            languages=dict(sorted(tally.languages.items())),
+            sources={one.name: Documents(read=tally.read[one.name], kept=tally.kept[one.name]) for one in largest},
+            params=self.params.model_dump(mode="json"),
+        )
+        return report.model_dump(by_alias=True)
 
     def summary(self) -> str:
         """The report in two lines."""
