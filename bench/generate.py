@@ -16,12 +16,10 @@ from typing import Any
 import torch
 
 from bench.harness import Steps, in_turns, section
-from tokenmill.model.build import build
 from tokenmill.model.config import ModelConfig
-from tokenmill.model.generate import generate_batch, transpose_in_memory
-from tokenmill.model.gpt import GPT
+from tokenmill.model.generate import Sampling, generate_batch, transpose_in_memory
+from tokenmill.model.gpt import GPT, build
 from tokenmill.model.huggingface import save_weights
-from tokenmill.model.sampler import Sampling
 from tokenmill.stage import report_errors
 
 SMALL = {"n_layer": 12, "n_head": 12, "n_embd": 768, "context_length": 1024, "vocab_size": 50257}

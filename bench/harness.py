@@ -23,9 +23,9 @@ import numpy as np
 import torch
 from ruamel.yaml import YAML
 
-from tokenmill.model.build import build
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import Compute, choose_compute, configure_process
+from tokenmill.model.gpt import build
 from tokenmill.model.sequences import Sequences
 from tokenmill.openmp import sleep_soon_beside_others
 from tokenmill.training.compile import Compilation, lacks

@@ -1,8 +1,8 @@
 """The table of docs/scale.md, as `plan` computes it: `python -m bench.scale_table` prints it."""
 
 from tokenmill.core.units import duration, size
-from tokenmill.model.build import parameter_count
 from tokenmill.model.config import ModelConfig
+from tokenmill.model.gpt import parameter_count
 from tokenmill.model.size import memory
 from tokenmill.planning.estimate import ENOUGH, step
 from tokenmill.planning.hardware import UTILISATION, known_hardware

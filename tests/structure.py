@@ -145,7 +145,7 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 
 def _answer(folder: Path) -> None:
-    from tokenmill.model.sampler import Sampling  # noqa: PLC0415 (seconds of PyTorch)
+    from tokenmill.model.generate import Sampling  # noqa: PLC0415 (seconds of PyTorch)
     from tokenmill.models.find import find  # noqa: PLC0415
     from tokenmill.models.writer import Writer  # noqa: PLC0415
 
@@ -158,8 +158,8 @@ def _save_model(folder: Path) -> None:
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers  # noqa: PLC0415
 
     from tokenmill.core.tokenizer import END_OF_TEXT  # noqa: PLC0415
-    from tokenmill.model.build import build  # noqa: PLC0415
     from tokenmill.model.config import ModelConfig  # noqa: PLC0415
+    from tokenmill.model.gpt import build  # noqa: PLC0415
     from tokenmill.model.huggingface import save_weights  # noqa: PLC0415
 
     alphabet = [END_OF_TEXT, *sorted(pre_tokenizers.ByteLevel.alphabet())]

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bench.harness import Steps, compute_for, for_long_runs, tokenmill_steps, train_params
-from tokenmill.model.build import build
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import multiplies_bfloat16
+from tokenmill.model.gpt import build
 from tokenmill.model.gpt2 import Attention, Block
 from tokenmill.model.sequences import Sequences
 from tokenmill.training.compile import Compilation, lacks

@@ -17,7 +17,7 @@ from bench.harness import Contender, measure
 from bench.training import variants
 from bench.training.variants import TINY, VARIANTS, ScriptAttention, left_out, loop, make, vectorised
 from tests.bench.conftest import Bench, in_a_process
-from tokenmill.model.build import build
+from tokenmill.model.gpt import build
 from tokenmill.model.gpt2 import Attention, Block
 
 IDS = np.random.default_rng(0).integers(TINY.vocab_size, size=2000).astype("<u2")

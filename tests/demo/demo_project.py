@@ -12,8 +12,8 @@ from tests.training.tiny import train_params
 from tokenmill.core.files import write_json
 from tokenmill.core.paths import MODEL, TOKENIZER
 from tokenmill.core.tokenizer import read_tokenizer
-from tokenmill.model.build import build
 from tokenmill.model.config import ModelConfig
+from tokenmill.model.gpt import build
 from tokenmill.model.gpt2 import GPT2
 from tokenmill.model.huggingface import WEIGHTS, save_weights
 from tokenmill.model.manifest import FORMAT, MANIFEST, Manifest, TrainedWith

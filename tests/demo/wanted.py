@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.demo.served import SAMPLING
-from tokenmill.model.sampler import Sampling
+from tokenmill.model.generate import Sampling
 from tokenmill.models.find import find
 from tokenmill.models.writer import Writer
 

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from tests.model.small import ARCHITECTURES, small_config
-from tokenmill.model.build import build
-from tokenmill.model.gpt import GPT
+from tokenmill.model.gpt import GPT, build
 
 
 @pytest.fixture(params=ARCHITECTURES)

@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from tests.model.small import ARCHITECTURES, small_config
-from tokenmill.model.build import build, empty_model, parameter_count
 from tokenmill.model.config import ModelConfig
-from tokenmill.model.gpt import GPT
+from tokenmill.model.gpt import GPT, build, empty_model, parameter_count
 
 GPT2_SMALL = ModelConfig(
     architecture="gpt2", n_layer=12, n_head=12, n_embd=768, context_length=512, dropout=0.1, vocab_size=32_000

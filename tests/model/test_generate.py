@@ -9,12 +9,9 @@ import torch
 from torch.nn import functional as F
 
 from tests.model.small import small_config
-from tokenmill.model.build import build
-from tokenmill.model.cache import KVCache
-from tokenmill.model.generate import generate, generate_batch, transpose_in_memory
-from tokenmill.model.gpt import GPT
+from tokenmill.model.generate import Sampling, generate, generate_batch, transpose_in_memory
+from tokenmill.model.gpt import GPT, KVCache, build
 from tokenmill.model.huggingface import save_weights
-from tokenmill.model.sampler import Sampling
 
 NEVER = -1
 """An end-of-text that no model gives."""

@@ -10,8 +10,7 @@ import torch
 
 from tests.model.small import ARCHITECTURES, small_config
 from tokenmill.core.errors import UserError
-from tokenmill.model.build import build
-from tokenmill.model.gpt import GPT
+from tokenmill.model.gpt import GPT, build
 from tokenmill.model.huggingface import CONFIG, WEIGHTS, load_model, load_weights, read_config, save_weights
 
 

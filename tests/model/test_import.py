@@ -6,15 +6,15 @@ import pytest
 
 from tests.fresh import COMPILER, imported_by
 from tests.model.small import ARCHITECTURES, small_config
-from tokenmill.model.build import build
+from tokenmill.model.gpt import build
 from tokenmill.model.huggingface import save_weights
 
 SCRIPT = """
 import sys, torch
 from pathlib import Path
-from tokenmill.model.build import build, parameter_count
+from tokenmill.model.gpt import build, parameter_count
 from tokenmill.model.generate import generate
-from tokenmill.model.sampler import Sampling
+from tokenmill.model.generate import Sampling
 from tokenmill.model.huggingface import load_model
 
 model = load_model(Path(sys.argv[1]))
@@ -30,5 +30,5 @@ assert list(generate(model, [1], end=-1, sampling=sampling))
 def test_a_model_runs_without_importing_the_compiler(architecture: str, tmp_path: Path):
     save_weights(build(small_config(architecture), seed=0), tmp_path)
     found = imported_by("-c", SCRIPT, str(tmp_path))
-    assert {"torch", "tokenmill.model.cache"} <= found
+    assert {"torch", "tokenmill.model.gpt"} <= found
     assert not COMPILER & found

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.model.small import ARCHITECTURES, small_config
 from tokenmill.model import loss
-from tokenmill.model.build import build
+from tokenmill.model.gpt import build
 
 SIZES = st.integers(1, 7)
 

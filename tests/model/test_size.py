@@ -11,8 +11,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from tests.model.small import ARCHITECTURES, small_config
 from tests.training.tiny import CPU, train_params
 from tokenmill.model import ops
-from tokenmill.model.build import build, model_class, parameter_count
 from tokenmill.model.config import ModelConfig
+from tokenmill.model.gpt import build, model_class, parameter_count
 from tokenmill.model.size import flops_per_token, matmul_parameters, memory
 from tokenmill.model.validation import loss_of
 from tokenmill.training.optimizer import Optimizer

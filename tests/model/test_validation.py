@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from tests.model.small import small_config
-from tokenmill.model.build import build
 from tokenmill.model.device import Compute
-from tokenmill.model.gpt import GPT
+from tokenmill.model.gpt import GPT, build
 from tokenmill.model.sequences import Sequences
 from tokenmill.model.validation import bits_per_byte, mean_loss, perplexity
 

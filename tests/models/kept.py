@@ -8,7 +8,7 @@ from tests.pipeline.project import Project
 from tests.training.tiny import model_config, train_params
 from tokenmill.core.files import write_json, write_text
 from tokenmill.core.tokenizer import read_tokenizer
-from tokenmill.model.build import build
+from tokenmill.model.gpt import build
 from tokenmill.model.huggingface import save_weights
 from tokenmill.model.manifest import Manifest, TrainedWith
 from tokenmill.training.history import EpochRow, train_metrics, write_rows

@@ -11,7 +11,7 @@ from tests.pipeline.project import Project
 from tokenmill.core import git
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import read_json, write_text
-from tokenmill.model.build import build
+from tokenmill.model.gpt import build
 from tokenmill.model.huggingface import load_model, read_config
 from tokenmill.models.find import available, epochs_at, find
 from tokenmill.models.revision import FETCHED

@@ -10,7 +10,7 @@ from tests.evaluation.trained import ANSWER, make_tokenizer_file, train_a_model
 from tokenmill.core.errors import UserError
 from tokenmill.evaluation.evaluate import answer, prepare
 from tokenmill.evaluation.params import EvaluateParams, PromptParams
-from tokenmill.model.sampler import Sampling
+from tokenmill.model.generate import Sampling
 from tokenmill.models.find import Checkpoint
 from tokenmill.models.writer import NEXT_TURN, Writer
 

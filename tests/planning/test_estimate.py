@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tokenmill.model.build import parameter_count
 from tokenmill.model.config import ModelConfig
+from tokenmill.model.gpt import parameter_count
 from tokenmill.model.size import flops_per_token
 from tokenmill.planning.estimate import balance, network_bytes, optimizer_flops, step, suitable_parameters
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.training.tiny import model_config, train_params
-from tokenmill.model.build import build
+from tokenmill.model.gpt import build
 from tokenmill.training.checkpoint import RESUMABLE_KEYS, CheckpointStore
 from tokenmill.training.history import RunState
 from tokenmill.training.params import TrainParams

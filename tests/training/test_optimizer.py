@@ -9,8 +9,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.training.tiny import CPU, VOCABULARY, model_config, train_params
-from tokenmill.model.build import build
-from tokenmill.model.gpt import GPT
+from tokenmill.model.gpt import GPT, build
 from tokenmill.model.validation import loss_of
 from tokenmill.training.muon import Muon
 from tokenmill.training.optimizer import AdamW, Optimizer, _update

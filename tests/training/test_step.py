@@ -8,8 +8,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.training.tiny import CONTEXT, CPU, VOCABULARY, model_config, train_params
-from tokenmill.model.build import build
-from tokenmill.model.gpt import GPT
+from tokenmill.model.gpt import GPT, build
 from tokenmill.model.sequences import Sequences
 from tokenmill.model.validation import mean_loss
 from tokenmill.training.optimizer import Optimizer, _leave_to_the_device

@@ -13,8 +13,7 @@ from filelock import FileLock, Timeout
 from tests.training.tiny import CPU, model_config, train_params
 from tests.training.zygote import ROOT
 from tokenmill.core.files import sha256_of
-from tokenmill.model.build import build
-from tokenmill.model.gpt import GPT
+from tokenmill.model.gpt import GPT, build
 from tokenmill.model.manifest import MANIFEST
 from tokenmill.training import checkpoint as checkpoint_module
 from tokenmill.training.checkpoint import CheckpointStore, prune_runs

@@ -74,7 +74,7 @@ def _serve(options: argparse.Namespace, models: "Models", evaluate: "EvaluatePar
     from tokenmill.demo import page, server  # noqa: PLC0415
     from tokenmill.demo.answering import WRITING_AT_ONCE, Answering  # noqa: PLC0415
     from tokenmill.demo.models import Loaded  # noqa: PLC0415
-    from tokenmill.model.sampler import Sampling  # noqa: PLC0415
+    from tokenmill.model.generate import Sampling  # noqa: PLC0415
 
     torch.set_num_threads(max(1, torch.get_num_threads() // WRITING_AT_ONCE))
     with contextlib.closing(server.bound(options.host, options.port)) as listener:

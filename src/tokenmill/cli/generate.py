@@ -17,7 +17,7 @@ from tokenmill.openmp import sleep_soon_beside_others
 
 if TYPE_CHECKING:
     from tokenmill.evaluation.params import EvaluateParams
-    from tokenmill.model.sampler import Sampling
+    from tokenmill.model.generate import Sampling
     from tokenmill.models.writer import Stream, Writer
 
 ONE_THREAD_UP_TO = 4_000_000
@@ -73,8 +73,8 @@ def run(options: argparse.Namespace) -> None:
     import torch  # noqa: PLC0415 (seconds; so for the imports that follow)
 
     from tokenmill.core.errors import UserError  # noqa: PLC0415
-    from tokenmill.model.build import parameter_count  # noqa: PLC0415
-    from tokenmill.model.sampler import Sampling  # noqa: PLC0415
+    from tokenmill.model.generate import Sampling  # noqa: PLC0415
+    from tokenmill.model.gpt import parameter_count  # noqa: PLC0415
     from tokenmill.models.find import find  # noqa: PLC0415
     from tokenmill.models.writer import Writer  # noqa: PLC0415
 

@@ -13,7 +13,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.units import visible
 from tokenmill.demo.models import Loaded, Models
 from tokenmill.display.terminal import rate
-from tokenmill.model.sampler import Sampling
+from tokenmill.model.generate import Sampling
 from tokenmill.models.writer import Stream
 from tokenmill.stage import describe
 

@@ -9,7 +9,7 @@ from gradio.events import Dependency
 from tokenmill.core.errors import UserError
 from tokenmill.demo.answering import MOST_TOKENS, NONE, QUESTION, TEXT, WRITING_AT_ONCE, Answer, Answering
 from tokenmill.evaluation.params import PromptParams
-from tokenmill.model.sampler import Sampling
+from tokenmill.model.generate import Sampling
 
 QUEUE = 32
 """Answers that may wait."""

@@ -19,9 +19,9 @@ from tokenmill.data.sources import Source
 from tokenmill.doctor.checks import BUILT_IN
 from tokenmill.doctor.dvc import existing, links
 from tokenmill.doctor.finding import TOKEN_STAGES, Finding, Project, ok, problem, warning
-from tokenmill.model.build import parameter_count
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import Compute
+from tokenmill.model.gpt import parameter_count
 from tokenmill.model.size import memory
 from tokenmill.schema import AllParams
 from tokenmill.training.memory import sequences_that_fit

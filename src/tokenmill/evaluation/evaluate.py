@@ -12,11 +12,10 @@ from tokenmill.display.progress import Progress
 from tokenmill.evaluation.params import EvaluateParams, PromptParams
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question
 from tokenmill.model.device import Compute, DeviceName, choose_compute, configure_process
-from tokenmill.model.generate import generate
+from tokenmill.model.generate import Sampling, generate
 from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import Manifest, read_manifest
-from tokenmill.model.sampler import Sampling
 from tokenmill.model.sequences import Sequences, evenly_spread, place_tokens
 from tokenmill.model.validation import bits_per_byte, mean_loss, perplexity
 

@@ -1,16 +1,66 @@
-"""Writing text: one token after another, with a cache of keys and values, to the end-of-text or a limit.
+"""Generate text token by token with a key/value cache: the likeliest token each time, or one that is sampled.
 
 Axes: B texts, T tokens, V vocabulary.
 """
 
+import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from tokenmill.model.cache import KVCache
-from tokenmill.model.gpt import GPT
-from tokenmill.model.sampler import Sampler, Sampling
+from tokenmill.core.errors import UserError
+from tokenmill.model.gpt import GPT, KVCache
+
+SEEDS = 2**32
+"""A seed is less than this."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """How tokens are chosen, and how many. The defaults take the likeliest token each time."""
+
+    max_new_tokens: int
+    """The text ends after this many tokens, or before at end-of-text."""
+    temperature: float = 0.0
+    """Divides the logits: below 1 is more cautious, above 1 more daring; 0 takes the likeliest token."""
+    top_k: int | None = None
+    """Draw from this many likeliest tokens; None: from all."""
+    top_p: float | None = None
+    """Draw from the fewest likeliest tokens that together have this probability (nucleus sampling, Holtzman et al.
+    2020, section 3.1); None: from all."""
+    repetition_penalty: float = 1.0
+    """Divides positive logits of tokens that the text already has by this, and multiplies negative ones (Keskar et al.
+    2019, section 4.1); 1 changes nothing."""
+    seed: int = 0
+    """Of the random draws."""
+
+    def __post_init__(self) -> None:
+        """Check the ranges.
+
+        Raises:
+            UserError: the first value out of range.
+        """
+        problems = {
+            f"max_new_tokens ({self.max_new_tokens}) must be 1 or more.": self.max_new_tokens >= 1,
+            f"temperature ({self.temperature}) must be 0 (the likeliest token each time) or more.": (
+                0 <= self.temperature < math.inf
+            ),
+            f"top_k ({self.top_k}) must be 1 or more; leave it out to draw among all.": (
+                self.top_k is None or self.top_k >= 1
+            ),
+            f"top_p ({self.top_p}) must be above 0 and at most 1; leave it out to draw among all.": (
+                self.top_p is None or 0 < self.top_p <= 1
+            ),
+            f"repetition_penalty ({self.repetition_penalty}) must be above 0; 1 is none, 1.2 is usual.": (
+                0 < self.repetition_penalty < math.inf
+            ),
+            f"seed ({self.seed}) must be between 0 and {SEEDS - 1}.": 0 <= self.seed < SEEDS,
+        }
+        for sentence, holds in problems.items():
+            if not holds:
+                raise UserError(sentence)
 
 
 def generate(model: GPT, prompt: Sequence[int], *, end: int, sampling: Sampling, number: int = 0) -> Iterator[int]:
@@ -85,3 +135,68 @@ def transpose_in_memory(model: GPT) -> None:
     for module in model.modules():
         if isinstance(module, nn.Linear) and module.out_features > module.in_features:
             module.weight.data = module.weight.data.T.contiguous().T
+
+
+class Sampler:
+    """Chooses the next token of each of several texts; every text has a random generator of its own.
+
+    Tokens are drawn on the CPU, so that a seed gives the same text on every device.
+    """
+
+    def __init__(
+        self, sampling: Sampling, prompts: Sequence[Sequence[int]], *, vocab_size: int, numbers: Sequence[int]
+    ):
+        """Start texts with `prompts`. Their `numbers` are added to the seed."""
+        self._sampling = sampling
+        self._generators = [torch.Generator().manual_seed(sampling.seed + number) for number in numbers]
+        self._seen_BV: Tensor | None = None
+        if sampling.repetition_penalty != 1:
+            self._seen_BV = torch.zeros(len(prompts), vocab_size, dtype=torch.bool)
+            for row, prompt in enumerate(prompts):
+                self._seen_BV[row, list(prompt)] = True
+
+    def sample(self, logits_BV: Tensor) -> list[int]:
+        """The next token of each text, from the model's logits."""
+        logits_BV = logits_BV.float().cpu()
+        if self._seen_BV is not None:
+            logits_BV = penalize(logits_BV, self._seen_BV, self._sampling.repetition_penalty)
+        chosen_B = logits_BV.argmax(-1) if self._sampling.temperature == 0 else self._draw(logits_BV)
+        if self._seen_BV is not None:
+            self._seen_BV.scatter_(1, chosen_B[:, None], value=True)
+        return chosen_B.tolist()
+
+    def select(self, rows: Sequence[int]) -> None:
+        """Keep these texts only, in this order."""
+        self._generators = [self._generators[row] for row in rows]
+        if self._seen_BV is not None:
+            self._seen_BV = self._seen_BV[list(rows)]
+
+    def _draw(self, logits_BV: Tensor) -> Tensor:
+        """One random id for each row."""
+        ids, p = candidate_probabilities(logits_BV, self._sampling)
+        chosen_B1 = (p / self._noise_like(p)).argmax(-1, keepdim=True)
+        return (chosen_B1 if ids is None else ids.gather(-1, chosen_B1))[:, 0]
+
+    def _noise_like(self, p: Tensor) -> Tensor:
+        """Exponential noise. The id with the largest p / noise is a draw from p; `torch.multinomial` does just that."""
+        noise = torch.empty_like(p)
+        for row, generator in zip(noise, self._generators, strict=True):
+            row.exponential_(generator=generator)
+        return noise
+
+
+def candidate_probabilities(logits_BV: Tensor, sampling: Sampling) -> tuple[Tensor | None, Tensor]:
+    """The ids to draw from, likeliest first, and their probabilities; None stands for all ids in their order."""
+    if sampling.top_k is None and sampling.top_p is None:
+        return None, (logits_BV / sampling.temperature).softmax(-1)
+    values, ids = logits_BV.topk(min(sampling.top_k or logits_BV.shape[-1], logits_BV.shape[-1]))
+    p = (values / sampling.temperature).softmax(-1)
+    if sampling.top_p is not None:
+        p = p.masked_fill(p.cumsum(-1) - p >= sampling.top_p, 0.0)
+    return ids, p
+
+
+def penalize(logits_BV: Tensor, seen_BV: Tensor, penalty: float) -> Tensor:
+    """The logits, with those of the tokens seen made smaller."""
+    smaller_BV = torch.where(logits_BV > 0, logits_BV / penalty, logits_BV * penalty)
+    return torch.where(seen_BV, smaller_BV, logits_BV)

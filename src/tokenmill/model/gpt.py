@@ -1,19 +1,70 @@
-"""What every architecture provides. The rest of TokenMill asks a model or its class, and never which one it is.
+"""What every architecture provides, its cache for writing, and how to build one.
 
-To add an architecture, write a module in this folder with a subclass of `GPT`, called `MODEL`, and add the module's
-name to `Architecture` in config.py. The tests in tests/model then run for it, too.
+The rest of TokenMill asks a model or its class, and never which one it is. To add an architecture, write a module in
+this folder with a subclass of `GPT`, called `MODEL`, and add the module's name to `Architecture` in config.py. Then the
+tests in tests/model run for it, too.
+
+Axes: B texts, T new positions, S positions so far, H heads, K features per head, D width, V vocabulary.
 """
 
+import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
-from tokenmill.model.cache import KVCache
-from tokenmill.model.config import ModelConfig
+from tokenmill.model.config import Architecture, ModelConfig
+
+
+class LayerCache:
+    """Keys and values of one attention layer, in memory allocated once."""
+
+    def __init__(self, shape: tuple[int, int, int, int], device: torch.device):
+        self.keys, self.values = torch.empty(shape, device=device), torch.empty(shape, device=device)
+        self.length = 0
+
+    def extend(self, k_BHTK: Tensor, v_BHTK: Tensor) -> tuple[Tensor, Tensor]:
+        """Store the keys and values of new positions; return those of all positions so far, (B, H, S, K) each."""
+        start, new = self.length, k_BHTK.shape[2]
+        assert start == 0 or new == 1, "attention has no mask for several new positions behind others"
+        self.keys.narrow(2, start, new).copy_(k_BHTK)
+        self.values.narrow(2, start, new).copy_(v_BHTK)
+        self.length = start + new
+        return self.keys.narrow(2, 0, self.length), self.values.narrow(2, 0, self.length)
+
+
+class KVCache:
+    """Keys and values of the tokens that a model has read, so that a further token costs one position only.
+
+    It holds texts of one length. `forward(ids_BT, cache=cache)` reads from it and fills it.
+
+    The first call may read several tokens of each text, a further call reads one.
+    """
+
+    def __init__(self, config: ModelConfig, *, texts: int, max_length: int, device: torch.device):
+        shape = (texts, config.n_head, max_length, config.head_dim)
+        self.layers = [LayerCache(shape, device) for _ in range(config.n_layer)]
+        self._device = device
+
+    @property
+    def length(self) -> int:
+        """Positions that every layer holds."""
+        return self.layers[-1].length
+
+    def clear(self) -> None:
+        """Forget all positions, so that the next call starts anew; the memory is used again."""
+        for layer in self.layers:
+            layer.length = 0
+
+    def select(self, rows: Sequence[int]) -> None:
+        """Keep these texts only, in this order."""
+        index = torch.tensor(rows, device=self._device)
+        for layer in self.layers:
+            layer.keys, layer.values = layer.keys[index], layer.values[index]
 
 
 @dataclass(frozen=True)
@@ -84,3 +135,59 @@ class GPT(nn.Module, ABC):
     @abstractmethod
     def training_memory(config: ModelConfig, *, half: bool) -> TrainingMemory:
         """What training needs beside the parameters; `half`: matrix products in half precision instead of float32."""
+
+
+def model_class(architecture: Architecture) -> type[GPT]:
+    """The class of an architecture: `MODEL` in the module of this folder that is named like it."""
+    return importlib.import_module(f"tokenmill.model.{architecture}").MODEL
+
+
+def build(config: ModelConfig, *, seed: int) -> GPT:
+    """A model with fresh weights, on the CPU in float32; the same seed gives the same weights on every machine."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = model_class(config.architecture)(config)
+        model.initialize()
+    return model
+
+
+def empty_model(config: ModelConfig, device: str = "meta") -> GPT:
+    """A model whose weights and buffers are not set: on the meta device it takes no memory, elsewhere it is to be
+    loaded."""
+    with torch.device(device), _SkipInit():
+        return model_class(config.architecture)(config)
+
+
+class _SkipInit(TorchFunctionMode):
+    """Makes the functions of `torch.nn.init` return their tensor unchanged.
+
+    What they draw would be overwritten; and to draw on the meta device PyTorch imports its compiler, which takes two
+    seconds.
+    """
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Call any other function."""
+        if getattr(function, "__module__", None) == "torch.nn.init":
+            return kwargs["tensor"] if kwargs and "tensor" in kwargs else args[0]
+        return function(*args, **(kwargs or {}))
+
+
+def parameter_count(config: ModelConfig) -> int:
+    """The number of trained parameters; allocates nothing."""
+    return sum(parameter.numel() for parameter in empty_model(config).parameters())
+
+
+def copy_model(model: GPT, transform: Callable[[Tensor], Tensor]) -> GPT:
+    """A copy with `transform` of each parameter. It has no buffers, so it can be saved but not run."""
+    copy = empty_model(model.config)
+    for name, parameter in model.named_parameters():
+        owner, _, last = name.rpartition(".")
+        setattr(copy.get_submodule(owner), last, torch.nn.Parameter(transform(parameter)))
+    return copy
+
+
+def is_hidden_matrix(name: str, parameter: Tensor) -> bool:
+    """Whether a parameter is a matrix inside the blocks (neither embedding, head, norm nor bias)."""
+    return parameter.ndim == 2 and name.startswith("blocks.")

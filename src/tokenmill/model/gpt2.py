@@ -12,9 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tokenmill.model.cache import KVCache, LayerCache
 from tokenmill.model.config import ModelConfig
-from tokenmill.model.gpt import GPT, TrainingMemory
+from tokenmill.model.gpt import GPT, KVCache, LayerCache, TrainingMemory
 from tokenmill.model.loss import next_token_loss
 from tokenmill.model.ops import attend, gelu
 

@@ -14,9 +14,8 @@ from torch import Tensor
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import read_json, write_beside, write_json
-from tokenmill.model.build import empty_model, model_class
 from tokenmill.model.config import ModelConfig
-from tokenmill.model.gpt import GPT
+from tokenmill.model.gpt import GPT, empty_model, model_class
 from tokenmill.model.manifest import CONFIG, WEIGHTS
 
 

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tokenmill.model.cache import KVCache, LayerCache
 from tokenmill.model.config import ModelConfig
-from tokenmill.model.gpt import GPT, TrainingMemory
+from tokenmill.model.gpt import GPT, KVCache, LayerCache, TrainingMemory
 from tokenmill.model.loss import next_token_loss
 from tokenmill.model.ops import NORM_EPS, apply_rotary, attend, relu_squared, rms_norm, softcap
 

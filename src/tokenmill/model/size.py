@@ -12,9 +12,8 @@ from typing import Literal
 
 import torch
 
-from tokenmill.model.build import empty_model, is_hidden_matrix, model_class
 from tokenmill.model.config import ModelConfig
-from tokenmill.model.gpt import TrainingMemory
+from tokenmill.model.gpt import TrainingMemory, empty_model, is_hidden_matrix, model_class
 from tokenmill.model.loss import LOGITS_AT_A_TIME
 
 

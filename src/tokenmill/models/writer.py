@@ -14,11 +14,10 @@ from tokenmill.core.chat import render
 from tokenmill.core.errors import UserError
 from tokenmill.core.tokenizer import TextTokenizer, read_tokenizer, token_bytes
 from tokenmill.model.device import choose_device
-from tokenmill.model.generate import generate, generate_batch, transpose_in_memory
+from tokenmill.model.generate import Sampling, generate, generate_batch, transpose_in_memory
 from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import MANIFEST, read_manifest
-from tokenmill.model.sampler import Sampling
 from tokenmill.models.find import Checkpoint
 
 NEXT_TURN = "\nUser:"

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.units import size
-from tokenmill.model.build import build
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import Compute, choose_compute, configure_process
+from tokenmill.model.gpt import build
 from tokenmill.model.sequences import Sequences
 from tokenmill.model.size import memory
 from tokenmill.training.compile import Compilation, choose_compilation

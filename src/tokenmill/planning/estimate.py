@@ -7,8 +7,8 @@ operations and the memory of the model itself.
 from dataclasses import dataclass
 from typing import Literal
 
-from tokenmill.model.build import empty_model, is_hidden_matrix, parameter_count
 from tokenmill.model.config import ModelConfig
+from tokenmill.model.gpt import empty_model, is_hidden_matrix, parameter_count
 from tokenmill.model.size import Precision, flops_per_token
 from tokenmill.training.muon import QUINTICS
 

@@ -14,8 +14,8 @@ from tokenmill.core.files import read_json
 from tokenmill.core.params import PARAMS_FILE, read_yaml, validate
 from tokenmill.core.token_file import METADATA_FILE, read_metadata
 from tokenmill.costs import TIMING, read_timing
-from tokenmill.model.build import parameter_count
 from tokenmill.model.config import ModelConfig
+from tokenmill.model.gpt import parameter_count
 from tokenmill.model.manifest import MANIFEST, read_manifest
 from tokenmill.model.size import Memory, Precision, flops_per_token, memory
 from tokenmill.planning.benchmark import measure

@@ -27,8 +27,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from tokenmill.core.errors import UserError
-from tokenmill.model.build import copy_model
-from tokenmill.model.gpt import GPT
+from tokenmill.model.gpt import GPT, copy_model
 from tokenmill.training.params import TrainParams
 
 if TYPE_CHECKING:

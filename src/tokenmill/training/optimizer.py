@@ -18,9 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tokenmill.model.build import is_hidden_matrix
 from tokenmill.model.device import Compute, multiplies_bfloat16
-from tokenmill.model.gpt import GPT
+from tokenmill.model.gpt import GPT, is_hidden_matrix
 from tokenmill.training.distributed import cut_like, gathered, whole
 from tokenmill.training.muon import MOMENTUM, Muon, Uncompiled
 from tokenmill.training.params import TrainParams

@@ -12,9 +12,9 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.token_file import SPLITS, TokenMetadata, open_tokens, read_metadata
 from tokenmill.costs import COSTS, TIMING, Timing, epoch_costs, read_timing, write_costs
 from tokenmill.display.training import TrainingDisplay
-from tokenmill.model.build import build, parameter_count
 from tokenmill.model.config import ModelConfig, ModelParams
 from tokenmill.model.device import choose_compute, choose_device, configure_process, is_out_of_memory
+from tokenmill.model.gpt import build, parameter_count
 from tokenmill.model.manifest import FORMAT, Manifest, TrainedWith
 from tokenmill.model.sequences import Sequences, place_tokens
 from tokenmill.model.size import flops_per_token

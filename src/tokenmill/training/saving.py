@@ -11,9 +11,8 @@ from typing import Any
 
 from torch import Tensor
 
-from tokenmill.model.build import copy_model
 from tokenmill.model.device import is_out_of_memory
-from tokenmill.model.gpt import GPT
+from tokenmill.model.gpt import GPT, copy_model
 from tokenmill.training.checkpoint import CheckpointStore
 from tokenmill.training.history import RunState
 from tokenmill.training.mirror import Mirror
