@@ -50,7 +50,7 @@ def test_results_and_errors_are_those_of_a_loop(threads: int, waits, bad, broken
 
 
 @given(threads=THREADS, taken=st.integers(0, 10))
-def test_items_are_read_here_and_no_further_than_the_room(threads: int, taken: int) -> None:
+def test_items_are_read_in_the_caller_and_bounded(threads: int, taken: int) -> None:
     readers, done = [], []
 
     def items() -> Iterator[int]:
@@ -66,7 +66,7 @@ def test_items_are_read_here_and_no_further_than_the_room(threads: int, taken: i
     assert len(done) <= len(readers) <= taken + threads + 2
 
 
-def test_as_many_at_a_time_as_threads() -> None:
+def test_all_threads_work() -> None:
     together = threading.Barrier(3)
     assert list(ThreadExecutor(threads=3).map(lambda _: together.wait(timeout=10) >= 0, range(6))) == [True] * 6
 

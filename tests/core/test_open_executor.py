@@ -37,14 +37,14 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("address", ["ray://head:10001", "head", ":6379", "http://head:6379"])
-def test_an_address_that_is_none_is_refused_before_ray_tries(address: str) -> None:
+def test_a_malformed_address_is_refused(address: str) -> None:
     pytest.importorskip("ray", reason="ray is not installed: pip install -e '.[ray]'")
     assert f"runtime.ray_address ({address}) leads to no Ray cluster (it must be host:port)" in complaint(
         on_ray(address)
     )
 
 
-def test_an_address_where_nobody_listens_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dead_address_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray", reason="ray is not installed: pip install -e '.[ray]'")
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))

@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import io
+import itertools
 import json
 import lzma
 from collections.abc import Callable
@@ -61,3 +62,9 @@ def parquet(rows: list[dict[str, Any]]) -> bytes:
 
 def json_lines(rows: list[Any]) -> bytes:
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def in_blocks(data: bytes, cuts: list[int]) -> list[bytes]:
+    """The data in blocks that end at the given places."""
+    edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    return [data[a:b] for a, b in itertools.pairwise(edges)]

@@ -12,7 +12,7 @@ def spread(count: int) -> np.ndarray:
 
 
 @given(st.lists(st.lists(HASH)))
-def test_it_answers_as_a_set_does(batches):
+def test_seen_hashes_answer_as_a_set(batches):
     seen, reference = SeenHashes(), set()
     for batch in batches:
         expected = []

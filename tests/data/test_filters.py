@@ -10,7 +10,15 @@ from tests.data.material import filters
 from tokenmill.core.errors import UserError
 from tokenmill.data import filters as filters_module
 from tokenmill.data import text_spans
-from tokenmill.data.filters import drop_reasons, enabled_reasons, first_broken_rule
+from tokenmill.data.filters import (
+    LANGUAGE_CHARS,
+    drop_reasons,
+    enabled_reasons,
+    first_broken_rule,
+    in_other_language,
+    known_languages,
+    languages,
+)
 from tokenmill.data.repetition import repeated_ngrams, repeated_spans
 
 QUALITY = filters(gopher_quality=True, gopher_min_words=3, gopher_stop_words=1)
@@ -44,7 +52,7 @@ anything = st.text(st.sampled_from("ab ' \n.-*•#…’é1_我"), max_size=60)
 
 @settings(max_examples=60)
 @given(st.lists(document | anything, max_size=5))
-def test_every_verdict_is_that_of_the_plain_rules(batch):
+def test_filters_agree_with_plain_rules(batch):
     some = texts(*batch)
     assert text_spans.words(some).to_list() == [reference.words(text) for text in batch]
     assert drop_reasons(some, QUALITY).to_list() == [reference.quality(text, QUALITY) for text in batch]
@@ -70,7 +78,7 @@ def test_slices_change_nothing(monkeypatch):
     assert whole.to_list()[:2] == [None, "duplicate_ngrams"]
 
 
-def test_off_is_off_and_costs_no_look_at_the_text():
+def test_disabled_filters_drop_nothing():
     assert drop_reasons(texts("", "a a a a", "#"), filters()).to_list() == [None, None, None]
     assert drop_reasons(texts(), filters(gopher_quality=True, gopher_repetition=True)).to_list() == []
 
@@ -189,7 +197,7 @@ def test_digits_and_symbols():
     assert reason("", max_digit_fraction=0.0, max_symbol_fraction=0.0) is None
 
 
-def test_the_first_rule_in_the_stated_order_gives_the_reason():
+def test_the_first_broken_rule_is_the_reason():
     text = "7 " * 100
     on = {"max_digit_fraction": 0.1, "languages": ["en"], "gopher_quality": True, "gopher_repetition": True}
     found = []
@@ -209,6 +217,51 @@ def test_the_longest_document_is_judged_by_its_head(monkeypatch):
     assert reason(" again and again" * 100 + PROSE, gopher_repetition=True) == "top_ngrams"
 
 
-def test_an_unknown_language_is_a_sentence():
+def test_an_unknown_language_is_refused():
     with pytest.raises(UserError, match=re.escape("clean.filters.languages (eng, xx)")):
         reason("Hello", languages=["en", "xx", "eng"])
+
+
+SENTENCES = {
+    "en": "The children went home before it began to rain, and nobody had seen the dog.",
+    "de": "Die Kinder gingen nach Hause, bevor es zu regnen begann, und niemand hatte den Hund gesehen.",
+    "fr": "Les enfants sont rentrés à la maison avant la pluie, et personne n'avait vu le chien.",
+    "es": "Los niños volvieron a casa antes de que empezara a llover, y nadie había visto al perro.",
+    "it": "I bambini tornarono a casa prima che cominciasse a piovere, e nessuno aveva visto il cane.",
+    "pl": "Dzieci wróciły do domu, zanim zaczęło padać, i nikt nie widział psa.",
+    "ru": "Дети вернулись домой до начала дождя, и никто не видел собаку.",
+    "tr": "Çocuklar yağmur başlamadan eve gittiler ve kimse köpeği görmemişti.",
+    "zh": "孩子们在下雨之前回家了,没有人看见那只狗。",
+    "ja": "雨が降り出す前に子供たちは家に帰り、誰も犬を見ていなかった。",
+    "ko": "비가 오기 전에 아이들은 집으로 돌아갔고 아무도 개를 보지 못했다.",
+    "ar": "عاد الأطفال إلى البيت قبل أن يبدأ المطر ولم ير أحد الكلب.",
+}
+
+
+def test_languages_are_told_apart():
+    found = languages(pl.Series(list(SENTENCES.values())))
+    assert found["language"].to_list() == list(SENTENCES)
+    assert found["confidence"].is_between(0.5, 1).all()
+    assert set(SENTENCES) < known_languages()
+    assert len(known_languages()) == 176
+
+
+def test_only_the_words_of_the_head_tell_the_language():
+    text = SENTENCES["en"]
+    same = pl.Series([text, text.replace(" ", "\n"), text.upper(), text * 10 + SENTENCES["ru"] * 50])
+    assert languages(same)["language"].to_list() == ["en"] * 4
+    assert len(text) * 10 > LANGUAGE_CHARS
+
+
+@pytest.mark.parametrize(
+    ("wanted", "confidence", "kept"), [(["en"], 0.5, "en"), (["de", "fr"], 0.5, "de fr"), (["en"], 1.0, "")]
+)
+def test_only_documents_surely_in_the_wanted_languages_stay(wanted, confidence, kept):
+    params = filters(languages=wanted, min_language_confidence=confidence)
+    dropped = in_other_language(pl.DataFrame({"text": list(SENTENCES.values())}), params)["language"]
+    assert [code for code, is_other in zip(SENTENCES, dropped, strict=True) if not is_other] == kept.split()
+
+
+def test_no_text_is_in_no_language():
+    params = filters(languages=["en"], min_language_confidence=0.5)
+    assert in_other_language(pl.DataFrame({"text": ["", " \n", "1234 5678"]}), params)["language"].all()

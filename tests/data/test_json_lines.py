@@ -87,7 +87,7 @@ def compare(lines: list[bytes], source: Source, columns: list[str] | None, *, en
 
 @pytest.mark.parametrize("columns", [None, ["text"]])
 @pytest.mark.parametrize("line", DOUBTFUL)
-def test_a_doubtful_line_among_plain_ones_is_read_as_it_must_be(source: Source, line: bytes, columns: list[str] | None):
+def test_a_doubtful_line_is_read_correctly(source: Source, line: bytes, columns: list[str] | None):
     plain = b'{"text": "plain"}'
     compare([line], source, columns)
     compare([plain, line], source, columns)
@@ -95,16 +95,14 @@ def test_a_doubtful_line_among_plain_ones_is_read_as_it_must_be(source: Source, 
 
 
 @given(lines=st.lists(LINE, max_size=4), ends=st.booleans(), columns=st.sampled_from([None, ["text"], ["x", "text"]]))
-def test_at_once_gives_what_line_by_line_gives(
-    source: Source, lines: list[bytes], ends: bool, columns: list[str] | None
-):
+def test_polars_agrees_with_line_by_line(source: Source, lines: list[bytes], ends: bool, columns: list[str] | None):
     compare(lines, source, columns, ends=ends)
 
 
 @given(
     texts=st.lists(st.text(st.characters(codec="utf-8"), max_size=20), min_size=1), key=st.sampled_from(["text", "é"])
 )
-def test_plain_records_are_read_at_once(texts: list[str], key: str):
+def test_polars_reads_plain_records(texts: list[str], key: str):
     kept = [text.replace("text", "").replace("é", "").replace("\ufdd0", "").replace("\0", "") for text in texts]
     data = "".join(json.dumps({"n": 1, key: text}, ensure_ascii=False) + "\n" for text in kept).encode()
     at_once = polars_texts(data, parameters(columns=None if key == "text" else [key]))

@@ -108,11 +108,11 @@ def test_a_long_text_is_the_same_beside_others():
         ("“", "—", False),
     ],
 )
-def test_what_counts(one, other, alike):
+def test_case_and_punctuation_do_not_count(one, other, alike):
     assert SeenNearDuplicates().add(keys([one, other])).tolist() == [True, not alike]
 
 
-def test_against_every_pair_compared():
+def test_recall_and_precision_on_known_pairs():
     """Recall and precision on pairs of known similarity, between documents that nothing else is like."""
     draws = random.Random(1)
     originals = [sentence(draws, draws.randrange(60, 400)) for _ in range(600)]
@@ -147,7 +147,7 @@ def test_signatures_estimate_the_similarity():
 
 
 @given(KEYS, st.data())
-def test_kept_is_what_shares_no_band_with_an_earlier_kept_one(documents, data):
+def test_kept_documents_share_no_band(documents, data):
     expected, taken = [], set()
     for document in documents:
         expected.append(taken.isdisjoint(document))

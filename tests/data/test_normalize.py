@@ -28,7 +28,7 @@ def test_normalizing_is_idempotent_and_row_by_row(mode, texts):
 @pytest.mark.parametrize("mode", MODES)
 @settings(max_examples=30)
 @given(texts=st.lists(NASTY, max_size=8))
-def test_what_a_clean_text_never_holds(mode, texts):
+def test_a_normalized_text_is_clean(mode, texts):
     for text in normalize(pl.Series(texts, dtype=pl.String), mode):
         assert text == text.strip(" \t\n")
         assert not any(bad in text for bad in ("\r", " \n", "\t\n", "\n\n\n", "\ufeff", "\u200b", "😀", "\xa0"))
@@ -52,7 +52,7 @@ def test_what_a_clean_text_never_holds(mode, texts):
         ("ﬁne Ａ１", "fine A1", "fine A1", "ﬁne Ａ１"),
     ],
 )
-def test_what_each_mode_makes_of_it(text, strict, balanced, lenient):
+def test_each_mode_by_example(text, strict, balanced, lenient):
     assert [clean_one(text, mode) for mode in MODES] == [strict, balanced, lenient]
     assert clean_one(text, "none") == text
 
@@ -76,7 +76,7 @@ def test_folds_stay_within_the_alphabet_and_keep_meaning():
     assert all(normalize(pl.Series([f"x{c}y"]), "strict")[0] == f"x{folds[c]}y" for c in "éłﬁ—“")
 
 
-def test_what_skips_nfc_is_nfc_in_any_order():
+def test_characters_that_skip_nfc_are_nfc():
     every = [chr(point) for point in range(0x110000) if not 0xD800 <= point < 0xE000]
     skipping = pl.Series(every).str.contains(NOT_SURELY_NFC).to_list()
     sure = "".join(char for char, asks in zip(every, skipping, strict=True) if not asks)

@@ -42,7 +42,7 @@ def mask(text: str, *kinds) -> str:
         ("ip", "fe80::1"),
     ],
 )
-def test_what_is_mask_pii(kind, text):
+def test_personal_data_is_masked(kind, text):
     for before, after in (
         ("", ""),
         ("see ", " now"),
@@ -75,7 +75,7 @@ def test_what_is_mask_pii(kind, text):
         "x = 4111111111111111.5, 0x4111111111111111, id_4111111111111111",
     ],
 )
-def test_what_only_looks_like_it_stays(text):
+def test_similar_text_stays(text):
     assert mask(text) == text
 
 

@@ -1,19 +1,12 @@
-import itertools
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenmill.data.encoding import utf8
+from tests.data.material import in_blocks
 from tokenmill.data.plain_text import documents
 
 UNITS = ("file", "paragraph", "line")
 NASTY = st.text(st.sampled_from("ab é\U0001f600\n\r\t \x00\u2028"), max_size=80).map(str.encode)
-
-
-def in_blocks(data: bytes, cuts: list[int]) -> list[bytes]:
-    edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
-    return [data[a:b] for a, b in itertools.pairwise(edges)]
 
 
 @given(NASTY, st.lists(st.integers(0, 120)), st.sampled_from(UNITS))
@@ -24,7 +17,7 @@ def test_cutting_the_input_anywhere_gives_the_same_documents(data, cuts, unit):
 
 
 @given(NASTY)
-def test_pieces_of_a_file_are_the_file_and_cut_no_character(data):
+def test_parts_of_a_file_are_the_file(data):
     pieces = list(documents([data], "file", shortest=8, longest=16))
     assert b"".join(pieces) == data
     for piece in pieces:
@@ -69,10 +62,3 @@ def test_blank_lines_are_no_documents_but_an_empty_file_is():
     assert list(documents([b""], "file")) == [b""]
     assert list(documents([], "file")) == [b""]
     assert list(documents([b"a"], "file")) == [b"a"]
-
-
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
-@given(text=st.text("a\u00e9\U0001f600\n", min_size=1, max_size=30), cuts=st.lists(st.integers(0, 120)))
-def test_byte_order_marks(encoding, text, cuts):
-    data = text.encode(encoding)
-    assert b"".join(utf8(in_blocks(data, cuts), "a.txt")) == text.encode()

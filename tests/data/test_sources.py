@@ -66,7 +66,7 @@ def test_a_truncated_archive_is_refused_by_name(tmp_path, run, ending, kept):
 
 
 @pytest.mark.parametrize("ending", BROKEN)
-def test_what_is_no_archive_is_refused(tmp_path, run, ending):
+def test_a_file_that_is_no_archive_is_refused(tmp_path, run, ending):
     path = tmp_path / f"a.txt{ending}"
     path.write_bytes(b"plain text, not compressed at all")
     with pytest.raises(UserError, match="is a broken archive"):
@@ -89,7 +89,7 @@ def test_a_bomb_takes_bounded_memory(tmp_path, ending):
     tracemalloc.stop()
 
 
-def test_what_cannot_be_read_at_all(tmp_path, run):
+def test_unreadable_input_is_refused(tmp_path, run):
     with pytest.raises(UserError, match=r"data.raw \(.*nowhere\) does not exist"):
         run(tmp_path / "nowhere")
     with pytest.raises(UserError, match=r"holds no text \(no files\)"):

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.data.material import PACK, json_lines, parquet
-from tests.data.test_plain_text import in_blocks
+from tests.data.material import PACK, in_blocks, json_lines, parquet
 from tokenmill.core.errors import UserError
 from tokenmill.data.json_lines import json_lines as read_lines
 from tokenmill.data.json_lines import lines
@@ -120,7 +119,7 @@ def test_byte_order_marks_and_utf16_everywhere(tmp_path, run):
 @pytest.mark.parametrize(
     "data", [b'{"text": "one"}', b' \n[{"text": "one"}]\n', b'{"text": "one"}{"text": "one"}', b'["one"]', b'"one"']
 )
-def test_what_a_json_file_may_be(tmp_path, run, data):
+def test_json_files_of_every_shape(tmp_path, run, data):
     (tmp_path / "a.json").write_bytes(data)
     assert run(tmp_path / "a.json")[0] == ["one"]
 
@@ -164,7 +163,7 @@ def test_a_file_without_a_valid_line_is_refused(tmp_path, run):
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_unknown_shapes_and_missing_columns_are_named(tmp_path, run, kind):
+def test_unknown_shapes_and_columns_are_named(tmp_path, run, kind):
     rows = [{"title": "T", "story": "S"}]
     data = {".jsonl": json_lines(rows), ".json": json.dumps(rows).encode(), ".csv": csv_bytes(rows)}
     path = tmp_path / f"a{kind}"
