@@ -19,11 +19,11 @@ QUESTION = "What is the capital of France?"
 
 @dataclass(frozen=True)
 class Mark:
-    """A measured number, the highest value that it should have, and what it counts."""
+    """A measured number, the highest value that it should have, if there is one, and what it counts."""
 
     name: str
     value: int
-    limit: int
+    limit: int | None
     names: list[str]
 
 
@@ -98,16 +98,16 @@ def marks() -> list[Mark]:
     long, upward, circular = long_functions(), upward_imports(), circle()
     return [
         Mark("modules in src without __init__.py", len(modules()), 110, []),
-        Mark("modules in src with __init__.py", len(list(SOURCE.rglob("*.py"))), 125, []),
+        Mark("modules in src with __init__.py", len(list(SOURCE.rglob("*.py"))), None, []),
         Mark("lines of Python in src without __init__.py", lines(*modules()), 15_000, []),
-        Mark("lines of Python in src with __init__.py", lines(*SOURCE.rglob("*.py")), 15_000, []),
+        Mark("lines of Python in src with __init__.py", lines(*SOURCE.rglob("*.py")), None, []),
         Mark("modules in the largest folder", files, 20, [folder]),
         Mark(f"functions over {MAX_FUNCTION_LINES} lines", len(long), 0, long),
         Mark("imports that point upwards", len(upward), 0, upward),
         Mark("modules in an import circle", len(circular), 0, circular),
         Mark("modules imported for one training step", len(step), 10, step),
         Mark("modules that find, load and answer pass", len(answer), 12, answer),
-        Mark("modules that `tokenmill generate` passes", len(command), 20, command),
+        Mark("modules that `tokenmill generate` passes", len(command), None, command),
         Mark("lines of dvc.yaml without plots", pipeline_lines(), 160, []),
         Mark("lines of dvc.lock", lines(ROOT / "dvc.lock"), 450, []),
         Mark("lines of README.md", lines(ROOT / "README.md"), 250, []),
@@ -173,7 +173,9 @@ def _save_model(folder: Path) -> None:
 
 if __name__ == "__main__":
     for mark in marks():
-        over = "" if mark.value <= mark.limit else "  over"
-        print(f"{mark.name:<50}  {mark.value:>6,}  at most {mark.limit:>6,}{over}")
+        limit = (
+            "" if mark.limit is None else f"  at most {mark.limit:>6,}{'' if mark.value <= mark.limit else '  over'}"
+        )
+        print(f"{mark.name:<50}  {mark.value:>6,}{limit}")
         if mark.names:
             print(f"    {', '.join(mark.names)}")

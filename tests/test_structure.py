@@ -6,7 +6,7 @@ from tests import structure
 from tests.imports import ROOT
 
 # Highest values so far; lower them as the code shrinks. The marks beside them are in tests/structure.py.
-MODULES, LINES, STEP_MODULES, ANSWER_MODULES = 142, 17_000, 17, 15
+MODULES, LINES, STEP_MODULES, ANSWER_MODULES = 127, 16_550, 15, 12
 
 
 def test_library_has_few_modules():
