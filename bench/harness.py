@@ -27,8 +27,8 @@ from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import Compute, choose_compute, configure_process
 from tokenmill.model.gpt import build
 from tokenmill.model.sequences import Sequences
-from tokenmill.openmp import sleep_soon_beside_others
-from tokenmill.training.compile import Compilation, lacks
+from tokenmill.openmp import set_wait_policy
+from tokenmill.training.compile import Compilation, missing_compiler
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.sampler import EpochSampler
@@ -59,7 +59,7 @@ def compute_for(precision: str) -> Compute:
 
 def for_long_runs(device: torch.device) -> Compilation:
     """Compiled on a GPU, as a run of some length is; on a CPU as most runs are, not."""
-    return Compilation(device.type == "cuda" and not lacks(device), "a long run")
+    return Compilation(device.type == "cuda" and not missing_compiler(device), "a long run")
 
 
 def train_params(**changes: Any) -> TrainParams:
@@ -209,7 +209,7 @@ def _process(contender: Contender) -> Iterator[Connection]:
     process = context.Process(target=_work, args=(far, contender.make), daemon=False)
     with mock.patch.dict(os.environ):
         if contender.is_stage:
-            sleep_soon_beside_others()
+            set_wait_policy()
         process.start()
     far.close()
     try:

@@ -21,7 +21,7 @@ def main() -> None:
     sys.path.insert(0, str(HERE.parent / "src"))
     try:
         openmp = importlib.import_module("tokenmill.openmp")
-        openmp.sleep_soon_beside_others()  # before the stage loads PyTorch
+        openmp.set_wait_policy()  # before the stage loads PyTorch
         stage, work = importlib.import_module("tokenmill.stage"), importlib.import_module(f"stages.{sys.argv[1]}")
     except ModuleNotFoundError as error:
         if error.name and error.name.startswith(("tokenmill", "stages")):

@@ -1,4 +1,4 @@
-"""How long threads wait awake: said before PyTorch is loaded, and never over the user's own word."""
+"""How long waiting threads spin: decided by the load of the machine, and never against the user's own setting."""
 
 import os
 import subprocess
@@ -14,9 +14,9 @@ from tokenmill import openmp
 QUIET = {name: value for name, value in os.environ.items() if name not in {"GOMP_SPINCOUNT", "OMP_NUM_THREADS"}}
 
 
-def test_threads_sleep_soon_beside_busy_processes():
+def test_threads_sleep_early_beside_busy_processes():
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
-    code = "import os; from tokenmill.openmp import *; sleep_soon_beside_others(); print(os.environ['GOMP_SPINCOUNT'])"
+    code = "import os; from tokenmill.openmp import *; set_wait_policy(); print(os.environ['GOMP_SPINCOUNT'])"
     try:
         said = subprocess.check_output(
             [sys.executable, "-c", code], cwd=ROOT, env=QUIET | {"PYTHONPATH": str(ROOT / "src")}, text=True
@@ -25,7 +25,7 @@ def test_threads_sleep_soon_beside_busy_processes():
         for each in busy:
             each.kill()
             each.wait()
-    assert said.strip() == str(openmp.SOON)
+    assert said.strip() == str(openmp.SPIN_COUNT)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_threads_sleep_soon_beside_busy_processes():
     ],
     ids=["alone", "beside one", "the user's word", "room for both", "cores of their own", "another system"],
 )
-def test_threads_sleep_soon_where_others_want_their_processors(
+def test_threads_sleep_early_only_where_cores_are_wanted(
     running: str, cores: int, own: dict[str, str], said: str | None, tmp_path: Path
 ):
     load, environment = tmp_path / "loadavg", dict(own)
@@ -52,5 +52,5 @@ def test_threads_sleep_soon_where_others_want_their_processors(
         mock.patch.object(os, "sched_getaffinity", return_value={0, 1}),
         mock.patch.object(os, "environ", environment),
     ):
-        openmp.sleep_soon_beside_others()
+        openmp.set_wait_policy()
     assert environment.get("GOMP_SPINCOUNT") == said

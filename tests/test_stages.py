@@ -15,7 +15,7 @@ ORDER = """
 import sys
 from tokenmill import openmp, stage
 import stages.__main__ as runner
-openmp.sleep_soon_beside_others = lambda: print("openmp, torch is loaded:", "torch" in sys.modules)
+openmp.set_wait_policy = lambda: print("openmp, torch is loaded:", "torch" in sys.modules)
 stage.run = lambda main: print("stage, torch is loaded:", "torch" in sys.modules)
 sys.argv = ["stages", "train"]
 runner.main()

@@ -29,7 +29,7 @@ from tokenmill.model.config import ModelParams
 from tokenmill.model.gpt2 import GPT2
 from tokenmill.model.modern import NanoChat
 from tokenmill.model.sequences import Sequences
-from tokenmill.openmp import sleep_soon_beside_others
+from tokenmill.openmp import set_wait_policy
 from tokenmill.stage import report_errors
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams, TrainParams
@@ -66,7 +66,7 @@ def main() -> None:
 
 def run(models: dict[str, dict[str, int]], steps: int, file: Path | None) -> None:
     """A row for each model, each in a process of its own, as a stage has it."""
-    sleep_soon_beside_others()  # as a stage does, before PyTorch is loaded there
+    set_wait_policy()  # as a stage does, before PyTorch is loaded there
     rows = []
     for name, changes in models.items():
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:

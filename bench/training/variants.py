@@ -19,7 +19,7 @@ from tokenmill.model.device import multiplies_bfloat16
 from tokenmill.model.gpt import build
 from tokenmill.model.gpt2 import Attention, Block
 from tokenmill.model.sequences import Sequences
-from tokenmill.training.compile import Compilation, lacks
+from tokenmill.training.compile import Compilation, missing_compiler
 
 PLAIN = ("memory map", "RAM", "vectorised", "compiled", "mixed", "flash")
 
@@ -71,7 +71,7 @@ def here() -> torch.device:
 
 def left_out(variant: str, device: torch.device) -> str | None:
     """Why a variant makes no sense on this device, or None."""
-    if variant == "compiled" and (missing := lacks(device)):
+    if variant == "compiled" and (missing := missing_compiler(device)):
         return f"torch.compile needs {missing}, which is not there."
     if variant == "mixed" and not multiplies_bfloat16(device):
         return (

@@ -30,7 +30,7 @@ def test_momentum_rises_to_its_value():
 def test_with_its_coefficients_the_updates_are_those_of_pytorch(
     decay: float, momentum: float, precision: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(muon_module, "QUINTICS", PYTORCHS)
+    monkeypatch.setattr(muon_module, "POLAR_EXPRESS", PYTORCHS)
     ours = [torch.nn.Parameter(matrix) for matrix in matrices(0)]
     theirs = copy.deepcopy(ours)
     muon = Muon(ours, lr=0.02, weight_decay=decay, precision=precision)

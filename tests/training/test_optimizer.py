@@ -29,7 +29,7 @@ def step(model: GPT, optimizer: Optimizer, number: int, compute: object = CPU) -
     with compute.autocast():  # type: ignore[attr-defined]
         loss = loss_of(model, ids_BT[:, :-1], ids_BT[:, 1:])
     optimizer.backward(loss)
-    optimizer.step(0.01, loss=loss.detach(), norm=optimizer.norm(), longest=1.0)
+    optimizer.step(0.01, loss=loss.detach(), norm=optimizer.norm(), max_norm=1.0)
 
 
 def values(model: GPT) -> dict[str, Tensor]:
@@ -57,8 +57,8 @@ def test_decay_touches_matrices_only_and_with_muon_hidden_ones_only(architecture
 
 def test_muon_takes_the_hidden_matrices_and_adamw_the_rest():
     _, optim = made("gpt2", "muon")
-    adamw, muon = ({optim._names[p] for g in part.param_groups for p in g["params"]} for part in optim._parts)
-    assert isinstance(optim._parts[1], Muon)
+    adamw, muon = ({optim._names[p] for g in part.param_groups for p in g["params"]} for part in optim._optimizers)
+    assert isinstance(optim._optimizers[1], Muon)
     assert muon == {n for n in adamw | muon if n.startswith("blocks.") and n.endswith("weight") and "norm" not in n}
     assert not muon & adamw
     assert {"tokens.weight", "positions.weight", "head.weight", "norm.weight"} <= adamw
@@ -139,7 +139,7 @@ def test_a_longer_gradient_counts_as_one_of_the_bound(
     monkeypatch.setattr("tokenmill.training.optimizer.multiplies_bfloat16", lambda _: multiplies_bfloat16)
     atol = 5e-4 if multiplies_bfloat16 and optimizer == "muon" else 1e-6
     (model, optim), (other, by_hand) = made(architecture, optimizer), made(architecture, optimizer)
-    for number, (longest, factor) in enumerate(((0.5, 0.5), (math.inf, 1.0), (2.0, 1.0))):
+    for number, (max_norm, factor) in enumerate(((0.5, 0.5), (math.inf, 1.0), (2.0, 1.0))):
         draws = torch.Generator().manual_seed(number)
         gradients = {name: torch.randn(p.shape, generator=draws) for name, p in model.named_parameters()}
         length = math.sqrt(sum(g.square().sum().item() for g in gradients.values()))
@@ -148,7 +148,7 @@ def test_a_longer_gradient_counts_as_one_of_the_bound(
                 parameter.grad = gradients[name] * scale
         norm = optim.norm()
         assert norm.item() == pytest.approx(1.0)
-        optim.step(0.01, loss=ONE, norm=norm, longest=longest)
+        optim.step(0.01, loss=ONE, norm=norm, max_norm=max_norm)
         by_hand.step(0.01, loss=ONE, norm=by_hand.norm())
     for (name, value), (_, same) in zip(values(model).items(), values(other).items(), strict=True):
         torch.testing.assert_close(value, same, rtol=1e-4, atol=atol, msg=name)
@@ -236,7 +236,7 @@ def test_a_device_that_decides_for_itself_decides_the_same(optimizer: str, steps
     for verdict, gradient in ((True, math.nan), (False, 0.5), (True, math.inf), (False, -0.25)):
         for parameter in [*model.parameters(), *other.parameters()]:
             parameter.grad = torch.full_like(parameter, gradient)
-        for part, part_waiting in zip(optim._parts, waiting._parts, strict=True):
+        for part, part_waiting in zip(optim._optimizers, waiting._optimizers, strict=True):
             part.found_inf = torch.tensor(float(verdict))
             part.step()
             _update(part_waiting, unless=torch.tensor(verdict))
@@ -252,7 +252,7 @@ def test_a_float16_overflow_in_one_part_skips_the_other_too():
     for name, parameter in model.named_parameters():
         parameter.grad = torch.full_like(parameter, math.inf if name == "blocks.0.up.weight" else 1.0)
     optim._scaler.scale(ONE)
-    optim.step(0.01, loss=ONE, norm=optim.norm(), longest=1.0)
+    optim.step(0.01, loss=ONE, norm=optim.norm(), max_norm=1.0)
     assert_same_bits(values(model), before)
     step(model, optim, 0, HALF)
     assert any(not torch.equal(values(model)[name], value) for name, value in before.items()), "the next one counts"

@@ -11,7 +11,7 @@ from tests.training.tiny import CONTEXT, CPU, VOCABULARY, model_config, train_pa
 from tokenmill.model.gpt import GPT, build
 from tokenmill.model.sequences import Sequences
 from tokenmill.model.validation import mean_loss
-from tokenmill.training.optimizer import Optimizer, _leave_to_the_device
+from tokenmill.training.optimizer import Optimizer, _update_without_waiting
 from tokenmill.training.step import seed_dropout, train_step
 
 INDEX = np.array([4, 0, 2, 3, 1])
@@ -91,7 +91,7 @@ def test_a_step_never_waits_for_a_gpu(architecture: str, optimizer: str, monkeyp
         three_steps(architecture, optimizer, micro_batch=2)  # a CPU decides about the update here and now
     expected, _ = three_steps(architecture, optimizer, micro_batch=2)
     monkeypatch.setattr(
-        "tokenmill.training.optimizer._update", lambda part, *, unless: _leave_to_the_device(part, unless)
+        "tokenmill.training.optimizer._update", lambda part, *, unless: _update_without_waiting(part, unless)
     )
     with NothingIsRead():
         results, _ = three_steps(architecture, optimizer, micro_batch=2, read=False)

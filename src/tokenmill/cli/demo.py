@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokenmill.cli.arguments import Parser, port
-from tokenmill.openmp import sleep_soon_beside_others
+from tokenmill.openmp import set_wait_policy
 
 if TYPE_CHECKING:
     from tokenmill.demo.models import Models
@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> None:
         UserError: Gradio is not installed, there is no model, a folder holds none, or the port is taken.
         KeyboardInterrupt: Ctrl-C.
     """
-    sleep_soon_beside_others()
+    set_wait_policy()
     from tokenmill.cli.generate import evaluate_params  # noqa: PLC0415 (pydantic and PyTorch, as the next three)
     from tokenmill.core.errors import UserError  # noqa: PLC0415
     from tokenmill.core.params import PARAMS_FILE  # noqa: PLC0415

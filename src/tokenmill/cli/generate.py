@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenmill.cli.arguments import Parser, count
 from tokenmill.display.terminal import note, print_stream, rate
-from tokenmill.openmp import sleep_soon_beside_others
+from tokenmill.openmp import set_wait_policy
 
 if TYPE_CHECKING:
     from tokenmill.evaluation.params import EvaluateParams
@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> None:
     Raises:
         UserError: a question and a text are given, a value is wrong, or there is no such model.
     """
-    sleep_soon_beside_others()
+    set_wait_policy()
     import torch  # noqa: PLC0415 (seconds; so for the imports that follow)
 
     from tokenmill.core.errors import UserError  # noqa: PLC0415

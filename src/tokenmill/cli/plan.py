@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tokenmill.cli.arguments import Parser, count, positive
 from tokenmill.core.units import duration, si, size
 from tokenmill.display.terminal import console, print_columns
-from tokenmill.openmp import sleep_soon_beside_others
+from tokenmill.openmp import set_wait_policy
 from tokenmill.planning.hardware import UTILISATION
 from tokenmill.planning.presets import names
 
@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> None:
     Raises:
         UserError: parameters are wrong, hardware is not known, or nothing says how many tokens there are.
     """
-    sleep_soon_beside_others()
+    set_wait_policy()
     from tokenmill.planning.plan import PlanOptions, plan_training  # noqa: PLC0415 (PyTorch)
 
     asked = {name: value for name, value in vars(options).items() if name not in ("command", "step_seconds")}

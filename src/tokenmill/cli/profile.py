@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tokenmill.cli.arguments import Parser, count
 from tokenmill.display.terminal import console, print_columns
-from tokenmill.openmp import sleep_soon_beside_others
+from tokenmill.openmp import set_wait_policy
 
 if TYPE_CHECKING:
     from tokenmill.planning.profile import Profile
@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> None:
     Raises:
         UserError: parameters are wrong, or there are no tokens.
     """
-    sleep_soon_beside_others()
+    set_wait_policy()
     from tokenmill.core import paths  # noqa: PLC0415
     from tokenmill.planning.profile import profile_training  # noqa: PLC0415 (PyTorch)
     from tokenmill.schema import check_all  # noqa: PLC0415

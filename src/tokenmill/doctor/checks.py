@@ -19,7 +19,7 @@ from tokenmill.data.sources import find
 from tokenmill.doctor.finding import Finding, Project, ok, problem, warning
 from tokenmill.model.device import Compute, choose_compute
 from tokenmill.schema import check_all
-from tokenmill.training.compile import lacks
+from tokenmill.training.compile import missing_compiler
 
 ACTIVATE = ". .venv/bin/activate"
 
@@ -183,7 +183,7 @@ def check_compiler(project: Project) -> Iterator[Finding]:
     setting, device = project.params.runtime.compile, project.compute.device
     if setting == "off" or (setting == "auto" and device.type != "cuda"):
         return
-    missing, fix = lacks(device), "apt install g++ python3-dev, or set runtime.compile to off"
+    missing, fix = missing_compiler(device), "apt install g++ python3-dev, or set runtime.compile to off"
     if missing is None:
         yield ok("compiler", "what torch.compile needs is there")
     elif setting == "on":

@@ -10,7 +10,7 @@ from typing import Literal
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import empty_model, is_hidden_matrix, parameter_count
 from tokenmill.model.size import Precision, flops_per_token
-from tokenmill.training.muon import QUINTICS
+from tokenmill.training.muon import POLAR_EXPRESS
 
 ENOUGH = 20.0
 """Tokens per parameter at which a given computation gives the lowest loss (Hoffmann et al. 2022, table 3)."""
@@ -37,7 +37,7 @@ def optimizer_flops(config: ModelConfig, optimizer: Literal["adamw", "muon"]) ->
         return 0
     model = empty_model(config)
     shapes = [sorted(p.shape) for name, p in model.named_parameters() if is_hidden_matrix(name, p)]
-    return sum(len(QUINTICS) * (4 * short * short * long + 2 * short**3) for short, long in shapes)
+    return sum(len(POLAR_EXPRESS) * (4 * short * short * long + 2 * short**3) for short, long in shapes)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
-"""Whether `torch.compile` pays for itself in a run: by rule, from the run's parameters alone.
+"""Whether `torch.compile` pays for itself in a run. A rule decides, from the run's parameters alone.
 
-Not by a stopwatch: compiled steps round differently, and what a clock decides differs from one start to the next, so a
-run that goes on, or is done again, would not give the same bytes, as is promised on a CPU. docs/decisions.md has the
-figures behind the rule.
+A clock must not decide: compiled steps round differently, and times differ from one start to the next, so a run that
+continues, or is repeated, would not give the same bytes on a CPU. docs/decisions.md has the figures behind the rule.
 """
 
 import os
@@ -20,20 +19,20 @@ from tokenmill.model.size import flops_per_token
 from tokenmill.training.schedule import Workload
 
 CPU_TFLOP = 100
-"""Of an epoch, from which a CPU does: about half an hour on two cores, for one or two minutes of compiling
-and 12 to 35 % shorter steps. Of an epoch, not of the run: more epochs must go on with the same bits."""
+"""A CPU compiles if an epoch has this many operations: about half an hour on two cores, for one or two minutes of
+compiling and 12 to 35 % shorter steps. The epoch counts, not the run, so that more epochs keep the same bits."""
 
 
 GPU_STEPS = 2000
-"""Of a run, from which a GPU does; assumed, not measured: first step and gain of the ladder's rung `compiled` tell."""
+"""A GPU compiles if the run has this many steps; assumed, not measured."""
 
 
 ON_CPU = {"cpp_wrapper": True}
-"""Kernels are called from C++ instead of Python: 3 to 4 % of a small model's step; compiling takes as long."""
+"""Calling kernels from C++ instead of Python saves 3 to 4 % of a small model's step; compiling takes as long."""
 
 
-SHAPES = 64
-"""That a run may meet; from its ninth on PyTorch would go on without compiling."""
+MAX_SHAPES = 64
+"""Input shapes for which a run may compile; PyTorch's own limit is 8, after which it no longer compiles."""
 
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -47,39 +46,39 @@ class Compilation:
     why: str
 
     def __str__(self) -> str:
-        """The choice and its reason."""
+        """The choice and its reason, as training prints them."""
         return f"{'on' if self.on else 'off'}: {self.why}"
 
     def of(self, model: Model) -> Model:
-        """The model, compiled or as it is.
+        """The model, compiled if the choice is `on`.
 
-        Every shape gets code of its own (an epoch's last step is short): code for any shape, which PyTorch makes once
-        it has seen two, would let a step's rounding depend on the shapes that came before it. On a CPU embeddings are
-        left to PyTorch, which adds their gradient up in a fixed order; threads of compiled code would add when they
-        come to it, and no two runs would give the same bytes.
+        Every input shape gets code of its own (the last step of an epoch is shorter). PyTorch would otherwise make code
+        for any shape once it has seen two, and the rounding of a step would depend on the shapes before it. On a CPU
+        the embeddings are not compiled: PyTorch adds up their gradient in a fixed order, threads of compiled code do
+        not, and no two runs would give the same bytes.
         """
         if not self.on:
             return model
         if next(model.parameters()).device.type != "cpu":
-            return torch.compile(model, dynamic=False, recompile_limit=SHAPES)  # type: ignore[return-value]
+            return torch.compile(model, dynamic=False, recompile_limit=MAX_SHAPES)  # type: ignore[return-value]
         gpt = next(part for part in model.modules() if hasattr(part, "forward_embedded"))
         gpt.forward_embedded = torch.compile(
-            gpt.forward_embedded, dynamic=False, recompile_limit=SHAPES, options=ON_CPU
+            gpt.forward_embedded, dynamic=False, recompile_limit=MAX_SHAPES, options=ON_CPU
         )  # type: ignore[call-overload]
         return model
 
 
-def choose_compilation(wish: Literal["auto", "on", "off"], device: torch.device, work: Workload) -> Compilation:
-    """What `runtime.compile` comes to for this work on this device.
+def choose_compilation(wanted: Literal["auto", "on", "off"], device: torch.device, work: Workload) -> Compilation:
+    """Decide what `runtime.compile` means for this work on this device.
 
     Raises:
-        UserError: it is `on`, and what it needs is not there.
+        UserError: it is `on`, and a compiler or header is missing.
     """
-    missing = lacks(device) if wish != "off" else None
-    if wish == "on" and missing:
+    missing = missing_compiler(device) if wanted != "off" else None
+    if wanted == "on" and missing:
         raise UserError(f"runtime.compile (on) needs {missing}, which is not there; install it, or set it to auto.")
-    if wish != "auto":
-        return Compilation(wish == "on", "runtime.compile says so")
+    if wanted != "auto":
+        return Compilation(wanted == "on", "runtime.compile says so")
     if device.type not in {"cpu", "cuda"}:
         return Compilation(False, "not tried on this kind of device")
     if missing:
@@ -95,8 +94,8 @@ def choose_compilation(wish: Literal["auto", "on", "off"], device: torch.device,
     )
 
 
-def lacks(device: torch.device) -> str | None:
-    """What `torch.compile` needs for this device and does not find."""
+def missing_compiler(device: torch.device) -> str | None:
+    """What `torch.compile` needs for this device and does not find, or None."""
     language, variable, usual = (
         ("C++", "CXX", ("g++", "clang++")) if device.type == "cpu" else ("C", "CC", ("gcc", "cc"))
     )

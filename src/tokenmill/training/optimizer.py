@@ -1,10 +1,7 @@
-"""The optimizers: AdamW for everything, or Muon for hidden matrices with AdamW for the rest.
+"""The optimizers: AdamW for all parameters, or Muon for hidden matrices and AdamW for the rest.
 
-AdamW is Loshchilov and Hutter 2019; Muon is Jordan et al. 2024, scaled to AdamW's update size as in Liu et al. 2025,
-section 2.2, so that both follow one learning rate.
-
-What is not finite never reaches a weight. On a GPU that is decided there, without waiting for it: both take the verdict
-as GradScaler's `found_inf`.
+AdamW is Loshchilov and Hutter 2019; Muon is in `muon.py`. Both follow one learning rate. A loss or gradient that is not
+finite never changes a weight; on a GPU the device itself decides that, so the step does not wait for it.
 """
 
 # PyTorch has no other names for what it does to lists.
@@ -21,15 +18,15 @@ from torch import Tensor
 from tokenmill.model.device import Compute, multiplies_bfloat16
 from tokenmill.model.gpt import GPT, is_hidden_matrix
 from tokenmill.training.distributed import cut_like, gathered, whole
-from tokenmill.training.muon import MOMENTUM, Muon, Uncompiled
+from tokenmill.training.muon import MOMENTUM, Muon, UnwrappedOptimizer
 from tokenmill.training.params import TrainParams
 
 
-class AdamW(Uncompiled, torch.optim.AdamW):
-    """PyTorch's AdamW with the fused kernel, whose step does not load the compiler."""
+class AdamW(UnwrappedOptimizer, torch.optim.AdamW):
+    """PyTorch's AdamW with the fused kernel; its step does not load the compiler."""
 
     def __init__(self, groups: Iterable[dict[str, Any]], *, lr: float, betas: tuple[float, float]):
-        """`groups` have `params` and their `weight_decay`."""
+        """`groups` have the keys `params` and `weight_decay`."""
         super().__init__(groups, lr=lr, betas=betas, fused=True)
 
     step = torch.no_grad()(inspect.unwrap(torch.optim.AdamW.step))
@@ -43,11 +40,11 @@ class Optimizer:
         self._names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
         hidden = {n: p for n, p in model.named_parameters() if train.optimizer == "muon" and is_hidden_matrix(n, p)}
         rest = {n: p for n, p in model.named_parameters() if n not in hidden}
-        self._parts: list[Uncompiled] = [_adamw(rest, train)]
+        self._optimizers: list[UnwrappedOptimizer] = [_adamw(rest, train)]
         if hidden:
             precision = torch.bfloat16 if multiplies_bfloat16(compute.device) else torch.float32
             rates = {"lr": train.peak, "weight_decay": train.weight_decay}
-            self._parts.append(Muon(hidden.values(), **rates, precision=precision))
+            self._optimizers.append(Muon(hidden.values(), **rates, precision=precision))
         self._scaler = torch.amp.GradScaler(compute.device.type, enabled=compute.precision == torch.float16)
         self._halted = torch.zeros((), dtype=torch.bool, device=compute.device)
 
@@ -57,8 +54,8 @@ class Optimizer:
 
     def norm(self) -> Tensor:
         """The gradient's global norm, a scalar."""
-        for part in self._parts:
-            self._scaler.unscale_(part)
+        for optimizer in self._optimizers:
+            self._scaler.unscale_(optimizer)
         return gathered(torch.nn.utils.get_total_norm([p.grad for p in self._names if p.grad is not None]))
 
     def step(
@@ -67,90 +64,90 @@ class Optimizer:
         *,
         loss: Tensor,
         norm: Tensor,
-        longest: float = math.inf,
+        max_norm: float = math.inf,
         momentum: float = MOMENTUM,
     ) -> None:
-        """Update the parameters from their gradients, then forget the gradients.
+        """Update the parameters from their gradients, then drop the gradients.
 
-        A gradient whose `norm` is over `longest` counts as one of that norm; `momentum` is Muon's.
-        Where `loss` or the gradient's `norm` (scalars) is not finite nothing changes, nor does it in any later step, so
-        that whoever reads the losses finds the weights of before. An overflowing gradient with float16 is a matter of
-        course: it skips this one update, of all parameters, and lowers the scale.
+        Gradients are clipped to `max_norm`; `momentum` is Muon's. If `loss` or the gradient's `norm` (scalars) is not
+        finite, neither this step nor any later one changes anything, so the weights are still those from before when
+        the losses are read. With float16 an overflowing gradient is normal: it skips this one update of all parameters
+        and lowers the loss scale.
         """
         overflow = ~norm.isfinite()
         self._halted |= ~loss.isfinite() if self.skips_overflow else overflow | ~loss.isfinite()
-        skip, shrink = self._halted | overflow, (norm / longest).clamp(min=1)
-        for part in self._parts:
-            part.grad_scale = shrink
-            for group in part.param_groups:
+        skip, shrink = self._halted | overflow, (norm / max_norm).clamp(min=1)
+        for optimizer in self._optimizers:
+            optimizer.grad_scale = shrink
+            for group in optimizer.param_groups:
                 group["lr"] = learning_rate
                 if "momentum" in group:
                     group["momentum"] = momentum
-            _update(part, unless=skip)
+            _update(optimizer, unless=skip)
         self.forget_gradients()
         self._scaler.update()
 
     def forget_gradients(self) -> None:
-        """Drop the gradients, whether they led to an update or not."""
+        """Drop the gradients."""
         for parameter in self._names:
             parameter.grad = None
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether gradients overflow float16 even where they are not scaled up at all. Waits for the device."""
+        """Whether gradients overflow float16 even without scaling. Waits for the device."""
         return self._scaler.is_enabled() and self._scaler.get_scale() < 1
 
     @property
     def skips_overflow(self) -> bool:
-        """Whether a gradient that overflows skips the update and lowers the scale (float16), as a matter of course."""
+        """Whether a gradient that overflows skips the update and lowers the loss scale (float16)."""
         return self._scaler.is_enabled()
 
     def state(self) -> dict[str, Tensor]:
-        """The state as tensors named `PARAMETER/KEY`, with the loss scaler's as `/KEY`; whole ones, in the leader."""
+        """The state as tensors named `PARAMETER/KEY`, and the loss scaler's as `/KEY`; full tensors in process 0."""
         tensors = {
             f"{self._names[p]}/{key}": whole(value) for p, entry in self._entries() for key, value in entry.items()
         }
         return tensors | {f"/{key}": torch.tensor(value) for key, value in self._scaler.state_dict().items()}
 
     def load(self, state: dict[str, Tensor]) -> None:
-        """Put back what `state` gave."""
+        """Load what `state` returned."""
         by_name: dict[str, dict[str, Tensor]] = {}
         for full, value in state.items():
             name, _, key = full.rpartition("/")
             by_name.setdefault(name, {})[key] = value
         if scaler := by_name.pop("", None):
             self._scaler.load_state_dict({key: value.item() for key, value in scaler.items()})
-        for part in self._parts:
-            content = part.state_dict()
-            order = [p for group in part.param_groups for p in group["params"]]
+        for optimizer in self._optimizers:
+            content = optimizer.state_dict()
+            order = [p for group in optimizer.param_groups for p in group["params"]]
             content["state"] = {
                 i: {key: cut_like(value, p) for key, value in by_name[self._names[p]].items()}
                 for i, p in enumerate(order)
                 if self._names[p] in by_name
             }
-            part.load_state_dict(content)
+            optimizer.load_state_dict(content)
 
     def _entries(self) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
-        for part in self._parts:
-            yield from part.state.items()
+        for optimizer in self._optimizers:
+            yield from optimizer.state.items()
 
 
-def _update(part: Uncompiled, *, unless: Tensor) -> None:
-    """Let one optimizer step, or change nothing at all."""
+def _update(optimizer: UnwrappedOptimizer, *, unless: Tensor) -> None:
+    """Let one optimizer step unless the scalar `unless` is true."""
     if unless.device.type == "cuda":
-        _leave_to_the_device(part, unless)
+        _update_without_waiting(optimizer, unless)
     elif not unless:
-        part.step()
+        optimizer.step()
 
 
-def _leave_to_the_device(part: Uncompiled, unless: Tensor) -> None:
-    """The verdict is on its way there still, and nobody waits for it."""
-    part.found_inf = unless.float()
-    part.step()
+def _update_without_waiting(optimizer: UnwrappedOptimizer, unless: Tensor) -> None:
+    """Let the device itself read `unless`, which it may not have computed yet."""
+    optimizer.found_inf = unless.float()
+    optimizer.step()
 
 
 def _adamw(parameters: dict[str, torch.nn.Parameter], train: TrainParams) -> AdamW:
-    """AdamW with weight decay on matrices only; with Muon, embeddings and head do not decay."""
+    """AdamW with weight decay on matrices only; beside Muon nothing decays, because embeddings and head should not."""
     decay = train.weight_decay if train.optimizer == "adamw" else 0.0
     groups = [
         {"params": [p for p in parameters.values() if p.ndim >= 2], "weight_decay": decay},

@@ -52,7 +52,7 @@ def train_step(
         return None
     loss = group.mean(loss)
     norm = optimizer.norm()
-    optimizer.step(learning_rate, loss=loss, norm=norm, longest=gradient_clip, momentum=momentum)
+    optimizer.step(learning_rate, loss=loss, norm=norm, max_norm=gradient_clip, momentum=momentum)
     return StepResult(loss=loss, gradient_norm=norm)
 
 

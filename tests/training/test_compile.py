@@ -14,7 +14,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.model.gpt import build
 from tokenmill.model.size import flops_per_token
 from tokenmill.model.validation import loss_of
-from tokenmill.training.compile import CPU_TFLOP, GPU_STEPS, Compilation, choose_compilation, lacks
+from tokenmill.training.compile import CPU_TFLOP, GPU_STEPS, Compilation, choose_compilation, missing_compiler
 from tokenmill.training.schedule import Workload
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -24,7 +24,7 @@ def work(tokens: int, **changes: int) -> Workload:
     return Workload(model_config(), train_params(**changes), tokens)
 
 
-@pytest.mark.skipif(lacks(CUDA) is not None, reason="no compiler here")
+@pytest.mark.skipif(missing_compiler(CUDA) is not None, reason="no compiler here")
 @pytest.mark.parametrize("epochs", [1, 50])
 def test_a_gpu_compiles_from_some_steps_of_the_run_on(epochs: int):
     tokens = 8 * 4 * (GPU_STEPS // epochs) + 1
@@ -33,7 +33,7 @@ def test_a_gpu_compiles_from_some_steps_of_the_run_on(epochs: int):
     assert not choose_compilation("auto", torch.device("mps"), work(tokens, epochs=epochs)).on
 
 
-@pytest.mark.skipif(lacks(CPU) is not None, reason="no compiler here")
+@pytest.mark.skipif(missing_compiler(CPU) is not None, reason="no compiler here")
 @pytest.mark.parametrize("epochs", [1, 50])
 def test_a_cpu_compiles_where_an_epoch_is_long_however_many_there_are(epochs: int):
     sequences = math.ceil(CPU_TFLOP * 1e12 / flops_per_token(model_config()) / CONTEXT)
@@ -44,7 +44,7 @@ def test_a_cpu_compiles_where_an_epoch_is_long_however_many_there_are(epochs: in
 def test_the_choice_and_its_reason_are_a_sentence(monkeypatch: pytest.MonkeyPatch):
     large = work(10**12)
     assert str(choose_compilation("auto", CPU, work(10**7))).startswith("off: an epoch takes ")
-    assert str(choose_compilation("auto", CUDA, large)).startswith("on: the run has ") == (not lacks(CUDA))
+    assert str(choose_compilation("auto", CUDA, large)).startswith("on: the run has ") == (not missing_compiler(CUDA))
     assert str(choose_compilation("off", CUDA, large)) == "off: runtime.compile says so"
     monkeypatch.setenv("PATH", os.devnull)
     for name in ("CC", "CXX"):
@@ -90,7 +90,7 @@ class Lookup(torch.nn.Module):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch's parts among each other
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # asked by PyTorch's compiler, which mutes it
-@pytest.mark.skipif(lacks(CPU) is not None, reason="no compiler here")
+@pytest.mark.skipif(missing_compiler(CPU) is not None, reason="no compiler here")
 def test_two_threads_of_a_compiled_model_add_up_in_one_order(two_threads: None):
     ids = torch.randint(7, (1 << 14,), generator=torch.Generator().manual_seed(0))
     wanted = torch.randn(len(ids), 64, generator=torch.Generator().manual_seed(1))
