@@ -17,7 +17,7 @@ from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import Compute
 from tokenmill.model.size import memory
 from tokenmill.training.checkpoint import CheckpointStore
-from tokenmill.training.distributed import ALONE, Group
+from tokenmill.training.distributed import SINGLE, Group
 
 FREE_MEMORY_SHARE = 0.5
 """Share of free memory for what autograd keeps of a micro-batch; the backward pass and other programs need the rest."""
@@ -38,7 +38,7 @@ class MicroBatch:
         at_most: int,
         config: ModelConfig,
         compute: Compute,
-        group: Group = ALONE,
+        group: Group = SINGLE,
     ):
         """Start with the size that `store` remembers from an earlier run with the same `wanted`, device and processes.
 
@@ -49,7 +49,7 @@ class MicroBatch:
         self._under = {"micro_batch_size": wanted, "device": compute.name, "processes": group.size}
         known = store.micro_batch(under=self._under)
         fitting = known or (sequences_that_fit(config, at_most, compute.device) if wanted == "auto" else wanted)
-        self.sequences = self._first = group.smallest(fitting)
+        self.sequences = self._first = group.all_reduce_min(fitting)
 
     def shrink(self) -> str:
         """Halve the micro-batch after memory ran out in a step that can be done again; return a sentence about it.

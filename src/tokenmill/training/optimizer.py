@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tokenmill.model.device import Compute, multiplies_bfloat16
 from tokenmill.model.gpt import GPT, is_hidden_matrix
-from tokenmill.training.distributed import cut_like, gathered, whole
+from tokenmill.training.distributed import full_tensor, full_tensor_on_main, shard_like
 from tokenmill.training.muon import MOMENTUM, Muon, UnwrappedOptimizer
 from tokenmill.training.params import TrainParams
 
@@ -56,7 +56,7 @@ class Optimizer:
         """The gradient's global norm, a scalar."""
         for optimizer in self._optimizers:
             self._scaler.unscale_(optimizer)
-        return gathered(torch.nn.utils.get_total_norm([p.grad for p in self._names if p.grad is not None]))
+        return full_tensor(torch.nn.utils.get_total_norm([p.grad for p in self._names if p.grad is not None]))
 
     def step(
         self,
@@ -105,7 +105,9 @@ class Optimizer:
     def state(self) -> dict[str, Tensor]:
         """The state as tensors named `PARAMETER/KEY`, and the loss scaler's as `/KEY`; full tensors in process 0."""
         tensors = {
-            f"{self._names[p]}/{key}": whole(value) for p, entry in self._entries() for key, value in entry.items()
+            f"{self._names[p]}/{key}": full_tensor_on_main(value)
+            for p, entry in self._entries()
+            for key, value in entry.items()
         }
         return tensors | {f"/{key}": torch.tensor(value) for key, value in self._scaler.state_dict().items()}
 
@@ -121,7 +123,7 @@ class Optimizer:
             content = optimizer.state_dict()
             order = [p for group in optimizer.param_groups for p in group["params"]]
             content["state"] = {
-                i: {key: cut_like(value, p) for key, value in by_name[self._names[p]].items()}
+                i: {key: shard_like(value, p) for key, value in by_name[self._names[p]].items()}
                 for i, p in enumerate(order)
                 if self._names[p] in by_name
             }

@@ -20,7 +20,7 @@ from tokenmill.model.sequences import Sequences, place_tokens
 from tokenmill.model.size import flops_per_token
 from tokenmill.training.checkpoint import CheckpointStore, export_model, fingerprint, prune_runs, resume_root
 from tokenmill.training.compile import choose_compilation
-from tokenmill.training.distributed import Group, joined, refuse_shards
+from tokenmill.training.distributed import Group, process_group, refuse_shards
 from tokenmill.training.history import RunState
 from tokenmill.training.interrupt import Interrupt
 from tokenmill.training.memory import MicroBatch
@@ -76,23 +76,23 @@ def train(
         epochs=train.epochs,
         tokenizer_sha256=metadata.tokenizer_sha256,
     )
-    with joined(choose_device(runtime.device), shards=runtime.parallel == "fsdp") as group:
+    with process_group(choose_device(runtime.device), shards=runtime.parallel == "fsdp") as group:
         if group.shards:
             refuse_shards(train)
         job, place = _job(train, runtime, config, metadata, tokens=tokens, group=group)
         store = CheckpointStore(resume_root() / manifest.fingerprint)
-        display = TrainingDisplay() if group.leads else TrainingDisplay(io.StringIO())
+        display = TrainingDisplay() if group.is_main else TrainingDisplay(io.StringIO())
         with _kept(store, runtime, display, group) as mirror:
-            if group.leads and store.is_empty():
+            if group.is_main and store.is_empty():
                 fill_from_previous(store, output, manifest.fingerprint, display.say)
             state, timing = _run(job, manifest, store, display, place=place, mirror=mirror)
-            if group.leads:
+            if group.is_main:
                 export_model(store, manifest, output, steps=job.kept_steps)
                 timing.publish(times)
                 _write_costs(
                     job, config, store.folder / TIMING, times.with_name(COSTS), peak=peak_flops(job.compute.device)
                 )
-    if not group.leads:
+    if not group.is_main:
         return None
     prune_runs(resume_root(), keep=runtime.checkpoint.keep_runs)
     return Outcome(manifest, state)
@@ -103,7 +103,7 @@ def _kept(
     store: CheckpointStore, runtime: RuntimeParams, display: TrainingDisplay, group: Group
 ) -> Iterator[Mirror | None]:
     """Hold the store against other trainings and copy it to its mirror, in the process that leads."""
-    if not group.leads:
+    if not group.is_main:
         yield None
         return
     with store.lock(display.say), mirrored(store, runtime.checkpoint.mirror, display.say) as mirror:
@@ -139,7 +139,7 @@ def _run(
     interrupt = Interrupt(max_minutes=runtime.max_minutes)
     try:
         beginning = ResumePoint(None, "")
-        if group.leads:
+        if group.is_main:
             beginning = find_resume_point(store, train, steps_per_epoch=job.order.steps_per_epoch, say=display.say)
         display.say(beginning.sentence)
         display.start(plan(job, manifest, place), step=beginning.step, total=job.total_steps, prices=runtime.cost)

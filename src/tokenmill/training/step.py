@@ -10,7 +10,7 @@ from tokenmill.model.device import Compute, is_out_of_memory
 from tokenmill.model.gpt import GPT
 from tokenmill.model.sequences import Sequences
 from tokenmill.model.validation import loss_of
-from tokenmill.training.distributed import ALONE, Group, without_averaging
+from tokenmill.training.distributed import SINGLE, Group, without_averaging
 from tokenmill.training.muon import MOMENTUM
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.sampler import split_into_micro_batches
@@ -37,7 +37,7 @@ def train_step(
     gradient_clip: float,
     compute: Compute,
     momentum: float = MOMENTUM,
-    group: Group = ALONE,
+    group: Group = SINGLE,
 ) -> StepResult | None:
     """Update `model` once on the sequences `index`, together with the `group`, `micro_batch` at a time.
 

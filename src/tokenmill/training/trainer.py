@@ -27,7 +27,7 @@ from tokenmill.model.sequences import Sequences, evenly_spread
 from tokenmill.model.validation import bits_per_byte, mean_loss, perplexity
 from tokenmill.training.checkpoint import RESUMABLE_KEYS, Checkpoint, CheckpointStore
 from tokenmill.training.compile import Compilation
-from tokenmill.training.distributed import Agreement, Group, whole_model
+from tokenmill.training.distributed import FlagSync, Group, whole_model
 from tokenmill.training.history import EpochRow, RunState, StepRow
 from tokenmill.training.interrupt import Interrupt
 from tokenmill.training.memory import MicroBatch
@@ -159,42 +159,42 @@ class Trainer:
         if beginning.checkpoint:
             self.load_checkpoint(beginning.checkpoint)
         self._sync_and_wrap()
-        folder = self.store.folder if self.job.group.leads else None
+        folder = self.store.folder if self.job.group.is_main else None
         timing = Timing(folder, step=self.state.step, tokens=self.state.tokens, prices=self.job.runtime.cost)
-        agreement = Agreement(self.job.group)
+        flags = FlagSync(self.job.group)
         self.model.train()
         with interrupt, self.saver.active():
             try:
-                self._train(timing, agreement, interrupt)
+                self._train(timing, flags, interrupt)
             except Diverged as diverged:
-                agreement.settle()
+                flags.wait()
                 self.saver.wait()
                 self._end(diverged)
-        agreement.settle()
+        flags.wait()
         return timing
 
-    def _train(self, timing: Timing, agreement: Agreement, interrupt: Interrupt) -> None:
+    def _train(self, timing: Timing, flags: FlagSync, interrupt: Interrupt) -> None:
         """Make the steps that are left, and what is due between them."""
         while self.state.step < self.job.total_steps:
             self._step()
             self._log_if_due(timing)
             with timing.excluded():
-                self._between_steps(interrupt.reason, agreement)
+                self._between_steps(interrupt.reason, flags)
 
     def _sync_and_wrap(self) -> None:
         """Put all processes where the leader stands, then let them compute together."""
         job = self.job
-        self.state = RunState.from_json(job.group.share(self.state.as_json()))
+        self.state = RunState.from_json(job.group.broadcast(self.state.as_json()))
         self.forward = job.compilation.of(job.group.wrap(self.model, job.compute.device))  # type: ignore[assignment]
         self.optimizer = Optimizer(self.model, job.train, job.compute)
-        if state := job.group.share_tensors(self._optimizer_state):
+        if state := job.group.broadcast_tensors(self._optimizer_state):
             self.optimizer.load(state)
         self._optimizer_state = {}
 
-    def _between_steps(self, reason: str | None, agreement: Agreement) -> None:
+    def _between_steps(self, reason: str | None, flags: FlagSync) -> None:
         """Do what is due now: an epoch's end, a checkpoint, the end of this session for a `reason`."""
         state = self.state
-        stop, save = agreement.reach(stop=reason is not None, save=self._time_is_up())
+        stop, save = flags.all_reduce(stop=reason is not None, save=self._time_is_up())
         if state.step % self.order.steps_per_epoch == 0:
             self._end_epoch()
         if stop or save or state.step == self.job.trunk or self._checkpoint_due():
@@ -266,7 +266,7 @@ class Trainer:
         """Save what was before the step that diverged, and end the run."""
         job, store, step = self.job, self.store, self.state.step
         is_new = 0 < step == diverged.step and not store.checkpoint_folder(step).exists()
-        if job.group.share(is_new):
+        if job.group.broadcast(is_new):
             self._save()
             self.saver.wait()
         good = store.newest_upto(diverged.step)
@@ -313,7 +313,7 @@ class Trainer:
             val_bits_per_byte=bits_per_byte(loss, tokens=val.tokens, text_bytes=val.bytes),
         )
         model = whole_model(self.model)
-        if self.job.group.leads:
+        if self.job.group.is_main:
             state.epoch_weights.append(self.store.save_epoch(row.epoch, model))
         state.epochs.append(row)
         self.display.epoch(row)
@@ -330,6 +330,6 @@ class Trainer:
         """Begin to write a checkpoint, once the steps up to here are known to be sound."""
         self._read()
         model, optimizer = whole_model(self.model), self.optimizer.state()
-        if self.job.group.leads:
+        if self.job.group.is_main:
             self.saver.save(self.state, model, optimizer, self.job.horizon)
         self._saved_at = time.monotonic()
