@@ -31,7 +31,7 @@ from tokenmill.openmp import set_wait_policy
 from tokenmill.training.compile import Compilation, missing_compiler
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams, TrainParams
-from tokenmill.training.sampler import EpochSampler
+from tokenmill.training.schedule import EpochSampler
 from tokenmill.training.step import train_step
 
 Steps = Callable[[int], None]

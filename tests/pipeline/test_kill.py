@@ -91,7 +91,7 @@ def test_killed_three_times_is_bit_equal_to_a_quiet_run(long_project: Project) -
                 pytest.fail(f"the training ended before {victim} was killed: make EPOCHS larger")
         dvc.wait()
     resumed = long_project.repro("train")
-    assert "going on from step" in resumed
+    assert "continuing from step" in resumed
     assert "starting from scratch" in quiet.repro("train")
     outputs = ("models", "metrics/history.csv", "metrics/steps.csv", "metrics/train.json")
     assert long_project.digest(*outputs) == quiet.digest(*outputs)
@@ -107,9 +107,9 @@ def test_ctrl_c_saves_and_is_not_taken_for_success_and_damage_falls_back(long_pr
     assert "stopped by SIGINT after step" in log
     stopped = int(log.split("stopped by SIGINT after step ")[1].split()[0].replace(",", ""))
     long_project.set(runtime__max_minutes=0.0001)  # the first sentences tell all, the rest need not be trained
-    assert f"going on from step {stopped:,} of" in long_project.run("dvc", "repro", "train", check=False)
+    assert f"continuing from step {stopped:,} of" in long_project.run("dvc", "repro", "train", check=False)
     newest = max((long_project.root / ".resume").glob("*/step-*"))
     (newest / "optimizer.safetensors").write_bytes(b"damaged")
     said = long_project.run("dvc", "repro", "train", check=False)
     assert f"{newest.name} is damaged" in said
-    assert "going on from step" in said
+    assert "continuing from step" in said

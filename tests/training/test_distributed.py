@@ -57,7 +57,7 @@ def test_a_sharded_model_gives_the_numbers_of_a_whole_one(
     assert wait(zygote.together(tmp_path / "run", tokens, epochs=2, **arguments)) == [0, 0]
     last = zygote.together(tmp_path / "run", tokens, epochs=3, **cut)
     assert [one.wait(), *wait(last)] == [0, 0, 0], last[0].said + last[1].said
-    assert "going on from step 14 of 21" in last[0].said
+    assert "continuing from step 14 of 21" in last[0].said
     assert_same_to_rounding(tmp_path / "run", tmp_path / "one")
 
 
@@ -93,7 +93,7 @@ def test_a_run_continues_in_another_number_of_processes(
     assert wait(zygote.together(tmp_path / "run", tokens, size=first, epochs=1, **arguments)) == [0] * first
     again = zygote.together(tmp_path / "run", tokens, size=then, **arguments)
     assert wait(again) == [0] * then
-    assert "going on from step 4 of 8" in again[0].said
+    assert "continuing from step 4 of 8" in again[0].said
     assert_same_to_rounding(tmp_path / "run", tmp_path / "one")
 
 
@@ -113,7 +113,7 @@ def test_a_signal_to_one_stops_both_after_the_same_step(tmp_path: Path, tokens: 
     assert both[1].said == ""
     again = zygote.together(tmp_path / "run", tokens, **arguments)
     assert wait(again) == [0, 0]
-    assert f"going on from step {last} of 60" in again[0].said
+    assert f"continuing from step {last} of 60" in again[0].said
     assert wait(zygote.together(tmp_path / "quiet", tokens, **arguments)) == [0, 0]
     assert digest(tmp_path / "run" / "model") == digest(tmp_path / "quiet" / "model")
 

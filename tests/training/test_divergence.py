@@ -34,7 +34,7 @@ def diverged(tokens: Path, output: Path, **changes: Any) -> str:
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_an_exploding_learning_rate_leaves_the_weights_of_just_before(here: Path, tokens: Path, optimizer: str):
+def test_weights_of_just_before_the_divergence_are_saved(here: Path, tokens: Path, optimizer: str):
     """However late the losses are read, the weights saved are those before the first bad step, and they are finite."""
     folders = {}
     for every in (1, 20):
@@ -56,14 +56,14 @@ def test_an_exploding_learning_rate_leaves_the_weights_of_just_before(here: Path
     assert hashes[0]["optimizer.safetensors"] == hashes[1]["optimizer.safetensors"]
 
 
-def test_the_same_run_again_stops_at_once_at_the_same_step(here: Path, tokens: Path):
+def test_same_run_again_stops_at_the_same_step(here: Path, tokens: Path):
     first = diverged(tokens, here / "model", **EXPLODING)
     saved = checkpoints(here)
     assert diverged(tokens, here / "model", **EXPLODING) == first
     assert checkpoints(here) == saved
 
 
-def test_the_first_step_of_all_leaves_nothing_to_go_on_from(here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch):
+def test_divergence_in_the_first_step_saves_nothing(here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch):
     norm = Optimizer.norm
     monkeypatch.setattr(Optimizer, "norm", lambda self: norm(self) * math.inf)
     message = diverged(tokens, here / "model", log_every_steps=1)
@@ -73,17 +73,18 @@ def test_the_first_step_of_all_leaves_nothing_to_go_on_from(here: Path, tokens: 
     assert checkpoints(here) == []
 
 
-def test_damaged_weights_leave_the_checkpoint_they_came_from(here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch):
+def test_damaged_weights_leave_their_checkpoint(here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch):
     run(tokens, here / "one", epochs=1)
     good = digest(next(here.glob(".resume/*/step-000000005")))
-    go_on = trainer.Trainer.load_checkpoint
+    load = trainer.Trainer.load_checkpoint
 
-    def go_on_with_damage(self: trainer.Trainer, checkpoint: Any) -> None:
-        go_on(self, checkpoint)
+    def load_and_damage(self: trainer.Trainer, checkpoint: Any) -> dict[str, Tensor]:
+        optimizer_state = load(self, checkpoint)
         with torch.no_grad():
             next(self.model.parameters())[:] = torch.inf
+        return optimizer_state
 
-    monkeypatch.setattr(trainer.Trainer, "load_checkpoint", go_on_with_damage)
+    monkeypatch.setattr(trainer.Trainer, "load_checkpoint", load_and_damage)
     message = diverged(tokens, here / "two", epochs=2)
     assert "in step 6," in message
     assert "loss nan" in message
@@ -92,7 +93,7 @@ def test_damaged_weights_leave_the_checkpoint_they_came_from(here: Path, tokens:
     assert digest(next(here.glob(".resume/*/step-000000005"))) == good
 
 
-def test_gradients_that_float16_never_holds_end_the_run(here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch):
+def test_gradients_that_always_overflow_float16_end_it(here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch):
     """Each overflow halves the scale of 65,536; from one half on there is no hope."""
 
     def backward(self: Optimizer, loss: Tensor) -> None:

@@ -44,13 +44,13 @@ def test_a_signal_saves_and_exits_with_1_and_the_rest_is_the_same(
     trainer.until(lambda: rows(trainer.root) > 12)
     assert trainer.stop(number) == 1
     assert f"error: stopped by {number.name} after step " in trainer.said
-    assert "`dvc repro` goes on from it" in trainer.said
+    assert "`dvc repro` continues from it" in trainer.said
     assert not (trainer.root / "model").exists()
     last = int(trainer.checkpoints()[-1].name[5:])
     assert f"after step {last} of 60" in trainer.said
     again = zygote.start(tmp_path / "stopped", tokens, **arguments)
     assert again.wait() == 0
-    assert f"going on from step {last} of 60" in again.said
+    assert f"continuing from step {last} of 60" in again.said
     assert digest(again.root / "model") == quiet
 
 
@@ -76,10 +76,10 @@ def test_a_session_that_may_not_last_longer_saves_and_the_next_one_goes_on(
     last = int(limited.checkpoints()[-1].name[5:])
     stopped = f"error: stopped by runtime.max_minutes (0.00166667) after step {last} of 60; everything up to"
     assert stopped in limited.said
-    assert "`dvc repro` goes on from it" in limited.said
+    assert "`dvc repro` continues from it" in limited.said
     following = zygote.start(tmp_path / "limited", tokens, **long)
     assert following.wait() == 0
-    assert f"going on from step {last} of 60" in following.said
+    assert f"continuing from step {last} of 60" in following.said
     assert digest(tmp_path / "limited" / "model") == quiet
 
 

@@ -63,7 +63,7 @@ def test_a_micro_batch_may_change_between_two_sessions(here: Path, tokens: Path,
     shutil.rmtree(here / ".resume")
     run(tokens, here / "one", epochs=1, runtime={"micro_batch_size": 2}, **WIDE)
     run(tokens, here / "cut" / "model", runtime={"micro_batch_size": 3}, **WIDE)
-    assert "going on from step 2 of 4" in said.getvalue()
+    assert "continuing from step 2 of 4" in said.getvalue()
     assert_same_to_rounding(here / "cut", here / "auto")
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import fsspec
 import pytest
 
-from tests.training.test_store import RESUMABLE_KEYS, filled, found, row, trained
+from tests.training.test_checkpoint import RESUMABLE, filled, found, row, trained
 from tests.training.tiny import digest, run
 from tests.training.zygote import ROOT, Zygote
 from tokenmill.core.errors import UserError
@@ -151,7 +151,7 @@ def test_wherever_a_copy_ends_a_whole_checkpoint_is_there(
     newer, (model, optimizer) = CheckpointStore(tmp_path / "newer" / "run"), trained(seed=1)
     weights = [newer.save_epoch(1, trained()[0]), newer.save_epoch(2, model)]
     state = RunState(step=25, epochs=[row(1), row(2)], epoch_weights=weights)
-    newer.save(state, model, optimizer.state(), RESUMABLE_KEYS)
+    newer.save(state, model, optimizer.state(), RESUMABLE)
     ends: list[list[int]] = []
     for allowed in itertools.count():
         url = str(elsewhere / str(allowed)) if kind == "folder" else f"memory://{tmp_path.name}-{allowed}"
@@ -292,7 +292,7 @@ def test_another_machine_continues_to_the_same_bytes(here: Path, tokens: Path, z
     shutil.rmtree(here / "second")
     third = zygote.start(here / "third", tokens, **arguments, runtime={"checkpoint": checkpoint})
     assert third.wait() == 0
-    assert f"going on from step {int(last[5:])} of 60" in third.said
+    assert f"continuing from step {int(last[5:])} of 60" in third.said
     assert digest(here / "third" / "model") == digest(here / "quiet")
     seconds = [float(line.split(",")[1]) for line in (here / "third" / "timing.csv").read_text().splitlines()[1:]]
     assert seconds == sorted(seconds)

@@ -1,13 +1,22 @@
-"""The learning rate as a function of the step, and where two such functions part."""
+"""What follows from a step's number: its sequences and its learning rate.
 
+Tokens are their own positions, so that coverage is an equality of sets.
+"""
+
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
-from tests.training.tiny import train_params
+from tests.training.tiny import CONTEXT, train_params, workload
+from tokenmill.model.sequences import Sequences
 from tokenmill.training.params import TrainParams
-from tokenmill.training.schedule import first_difference, lr_at, pre_decay_step
+from tokenmill.training.schedule import EpochSampler, first_difference, lr_at
+
+CPU = torch.device("cpu")
 
 
 def params(epochs: int, **schedule: Any) -> TrainParams:
@@ -20,7 +29,7 @@ def rates(train: TrainParams, *, steps_per_epoch: int = 100, count: int | None =
 
 
 @pytest.mark.parametrize("kind", ["constant", "wsd", "cosine"])
-def test_the_warm_up_rises_evenly_to_the_peak(kind: str):
+def test_warm_up_rises_evenly_to_the_peak(kind: str):
     assert rates(params(4, type=kind))[:10] == pytest.approx([(i + 1) / 10 for i in range(10)])
 
 
@@ -29,11 +38,11 @@ def test_without_warm_up_the_first_step_has_the_peak(kind: str):
     assert rates(params(4, type=kind, warmup_steps=0))[0] == 1.0
 
 
-def test_constant_stays():
+def test_constant_rate_stays_at_the_peak():
     assert set(rates(params(4, type="constant"))[10:]) == {1.0}
 
 
-def test_wsd_does_what_its_example_says():
+def test_wsd_follows_its_example():
     values = rates(params(4, type="wsd", decay_fraction=0.25, final_fraction=0.1))
     assert all(a < b for a, b in pairwise(values[:10]))
     assert set(values[9:300]) == {1.0}
@@ -50,7 +59,7 @@ def test_cosine_falls_through_the_middle_to_the_final_fraction():
 
 
 @pytest.mark.parametrize("kind", ["wsd", "cosine"])
-def test_after_a_horizon_the_rate_stays_at_its_end(kind: str):
+def test_rate_stays_at_its_end_after_the_horizon(kind: str):
     values = rates(params(6, type=kind, horizon_epochs=4, final_fraction=0.1))
     assert values[:400] == rates(params(4, type=kind, final_fraction=0.1))
     assert values[400:] == pytest.approx([0.1] * 200)
@@ -76,26 +85,77 @@ def test_first_difference_is_the_first_step_whose_rates_differ():
         ("cosine", 9, 400),
     ],
 )
-def test_where_four_epochs_and_six_part(kind: str, horizon: int | None, expected: int):
+def test_first_difference_of_four_and_six_epochs(kind: str, horizon: int | None, expected: int):
     four, six = (params(epochs, type=kind, horizon_epochs=horizon) for epochs in (4, 6))
     for old, new in ((four, six), (six, four)):
         assert first_difference(old, new, steps_per_epoch=100, before=400) == expected
         assert first_difference(old, new, steps_per_epoch=100, before=5) == 5
 
 
-def test_a_horizon_written_out_is_the_same_schedule():
+def test_horizon_written_out_is_the_same_schedule():
     old, new = params(4, type="wsd"), params(4, type="wsd", horizon_epochs=4)
     assert first_difference(old, new, steps_per_epoch=100, before=400) == 400
 
 
-def test_where_the_decay_begins():
-    assert pre_decay_step(params(4, type="wsd"), steps_per_epoch=100) == 300
-    assert pre_decay_step(params(4, type="wsd", decay_fraction=1.0), steps_per_epoch=100) == 10
-    assert pre_decay_step(params(4, type="constant"), steps_per_epoch=100) is None
-    assert pre_decay_step(params(4, type="cosine"), steps_per_epoch=100) is None
-    assert pre_decay_step(params(4, type="wsd", horizon_epochs=4), steps_per_epoch=100) is None
+def test_pre_decay_step_is_where_the_decay_begins():
+    assert workload(params(4, type="wsd"), steps_per_epoch=100).pre_decay_step == 300
+    assert workload(params(4, type="wsd", decay_fraction=1.0), steps_per_epoch=100).pre_decay_step == 10
+    assert workload(params(4, type="constant"), steps_per_epoch=100).pre_decay_step is None
+    assert workload(params(4, type="cosine"), steps_per_epoch=100).pre_decay_step is None
+    assert workload(params(4, type="wsd", horizon_epochs=4), steps_per_epoch=100).pre_decay_step is None
 
 
-def test_a_decay_from_the_first_step_or_after_the_last_has_no_beginning_to_keep():
-    assert pre_decay_step(params(4, type="wsd", decay_fraction=1.0, warmup_steps=0), steps_per_epoch=100) is None
-    assert pre_decay_step(params(1, type="wsd", warmup_steps=20), steps_per_epoch=10) is None
+def test_no_pre_decay_step_at_the_start_or_end():
+    assert (
+        workload(params(4, type="wsd", decay_fraction=1.0, warmup_steps=0), steps_per_epoch=100).pre_decay_step is None
+    )
+    assert workload(params(1, type="wsd", warmup_steps=20), steps_per_epoch=10).pre_decay_step is None
+
+
+def test_workload_counts_steps_and_tokens():
+    work = workload(train_params(epochs=2, batch_size=2, gradient_accumulation_steps=2), steps_per_epoch=3)
+    assert (work.sequences_per_step, work.sequences, work.steps_per_epoch, work.steps) == (4, 12, 3, 6)
+    assert (work.tokens_per_step, work.tokens_per_epoch) == (4 * CONTEXT, 12 * CONTEXT)
+    shorter = replace(work, tokens=work.tokens - 3 * CONTEXT - 1)
+    assert (shorter.sequences, shorter.steps_per_epoch) == (8, 2)
+    assert [len(replace(work, tokens=9 * CONTEXT + 1).sampler.indices_at(step)) for step in range(3)] == [4, 4, 1]
+
+
+def sequences_of(count: int, *, context: int = 4, left_over: int = 0) -> Sequences:
+    tokens = torch.arange(count * context + 1 + left_over, dtype=torch.int32)
+    return Sequences(tokens, context_length=context, device=CPU)
+
+
+@pytest.mark.parametrize("left_over", [0, 1, 3])
+def test_epoch_sees_every_token_and_target_once(left_over: int):
+    sequences = sequences_of(13, left_over=left_over)
+    sampler = EpochSampler(sequences=sequences.count, per_step=5, seed=0)
+    parts = [sequences.gather(sampler.indices_at(step)) for step in range(sampler.steps_per_epoch)]
+    inputs, targets = (torch.cat(kind).flatten().tolist() for kind in zip(*parts, strict=True))
+    assert sorted(inputs) == list(range(13 * 4))
+    assert sorted(targets) == list(range(1, 13 * 4 + 1))
+
+
+def test_last_step_of_an_epoch_takes_the_rest():
+    sampler = EpochSampler(sequences=13, per_step=5, seed=0)
+    assert sampler.steps_per_epoch == 3
+    assert [len(sampler.indices_at(step)) for step in range(6)] == [5, 5, 3] * 2
+
+
+def test_each_epoch_and_seed_has_its_own_order():
+    def epoch(number: int, seed: int) -> tuple[int, ...]:
+        sampler = EpochSampler(sequences=50, per_step=7, seed=seed)
+        return tuple(w for step in range(number * 8, number * 8 + 8) for w in sampler.indices_at(step))
+
+    orders = [epoch(0, 0), epoch(1, 0), epoch(0, 1), epoch(1, 1)]
+    assert len(set(orders)) == 4
+    assert all(sorted(order) == list(range(50)) for order in orders)
+
+
+def test_step_sees_the_same_in_any_order_of_asking():
+    in_order = EpochSampler(sequences=23, per_step=4, seed=5)
+    expected = {step: in_order.indices_at(step).tolist() for step in range(30)}
+    shuffled = EpochSampler(sequences=23, per_step=4, seed=5)
+    for step in np.random.default_rng(0).permutation(30):
+        assert shuffled.indices_at(int(step)).tolist() == expected[int(step)]
+    assert EpochSampler(sequences=23, per_step=4, seed=5).indices_at(29).tolist() == expected[29]

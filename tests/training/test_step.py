@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.training.tiny import CONTEXT, CPU, VOCABULARY, model_config, train_params
@@ -12,7 +14,7 @@ from tokenmill.model.gpt import GPT, build
 from tokenmill.model.sequences import Sequences
 from tokenmill.model.validation import mean_loss
 from tokenmill.training.optimizer import Optimizer, _update_without_waiting
-from tokenmill.training.step import seed_dropout, train_step
+from tokenmill.training.step import seed_dropout, split_into_micro_batches, train_step
 
 INDEX = np.array([4, 0, 2, 3, 1])
 
@@ -127,3 +129,21 @@ def test_dropout_follows_from_seed_and_step(seed: int):
     assert drawn(0) == first
     seed_dropout(seed ^ 1, 0)
     assert torch.rand(3).tolist() != first
+
+
+@given(sequences=st.integers(1, 40), micro_batch=st.integers(1, 12), size=st.integers(1, 7))
+def test_every_sequence_has_the_same_weight_however_split(sequences: int, micro_batch: int, size: int):
+    index = np.random.default_rng(sequences).permutation(sequences)
+    by_rank = [split_into_micro_batches(index, micro_batch=micro_batch, rank=rank, size=size) for rank in range(size)]
+    assert len({len(mine) for mine in by_rank}) == 1, "all call the model equally often"
+    real = [(part, weight) for mine in by_rank for part, weight in mine if weight]
+    assert np.concatenate([part for part, _ in real]).tolist() == index.tolist()
+    for part, weight in real:
+        assert len(part) <= micro_batch
+        assert weight / size / len(part) == pytest.approx(1 / sequences)
+
+
+def test_one_process_gets_full_micro_batches_and_a_rest():
+    cut = split_into_micro_batches(np.arange(11), micro_batch=4, rank=0, size=1)
+    assert [part.tolist() for part, _ in cut] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10]]
+    assert [weight for _, weight in cut] == [4 / 11, 4 / 11, 3 / 11]

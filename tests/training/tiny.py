@@ -17,6 +17,7 @@ from tokenmill.model.device import Compute
 from tokenmill.model.huggingface import load_model
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.run import Outcome, train
+from tokenmill.training.schedule import Workload
 
 CONTEXT, VOCABULARY = 8, 29
 CPU = Compute(device=torch.device("cpu"), precision=torch.float32)
@@ -77,6 +78,12 @@ def model_config(**changes: Any) -> ModelConfig:
 
 def train_params(**changes: Any) -> TrainParams:
     return TrainParams.model_validate(merged(TRAIN, changes))
+
+
+def workload(train: TrainParams, *, steps_per_epoch: int) -> Workload:
+    """A run with so many steps in an epoch."""
+    sequences = steps_per_epoch * train.batch_size * train.gradient_accumulation_steps
+    return Workload(model_config(), train, tokens=sequences * CONTEXT + 1)
 
 
 def runtime_params(**changes: Any) -> RuntimeParams:

@@ -188,6 +188,11 @@ def copy_model(model: GPT, transform: Callable[[Tensor], Tensor]) -> GPT:
     return copy
 
 
+def loss_of(model: GPT, inputs_BT: Tensor, targets_BT: Tensor) -> Tensor:
+    """Mean cross-entropy of the next token, in nats; a scalar."""
+    return model(inputs_BT, targets_BT=targets_BT)
+
+
 def is_hidden_matrix(name: str, parameter: Tensor) -> bool:
     """Whether a parameter is a matrix inside the blocks (neither embedding, head, norm nor bias)."""
     return parameter.ndim == 2 and name.startswith("blocks.")

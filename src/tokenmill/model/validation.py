@@ -4,16 +4,10 @@ import math
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from tokenmill.model.device import Compute, is_out_of_memory
-from tokenmill.model.gpt import GPT
+from tokenmill.model.gpt import GPT, loss_of
 from tokenmill.model.sequences import Sequences
-
-
-def loss_of(model: GPT, inputs_BT: Tensor, targets_BT: Tensor) -> Tensor:
-    """Mean cross-entropy of the next token, in nats; a scalar."""
-    return model(inputs_BT, targets_BT=targets_BT)
 
 
 @torch.no_grad()

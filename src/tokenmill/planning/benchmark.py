@@ -19,8 +19,7 @@ from tokenmill.training.compile import Compilation, choose_compilation
 from tokenmill.training.memory import sequences_that_fit
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams, TrainParams
-from tokenmill.training.sampler import EpochSampler
-from tokenmill.training.schedule import Workload
+from tokenmill.training.schedule import EpochSampler, Workload
 from tokenmill.training.step import train_step
 
 LONG_STEP = 1.5

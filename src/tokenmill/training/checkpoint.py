@@ -1,22 +1,13 @@
-"""What makes two trainings the same: all that changes their numbers, but how long they go on.
+"""The checkpoints of a run in `.resume/<fingerprint>/`, which all ways in which DVC runs a stage share.
 
-Names in `.resume/`, the place for checkpoints, for those who look into it without loading PyTorch.
+    epochs/epoch-3/    the weights at the end of an epoch
+    step-000001200/    all that is needed to continue: weights, optimizer, state; its manifest is written last
+    micro_batch.json   the micro-batch that memory held, if it ever ran out
+    lock               held by the one process that trains this configuration
 
-Checkpoints of one configuration: `.resume/<fingerprint>/`, shared by every way that DVC runs a stage.
-
-    epochs/epoch-3/          weights as they stood at the end of an epoch
-    micro_batch.json         how many sequences at a time memory held, where it once ran out
-    step-000001200/          everything needed to go on: weights, optimizer, state; its manifest is written last
-    lock                     held by the one process that trains this configuration
-
-A checkpoint appears by rename, holds the hash of each of its files, and is read only after they agree. Nothing in it
-is a pickle. DVC keeps a copy of the folder's essence in `models/gpt/`, so that another machine can go on too.
-
-The output of training, `models/gpt/`: what evaluation, people and the next training need.
-
-manifest.json            configuration, fingerprint, epochs
-epoch-1/ ... epoch-N/    weights at the end of every epoch, as transformers loads them
-resume/step-.../         the last checkpoint (and, with a decay at the end, the one before it)
+A checkpoint appears by a rename, holds the hash of each of its files, and is read only if they agree. Nothing is
+pickled. `export_model` copies the epochs and the last checkpoint to `models/gpt/`, so that another machine can
+continue.
 """
 
 import contextlib
@@ -44,15 +35,19 @@ from tokenmill.training.history import RunState
 from tokenmill.training.params import TrainParams
 
 NUMERICS_VERSION = 7
-"""Raised whenever a change of this code changes what a step computes; then no old checkpoint is continued."""
-
+"""Raised by hand when a change of the code changes what a step computes; older checkpoints are then not continued."""
 
 RESUMABLE_KEYS: dict[str, Any] = {"epochs": True, "schedule": {"horizon_epochs"}}
-"""What a run may change and still go on from a checkpoint; `resume.find_resume_point` says from which one."""
+"""The parameters of `train` that a run may change and still continue; `find_resume_point` says from where."""
+
+RESUME_FOLDER, STEP_PREFIX = ".resume", "step-"
+OPTIMIZER, STATE, MICRO_BATCH = "optimizer.safetensors", "state.json", "micro_batch.json"
+RESUME = "resume"
+"""The folder of checkpoints in `models/gpt/`."""
 
 
 def fingerprint(model: ModelConfig, train: TrainParams, tokens: TokenMetadata) -> str:
-    """Sixteen hexadecimal digits that two runs share when one can go on where the other stopped."""
+    """Sixteen hexadecimal digits; two runs have the same ones if one can continue from the other's checkpoints."""
     parameters = train.model_dump(exclude=RESUMABLE_KEYS)
     # The parameter's first name: runs from before it was renamed keep their fingerprint and so their checkpoints.
     parameters["validation_windows"] = parameters.pop("validation_sequences")
@@ -65,41 +60,24 @@ def fingerprint(model: ModelConfig, train: TrainParams, tokens: TokenMetadata) -
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
-RESUME_FOLDER = ".resume"
-
-
-STEP = "step-"
-
-
 def resume_root() -> Path:
-    """The one place for checkpoints of all the ways DVC runs a stage: DVC_ROOT is the main repository in each."""
+    """`.resume` in the main repository, also where DVC runs a stage in a temporary copy (it sets DVC_ROOT)."""
     return Path(os.environ.get("DVC_ROOT", ".")) / RESUME_FOLDER
 
 
-def checkpoint_name(step: int) -> str:
-    """The folder of a step's checkpoint; names sort as steps do."""
-    return f"{STEP}{step:09d}"
-
-
 def checkpoint_steps(folder: Path) -> list[int]:
-    """The steps that a configuration's folder has checkpoints of, whole or not, in order."""
-    return sorted(int(path.name.removeprefix(STEP)) for path in folder.glob(f"{STEP}*"))
-
-
-OPTIMIZER, STATE = "optimizer.safetensors", "state.json"
-
-
-MICRO_BATCH = "micro_batch.json"
+    """The steps of which a run's folder has checkpoints, whole or not, in order."""
+    return sorted(int(path.name.removeprefix(STEP_PREFIX)) for path in folder.glob(f"{STEP_PREFIX}*"))
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint on disk whose files were found whole."""
+    """A checkpoint on disk whose files are whole."""
 
     folder: Path
     state: RunState
-    horizon: dict[str, Any]
-    """The parameters that the run may have changed since (see `fingerprint.RESUMABLE_KEYS`), as they were."""
+    resumable: dict[str, Any]
+    """The parameters of `RESUMABLE_KEYS` with which it was trained."""
 
     @property
     def step(self) -> int:
@@ -107,14 +85,14 @@ class Checkpoint:
         return self.state.step
 
     def load(self, model: GPT) -> dict[str, Tensor]:
-        """Put the weights into `model`; give back the optimizer's state."""
+        """Load the weights into `model`; return the optimizer's state."""
         load_weights(model, self.folder)
         state = safetensors.torch.load_file(self.folder / OPTIMIZER)
         return {name: tensor.clone() for name, tensor in state.items()}  # not mapped: the file may be pruned
 
 
 class CheckpointStore:
-    """The checkpoints and epochs of one configuration."""
+    """The checkpoints and the epochs' weights of one configuration."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -122,14 +100,14 @@ class CheckpointStore:
 
     @contextlib.contextmanager
     def lock(self, say: Callable[[str], None]) -> Iterator[None]:
-        """Be the only process that trains this configuration; wait for another to end, and say so."""
+        """Let no other process train this configuration; wait for one that does, and say so."""
         self.folder.mkdir(parents=True, exist_ok=True)
         lock, holder = FileLock(self.folder / "lock"), self.folder / "holder"
         try:
             lock.acquire(timeout=0)
         except Timeout:
             who = holder.read_text() if holder.exists() else "unknown"
-            say(f"process {who} is training this configuration; waiting for it to end, then going on from there")
+            say(f"process {who} is training this configuration; waiting for it to end, then continuing from there")
             lock.acquire()
         try:
             holder.write_text(str(os.getpid()))
@@ -148,74 +126,107 @@ class CheckpointStore:
                 leftover.unlink(missing_ok=True)
 
     def checkpoint_folder(self, step: int) -> Path:
-        """Where the checkpoint of a step is, or would be."""
-        return self.folder / checkpoint_name(step)
+        """The folder of a step's checkpoint, which may not exist; the names sort like the steps."""
+        return self.folder / f"{STEP_PREFIX}{step:09d}"
 
     def epoch_folder(self, epoch: int) -> Path:
-        """Where the weights of an epoch's end are, or would be."""
+        """The folder of the weights at an epoch's end, which may not exist."""
         return self.epochs / f"epoch-{epoch}"
 
     def steps(self) -> list[int]:
-        """The steps that there are checkpoints of, whole or not, in order."""
+        """The steps of all checkpoints, whole or not, in order."""
         return checkpoint_steps(self.folder)
 
-    def save(self, state: RunState, model: GPT, optimizer: dict[str, Tensor], horizon: dict[str, Any]) -> None:
-        """Write a checkpoint of this moment; the step's older one, if any, is replaced."""
-        with write_directory(self.checkpoint_folder(state.step)) as folder:
-            save_weights(model, folder)
-            with write_beside(folder / OPTIMIZER) as path:
-                safetensors.torch.save_file({k: v.detach().cpu().contiguous() for k, v in optimizer.items()}, path)
-            write_json(folder / STATE, {"state": state.as_json(), "horizon": horizon})
-            write_json(folder / MANIFEST, _hashes(folder))
+    def is_empty(self) -> bool:
+        """Whether there is no checkpoint at all."""
+        return not self.steps()
 
-    def save_epoch(self, epoch: int, model: GPT) -> str:
-        """Keep the weights as they stand at the end of an epoch; give the SHA-256 of their file."""
-        with write_directory(self.epoch_folder(epoch)) as folder:
-            save_weights(model, folder)
-            return sha256_of(folder / WEIGHTS)
+    def newest_upto(self, step: int) -> Path | None:
+        """The newest checkpoint of a step or of one before it, or None."""
+        return next((self.checkpoint_folder(each) for each in reversed(self.steps()) if each <= step), None)
 
     def checkpoints(self, say: Callable[[str], None]) -> Iterator[Checkpoint]:
-        """Whole checkpoints, newest first; a damaged one is passed over, and said."""
-        for folder in sorted(self.folder.glob("step-*"), reverse=True):
-            reason = _unusable(folder, self.epochs)
+        """The usable checkpoints, newest first; each of the others is left out with a sentence."""
+        for step in reversed(self.steps()):
+            folder = self.checkpoint_folder(step)
+            reason = _why_unusable(folder, self.epochs)
             if reason:
                 say(f"checkpoint {folder} {reason}; using the one before")
                 continue
             content = read_json(folder / STATE)
             yield Checkpoint(folder, RunState.from_json(content["state"]), content["horizon"])
 
+    def save(self, state: RunState, model: GPT, optimizer: dict[str, Tensor], resumable: dict[str, Any]) -> None:
+        """Write a checkpoint; an older one of the same step is replaced."""
+        with write_directory(self.checkpoint_folder(state.step)) as folder:
+            save_weights(model, folder)
+            with write_beside(folder / OPTIMIZER) as path:
+                safetensors.torch.save_file({k: v.detach().cpu().contiguous() for k, v in optimizer.items()}, path)
+            write_json(folder / STATE, {"state": state.as_json(), "horizon": resumable})
+            write_json(folder / MANIFEST, _hashes(folder))
+
+    def save_epoch(self, epoch: int, model: GPT) -> str:
+        """Keep the weights of an epoch's end; return the SHA-256 of their file."""
+        with write_directory(self.epoch_folder(epoch)) as folder:
+            save_weights(model, folder)
+            return sha256_of(folder / WEIGHTS)
+
     def prune(self, *, upto: int, newest: int, also: set[int]) -> None:
-        """Remove the checkpoints up to a step but the newest ones and those of the steps `also`.
+        """Remove the checkpoints up to a step, but not the `newest` of them and not those of the steps `also`.
 
-        Later ones, of a run over more epochs, must not push out those that this run may need.
+        Later ones belong to a run over more epochs and must not push out those that this run may need.
         """
-        last = self.checkpoint_folder(upto).name
-        folders = sorted(folder for folder in self.folder.glob("step-*") if folder.name <= last)
-        for folder in folders[:-newest]:
-            if int(folder.name.removeprefix("step-")) not in also:
-                shutil.rmtree(folder)
-
-    def newest_upto(self, step: int) -> Path | None:
-        """The newest checkpoint of a step or one before it, or None."""
-        return next((self.checkpoint_folder(each) for each in reversed(self.steps()) if each <= step), None)
+        for step in [step for step in self.steps() if step <= upto][:-newest]:
+            if step not in also:
+                shutil.rmtree(self.checkpoint_folder(step))
 
     def remember_micro_batch(self, sequences: int, *, under: dict[str, Any]) -> None:
-        """Keep how many sequences at a time memory holds `under` these circumstances."""
+        """Keep the micro-batch that memory holds `under` these circumstances."""
         write_json(self.folder / MICRO_BATCH, {"sequences": sequences, "under": under})
 
     def micro_batch(self, *, under: dict[str, Any]) -> int | None:
-        """What was kept under the same circumstances, or None."""
+        """The micro-batch that was kept under the same circumstances, or None."""
         path = self.folder / MICRO_BATCH
         kept = read_json(path) if path.exists() else {}
         return kept.get("sequences") if kept.get("under") == under else None
 
-    def is_empty(self) -> bool:
-        """Whether there is no checkpoint at all."""
-        return not any(self.folder.glob("step-*"))
+
+def _hashes(folder: Path) -> dict[str, str]:
+    return {path.name: sha256_of(path) for path in sorted(folder.iterdir()) if path.name != MANIFEST}
+
+
+def _why_unusable(folder: Path, epochs: Path) -> str | None:
+    """Why training cannot continue from a checkpoint, or None."""
+    damage = _damage(folder, epochs)
+    if damage:
+        return f"is damaged ({damage})"
+    if read_json(folder / STATE)["state"].get("returns"):  # written by an older version
+        return "is of a run that went back after a divergence, which no run does any more"
+    return None
+
+
+def _damage(folder: Path, epochs: Path) -> str | None:
+    """What is wrong with the files of a checkpoint, or None."""
+    try:
+        expected = read_json(folder / MANIFEST)
+    except UserError as error:
+        return str(error)
+    found = _hashes(folder)
+    wrong = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
+    if wrong:
+        return f"{', '.join(wrong)} changed since it was written"
+    weights = read_json(folder / STATE)["state"]["epoch_weights"]
+    others = [f"epoch-{n}" for n, sha256 in enumerate(weights, start=1) if _weights_hash(epochs, n) != sha256]
+    return f"the weights of {', '.join(others)} are gone or another run's" if others else None
+
+
+def _weights_hash(epochs: Path, epoch: int) -> str | None:
+    path = epochs / f"epoch-{epoch}" / WEIGHTS
+    return sha256_of(path) if path.exists() else None
 
 
 def prune_runs(root: Path, *, keep: int) -> None:
-    """Remove the configurations trained least recently, but `keep`; one that is being trained stays."""
+    """Keep the `keep` configurations trained last and those in training; remove the others."""
     with contextlib.suppress(OSError):  # another process may be removing the same ones
         runs = sorted((folder for folder in root.iterdir() if folder.is_dir()), key=lambda f: f.stat().st_mtime)
         for folder in runs[:-keep]:
@@ -223,8 +234,19 @@ def prune_runs(root: Path, *, keep: int) -> None:
                 shutil.rmtree(folder)
 
 
+def export_model(store: CheckpointStore, manifest: Manifest, output: Path, *, steps: set[int]) -> None:
+    """Write the folder `models/gpt/`, whole or not at all: all epochs, the checkpoints of `steps`, and the manifest."""
+    with write_directory(output) as folder:
+        for epoch in range(1, manifest.epochs + 1):
+            copy_tree(store.epoch_folder(epoch), folder / f"epoch-{epoch}")
+        for checkpoint in map(store.checkpoint_folder, sorted(steps)):
+            if checkpoint.exists():  # the one before the decay is missing if the run started behind it
+                copy_tree(checkpoint, folder / RESUME / checkpoint.name)
+        write_json(folder / MANIFEST, manifest.model_dump())
+
+
 def copy_tree(source: Path, target: Path) -> None:
-    """Copy a folder by hard links where the file system allows, for nothing here is ever written in place.
+    """Copy a folder by hard links where the file system has them, because its files never change.
 
     Windows gets copies: there a file that DVC has made read-only could not be removed under its other name.
     """
@@ -237,52 +259,3 @@ def _link_or_copy(source: str, target: str) -> None:
             os.link(source, target)
             return
     shutil.copyfile(source, target)
-
-
-def _hashes(folder: Path) -> dict[str, str]:
-    return {path.name: sha256_of(path) for path in sorted(folder.iterdir()) if path.name != MANIFEST}
-
-
-def _unusable(folder: Path, epochs: Path) -> str | None:
-    """Why training cannot continue from a checkpoint, or None."""
-    damage = _damage(folder, epochs)
-    if damage:
-        return f"is damaged ({damage})"
-    if read_json(folder / STATE)["state"].get("returns"):  # written by an older version
-        return "is of a run that went back after a divergence, which no run does any more"
-    return None
-
-
-def _damage(folder: Path, epochs: Path) -> str | None:
-    """What is wrong with a checkpoint, or None."""
-    try:
-        promised = read_json(folder / MANIFEST)
-    except UserError as error:
-        return str(error)
-    found = _hashes(folder)
-    wrong = sorted(name for name in promised.keys() | found.keys() if promised.get(name) != found.get(name))
-    if wrong:
-        return f"{', '.join(wrong)} changed since it was written"
-    weights = read_json(folder / STATE)["state"]["epoch_weights"]
-    others = [f"epoch-{n}" for n, sha256 in enumerate(weights, start=1) if _sha256(epochs, n) != sha256]
-    return f"the weights of {', '.join(others)} are gone or another run's" if others else None
-
-
-def _sha256(epochs: Path, epoch: int) -> str | None:
-    """The hash of an epoch's weights, if there are any."""
-    path = epochs / f"epoch-{epoch}" / WEIGHTS
-    return sha256_of(path) if path.exists() else None
-
-
-RESUME = "resume"
-
-
-def export_model(store: CheckpointStore, manifest: Manifest, output: Path, *, steps: set[int]) -> None:
-    """Put the epochs and the checkpoints of `steps` in `store` into `output`, whole or not at all."""
-    with write_directory(output) as folder:
-        for epoch in range(1, manifest.epochs + 1):
-            copy_tree(store.epochs / f"epoch-{epoch}", folder / f"epoch-{epoch}")
-        for checkpoint in map(store.checkpoint_folder, sorted(steps)):
-            if checkpoint.exists():  # a trunk is missing if the run went on from behind it
-                copy_tree(checkpoint, folder / RESUME / checkpoint.name)
-        write_json(folder / MANIFEST, manifest.model_dump())

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from tokenmill.core.errors import UserError
 from tokenmill.model.gpt import GPT, copy_model
-from tokenmill.training.params import TrainParams
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
@@ -234,21 +233,3 @@ def shard_like(value: Tensor, parameter: Tensor) -> Tensor:
 def is_sharded(tensor: Tensor) -> "TypeGuard[DTensor]":
     """Whether a tensor is sharded; told by its method, because importing DTensor takes a second."""
     return hasattr(tensor, "full_tensor")
-
-
-def refuse_shards(train: TrainParams) -> None:
-    """Refuse parameters that do not work with a sharded model.
-
-    Raises:
-        UserError: an optimizer that needs whole matrices, or a loss scaler, which each process would set for itself.
-    """
-    if train.optimizer == "muon":
-        raise UserError(
-            "train.optimizer (muon) needs whole matrices, which runtime.parallel (fsdp) shards; set train.optimizer to "
-            "adamw, or runtime.parallel to ddp."
-        )
-    if train.precision == "float16":
-        raise UserError(
-            "train.precision (float16) does not go with runtime.parallel (fsdp); set it to bfloat16, or "
-            "runtime.parallel to ddp."
-        )

@@ -1,11 +1,9 @@
-"""What a run has learned so far: one row an epoch, one row every few steps, and the sums for the next rows.
+"""What a run has learned so far: a row for each epoch, a row for every few steps, and the sums for the next rows.
 
-All of it follows from tokens and parameters; times are kept apart (`timing.py`), so that the same run gives the same
-bytes on the same kind of machine.
+All of it follows from tokens and parameters, so the same run writes the same bytes on the same kind of machine. Times
+are kept apart, in `costs.py`.
 """
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -14,10 +12,12 @@ from typing import Any, TypeVar
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import rounded, write_text
 
+# The functions for tables import pandas when they are called: it takes 0.4 s, and training needs it only at its end.
+
 
 @dataclass(frozen=True)
 class EpochRow:
-    """An epoch's end."""
+    """The end of an epoch; a row of `metrics/history.csv`."""
 
     epoch: int
     step: int
@@ -36,13 +36,13 @@ class EpochRow:
 
 @dataclass(frozen=True)
 class StepRow:
-    """The mean of a few steps."""
+    """The mean of a few steps; a row of `metrics/steps.csv`."""
 
     step: int
     epoch: float
     """Epochs done, as a fraction."""
     loss: float
-    """Nats per token, averaged over the sequences since the row before."""
+    """Mean over the sequences since the row before, in nats per token."""
     learning_rate: float
     gradient_norm: float
     """Of the last step, before clipping."""
@@ -59,25 +59,25 @@ class MeanLoss:
     sequences: int = 0
 
     def add(self, loss: float, sequences: int) -> None:
-        """Count a step's mean loss over so many sequences."""
+        """Count a step's mean loss over some sequences."""
         self.total += loss * sequences
         self.sequences += sequences
+
+    def take(self) -> float:
+        """The mean so far; the next one starts from nothing."""
+        mean = self.total / self.sequences
+        self.total, self.sequences = 0.0, 0
+        return mean
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "MeanLoss":
         """The inverse of `asdict`; older checkpoints call the sequences windows."""
         return cls(content["total"], content.get("sequences", content.get("windows", 0)))
 
-    def take(self) -> float:
-        """The mean so far; starts again from nothing."""
-        mean = self.total / self.sequences
-        self.total, self.sequences = 0.0, 0
-        return mean
-
 
 @dataclass
 class RunState:
-    """Where a run stands; with the weights and the optimizer's state, all that is needed to go on."""
+    """Where a run is. With the weights and the optimizer's state it is all that is needed to continue."""
 
     step: int = 0
     """Optimizer steps done."""
@@ -109,7 +109,7 @@ class RunState:
 
 
 def train_metrics(row: EpochRow, *, parameters: int) -> dict[str, float]:
-    """`metrics/train.json` as it stands at the end of an epoch."""
+    """`metrics/train.json` at the end of an epoch."""
     return {
         "epoch": row.epoch,
         "steps": row.step,
@@ -120,14 +120,13 @@ def train_metrics(row: EpochRow, *, parameters: int) -> dict[str, float]:
     }
 
 
-def write_rows(path: Path, kind: type[EpochRow] | type[StepRow], rows: Sequence[EpochRow] | Sequence[StepRow]) -> None:
-    """Write rows as CSV."""
-    text = io.StringIO()
-    table = csv.DictWriter(text, [column.name for column in fields(kind)], lineterminator="\n")
-    table.writeheader()
-    for row in rows:
-        table.writerow({k: rounded(v) if isinstance(v, float) else v for k, v in asdict(row).items()})
-    write_text(path, text.getvalue())
+def write_rows(path: Path, kind: type[Row], rows: Sequence[Row]) -> None:
+    """Write rows as CSV, with six significant digits."""
+    import pandas as pd  # noqa: PLC0415 (see above)
+
+    table = pd.DataFrame([asdict(row) for row in rows], columns=[column.name for column in fields(kind)])
+    table = table.map(lambda value: rounded(value) if isinstance(value, float) else value)
+    write_text(path, table.to_csv(index=False, lineterminator="\n", na_rep="nan"))
 
 
 def read_epochs(path: Path) -> list[EpochRow]:
@@ -149,13 +148,16 @@ def read_steps(path: Path) -> list[StepRow]:
 
 
 def _read_rows(path: Path, kind: type[Row]) -> list[Row]:
-    """The inverse of `write_rows`."""
-    types: dict[str, Any] = {column.name: column.type for column in fields(kind)}
+    import pandas as pd  # noqa: PLC0415 (see above)
+
     what = "epochs" if kind is EpochRow else "steps"
     try:
-        with path.open(newline="") as file:
-            return [kind(**{name: types[name](cell) for name, cell in row.items()}) for row in csv.DictReader(file)]
+        table = pd.read_csv(path)
+        types = {column.name: column.type for column in fields(kind)}
+        if list(table.columns) != list(types):
+            raise ValueError(f"its columns are {', '.join(table.columns)}")
+        return [kind(**row) for row in table.astype(types).to_dict("records")]
     except FileNotFoundError:
         raise UserError(f"{path} is missing; `dvc repro train` makes it.") from None
-    except (KeyError, TypeError, ValueError) as error:
+    except (TypeError, ValueError) as error:  # pandas' own errors are ValueErrors
         raise UserError(f"{path} is not a table of {what} ({error}); `dvc repro -f train` makes it anew.") from None

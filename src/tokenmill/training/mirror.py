@@ -25,7 +25,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.files import read_json, sha256_of, write_directory
 from tokenmill.costs import TIMING
 from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS
-from tokenmill.training.checkpoint import STATE, STEP, CheckpointStore, copy_tree
+from tokenmill.training.checkpoint import STATE, STEP_PREFIX, CheckpointStore, copy_tree
 
 WAIT_SECONDS = 300.0
 """How long the end of training waits for the last copy, at most."""
@@ -33,7 +33,7 @@ WAIT_SECONDS = 300.0
 SAY_AFTER_SECONDS = 2.0
 """The end of training says that it waits if the copy takes longer than this."""
 
-STEP_NAME = re.compile(rf"{STEP}(\d{{9}})")
+STEP_NAME = re.compile(rf"{STEP_PREFIX}(\d{{9}})")
 FILE_NAME = re.compile(r"\w[\w.-]*")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 

@@ -10,7 +10,7 @@ finite never changes a weight; on a GPU the device itself decides that, so the s
 import inspect
 import math
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -19,7 +19,9 @@ from tokenmill.model.device import Compute, multiplies_bfloat16
 from tokenmill.model.gpt import GPT, is_hidden_matrix
 from tokenmill.training.distributed import full_tensor, full_tensor_on_main, shard_like
 from tokenmill.training.muon import MOMENTUM, Muon, UnwrappedOptimizer
-from tokenmill.training.params import TrainParams
+
+if TYPE_CHECKING:
+    from tokenmill.training.params import TrainParams
 
 
 class AdamW(UnwrappedOptimizer, torch.optim.AdamW):
@@ -35,7 +37,7 @@ class AdamW(UnwrappedOptimizer, torch.optim.AdamW):
 class Optimizer:
     """One or two PyTorch optimizers that step together and save their state by parameter name."""
 
-    def __init__(self, model: GPT, train: TrainParams, compute: Compute):
+    def __init__(self, model: GPT, train: "TrainParams", compute: Compute):
         """Optimize all parameters of `model`, which already lies on its device."""
         self._names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
         hidden = {n: p for n, p in model.named_parameters() if train.optimizer == "muon" and is_hidden_matrix(n, p)}
@@ -148,7 +150,7 @@ def _update_without_waiting(optimizer: UnwrappedOptimizer, unless: Tensor) -> No
     optimizer.step()
 
 
-def _adamw(parameters: dict[str, torch.nn.Parameter], train: TrainParams) -> AdamW:
+def _adamw(parameters: dict[str, torch.nn.Parameter], train: "TrainParams") -> AdamW:
     """AdamW with weight decay on matrices only; beside Muon nothing decays, because embeddings and head should not."""
     decay = train.weight_decay if train.optimizer == "adamw" else 0.0
     groups = [

@@ -1,12 +1,4 @@
-"""The section `train` (what is learned) of params.yaml, and training's part of `runtime` (how fast, never what).
-
-The learning rate that `train.learning_rate: auto` stands for: a wider model takes a lower one.
-
-AdamW moves every number by about the rate, so a matrix by about rate · width in its spectral norm: the rate falls with
-the width (Yang et al. 2022, Tensor Programs V, table 3), from GPT-3's 6e-4 at 768 (Brown et al. 2020, table 2.1).
-Muon's orthogonal update, scaled to AdamW's size, has the norm 0.2 · rate · √width: the rate falls with the square root
-(Yang, Simon and Bernstein 2023), from what the default run was tuned to.
-"""
+"""The section `train` (what is learned) of params.yaml, and training's part of `runtime` (how fast, never what)."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -19,7 +11,7 @@ from tokenmill.model.config import ModelParams
 
 
 def _auto_or_count(value: object, info: ValidationInfo) -> object:
-    """Refuse what is neither `auto` nor a positive integer, in one sentence instead of one for each."""
+    """Refuse anything but `auto` or a positive integer with one sentence; pydantic has one for each alternative."""
     if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
         return value
     raise ValueError(f"runtime.{info.field_name} ({value!r}) must be 'auto' or an integer greater than or equal to 1.")
@@ -29,7 +21,7 @@ AutoOrCount = Annotated[Literal["auto"] | int, BeforeValidator(_auto_or_count)]
 
 
 def _auto_or_rate(value: object) -> object:
-    """Refuse what is neither `auto` nor a positive number, in one sentence instead of one for each."""
+    """Refuse anything but `auto` or a positive number with one sentence."""
     if value == "auto" or (isinstance(value, int | float) and not isinstance(value, bool) and value > 0):
         return value
     raise ValueError(f"train.learning_rate ({value!r}) must be 'auto' or a number greater than 0.")
@@ -49,38 +41,39 @@ class ScheduleParams(Section):
     """Steps over which the rate rises linearly from zero."""
 
     decay_fraction: float = Field(gt=0.0, le=1.0)
-    """`wsd` only: the share of the horizon, at its end, over which the rate falls."""
+    """`wsd` only: the rate falls over this last part of the horizon."""
 
     final_fraction: float = Field(ge=0.0, le=1.0)
-    """`wsd` and `cosine`: the rate at the end of the horizon, as a share of `train.learning_rate`."""
+    """`wsd` and `cosine`: the rate at the end of the horizon, as a fraction of `train.learning_rate`."""
 
     horizon_epochs: int | None = Field(ge=1)
-    """`wsd` and `cosine`: the epoch at which the decay ends; null is `train.epochs`. A number makes the schedule
-    independent of `train.epochs`, so that more epochs later continue exactly."""
+    """`wsd` and `cosine`: the epoch at which the decay ends; null: at the end of `train.epochs`. With a number the
+    schedule does not depend on `train.epochs`, so a later run with more epochs continues exactly."""
 
 
 class TrainParams(Section):
-    """The section `train`: everything here changes the numbers that come out."""
+    """The section `train`: every parameter here changes the trained weights."""
 
     epochs: int = Field(ge=1)
-    """Passes over the training tokens. Raising it later continues; see docs/resume.md."""
+    """Passes over the training tokens. If it is raised later, training continues; see docs/resume.md."""
 
     batch_size: int = Field(ge=1)
-    """Sequences of `model.context_length` tokens whose gradients are averaged; an optimizer step sees so many times
-    `train.gradient_accumulation_steps`. How many go through the model at a time is `runtime.micro_batch_size`."""
+    """Sequences of `model.context_length` tokens in a batch. An optimizer step sees
+    `batch_size` x `gradient_accumulation_steps` of them; `runtime.micro_batch_size` says how many go through the model
+    at the same time."""
 
     gradient_accumulation_steps: int = Field(ge=1)
-    """Batches whose gradients are averaged into one optimizer step."""
+    """Batches whose gradients are averaged for one optimizer step."""
 
     learning_rate: AutoOrRate
-    """The highest learning rate; `auto` has one for `train.optimizer` that falls as `model.n_embd` grows. With `muon`
-    the updates of hidden matrices are scaled to the root mean square of AdamW's (Liu et al. 2025, section 2.2), so that
-    one rate serves all parameters."""
+    """The highest learning rate of the run. `auto` chooses it by `train.optimizer` and `model.n_embd`: a wider model
+    gets a lower rate. With `muon` the updates of hidden matrices are scaled to the root mean square of AdamW's (Liu et
+    al. 2025, section 2.2), so that one rate serves all parameters."""
 
     optimizer: Literal["adamw", "muon"]
-    """`adamw` (Loshchilov and Hutter 2019) for everything; or `muon` (Jordan et al. 2024) for the matrices inside the
-    blocks with AdamW for embeddings, head, norms and biases. Its momentum is 0.95, from 0.85 on in a run's first 300
-    steps."""
+    """`adamw` (Loshchilov and Hutter 2019) for all parameters; or `muon` (Jordan et al. 2024) for the matrices inside
+    the blocks, with AdamW for embeddings, head, norms and biases. Muon's momentum rises from 0.85 to 0.95 over the
+    first 300 steps."""
 
     weight_decay: float = Field(ge=0.0)
     """Decoupled weight decay, on matrices only (with `muon`: on the matrices inside the blocks)."""
@@ -92,29 +85,30 @@ class TrainParams(Section):
     """AdamW's decay of the mean squared gradient."""
 
     gradient_clip: float = Field(gt=0.0)
-    """The gradient is scaled down to this global norm when it is longer."""
+    """The largest global norm of the gradient; a longer gradient is scaled down to it."""
 
     schedule: ScheduleParams
-    """How the learning rate moves."""
+    """The learning rate over the steps."""
 
     seed: int = Field(ge=0, le=2**32 - 1)
-    """Fixes starting weights, order of sequences, and dropout."""
+    """Determines the starting weights, the order of the sequences, and dropout."""
 
     precision: Literal["auto", "float32", "bfloat16", "float16"]
-    """Of the matrix products (weights stay float32). `auto`: bfloat16 on GPUs and CPUs that have it in hardware
-    (AVX512_BF16, AMX), float16 with a loss scaler on older GPUs, float32 on other CPUs and Apple GPUs."""
+    """The number format of matrix products; weights stay float32. `auto`: bfloat16 on GPUs and CPUs with hardware for
+    it (AVX512_BF16, AMX), float16 with a loss scaler on older GPUs, float32 on other CPUs and Apple GPUs."""
 
     validation_sequences: int = Field(ge=1)
-    """The validation loss is measured on this many sequences at most: evenly spread, and always the same ones."""
+    """The validation loss is measured on this many sequences at most. They are evenly spread over the validation text
+    and always the same."""
 
     log_every_steps: int = Field(ge=1)
-    """Steps that one row of `metrics/steps.csv` averages."""
+    """Each row of `metrics/steps.csv` is the mean of this many steps."""
 
     @property
     def peak(self) -> float:
-        """`learning_rate` as the number that `rate.py` makes of it where the file is read."""
+        """`learning_rate` as a number; `TrainSection` resolves `auto` when params.yaml is read."""
         if self.learning_rate == "auto":
-            raise ValueError("`auto` is a rate only beside a model's width: read the section as `rate.TrainSection`")
+            raise ValueError("`auto` depends on the model's width: read the section as `params.TrainSection`")
         return self.learning_rate
 
 
@@ -122,20 +116,20 @@ class CheckpointParams(Section):
     """The section `runtime.checkpoint`."""
 
     every_seconds: float | None = Field(gt=0)
-    """A checkpoint after so many seconds; null: none by time."""
+    """Save a checkpoint after this many seconds; null: none by time."""
 
     every_steps: int | None = Field(ge=1)
-    """A checkpoint every so many steps; null: none by step. One is always written at the end of an epoch."""
+    """Save a checkpoint after this many steps; null: none by step. One is always saved at the end of an epoch."""
 
     keep: int = Field(ge=2)
-    """Checkpoints kept of a run; a damaged newest one falls back to the one before."""
+    """Checkpoints of a run that are kept. If the newest one is damaged, training continues from the one before."""
 
     keep_runs: int = Field(ge=1)
-    """Configurations whose checkpoints stay in `.resume/`, the least recently trained are removed."""
+    """Configurations whose checkpoints stay in `.resume/`; those of the least recently trained ones are removed."""
 
     mirror: str | None
-    """A second place to which checkpoints are copied in the background, and from which another machine goes on: an
-    existing folder (a mounted drive) by its absolute path, or a URL as `s3://bucket/prefix`. null: none."""
+    """A second place for checkpoints, from which training can continue on another machine: an existing folder (such as
+    a mounted drive) by its absolute path, or a URL such as `s3://bucket/prefix`. null: none."""
 
     @field_validator("mirror")
     @classmethod
@@ -155,59 +149,67 @@ class RuntimeParams(Section, extra="ignore"):
     """Where to train and evaluate; `auto` takes CUDA, else Apple's Metal, else the CPU."""
 
     token_placement: Literal["auto", "device", "memory", "mmap"]
-    """Where training tokens lie: the device's memory, main memory, or a memory map. `auto`: the first that they fit
-    into with room to spare."""
+    """Where the training tokens are kept: in the device's memory, in main memory, or in a memory map of their file.
+    `auto`: the first of these with enough room."""
 
     compile: Literal["auto", "on", "off"]
-    """`torch.compile`. `auto` is on for CUDA where the run has 2,000 steps, and on a CPU where an epoch takes 100 TFLOP
-    (half an hour on two cores): those pay for the minute or two of it, with steps 10 to 35 % shorter
-    (docs/decisions.md). Training says the choice, and why."""
+    """`torch.compile`. `auto`: on for CUDA if the run has at least 2,000 steps, and on for a CPU if an epoch takes at
+    least 100 TFLOP (half an hour on two cores). Compiling takes a minute or two and makes steps 10 to 35 % shorter
+    (docs/decisions.md). Training shows the choice and its reason."""
 
     processes: AutoOrCount
-    """Processes that train together, each on a device of its own and on its share of every step's sequences, with the
-    same numbers to rounding. `auto`: one for each GPU here, one on a CPU. Under torchrun, which may span machines, its
-    number counts."""
+    """Processes that train together, each on its own device. Each computes its part of every step's sequences, so the
+    result is the same to rounding. `auto`: one for each GPU of this machine, one on a CPU. Under torchrun, which may
+    span machines, torchrun's number counts."""
 
     parallel: Literal["ddp", "fsdp"]
-    """What several processes hold: `ddp`, each the whole model; `fsdp`, each its part of the model, of the gradient and
-    of the optimizer, for models that do not fit one device (with `adamw` only)."""
+    """How several processes hold the model. `ddp`: each holds all of it. `fsdp`: each holds its part of the weights,
+    the gradient and the optimizer's state, for models too large for one device (with `adamw` only)."""
 
     micro_batch_size: AutoOrCount
-    """The most sequences that go through the model at a time on each device. The gradients of a step are added up, so
-    the result is the same to rounding. `auto`: `train.batch_size`, or the half, a quarter, … of it that memory holds.
-    Where memory runs out it is halved, and the run remembers it."""
+    """The most sequences that go through the model at the same time on each device. The gradients of a step are added
+    up, so the result is the same to rounding. `auto`: `train.batch_size`, or as much of it as memory holds (a half, a
+    quarter, …). When memory runs out the number is halved, and later runs remember it."""
 
     max_minutes: float | None = Field(gt=0)
-    """Training saves its state and stops, with an error, after so many minutes of one session, and the next `dvc repro`
-    goes on; for machines that are taken away after a fixed time. Leave it room for the last step and checkpoint. null:
-    no limit."""
+    """Stop after this many minutes: training saves its state, ends with an error, and the next `dvc repro` continues.
+    For machines that are taken away after a fixed time; leave time for the last step and checkpoint. null: no limit."""
 
     checkpoint: CheckpointParams
     """When the state is saved to `.resume/`."""
 
     cost: CostParams
-    """What an hour costs."""
+    """What an hour of this machine costs."""
 
 
-TUNED: dict[Literal["adamw", "muon"], tuple[float, int, float]] = {"adamw": (6e-4, 768, 1.0), "muon": (4e-3, 128, 0.5)}
-"""A rate, the width it was tuned at, and the power of the width by which it falls."""
+OptimizerName = Literal["adamw", "muon"]
+
+TUNED_RATES: dict[OptimizerName, tuple[float, int, float]] = {"adamw": (6e-4, 768, 1.0), "muon": (4e-3, 128, 0.5)}
+"""A learning rate, the width it was tuned at, and the power of the width by which it falls.
+
+AdamW moves every number by about the learning rate, so a matrix by about rate x width in its spectral norm: the rate
+falls with the width (Yang et al. 2022, Tensor Programs V, table 3), from GPT-3's 6e-4 at 768 (Brown et al. 2020, table
+2.1). Muon's orthogonal update, scaled to AdamW's size, has the norm 0.2 x rate x sqrt(width): the rate falls with the
+square root of the width (Yang, Simon and Bernstein 2023), from the value tuned for the default run.
+"""
 
 
-def auto_learning_rate(model: ModelParams, optimizer: Literal["adamw", "muon"]) -> float:
-    """The highest learning rate for a model of this width, in two digits.
+def auto_learning_rate(model: ModelParams, optimizer: OptimizerName) -> float:
+    """The learning rate that `auto` means for a model of this width, with two digits.
 
     Example: with Muon 0.004 at a width of 128 and 0.0016 at 768; with AdamW 0.0036 and 0.0006.
     """
-    rate, width, power = TUNED[optimizer]
+    rate, width, power = TUNED_RATES[optimizer]
     return float(f"{rate * (width / model.n_embd) ** power:.2g}")
 
 
-def _with_rate(train: TrainParams, info: ValidationInfo) -> TrainParams:
+def resolve_learning_rate(train: TrainParams, info: ValidationInfo) -> TrainParams:
+    """Replace `auto` by its number."""
     model: ModelParams | None = info.data.get("model")
     if train.learning_rate != "auto" or model is None:  # without a model the file is refused anyway
         return train
     return train.model_copy(update={"learning_rate": auto_learning_rate(model, train.optimizer)})
 
 
-TrainSection = Annotated[TrainParams, AfterValidator(_with_rate)]
-"""The section `train` in a file that has `model` before it: `auto` becomes a number."""
+TrainSection = Annotated[TrainParams, AfterValidator(resolve_learning_rate)]
+"""The section `train` of a file whose section `model` is read before it; `auto` becomes a number."""

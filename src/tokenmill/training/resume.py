@@ -1,7 +1,7 @@
-"""Where a training goes on: from its own checkpoints, else from the previous output, else from scratch.
+"""Where training continues: from the run's own checkpoints, else from the previous output, else from scratch.
 
-DVC removes `models/gpt` before the stage runs, but dvc.lock still names it, and the cache or the remote still has it;
-on another machine that is all there is.
+DVC removes `models/gpt` before the stage runs. But dvc.lock still names it, and the cache or the remote still holds it;
+on another machine there is nothing else.
 """
 
 import json
@@ -15,83 +15,86 @@ from tokenmill.core.files import write_atomic, write_directory
 from tokenmill.model.manifest import MANIFEST
 from tokenmill.training.checkpoint import RESUME, Checkpoint, CheckpointStore
 from tokenmill.training.params import ScheduleParams, TrainParams
-from tokenmill.training.schedule import first_difference
+from tokenmill.training.schedule import Workload, first_difference
 
 if TYPE_CHECKING:
     from dvc.api import DVCFileSystem
-
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class ResumePoint:
-    """Where to begin, and what to tell about it."""
+    """Where a run starts, and a sentence that says so."""
 
     checkpoint: Checkpoint | None
+    """None: from scratch."""
     sentence: str
 
     @property
     def step(self) -> int:
-        """Optimizer steps done."""
+        """Optimizer steps already done."""
         return self.checkpoint.step if self.checkpoint else 0
 
 
-def find_resume_point(store: CheckpointStore, train: TrainParams, *, steps_per_epoch: int, say: Say) -> ResumePoint:
-    """The newest checkpoint from which `train` goes on exactly; else the newest of a run over fewer epochs; else none.
+def find_resume_point(store: CheckpointStore, work: Workload, *, say: Say) -> ResumePoint:
+    """The newest exact checkpoint; else the newest one of a run over fewer epochs; else none.
 
-    A checkpoint is exact when the learning rate of every step that led to it is the same under the parameters of then
-    and now. Where the schedule stretches over all epochs, more epochs change it from early on: then the run goes on
-    with the new schedule from the newest checkpoint, which is not what a run in one go would have given, as is said.
-    Fewer epochs or another horizon alone ask for another run: that one begins before them.
+    A checkpoint is exact if every step that led to it has the same learning rate under today's parameters. With a
+    schedule over all epochs (cosine), more epochs change the rates from early on. Then the run continues from the
+    newest checkpoint with the new rates, and the sentence says that the result differs from a run in one go. Fewer
+    epochs, or only another horizon, are another run: its start is before all such checkpoints.
     """
-    total = train.epochs * steps_per_epoch
+    train = work.train
     newest: Checkpoint | None = None
     for checkpoint in store.checkpoints(say):
-        if checkpoint.step > total:
+        if checkpoint.step > work.steps:
             continue
-        if is_exact(checkpoint, train, steps_per_epoch=steps_per_epoch):
-            return ResumePoint(checkpoint, _exact(checkpoint, newest, total=total, steps_per_epoch=steps_per_epoch))
+        if is_exact(checkpoint, work):
+            return ResumePoint(checkpoint, _exact_sentence(checkpoint, newest, work))
         if params_at_checkpoint(train, checkpoint).epochs < train.epochs:
             newest = newest or checkpoint
     if newest is None:
         return ResumePoint(None, "starting from scratch")
     return ResumePoint(
         newest,
-        f"going on from step {newest.step:,} of {total:,} with the learning rates of a {train.schedule.type} schedule "
-        f"over {train.schedule.horizon_epochs or train.epochs} epochs; the steps before followed one over "
+        f"continuing from step {newest.step:,} of {work.steps:,} with the learning rates of a {train.schedule.type} "
+        f"schedule over {train.schedule.horizon_epochs or train.epochs} epochs; the steps before followed one over "
         f"{params_at_checkpoint(train, newest).epochs}, so the result differs from a run in one go. For an exact "
         "continuation use train.schedule.type constant or wsd, or fix train.schedule.horizon_epochs",
     )
 
 
-def is_exact(checkpoint: Checkpoint, train: TrainParams, *, steps_per_epoch: int) -> bool:
-    """Whether a run with `train` from scratch comes to this very checkpoint."""
-    then, step = params_at_checkpoint(train, checkpoint), checkpoint.step
-    return first_difference(then, train, steps_per_epoch=steps_per_epoch, before=step) == step
+def is_exact(checkpoint: Checkpoint, work: Workload) -> bool:
+    """Whether a run from scratch with today's parameters comes to this very checkpoint."""
+    then, step = params_at_checkpoint(work.train, checkpoint), checkpoint.step
+    return first_difference(then, work.train, steps_per_epoch=work.steps_per_epoch, before=step) == step
 
 
 def params_at_checkpoint(train: TrainParams, checkpoint: Checkpoint) -> TrainParams:
-    """Today's parameters with the number of epochs and the horizon that the checkpoint was trained for."""
-    then = checkpoint.horizon
+    """Today's parameters with the epochs and the horizon that the checkpoint was trained for."""
+    then = checkpoint.resumable
     schedule = ScheduleParams(**(train.schedule.model_dump() | then["schedule"]))
     return train.model_copy(update={"epochs": then["epochs"], "schedule": schedule})
 
 
-def _exact(checkpoint: Checkpoint, newer: Checkpoint | None, *, total: int, steps_per_epoch: int) -> str:
-    done, left = checkpoint.step / steps_per_epoch, (total - checkpoint.step) / steps_per_epoch
-    why = f" (where the decay of {newer.step / steps_per_epoch:.2g} epochs had not begun)" if newer else ""
-    return f"going on from step {checkpoint.step:,} of {total:,}{why}: {done:.3g} epochs done, {left:.3g} to go"
+def _exact_sentence(checkpoint: Checkpoint, newer: Checkpoint | None, work: Workload) -> str:
+    done, total = checkpoint.step / work.steps_per_epoch, work.train.epochs
+    why = f" (where the decay of {newer.step / work.steps_per_epoch:.2g} epochs had not begun)" if newer else ""
+    return (
+        f"continuing from step {checkpoint.step:,} of {work.steps:,}{why}: {done:.3g} epochs done, "
+        f"{total - done:.3g} to go"
+    )
 
 
 def fill_from_previous(store: CheckpointStore, output: Path, fingerprint: str, say: Say) -> None:
-    """Copy the checkpoints of the output that dvc.lock records into an empty `store`, if it is the same training.
+    """Copy the checkpoints of the output that dvc.lock records into an empty `store`, if its fingerprint is the same.
 
-    Does nothing without dvc.lock, without a previous output, or where cache and remote no longer have it.
+    Does nothing without dvc.lock, without a previous output, or if neither cache nor remote has it any more.
     """
     if not Path("dvc.lock").exists():
         return
-    from dvc.api import DVCFileSystem  # noqa: PLC0415 (a third of a second, which a first training need not wait for)
+    from dvc.api import DVCFileSystem  # noqa: PLC0415 (takes a third of a second, and a first run does not need it)
 
     try:
         repository = DVCFileSystem(".")
@@ -107,7 +110,7 @@ def fill_from_previous(store: CheckpointStore, output: Path, fingerprint: str, s
             _fetch(repository, source, store.epochs / Path(source).name)
         for source in sorted(repository.ls(str(output / RESUME), detail=False)):
             _fetch(repository, source, store.folder / Path(source).name)
-    except Exception as error:  # a remote may fail in its own client's ways, and none of them may stop a training
+    except Exception as error:  # every remote fails in its own way, and none of them may stop training
         say(f"the previous {output} cannot be read ({error}); starting without it")
 
 

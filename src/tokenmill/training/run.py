@@ -1,4 +1,4 @@
-"""A whole training, from tokens on disk to `models/gpt/`: check, begin or go on, train, release."""
+"""A whole training, from tokens on disk to `models/gpt/`: check, find the resume point, train, export."""
 
 import contextlib
 import io
@@ -10,7 +10,7 @@ import torch
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.token_file import SPLITS, TokenMetadata, open_tokens, read_metadata
-from tokenmill.costs import COSTS, TIMING, Timing, epoch_costs, read_timing, write_costs
+from tokenmill.costs import COSTS, TIMING, epoch_costs, read_timing, write_costs
 from tokenmill.display.training import TrainingDisplay
 from tokenmill.model.config import ModelConfig, ModelParams
 from tokenmill.model.device import choose_compute, choose_device, configure_process, is_out_of_memory
@@ -20,7 +20,7 @@ from tokenmill.model.sequences import Sequences, place_tokens
 from tokenmill.model.size import flops_per_token
 from tokenmill.training.checkpoint import CheckpointStore, export_model, fingerprint, prune_runs, resume_root
 from tokenmill.training.compile import choose_compilation
-from tokenmill.training.distributed import Group, process_group, refuse_shards
+from tokenmill.training.distributed import Group, process_group
 from tokenmill.training.history import RunState
 from tokenmill.training.interrupt import Interrupt
 from tokenmill.training.memory import MicroBatch
@@ -28,14 +28,14 @@ from tokenmill.training.mirror import Mirror, mirrored
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.resume import ResumePoint, fill_from_previous, find_resume_point
 from tokenmill.training.schedule import Workload
-from tokenmill.training.summary import plan
-from tokenmill.training.trainer import Trainer, TrainingSetup
+from tokenmill.training.summary import run_summary
+from tokenmill.training.trainer import Trainer, TrainingResult, TrainingSetup
 
 PeakFlops = Callable[[torch.device], float | None]
 
 
 def unknown_peak(_: torch.device) -> None:
-    """No device's peak is known."""
+    """The peak of no device is known."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,12 @@ def train(
 ) -> Outcome | None:
     """Train to `train.epochs` on the folder `tokens`; write the folder `output` and the table `times`.
 
-    None in a process that does not lead its group: its leader has the outcome. `peak_flops` gives the floating-point
-    operations a second of a device, where they are known, for the utilisation in the table of costs.
+    Args:
+        peak_flops: the floating-point operations a second of a device, if they are known, for the utilisation in the
+            table of costs.
+
+    Returns:
+        None in all processes of a group but the main one.
 
     Raises:
         UserError: parameters and tokens do not fit, before anything is allocated; or the run was stopped or diverged,
@@ -67,6 +71,7 @@ def train(
     """
     metadata = read_metadata(tokens)
     config = ModelConfig.of(model, metadata.vocab_size)
+    work = Workload(config, train, metadata.train.tokens)
     manifest = Manifest(
         format_version=FORMAT,
         fingerprint=fingerprint(config, train, metadata),
@@ -78,31 +83,78 @@ def train(
     )
     with process_group(choose_device(runtime.device), shards=runtime.parallel == "fsdp") as group:
         if group.shards:
-            refuse_shards(train)
-        job, place = _job(train, runtime, config, metadata, tokens=tokens, group=group)
+            _refuse_sharding(train)
+        setup, place = _set_up(work, runtime, metadata, tokens=tokens, group=group)
         store = CheckpointStore(resume_root() / manifest.fingerprint)
         display = TrainingDisplay() if group.is_main else TrainingDisplay(io.StringIO())
-        with _kept(store, runtime, display, group) as mirror:
+        with _locked(store, runtime, display, group) as mirror:
             if group.is_main and store.is_empty():
                 fill_from_previous(store, output, manifest.fingerprint, display.say)
-            state, timing = _run(job, manifest, store, display, place=place, mirror=mirror)
+            result = _train(setup, store, display, run_summary(setup, manifest.parameters, place), mirror=mirror)
             if group.is_main:
-                export_model(store, manifest, output, steps=job.kept_steps)
-                timing.publish(times)
-                _write_costs(
-                    job, config, store.folder / TIMING, times.with_name(COSTS), peak=peak_flops(job.compute.device)
-                )
+                export_model(store, manifest, output, steps=work.kept_steps)
+                result.timing.publish(times)
+                _write_costs(setup, store, times.with_name(COSTS), peak=peak_flops(setup.compute.device))
     if not group.is_main:
         return None
     prune_runs(resume_root(), keep=runtime.checkpoint.keep_runs)
-    return Outcome(manifest, state)
+    return Outcome(manifest, result.state)
+
+
+def _refuse_sharding(train: TrainParams) -> None:
+    """Refuse what a sharded model cannot have: an optimizer that needs whole matrices, or a loss scaler, which each
+    process would set for itself."""
+    if train.optimizer == "muon":
+        raise UserError(
+            "train.optimizer (muon) needs whole matrices, which runtime.parallel (fsdp) cuts; set train.optimizer to "
+            "adamw, or runtime.parallel to ddp."
+        )
+    if train.precision == "float16":
+        raise UserError(
+            "train.precision (float16) does not go with runtime.parallel (fsdp); set it to bfloat16, or "
+            "runtime.parallel to ddp."
+        )
+
+
+def _set_up(
+    work: Workload, runtime: RuntimeParams, metadata: TokenMetadata, *, tokens: Path, group: Group
+) -> tuple[TrainingSetup, str]:
+    """Choose the device and open the tokens; say where the tokens are."""
+    context_length = work.config.context_length
+    compute = choose_compute(runtime.device, work.train.precision)
+    configure_process(compute)
+    _refuse_short(metadata, context_length)
+    train_ids, place = place_tokens(open_tokens(tokens, "train"), runtime.token_placement, compute.device)
+    val_ids, _ = place_tokens(open_tokens(tokens, "val"), runtime.token_placement, compute.device)
+    setup = TrainingSetup(
+        work=work,
+        runtime=runtime,
+        compute=compute,
+        compilation=choose_compilation(runtime.compile, compute.device, work),
+        tokens=metadata,
+        train_sequences=Sequences(train_ids, context_length=context_length, device=compute.device),
+        val_sequences=Sequences(val_ids, context_length=context_length, device=compute.device),
+        group=group,
+    )
+    return setup, place
+
+
+def _refuse_short(metadata: TokenMetadata, context_length: int) -> None:
+    """Refuse a split that does not fill a sequence."""
+    for name in SPLITS:
+        split = metadata.split(name)
+        if split.tokens <= context_length:
+            raise UserError(
+                f"model.context_length ({context_length}) does not fit the {name} split, which has "
+                f"{split.tokens:,} tokens; take a shorter context, more text, or another tokenize.val_fraction."
+            )
 
 
 @contextlib.contextmanager
-def _kept(
+def _locked(
     store: CheckpointStore, runtime: RuntimeParams, display: TrainingDisplay, group: Group
 ) -> Iterator[Mirror | None]:
-    """Hold the store against other trainings and copy it to its mirror, in the process that leads."""
+    """Keep other trainings out of the store and mirror it; only the main process does this."""
     if not group.is_main:
         yield None
         return
@@ -110,45 +162,30 @@ def _kept(
         yield mirror
 
 
-def _write_costs(job: TrainingSetup, config: ModelConfig, timing: Path, path: Path, *, peak: float | None) -> None:
-    """Write what every epoch cost."""
-    work = Workload(config, job.train, job.tokens.train.tokens)
-    costs = epoch_costs(
-        read_timing(timing),
-        steps_per_epoch=job.order.steps_per_epoch,
-        flops_per_epoch=work.tokens_per_epoch * flops_per_token(config),
-        peak=peak * job.group.size if peak else None,
-        currency=job.runtime.cost.currency,
-    )
-    write_costs(path, costs)
-
-
-def _run(
-    job: TrainingSetup,
-    manifest: Manifest,
+def _train(
+    setup: TrainingSetup,
     store: CheckpointStore,
     display: TrainingDisplay,
+    summary: list[tuple[str, str]],
     *,
-    place: str,
     mirror: Mirror | None,
-) -> tuple[RunState, Timing]:
-    """Begin or go on, and train to the end."""
-    train, config, compute, group, runtime = job.train, manifest.model, job.compute, job.group, job.runtime
-    each = min(train.batch_size, -(-job.per_step // group.size))
-    micro_batch = MicroBatch(store, runtime.micro_batch_size, at_most=each, config=config, compute=compute, group=group)
+) -> TrainingResult:
+    """Train from the resume point to the end."""
+    work, compute, group, runtime = setup.work, setup.compute, setup.group, setup.runtime
+    each = min(work.train.batch_size, -(-work.sequences_per_step // group.size))
+    micro_batch = MicroBatch(
+        store, runtime.micro_batch_size, at_most=each, config=work.config, compute=compute, group=group
+    )
     interrupt = Interrupt(max_minutes=runtime.max_minutes)
     try:
-        beginning = ResumePoint(None, "")
-        if group.is_main:
-            beginning = find_resume_point(store, train, steps_per_epoch=job.order.steps_per_epoch, say=display.say)
-        display.say(beginning.sentence)
-        display.start(plan(job, manifest, place), step=beginning.step, total=job.total_steps, prices=runtime.cost)
-        model = build(config, seed=train.seed)
-        trainer = Trainer(
-            job, model if group.shards else model.to(compute.device), store, micro_batch, display, mirror=mirror
-        )
-        timing = trainer.run(beginning, interrupt)
-        return trainer.state, timing
+        point = find_resume_point(store, work, say=display.say) if group.is_main else ResumePoint(None, "")
+        display.say(point.sentence)
+        display.start(summary, step=point.step, total=work.steps, prices=runtime.cost)
+        model = build(work.config, seed=work.train.seed)
+        if not group.shards:
+            model = model.to(compute.device)
+        trainer = Trainer(setup, model, store, point, micro_batch=micro_batch, display=display, mirror=mirror)
+        return trainer.run(interrupt)
     except Exception as error:
         if is_out_of_memory(error):
             micro_batch.give_up()
@@ -157,41 +194,14 @@ def _run(
         display.close()
 
 
-def _job(
-    train: TrainParams,
-    runtime: RuntimeParams,
-    config: ModelConfig,
-    metadata: TokenMetadata,
-    *,
-    tokens: Path,
-    group: Group,
-) -> tuple[TrainingSetup, str]:
-    """Put tokens and parameters together; say where the tokens lie."""
-    compute = choose_compute(runtime.device, train.precision)
-    configure_process(compute)
-    _refuse_short(metadata, config)
-    work = Workload(config, train, metadata.train.tokens)
-    train_ids, place = place_tokens(open_tokens(tokens, "train"), runtime.token_placement, compute.device)
-    val_ids, _ = place_tokens(open_tokens(tokens, "val"), runtime.token_placement, compute.device)
-    job = TrainingSetup(
-        train=train,
-        runtime=runtime,
-        compute=compute,
-        compilation=choose_compilation(runtime.compile, compute.device, work),
-        tokens=metadata,
-        train_sequences=Sequences(train_ids, context_length=config.context_length, device=compute.device),
-        val_sequences=Sequences(val_ids, context_length=config.context_length, device=compute.device),
-        group=group,
+def _write_costs(setup: TrainingSetup, store: CheckpointStore, path: Path, *, peak: float | None) -> None:
+    """Write what every epoch cost."""
+    work = setup.work
+    costs = epoch_costs(
+        read_timing(store.folder / TIMING),
+        steps_per_epoch=work.steps_per_epoch,
+        flops_per_epoch=work.tokens_per_epoch * flops_per_token(work.config),
+        peak=peak * setup.group.size if peak else None,
+        currency=setup.runtime.cost.currency,
     )
-    return job, place
-
-
-def _refuse_short(metadata: TokenMetadata, config: ModelConfig) -> None:
-    """Both splits must fill a sequence."""
-    for name in SPLITS:
-        split = metadata.split(name)
-        if split.tokens <= config.context_length:
-            raise UserError(
-                f"model.context_length ({config.context_length}) does not fit the {name} split, which has "
-                f"{split.tokens:,} tokens; take a shorter context, more text, or another tokenize.val_fraction."
-            )
+    write_costs(path, costs)

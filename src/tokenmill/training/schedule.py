@@ -1,17 +1,103 @@
-"""The learning rate, computed from the step and stored nowhere.
+"""What follows from the parameters and from a step's number: how many steps a run has, what each sees, at which rate.
 
-A training as far as numbers follow from it: steps, and nothing that must be computed or read.
+Nothing of it is stored. A run that continues from a checkpoint computes the same values again.
 """
 
+import functools
 import math
 from dataclasses import dataclass
+
+import numpy as np
 
 from tokenmill.model.config import ModelConfig
 from tokenmill.training.params import TrainParams
 
 
+class EpochSampler:
+    """The order of the training sequences: a permutation for each epoch, cut into steps."""
+
+    def __init__(self, *, sequences: int, per_step: int, seed: int):
+        """Order `sequences` sequences, `per_step` for each optimizer step; an epoch's last step may see fewer."""
+        self.sequences, self.per_step, self.seed = sequences, per_step, seed
+        self.steps_per_epoch = -(-sequences // per_step)
+        self._epoch, self._order = -1, np.empty(0, dtype=np.int64)
+
+    def indices_at(self, step: int) -> np.ndarray:
+        """The sequences of `step`, which counts from 0 over all epochs."""
+        epoch, position = divmod(step, self.steps_per_epoch)
+        if epoch != self._epoch:
+            self._epoch, self._order = epoch, np.random.default_rng((self.seed, epoch)).permutation(self.sequences)
+        return self._order[position * self.per_step : (position + 1) * self.per_step]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A model, the parameters of its training, and the length of the training text: enough to count a run's steps."""
+
+    config: ModelConfig
+    train: TrainParams
+    tokens: int
+    """Tokens of the training split."""
+
+    @property
+    def sequences_per_step(self) -> int:
+        """Sequences that an optimizer step sees on all devices together."""
+        return self.train.batch_size * self.train.gradient_accumulation_steps
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens that an optimizer step sees."""
+        return self.sequences_per_step * self.config.context_length
+
+    @property
+    def sequences(self) -> int:
+        """Sequences of an epoch; the last tokens, which do not fill one, are left out."""
+        return (self.tokens - 1) // self.config.context_length
+
+    @property
+    def tokens_per_epoch(self) -> int:
+        """Tokens that an epoch learns from."""
+        return self.sequences * self.config.context_length
+
+    @functools.cached_property
+    def sampler(self) -> EpochSampler:
+        """Which sequences each step sees."""
+        return EpochSampler(sequences=self.sequences, per_step=self.sequences_per_step, seed=self.train.seed)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Optimizer steps of an epoch; the last one may be short."""
+        return self.sampler.steps_per_epoch
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps of the whole run."""
+        return self.steps_per_epoch * self.train.epochs
+
+    def learning_rate_at(self, step: int) -> float:
+        """The learning rate of `step`, which counts from 0."""
+        return lr_at(step, train=self.train, steps_per_epoch=self.steps_per_epoch)
+
+    @property
+    def pre_decay_step(self) -> int | None:
+        """The step at which the rate begins to depend on the number of epochs; None if it never does or always did.
+
+        Its checkpoint is kept, so that a later run with more epochs continues exactly from there.
+        """
+        schedule = self.train.schedule
+        if schedule.type != "wsd" or schedule.horizon_epochs is not None:
+            return None
+        begin = max(schedule.warmup_steps, round(self.steps * (1 - schedule.decay_fraction)))
+        return begin if 0 < begin < self.steps else None
+
+    @property
+    def kept_steps(self) -> set[int]:
+        """The steps whose checkpoints a later run with more epochs may need."""
+        return {self.steps} | ({self.pre_decay_step} if self.pre_decay_step is not None else set())
+
+
 def lr_at(step: int, *, train: TrainParams, steps_per_epoch: int) -> float:
-    """The learning rate of step `step` (counted from 0).
+    """The learning rate of `step`, which counts from 0.
 
     Example: with `wsd`, 10 warm-up steps, 4 epochs of 100 steps and a decay fraction of 0.25, the rate rises until
     step 9, stays until step 299 and then falls to `final_fraction` at step 399.
@@ -32,10 +118,10 @@ def lr_at(step: int, *, train: TrainParams, steps_per_epoch: int) -> float:
 
 
 def first_difference(old: TrainParams, new: TrainParams, *, steps_per_epoch: int, before: int) -> int:
-    """The first step at which two schedules part, or `before` if they agree on all steps under it.
+    """The first step with different learning rates under two sets of parameters, or `before` if there is none below it.
 
-    A checkpoint up to this step is the same whichever schedule led to it: going on from there gives exactly what the
-    new schedule gives from scratch.
+    Up to this step both give the same checkpoints. So continuing from one of them under `new` gives exactly what a run
+    from scratch under `new` gives.
     """
     if old.schedule == new.schedule and old.epochs == new.epochs:
         return before
@@ -44,56 +130,3 @@ def first_difference(old: TrainParams, new: TrainParams, *, steps_per_epoch: int
         for s in range(before)
     )
     return next((step for step, agrees in enumerate(same) if not agrees), before)
-
-
-def pre_decay_step(train: TrainParams, *, steps_per_epoch: int) -> int | None:
-    """The step from which the rate depends on the number of epochs, or None if it never does or always did.
-
-    A checkpoint kept there (the trunk) lets a later run with more epochs go on exactly.
-    """
-    schedule = train.schedule
-    if schedule.type != "wsd" or schedule.horizon_epochs is not None:
-        return None
-    total = train.epochs * steps_per_epoch
-    begin = max(schedule.warmup_steps, round(total * (1 - schedule.decay_fraction)))
-    return begin if 0 < begin < total else None
-
-
-@dataclass(frozen=True)
-class Workload:
-    """A model to train on so much text."""
-
-    config: ModelConfig
-    train: TrainParams
-    tokens: int
-    """To train on, once."""
-
-    @property
-    def sequences_per_step(self) -> int:
-        """That one update sees."""
-        return self.train.batch_size * self.train.gradient_accumulation_steps
-
-    @property
-    def tokens_per_step(self) -> int:
-        """That one update sees."""
-        return self.sequences_per_step * self.config.context_length
-
-    @property
-    def sequences(self) -> int:
-        """That an epoch visits."""
-        return (self.tokens - 1) // self.config.context_length
-
-    @property
-    def tokens_per_epoch(self) -> int:
-        """That an epoch learns from; the last few, which fill no sequence, are left out."""
-        return self.sequences * self.config.context_length
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """The last one may be short."""
-        return -(-self.sequences // self.sequences_per_step)
-
-    @property
-    def steps(self) -> int:
-        """Of the whole run."""
-        return self.steps_per_epoch * self.train.epochs

@@ -1,4 +1,4 @@
-"""One optimizer step, and the loss without one: functions of a model and some sequences."""
+"""One optimizer step, as a function of the model, the optimizer and some sequences. It never waits for the device."""
 
 from dataclasses import dataclass
 
@@ -7,18 +7,16 @@ import torch
 from torch import Tensor
 
 from tokenmill.model.device import Compute, is_out_of_memory
-from tokenmill.model.gpt import GPT
+from tokenmill.model.gpt import GPT, loss_of
 from tokenmill.model.sequences import Sequences
-from tokenmill.model.validation import loss_of
 from tokenmill.training.distributed import SINGLE, Group, without_averaging
 from tokenmill.training.muon import MOMENTUM
 from tokenmill.training.optimizer import Optimizer
-from tokenmill.training.sampler import split_into_micro_batches
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """What a step leaves to be read later, without waiting for the device now."""
+    """The outcome of a step, still on the device; reading it waits for the step."""
 
     loss: Tensor
     """Mean cross-entropy over the step's tokens before the update, in nats; a scalar."""
@@ -39,14 +37,19 @@ def train_step(
     momentum: float = MOMENTUM,
     group: Group = SINGLE,
 ) -> StepResult | None:
-    """Update `model` once on the sequences `index`, together with the `group`, `micro_batch` at a time.
+    """Update `model` once on the sequences `index`, together with the other processes of the `group`.
 
-    Every sequence weighs the same however they are cut, also in an epoch's short last step. A loss or gradient that is
-    not finite changes no weight. None where memory does not hold so many sequences at a time: then nothing has changed,
-    and the step can be done with a smaller micro-batch.
+    Every sequence has the same weight, also in an epoch's short last step. A loss or gradient that is not finite
+    changes no weight.
+
+    Args:
+        micro_batch: the most sequences that go through the model at the same time on each device.
+
+    Returns:
+        None if memory ran out. Then nothing has changed, and the step can be done again with a smaller `micro_batch`.
     """
-    mine = split_into_micro_batches(index, micro_batch=micro_batch, rank=group.rank, size=group.size)
-    loss = _add_gradients(model, optimizer, sequences, mine, compute=compute)
+    micro_batches = split_into_micro_batches(index, micro_batch=micro_batch, rank=group.rank, size=group.size)
+    loss = _add_gradients(model, optimizer, sequences, micro_batches, compute=compute)
     if loss is None:
         optimizer.forget_gradients()
         return None
@@ -56,16 +59,36 @@ def train_step(
     return StepResult(loss=loss, gradient_norm=norm)
 
 
+def split_into_micro_batches(
+    index: np.ndarray, *, micro_batch: int, rank: int, size: int
+) -> list[tuple[np.ndarray, float]]:
+    """The part of a step's sequences `index` that process `rank` of `size` computes, `micro_batch` at a time.
+
+    Each micro-batch comes with the weight of its mean gradient. The weighted sum, averaged over all processes, is the
+    mean over the step's sequences. All processes get the same number of micro-batches: one that has nothing left
+    computes a sequence with weight 0.
+    """
+    parts = np.array_split(index, size)
+    count = -(-len(parts[0]) // micro_batch)
+    mine = [parts[rank][start : start + micro_batch] for start in range(0, count * micro_batch, micro_batch)]
+    return [(part, size * len(part) / len(index)) if len(part) else (index[:1], 0.0) for part in mine]
+
+
 def _add_gradients(
-    model: GPT, optimizer: Optimizer, sequences: Sequences, parts: list[tuple[np.ndarray, float]], *, compute: Compute
+    model: GPT,
+    optimizer: Optimizer,
+    sequences: Sequences,
+    micro_batches: list[tuple[np.ndarray, float]],
+    *,
+    compute: Compute,
 ) -> Tensor | None:
-    """Add up the gradients of sequences with their weights and give their loss, or None where memory ran out."""
+    """Add up the weighted gradients of all micro-batches; return their weighted loss, or None if memory ran out."""
     total = torch.zeros((), device=compute.device)
     try:
-        for number, (part, weight) in enumerate(parts, start=1):
-            with without_averaging(model, last=number == len(parts)):
+        for number, (index, weight) in enumerate(micro_batches, start=1):
+            with without_averaging(model, last=number == len(micro_batches)):
                 with compute.autocast():
-                    loss = loss_of(model, *sequences.gather(part)) * weight
+                    loss = loss_of(model, *sequences.gather(index)) * weight
                 optimizer.backward(loss)
             total += loss.detach()
     except Exception as error:
@@ -76,7 +99,7 @@ def _add_gradients(
 
 
 def seed_dropout(seed: int, step: int, *, rank: int = 0) -> None:
-    """Make the dropout of a step a function of its number, so that a resumed run draws the same.
+    """Seed PyTorch with the step's number, so that a run that continues draws the same dropout.
 
     Each process of a group draws its own.
     """

@@ -1,27 +1,22 @@
-"""What a training is about to do, in a few lines: so that nobody wonders hours later what a batch was."""
+"""What a run is about to do, in a few lines that training shows at its start."""
 
-from tokenmill.model.manifest import Manifest
 from tokenmill.training.trainer import TrainingSetup
 
 
-def plan(job: TrainingSetup, manifest: Manifest, place: str) -> list[tuple[str, str]]:
-    """Names and sentences; `place` is where the tokens lie."""
-    train, model, compute, order = job.train, manifest.model, job.compute, job.order
-    context = model.context_length
-    seen = job.train_sequences.count * context * train.epochs
-    precision = str(compute.precision).removeprefix("torch.")
-    shape = f"{model.n_layer} layers, {model.n_head} heads, {model.n_embd} wide, context {context}"
-    batch = f"{train.batch_size} sequences x {train.gradient_accumulation_steps} x {context} tokens"
-    together = f"{job.group.size} x " if job.group.size > 1 else ""
-    steps = f"{order.steps_per_epoch:,} steps x {train.epochs} epochs = {job.total_steps:,} steps"
+def run_summary(setup: TrainingSetup, parameters: int, place: str) -> list[tuple[str, str]]:
+    """Pairs of a name and a sentence; `place` says where the tokens are."""
+    work, train, model = setup.work, setup.work.train, setup.work.config
+    seen = work.tokens_per_epoch * train.epochs
+    precision = str(setup.compute.precision).removeprefix("torch.")
+    shape = f"{model.n_layer} layers, {model.n_head} heads, {model.n_embd} wide, context {model.context_length}"
+    batch = f"{train.batch_size} sequences x {train.gradient_accumulation_steps} x {model.context_length} tokens"
+    devices = f"{setup.group.size} x " if setup.group.size > 1 else ""
+    steps = f"{work.steps_per_epoch:,} steps x {train.epochs} epochs = {work.steps:,} steps"
     return [
-        (
-            "model",
-            f"{model.architecture}, {manifest.parameters:,} parameters: {shape}, vocabulary {model.vocab_size:,}",
-        ),
-        ("device", f"{together}{compute.name}, {precision}, tokens in {place}"),
-        ("compile", str(job.compilation)),
-        ("step", f"{batch} = {job.per_step * context:,} tokens"),
-        ("run", f"{steps}, {seen:,} tokens ({seen / manifest.parameters:.1f} per parameter)"),
+        ("model", f"{model.architecture}, {parameters:,} parameters: {shape}, vocabulary {model.vocab_size:,}"),
+        ("device", f"{devices}{setup.compute.name}, {precision}, tokens in {place}"),
+        ("compile", str(setup.compilation)),
+        ("step", f"{batch} = {work.tokens_per_step:,} tokens"),
+        ("run", f"{steps}, {seen:,} tokens ({seen / parameters:.1f} per parameter)"),
         ("optimizer", f"{train.optimizer}, learning rate {train.peak:g}, {train.schedule.type} schedule"),
     ]

@@ -1,14 +1,10 @@
-"""What is to be trained, on what, and how; and what follows from that alone: steps, their order, what is kept.
+"""The training loop: optimizer steps, and between them rows, validations and checkpoints.
 
-A step whose loss or gradient is no longer finite ends the run before its update.
-
-The training loop: steps, and between them what is due (a row, a validation, a checkpoint, an end).
-
-Everything a step needs follows from its number, so the loop holds no state but `RunState`; going on from a checkpoint
-is the same as never having stopped, bit by bit on the CPU.
+Everything a step needs follows from its number, so the loop holds no state but `RunState`. Continuing from a checkpoint
+gives the same bytes as a run in one go (on a CPU). Losses are read only when a row is due, so that the device never
+waits; training still ends before the first update with a loss or gradient that is not finite.
 """
 
-import functools
 import math
 import time
 from dataclasses import dataclass
@@ -34,19 +30,21 @@ from tokenmill.training.memory import MicroBatch
 from tokenmill.training.mirror import Mirror
 from tokenmill.training.muon import momentum_at
 from tokenmill.training.optimizer import Optimizer
-from tokenmill.training.params import RuntimeParams, TrainParams
+from tokenmill.training.params import RuntimeParams
 from tokenmill.training.resume import ResumePoint
-from tokenmill.training.sampler import EpochSampler
 from tokenmill.training.saving import AsyncCheckpointer
-from tokenmill.training.schedule import lr_at, pre_decay_step
+from tokenmill.training.schedule import Workload
 from tokenmill.training.step import StepResult, seed_dropout, train_step
+
+SEQUENCES_IN_MESSAGE = 8
+"""The message about a diverged step names this many of its sequences."""
 
 
 @dataclass(frozen=True)
 class TrainingSetup:
-    """What is to be trained, on what, and how."""
+    """What is trained, on what, and how."""
 
-    train: TrainParams
+    work: Workload
     runtime: RuntimeParams
     compute: Compute
     compilation: Compilation
@@ -56,112 +54,94 @@ class TrainingSetup:
     group: Group
 
     @property
-    def per_step(self) -> int:
-        """Sequences that one optimizer step sees."""
-        return self.train.batch_size * self.train.gradient_accumulation_steps
-
-    @functools.cached_property
-    def order(self) -> EpochSampler:
-        """The order of the training sequences."""
-        return EpochSampler(sequences=self.train_sequences.count, per_step=self.per_step, seed=self.train.seed)
-
-    @property
-    def total_steps(self) -> int:
-        """Optimizer steps of the whole run."""
-        return self.order.steps_per_epoch * self.train.epochs
-
-    @property
-    def trunk(self) -> int | None:
-        """The step after which the learning rate depends on the number of epochs; its checkpoint is kept."""
-        return pre_decay_step(self.train, steps_per_epoch=self.order.steps_per_epoch)
-
-    @property
-    def kept_steps(self) -> set[int]:
-        """The checkpoints that a later run with more epochs may need."""
-        return {self.total_steps} | ({self.trunk} if self.trunk is not None else set())
-
-    @property
-    def horizon(self) -> dict[str, Any]:
-        """The parameters that a later run may change and still go on."""
-        return self.train.model_dump(include=RESUMABLE_KEYS)
-
-
-SOME_SEQUENCES = 8
-"""How many of a step's sequences are named where it diverges."""
+    def resumable(self) -> dict[str, Any]:
+        """The parameters that a later run may change and still continue."""
+        return self.work.train.model_dump(include=RESUMABLE_KEYS)
 
 
 @dataclass
 class Diverged(Exception):  # noqa: N818 (a state of the training, not yet an error)
-    """The step after `step` steps gave a loss or a gradient norm that is not finite; its update was not made."""
+    """A loss or gradient norm is not finite; the update of this step was not made."""
 
     step: int
+    """Counts from 0."""
     loss: float
     norm: float
 
-    def describe(self, order: EpochSampler, learning_rate: float) -> str:
-        """Which step it was, on what, at which rate; a sentence."""
-        epoch, position = divmod(self.step, order.steps_per_epoch)
-        sequences = ", ".join(map(str, order.indices_at(self.step)[:SOME_SEQUENCES]))
+    def describe(self, work: Workload, saved: str) -> str:
+        """The step, its data and its learning rate, what was `saved`, and what the user can change."""
+        train, per_epoch = work.train, work.steps_per_epoch
+        epoch, position = divmod(self.step, per_epoch)
+        sequences = ", ".join(map(str, work.sampler.indices_at(self.step)[:SEQUENCES_IN_MESSAGE]))
         return (
-            f"training diverged in step {self.step + 1:,}, epoch {epoch + 1}, batch {position + 1:,} of "
-            f"{order.steps_per_epoch:,} (sequences {sequences}, …): loss {self.loss}, gradient norm {self.norm}, "
-            f"learning rate {learning_rate:.3g}. Its update was not made"
+            f"training diverged in step {self.step + 1:,}, epoch {epoch + 1}, batch {position + 1:,} of {per_epoch:,} "
+            f"(sequences {sequences}, …): loss {self.loss}, gradient norm {self.norm}, learning rate "
+            f"{work.learning_rate_at(self.step):.3g}. Its update was not made; {saved}. Lower train.learning_rate "
+            f"({train.peak}), raise train.schedule.warmup_steps ({train.schedule.warmup_steps}), or take another "
+            f"train.precision ({train.precision})."
         )
 
 
-def advice(train: TrainParams) -> str:
-    """What a user can do about it."""
-    return (
-        f"Lower train.learning_rate ({train.peak}), raise train.schedule.warmup_steps "
-        f"({train.schedule.warmup_steps}), or take another train.precision ({train.precision})."
-    )
+@dataclass(frozen=True)
+class TrainingResult:
+    """A finished run."""
+
+    state: RunState
+    timing: Timing
 
 
 class Trainer:
-    """Trains one model from where it stands to the end or to the first reason to stop."""
+    """Trains one model from a resume point to the end, or to the first reason to stop."""
 
     def __init__(
         self,
-        job: TrainingSetup,
+        setup: TrainingSetup,
         model: GPT,
         store: CheckpointStore,
+        resume_point: ResumePoint,
+        *,
         micro_batch: MicroBatch,
         display: TrainingDisplay,
-        *,
         mirror: Mirror | None,
     ):
-        """Train `model`, which lies on the job's device, or on the host if it is to be cut."""
-        self.job, self.model, self.store, self.display = job, model, store, display
+        """Load the resume point into `model`, which is on the setup's device, or on the host if it is to be sharded."""
+        self.setup, self.model, self.store, self.display = setup, model, store, display
         self.micro_batch = micro_batch
-        self.saver = AsyncCheckpointer(
-            store, keep=job.runtime.checkpoint.keep, keep_steps=job.kept_steps, mirror=mirror
-        )
-        self.forward: GPT = model
-        self.optimizer: Optimizer
-        self._optimizer_state: dict[str, Tensor] = {}
-        self.order = job.order
-        self.state = RunState()
+        checkpointing = setup.runtime.checkpoint
+        self.saver = AsyncCheckpointer(store, keep=checkpointing.keep, keep_steps=setup.work.kept_steps, mirror=mirror)
+        self.state, optimizer_state = RunState(), {}
+        if resume_point.checkpoint:
+            optimizer_state = self.load_checkpoint(resume_point.checkpoint)
+        self.forward, self.optimizer = self._sync_and_wrap(optimizer_state)
         self._pending: list[tuple[StepResult, int]] = []
         self._saved_at = time.monotonic()
 
-    def load_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Take over weights, optimizer and position of a checkpoint."""
-        self._optimizer_state = checkpoint.load(self.model)
+    def load_checkpoint(self, checkpoint: Checkpoint) -> dict[str, Tensor]:
+        """Take over the weights and the position of a checkpoint; return the optimizer's state."""
         self.state = checkpoint.state
+        return checkpoint.load(self.model)
 
-    def run(self, beginning: ResumePoint, interrupt: Interrupt) -> Timing:
-        """Train from `beginning` to the end.
+    def _sync_and_wrap(self, optimizer_state: dict[str, Tensor]) -> tuple[GPT, Optimizer]:
+        """Give all processes the state of the main one; return the model to call, which averages gradients."""
+        setup, group = self.setup, self.setup.group
+        self.state = RunState.from_json(group.broadcast(self.state.as_json()))
+        forward = setup.compilation.of(group.wrap(self.model, setup.compute.device))
+        optimizer = Optimizer(self.model, setup.work.train, setup.compute)
+        if shared := group.broadcast_tensors(optimizer_state):
+            optimizer.load(shared)
+        return forward, optimizer  # type: ignore[return-value]
+
+    def run(self, interrupt: Interrupt) -> TrainingResult:
+        """Train to the end.
 
         Raises:
-            UserError: stopped from outside (after saving), or the loss is no longer finite (the last good
-                checkpoint stays).
+            UserError: training was stopped from outside, and everything is saved; or the loss is no longer finite, and
+                the last good checkpoint stays.
         """
-        if beginning.checkpoint:
-            self.load_checkpoint(beginning.checkpoint)
-        self._sync_and_wrap()
-        folder = self.store.folder if self.job.group.is_main else None
-        timing = Timing(folder, step=self.state.step, tokens=self.state.tokens, prices=self.job.runtime.cost)
-        flags = FlagSync(self.job.group)
+        folder = self.store.folder if self.setup.group.is_main else None
+        prices = self.setup.runtime.cost
+        timing = Timing(folder, step=self.state.step, tokens=self.state.tokens, prices=prices)
+        flags = FlagSync(self.setup.group)
         self.model.train()
         with interrupt, self.saver.active():
             try:
@@ -171,44 +151,33 @@ class Trainer:
                 self.saver.wait()
                 self._end(diverged)
         flags.wait()
-        return timing
+        return TrainingResult(self.state, timing)
 
     def _train(self, timing: Timing, flags: FlagSync, interrupt: Interrupt) -> None:
-        """Make the steps that are left, and what is due between them."""
-        while self.state.step < self.job.total_steps:
+        while self.state.step < self.setup.work.steps:
             self._step()
             self._log_if_due(timing)
             with timing.excluded():
                 self._between_steps(interrupt.reason, flags)
 
-    def _sync_and_wrap(self) -> None:
-        """Put all processes where the leader stands, then let them compute together."""
-        job = self.job
-        self.state = RunState.from_json(job.group.broadcast(self.state.as_json()))
-        self.forward = job.compilation.of(job.group.wrap(self.model, job.compute.device))  # type: ignore[assignment]
-        self.optimizer = Optimizer(self.model, job.train, job.compute)
-        if state := job.group.broadcast_tensors(self._optimizer_state):
-            self.optimizer.load(state)
-        self._optimizer_state = {}
-
     def _between_steps(self, reason: str | None, flags: FlagSync) -> None:
-        """Do what is due now: an epoch's end, a checkpoint, the end of this session for a `reason`."""
-        state = self.state
+        """Do what is due: an epoch's end, a checkpoint, the end of this session for a `reason`."""
+        state, work = self.state, self.setup.work
         stop, save = flags.all_reduce(stop=reason is not None, save=self._time_is_up())
-        if state.step % self.order.steps_per_epoch == 0:
+        if state.step % work.steps_per_epoch == 0:
             self._end_epoch()
-        if stop or save or state.step == self.job.trunk or self._checkpoint_due():
+        if stop or save or self._checkpoint_due():
             self._save()
         if stop:
             self.saver.wait()
-            self.job.group.end(
-                f"{reason or 'another process was stopped'} after step {state.step:,} of {self.job.total_steps:,}; "
-                "everything up to there is saved, and `dvc repro` goes on from it."
+            self.setup.group.end(
+                f"{reason or 'another process was stopped'} after step {state.step:,} of {work.steps:,}; everything up "
+                "to there is saved, and `dvc repro` continues from it."
             )
 
     def _step(self) -> None:
-        """One optimizer step; its results are read later, when a row is due."""
-        index = self.order.indices_at(self.state.step)
+        """Make one optimizer step; its results are read later, when a row is due."""
+        index = self.setup.work.sampler.indices_at(self.state.step)
         while (result := self._try_step(index)) is None:
             self.display.say(self.micro_batch.shrink())
         self.state.step += 1
@@ -216,28 +185,29 @@ class Trainer:
         self._pending.append((result, len(index)))
 
     def _try_step(self, index: np.ndarray) -> StepResult | None:
-        """Update the model, or None where memory does not hold a micro-batch."""
-        train, step = self.job.train, self.state.step
+        """Update the model; None if memory ran out."""
+        work, step = self.setup.work, self.state.step
         if self.model.config.dropout:
-            seed_dropout(train.seed, step, rank=self.job.group.rank)
+            seed_dropout(work.train.seed, step, rank=self.setup.group.rank)
         return train_step(
             self.forward,
             self.optimizer,
-            self.job.train_sequences,
+            self.setup.train_sequences,
             index,
             micro_batch=self.micro_batch.sequences,
-            learning_rate=self._learning_rate(step),
+            learning_rate=work.learning_rate_at(step),
             momentum=momentum_at(step),
-            gradient_clip=train.gradient_clip,
-            compute=self.job.compute,
-            group=self.job.group,
+            gradient_clip=work.train.gradient_clip,
+            compute=self.setup.compute,
+            group=self.setup.group,
         )
 
-    def _learning_rate(self, step: int) -> float:
-        return lr_at(step, train=self.job.train, steps_per_epoch=self.order.steps_per_epoch)
+    def _read_pending(self) -> float:
+        """Read the results of the steps since the last reading; return the last gradient norm, or NaN without steps.
 
-    def _read(self) -> float:
-        """Read the losses of the steps since the last reading; give the last gradient norm."""
+        Raises:
+            Diverged: a step's loss or gradient norm is not finite. The state is that of before this step.
+        """
         if not self._pending:
             return math.nan
         losses: list[float] = torch.stack([result.loss for result, _ in self._pending]).tolist()
@@ -255,36 +225,34 @@ class Trainer:
         return norms[-1]
 
     def _take_back(self, steps: int) -> None:
-        """Forget the last steps, which changed no weight."""
+        """Uncount the last steps, which changed no weight."""
+        sequences = sum(count for _, count in self._pending[-steps:])
         self.state.step -= steps
-        self.state.tokens -= (
-            sum(sequences for _, sequences in self._pending[-steps:]) * self.model.config.context_length
-        )
+        self.state.tokens -= sequences * self.model.config.context_length
         self._pending.clear()
 
     def _end(self, diverged: Diverged) -> NoReturn:
-        """Save what was before the step that diverged, and end the run."""
-        job, store, step = self.job, self.store, self.state.step
+        """Save what was before the diverged step, and end the run."""
+        group, store, step = self.setup.group, self.store, self.state.step
         is_new = 0 < step == diverged.step and not store.checkpoint_folder(step).exists()
-        if job.group.broadcast(is_new):
+        if group.broadcast(is_new):
             self._save()
             self.saver.wait()
         good = store.newest_upto(diverged.step)
         saved = f"the last good checkpoint is {good}" if good else "there was no checkpoint yet"
-        told = diverged.describe(self.order, self._learning_rate(diverged.step))
-        job.group.end(f"{told}; {saved}. {advice(job.train)}")
+        group.end(diverged.describe(self.setup.work, saved))
 
     def _log_if_due(self, timing: Timing) -> None:
         """Close an interval: read the losses, add a row, show it."""
-        state, every = self.state, self.job.train.log_every_steps
-        if state.step % every and state.step % self.order.steps_per_epoch:
+        state, work = self.state, self.setup.work
+        if state.step % work.train.log_every_steps and state.step % work.steps_per_epoch:
             return
-        norm = self._read()
+        norm = self._read_pending()
         row = StepRow(
             step=state.step,
-            epoch=state.step / self.order.steps_per_epoch,
+            epoch=state.step / work.steps_per_epoch,
             loss=state.interval_loss.take(),
-            learning_rate=self._learning_rate(state.step - 1),
+            learning_rate=work.learning_rate_at(state.step - 1),
             gradient_norm=norm,
         )
         state.steps.append(row)
@@ -293,43 +261,45 @@ class Trainer:
 
     def _end_epoch(self) -> None:
         """Validate, keep the weights, add a row."""
-        state, val = self.state, self.job.tokens.val
+        state, setup, val = self.state, self.setup, self.setup.tokens.val
         loss = mean_loss(
             self.forward,
-            self.job.val_sequences,
-            evenly_spread(self.job.val_sequences.count, self.job.train.validation_sequences),
+            setup.val_sequences,
+            evenly_spread(setup.val_sequences.count, setup.work.train.validation_sequences),
             micro_batch=self.micro_batch.sequences,
-            compute=self.job.compute,
-            shrink=self.job.group.size == 1,
+            compute=setup.compute,
+            shrink=setup.group.size == 1,
         )
         row = EpochRow(
-            epoch=state.step // self.order.steps_per_epoch,
+            epoch=state.step // setup.work.steps_per_epoch,
             step=state.step,
             tokens=state.tokens,
-            learning_rate=self._learning_rate(state.step - 1),
+            learning_rate=setup.work.learning_rate_at(state.step - 1),
             train_loss=state.epoch_loss.take(),
             val_loss=loss,
             val_perplexity=perplexity(loss),
             val_bits_per_byte=bits_per_byte(loss, tokens=val.tokens, text_bytes=val.bytes),
         )
         model = whole_model(self.model)
-        if self.job.group.is_main:
+        if setup.group.is_main:
             state.epoch_weights.append(self.store.save_epoch(row.epoch, model))
         state.epochs.append(row)
         self.display.epoch(row)
 
     def _checkpoint_due(self) -> bool:
-        step, every = self.state.step, self.job.runtime.checkpoint.every_steps
-        return step % self.order.steps_per_epoch == 0 or (every is not None and step % every == 0)
+        step, work, every = self.state.step, self.setup.work, self.setup.runtime.checkpoint.every_steps
+        return (
+            step % work.steps_per_epoch == 0 or step == work.pre_decay_step or (every is not None and step % every == 0)
+        )
 
     def _time_is_up(self) -> bool:
-        every = self.job.runtime.checkpoint.every_seconds
+        every = self.setup.runtime.checkpoint.every_seconds
         return every is not None and time.monotonic() - self._saved_at >= every
 
     def _save(self) -> None:
-        """Begin to write a checkpoint, once the steps up to here are known to be sound."""
-        self._read()
+        """Begin to write a checkpoint, after all losses up to here were read and are finite."""
+        self._read_pending()
         model, optimizer = whole_model(self.model), self.optimizer.state()
-        if self.job.group.is_main:
-            self.saver.save(self.state, model, optimizer, self.job.horizon)
+        if self.setup.group.is_main:
+            self.saver.save(self.state, model, optimizer, self.setup.resumable)
         self._saved_at = time.monotonic()

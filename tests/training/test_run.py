@@ -1,4 +1,4 @@
-"""Whole trainings in this process: going on is the same as never having stopped."""
+"""Whole runs in this process: continuing gives the same bytes as a run in one go."""
 
 import io
 import json
@@ -25,7 +25,7 @@ def checkpoints(here: Path) -> list[int]:
     return sorted(int(path.name[5:]) for path in here.glob(".resume/*/step-*"))
 
 
-def test_a_run_learns_and_leaves_what_it_promises(here: Path, tokens: Path):
+def test_run_learns_and_writes_all_its_files(here: Path, tokens: Path):
     outcome = run(tokens, here / "model", epochs=4, learning_rate=0.03)
     rows = outcome.state.epochs
     assert [row.epoch for row in rows] == [1, 2, 3, 4]
@@ -41,7 +41,7 @@ def test_a_run_learns_and_leaves_what_it_promises(here: Path, tokens: Path):
     assert load_model(here / "model" / "epoch-4").config == model_config()
 
 
-def test_the_same_run_gives_the_same_bytes_wherever_tokens_lie(here: Path, tokens: Path):
+def test_token_placement_changes_no_byte(here: Path, tokens: Path):
     run(tokens, here / "model", model={"dropout": 0.2})
     expected = digest(here / "model")
     shutil.rmtree(here / ".resume")
@@ -50,12 +50,12 @@ def test_the_same_run_gives_the_same_bytes_wherever_tokens_lie(here: Path, token
     assert digest(here / "again") == expected
 
 
-def test_a_finished_run_is_not_done_again(here: Path, tokens: Path, said: io.StringIO):
+def test_finished_run_is_not_trained_again(here: Path, tokens: Path, said: io.StringIO):
     run(tokens, here / "model")
     expected = digest(here / "model")
     shutil.rmtree(here / "model")
     run(tokens, here / "model")
-    assert "going on from step 10 of 10" in said.getvalue()
+    assert "continuing from step 10 of 10" in said.getvalue()
     assert digest(here / "model") == expected
 
 
@@ -74,7 +74,7 @@ class StoppedError(Exception):
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("at", [2, 5, 7])
-def test_an_interrupted_run_ends_in_the_same_bytes(
+def test_interrupted_run_ends_in_the_same_bytes(
     here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch, case: str, at: int
 ):
     model, train = CASES[case]
@@ -131,36 +131,36 @@ def test_fewer_epochs_and_then_more_do_not_mix(here: Path, tokens: Path):
         assert weights == expected, name
 
 
-def test_a_shorter_run_beside_a_longer_ones_checkpoints_keeps_its_own(here: Path, tokens: Path):
+def test_shorter_run_keeps_checkpoints_of_the_longer(here: Path, tokens: Path):
     run(tokens, here / "four", epochs=4)
     assert checkpoints(here) == [18, 20]
     run(tokens, here / "two", epochs=2)
     assert checkpoints(here) == [9, 10, 18, 20]
 
 
-def test_a_cosine_over_all_epochs_says_that_more_of_them_are_not_the_same(here: Path, tokens: Path, said: io.StringIO):
+def test_more_epochs_of_a_cosine_differ_and_it_says_so(here: Path, tokens: Path, said: io.StringIO):
     run(tokens, here / "two", epochs=2, schedule={"type": "cosine"})
     outcome = run(tokens, here / "four", epochs=4, schedule={"type": "cosine"})
     text = said.getvalue()
-    assert "going on from step 10 of 20" in text
+    assert "continuing from step 10 of 20" in text
     assert "the result differs from a run in one go" in text
     assert len(outcome.state.epochs) == 4
 
 
 @pytest.mark.parametrize("schedule", [{"decay_fraction": 1.0, "warmup_steps": 0}, {"warmup_steps": 99}])
-def test_a_decay_without_a_trunk_ends_well(here: Path, tokens: Path, schedule: dict[str, Any]):
+def test_decay_without_a_pre_decay_step_ends_well(here: Path, tokens: Path, schedule: dict[str, Any]):
     run(tokens, here / "model", schedule={"type": "wsd"} | schedule)
     assert [path.name for path in (here / "model" / "resume").iterdir()] == ["step-000000010"]
 
 
-def test_a_trunk_that_was_never_kept_is_not_missed(here: Path, tokens: Path):
+def test_missing_pre_decay_checkpoint_is_no_error(here: Path, tokens: Path):
     schedule = {"type": "wsd", "decay_fraction": 0.6}
     run(tokens, here / "fixed", schedule=schedule | {"horizon_epochs": 2})
     run(tokens, here / "model", schedule=schedule)
     assert [path.name for path in (here / "model" / "resume").iterdir()] == ["step-000000010"]
 
 
-def test_a_damaged_newest_checkpoint_costs_steps_but_no_bit(here: Path, tokens: Path, said: io.StringIO):
+def test_damaged_newest_checkpoint_changes_no_byte(here: Path, tokens: Path, said: io.StringIO):
     run(tokens, here / "quiet", optimizer="muon")
     (here / ".resume").rename(here / "whole")
     run(tokens, here / "one", epochs=1, optimizer="muon")
@@ -169,12 +169,12 @@ def test_a_damaged_newest_checkpoint_costs_steps_but_no_bit(here: Path, tokens: 
     run(tokens, here / "model", optimizer="muon")
     text = said.getvalue()
     assert "step-000000005 is damaged (optimizer.safetensors changed" in text
-    assert "going on from step 3 of 10" in text
+    assert "continuing from step 3 of 10" in text
     assert digest(here / "model") == digest(here / "quiet")
 
 
 @pytest.mark.parametrize("split", ["train", "val"])
-def test_a_context_longer_than_the_tokens_is_refused_before_a_model_is_built(
+def test_context_longer_than_the_tokens_is_refused(
     here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, split: str
 ):
     tokens = write_tokens(tmp_path / "short", sequences=3 if split == "train" else 99)
@@ -184,7 +184,7 @@ def test_a_context_longer_than_the_tokens_is_refused_before_a_model_is_built(
     assert not (here / ".resume").exists()
 
 
-def test_the_fingerprint_knows_what_changes_numbers_and_nothing_else(tokens: Path, tmp_path: Path):
+def test_fingerprint_changes_with_numbers_only(tokens: Path, tmp_path: Path):
     metadata, other = read_metadata(tokens), read_metadata(write_tokens(tmp_path / "t", sequences=19, seed=1))
     base = fingerprint(model_config(), train_params(), metadata)
     assert base == fingerprint(model_config(), train_params(epochs=9, schedule={"horizon_epochs": 3}), metadata)
@@ -199,7 +199,7 @@ def test_the_fingerprint_knows_what_changes_numbers_and_nothing_else(tokens: Pat
     assert len(different | {base}) == 7
 
 
-def test_another_configurations_checkpoints_are_never_used(here: Path, tokens: Path):
+def test_checkpoints_of_other_configurations_are_unused(here: Path, tokens: Path):
     run(tokens, here / "quiet", seed=8)
     expected = digest(here / "quiet")
     shutil.rmtree(here / ".resume")
@@ -209,7 +209,7 @@ def test_another_configurations_checkpoints_are_never_used(here: Path, tokens: P
     assert len(list((here / ".resume").iterdir())) == 2
 
 
-def test_another_machine_goes_on_from_the_previous_output(here: Path, tokens: Path):
+def test_another_machine_continues_from_dvc_s_output(here: Path, tokens: Path):
     run(tokens, here / "four", epochs=4, optimizer="muon")
     shutil.rmtree(here / ".resume")
     for command in ("git init -q", "dvc init -q", "dvc stage add -q -n train -o models/gpt true"):

@@ -20,7 +20,7 @@ from tokenmill.training.checkpoint import CheckpointStore, prune_runs
 from tokenmill.training.history import EpochRow, RunState
 from tokenmill.training.optimizer import Optimizer
 
-RESUMABLE_KEYS = {"epochs": 2, "schedule": {"horizon_epochs": None}}
+RESUMABLE = {"epochs": 2, "schedule": {"horizon_epochs": None}}
 
 
 def trained(seed: int = 0) -> tuple[GPT, Optimizer]:
@@ -42,7 +42,7 @@ def filled(folder: Path, *steps: int) -> CheckpointStore:
     for step in steps:
         done = step // 10
         state = RunState(step=step, epochs=[row(n + 1) for n in range(done)], epoch_weights=weights[:done])
-        store.save(state, model, optimizer.state(), RESUMABLE_KEYS)
+        store.save(state, model, optimizer.state(), RESUMABLE)
     return store
 
 
@@ -56,9 +56,9 @@ def test_what_is_loaded_is_what_was_saved(tmp_path: Path):
     weights = [store.save_epoch(1, model)]
     state = RunState(step=12, tokens=96, epochs=[row(1)], epoch_weights=weights)
     state.epoch_loss.add(1 / 3, 4)
-    store.save(state, model, optimizer.state(), RESUMABLE_KEYS)
+    store.save(state, model, optimizer.state(), RESUMABLE)
     (checkpoint,) = store.checkpoints(print)
-    assert (checkpoint.state, checkpoint.horizon, checkpoint.step) == (state, RESUMABLE_KEYS, 12)
+    assert (checkpoint.state, checkpoint.resumable, checkpoint.step) == (state, RESUMABLE, 12)
     other, _ = trained(seed=1)
     loaded = checkpoint.load(other)
     for ours, theirs in zip(model.parameters(), other.parameters(), strict=True):

@@ -1,0 +1,98 @@
+"""From which checkpoint training continues, and what it says."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.training.tiny import model_config, train_params, workload
+from tokenmill.model.gpt import build
+from tokenmill.training.checkpoint import RESUMABLE_KEYS, CheckpointStore
+from tokenmill.training.history import RunState
+from tokenmill.training.params import TrainParams
+from tokenmill.training.resume import ResumePoint, find_resume_point
+
+PER_EPOCH = 10
+
+
+def params(epochs: int, **schedule: Any) -> TrainParams:
+    return train_params(epochs=epochs, schedule=schedule)
+
+
+def store_of(folder: Path, train: TrainParams, *steps: int) -> CheckpointStore:
+    """Checkpoints of a run with these parameters at these steps."""
+    store, model = CheckpointStore(folder), build(model_config(), seed=0)
+    for step in steps:
+        store.save(RunState(step=step), model, {}, train.model_dump(include=RESUMABLE_KEYS))
+    return store
+
+
+def find(store: CheckpointStore, train: TrainParams) -> ResumePoint:
+    return find_resume_point(store, workload(train, steps_per_epoch=PER_EPOCH), say=print)
+
+
+def step_of(point: ResumePoint) -> int | None:
+    return point.checkpoint.step if point.checkpoint else None
+
+
+def test_empty_store_starts_from_scratch(tmp_path: Path):
+    point = find(CheckpointStore(tmp_path / "none"), params(4))
+    assert (step_of(point), point.sentence) == (None, "starting from scratch")
+
+
+@pytest.mark.parametrize("kind", ["constant", "wsd", "cosine"])
+def test_same_run_continues_from_its_newest_checkpoint(tmp_path: Path, kind: str):
+    point = find(store_of(tmp_path / "run", params(4, type=kind), 20, 35), params(4, type=kind))
+    assert step_of(point) == 35
+    assert point.sentence == "continuing from step 35 of 40: 3.5 epochs done, 0.5 to go"
+
+
+@pytest.mark.parametrize("schedule", [{"type": "constant"}, {"type": "cosine", "horizon_epochs": 4}])
+def test_more_epochs_continue_from_the_end_if_rates_agree(tmp_path: Path, schedule: dict[str, Any]):
+    point = find(store_of(tmp_path / "run", params(4, **schedule), 35, 40), params(6, **schedule))
+    assert step_of(point) == 40
+    assert "4 epochs done, 2 to go" in point.sentence
+
+
+def test_wsd_continues_from_before_the_decay(tmp_path: Path):
+    four, six = params(4, type="wsd"), params(6, type="wsd")
+    point = find(store_of(tmp_path / "run", four, 30, 38, 40), six)
+    assert step_of(point) == 30
+    assert "the decay of 4 epochs had not begun" in point.sentence
+
+
+def test_cosine_continues_inexactly_and_says_so(tmp_path: Path):
+    four, six = params(4, type="cosine"), params(6, type="cosine")
+    point = find(store_of(tmp_path / "run", four, 30, 40), six)
+    assert step_of(point) == 40
+    assert "the result differs from a run in one go" in point.sentence
+    assert "train.schedule.horizon_epochs" in point.sentence
+
+
+def test_cosine_is_exact_while_it_warms_up(tmp_path: Path):
+    four, six = params(4, type="cosine"), params(6, type="cosine")
+    point = find(store_of(tmp_path / "run", four, 2), six)
+    assert step_of(point) == 2
+    assert "differs" not in point.sentence
+
+
+def test_checkpoints_beyond_the_end_are_ignored(tmp_path: Path):
+    store = store_of(tmp_path / "run", params(4), 15, 20, 21, 40)
+    assert step_of(find(store, params(2))) == 20
+    assert step_of(find(store_of(tmp_path / "other", params(4), 30, 40), params(2))) is None
+
+
+@pytest.mark.parametrize("kind", ["wsd", "cosine"])
+def test_fewer_epochs_are_another_run_unless_exact(tmp_path: Path, kind: str):
+    six, four = params(6, type=kind), params(4, type=kind)
+    assert step_of(find(store_of(tmp_path / "run", six, 38, 40), four)) is None
+
+
+def test_another_horizon_is_another_run(tmp_path: Path):
+    before, now = (params(4, type="cosine", horizon_epochs=n) for n in (4, 8))
+    assert step_of(find(store_of(tmp_path / "run", before, 40), now)) is None
+
+
+def test_horizon_written_out_continues(tmp_path: Path):
+    before, now = params(4, type="wsd"), params(4, type="wsd", horizon_epochs=4)
+    assert step_of(find(store_of(tmp_path / "run", before, 30, 40), now)) == 40
