@@ -11,9 +11,9 @@ from tokenmill.core.token_file import read_metadata
 from tokenmill.costs import TIMING
 from tokenmill.evaluation.results import Evaluation, read_evaluation
 from tokenmill.model.manifest import read_manifest
+from tokenmill.reports.answers import samples_markdown
 from tokenmill.reports.epoch_refs import write_epoch_refs
 from tokenmill.reports.run_report import RunRecord, epoch_times, render_report
-from tokenmill.reports.samples import samples_markdown
 from tokenmill.training.checkpoint import resume_root
 from tokenmill.training.history import EpochRow, read_epochs, read_steps, train_metrics
 from tokenmill.training.params import RuntimeParams

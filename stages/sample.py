@@ -2,8 +2,7 @@
 
 from tokenmill.core import paths
 from tokenmill.core.params import Section, load
-from tokenmill.sample.generator import write_sample
-from tokenmill.sample.params import SampleParams
+from tokenmill.sample.generator import SampleParams, write_sample
 
 
 class Params(Section):

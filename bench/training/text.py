@@ -8,8 +8,7 @@ import numpy as np
 from tokenmill.core.files import sha256_of
 from tokenmill.core.token_file import DTYPE, Split, SplitMetadata, TokenMetadata, token_file, write_metadata
 from tokenmill.model.sequences import evenly_spread
-from tokenmill.sample.generator import write_sample
-from tokenmill.sample.params import SampleParams
+from tokenmill.sample.generator import SampleParams, write_sample
 
 VAL_SHARE = 0.1
 

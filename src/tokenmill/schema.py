@@ -12,7 +12,7 @@ from tokenmill.core.params import PARAMS_FILE, Section, read_yaml, validate
 from tokenmill.data.params import CleanParams, DataParams
 from tokenmill.evaluation.params import EvaluateParams
 from tokenmill.model.config import ModelParams
-from tokenmill.sample.params import SampleParams
+from tokenmill.sample.generator import SampleParams
 from tokenmill.tokens.params import TokenizeParams, TokenizerParams
 from tokenmill.training.params import RuntimeParams, TrainSection
 

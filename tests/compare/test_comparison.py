@@ -10,9 +10,8 @@ import pytest
 from tests.compare.project_of_runs import write_run
 from tests.reports.html_page import Page
 from tokenmill.compare.comparison import Comparison
-from tokenmill.compare.page import render_page
+from tokenmill.compare.output import render_page, render_terminal
 from tokenmill.compare.runs import ComparedEpoch, ComparedRun
-from tokenmill.compare.terminal import render
 
 MakeRun = Callable[..., ComparedRun]
 LOCK = """\
@@ -69,7 +68,7 @@ def test_caution_names_what_must_not_be_compared(make_run: MakeRun, how: dict[st
     comparison = compared(("a", make_run(epochs=1), 1), ("b", make_run(epochs=1, **how), 1))
     assert comparison.caution.startswith(sentence)
     assert bool(comparison.caution) == bool(sentence)
-    assert comparison.caution in " ".join(render(comparison, width=80, colours=False).split())
+    assert comparison.caution in " ".join(render_terminal(comparison, width=80, colours=False).split())
     assert comparison.caution in Page(render_page(comparison)).words
 
 
@@ -80,7 +79,7 @@ def test_prompt_of_one_run_only_is_marked(make_run: MakeRun):
     assert len(both.prompts) == 4
     asked = [[version.answer is not None for version in prompt.versions] for prompt in both.prompts]
     assert asked == [[True, False], [True, True], [False, True], [False, True]]
-    text = render(both, width=80, colours=False)
+    text = render_terminal(both, width=80, colours=False)
     assert text.count("(not asked)") == 3
     assert Page(render_page(both)).words.count("not asked") == 3
 
@@ -88,7 +87,7 @@ def test_prompt_of_one_run_only_is_marked(make_run: MakeRun):
 def test_changes_are_marked_by_signs_or_colours(make_run: MakeRun):
     run = make_run(epochs=2)
     comparison = compared(("one", run, 1), ("two", run, 2))
-    plain, inked = (render(comparison, width=100, colours=colours) for colours in (False, True))
+    plain, inked = (render_terminal(comparison, width=100, colours=colours) for colours in (False, True))
     assert "  two  right  The capital of [-Spain-] {+France+} is [-Madrid-] {+Paris+}." in plain
     assert "\033" not in plain
     assert "is \033[9;31mMadrid\033[0m \033[1;32mParis\033[0m." in inked
@@ -101,7 +100,7 @@ def test_no_line_is_wider_than_the_terminal(make_run: MakeRun, width: int):
     run = make_run(epochs=3, params={"data.raw": "/a/very/long/path" * 9})
     names = ["a-name-of-an-experiment-that-is-long", "你好" * 20, "short"]
     comparison = compared(*((name, run, epoch) for name, epoch in zip(names, (1, 2, 3), strict=True)))
-    for line in render(comparison, width=width, colours=False).splitlines():
+    for line in render_terminal(comparison, width=width, colours=False).splitlines():
         wide = sum(2 if ord(char) > 0x2E80 else 1 for char in line)
         assert wide <= width
 
@@ -109,7 +108,7 @@ def test_no_line_is_wider_than_the_terminal(make_run: MakeRun, width: int):
 def test_hostile_answers_are_escaped(make_run: MakeRun):
     run = make_run(epochs=2)
     comparison = compared(("<i>\x1b[2J", run, 1), ("two", run, 2))
-    text = render(comparison, width=80, colours=False)
+    text = render_terminal(comparison, width=80, colours=False)
     assert not re.search(r"[\x00-\x09\x0b-\x1f\u202e]", text)
     source = render_page(comparison)
     page = Page(source)

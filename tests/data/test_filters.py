@@ -9,7 +9,7 @@ from tests.data import filter_reference as reference
 from tests.data.material import filters
 from tokenmill.core.errors import UserError
 from tokenmill.data import filters as filters_module
-from tokenmill.data import text_spans
+from tokenmill.data import repetition
 from tokenmill.data.filters import (
     LANGUAGE_CHARS,
     drop_reasons,
@@ -54,7 +54,7 @@ anything = st.text(st.sampled_from("ab ' \n.-*•#…’é1_我"), max_size=60)
 @given(st.lists(document | anything, max_size=5))
 def test_filters_agree_with_plain_rules(batch):
     some = texts(*batch)
-    assert text_spans.words(some).to_list() == [reference.words(text) for text in batch]
+    assert repetition.words(some).to_list() == [reference.words(text) for text in batch]
     assert drop_reasons(some, QUALITY).to_list() == [reference.quality(text, QUALITY) for text in batch]
     assert drop_reasons(some, REPETITION).to_list() == [reference.repetition(text) for text in batch]
     assert drop_reasons(some, LINES).to_list() == [reference.fineweb(text) for text in batch]
@@ -156,7 +156,7 @@ def test_ngrams_at_the_edge(n):
 
 def frame(text: str) -> pl.DataFrame:
     some = texts(text)
-    return pl.DataFrame({"text": some, "words": text_spans.words(some), "lines": text_spans.lines(some)})
+    return pl.DataFrame({"text": some, "words": repetition.words(some), "lines": repetition.lines(some)})
 
 
 def test_an_ngram_that_stands_once_is_no_repetition():

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenmill.data import near_dedup
-from tokenmill.data.near_dedup import SeenNearDuplicates, bands_and_rows, signatures
+from tokenmill.data import dedup
+from tokenmill.data.dedup import SeenNearDuplicates, bands_and_rows, signatures
 from tokenmill.data.params import NearDuplicateParams
 
 PARAMS = NearDuplicateParams(enabled=True, threshold=0.8, permutations=128, ngram=5)
@@ -34,7 +34,7 @@ def jaccard(one: set, other: set) -> float:
 
 def hashed(texts: list[str], ngram: int) -> list[set[int]]:
     sets: list[set[int]] = [set() for _ in texts]
-    for part in near_dedup.shingles(pl.Series(texts, dtype=pl.String), ngram):
+    for part in dedup.shingles(pl.Series(texts, dtype=pl.String), ngram):
         for row, values in enumerate(np.split(part.hashes, part.first[1:])):
             sets[part.row + row].update(values.tolist())
     return sets
@@ -77,7 +77,7 @@ def test_each_row_by_itself(texts, data):
     cut = data.draw(st.integers(0, len(texts)))
     order = data.draw(st.permutations(range(len(texts))))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(near_dedup, "BLOCK_BYTES", data.draw(st.integers(100, 400)))
+        patch.setattr(dedup, "BLOCK_BYTES", data.draw(st.integers(100, 400)))
         whole = keys(texts)
     assert (np.concatenate([keys(texts[:cut]), keys(texts[cut:])]) == whole).all()
     assert (keys([texts[row] for row in order]) == whole[list(order)]).all()
@@ -87,7 +87,7 @@ def test_a_long_text_is_the_same_beside_others():
     draws = random.Random(0)
     words = sentence(draws, 200_000)
     long, changed = " ".join(words), " ".join(replaced(words, 1000, draws))
-    assert len(long) > 2 * near_dedup.BLOCK_BYTES
+    assert len(long) > 2 * dedup.BLOCK_BYTES
     alone = keys([long])
     assert (keys(["before", long, "after", changed])[1] == alone[0]).all()
     assert SeenNearDuplicates().add(keys(["before", long, "after", changed])).tolist() == [True, True, True, False]
@@ -140,7 +140,7 @@ def test_signatures_estimate_the_similarity():
     for share in (0.005, 0.02, 0.06):
         words = sentence(draws, 500)
         texts = [" ".join(words), " ".join(replaced(words, int(share * 500), draws))]
-        least = near_dedup.least_shingles(pl.Series(texts), 5, orders)
+        least = dedup.least_shingles(pl.Series(texts), 5, orders)
         true = jaccard(*(reference(text, 5) for text in texts))
         error = (true * (1 - true) / orders) ** 0.5
         assert abs((least[:, 0] == least[:, 1]).mean() - true) < 4 * error
@@ -183,11 +183,11 @@ def test_the_same_numbers_in_every_process():
     texts = ["the quick brown fox jumps over the lazy dog", "Über 你好", ""]
     code = (
         "import sys, polars as pl\n"
-        "from tokenmill.data.near_dedup import NearDuplicateParams, signatures\n"
+        "from tokenmill.data.dedup import NearDuplicateParams, signatures\n"
         "params = NearDuplicateParams(enabled=True, threshold=0.8, permutations=128, ngram=5)\n"
         "print(signatures(pl.Series(sys.argv[1:]), params).sum(axis=1).tolist())"
     )
-    environment = {"PYTHONPATH": str(Path(near_dedup.__file__).parents[2]), "PYTHONHASHSEED": "7"}
+    environment = {"PYTHONPATH": str(Path(dedup.__file__).parents[2]), "PYTHONHASHSEED": "7"}
     command = [sys.executable, "-c", code, *texts]
     output = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
     assert json.loads(output) == [5901380499623272213, 5019651197574687965, 10330213396918842423]

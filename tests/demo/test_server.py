@@ -25,7 +25,7 @@ from tests.demo.wanted import wanted
 from tokenmill.cli.main import main
 from tokenmill.core.errors import UserError
 from tokenmill.demo.answering import TEXT
-from tokenmill.demo.server import bound, is_public, url
+from tokenmill.demo.page import bound, is_public, url
 from tokenmill.reports.page import excerpt
 
 

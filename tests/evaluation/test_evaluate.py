@@ -13,7 +13,7 @@ from tokenmill.core.files import read_json, rounded
 from tokenmill.evaluation.evaluate import evaluate
 from tokenmill.evaluation.params import EvaluateParams
 from tokenmill.evaluation.results import Evaluation
-from tokenmill.reports.samples import samples_markdown
+from tokenmill.reports.answers import samples_markdown
 
 PARAMS = {
     "prompts": [{"user": "count?", "expect": ANSWER}, {"text": "one"}],

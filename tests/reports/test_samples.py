@@ -3,7 +3,7 @@
 import pytest
 
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question
-from tokenmill.reports.samples import escaped, samples_markdown
+from tokenmill.reports.answers import escaped, samples_markdown
 
 
 @pytest.mark.parametrize(

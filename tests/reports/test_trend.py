@@ -3,7 +3,7 @@
 import pytest
 
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation
-from tokenmill.reports.trend import best, change, verdict
+from tokenmill.reports.run_report import best, change, verdict
 
 
 def course(*losses: tuple[float, float]) -> Evaluation:

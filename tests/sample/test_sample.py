@@ -10,10 +10,15 @@ import pytest
 from stages import sample as stage
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import Section, load
-from tokenmill.sample.draw import Draw, falling
-from tokenmill.sample.generator import Conversation, ConversationSource, conversations, json_line, write_sample
-from tokenmill.sample.params import SampleParams
-from tokenmill.sample.subjects import FILES, Exchange, questions
+from tokenmill.sample.generator import (
+    Conversation,
+    ConversationSource,
+    SampleParams,
+    conversations,
+    json_line,
+    write_sample,
+)
+from tokenmill.sample.subjects import FILES, Draw, Exchange, falling, questions
 
 COUNT = 11_000
 """What params.yaml says in the repository."""

@@ -36,13 +36,12 @@ def run(options: argparse.Namespace) -> None:
         UserError: a name stands for nothing, or what it stands for cannot be read.
     """
     from tokenmill.compare.comparison import Comparison  # noqa: PLC0415 (pandas, as the next three)
-    from tokenmill.compare.page import render_page  # noqa: PLC0415
+    from tokenmill.compare.output import render_page, render_terminal  # noqa: PLC0415
     from tokenmill.compare.runs import find_epochs  # noqa: PLC0415
-    from tokenmill.compare.terminal import render  # noqa: PLC0415
     from tokenmill.core.files import write_text  # noqa: PLC0415
 
     comparison = Comparison(find_epochs(Path(), options.names))
     write_text(PAGE, render_page(comparison))
     colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    print(render(comparison, width=shutil.get_terminal_size().columns, colours=colours))
+    print(render_terminal(comparison, width=shutil.get_terminal_size().columns, colours=colours))
     print(f"\nas a page: {PAGE}")

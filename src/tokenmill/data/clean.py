@@ -20,8 +20,7 @@ from tokenmill.core.files import enough_room, write_directory
 from tokenmill.core.shards import SCHEMA, SHARD_BYTES, write_shards
 from tokenmill.data import filters
 from tokenmill.data.chunks import CHUNK_BYTES, Chunk, Planner
-from tokenmill.data.dedup import Hashes, SeenHashes
-from tokenmill.data.near_dedup import SeenNearDuplicates, signatures
+from tokenmill.data.dedup import Hashes, SeenHashes, SeenNearDuplicates, signatures
 from tokenmill.data.normalize import drop_boilerplate, normalize
 from tokenmill.data.params import CleanParams
 from tokenmill.data.pii import mask_pii

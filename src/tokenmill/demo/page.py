@@ -1,10 +1,22 @@
-"""The page: models to choose, a prompt, the sampling, and one or two answers side by side."""
+"""The demo's page and the server behind it.
 
+The page has models to choose, a prompt, the sampling, and one or two answers side by side. The socket listens before
+anything slow begins, so that a browser finds the page at once.
+"""
+
+import ipaddress
+import logging
+import os
+import socket
 from collections.abc import Iterator, Sequence
+from types import FrameType
 from typing import Any
 
 import gradio as gr
+import uvicorn
+from fastapi import FastAPI
 from gradio.events import Dependency
+from gradio.themes import Base
 
 from tokenmill.core.errors import UserError
 from tokenmill.demo.answering import MOST_TOKENS, NONE, QUESTION, TEXT, WRITING_AT_ONCE, Answer, Answering
@@ -14,10 +26,12 @@ from tokenmill.model.generate import Sampling
 QUEUE = 32
 """Answers that may wait."""
 
+
 HEAD = """\
 <h1>Ask the model</h1>
 <p>Choose an epoch of a trained model, or two to compare.</p>
 """
+
 
 STYLE = """\
 .gradio-container { max-width: 60rem !important; margin: 0 auto !important; }
@@ -160,3 +174,84 @@ def _sampling_fields(sampling: Sampling) -> Sequence[gr.Slider | gr.Number]:
             gr.Slider(1, MOST_TOKENS, length, step=1, label="Length in tokens", buttons=[]),
             gr.Number(sampling.seed, precision=0, label="Seed"),
         )
+
+
+THEME = Base(
+    primary_hue="blue",
+    neutral_hue="slate",
+    font=("system-ui", "sans-serif"),
+    font_mono=("ui-monospace", "monospace"),
+)
+"""System fonts: none is loaded from anywhere."""
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """A socket that listens at the address; port 0 is any free one.
+
+    Raises:
+        UserError: the port is taken, or the address is not one of this machine.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise UserError(f"--host {host} is no address ({error.strerror}); 127.0.0.1 is this machine.") from None
+    try:
+        if os.name == "posix":  # elsewhere it would share a port that is taken
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen()
+    except OSError as error:
+        listener.close()
+        raise UserError(
+            f"--host {host} --port {port} cannot be used ({error.strerror}); "
+            "give another --port, or 0 for any free one."
+        ) from None
+    return listener
+
+
+def url(listener: socket.socket) -> str:
+    """What to open in a browser on this machine."""
+    host, port = listener.getsockname()[:2]
+    address = ipaddress.ip_address(host)
+    if address.is_unspecified:
+        return f"http://localhost:{port}"
+    return f"http://[{host}]:{port}" if address.version == 6 else f"http://{host}:{port}"
+
+
+def is_public(listener: socket.socket) -> bool:
+    """Whether other machines can reach it."""
+    return not ipaddress.ip_address(listener.getsockname()[0]).is_loopback
+
+
+def serve(page: gr.Blocks, listener: socket.socket) -> None:
+    """Serve the page until Ctrl-C; nothing can be uploaded.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C.
+    """
+    app = gr.mount_gradio_app(
+        FastAPI(openapi_url=None),
+        page,
+        path="/",
+        theme=THEME,
+        css=STYLE,
+        footer_links=[],
+        run_history=False,
+        ssr_mode=False,
+        max_file_size=1,
+        pwa=False,
+        mcp_server=False,
+        enable_monitoring=False,
+    )
+    config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=0)
+    _Server(config).run(sockets=[listener])
+
+
+class _Server(uvicorn.Server):
+    """Cuts off open pages and unfinished answers when it ends, without a message."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to end."""
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+        super().handle_exit(sig, frame)

@@ -9,25 +9,42 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from pydantic import Field
+
 from tokenmill.core import files
-from tokenmill.sample.draw import Draw
-from tokenmill.sample.params import SampleParams
-from tokenmill.sample.subjects import FILES, Exchange, Question, questions, read
+from tokenmill.core.params import Section
+from tokenmill.sample.subjects import FILES, Draw, Exchange, Question, questions, read
+
+
+class SampleParams(Section):
+    """What decides the bytes of the built-in corpus."""
+
+    seed: int = Field(ge=0)
+    """Start of the random numbers that combine facts and phrasings; another seed is another corpus (0 or more)."""
+
+    conversations: int = Field(gt=0)
+    """Number of conversations to write; 1,000 of them are about 0.21 MB."""
+
 
 Conversation = tuple[Exchange, ...]
 """What was said, in order; hashable, so that repeats are found."""
 
+
 COURTESY_PERCENT = 40
 """How often something is said before, and how often after, the question of a single turn."""
+
 
 REPEAT_EVERY = 100
 """On average, one conversation in so many repeats an earlier one."""
 
+
 BLEMISH_EVERY = 150
 """On average, one conversation in so many has a blemish."""
 
+
 TRIES = 50
 """How often a conversation that was already said is drawn again before it is accepted."""
+
 
 BLEMISHES: tuple[Callable[[str], str], ...] = (
     lambda text: text.replace(" ", "  "),

@@ -1,26 +1,66 @@
 """What the corpus knows: facts, and templates that ask for them, read from `tables/*.yaml`.
 
 All lists go from common to rare, so that there is something to learn early and something to learn late. To add a
-fact or a phrasing, add a line to a table; to add a table, name it in `FILES`.
+fact or a phrasing, add a line to a table; to add a table, name it in `FILES`. Draws use `Random.random()` alone, the
+only method whose results are the same in every version of Python.
 """
 
+import bisect
 import functools
 import itertools
+import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
 import yaml
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError, model_validator
 
-from tokenmill.sample.draw import Draw
+Item = TypeVar("Item")
+
+
+class Draw:
+    """A sequence of random choices; the same seed always gives the same ones."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed).random
+
+    def below(self, limit: int) -> int:
+        """A whole number from 0 to `limit` - 1, all equally likely."""
+        return int(self._random() * limit)
+
+    def weighted(self, items: Sequence[Item], weights: tuple[int, ...]) -> Item:
+        """One of `items`, as likely as its weight says."""
+        sums = _running_sums(weights)
+        return items[bisect.bisect_right(sums, self.below(sums[-1]))]
+
+    def common_first(self, items: Sequence[Item]) -> Item:
+        """One of `items`, which go from common to rare: the first is five times as likely as the last."""
+        return self.weighted(items, falling(len(items)))
+
+
+@functools.cache
+def falling(size: int) -> tuple[int, ...]:
+    """Weights that fall with the square of the distance from the end, from 15 to 3: `falling(4)` is (15, 8, 4, 3)."""
+    steps = max(1, size - 1)
+    return tuple(3 + 12 * (steps - place) ** 2 // steps**2 for place in range(size))
+
+
+@functools.cache
+def _running_sums(weights: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(itertools.accumulate(weights))
+
 
 TABLES = Path(__file__).parent / "tables"
+
 
 FILES = ("countries", "nature", "arithmetic", "words", "dates", "things", "people", "explanations", "poems", "unknown")
 """The tables of questions; their order decides what a seed draws. `small_talk` and `courtesies` stand apart."""
 
+
 Fact = dict[str, str]
 """The words that fill the templates: `{"thing": "a lemon", "Thing": "A lemon", …}`."""
+
 
 Form = TypeVar("Form")
 

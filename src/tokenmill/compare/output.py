@@ -1,6 +1,7 @@
-"""A comparison on a terminal. Changed words are marked by signs or, in colour, by style."""
+"""A comparison as a page (reports/compare.html) and on a terminal, where signs or colours mark changed words."""
 
 import io
+from collections.abc import Sequence
 
 import pandas as pd
 from rich import box
@@ -10,22 +11,51 @@ from rich.table import Table
 from rich.text import Text
 
 from tokenmill.compare.comparison import Comparison
+from tokenmill.compare.runs import ComparedRun
 from tokenmill.core.units import visible
 from tokenmill.reports.answers import PromptAnswers, Version
+from tokenmill.reports.charts import Chart, Series, line_chart
+from tokenmill.reports.page import render
+
+COLOURS = (1, 3, 4, 2)
+"""Colours of the runs, the palest last. Further runs are not drawn."""
+
+
+def render_page(comparison: Comparison) -> str:
+    """The whole page."""
+    runs = list(zip(COLOURS, comparison.runs, strict=False))
+    legend = [(colour, visible(run.name)) for colour, run in runs]
+    return render("compare.html", comparison=comparison, curves=_curves(runs), legend=legend)
+
+
+def _curves(runs: Sequence[tuple[int, ComparedRun]]) -> Chart:
+    """Bits per byte by epoch, a line for each run."""
+    series = []
+    for colour, run in runs:
+        epochs = [result.epoch for result in run.evaluation.epochs]
+        values = [result.bits_per_byte for result in run.evaluation.epochs]
+        titles = [f"{visible(run.name)}, epoch {n}: {v:.4f}" for n, v in zip(epochs, values, strict=True)]
+        series.append(Series(values, colour, epochs, titles))
+    alt = "Bits per byte by epoch, a line for each run; the numbers of the compared epochs are in the table."
+    return line_chart(series, x_label="epoch", y_label="bits per byte", alt=alt)
+
 
 SIGNS = {"same": ("", ""), "added": ("{+", "+}"), "removed": ("[-", "-]")}
 """As `git diff --word-diff` marks words."""
 
+
 STYLES = {"same": "", "added": "bold green", "removed": "strike red"}
+
 
 NARROWEST = 40
 """Columns that the terminal has at least."""
+
 
 LONGEST = 300
 """Characters of an answer; the page shows all of it."""
 
 
-def render(comparison: Comparison, *, width: int, colours: bool) -> str:
+def render_terminal(comparison: Comparison, *, width: int, colours: bool) -> str:
     """The whole comparison, in lines of at most `width` columns."""
     out = io.StringIO()
     console = Console(file=out, width=max(width, NARROWEST), color_system="standard" if colours else None)
