@@ -3,6 +3,8 @@
 import ast
 import contextlib
 import io
+import os
+import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -11,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from tests.imports import ROOT, SOURCE, circle, closure, upward_imports
+from tests.imports import ROOT, SOURCE, circle, upward_imports
 
 MAX_FUNCTION_LINES = 50
 QUESTION = "What is the capital of France?"
@@ -56,8 +58,16 @@ def long_functions() -> list[str]:
 
 
 def training_step_modules() -> list[str]:
-    """The modules that one training step imports, itself included."""
-    return _names(closure(SOURCE / "training" / "step.py"))
+    """The modules that Python loads for one training step, itself included."""
+    loaded = subprocess.run(
+        [sys.executable, "-c", "import sys, tokenmill.training.step; print(*sys.modules)"],
+        env=os.environ | {"PYTHONPATH": str(SOURCE.parent)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    files = {path.relative_to(SOURCE.parent).with_suffix("").as_posix().replace("/", "."): path for path in modules()}
+    return _names({files[name] for name in loaded.stdout.split() if name in files})
 
 
 def answer_modules() -> list[str]:

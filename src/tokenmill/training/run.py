@@ -72,15 +72,7 @@ def train(
     metadata = read_metadata(tokens)
     config = ModelConfig.of(model, metadata.vocab_size)
     work = Workload(config, train, metadata.train.tokens)
-    manifest = Manifest(
-        format_version=FORMAT,
-        fingerprint=fingerprint(config, train, metadata),
-        model=config,
-        train=TrainedWith.model_validate(train.model_dump()),
-        parameters=parameter_count(config),
-        epochs=train.epochs,
-        tokenizer_sha256=metadata.tokenizer_sha256,
-    )
+    manifest = _manifest(config, train, metadata)
     with process_group(choose_device(runtime.device), shards=runtime.parallel == "fsdp") as group:
         if group.shards:
             _refuse_sharding(train)
@@ -99,6 +91,19 @@ def train(
         return None
     prune_runs(resume_root(), keep=runtime.checkpoint.keep_runs)
     return Outcome(manifest, result.state)
+
+
+def _manifest(config: ModelConfig, train: TrainParams, tokens: TokenMetadata) -> Manifest:
+    """What the output will say of itself."""
+    return Manifest(
+        format_version=FORMAT,
+        fingerprint=fingerprint(config, train, tokens),
+        model=config,
+        train=TrainedWith.model_validate(train.model_dump()),
+        parameters=parameter_count(config),
+        epochs=train.epochs,
+        tokenizer_sha256=tokens.tokenizer_sha256,
+    )
 
 
 def _refuse_sharding(train: TrainParams) -> None:
