@@ -1,4 +1,4 @@
-"""Train the model to `train.epochs`, going on from wherever an earlier run got to."""
+"""Train the model to `train.epochs`; continue if an earlier run was stopped or had fewer epochs."""
 
 from tokenmill.core import paths
 from tokenmill.core.files import write_json
@@ -26,7 +26,7 @@ def main() -> None:
 
 
 def _train(params: Params) -> None:
-    """Train, as the only process or as one of several; the one that leads writes."""
+    """Train, as the only process or as one of several; the main process writes the results."""
     outcome = train(
         model=params.model,
         train=params.train,

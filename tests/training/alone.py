@@ -15,7 +15,7 @@ import psutil
 import torch
 
 from tests.training import tiny
-from tests.training.zygote import ROOT
+from tests.training.fork_server import ROOT
 from tokenmill.stage import report_errors
 from tokenmill.training import trainer
 from tokenmill.training.launch import launch

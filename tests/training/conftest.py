@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.training.fork_server import ForkServer
 from tests.training.tiny import write_tokens
-from tests.training.zygote import Zygote
 from tokenmill.display.training import TrainingDisplay
 from tokenmill.training import run
 
@@ -45,6 +45,6 @@ def said(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
 
 
 @pytest.fixture(scope="session")
-def zygote() -> Iterator[Zygote]:
-    with Zygote() as started:
+def fork_server() -> Iterator[ForkServer]:
+    with ForkServer() as started:
         yield started

@@ -1,4 +1,4 @@
-"""Checkpoints on disk: exact, whole or passed over, no more of them than needed, one trainer at a time."""
+"""Checkpoints on disk: exact, left out if damaged, pruned, and written by one process at a time."""
 
 import json
 import subprocess
@@ -10,8 +10,8 @@ import pytest
 import torch
 from filelock import FileLock, Timeout
 
+from tests.training.fork_server import ROOT
 from tests.training.tiny import CPU, model_config, train_params
-from tests.training.zygote import ROOT
 from tokenmill.core.files import sha256_of
 from tokenmill.model.gpt import GPT, build
 from tokenmill.model.manifest import MANIFEST
@@ -51,7 +51,7 @@ def found(store: CheckpointStore) -> tuple[list[int], list[str]]:
     return [checkpoint.step for checkpoint in store.checkpoints(said.append)], said
 
 
-def test_what_is_loaded_is_what_was_saved(tmp_path: Path):
+def test_loaded_is_what_was_saved(tmp_path: Path):
     store, (model, optimizer) = CheckpointStore(tmp_path / "run"), trained()
     weights = [store.save_epoch(1, model)]
     state = RunState(step=12, tokens=96, epochs=[row(1)], epoch_weights=weights)
@@ -67,7 +67,7 @@ def test_what_is_loaded_is_what_was_saved(tmp_path: Path):
     assert all(torch.equal(loaded[name], value) for name, value in optimizer.state().items())
 
 
-def test_the_newest_comes_first(tmp_path: Path):
+def test_newest_checkpoint_comes_first(tmp_path: Path):
     store = filled(tmp_path / "run", 9, 100, 20)
     assert found(store) == ([100, 20, 9], [])
     assert not store.is_empty()
@@ -98,7 +98,7 @@ def test_an_older_run_that_went_back_is_not_continued(tmp_path: Path, returns: l
     assert newest.state.epoch_loss.sequences == (0 if returns else 3)
 
 
-def test_the_manifest_is_written_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_manifest_is_written_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     names: list[str] = []
     write = checkpoint_module.write_json
 
@@ -139,7 +139,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str, str]] = {
 
 
 @pytest.mark.parametrize("damage", sorted(DAMAGES.keys() - {"cut manifest"}))
-def test_a_damaged_checkpoint_is_passed_over_and_said(damage: str, tmp_path: Path):
+def test_damaged_checkpoint_is_left_out_and_said(damage: str, tmp_path: Path):
     store = filled(tmp_path / "run", 10, 20)
     do, where, expected = DAMAGES[damage]
     do(tmp_path / "run" / where)
@@ -151,14 +151,14 @@ def test_a_damaged_checkpoint_is_passed_over_and_said(damage: str, tmp_path: Pat
     assert "using the one before" in said[0]
 
 
-def test_the_manifest_without_its_end_is_damage_too(tmp_path: Path):
+def test_cut_manifest_is_damage(tmp_path: Path):
     store = filled(tmp_path / "run", 10, 20)
     path = tmp_path / "run" / STEP_20 / MANIFEST
     path.write_bytes(path.read_bytes()[:-10])
     assert found(store)[0] == [10]
 
 
-def test_epochs_of_another_run_are_not_taken_for_this_ones(tmp_path: Path):
+def test_epochs_of_another_run_are_not_used(tmp_path: Path):
     store = filled(tmp_path / "run", 10, 20)
     store.save_epoch(2, trained(seed=1)[0])  # a run over more epochs came by here with another learning rate
     steps, said = found(store)
@@ -172,7 +172,7 @@ def test_half_a_checkpoint_does_not_exist(tmp_path: Path):
     assert found(store) == ([10], [])
 
 
-def test_the_lock_clears_what_a_killed_process_left(tmp_path: Path):
+def test_lock_clears_what_a_killed_process_left(tmp_path: Path):
     store = filled(tmp_path / "run", 10)
     (tmp_path / "run" / ".step-000000020.tmp" / ".inner.tmp").mkdir(parents=True)
     (tmp_path / "run" / "epochs" / "epoch-1" / ".model.safetensors.tmp").write_text("half")
@@ -192,13 +192,13 @@ def test_pruning_keeps_the_newest_and_the_named(tmp_path: Path):
     assert kept(store) == [2, 4, 5]
 
 
-def test_pruning_leaves_later_checkpoints_and_is_not_counted_against_them(tmp_path: Path):
+def test_pruning_ignores_later_checkpoints(tmp_path: Path):
     store = filled(tmp_path / "run", 1, 2, 3, 8, 9)
     store.prune(upto=3, newest=2, also=set())
     assert kept(store) == [2, 3, 8, 9]
 
 
-def test_only_so_many_runs_stay_and_the_one_being_trained_does(tmp_path: Path):
+def test_pruning_runs_keeps_one_in_training(tmp_path: Path):
     runs = [CheckpointStore(tmp_path / name) for name in "abcd"]
     for run in runs:
         with run.lock(print):
@@ -218,7 +218,7 @@ with CheckpointStore(Path(sys.argv[1])).lock(print):
 """
 
 
-def test_a_second_process_waits_for_the_first(tmp_path: Path):
+def test_second_process_waits_for_the_first(tmp_path: Path):
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(tmp_path / "run")],
         stdin=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""Several processes that train one model give the numbers of one process, and stop, diverge and go on as one."""
+"""Several processes that train one model give the numbers of one, and stop, diverge and continue together."""
 
 import os
 import random
@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from tests.training.alone import command, environment, start
+from tests.training.fork_server import ForkServer, Trainer
 from tests.training.test_killed import rows
 from tests.training.tiny import assert_same_to_rounding, digest, runtime_params
-from tests.training.zygote import Trainer, Zygote
 from tokenmill.core.errors import UserError
 from tokenmill.training import launch
 
@@ -36,9 +36,9 @@ def wait(trainers: list[Trainer]) -> list[int]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_two_processes_give_the_numbers_of_one(tmp_path: Path, tokens: Path, zygote: Zygote, case: str):
-    one = zygote.start(tmp_path / "one", tokens, log_every_steps=1, **CASES[case])
-    two = zygote.together(tmp_path / "two", tokens, log_every_steps=1, **CASES[case])
+def test_two_processes_give_the_numbers_of_one(tmp_path: Path, tokens: Path, fork_server: ForkServer, case: str):
+    one = fork_server.start(tmp_path / "one", tokens, log_every_steps=1, **CASES[case])
+    two = fork_server.together(tmp_path / "two", tokens, log_every_steps=1, **CASES[case])
     assert [one.wait(), *wait(two)] == [0, 0, 0], two[0].said + two[1].said
     assert "2 x cpu" in two[0].said
     assert two[1].said == "", "one speaks for all"
@@ -47,15 +47,15 @@ def test_two_processes_give_the_numbers_of_one(tmp_path: Path, tokens: Path, zyg
 
 @pytest.mark.parametrize("architecture", ["gpt2", "modern"])
 def test_a_sharded_model_gives_the_numbers_of_a_whole_one(
-    tmp_path: Path, tokens: Path, zygote: Zygote, architecture: str
+    tmp_path: Path, tokens: Path, fork_server: ForkServer, architecture: str
 ):
-    """Also when it goes on from a whole one's checkpoint, and a whole one from its."""
+    """Also if it continues from the checkpoint of a model that is not sharded, and the other way round."""
     arguments: dict[str, Any] = {"log_every_steps": 1, "batch_size": 3, "model": {"architecture": architecture}}
     cut: dict[str, Any] = arguments | {"runtime": {"parallel": "fsdp", "micro_batch_size": 1}}
-    one = zygote.start(tmp_path / "one", tokens, epochs=3, **arguments)
-    assert wait(zygote.together(tmp_path / "run", tokens, epochs=1, **cut)) == [0, 0]
-    assert wait(zygote.together(tmp_path / "run", tokens, epochs=2, **arguments)) == [0, 0]
-    last = zygote.together(tmp_path / "run", tokens, epochs=3, **cut)
+    one = fork_server.start(tmp_path / "one", tokens, epochs=3, **arguments)
+    assert wait(fork_server.together(tmp_path / "run", tokens, epochs=1, **cut)) == [0, 0]
+    assert wait(fork_server.together(tmp_path / "run", tokens, epochs=2, **arguments)) == [0, 0]
+    last = fork_server.together(tmp_path / "run", tokens, epochs=3, **cut)
     assert [one.wait(), *wait(last)] == [0, 0, 0], last[0].said + last[1].said
     assert "continuing from step 14 of 21" in last[0].said
     assert_same_to_rounding(tmp_path / "run", tmp_path / "one")
@@ -69,29 +69,29 @@ def test_a_sharded_model_gives_the_numbers_of_a_whole_one(
     ],
 )
 def test_what_a_sharded_model_cannot_have_is_refused(
-    tmp_path: Path, tokens: Path, zygote: Zygote, changes: dict[str, Any], expected: str
+    tmp_path: Path, tokens: Path, fork_server: ForkServer, changes: dict[str, Any], expected: str
 ):
-    both = zygote.together(tmp_path / "run", tokens, **changes, runtime={"parallel": "fsdp"})
+    both = fork_server.together(tmp_path / "run", tokens, **changes, runtime={"parallel": "fsdp"})
     assert wait(both) == [1, 1]
     assert expected in both[0].said
 
 
-def test_the_same_run_gives_the_same_bytes(tmp_path: Path, tokens: Path, zygote: Zygote):
+def test_the_same_run_gives_the_same_bytes(tmp_path: Path, tokens: Path, fork_server: ForkServer):
     """With dropout, for each process draws its own."""
     for name in ("a", "b"):
-        assert wait(zygote.together(tmp_path / name, tokens, model={"dropout": 0.3}, optimizer="muon")) == [0, 0]
+        assert wait(fork_server.together(tmp_path / name, tokens, model={"dropout": 0.3}, optimizer="muon")) == [0, 0]
     assert digest(tmp_path / "a" / "model") == digest(tmp_path / "b" / "model")
 
 
 @pytest.mark.parametrize("sizes", [(1, 2), (2, 1), pytest.param((2, 3), marks=pytest.mark.slow)], ids=str)
 def test_a_run_continues_in_another_number_of_processes(
-    tmp_path: Path, tokens: Path, zygote: Zygote, sizes: tuple[int, int]
+    tmp_path: Path, tokens: Path, fork_server: ForkServer, sizes: tuple[int, int]
 ):
     arguments: dict[str, Any] = {"log_every_steps": 1, "batch_size": 6}
-    assert zygote.start(tmp_path / "one", tokens, **arguments).wait() == 0
+    assert fork_server.start(tmp_path / "one", tokens, **arguments).wait() == 0
     first, then = sizes
-    assert wait(zygote.together(tmp_path / "run", tokens, size=first, epochs=1, **arguments)) == [0] * first
-    again = zygote.together(tmp_path / "run", tokens, size=then, **arguments)
+    assert wait(fork_server.together(tmp_path / "run", tokens, size=first, epochs=1, **arguments)) == [0] * first
+    again = fork_server.together(tmp_path / "run", tokens, size=then, **arguments)
     assert wait(again) == [0] * then
     assert "continuing from step 4 of 8" in again[0].said
     assert_same_to_rounding(tmp_path / "run", tmp_path / "one")
@@ -100,10 +100,10 @@ def test_a_run_continues_in_another_number_of_processes(
 LONG: dict[str, Any] = {"epochs": 12, "log_every_steps": 1, "optimizer": "muon", "model": {"dropout": 0.2}}
 
 
-@pytest.mark.parametrize("who", [pytest.param(0, marks=pytest.mark.slow), 1], ids=["leader", "follower"])
-def test_a_signal_to_one_stops_both_after_the_same_step(tmp_path: Path, tokens: Path, zygote: Zygote, who: int):
+@pytest.mark.parametrize("who", [pytest.param(0, marks=pytest.mark.slow), 1], ids=["main", "other"])
+def test_signal_to_one_stops_both_after_the_same_step(tmp_path: Path, tokens: Path, fork_server: ForkServer, who: int):
     arguments: dict[str, Any] = LONG | {"runtime": {"checkpoint": {"every_steps": None}}}
-    both = zygote.together(tmp_path / "run", tokens, **arguments)
+    both = fork_server.together(tmp_path / "run", tokens, **arguments)
     both[0].until(lambda: rows(tmp_path / "run") > 7)
     os.kill(both[who].pid, signal.SIGTERM)
     assert wait(both) == [1, 1]
@@ -111,15 +111,15 @@ def test_a_signal_to_one_stops_both_after_the_same_step(tmp_path: Path, tokens: 
     why = "stopped by SIGTERM" if who == 0 else "another process was stopped"
     assert f"error: {why} after step {last} of 60; everything up to there is saved" in both[0].said
     assert both[1].said == ""
-    again = zygote.together(tmp_path / "run", tokens, **arguments)
+    again = fork_server.together(tmp_path / "run", tokens, **arguments)
     assert wait(again) == [0, 0]
     assert f"continuing from step {last} of 60" in again[0].said
-    assert wait(zygote.together(tmp_path / "quiet", tokens, **arguments)) == [0, 0]
+    assert wait(fork_server.together(tmp_path / "quiet", tokens, **arguments)) == [0, 0]
     assert digest(tmp_path / "run" / "model") == digest(tmp_path / "quiet" / "model")
 
 
-def test_divergence_ends_both_with_one_sentence(tmp_path: Path, tokens: Path, zygote: Zygote):
-    both = zygote.together(
+def test_divergence_ends_both_with_one_sentence(tmp_path: Path, tokens: Path, fork_server: ForkServer):
+    both = fork_server.together(
         tmp_path / "run", tokens, learning_rate=3e37, schedule={"warmup_steps": 1000}, model={"architecture": "gpt2"}
     )
     assert wait(both) == [1, 1]
@@ -128,25 +128,25 @@ def test_divergence_ends_both_with_one_sentence(tmp_path: Path, tokens: Path, zy
     assert both[1].said == ""
 
 
-def test_checkpoints_by_the_clock_follow_the_main_process(tmp_path: Path, tokens: Path, zygote: Zygote):
+def test_checkpoints_by_the_clock_follow_the_main_process(tmp_path: Path, tokens: Path, fork_server: ForkServer):
     """The followers' clocks differ; were they asked, one would wait for the others in vain."""
     arguments: dict[str, Any] = LONG | {
         "epochs": 4,
         "runtime": {"checkpoint": {"every_steps": None, "every_seconds": 0.001}},
     }
-    assert wait(zygote.together(tmp_path / "run", tokens, **arguments)) == [0, 0]
+    assert wait(fork_server.together(tmp_path / "run", tokens, **arguments)) == [0, 0]
 
 
 @pytest.mark.slow
-def test_two_processes_killed_at_random_end_in_the_same_bytes(tmp_path: Path, tokens: Path, zygote: Zygote):
+def test_two_processes_killed_at_random_end_in_the_same_bytes(tmp_path: Path, tokens: Path, fork_server: ForkServer):
     arguments: dict[str, Any] = LONG | {
         "batch_size": 2,
         "gradient_accumulation_steps": 2,
         "runtime": {"checkpoint": {"every_steps": 7}},
     }
-    assert wait(zygote.together(tmp_path / "quiet", tokens, **arguments)) == [0, 0]
+    assert wait(fork_server.together(tmp_path / "quiet", tokens, **arguments)) == [0, 0]
     draws, killed = random.Random(0), 0
-    both = zygote.together(tmp_path / "run", tokens, **arguments)
+    both = fork_server.together(tmp_path / "run", tokens, **arguments)
     for _ in range(6):
         before, more = rows(tmp_path / "run"), draws.randrange(1, 12)
         both[0].until(lambda: rows(tmp_path / "run") >= min(60, before + more))  # noqa: B023
@@ -154,7 +154,7 @@ def test_two_processes_killed_at_random_end_in_the_same_bytes(tmp_path: Path, to
             os.kill(both[victim].pid, signal.SIGKILL)
         codes = wait(both)
         killed += -signal.SIGKILL in codes
-        both = zygote.together(tmp_path / "run", tokens, **arguments)
+        both = fork_server.together(tmp_path / "run", tokens, **arguments)
     assert wait(both) == [0, 0]
     assert killed >= 4
     assert digest(tmp_path / "run" / "model") == digest(tmp_path / "quiet" / "model")
@@ -220,9 +220,9 @@ def test_processes_listen_on_this_machine_only(launched: "subprocess.Popen[str]"
 
 
 @pytest.mark.slow
-def test_memory_out_in_a_group_ends_all_with_what_to_type(tmp_path: Path, tokens: Path, zygote: Zygote):
+def test_memory_out_in_a_group_ends_all_with_what_to_type(tmp_path: Path, tokens: Path, fork_server: ForkServer):
     arguments: dict[str, Any] = {"log_every_steps": 1, "batch_size": 6}
-    one = zygote.start(tmp_path / "one", tokens, **arguments)
+    one = fork_server.start(tmp_path / "one", tokens, **arguments)
     for expected in (1, 0):
         two = start(tmp_path / "two", tokens, update_holds=1, **arguments, runtime={"processes": 2})
         said = two.communicate()[1]
@@ -232,8 +232,8 @@ def test_memory_out_in_a_group_ends_all_with_what_to_type(tmp_path: Path, tokens
 
 
 @pytest.mark.slow
-def test_torchruns_processes_find_each_other(tmp_path: Path, tokens: Path, zygote: Zygote):
-    one = zygote.start(tmp_path / "one", tokens, log_every_steps=1)
+def test_torchruns_processes_find_each_other(tmp_path: Path, tokens: Path, fork_server: ForkServer):
+    one = fork_server.start(tmp_path / "one", tokens, log_every_steps=1)
     (tmp_path / "two").mkdir()
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     subprocess.run(

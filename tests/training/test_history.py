@@ -26,7 +26,7 @@ def test_epochs_survive_the_table(tmp_path: Path):
     assert read_epochs(tmp_path / "history.csv") == ROWS
 
 
-def test_the_table_has_six_digits_and_unix_line_ends(tmp_path: Path):
+def test_table_has_six_digits_and_unix_line_ends(tmp_path: Path):
     write_rows(tmp_path / "steps.csv", StepRow, [StepRow(3, 1 / 3, math.pi * 1e-5, 0.01, 2 / 3)])
     expected = b"step,epoch,loss,learning_rate,gradient_norm\n3,0.333333,3.14159e-05,0.01,0.666667\n"
     assert (tmp_path / "steps.csv").read_bytes() == expected
@@ -43,19 +43,28 @@ def test_steps_survive_the_table(tmp_path: Path):
 @pytest.mark.parametrize(
     "content", ["epoch,loss\n1,2\n", "epoch\nx\n", ",".join(EpochRow.__annotations__) + "\n1,x\n", b"\xff\n1\n"]
 )
-def test_another_table_is_refused_by_name(tmp_path: Path, content: str | bytes):
+def test_another_table_is_refused(tmp_path: Path, content: str | bytes):
     path = tmp_path / "history.csv"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(UserError, match=r"history\.csv is not a table of epochs"):
         read_epochs(path)
 
 
-def test_a_missing_table_says_what_makes_it(tmp_path: Path):
+def test_numbers_that_are_not_finite_survive_the_table(tmp_path: Path):
+    """A float16 gradient may overflow in the last step of a row."""
+    write_rows(tmp_path / "steps.csv", StepRow, [StepRow(3, 1e-7, 1e17, 0.01, math.inf), StepRow(6, 1, 5, 0, math.nan)])
+    assert (tmp_path / "steps.csv").read_text().splitlines()[1:] == ["3,1e-07,1e+17,0.01,inf", "6,1.0,5.0,0.0,nan"]
+    first, second = read_steps(tmp_path / "steps.csv")
+    assert first.gradient_norm == math.inf
+    assert math.isnan(second.gradient_norm)
+
+
+def test_missing_table_is_refused(tmp_path: Path):
     with pytest.raises(UserError, match=r"history\.csv is missing; `dvc repro train`"):
         read_epochs(tmp_path / "history.csv")
 
 
-def test_a_mean_weighs_sequences_and_starts_again():
+def test_mean_loss_weighs_sequences():
     mean = MeanLoss()
     mean.add(2.0, 4)
     mean.add(5.0, 2)
@@ -63,7 +72,7 @@ def test_a_mean_weighs_sequences_and_starts_again():
     assert mean == MeanLoss()
 
 
-def test_a_state_survives_json_bit_by_bit():
+def test_state_survives_json_bit_by_bit():
     third = 1 / 3
     state = RunState(7, 99, MeanLoss(third, 4), MeanLoss(math.pi, 1), ROWS, [StepRow(1, third, third, third, third)])
     state.epoch_weights = ["a" * 64]

@@ -1,4 +1,4 @@
-"""A trainer that is stopped or killed, for real: what it saved goes on to the same bytes."""
+"""A trainer that is really stopped or killed: continuing from what it saved ends in the same bytes."""
 
 import os
 import random
@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.training.fork_server import ForkServer
 from tests.training.tiny import assert_same_to_rounding, digest
-from tests.training.zygote import Zygote
 
 LONG: dict[str, Any] = {
     "epochs": 12,
@@ -23,10 +23,10 @@ LONG: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def quiet(tmp_path_factory: pytest.TempPathFactory, tokens: Path, zygote: Zygote) -> dict[str, str]:
-    """What a run gives that nobody disturbs."""
+def quiet(tmp_path_factory: pytest.TempPathFactory, tokens: Path, fork_server: ForkServer) -> dict[str, str]:
+    """The files of a run without an interruption."""
     root = tmp_path_factory.mktemp("quiet")
-    assert zygote.start(root, tokens, **LONG).wait() == 0
+    assert fork_server.start(root, tokens, **LONG).wait() == 0
     return digest(root / "model")
 
 
@@ -36,11 +36,11 @@ def rows(root: Path) -> int:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["TERM", "INT"])
-def test_a_signal_saves_and_exits_with_1_and_the_rest_is_the_same(
-    tmp_path: Path, tokens: Path, zygote: Zygote, quiet: dict[str, str], number: signal.Signals
+def test_signal_saves_and_the_next_run_ends_the_same(
+    tmp_path: Path, tokens: Path, fork_server: ForkServer, quiet: dict[str, str], number: signal.Signals
 ):
     arguments = LONG | {"runtime": {"checkpoint": {"every_steps": None}}}  # the only checkpoints: epochs and this one
-    trainer = zygote.start(tmp_path / "stopped", tokens, **arguments)
+    trainer = fork_server.start(tmp_path / "stopped", tokens, **arguments)
     trainer.until(lambda: rows(trainer.root) > 12)
     assert trainer.stop(number) == 1
     assert f"error: stopped by {number.name} after step " in trainer.said
@@ -48,14 +48,14 @@ def test_a_signal_saves_and_exits_with_1_and_the_rest_is_the_same(
     assert not (trainer.root / "model").exists()
     last = int(trainer.checkpoints()[-1].name[5:])
     assert f"after step {last} of 60" in trainer.said
-    again = zygote.start(tmp_path / "stopped", tokens, **arguments)
+    again = fork_server.start(tmp_path / "stopped", tokens, **arguments)
     assert again.wait() == 0
     assert f"continuing from step {last} of 60" in again.said
     assert digest(again.root / "model") == quiet
 
 
-def test_a_trainer_whose_parent_is_gone_saves_and_stops(tmp_path: Path, tokens: Path, zygote: Zygote):
-    trainer = zygote.start(tmp_path / "orphan", tokens, between=True, **(LONG | {"epochs": 100_000}))
+def test_trainer_without_its_parent_saves_and_stops(tmp_path: Path, tokens: Path, fork_server: ForkServer):
+    trainer = fork_server.start(tmp_path / "orphan", tokens, between=True, **(LONG | {"epochs": 100_000}))
     trainer.until(lambda: rows(trainer.root) > 3)
     assert trainer.stop(signal.SIGKILL) == -signal.SIGKILL
     trainer.until(lambda: "error" in trainer.said)
@@ -64,20 +64,20 @@ def test_a_trainer_whose_parent_is_gone_saves_and_stops(tmp_path: Path, tokens: 
     assert f"after step {last:,} of" in trainer.said
 
 
-def test_a_session_that_may_not_last_longer_saves_and_the_next_one_goes_on(
-    tmp_path: Path, tokens: Path, zygote: Zygote, quiet: dict[str, str]
+def test_max_minutes_saves_and_the_next_run_continues(
+    tmp_path: Path, tokens: Path, fork_server: ForkServer, quiet: dict[str, str]
 ):
     checkpoint = {"every_steps": None}
     short, long = (
         LONG | {"runtime": {"max_minutes": seconds / 60, "checkpoint": checkpoint}} for seconds in (0.1, 600)
     )
-    limited = zygote.start(tmp_path / "limited", tokens, **short)
+    limited = fork_server.start(tmp_path / "limited", tokens, **short)
     assert limited.wait() == 1
     last = int(limited.checkpoints()[-1].name[5:])
     stopped = f"error: stopped by runtime.max_minutes (0.00166667) after step {last} of 60; everything up to"
     assert stopped in limited.said
     assert "`dvc repro` continues from it" in limited.said
-    following = zygote.start(tmp_path / "limited", tokens, **long)
+    following = fork_server.start(tmp_path / "limited", tokens, **long)
     assert following.wait() == 0
     assert f"continuing from step {last} of 60" in following.said
     assert digest(tmp_path / "limited" / "model") == quiet
@@ -85,37 +85,35 @@ def test_a_session_that_may_not_last_longer_saves_and_the_next_one_goes_on(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
-def test_killed_at_random_moments_it_ends_in_the_same_bytes(
-    tmp_path: Path, tokens: Path, zygote: Zygote, quiet: dict[str, str], seed: int
+def test_kills_at_random_moments_change_no_byte(
+    tmp_path: Path, tokens: Path, fork_server: ForkServer, quiet: dict[str, str], seed: int
 ):
     draws, kills = random.Random(seed), 0
-    trainer = zygote.start(tmp_path / "killed", tokens, **LONG)
+    trainer = fork_server.start(tmp_path / "killed", tokens, **LONG)
     for _ in range(6):
         before = rows(trainer.root)
         more = draws.randrange(1, 12)
         trainer.until(lambda: rows(trainer.root) >= min(60, before + more) or (trainer.root / "model").exists())  # noqa: B023
         kills += trainer.stop(signal.SIGKILL) == -signal.SIGKILL
-        trainer = zygote.start(tmp_path / "killed", tokens, **LONG)
+        trainer = fork_server.start(tmp_path / "killed", tokens, **LONG)
     assert trainer.wait() == 0
     assert kills >= 4
     assert digest(trainer.root / "model") == quiet
 
 
 @pytest.mark.slow
-def test_killed_and_going_on_with_other_micro_batches_and_processes_it_ends_in_the_same_numbers(
-    tmp_path: Path, tokens: Path, zygote: Zygote
-):
+def test_kills_and_other_process_counts_change_rounding_only(tmp_path: Path, tokens: Path, fork_server: ForkServer):
     """Without dropout, whose draws depend on how a step is cut; and with AdamW, which does not amplify rounding."""
     arguments = LONG | {"model": {}, "optimizer": "adamw", "learning_rate": 0.003}
-    assert zygote.start(tmp_path / "quiet", tokens, **arguments).wait() == 0
+    assert fork_server.start(tmp_path / "quiet", tokens, **arguments).wait() == 0
     draws, kills, root = random.Random(0), 0, tmp_path / "killed"
     for micro_batch, processes in ((1, 1), (4, 2), ("auto", 1), (2, 2), (3, 1), (1, 3)):
         runtime = {"micro_batch_size": micro_batch, "checkpoint": {"every_steps": 7}}
-        trainers = zygote.together(root, tokens, size=processes, **(arguments | {"runtime": runtime}))
+        trainers = fork_server.together(root, tokens, size=processes, **(arguments | {"runtime": runtime}))
         before, more = rows(root), draws.randrange(1, 12)
         trainers[0].until(lambda: rows(root) >= min(60, before + more) or (root / "model").exists())  # noqa: B023
         os.kill(draws.choice(trainers).pid, signal.SIGKILL)
         kills += -signal.SIGKILL in [trainer.wait() for trainer in trainers]
-    assert zygote.start(root, tokens, **arguments).wait() == 0
+    assert fork_server.start(root, tokens, **arguments).wait() == 0
     assert kills >= 4
     assert_same_to_rounding(root, tmp_path / "quiet")

@@ -1,4 +1,4 @@
-"""A second place for checkpoints: whole or not there, never in the way, and another machine goes on from it."""
+"""A second place for checkpoints: whole or not there, never in the way, and another machine continues from it."""
 
 import hashlib
 import itertools
@@ -18,9 +18,9 @@ from typing import Any
 import fsspec
 import pytest
 
+from tests.training.fork_server import ROOT, ForkServer
 from tests.training.test_checkpoint import RESUMABLE, filled, found, row, trained
 from tests.training.tiny import digest, run
-from tests.training.zygote import ROOT, Zygote
 from tokenmill.core.errors import UserError
 from tokenmill.training import mirror as mirror_module
 from tokenmill.training.checkpoint import CheckpointStore
@@ -276,21 +276,23 @@ def test_a_mirror_that_cannot_work_is_refused_at_the_start(tmp_path: Path, url: 
         mirror_to(CheckpointStore(tmp_path / "run"), url)
 
 
-def test_another_machine_continues_to_the_same_bytes(here: Path, tokens: Path, zygote: Zygote, elsewhere: Path):
+def test_another_machine_continues_to_the_same_bytes(
+    here: Path, tokens: Path, fork_server: ForkServer, elsewhere: Path
+):
     """One is killed, the next reaches its time limit, the third ends: three machines, one mirror."""
     arguments: dict[str, Any] = {"epochs": 12, "log_every_steps": 1, "optimizer": "muon", "model": {"dropout": 0.2}}
     run(tokens, here / "quiet", **arguments)
     checkpoint = {"every_steps": 4, "mirror": str(elsewhere)}
-    first = zygote.start(here / "first", tokens, **arguments, runtime={"checkpoint": checkpoint})
+    first = fork_server.start(here / "first", tokens, **arguments, runtime={"checkpoint": checkpoint})
     first.until(lambda: any(elsewhere.glob("*/step-*/manifest.json")))
     assert first.stop(signal.SIGKILL) == -signal.SIGKILL
     limited = {"checkpoint": checkpoint, "max_minutes": 0.05 / 60}
-    second = zygote.start(here / "second", tokens, **arguments, runtime=limited)
+    second = fork_server.start(here / "second", tokens, **arguments, runtime=limited)
     assert second.wait() == 1
     last = second.checkpoints()[-1].name
     assert (elsewhere / second.checkpoints()[-1].parent.name / last / "manifest.json").exists()
     shutil.rmtree(here / "second")
-    third = zygote.start(here / "third", tokens, **arguments, runtime={"checkpoint": checkpoint})
+    third = fork_server.start(here / "third", tokens, **arguments, runtime={"checkpoint": checkpoint})
     assert third.wait() == 0
     assert f"continuing from step {int(last[5:])} of 60" in third.said
     assert digest(here / "third" / "model") == digest(here / "quiet")

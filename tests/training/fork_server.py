@@ -1,7 +1,8 @@
-"""A process that has imported everything and forks trainers, so that killing many of them takes little time.
+"""A process that has imported everything and forks trainers: about 40 of them start in the time of two imports.
 
-As a program it reads one JSON object a line: the arguments of `tiny.run`, with `tokens`, `root` and `output`. Each
-trainer is a process of its own, forked before PyTorch has started a thread, that ends as the stage `train` does.
+As a program it reads one JSON object per line: the arguments of `tiny.run`, with `root` and `tokens`. It answers with
+the process id. Each trainer is a process of its own, forked before PyTorch has started a thread, and ends as the stage
+`train` does.
 """
 
 import json
@@ -19,12 +20,12 @@ import torch.distributed as dist
 ROOT = Path(__file__).resolve().parents[2]
 
 
-class Zygote:
-    """The side of the tests."""
+class ForkServer:
+    """The server as the tests see it; it lives as long as the `with` block."""
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.training.zygote"],
+            [sys.executable, "-m", "tests.training.fork_server"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=ROOT,
@@ -53,7 +54,7 @@ class Zygote:
         return Trainer(self, root, self._ask({"root": str(root), "tokens": str(tokens)} | arguments))
 
     def together(self, root: Path, tokens: Path, /, size: int = 2, **arguments: Any) -> "list[Trainer]":
-        """Fork trainers that train together, as torchrun would start them; the first one leads."""
+        """Fork trainers that train together, as torchrun would start them; the first one is the main process."""
         root.mkdir(exist_ok=True)
         meeting = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # pyright: ignore[reportPrivateImportUsage]
         shared = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(meeting.port)}
@@ -72,8 +73,8 @@ class Zygote:
 class Trainer:
     """A training in a process of its own."""
 
-    def __init__(self, zygote: Zygote, root: Path, pid: int, *, meeting: object = None, said: str = "said.txt"):
-        self.zygote, self.root, self.pid = zygote, root, pid
+    def __init__(self, server: ForkServer, root: Path, pid: int, *, meeting: object = None, said: str = "said.txt"):
+        self.server, self.root, self.pid = server, root, pid
         self._meeting, self._said = meeting, said
 
     @property
@@ -92,7 +93,7 @@ class Trainer:
         return self.wait()
 
     def wait(self) -> int:
-        return self.zygote.wait(self.pid)
+        return self.server.wait(self.pid)
 
     def checkpoints(self) -> list[Path]:
         return sorted(self.root.glob(".resume/*/step-*"))
@@ -100,7 +101,7 @@ class Trainer:
 
 def serve() -> None:
     """Fork and wait, as asked."""
-    import dvc.repo  # noqa: F401, PLC0415 (what a training imports on its way, so that it is not imported each time)
+    import dvc.repo  # noqa: F401, PLC0415 (what training imports later, so that it is imported once)
     import torch  # noqa: PLC0415
     import torch._dynamo  # noqa: PLC0415
 
