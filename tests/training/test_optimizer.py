@@ -131,7 +131,7 @@ def test_what_adamw_goes_on_from_lies_on_the_gpu():
 def test_a_longer_gradient_counts_as_one_of_the_bound(
     architecture: str, optimizer: str, multiplies_bfloat16: bool, monkeypatch: pytest.MonkeyPatch
 ):
-    """In both arithmetics that Muon has, whichever this processor would choose.
+    """In both of Muon's precisions, whichever this processor would choose.
 
     Muon's iteration enlarges small singular values, and with them what bfloat16 rounds (2^-8 of a value): the weights
     differ by up to 2.4e-4 then, and by 5e-3 where the bound is left out.
