@@ -64,7 +64,7 @@ def main() -> None:
 def run(sizes: dict[str, dict[str, int]], *, tokens: int, rounds: int, file: Path | None) -> None:
     """A line for each model, number of texts and way of choosing."""
     print(f"{torch.get_num_threads()} threads, tokens a second, all texts together")
-    print(f"{'model':20}{'texts':>6}  {'tokens':10}{'transformers':>13}{'TokenMill':>11}{'times':>7}  mark: faster")
+    print(f"{'model':20}{'texts':>6}  {'tokens':10}{'transformers':>13}{'TokenMill':>11}{'times':>7}  target: faster")
     rows = []
     for size, changes in sizes.items():
         for architecture in ("gpt2", "modern"):
