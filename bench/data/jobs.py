@@ -14,32 +14,11 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeAlias
 
 import psutil
 
-Facts: TypeAlias = dict[str, Any]
-"""What a job says about itself; `bytes`, if it did not work on the whole corpus."""
-
-
-Work: TypeAlias = Callable[[], Facts]
-"""The timed part of a job."""
-
-
-STAGES = ("clean", "tokenizer", "tokenize", "unpack")
-
-
-class MissingError(Exception):
-    """Something that a job needs is not installed."""
-
-
-def require(*packages: str) -> None:
-    """Raise MissingError for the first package that is not there."""
-    for package in packages:
-        if importlib.util.find_spec(package) is None:
-            raise MissingError(package)
+from bench.data.work import STAGES, MissingError, Work
 
 
 def prepared(name: str) -> Work:

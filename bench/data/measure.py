@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-from bench.data.jobs import STAGES
+from bench.data.work import STAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 

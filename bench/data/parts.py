@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from bench.data.corpus import ENCODE, read_texts, size_of
-from bench.data.jobs import Facts, Work
+from bench.data.work import Facts, Work
 from stages.clean import Params
 from tokenmill.core.params import load
 from tokenmill.core.tokenizer import read_tokenizer

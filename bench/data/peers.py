@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any
 
 from bench.data.corpus import CLEAN, ENCODE, FILTER, FOLDER, read_texts, size_of
-from bench.data.jobs import Facts, Work, require
 from bench.data.parts import TOKENIZER
+from bench.data.work import Facts, Work, require
 from tokenmill.core.tokenizer import END_OF_TEXT, TextTokenizer, read_tokenizer, token_bytes
 
 CHUNK_BYTES = 8_000_000
