@@ -1,9 +1,9 @@
-"""One job in a process of its own: `python -m bench.data.jobs NAME START`, run in a project's folder (bench/data/__main__.py).
+"""One job in a process of its own: `python -m bench.data.jobs NAME START`, run in a project's folder.
 
 A job is prepared (imports, reading what it works on) and then done; only the second part is timed. The last line of
 output is JSON: `seconds` of the work, `start_up` seconds before it since START (Unix time), `cpu` seconds and
 `peak_mib` of memory of the process, and what the job says about itself; or `missing`, what it needs and is not
-installed. A project has params.yaml and data/ as the pipeline has them, and excerpts of its corpus (bench/data/corpus.py).
+installed. A project has params.yaml and data/ as the pipeline has them, and excerpts of its corpus (corpus.py).
 """
 
 import importlib
