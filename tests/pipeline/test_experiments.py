@@ -109,7 +109,7 @@ def wait_for_queue(project: Project, count: int) -> None:
 
 
 def test_more_epochs_continue_bit_for_bit(finished: Project) -> None:
-    """Where the schedule minds, by DVC; `test_session.py` and `test_choose.py` know every schedule."""
+    """Where the schedule minds, by DVC; `test_run.py` and `test_resume.py` know every schedule."""
     finished.set(train__schedule__type="wsd")
     finished.commit()
     quiet = finished.copy("quiet")
