@@ -7,7 +7,6 @@ import pytest
 
 from tokenmill.costs import Cost, CostParams
 from tokenmill.display.training import TrainingDisplay, amounts, clock
-from tokenmill.training.history import StepRow
 
 
 def test_the_progress_line_tells_cost_so_far_and_to_come(monkeypatch: pytest.MonkeyPatch):
@@ -17,8 +16,7 @@ def test_the_progress_line_tells_cost_so_far_and_to_come(monkeypatch: pytest.Mon
     display.start([("model", "x")], step=100, total=300, prices=prices)
     monkeypatch.setattr("tokenmill.display.training.LINE_EVERY", 0.0)
     display._began -= 7200.0  # a hundred steps took two hours
-    row = StepRow(step=200, epoch=2.0, loss=1.5, learning_rate=0.1, gradient_norm=1.0)
-    display.interval(row, 1000.0, Cost(10_800, units=5.4, money=1.5))
+    display.interval(step=200, epoch=2.0, loss=1.5, tokens_per_second=1000.0, spent=Cost(10_800, units=5.4, money=1.5))
     assert "3.0 h, 5.4 units, 1.50 EUR; 2.0 h, 3.6 units, 1.00 EUR" in out.getvalue()
     assert out.getvalue().strip().endswith(clock(7200.0))
 
@@ -49,8 +47,9 @@ def test_the_bar_shows_as_many_facts_as_fit(monkeypatch: pytest.MonkeyPatch, col
     prices = CostParams(price_per_hour=0.5, currency="EUR", units_per_hour=1.8)
     display.start([("model", "x")], step=100, total=300, prices=prices)
     display._began -= 7200.0
-    row = StepRow(step=200, epoch=2.0, loss=1.5, learning_rate=0.1, gradient_norm=1.0)
-    display.interval(row, 174_688.0, Cost(10_800, units=5.4, money=1.5))
+    display.interval(
+        step=200, epoch=2.0, loss=1.5, tokens_per_second=174_688.0, spent=Cost(10_800, units=5.4, money=1.5)
+    )
     display.close()
     drawn = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "\r", screen.getvalue())
     lines = [line for line in re.split(r"[\r\n]+", drawn) if line.strip()]

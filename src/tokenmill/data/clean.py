@@ -27,7 +27,7 @@ from tokenmill.data.pii import mask_pii
 from tokenmill.data.readers import FORMATS
 from tokenmill.data.report import CleanResult, Tally
 from tokenmill.data.sources import find
-from tokenmill.display.progress import Progress
+from tokenmill.display.terminal import Progress
 
 
 def clean(

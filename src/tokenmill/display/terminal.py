@@ -1,24 +1,35 @@
-"""Text on a terminal: colours, columns, and lines that end between words; in a pipe or a file, plain text.
+"""What a terminal or a log shows: colours, aligned columns, text that wraps between words, progress of long work.
 
 rich decides what a terminal can show: NO_COLOR and TERM=dumb are obeyed. Markup is off, so brackets in a text are only
-brackets.
+brackets. A pipe or a file gets plain text.
 """
 
+import re
 import shutil
 import sys
+import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import chain
-from typing import TextIO
+from typing import Self, TextIO
 
-from rich.cells import cell_len
+from rich.cells import cell_len, chop_cells
 from rich.console import Console
+from rich.progress import BarColumn, TaskID, TextColumn
+from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
-from tokenmill.core.units import visible
+from tokenmill.core.units import duration, si, visible
 
 UNLIMITED = 1000
 """Columns of a line in a pipe or a file, which never breaks."""
+
+QUIET = 2.0
+"""Seconds of work before any progress is shown."""
+
+LINE_EVERY = 10.0
+"""Seconds between two lines of progress in a log."""
+
+_WORD = re.compile(r"[^\S\n]*(?:\n|\S+)|[^\S\n]+$")
 
 
 def console(out: TextIO | None = None) -> Console:
@@ -70,9 +81,7 @@ def print_stream(pieces: Iterable[str]) -> None:
 
 def rate(tokens: int, seconds: float) -> str:
     """How much was written, and how fast: `30 tokens in 0.50 s, 60 tokens/s`."""
-    if not seconds:
-        return f"{tokens} tokens"
-    return f"{tokens:,} tokens in {seconds:.2f} s, {tokens / seconds:,.0f} tokens/s"
+    return f"{tokens:,} tokens in {seconds:.2f} s, {tokens / seconds:,.0f} tokens/s" if seconds else f"{tokens} tokens"
 
 
 def wrapped(pieces: Iterable[str], width: int) -> Iterator[str]:
@@ -85,24 +94,89 @@ def wrapped(pieces: Iterable[str], width: int) -> Iterator[str]:
         >>> "".join(wrapped(["one tw", "o three"], 8))
         'one two\\nthree'
     """
-    column, gap, word = 0, "", ""
-    for char in chain.from_iterable(pieces):
-        if word and (char.isspace() or cell_len(word + char) > width):
-            column, text = _placed(column, gap, word, width)
-            yield text
-            gap = word = ""
-        if not char.isspace():
-            word += char
-        elif char == "\n":
-            yield char
-            column, gap = 0, ""
-        else:
-            gap += char
-    if word:
-        yield _placed(column, gap, word, width)[1]
+    column = 0
+    for item in _words(pieces):
+        word = item.lstrip()
+        gap = item.removesuffix(word)
+        if item.endswith("\n"):
+            yield "\n"
+            column = 0
+        for part in chop_cells(word, width) if word else []:
+            if column and column + cell_len(gap + part) > width:
+                column, gap = 0, "\n"
+            yield gap + part
+            column += cell_len((gap + part).lstrip("\n"))
+            gap = ""
 
 
-def _placed(column: int, gap: str, word: str, width: int) -> tuple[int, str]:
-    """The column after a word, and the word with the blanks or the line feed before it."""
-    end = column + cell_len(gap) + cell_len(word)
-    return (cell_len(word), f"\n{word}") if column and end > width else (end, gap + word)
+def _words(pieces: Iterable[str]) -> Iterator[str]:
+    """Words and line feeds, each with the blanks before it, as soon as each is complete."""
+    rest = ""
+    for piece in pieces:
+        *complete, rest = _WORD.findall(rest + piece) or [""]
+        yield from complete
+    yield rest
+
+
+class Progress:
+    """Counted work, shown on stderr: a bar on a terminal, a line now and then in a log, nothing for short work.
+
+    Example:
+        with Progress("clean", total=12_000_000, unit="B") as progress:
+            progress.advance(1_048_576)
+    """
+
+    def __init__(self, title: str, total: int, unit: str = "B") -> None:
+        self._title, self._total, self._unit = title, total, unit
+        self._done, self._printed = 0, -1
+        self._start = self._shown = time.monotonic()
+        self._bar: Bar | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def advance(self, n: int) -> None:
+        """Count another `n` units as done."""
+        self._done += n
+        if sys.stderr.isatty():
+            self._draw()
+        elif time.monotonic() - self._shown >= LINE_EVERY:
+            self._print_line()
+
+    def note(self, sentence: str) -> None:
+        """Say what happens beside the count; nothing during short work."""
+        if self._bar is not None:
+            self._bar.console.print(sentence)
+        elif self._is_long():
+            print(sentence, file=sys.stderr, flush=True)
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+        elif self._is_long() and self._done != self._printed:
+            self._print_line()
+
+    def _is_long(self) -> bool:
+        return time.monotonic() - self._start >= QUIET
+
+    def _draw(self) -> None:
+        if self._bar is None and self._is_long():
+            columns = TextColumn("{task.description}"), BarColumn(bar_width=None), TextColumn("{task.fields[state]}")
+            self._bar = Bar(*columns, console=console(sys.stderr), expand=True)
+            self._bar.add_task(self._title, total=self._total, state="")
+            self._bar.start()
+        if self._bar is not None:
+            self._bar.update(TaskID(0), completed=self._done, state=self._state())
+
+    def _print_line(self) -> None:
+        self._shown, self._printed = time.monotonic(), self._done
+        print(f"{self._title}: {self._state()}", file=sys.stderr, flush=True)
+
+    def _state(self) -> str:
+        """Such as `1 MB of 4 MB (25%), 100 kB/s, 10 s, 30 s left`."""
+        seconds = max(time.monotonic() - self._start, 1e-9)
+        rate = self._done / seconds
+        left = f", {duration((self._total - self._done) / rate)} left" if 0 < self._done < self._total else ""
+        share = f" ({self._done / self._total:.0%})" if self._total else ""
+        done, total, speed = (si(value, self._unit) for value in (self._done, self._total, rate))
+        return f"{done} of {total}{share}, {speed}/s, {duration(seconds)}{left}"

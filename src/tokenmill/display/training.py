@@ -1,49 +1,21 @@
 """What a person sees of training: its plan once, then a live bar on a terminal or a line now and then in a log."""
 
 import sys
+import textwrap
 import time
 from collections.abc import Sequence
-from typing import Protocol, TextIO
+from typing import TextIO
 
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Group
 from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
-from rich.text import Text
+from rich.progress import BarColumn, Progress, TextColumn
 
 from tokenmill.core.units import duration
 from tokenmill.costs import Cost, CostParams
-from tokenmill.display.terminal import console, print_columns
-
-LINE_EVERY = 10.0
-"""Seconds between two lines of progress in a log."""
+from tokenmill.display.terminal import LINE_EVERY, console, print_columns
 
 DRAW_EVERY = 0.1
 """Seconds between two drawings of the live bar."""
-
-
-class Row(Protocol):
-    """What is shown of an interval."""
-
-    @property
-    def step(self) -> int: ...  # noqa: D102
-    @property
-    def epoch(self) -> float: ...  # noqa: D102
-    @property
-    def loss(self) -> float: ...  # noqa: D102
-
-
-class EpochEnd(Protocol):
-    """What is shown of an epoch's end."""
-
-    @property
-    def epoch(self) -> int: ...  # noqa: D102
-    @property
-    def train_loss(self) -> float: ...  # noqa: D102
-    @property
-    def val_loss(self) -> float: ...  # noqa: D102
-    @property
-    def val_bits_per_byte(self) -> float: ...  # noqa: D102
 
 
 class TrainingDisplay:
@@ -53,8 +25,6 @@ class TrainingDisplay:
         """Draw on `out`, or on stderr."""
         self._out = out or sys.stderr
         self._live: Live | None = None
-        self._shown_at = 0.0
-        self._total = 0
 
     def say(self, sentence: str) -> None:
         """Print a sentence on a line of its own, above the live bar."""
@@ -65,46 +35,40 @@ class TrainingDisplay:
 
     def start(self, plan: Sequence[tuple[str, str]], *, step: int, total: int, prices: CostParams) -> None:
         """Print the plan, names and facts, then start at `step` of `total`."""
-        self._prices, self._total = prices, total
+        self._prices, self._total, self._first = prices, total, step
+        self._began = self._shown_at = time.monotonic()
         print_columns([(f"  {name}", text) for name, text in plan], out=self._out)
-        self._first, self._began = step, time.monotonic()
-        self._shown_at = self._began
         if self._out.isatty():
-            bar = _Bar(step=step, total=total, epoch="", facts=[])
-            self._live = Live(bar, console=console(self._out), auto_refresh=False, transient=True)
+            columns = TextColumn("  {task.percentage:3.0f}%"), BarColumn(None), TextColumn("{task.description}")
+            self._bar = Progress(*columns, expand=True)
+            self._task = self._bar.add_task(f"step {step:,} of {total:,}", total=total, completed=step)
+            self._live = Live(self._bar, console=console(self._out), auto_refresh=False, transient=True)
             self._live.start(refresh=True)
 
-    def interval(self, row: Row, tokens_per_second: float, spent: Cost) -> None:
+    def interval(self, *, step: int, epoch: float, loss: float, tokens_per_second: float, spent: Cost) -> None:
         """Show the loss, the speed, what all sessions cost so far, and the time and cost still to come."""
         now = time.monotonic()
         if now - self._shown_at < (DRAW_EVERY if self._live else LINE_EVERY):
             return
         self._shown_at = now
-        left = (now - self._began) / (row.step - self._first) * (self._total - row.step)
-        to_come = self._prices.cost_of(left)
-        loss, speed = f"loss {row.loss:.3f}", f"{tokens_per_second:,.0f} tokens/s"
-        currency = self._prices.currency
-        if self._live:
-            facts = [
-                loss,
-                speed,
-                f"{duration(left)} left",
-                f"{_paid(spent, currency) or duration(spent.seconds)} spent",
-            ]
-            facts += [f"{paid} to come" for paid in [_paid(to_come, currency)] if paid]
-            facts.append(f"until {clock(left)}")
-            bar = _Bar(step=row.step, total=self._total, epoch=f"{row.epoch:.2f}", facts=facts)
-            self._live.update(bar, refresh=True)
-        else:
+        left = (now - self._began) / (step - self._first) * (self._total - step)
+        to_come, currency = self._prices.cost_of(left), self._prices.currency
+        state, speed = f"loss {loss:.3f}", f"{tokens_per_second:,.0f} tokens/s"
+        if self._live is None:
             costs = f"spent {amounts(spent, currency)}; {amounts(to_come, currency)} to come, until {clock(left)}"
-            self.say(f"  step {row.step:,}/{self._total:,}  epoch {row.epoch:.2f}  {loss}  {speed}  {costs}")
+            self.say(f"  step {step:,}/{self._total:,}  epoch {epoch:.2f}  {state}  {speed}  {costs}")
+            return
+        paid = f"{_paid(spent, currency) or duration(spent.seconds)} spent"
+        to_pay = [f"{_paid(to_come, currency)} to come"] if _paid(to_come, currency) else []
+        facts = [state, speed, f"{duration(left)} left", paid, *to_pay, f"until {clock(left)}"]
+        steps = f"step {step:,} of {self._total:,}  epoch {epoch:.2f}"
+        self._bar.update(self._task, completed=step, description=steps)
+        self._live.update(Group(self._bar, _first_line(facts, self._live.console.width)), refresh=True)
 
-    def epoch(self, row: EpochEnd) -> None:
+    def epoch(self, epoch: int, *, train_loss: float, val_loss: float, bits_per_byte: float) -> None:
         """Show an epoch's result, on a line that stays."""
-        self.say(
-            f"  epoch {row.epoch}: train loss {row.train_loss:.3f}, validation loss {row.val_loss:.3f}, "
-            f"{row.val_bits_per_byte:.3f} bits per byte"
-        )
+        losses = f"train loss {train_loss:.3f}, validation loss {val_loss:.3f}, {bits_per_byte:.3f} bits per byte"
+        self.say(f"  epoch {epoch}: {losses}")
 
     def close(self) -> None:
         """Remove the live bar."""
@@ -113,27 +77,10 @@ class TrainingDisplay:
             self._live = None
 
 
-class _Bar:
-    """A bar over the whole width, and below it as many of the facts as fit on one line, the most important first."""
-
-    def __init__(self, *, step: int, total: int, epoch: str, facts: Sequence[str]):
-        self._step, self._total, self._epoch, self._facts = step, total, epoch, facts
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        grid = Table.grid(padding=(0, 1), expand=True)
-        grid.add_column(no_wrap=True)
-        grid.add_column(ratio=1)
-        grid.add_column(no_wrap=True)
-        share, epoch = self._step / max(self._total, 1), f"  epoch {self._epoch}" if self._epoch else ""
-        steps = f"step {self._step:,} of {self._total:,}{epoch}"
-        grid.add_row(f"  {share:4.0%}", ProgressBar(total=self._total, completed=self._step), steps)
-        yield grid
-        line = Text("      ")
-        for fact in self._facts:
-            if line.cell_len + 2 + len(fact) <= options.max_width:
-                line.append(f"  {fact}")
-        if self._facts:
-            yield line
+def _first_line(facts: Sequence[str], width: int) -> str:
+    """As many of the facts as fit on one line, the most important first."""
+    whole = "  ".join(fact.replace(" ", "\xa0") for fact in facts)  # a line breaks only between facts
+    return textwrap.wrap(whole, width, initial_indent=" " * 8)[0].replace("\xa0", " ")
 
 
 def amounts(spent: Cost, currency: str) -> str:

@@ -8,7 +8,7 @@ from tokenmill.core.chat import prompt as chat_prompt
 from tokenmill.core.errors import UserError
 from tokenmill.core.token_file import SPLITS, Split, open_tokens, read_metadata
 from tokenmill.core.tokenizer import TextTokenizer, read_tokenizer
-from tokenmill.display.progress import Progress
+from tokenmill.display.terminal import Progress
 from tokenmill.evaluation.params import EvaluateParams, PromptParams
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question
 from tokenmill.model.device import Compute, DeviceName, choose_compute, configure_process

@@ -16,7 +16,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_text
 from tokenmill.core.token_file import SPLITS, Split, TokenMetadata, open_tokens, token_file
 from tokenmill.core.tokenizer import TextTokenizer, token_bytes
-from tokenmill.display.progress import Progress
+from tokenmill.display.terminal import Progress
 from tokenmill.reports.page import token_text
 
 BLOCK = 1 << 20

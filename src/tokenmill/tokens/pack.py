@@ -30,7 +30,7 @@ from tokenmill.core.token_file import (
     write_metadata,
 )
 from tokenmill.core.tokenizer import read_tokenizer
-from tokenmill.display.progress import Progress
+from tokenmill.display.terminal import Progress
 from tokenmill.tokens.corpus import SEGMENT_CHARS, TextSpan, probe, segments, split_corpus
 from tokenmill.tokens.encoder import Encoder, choose_encoder
 from tokenmill.tokens.params import TokenizeParams

@@ -22,7 +22,7 @@ from tokenmill.core.token_file import (
     token_file,
     write_metadata,
 )
-from tokenmill.display.progress import Progress
+from tokenmill.display.terminal import Progress
 
 BLOCK = 1 << 20
 """Compressed bytes read at a time; they become about three times as many."""

@@ -257,7 +257,7 @@ class Trainer:
         )
         state.steps.append(row)
         rate = timing.interval(step=state.step, tokens=state.tokens)
-        self.display.interval(row, rate, timing.total)
+        self.display.interval(step=row.step, epoch=row.epoch, loss=row.loss, tokens_per_second=rate, spent=timing.total)
 
     def _end_epoch(self) -> None:
         """Validate, keep the weights, add a row."""
@@ -284,7 +284,7 @@ class Trainer:
         if setup.group.is_main:
             state.epoch_weights.append(self.store.save_epoch(row.epoch, model))
         state.epochs.append(row)
-        self.display.epoch(row)
+        self.display.epoch(row.epoch, train_loss=row.train_loss, val_loss=loss, bits_per_byte=row.val_bits_per_byte)
 
     def _checkpoint_due(self) -> bool:
         step, work, every = self.state.step, self.setup.work, self.setup.runtime.checkpoint.every_steps
