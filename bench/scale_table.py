@@ -4,8 +4,9 @@ from tokenmill.core.units import duration, size
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import parameter_count
 from tokenmill.model.size import memory
-from tokenmill.planning.estimate import ENOUGH, step
+from tokenmill.planning.fit import ENOUGH
 from tokenmill.planning.hardware import UTILISATION, known_hardware
+from tokenmill.planning.plan import step_time
 
 MODELS = {"124M": (12, 12, 768), "355M": (24, 16, 1024), "1.5B": (48, 25, 1600)}
 """Layers, heads, width of GPT-2 (Radford et al. 2019, table 2), by the names they go by."""
@@ -65,14 +66,12 @@ def _row(name: str, devices: int) -> list[str]:
     sequences = SEQUENCES // devices
     while _memory(config, sequences, shards=1) > 0.9 * GPU.memory_gb * 1e9:
         sequences //= 2
-    one = step(
+    one = step_time(
         config,
         tokens=SEQUENCES * CONTEXT,
         optimizer="adamw",
         rate=GPU.flops * UTILISATION,
         devices=devices,
-        parallel="ddp",
-        precision="half",
         bandwidth=link if devices <= PER_MACHINE else MACHINE_BANDWIDTH,
     )
     seconds = one.seconds * tokens / (SEQUENCES * CONTEXT)

@@ -8,8 +8,8 @@ import pytest
 
 from tests.pipeline.project import Project as Repository
 from tokenmill.cli.main import main
+from tokenmill.doctor.checks import run_checks
 from tokenmill.doctor.finding import Finding
-from tokenmill.doctor.run import run_checks
 
 
 @pytest.fixture(autouse=True)

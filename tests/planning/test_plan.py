@@ -4,6 +4,7 @@ import json
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,10 +15,11 @@ from tokenmill.core.params import PARAMS_FILE, read_yaml, validate
 from tokenmill.costs import read_timing
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import choose_compute
+from tokenmill.model.gpt import parameter_count
 from tokenmill.model.size import flops_per_token
 from tokenmill.planning import benchmark
 from tokenmill.planning.benchmark import StepBenchmark, measure
-from tokenmill.planning.plan import PlanOptions, override, plan_training
+from tokenmill.planning.plan import PlanOptions, optimizer_flops, override, plan_training, step_time
 from tokenmill.schema import AllParams, check_all
 from tokenmill.training.compile import Compilation
 from tokenmill.training.schedule import Workload
@@ -211,3 +213,38 @@ def test_flops_are_those_of_the_model(project: Path):
     assert plan.flops_per_token == flops_per_token(plan.work.config)
     assert plan.optimizer_share == 0
     assert plan.memory("half").total > plan.memory("half").weights
+
+
+SHAPE: dict[str, Any] = {"n_head": 4, "n_embd": 64, "context_length": 48, "dropout": 0.0, "vocab_size": 101}
+
+
+def config_of(architecture: str, **changes: Any) -> ModelConfig:
+    return ModelConfig.model_validate(SHAPE | {"architecture": architecture, "n_layer": 3} | changes)
+
+
+def test_gpt2_small_at_a_tenth_of_a_second_on_an_a100():
+    """134,601,216 parameters, 64 x 512 tokens: three quarters of the 312e12 operations a second that an A100 can do."""
+    config = config_of("gpt2", n_layer=12, n_head=12, n_embd=768, context_length=512, vocab_size=32_000)
+    assert parameter_count(config) == 134_601_216
+    assert 64 * 512 * flops_per_token(config) / 0.1 / 312e12 == pytest.approx(0.75, abs=0.005)
+
+
+def test_muon_costs_what_its_products_are():
+    """Four times, for each matrix: X Xt, its square, and their product with X (2 operations a term)."""
+    config = config_of("modern", n_layer=1)
+    square, wide = 2 * 64**3 * 3, 2 * 64 * 64 * 256 * 2 + 2 * 64**3
+    assert optimizer_flops(config, "muon") == 4 * (4 * square + 2 * wide)
+    assert optimizer_flops(config, "adamw") == 0
+
+
+def test_a_fast_network_hides_and_a_slow_one_costs():
+    config = config_of("gpt2")
+    common: dict[str, Any] = {"tokens": 1e6, "optimizer": "adamw", "rate": 1e12}
+    alone = step_time(config, devices=1, bandwidth=1.0, **common)
+    assert alone.network_bytes == 0
+    assert alone.seconds == alone.compute_seconds == 1e6 * flops_per_token(config) / 1e12
+    fast = step_time(config, devices=8, bandwidth=1e12, **common)
+    assert fast.seconds == pytest.approx(alone.seconds / 8)
+    slow = step_time(config, devices=8, bandwidth=1e3, **common)
+    assert slow.seconds > slow.network_seconds > alone.seconds
+    assert fast.network_bytes == slow.network_bytes == 8 * parameter_count(config) * 7 / 8

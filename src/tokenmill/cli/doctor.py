@@ -29,7 +29,7 @@ def add_arguments(_: Parser) -> None:
 
 def run(_: argparse.Namespace) -> None:
     """Print every finding as soon as it is there; exit code 1 if one is a problem."""
-    from tokenmill.doctor.run import run_checks  # noqa: PLC0415 (DVC and PyTorch)
+    from tokenmill.doctor.checks import run_checks  # noqa: PLC0415 (DVC and PyTorch)
 
     counts: Counter[str] = Counter()
     for finding in run_checks(Path()):

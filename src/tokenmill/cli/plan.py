@@ -99,7 +99,7 @@ def _print_facts(plan: "Plan") -> None:
 
 def _verdict(plan: "Plan") -> str:
     """Whether the text is enough for the model."""
-    from tokenmill.planning.estimate import ENOUGH, balance, suitable_parameters  # noqa: PLC0415 (PyTorch)
+    from tokenmill.planning.fit import ENOUGH, balance, suitable_parameters  # noqa: PLC0415
 
     tokens, epochs = plan.work.tokens, plan.work.train.epochs
     fitting = si(suitable_parameters(tokens=tokens, epochs=epochs), space="")

@@ -12,9 +12,6 @@ Commands = list[tuple[str, str]]
 
 COMMIT = ("git add -A && git commit", "keep dvc.lock with its metrics: a clone then reruns nothing")
 
-COMMITTED_TOGETHER = ("dvc.lock", "dvc.yaml", "params.yaml", "metrics", "reports")
-"""A clone that lacks one of these, or has an older one, trains again."""
-
 
 @dataclass(frozen=True)
 class Status:
@@ -99,12 +96,13 @@ def _outdated(root: Path, stages: Sequence[str]) -> Status:
 def _trained(root: Path) -> Status:
     """Everything is up to date: how good the model is."""
     from tokenmill.core import git, paths  # noqa: PLC0415
+    from tokenmill.doctor.finding import ONE_COMMIT  # noqa: PLC0415
     from tokenmill.evaluation.results import read_evaluation  # noqa: PLC0415 (pydantic)
 
     last = read_evaluation(root / paths.EVALUATION).epochs[-1]
     right = f", {sum(last.expected)} of {len(last.expected)} answers right" if last.expected else ""
     sentence = f"trained: {last.epoch} epochs, validation loss {last.val_loss:.3f}{right} (`tokenmill summary`)"
-    if git.ask(root, "status", "--porcelain", "--", *COMMITTED_TOGETHER):
+    if git.ask(root, "status", "--porcelain", "--", *ONE_COMMIT):
         return Status(f"{sentence}; not committed yet", [COMMIT, *after_training(last.epoch)])
     return Status(sentence, after_training(last.epoch))
 

@@ -1,4 +1,7 @@
-"""Checks of the environment: Python, packages, params.yaml, the text, git, the device and its compiler."""
+"""All checks, in the order in which a run would meet the problems, and those of the environment.
+
+A new check is a function and a line in CHECKS.
+"""
 
 import importlib.metadata
 import platform
@@ -16,7 +19,8 @@ from tokenmill.core.params import PARAMS_FILE
 from tokenmill.core.units import size
 from tokenmill.data.readers import FORMATS
 from tokenmill.data.sources import find
-from tokenmill.doctor.finding import Finding, Project, ok, problem, warning
+from tokenmill.doctor import disk, dvc
+from tokenmill.doctor.finding import BUILT_IN, ONE_COMMIT, Check, Finding, Project, ok, problem, warning
 from tokenmill.model.device import Compute, choose_compute
 from tokenmill.schema import check_all
 from tokenmill.training.compile import missing_compiler
@@ -24,12 +28,6 @@ from tokenmill.training.compile import missing_compiler
 ACTIVATE = ". .venv/bin/activate"
 
 INSTALL = "pip install -c constraints.txt -e '.[dev]'"
-
-BUILT_IN = "data/raw/sample"
-"""What the stage `sample` writes."""
-
-ONE_COMMIT = ("dvc.lock", "dvc.yaml", "params.yaml", "metrics", "reports")
-"""What belongs into one commit: a clone in which they do not match trains again."""
 
 
 def check_python(_: Project) -> Iterator[Finding]:
@@ -190,3 +188,29 @@ def check_compiler(project: Project) -> Iterator[Finding]:
         yield problem("compiler", f"torch.compile needs {missing}, which is not there", fix)
     else:
         yield warning("compiler", f"torch.compile needs {missing}, which is not there; steps will be slower", fix)
+
+
+CHECKS: tuple[Check, ...] = (
+    check_python,
+    check_packages,
+    check_params,
+    check_text,
+    check_git,
+    dvc.check_repository,
+    dvc.check_cache,
+    dvc.check_remote,
+    dvc.check_pipeline,
+    dvc.check_runs,
+    dvc.check_leftovers,
+    check_device,
+    check_compiler,
+    disk.check_memory,
+    disk.check_disk,
+)
+
+
+def run_checks(root: Path) -> Iterator[Finding]:
+    """Check the project in the folder `root`; each finding comes as soon as it is known."""
+    project = Project(root)
+    for check in CHECKS:
+        yield from check(project)

@@ -16,9 +16,8 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.token_file import TokenMetadata, read_metadata
 from tokenmill.core.units import size
 from tokenmill.data.sources import Source
-from tokenmill.doctor.checks import BUILT_IN
 from tokenmill.doctor.dvc import existing, links
-from tokenmill.doctor.finding import TOKEN_STAGES, Finding, Project, ok, problem, warning
+from tokenmill.doctor.finding import BUILT_IN, TOKEN_STAGES, Finding, Project, ok, problem, warning
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import Compute
 from tokenmill.model.gpt import parameter_count

@@ -12,6 +12,12 @@ if TYPE_CHECKING:  # `tokenmill` alone uses some checks and does without PyTorch
     from tokenmill.model.device import Compute
     from tokenmill.schema import AllParams
 
+BUILT_IN = "data/raw/sample"
+"""What the stage `sample` writes."""
+
+ONE_COMMIT = ("dvc.lock", "dvc.yaml", "params.yaml", "metrics", "reports")
+"""What belongs into one commit: a clone in which they do not match trains again."""
+
 Level = Literal["ok", "warning", "problem"]
 
 TOKEN_STAGES = ("clean", "tokenizer", "tokenize", "unpack")

@@ -89,13 +89,18 @@ def apply(preset: Preset, path: Path) -> Change:
     return Change(before, after, YAML(typ="safe", pure=True).load(after))
 
 
+def innermost(content: Any, name: str) -> tuple[dict[str, Any] | None, str]:
+    """The section that holds a parameter, None if there is none, and the parameter's name in it."""
+    *parents, key = name.split(".")
+    for parent in parents:
+        content = content.get(parent) if isinstance(content, dict) else None
+    return content if isinstance(content, dict) else None, key
+
+
 def _set(content: Any, name: str, value: Any, path: Path) -> bool:
     """Set a parameter; False if it has this value already."""
-    *parents, key = name.split(".")
-    section = content
-    for parent in parents:
-        section = section.get(parent) if isinstance(section, dict) else None
-    if not isinstance(section, dict) or key not in section:
+    section, key = innermost(content, name)
+    if section is None or key not in section:
         raise UserError(f"{path} has no {name}; add it (`tokenmill params` says what it means).")
     if section[key] == value:
         return False
