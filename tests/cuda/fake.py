@@ -1,0 +1,27 @@
+"""Loads the shim in fake_cuda.cpp, in a process of its own and before torch is imported.
+
+With it a PyTorch without CUDA can trace a program on that device: fake tensors have a shape and a device, but no
+values.
+"""
+
+import ctypes
+import importlib.util
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+SOURCE = Path(__file__).with_name("fake_cuda.cpp")
+COMPILER = shutil.which("g++")
+
+
+def load(folder: Path) -> None:
+    """Compile the shim into a folder and load it; torch is found, but not imported yet."""
+    spec = importlib.util.find_spec("torch")
+    assert spec is not None
+    assert spec.origin is not None
+    torch, library = Path(spec.origin).parent, folder / "fake_cuda.so"
+    paths = [f"-I{torch / 'include'}", f"-L{torch / 'lib'}", f"-Wl,-rpath,{torch / 'lib'}"]
+    options = ["-std=c++20", "-O0", "-w", "-shared", "-fPIC", *paths, "-o", library]
+    subprocess.run([COMPILER or "g++", SOURCE, *options, "-lc10", "-ltorch_cpu"], check=True)
+    ctypes.CDLL(str(library), mode=os.RTLD_GLOBAL)

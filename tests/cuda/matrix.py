@@ -1,0 +1,187 @@
+"""One training step, a validation, and a checkpoint there and back, on a fake CUDA device, for every combination.
+
+    python -m tests.cuda.matrix FOLDER
+
+prints one JSON object for each: the combination, and the copies for which its step waits; or else the error. The last
+one is a step of which this is known.
+"""
+
+# Imports follow statements here, for the device must be there before torch is imported.
+
+import sys
+from pathlib import Path
+
+from tests.cuda import fake
+
+if __name__ == "__main__":
+    fake.load(Path(sys.argv[1]))
+
+import contextlib
+import itertools
+import json
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.training.tiny import CONTEXT, VOCABULARY, model_config, train_params
+from tokenmill.model.device import Compute
+from tokenmill.model.gpt import GPT, copy_model, empty_model
+from tokenmill.model.sequences import Sequences
+from tokenmill.model.validation import mean_loss
+from tokenmill.training.optimizer import Optimizer
+from tokenmill.training.saving import _on_host
+from tokenmill.training.step import train_step
+
+CUDA = torch.device("cuda", 0)
+aten = torch.ops.aten
+
+COMBINATIONS = [
+    " ".join(choice)
+    for choice in itertools.product(
+        ("gpt2", "modern"), ("adamw", "muon"), ("float32", "bfloat16", "float16"), ("device", "memory")
+    )
+]
+"""Architecture, optimizer, precision, place of the tokens."""
+
+
+class Waits(TorchDispatchMode):
+    """Collects the operations for which the host would wait for the device.
+
+    A fake tensor has no value to be read: `.item()` and its like raise an error by themselves.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self._pinned: dict[int, Tensor] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is aten._pin_memory.default:  # which fake tensors do not know
+            copy = args[0].clone()
+            self._pinned[id(copy)] = copy
+            return copy
+        if func is aten.is_pinned.default:
+            return id(args[0]) in self._pinned
+        result = func(*args, **kwargs)
+        if func is aten._to_copy.default:
+            self._note_copy(args[0], result, kwargs.get("non_blocking", False))
+        elif func is aten.copy_.default:
+            self._note_copy(args[1], args[0], kwargs.get("non_blocking", len(args) > 2 and args[2]))
+        return result
+
+    def _note_copy(self, source: Tensor, target: Tensor, non_blocking: bool) -> None:
+        if source.device.type == target.device.type:
+            return
+        host = source if source.device.type == "cpu" else target
+        if not non_blocking or id(host) not in self._pinned:
+            self.found.append(f"copy {source.device.type} -> {target.device.type}, {tuple(source.shape)}")
+
+
+@contextlib.contextmanager
+def fake_device() -> Iterator[Waits]:
+    """Inside, tensors are fake and may be on CUDA; what waits for it is collected."""
+    waits = Waits()
+    with (
+        mock.patch("torch.cuda.amp.common.amp_definitely_not_available", return_value=False),
+        mock.patch("torch.cuda.is_bf16_supported", return_value=True),
+        mock.patch("tokenmill.training.optimizer.multiplies_bfloat16", return_value=True),
+        FakeTensorMode(allow_non_fake_inputs=True),
+        waits,
+    ):
+        yield waits
+
+
+def trace(architecture: str, optimizer: str, precision: str, place: str) -> dict[str, Any]:
+    """Run one combination; say what went wrong, if anything."""
+    compute = Compute(CUDA, getattr(torch, precision))
+    with fake_device() as waits:
+        model = empty_model(model_config(architecture=architecture, n_layer=1), "cuda")
+        model.compute_buffers()
+        sequences = some_sequences(place)
+        optim = Optimizer(model, train_params(optimizer=optimizer), compute)
+        waits.found.clear()
+        step(model, optim, sequences, compute)
+        in_step = list(waits.found)
+        with reading():
+            saved = {name: _on_host(value) for name, value in optim.state().items()}
+            check_devices([*copy_model(model, _on_host).parameters(), *saved.values()], "cpu")
+            mean_loss(model, sequences, np.arange(3), micro_batch=2, compute=compute)
+            again = Optimizer(model, train_params(optimizer=optimizer), compute)
+            again.load(saved)
+        moments = [value for _, entry in again._entries() for value in entry.values() if value.ndim]
+        assert moments
+        check_devices(moments, "cuda")
+        step(model, again, sequences, compute)
+    return {"waits": in_step}
+
+
+@contextlib.contextmanager
+def reading() -> Iterator[None]:
+    """Inside, values of fake tensors may be read; they are ones."""
+    with (
+        mock.patch.object(Tensor, "numpy", lambda tensor: np.ones(tensor.shape)),
+        mock.patch.object(Tensor, "item", lambda tensor: 1.0 if tensor.is_floating_point() else 1),
+    ):
+        yield
+
+
+def step(model: GPT, optimizer: Optimizer, sequences: Sequences, compute: Compute) -> None:
+    """An update on five sequences, three at a time."""
+    result = train_step(
+        model,
+        optimizer,
+        sequences,
+        np.array([4, 0, 2, 3, 1]),
+        micro_batch=3,
+        learning_rate=0.01,
+        gradient_clip=1.0,
+        compute=compute,
+    )
+    assert result is not None
+    check_devices([result.loss, result.gradient_norm, *model.parameters()], "cuda")
+
+
+def some_sequences(place: str) -> Sequences:
+    tokens = torch.zeros(5 * CONTEXT + 1, dtype=torch.int32, device=CUDA if place == "device" else "cpu")
+    return Sequences(tokens % VOCABULARY, context_length=CONTEXT, device=CUDA)
+
+
+def check_devices(tensors: Any, kind: str) -> None:
+    """All of them are on this kind of device."""
+    found = {tensor.device.type for tensor in tensors}
+    assert found == {kind}, f"expected {kind}, found {found}"
+
+
+def control() -> dict[str, Any]:
+    """A copy from pageable memory, one to the host, one that does not wait, and the value of a number."""
+    with fake_device() as waits:
+        there = torch.ones(3).to(CUDA, non_blocking=True)
+        there.cpu()
+        torch.ones(4).pin_memory().to(CUDA, non_blocking=True)
+        try:
+            there.sum().item()
+        except DataDependentOutputException:
+            waits.found.append("value")
+    return {"waits": waits.found}
+
+
+def main() -> None:
+    """Trace all combinations; print a line for each."""
+    for combination in COMBINATIONS:
+        try:
+            row = trace(*combination.split())
+        except Exception as error:  # one combination fails alone
+            row = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps({"combination": combination} | row), flush=True)
+    print(json.dumps({"combination": "control"} | control()), flush=True)
+
+
+if __name__ == "__main__":
+    main()

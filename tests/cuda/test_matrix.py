@@ -1,0 +1,28 @@
+"""A training step, a validation, and a checkpoint there and back trace on CUDA, in every combination, without a GPU."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cuda import fake
+from tests.cuda.matrix import COMBINATIONS
+
+pytestmark = pytest.mark.skipif(fake.COMPILER is None, reason="the shim needs g++")
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_every_combination_traces_without_a_wait(tmp_path: Path):
+    """One process for all of them, because it takes seconds to start."""
+    environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    command = [sys.executable, "-m", "tests.cuda.matrix", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = {row.pop("combination"): row for row in map(json.loads, done.stdout.splitlines())}
+    waits = ["copy cpu -> cuda, (3,)", "copy cuda -> cpu, (3,)", "value"]
+    assert found.pop("control") == {"waits": waits}, "what waits would not be seen"
+    assert found == {name: {"waits": []} for name in COMBINATIONS}
