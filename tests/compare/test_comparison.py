@@ -9,9 +9,8 @@ import pytest
 
 from tests.compare.project_of_runs import write_run
 from tests.reports.html_page import Page
-from tokenmill.compare.comparison import Comparison
+from tokenmill.compare.comparison import ComparedEpoch, ComparedRun, Comparison
 from tokenmill.compare.output import render_page, render_terminal
-from tokenmill.compare.runs import ComparedEpoch, ComparedRun
 
 MakeRun = Callable[..., ComparedRun]
 LOCK = """\

@@ -30,14 +30,9 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print the comparison and write the page.
-
-    Raises:
-        UserError: a name stands for nothing, or what it stands for cannot be read.
-    """
-    from tokenmill.compare.comparison import Comparison  # noqa: PLC0415 (pandas, as the next three)
+    """Print the comparison and write the page."""
+    from tokenmill.compare.comparison import Comparison, find_epochs  # noqa: PLC0415 (pandas, as the next two)
     from tokenmill.compare.output import render_page, render_terminal  # noqa: PLC0415
-    from tokenmill.compare.runs import find_epochs  # noqa: PLC0415
     from tokenmill.core.files import write_text  # noqa: PLC0415
 
     comparison = Comparison(find_epochs(Path(), options.names))

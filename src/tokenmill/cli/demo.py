@@ -40,12 +40,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Check that there is something to serve before Gradio is imported, which takes seconds, then serve.
-
-    Raises:
-        UserError: Gradio is not installed, there is no model, a folder holds none, or the port is taken.
-        KeyboardInterrupt: Ctrl-C.
-    """
+    """Check that there is something to serve before Gradio is imported, which takes seconds, then serve."""
     set_wait_policy()
     from tokenmill.cli.generate import evaluate_params  # noqa: PLC0415 (pydantic and PyTorch, as the next three)
     from tokenmill.core.errors import UserError  # noqa: PLC0415

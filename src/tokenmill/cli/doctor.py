@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, TextIO
 
 from rich.text import Text
 
-from tokenmill.cli.arguments import Parser
 from tokenmill.core.units import visible
 from tokenmill.display.terminal import print_columns
 
@@ -21,10 +20,6 @@ EXAMPLES = """\
   tokenmill doctor                       before the first run, and when something is strange
   tokenmill doctor && dvc repro          run only if nothing is in the way
 """
-
-
-def add_arguments(_: Parser) -> None:
-    """None."""
 
 
 def run(_: argparse.Namespace) -> None:

@@ -64,11 +64,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Answer the question, continue the text, or without either answer what comes from stdin.
-
-    Raises:
-        UserError: a question and a text are given, a value is wrong, or there is no such model.
-    """
+    """Answer the question, continue the text, or without either answer what comes from stdin."""
     set_wait_policy()
     import torch  # noqa: PLC0415 (seconds; so for the imports that follow)
 
@@ -130,7 +126,7 @@ def sampling_values(evaluate: "EvaluateParams | None") -> dict[str, Any]:
 def _answer(writer: "Writer", prompt: str, sampling: "Sampling", *, chat: bool, samples: int) -> None:
     """Print the answer while it is written, or several answers."""
     if samples == 1:
-        _show(writer.stream(prompt, sampling, chat=chat))
+        _show(writer.stream(prompt, sampling, chat=chat), [])
         return
     streams = writer.several(prompt, sampling, samples, chat=chat)
     note("\n".join(streams[0].notes))
@@ -139,17 +135,16 @@ def _answer(writer: "Writer", prompt: str, sampling: "Sampling", *, chat: bool, 
     note(rate(sum(stream.tokens for stream in streams), max(stream.seconds for stream in streams)))
 
 
-def _show(stream: "Stream", pieces: list[str] | None = None) -> None:
-    """Print a text while it is written, and keep its pieces in the list; then print how fast that was."""
+def _show(stream: "Stream", kept: list[str]) -> None:
+    """Print a text while it is written, and keep its chunks; then print how fast that was."""
 
-    def kept() -> Iterator[str]:
-        for piece in stream:
-            if pieces is not None:
-                pieces.append(piece)
-            yield piece
+    def chunks() -> Iterator[str]:
+        for chunk in stream:
+            kept.append(chunk)
+            yield chunk
 
     note("\n".join(stream.notes))
-    print_stream(kept())
+    print_stream(chunks())
     note(rate(stream.tokens, stream.seconds))
 
 

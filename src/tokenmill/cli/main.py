@@ -69,7 +69,8 @@ def build_parser(with_arguments: Collection[str] = tuple(COMMANDS)) -> Parser:
         )
         if name in with_arguments:
             module = _module(name)
-            module.add_arguments(command)
+            if hasattr(module, "add_arguments"):
+                module.add_arguments(command)
             command.epilog = f"examples:\n{module.EXAMPLES}"
     return parser
 

@@ -35,11 +35,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Check params.yaml; print, write or compare the reference.
-
-    Raises:
-        UserError: params.yaml is wrong, or the file is out of date.
-    """
+    """Check params.yaml; print, write or compare the reference."""
     from tokenmill.core.files import write_text  # noqa: PLC0415
 
     text = reference()

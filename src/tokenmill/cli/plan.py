@@ -51,11 +51,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print the plan of the project in the current folder.
-
-    Raises:
-        UserError: parameters are wrong, hardware is not known, or nothing says how many tokens there are.
-    """
+    """Print the plan of the project in the current folder."""
     set_wait_policy()
     from tokenmill.planning.plan import PlanOptions, plan_training  # noqa: PLC0415 (PyTorch)
 

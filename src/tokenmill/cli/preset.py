@@ -35,11 +35,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """List the presets, or put one into params.yaml.
-
-    Raises:
-        UserError: params.yaml cannot be read, or something in it stays wrong with the preset's values.
-    """
+    """List the presets, or put one into params.yaml."""
     if options.name is None:
         _print_presets(Path())
     else:

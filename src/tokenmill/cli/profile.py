@@ -32,11 +32,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Profile the training of the project in the current folder.
-
-    Raises:
-        UserError: parameters are wrong, or there are no tokens.
-    """
+    """Profile the training of the project in the current folder."""
     set_wait_policy()
     from tokenmill.core import paths  # noqa: PLC0415
     from tokenmill.planning.profile import profile_training  # noqa: PLC0415 (PyTorch)

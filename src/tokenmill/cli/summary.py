@@ -8,7 +8,6 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tokenmill.cli.arguments import Parser
 from tokenmill.cli.status import COMMIT, after_training
 from tokenmill.display.terminal import print_columns
 
@@ -25,16 +24,8 @@ EXAMPLES = """\
 """
 
 
-def add_arguments(_: Parser) -> None:
-    """None."""
-
-
 def run(_: argparse.Namespace) -> None:
-    """Print the summary of the pipeline in the current folder.
-
-    Raises:
-        UserError: a stage has not run yet.
-    """
+    """Print the summary of the pipeline in the current folder."""
     from tokenmill.core import paths  # noqa: PLC0415
     from tokenmill.costs import COSTS, read_costs  # noqa: PLC0415 (pydantic)
     from tokenmill.evaluation.results import read_evaluation  # noqa: PLC0415 (pydantic)

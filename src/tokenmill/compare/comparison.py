@@ -1,16 +1,111 @@
-"""Epochs side by side: tables of numbers and parameters, what must not be compared, and all answers."""
+"""Epochs of finished runs side by side: from the names that a person types to tables, cautions and all answers.
 
-from collections.abc import Callable, Sequence
+A name is `workspace`, `epoch-2`, `HEAD`, `blest-jube:2`.
+"""
+
+import contextlib
+import re
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
+from ruamel.yaml import YAML
 
-from tokenmill.compare.runs import ComparedEpoch, ComparedRun
 from tokenmill.core import paths
-from tokenmill.evaluation.results import Question
+from tokenmill.core.errors import UserError
+from tokenmill.core.files import read_json
+from tokenmill.core.params import PARAMS_FILE, read_yaml
+from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question, read_evaluation
+from tokenmill.models.find import chosen_epoch
 from tokenmill.reports.answers import PromptAnswers, compare_answers
+from tokenmill.reports.page import flat
+from tokenmill.training.history import EpochRow, read_epochs
+
+LOCK = Path("dvc.lock")
+
+FILES = (paths.EVALUATION, paths.TRAIN_METRICS, paths.HISTORY, PARAMS_FILE, LOCK)
+"""The files of a run that a comparison reads."""
+
+WORKSPACE = "workspace"
+
+EPOCH = re.compile(r"epoch-(\d+)")
+"""An epoch of the workspace's run; also the name of the git ref that holds its metrics."""
+
+REV_AND_EPOCH = re.compile(r"(?P<rev>.+):(?P<epoch>\d+)")
+
+
+@dataclass(frozen=True)
+class ComparedRun:
+    """A finished run, read from FILES."""
+
+    name: str
+    """Its revision."""
+    evaluation: Evaluation
+    history: list[EpochRow]
+    parameters: int
+    """Size of the model."""
+    params: Mapping[str, Any]
+    lock: str
+    """The text of dvc.lock."""
+
+    @classmethod
+    def read(cls, name: str, root: Path) -> "ComparedRun":
+        """Read the FILES below `root`.
+
+        Raises:
+            UserError: a file is missing or damaged.
+        """
+        return cls(
+            name,
+            read_evaluation(root / paths.EVALUATION),
+            read_epochs(root / paths.HISTORY),
+            read_json(root / paths.TRAIN_METRICS)["parameters"],
+            read_yaml(root / PARAMS_FILE),
+            (root / LOCK).read_text(encoding="utf-8"),
+        )
+
+    @cached_property
+    def hashes(self) -> dict[str, str | None]:
+        """The hash of every output in dvc.lock, by its path."""
+        stages = YAML(typ="safe").load(self.lock)["stages"].values()
+        return {out["path"]: out.get("md5") for stage in stages for out in stage.get("outs", [])}
+
+    @cached_property
+    def settings(self) -> dict[str, str]:
+        """Parameters by their dotted names, without `runtime` and without the prompts."""
+        sections = {name: section for name, section in self.params.items() if name != "runtime"}
+        return {name: value for name, value in flat(sections) if not name.startswith("evaluate.prompts")}
+
+
+@dataclass(frozen=True)
+class ComparedEpoch:
+    """One epoch of a run: a column of the comparison."""
+
+    name: str
+    """As the user typed it."""
+    run: ComparedRun
+    result: EpochResult
+    row: EpochRow
+
+    @classmethod
+    def of(cls, name: str, run: ComparedRun, epoch: int | None) -> "ComparedEpoch":
+        """The given epoch, or the last one for None.
+
+        Raises:
+            UserError: the run has no such epoch.
+        """
+        number = chosen_epoch(epoch, len(run.evaluation.epochs), run.name)
+        return cls(name, run, run.evaluation.epochs[number - 1], run.history[number - 1])
+
+    def answer(self, prompt: str) -> Answer | None:
+        """The answer to a prompt; None if the run was not asked it."""
+        prompts = [question.prompt for question in self.run.evaluation.questions]
+        return self.result.answers[prompts.index(prompt)] if prompt in prompts else None
+
 
 MEASURES: dict[str, Callable[[ComparedEpoch], str]] = {
     "training loss": lambda epoch: f"{epoch.result.train_loss:.4f}",
@@ -80,3 +175,72 @@ class Comparison:
             compare_answers(question, [(epoch.name, epoch.answer(prompt)) for epoch in self.epochs])
             for prompt, question in questions.items()
         ]
+
+
+def find_epochs(root: Path, names: Sequence[str]) -> list[ComparedEpoch]:
+    """The epochs that these names mean. One name alone is compared with the workspace, no name means its first and last
+    epoch.
+
+    Args:
+        root: of the project.
+        names: `workspace`, git revisions, DVC experiments, each optionally with `:N` for its epoch N; or `epoch-N`.
+
+    Raises:
+        UserError: there is no such revision or epoch, or its evaluation cannot be fetched.
+    """
+    runs: dict[str, ComparedRun] = {}
+    found = []
+    for name in _at_least_two(root, names, runs):
+        rev, epoch = _parse(name)
+        found.append(ComparedEpoch.of(name, _run(root, rev, runs), epoch))
+    return found
+
+
+def _at_least_two(root: Path, names: Sequence[str], runs: dict[str, ComparedRun]) -> list[str]:
+    if len(names) == 1 and names[0] != WORKSPACE:
+        return [*names, WORKSPACE]
+    if len(names) > 1:
+        return list(names)
+    last = len(_run(root, WORKSPACE, runs).evaluation.epochs)
+    return ["epoch-1", f"epoch-{last}"] if last > 1 else ["epoch-1"]
+
+
+def _parse(name: str) -> tuple[str, int | None]:
+    """A revision, and an epoch if the name says one."""
+    if match := EPOCH.fullmatch(name):
+        return WORKSPACE, int(match[1])
+    if match := REV_AND_EPOCH.fullmatch(name):
+        return match["rev"], int(match["epoch"])
+    return name, None
+
+
+def _run(root: Path, rev: str, runs: dict[str, ComparedRun]) -> ComparedRun:
+    """The run of a revision; each is read once."""
+    if rev not in runs:
+        runs[rev] = _workspace_run(root) if rev == WORKSPACE else _recorded_run(root, rev)
+    return runs[rev]
+
+
+def _workspace_run(root: Path) -> ComparedRun:
+    if not (root / paths.EVALUATION).exists():
+        raise UserError(
+            f"{root / paths.EVALUATION} is missing; `dvc repro` makes it, "
+            "`dvc pull evaluate` fetches it where it was pushed."
+        )
+    return ComparedRun.read(WORKSPACE, root)
+
+
+def _recorded_run(root: Path, rev: str) -> ComparedRun:
+    """The run that a revision records, from git and from DVC's cache or remote."""
+    from tokenmill.models.revision import Revision  # noqa: PLC0415 (loads DVC, which takes a second)
+
+    with contextlib.closing(Revision(root, rev)) as revision, tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for file in FILES:
+            if not revision.has(file):
+                raise UserError(
+                    f"{rev} ({revision.sha[:7]}) has no {file}: the pipeline had not run to its end there; "
+                    f"`git checkout {rev}` and `dvc repro` would."
+                )
+            revision.copy(file, folder / file)
+        return ComparedRun.read(rev, folder)

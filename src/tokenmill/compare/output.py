@@ -10,8 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tokenmill.compare.comparison import Comparison
-from tokenmill.compare.runs import ComparedRun
+from tokenmill.compare.comparison import ComparedRun, Comparison
 from tokenmill.core.units import visible
 from tokenmill.reports.answers import PromptAnswers, Version
 from tokenmill.reports.charts import Chart, Series, line_chart

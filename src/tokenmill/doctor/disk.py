@@ -4,7 +4,7 @@ The size of text that is not cleaned yet is estimated from its files, with ratio
 """
 
 import shutil
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,6 @@ from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.token_file import TokenMetadata, read_metadata
 from tokenmill.core.units import size
-from tokenmill.data.sources import Source
 from tokenmill.doctor.dvc import existing, links
 from tokenmill.doctor.finding import BUILT_IN, TOKEN_STAGES, Finding, Project, ok, problem, warning
 from tokenmill.model.config import ModelConfig
@@ -61,11 +60,6 @@ class DiskEstimate:
     def total(self) -> int:
         """Sum of all parts."""
         return sum(self.parts.values())
-
-
-def text_bytes(sources: Sequence[Source]) -> int:
-    """An estimate of the text in these files."""
-    return int(sum(source.size * UNPACKED[source.compression] for source in sources))
 
 
 def vocabulary(params: AllParams, tokens: TokenMetadata | None) -> int:
@@ -119,7 +113,9 @@ def check_disk(project: Project) -> Iterator[Finding]:
     tokens = _tokens(project)
     if tokens is None and project.raw is None and params.data.raw != BUILT_IN:
         return  # check_text has said that there is no text
-    text = text_bytes(project.raw.sources) if project.raw else CONVERSATION_BYTES * params.sample.conversations
+    text = CONVERSATION_BYTES * params.sample.conversations
+    if project.raw:
+        text = int(sum(source.size * UNPACKED[source.compression] for source in project.raw.sources))
     needed = estimate(params, text=text, tokens=tokens, outdated=project.outdated)
     if not needed.total:
         yield ok("disk", f"nothing to write; {size(shutil.disk_usage(workspace).free)} free")
@@ -127,7 +123,8 @@ def check_disk(project: Project) -> Iterator[Finding]:
     by_folder = {workspace: needed.total}
     if repo and not links(repo):
         cache = Path(repo.cache.local.path)
-        folder = workspace if _device(cache) == _device(workspace) else cache
+        same_disk = existing(cache).stat().st_dev == existing(workspace).stat().st_dev
+        folder = workspace if same_disk else cache
         by_folder[folder] = by_folder.get(folder, 0) + needed.cached
     for folder, count in by_folder.items():
         yield _fits(folder, count, needed)
@@ -193,7 +190,3 @@ def _memory(compute: Compute) -> tuple[int, int]:
         return torch.cuda.mem_get_info(compute.device)
     host = psutil.virtual_memory()
     return host.available, host.total
-
-
-def _device(folder: Path) -> int:
-    return existing(folder).stat().st_dev

@@ -121,17 +121,13 @@ def check_remote(project: Project) -> Iterator[Finding]:
 
 
 def _folder_remote(name: str, folder: Path) -> Finding:
-    text = f"{name}, {folder}"
-    if folder.is_dir() and os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-        return ok("remote", text)
-    if folder.is_dir():
-        return problem("remote", f"{text} cannot be written", f"chmod u+rwx {folder}")
-    above = existing(folder)
-    if above != folder and above.is_dir() and os.access(above, os.W_OK | os.X_OK):
-        return ok("remote", f"{text}, which the first `dvc push` makes")
-    reason = "cannot be written" if above.is_dir() else "is not a folder"
-    fix = f"is its disk mounted? else: dvc remote modify {name} url FOLDER"
-    return problem("remote", f"{text} cannot be made, because {above} {reason}", fix)
+    nearest = existing(folder)
+    made = "" if nearest == folder else ", which the first `dvc push` makes"
+    if nearest.is_dir() and os.access(nearest, os.R_OK | os.W_OK | os.X_OK):
+        return ok("remote", f"{name}, {folder}{made}")
+    reason = "cannot be written" if nearest.is_dir() else "is not a folder"
+    fix = f"chmod u+rwx {nearest}; or is a disk not mounted? else: dvc remote modify {name} url FOLDER"
+    return problem("remote", f"{name}, {folder}: {nearest} {reason}", fix)
 
 
 def _server_remote(repo: Repo, name: str, url: str) -> Finding:

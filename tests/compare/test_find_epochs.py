@@ -7,7 +7,7 @@ import pytest
 
 from tests.compare.project_of_runs import make_project, write_run
 from tests.pipeline.project import Project
-from tokenmill.compare.runs import find_epochs
+from tokenmill.compare.comparison import find_epochs
 from tokenmill.core.errors import UserError
 
 
