@@ -1,4 +1,4 @@
-"""Checks of DVC's repository, cache and remote, of other runs and of half-written files."""
+"""Checks of DVC's repository, cache and remote, and of other runs."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from tokenmill.doctor.finding import Finding, Project
 def test_folder_without_dvc_is_a_problem(tmp_path: Path):
     project = Project(tmp_path)
     assert single(dvc.check_repository, project).level == "problem"
-    for check in (dvc.check_cache, dvc.check_remote, dvc.check_pipeline, dvc.check_runs, dvc.check_leftovers):
+    for check in (dvc.check_cache, dvc.check_remote, dvc.check_pipeline, dvc.check_runs):
         assert list(check(project)) == []
 
 
@@ -94,7 +94,7 @@ class TestPipeline:
 
 
 class TestRuns:
-    """Other runs and what they left."""
+    """Other runs."""
 
     @pytest.fixture
     def other(self) -> Iterator["subprocess.Popen[bytes]"]:
@@ -121,16 +121,6 @@ class TestRuns:
         path = self.lock(tmp_path, '{"write": ')
         finding = dvc.check_running(tmp_path)
         assert (finding.level, finding.fix) == ("problem", f"rm {path}")
-
-    def test_half_written_files_are_named(self, repository: Repository):
-        project = opened(repository)
-        assert single(dvc.check_leftovers, project).level == "ok"
-        (repository.root / "data/.clean.tmp").mkdir(parents=True)
-        (repository.root / "data/.clean.tmp/.part.tmp").write_bytes(b"x" * 5000)
-        (repository.root / ".resume/abc/.step-000000007.tmp").mkdir(parents=True)
-        finding = single(dvc.check_leftovers, project)
-        assert (finding.level, finding.fix) == ("warning", "rm -r .resume/abc/.step-000000007.tmp data/.clean.tmp")
-        assert "(5 kB)" in finding.text
 
 
 def test_timeout_passes_results_and_errors_on():

@@ -42,13 +42,10 @@ def _curves(runs: Sequence[tuple[int, ComparedRun]]) -> Chart:
 SIGNS = {"same": ("", ""), "added": ("{+", "+}"), "removed": ("[-", "-]")}
 """As `git diff --word-diff` marks words."""
 
-
 STYLES = {"same": "", "added": "bold green", "removed": "strike red"}
-
 
 NARROWEST = 40
 """Columns that the terminal has at least."""
-
 
 LONGEST = 300
 """Characters of an answer; the page shows all of it."""

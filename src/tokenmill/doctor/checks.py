@@ -201,7 +201,6 @@ CHECKS: tuple[Check, ...] = (
     dvc.check_remote,
     dvc.check_pipeline,
     dvc.check_runs,
-    dvc.check_leftovers,
     check_device,
     check_compiler,
     disk.check_memory,

@@ -1,4 +1,4 @@
-"""Checks of DVC: the repository, its cache and remote, what is outdated, other runs and what killed ones left."""
+"""Checks of DVC: the repository, its cache and remote, what is outdated, and other runs."""
 
 import json
 import logging
@@ -20,7 +20,6 @@ from dvc_objects.fs import generic
 from dvc_objects.fs.errors import RemoteMissingDepsError
 from dvc_objects.fs.local import localfs
 
-from tokenmill.core.units import size
 from tokenmill.doctor.finding import Finding, Project, ok, problem, warning
 
 REMOTE_TIMEOUT = 10.0
@@ -28,9 +27,6 @@ REMOTE_TIMEOUT = 10.0
 
 STATUS_TIMEOUT = 20.0
 """Seconds that DVC has to compare: about one, but more for large files that it has not hashed yet."""
-
-WRITTEN = ("data", "data/raw", "data/tokenizer", "metrics", "models", "reports")
-"""Folders that stages write to. Folders below them may hold millions of files and are not searched."""
 
 T = TypeVar("T")
 
@@ -225,33 +221,3 @@ def _is_dvc(pid: int) -> bool:
         return any("dvc" in word for word in psutil.Process(pid).cmdline())
     except psutil.Error:
         return False
-
-
-def check_leftovers(project: Project) -> Iterator[Finding]:
-    """No half-written files of killed runs; the next run of the same stage would remove them."""
-    root = project.root
-    if project.repo is None or check_running(root).level != "ok":
-        return  # a running stage is still writing them
-    names = [path.relative_to(root).as_posix() for path in sorted(_half_written(root))]
-    if not names:
-        yield ok("leftovers", "nothing is half-written")
-        return
-    taken = size(sum(_size(root / name) for name in names))
-    text = f"half-written by a killed run: {', '.join(names)} ({taken})"
-    yield warning("leftovers", text, f"rm -r {' '.join(names)}")
-
-
-def _half_written(root: Path) -> Iterator[Path]:
-    """Files and folders under the temporary names of `tokenmill.core.files`."""
-    from tokenmill.training.checkpoint import RESUME_FOLDER  # noqa: PLC0415 (PyTorch; `tokenmill` alone needs none)
-
-    for folder in WRITTEN:
-        yield from (root / folder).glob(".*.tmp")
-    for path in (root / RESUME_FOLDER).rglob(".*.tmp"):
-        if not any(parent.name.endswith(".tmp") for parent in path.parents):
-            yield path
-
-
-def _size(path: Path) -> int:
-    files = path.rglob("*") if path.is_dir() else [path]
-    return sum(file.stat().st_size for file in files if file.is_file())
