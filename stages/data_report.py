@@ -1,33 +1,31 @@
-"""Describe the data: reports/data.html for people, metrics and tables for DVC."""
+"""Describe the data: reports/data.html for people, metrics and tables for DVC.
+
+The parameters that the page shows are those that the stages before wrote beside their numbers.
+"""
 
 from tokenmill.core import paths
 from tokenmill.core.clean_report import read_clean_report
 from tokenmill.core.files import read_json, write_json, write_text
-from tokenmill.core.params import PARAMS_FILE, read_yaml
 from tokenmill.core.token_file import read_metadata
 from tokenmill.core.tokenizer import read_tokenizer, token_bytes
 from tokenmill.reports.data_report import render_report
 from tokenmill.reports.data_stats import DataStats, count_tokens, write_tables
 
-SECTIONS = ("data", "clean", "tokenizer", "tokenize")
-"""The sections of params.yaml that the report shows."""
-
 
 def main() -> None:
-    """data/clean_report.json, tokenizer, tokens -> reports/data.html, metrics/data.json, four tables."""
+    """data/clean_report.json, tokenizer, tokens -> reports/data.html, metrics/data.json, tables in metrics/data."""
     tokenizer = read_tokenizer(paths.TOKENIZER)
     vocabulary = token_bytes(tokenizer)
     metadata = read_metadata(paths.TOKENS)
     counts = count_tokens(paths.TOKENS, metadata, tokenizer)
     stats = DataStats(read_clean_report(paths.CLEAN_REPORT), counts, metadata)
     write_json(paths.METRICS / "data.json", stats.metrics())
-    write_tables(paths.METRICS, stats, vocabulary)
+    write_tables(paths.METRICS / "data", stats, vocabulary)
     page = render_report(
         stats,
         vocabulary,
         tokenizer=read_json(paths.METRICS / "tokenizer.json"),
         tokens=read_json(paths.METRICS / "tokens.json"),
-        params={name: section for name, section in read_yaml(PARAMS_FILE).items() if name in SECTIONS},
     )
     write_text(paths.DATA_REPORT, page)
     print(f"data report: {paths.DATA_REPORT}")

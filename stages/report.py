@@ -10,13 +10,14 @@ from tokenmill.core.params import PARAMS_FILE, Section, load
 from tokenmill.core.token_file import read_metadata
 from tokenmill.costs import TIMING
 from tokenmill.evaluation.results import Evaluation, read_evaluation
-from tokenmill.model.manifest import read_manifest
+from tokenmill.model.manifest import Manifest, read_manifest
 from tokenmill.reports.answers import samples_markdown
 from tokenmill.reports.epoch_refs import write_epoch_refs
 from tokenmill.reports.run_report import RunRecord, epoch_times, render_report
 from tokenmill.training.checkpoint import resume_root
 from tokenmill.training.history import EpochRow, read_epochs, read_steps, train_metrics
-from tokenmill.training.params import RuntimeParams
+from tokenmill.training.params import RuntimeParams, TrainParams
+from tokenmill.training.schedule import Workload
 
 DATA = ("clean.json", "data.json", "tokenizer.json", "tokens.json")
 """Metrics of the data, the same for every epoch."""
@@ -31,12 +32,15 @@ class Params(Section):
 def main() -> None:
     """metrics of all stages, reports/evaluation.json, models/gpt -> reports/{index.html,samples.md}, refs/epoch-N."""
     data = {name: read_json(paths.METRICS / name) for name in DATA}
-    parameters = read_json(paths.METRICS / "train.json")["parameters"]
-    evaluation, history = read_evaluation(paths.EVALUATION), read_epochs(paths.HISTORY)
+    manifest, evaluation, history = (
+        read_manifest(paths.MODEL),
+        read_evaluation(paths.EVALUATION),
+        read_epochs(paths.HISTORY),
+    )
     write_text(paths.SAMPLES, samples_markdown(evaluation))
-    write_text(paths.RUN_REPORT, render_report(_record(evaluation, history)))
+    write_text(paths.RUN_REPORT, render_report(_record(manifest, evaluation, history)))
     epochs = [
-        data | {"train.json": train_metrics(row, parameters=parameters), "eval.json": result.metrics()}
+        data | {"train.json": train_metrics(row, parameters=manifest.parameters), "eval.json": result.metrics()}
         for row, result in zip(history, evaluation.epochs, strict=True)
     ]
     names = write_epoch_refs(epochs, PARAMS_FILE)
@@ -45,17 +49,19 @@ def main() -> None:
         print(f"compare epochs: dvc metrics diff {names[0]} {names[-1]}")
 
 
-def _record(evaluation: Evaluation, history: list[EpochRow]) -> RunRecord:
+def _record(manifest: Manifest, evaluation: Evaluation, history: list[EpochRow]) -> RunRecord:
     """Everything that the run report shows."""
-    manifest = read_manifest(paths.MODEL)
+    tokens = read_metadata(paths.PACKED)
+    train = TrainParams.model_validate(manifest.train.model_dump())
+    work = Workload(manifest.model, train, tokens.train.tokens)
     return RunRecord(
         evaluation=evaluation,
         history=history,
         steps=read_steps(paths.METRICS / "steps.csv"),
-        times=epoch_times(resume_root() / manifest.fingerprint / TIMING, history),
+        times=epoch_times(resume_root() / manifest.fingerprint / TIMING, work),
         currency=load(Params).runtime.cost.currency,
         clean=read_clean_report(paths.CLEAN_REPORT),
-        tokens=read_metadata(paths.PACKED),
+        tokens=tokens,
         manifest=manifest,
         unigram_bits_per_byte=read_json(paths.METRICS / "data.json")["unigram_bits_per_byte"],
         weights=[

@@ -19,7 +19,7 @@ def main() -> None:
     with open_executor(wanted.runtime, threads=ENCODING_THREADS) as executor:
         metadata = pack(paths.CLEAN, paths.TOKENIZER, paths.PACKED, wanted.tokenize, executor)
     numbers = summary(paths.PACKED, metadata)
-    files.write_json(paths.METRICS / "tokens.json", numbers)
+    files.write_json(paths.METRICS / "tokens.json", numbers | wanted.tokenize.model_dump())
     print(
         f"train {metadata.train.tokens:,} tokens in {metadata.train.documents:,} documents, "
         f"val {metadata.val.tokens:,} in {metadata.val.documents:,}\n"

@@ -32,7 +32,7 @@ REPORT: dict[str, Any] = {
     "lengths": {"edges": [1, 2, 4, 8, 16], "read": [0, 3, 100, 97, 0], "kept": [0, 0, 70, 70, 0]},
     "languages": {"en": 100, "de": 30, "<hr>": 10},
     "sources": {f"part-{i}<u>.jsonl": {"read": 20, "kept": 14 - i} for i in range(12)},
-    "params": {"mode": "none"},
+    "params": {"data": {"raw": "data/raw/<b>"}, "clean": {"mode": "none"}},
 }
 """As `clean` writes it."""
 
@@ -46,8 +46,9 @@ def prepare(folder: Path, *, type_: str = "bpe") -> Path:
     params = TokenizerParams.model_validate({"type": type_, "vocab_size": 400, "sample_bytes": 10**6})
     report = train_tokenizer(data / "clean", tokenizer, params)
     write_json(metrics / "tokenizer.json", report.__dict__)
-    metadata = pack(data / "clean", tokenizer, data / "packed", TokenizeParams(split="hash", val_fraction=0.2))
-    write_json(metrics / "tokens.json", summary(data / "packed", metadata))
+    tokenize = TokenizeParams(split="hash", val_fraction=0.2)
+    metadata = pack(data / "clean", tokenizer, data / "packed", tokenize)
+    write_json(metrics / "tokens.json", summary(data / "packed", metadata) | tokenize.model_dump())
     unpack(data / "packed", data / "tokens")
     write_json(data / "clean_report.json", REPORT)
     shutil.copyfile(ROOT / "params.yaml", folder / "params.yaml")

@@ -58,7 +58,7 @@ def prepare(folder: Path, epochs: int = 3) -> Path:
     write_json(folder / "reports/evaluation.json", evaluation(epochs).model_dump())
     write_json(folder / "data/clean_report.json", REPORT)
     splits = {
-        "train": SplitMetadata(tokens=4_567_890, documents=130, bytes=14_000, sha256="a" * 64),
+        "train": SplitMetadata(tokens=PER_EPOCH * TOKENS + 1, documents=130, bytes=14_000, sha256="a" * 64),
         "val": SplitMetadata(tokens=1_234, documents=10, bytes=1_000, sha256="b" * 64),
     }
     metadata = TokenMetadata.model_validate(
@@ -76,7 +76,6 @@ def prepare(folder: Path, epochs: int = 3) -> Path:
     for name in ("clean", "tokenizer", "tokens"):
         write_json(metrics / f"{name}.json", {})
     write_json(metrics / "data.json", {"unigram_bits_per_byte": 2.125})
-    write_json(metrics / "train.json", {"parameters": 123_456})
     params = read_yaml(ROOT / "params.yaml")
     shutil.copyfile(ROOT / "params.yaml", folder / "params.yaml")
     manifest = {"format_version": 1, "fingerprint": FINGERPRINT, "parameters": 123_456, "epochs": epochs}

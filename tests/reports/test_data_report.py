@@ -19,10 +19,10 @@ from tokenmill.core.files import write_json
 
 WRITTEN = [
     "metrics/data.json",
-    "metrics/document_lengths.csv",
-    "metrics/dropped.csv",
-    "metrics/frequent_tokens.csv",
-    "metrics/languages.csv",
+    "metrics/data/document_lengths.csv",
+    "metrics/data/dropped.csv",
+    "metrics/data/frequent_tokens.csv",
+    "metrics/data/languages.csv",
     "reports/data.html",
 ]
 
@@ -80,7 +80,8 @@ def test_data_page_shows_what_was_counted(reported: Path) -> None:
     assert "en 100 71.4 %" in text
     assert "Nothing was dropped as too short." in text
     assert "2 more files" in text
-    assert "tokenize.split hash" in text
+    for parameter in ("data.raw data/raw/<b>", "clean.mode none", "tokenizer.type", "tokenize.split hash"):
+        assert parameter in text
 
 
 def test_data_metrics_are_flat_numbers(reported: Path) -> None:
@@ -90,7 +91,9 @@ def test_data_metrics_are_flat_numbers(reported: Path) -> None:
 
 def test_tables_hold_what_was_counted(reported: Path) -> None:
     names = ("document_lengths", "dropped", "frequent_tokens", "languages")
-    tables = {name: list(csv.reader((reported / f"metrics/{name}.csv").read_text().splitlines())) for name in names}
+    tables = {
+        name: list(csv.reader((reported / f"metrics/data/{name}.csv").read_text().splitlines())) for name in names
+    }
     assert tables["document_lengths"][:3] == [["log2_characters", "read", "kept"], ["0", "0", "0"], ["1", "3", "0"]]
     assert tables["dropped"][1:4] == [["near_duplicate", "30"], ["duplicate", "20"], ["gopher_words", "6"]]
     assert dict(tables["dropped"][1:]) == {name: str(count) for name, count in REPORT["dropped"].items()}
@@ -121,4 +124,4 @@ def test_nothing_dropped_and_no_language_sampled(
     text = "".join(Page((quiet / "reports/data.html").read_text()).text)
     assert "Nothing: all documents were kept." in text
     assert "Languages" not in text
-    assert (quiet / "metrics/languages.csv").read_text() == "language,documents\n"
+    assert (quiet / "metrics/data/languages.csv").read_text() == "language,documents\n"

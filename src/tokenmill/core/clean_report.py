@@ -74,7 +74,7 @@ class CleanReport(Section):
     sources: dict[str, Documents]
     """The largest files."""
     params: dict[str, Any]
-    """The section `clean` of params.yaml."""
+    """The sections `data` and `clean` of params.yaml."""
 
 
 def read_clean_report(path: Path) -> CleanReport:

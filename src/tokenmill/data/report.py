@@ -137,8 +137,8 @@ class CleanResult:
             "files_skipped": sum(self.found.skipped.values()),
         }
 
-    def full(self) -> dict[str, Any]:
-        """The content of data/clean_report.json, for the data page."""
+    def full(self, raw: str) -> dict[str, Any]:
+        """The content of data/clean_report.json, for the report stages; `raw` is data.raw."""
         tally = self.tally
         bins = range(1 + max(tally.lengths_read | tally.lengths_kept, default=0))
         largest = sorted(self.found.sources, key=lambda source: (-source.size, source.name))[:SOURCES]
@@ -161,7 +161,7 @@ class CleanResult:
             ),
             languages=dict(sorted(tally.languages.items())),
             sources={one.name: Documents(read=tally.read[one.name], kept=tally.kept[one.name]) for one in largest},
-            params=self.params.model_dump(mode="json"),
+            params={"data": {"raw": raw}, "clean": self.params.model_dump(mode="json")},
         )
         return report.model_dump(by_alias=True)
 

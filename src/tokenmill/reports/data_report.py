@@ -76,7 +76,6 @@ def render_report(
     *,
     tokenizer: Mapping[str, Any],
     tokens: Mapping[str, Any],
-    params: Mapping[str, Mapping[str, Any]],
 ) -> str:
     """The whole page.
 
@@ -85,16 +84,19 @@ def render_report(
         vocabulary: the bytes of every token.
         tokenizer: metrics/tokenizer.json.
         tokens: metrics/tokens.json.
-        params: the sections of params.yaml that made the data, by name.
     """
     clean = stats.clean
+    params = clean.params | {
+        "tokenizer": {"type": tokenizer["type"], "vocab_size": tokenizer["requested_vocab_size"]},
+        "tokenize": {name: tokens[name] for name in ("split", "val_fraction")},
+    }
     unused = sorted((vocabulary[i] for i in stats.unused_ids), key=lambda token: (-len(token), token))
     return render(
         "data_report.html",
         stats=stats,
         clean=clean,
         metadata=stats.metadata,
-        raw=params["data"]["raw"],
+        raw=clean.params["data"]["raw"],
         parameters=[(name, value, "") for name, value in flat(params)],
         text_flow=text_flow(clean, stats.metadata.train.tokens + stats.metadata.val.tokens),
         kept_and_dropped=kept_and_dropped(clean),

@@ -20,6 +20,7 @@ from tokenmill.reports.charts import Chart, Series, line_chart
 from tokenmill.reports.data_report import Fact, drop_reasons, kept_and_dropped, text_flow
 from tokenmill.reports.page import flat, render
 from tokenmill.training.history import EpochRow, StepRow
+from tokenmill.training.schedule import Workload
 
 
 @dataclass(frozen=True)
@@ -118,22 +119,21 @@ class EpochTime:
     """Everything: validation, checkpoints and repeated steps included."""
 
 
-def epoch_times(timing: Path, history: Sequence[EpochRow]) -> dict[int, EpochTime]:
+def epoch_times(timing: Path, work: Workload) -> dict[int, EpochTime]:
     """Times by epoch, of the epochs that a timing.csv covers completely.
 
     Args:
         timing: `.resume/<fingerprint>/timing.csv` of this very run; it exists where the model was trained. The copy in
             metrics/ may belong to another run if the model came out of DVC's cache.
-        history: the epochs of the run.
+        work: model, parameters and length of the text of the run.
     """
     rows = read_timing(timing)
-    if rows.empty or not history:
+    if rows.empty:
         return {}
-    steps = history[0].step  # of an epoch
-    tokens_per_step = history[0].tokens / steps
+    steps, tokens_per_step = work.steps_per_epoch, work.tokens_per_epoch / work.steps_per_epoch
     costs = epoch_costs(rows, steps_per_epoch=steps, flops_per_epoch=0, peak=None, currency="")
     times = {}
-    for cost in costs.head(len(history)).to_dict("records"):
+    for cost in costs.head(work.train.epochs).to_dict("records"):
         last = cost["epoch"] * steps
         rate = float(rows.loc[rows["step"].between(last - steps + 1, last), "tokens_per_second"].median())
         times[cost["epoch"]] = EpochTime(rate, tokens_per_step / rate, Cost.of(cost))
