@@ -11,6 +11,26 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
+ROOT = Path(__file__).resolve().parents[2]
+
+SMALL: dict[str, Any] = {
+    "sample.conversations": 200,
+    "tokenizer.vocab_size": 320,
+    "tokenize.val_fraction": 0.1,
+    "model.n_layer": 1,
+    "model.n_head": 2,
+    "model.n_embd": 16,
+    "model.context_length": 32,
+    "train.epochs": 2,
+    "train.batch_size": 8,
+    "train.schedule.type": "constant",
+    "train.schedule.warmup_steps": 5,
+    "train.validation_sequences": 16,
+    "evaluate.max_new_tokens": 8,
+    "runtime.device": "cpu",
+    "runtime.checkpoint.every_steps": 7,
+}
+
 
 @dataclass(frozen=True)
 class Project:
@@ -87,6 +107,30 @@ class Project:
         target = self.root.parent / name
         self.run("git", "clone", "-q", str(self.root), str(target))
         return Project(target)
+
+
+def small_project(folder: Path) -> Project:
+    """This checkout's files as a repository with a small model, before anything ran."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    )
+    for name in listed.stdout.decode().split("\0"):
+        source = ROOT / name
+        if name and source.is_file() and name != "dvc.lock" and not name.startswith(("metrics/", "reports/")):
+            target = folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
+    change_params(folder / "params.yaml", SMALL)
+    content = YAML().load(folder / "params.yaml")
+    content["evaluate"]["prompts"] = content["evaluate"]["prompts"][:2]
+    YAML().dump(content, folder / "params.yaml")
+    project = Project(folder)
+    project.run("git", "init", "-q", "-b", "main")
+    project.commit()
+    return project
 
 
 def ran(output: str) -> list[str]:

@@ -1,0 +1,158 @@
+"""One trial: a stage or a command in a forked process, and how it ended.
+
+The parent has imported everything, so that a trial takes a tenth of a second instead of three. The child is a process
+of its own: it gets a folder, limits and arguments, and runs what `python -m stages NAME` or `tokenmill …` would run.
+"""
+
+import contextlib
+import gc
+import os
+import resource
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+Ending = Literal["done", "refused", "traceback", "hang", "memory", "signal"]
+
+SECONDS = 60.0
+"""A trial that takes longer hangs: quiet ones take less than three."""
+
+GROWTH = 1 << 30
+"""Bytes by which a trial's memory may grow beyond what the imports took."""
+
+LIMIT = 4 << 30
+"""Bytes of address space that a trial gets, so that no fault takes the machine down."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a trial ended."""
+
+    ending: Ending
+    said: str
+    """Its output and its errors."""
+    seconds: float
+
+
+class Trial:
+    """A running trial."""
+
+    def __init__(self, root: Path, command: Sequence[str], *, log: Path | None = None):
+        """Start `command` in `root`; what it says goes to `log`."""
+        self._began, self._log = time.monotonic(), log or root.parent / "said"
+        self._log.write_bytes(b"")
+        self.pid = os.fork()
+        if not self.pid:
+            _become(root, command, self._log)
+
+    def kill(self, number: signal.Signals) -> None:
+        """Send a signal to it and to what it started; it may have ended already."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
+
+    def wait(self, seconds: float = SECONDS) -> Outcome:
+        """Wait for its end, or end it where it hangs."""
+        hangs = False
+        while True:
+            pid, status, usage = os.wait4(self.pid, os.WNOHANG)
+            if pid:
+                break
+            if time.monotonic() - self._began > seconds and not hangs:
+                self.kill(signal.SIGKILL)
+                hangs = True
+            time.sleep(0.002)
+        said = self._log.read_text("utf-8", "replace")
+        grown = usage.ru_maxrss * 1024 - resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        ending = "hang" if hangs else _ending(os.waitstatus_to_exitcode(status), said, grown)
+        return Outcome(ending, said, time.monotonic() - self._began)
+
+
+def run(root: Path, command: Sequence[str], *, log: Path | None = None) -> Outcome:
+    """Start a trial and wait for it."""
+    return Trial(root, command, log=log).wait()
+
+
+def _ending(code: int, said: str, grown: int) -> Ending:
+    if grown > GROWTH:
+        return "memory"
+    if "Traceback (most recent call last)" in said or "panicked at" in said:
+        return "traceback"
+    if code < 0:
+        return "signal"
+    return "done" if code == 0 else "refused"
+
+
+def _become(root: Path, command: Sequence[str], log: Path) -> None:
+    """Be the trial: the child's only function, from which it does not return."""
+    code = 1
+    try:
+        os.setsid()
+        os.chdir(root)
+        os.environ["DVC_ROOT"] = str(root)
+        for stream in (1, 2):
+            os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
+        size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (size + LIMIT, size + LIMIT))
+        code = _exit_code(lambda: _work(command))
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _work(command: Sequence[str]) -> None:
+    """What the command line would do."""
+    import torch  # noqa: PLC0415 (the parent has it already)
+
+    torch.set_num_threads(1)
+    program, *arguments = command
+    if program == "tokenmill":
+        from tokenmill.cli.main import main  # noqa: PLC0415
+
+        sys.argv = ["tokenmill", *arguments]
+        main(arguments)
+    else:
+        from importlib import import_module  # noqa: PLC0415
+
+        from tokenmill.stage import run as run_stage  # noqa: PLC0415
+
+        sys.argv = [f"stages/{program}"]
+        run_stage(import_module(f"stages.{program}").main)
+
+
+def _exit_code(work: Callable[[], None]) -> int:
+    """Do `work` and return the exit code of a program that does it."""
+    try:
+        work()
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        print(end.code, file=sys.stderr)
+        return 1
+    return 0
+
+
+def import_everything() -> None:
+    """Import what trials use, once."""
+    import importlib  # noqa: PLC0415
+
+    import dvc.repo  # noqa: F401, PLC0415
+
+    from tests.imports import SOURCE  # noqa: PLC0415
+
+    for path in sorted(SOURCE.rglob("*.py")):
+        if path.stem not in ("__main__", "__init__"):
+            importlib.import_module(
+                "tokenmill." + path.relative_to(SOURCE).with_suffix("").as_posix().replace("/", ".")
+            )
+    for path in sorted((SOURCE.parents[1] / "stages").glob("*.py")):
+        if path.stem not in ("__main__", "__init__"):
+            importlib.import_module(f"stages.{path.stem}")
+    gc.freeze()  # or each child copies the pages that its first collection touches
