@@ -5,7 +5,8 @@ The parameters that the page shows are those that the stages before wrote beside
 
 from tokenmill.core import paths
 from tokenmill.core.clean_report import read_clean_report
-from tokenmill.core.files import read_json, write_json, write_text
+from tokenmill.core.files import write_json, write_text
+from tokenmill.core.metrics import TokenizerMetrics, TokensMetrics, read_metrics
 from tokenmill.core.token_file import read_metadata
 from tokenmill.core.tokenizer import read_tokenizer, token_bytes
 from tokenmill.reports.data_report import render_report
@@ -24,8 +25,8 @@ def main() -> None:
     page = render_report(
         stats,
         vocabulary,
-        tokenizer=read_json(paths.METRICS / "tokenizer.json"),
-        tokens=read_json(paths.METRICS / "tokens.json"),
+        tokenizer=read_metrics(TokenizerMetrics).model_dump(),
+        tokens=read_metrics(TokensMetrics).model_dump(),
     )
     write_text(paths.DATA_REPORT, page)
     print(f"data report: {paths.DATA_REPORT}")

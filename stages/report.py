@@ -5,12 +5,14 @@ This is a stage of its own because it writes outside its outputs: it must run ev
 
 from tokenmill.core import paths
 from tokenmill.core.clean_report import read_clean_report
-from tokenmill.core.files import read_json, sha256_of, write_text
+from tokenmill.core.files import sha256_of, write_text
+from tokenmill.core.metrics import CleanMetrics, DataMetrics, TokenizerMetrics, TokensMetrics, read_metrics
 from tokenmill.core.params import PARAMS_FILE, Section, load
+from tokenmill.core.records import checked
 from tokenmill.core.token_file import read_metadata
 from tokenmill.costs import TIMING
 from tokenmill.evaluation.results import Evaluation, read_evaluation
-from tokenmill.model.manifest import Manifest, read_manifest
+from tokenmill.model.manifest import MANIFEST, Manifest, read_manifest
 from tokenmill.reports.answers import samples_markdown
 from tokenmill.reports.epoch_refs import write_epoch_refs
 from tokenmill.reports.run_report import RunRecord, epoch_times, render_report
@@ -19,7 +21,12 @@ from tokenmill.training.history import EpochRow, read_epochs, read_steps, train_
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.schedule import Workload
 
-DATA = ("clean.json", "data.json", "tokenizer.json", "tokens.json")
+DATA = {
+    "clean.json": CleanMetrics,
+    "data.json": DataMetrics,
+    "tokenizer.json": TokenizerMetrics,
+    "tokens.json": TokensMetrics,
+}
 """Metrics of the data, the same for every epoch."""
 
 
@@ -31,7 +38,7 @@ class Params(Section):
 
 def main() -> None:
     """metrics of all stages, reports/evaluation.json, models/gpt -> reports/{index.html,samples.md}, refs/epoch-N."""
-    data = {name: read_json(paths.METRICS / name) for name in DATA}
+    data = {name: read_metrics(form).model_dump(exclude_unset=True) for name, form in DATA.items()}
     manifest, evaluation, history = (
         read_manifest(paths.MODEL),
         read_evaluation(paths.EVALUATION),
@@ -52,7 +59,8 @@ def main() -> None:
 def _record(manifest: Manifest, evaluation: Evaluation, history: list[EpochRow]) -> RunRecord:
     """Everything that the run report shows."""
     tokens = read_metadata(paths.PACKED)
-    train = TrainParams.model_validate(manifest.train.model_dump())
+    kept, anew = manifest.train.model_dump(), "`dvc repro -f train` makes it"
+    train = checked(kept, TrainParams, source=paths.MODEL / MANIFEST, way_out=anew)
     work = Workload(manifest.model, train, tokens.train.tokens)
     return RunRecord(
         evaluation=evaluation,
@@ -63,7 +71,7 @@ def _record(manifest: Manifest, evaluation: Evaluation, history: list[EpochRow])
         clean=read_clean_report(paths.CLEAN_REPORT),
         tokens=tokens,
         manifest=manifest,
-        unigram_bits_per_byte=read_json(paths.METRICS / "data.json")["unigram_bits_per_byte"],
+        unigram_bits_per_byte=read_metrics(DataMetrics).unigram_bits_per_byte,
         weights=[
             sha256_of(paths.MODEL / f"epoch-{result.epoch}" / "model.safetensors") for result in evaluation.epochs
         ],

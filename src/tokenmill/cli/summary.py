@@ -5,7 +5,6 @@ import math
 import shutil
 import sys
 import textwrap
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokenmill.cli.status import COMMIT, after_training
@@ -30,7 +29,7 @@ def run(_: argparse.Namespace) -> None:
     from tokenmill.costs import COSTS, read_costs  # noqa: PLC0415 (pydantic)
     from tokenmill.evaluation.results import read_evaluation  # noqa: PLC0415 (pydantic)
 
-    made, evaluation = made_lines(paths.METRICS), read_evaluation(paths.EVALUATION)
+    made, evaluation = made_lines(), read_evaluation(paths.EVALUATION)
     print()
     print_columns([*made, *cost_lines(read_costs(paths.METRICS / COSTS))])
     print()
@@ -48,22 +47,21 @@ def run(_: argparse.Namespace) -> None:
     print("all answers: reports/samples.md   curves: dvc plots show")
 
 
-def made_lines(metrics: Path) -> list[tuple[str, str]]:
-    """Each artefact, and a sentence about it, from the folder of metrics.
+def made_lines() -> list[tuple[str, str]]:
+    """Each artefact, and a sentence about it, from the metrics.
 
     Raises:
         UserError: a stage has not run yet.
     """
-    from tokenmill.core.files import read_json  # noqa: PLC0415
+    from tokenmill.core import metrics  # noqa: PLC0415 (pydantic)
 
-    clean, tokenizer, tokens, train = (
-        read_json(metrics / f"{name}.json") for name in ("clean", "tokenizer", "tokens", "train")
-    )
+    clean, tokenizer = metrics.read_metrics(metrics.CleanMetrics), metrics.read_metrics(metrics.TokenizerMetrics)
+    tokens, train = metrics.read_metrics(metrics.TokensMetrics), metrics.read_metrics(metrics.TrainMetrics)
     return [
-        ("data/clean", f"{clean['documents_kept']:,} of {clean['documents_read']:,} documents kept"),
-        ("data/tokenizer", f"{tokenizer['vocab_size']:,} entries, {tokenizer['bytes_per_token']:.2f} bytes per token"),
-        ("data/tokens", f"{tokens['train_tokens']:,} tokens to train on, {tokens['val_tokens']:,} to validate"),
-        ("models/gpt", f"{train['parameters']:,} parameters, {train['epoch']} epochs, {train['tokens']:,} tokens seen"),
+        ("data/clean", f"{clean.documents_kept:,} of {clean.documents_read:,} documents kept"),
+        ("data/tokenizer", f"{tokenizer.vocab_size:,} entries, {tokenizer.bytes_per_token:.2f} bytes per token"),
+        ("data/tokens", f"{tokens.train_tokens:,} tokens to train on, {tokens.val_tokens:,} to validate"),
+        ("models/gpt", f"{train.parameters:,} parameters, {train.epoch} epochs, {train.tokens:,} tokens seen"),
     ]
 
 

@@ -17,7 +17,7 @@ from ruamel.yaml import YAML
 
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
-from tokenmill.core.files import read_json
+from tokenmill.core.metrics import TrainMetrics, read_metrics
 from tokenmill.core.params import PARAMS_FILE, read_yaml
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question, read_evaluation
 from tokenmill.models.find import chosen_epoch
@@ -63,7 +63,7 @@ class ComparedRun:
             name,
             read_evaluation(root / paths.EVALUATION),
             read_epochs(root / paths.HISTORY),
-            read_json(root / paths.TRAIN_METRICS)["parameters"],
+            read_metrics(TrainMetrics, root).parameters,
             read_yaml(root / PARAMS_FILE),
             (root / LOCK).read_text(encoding="utf-8"),
         )

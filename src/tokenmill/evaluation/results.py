@@ -3,11 +3,9 @@
 from pathlib import Path
 from statistics import fmean
 
-from pydantic import ValidationError
-
-from tokenmill.core.errors import UserError
-from tokenmill.core.files import read_json, rounded
+from tokenmill.core.files import rounded
 from tokenmill.core.params import Section
+from tokenmill.core.records import read_record
 
 
 class Question(Section):
@@ -81,9 +79,4 @@ def read_evaluation(path: Path) -> Evaluation:
     Raises:
         UserError: it is missing or damaged.
     """
-    try:
-        return Evaluation.model_validate(read_json(path))
-    except ValidationError as error:
-        raise UserError(
-            f"{path} is damaged ({error.error_count()} fields are wrong); make it again with `dvc repro -f evaluate`."
-        ) from None
+    return read_record(path, Evaluation, way_out="`dvc repro -f evaluate` makes it")

@@ -10,7 +10,7 @@ from ruamel.yaml import YAML, YAMLError
 
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
-from tokenmill.core.files import read_json
+from tokenmill.core.metrics import TokenizerMetrics, TokensMetrics, read_metrics
 from tokenmill.core.params import PARAMS_FILE, read_yaml, validate
 from tokenmill.core.token_file import METADATA_FILE, read_metadata
 from tokenmill.costs import TIMING, read_timing
@@ -215,8 +215,7 @@ def _data(root: Path) -> tuple[int | None, int | None]:
         return metadata.train.tokens, metadata.vocab_size
     metrics = root / paths.METRICS
     if (metrics / "tokens.json").exists() and (metrics / "tokenizer.json").exists():
-        tokens, tokenizer = read_json(metrics / "tokens.json"), read_json(metrics / "tokenizer.json")
-        return tokens["train_tokens"], tokenizer["vocab_size"]
+        return read_metrics(TokensMetrics, root).train_tokens, read_metrics(TokenizerMetrics, root).vocab_size
     return None, None
 
 

@@ -1,0 +1,114 @@
+"""Read what a stage wrote: JSON files and tables, each checked against its form before anything uses it.
+
+There is no other way to read them, so each damage ends in the same sentence: the file, what is wrong, the way out.
+"""
+
+import csv
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from tokenmill.core.errors import UserError, first_line
+
+LARGEST = 1 << 28
+"""Bytes of such a file at most; the largest ones, tables of steps and evaluations, have some megabytes."""
+
+Form = TypeVar("Form")
+
+
+def read_record(path: Path, form: type[Form], *, way_out: str) -> Form:
+    """The content of a JSON file in the given form: a pydantic model, a dataclass, or a type such as `dict[str, int]`.
+
+    Args:
+        path: the file.
+        form: what must be in it.
+        way_out: what the sentence advises, as "`dvc repro -f train` makes it".
+
+    Raises:
+        UserError: the file is missing, damaged, or of another form.
+    """
+    return parse_record(_content(path, way_out), form, source=path, way_out=way_out)
+
+
+def parse_record(content: bytes, form: type[Form], *, source: object, way_out: str) -> Form:
+    """The same for JSON that comes from elsewhere; `source` is what the sentence calls it.
+
+    Raises:
+        UserError: it is damaged, or of another form.
+    """
+    return _parsed(lambda: TypeAdapter(form).validate_python(json.loads(content)), "JSON", source, way_out)
+
+
+def checked(value: Any, form: type[Form], *, source: object, way_out: str) -> Form:
+    """A value that was read before, in the given form.
+
+    Raises:
+        UserError: it is of another form.
+    """
+    return _parsed(lambda: TypeAdapter(form).validate_python(value), "JSON", source, way_out)
+
+
+def read_rows(path: Path, form: type[Form], *, way_out: str) -> list[Form]:
+    """The rows of a CSV file with a head; an empty cell is null, and other columns than those of `form` do not count.
+
+    Raises:
+        UserError: the file is missing, damaged, or has rows of another form.
+    """
+    return parse_rows(_content(path, way_out), form, source=path, way_out=way_out)
+
+
+def parse_rows(content: bytes, form: type[Form], *, source: object, way_out: str) -> list[Form]:
+    """The same for a table that comes from elsewhere.
+
+    Raises:
+        UserError: it is damaged, or has rows of another form.
+    """
+
+    def parse() -> list[Form]:
+        rows = csv.DictReader(content.decode("utf-8").splitlines(), strict=True)
+        return TypeAdapter(list[form]).validate_python([_cells(row) for row in rows], strict=False)
+
+    return _parsed(parse, "a table", source, way_out)
+
+
+def _cells(row: dict[str | Any, Any]) -> dict[str, str | None]:
+    """A row without empty cells' texts.
+
+    Raises:
+        ValueError: it has more or fewer cells than the head.
+    """
+    if None in row or None in row.values():
+        raise ValueError("a row has not as many cells as the head")
+    return {name: cell or None for name, cell in row.items()}
+
+
+def _content(path: Path, way_out: str) -> bytes:
+    """The bytes of a file of a sensible size."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST + 1)
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing; {way_out}.") from None
+    if len(content) > LARGEST:
+        raise UserError(f"{path} has more than {LARGEST:,} bytes, so no stage wrote it; {way_out}.")
+    return content
+
+
+def _parsed(parse: Callable[[], Form], kind: str, source: object, way_out: str) -> Form:
+    """What `parse` returns; its errors as one sentence."""
+    try:
+        return parse()
+    except ValidationError as error:
+        problem = f"is damaged ({_where(error.errors()[0]['loc'])}: {error.errors()[0]['msg']})"
+    except RecursionError:
+        problem = f"is not {kind} (nested too deeply)"
+    except (ValueError, csv.Error) as error:
+        problem = f"is not {kind} ({first_line(error)})"
+    raise UserError(f"{source} {problem}; {way_out}.")
+
+
+def _where(place: Sequence[int | str]) -> str:
+    return ".".join(map(str, place)) or "all of it"

@@ -1,0 +1,96 @@
+"""What a stage wrote is read in one way: the right form comes back, and everything else is one sentence."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from tokenmill.core import records
+from tokenmill.core.errors import UserError
+from tokenmill.core.records import parse_record, parse_rows, read_record, read_rows
+
+ANEW = "`dvc repro -f train` makes it"
+
+
+class Shape(BaseModel):
+    epochs: int
+    name: str
+
+
+@dataclass
+class Row:
+    step: int
+    loss: float
+    money: float | None = None
+
+
+def test_a_record_comes_back_in_its_form(tmp_path: Path):
+    (tmp_path / "a.json").write_text('{"epochs": 2, "name": "é"}', encoding="utf-8")
+    assert read_record(tmp_path / "a.json", Shape, way_out=ANEW) == Shape(epochs=2, name="é")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"[]",
+        b"null",
+        b"{}",
+        b'{"epochs": "x", "name": ""}',
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b'{"epochs": 1e999, "name": ""}',
+    ],
+)
+def test_a_record_of_another_form_is_one_sentence(tmp_path: Path, content: bytes):
+    path = tmp_path / "a.json"
+    path.write_bytes(content)
+    with pytest.raises(UserError) as refused:
+        read_record(path, Shape, way_out=ANEW)
+    assert str(path) in str(refused.value)
+    assert ANEW in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_missing_or_huge_file_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    with pytest.raises(UserError, match=r"missing.*makes it"):
+        read_record(tmp_path / "a.json", Shape, way_out=ANEW)
+    monkeypatch.setattr(records, "LARGEST", 9)
+    (tmp_path / "a.json").write_bytes(b" " * 10)
+    with pytest.raises(UserError, match="bytes"):
+        read_record(tmp_path / "a.json", Shape, way_out=ANEW)
+
+
+def test_rows_come_back_in_their_form(tmp_path: Path):
+    (tmp_path / "a.csv").write_text("step,loss,more,money\n1,0.5,x,\n2,nan,y,3\n")
+    first, second = read_rows(tmp_path / "a.csv", Row, way_out=ANEW)
+    assert first == Row(1, 0.5)
+    assert (second.step, second.money) == (2, 3.0)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["step\n1\n", "step,loss\n1\n", "step,loss\n1,2,3\n", "step,loss\nx,2\n", 'step,loss\n"1,2\n', "1,2\n3,4\n"],
+)
+def test_rows_of_another_form_are_one_sentence(content: str):
+    with pytest.raises(UserError, match=r"a\.csv.*makes it"):
+        parse_rows(content.encode(), Row, source="a.csv", way_out=ANEW)
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+)
+def test_any_json_is_a_record_or_a_sentence(value: object):
+    content = json.dumps(value).encode()
+    try:
+        parse_record(content, Shape, source="a", way_out=ANEW)
+    except UserError:
+        return
+    assert set(json.loads(content)) >= {"epochs", "name"}
