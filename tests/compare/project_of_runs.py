@@ -31,7 +31,7 @@ def write_run(
     for result in content["epochs"]:
         result["answers"] = result["answers"][prompts]
     write_json(root / "reports/evaluation.json", content)
-    write_json(root / "metrics/train.json", {"parameters": 57_344})
+    write_json(root / "metrics/train.json", {"epoch": epochs, "tokens": 1_000 * epochs, "parameters": 57_344})
     write_history(root / "metrics", epochs)
     for name, text in (("data/clean", clean), ("data/tokenizer", tokenizer)):
         (root / name).mkdir(parents=True, exist_ok=True)

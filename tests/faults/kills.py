@@ -89,6 +89,7 @@ def _kill_dvc(project: Project, chance: random.Random) -> str:
     )
     number, victim, after = chance.choice(SIGNALS), chance.choice(["dvc", "stage", "group"]), chance.uniform(1.5, 12)
     time.sleep(after)
+    children: list[psutil.Process] = []
     with contextlib.suppress(ProcessLookupError, psutil.Error):
         children = psutil.Process(dvc.pid).children(recursive=True)
         if victim == "group":

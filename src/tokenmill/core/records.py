@@ -25,7 +25,7 @@ def read_record(path: Path, form: type[Form], *, way_out: str) -> Form:
     Args:
         path: the file.
         form: what must be in it.
-        way_out: what the sentence advises, as "`dvc repro -f train` makes it".
+        way_out: what to do about a damaged file, as "`dvc repro -f train` makes it".
 
     Raises:
         UserError: the file is missing, damaged, or of another form.
@@ -69,7 +69,8 @@ def parse_rows(content: bytes, form: type[Form], *, source: object, way_out: str
 
     def parse() -> list[Form]:
         rows = csv.DictReader(content.decode("utf-8").splitlines(), strict=True)
-        return TypeAdapter(list[form]).validate_python([_cells(row) for row in rows], strict=False)
+        table: Any = list[form]  # pyright: ignore[reportInvalidTypeForm] (a form that is known only now)
+        return TypeAdapter(table).validate_python([_cells(row) for row in rows])
 
     return _parsed(parse, "a table", source, way_out)
 
@@ -91,7 +92,7 @@ def _content(path: Path, way_out: str) -> bytes:
         with path.open("rb") as file:
             content = file.read(LARGEST + 1)
     except FileNotFoundError:
-        raise UserError(f"{path} is missing; {way_out}.") from None
+        raise UserError(f"{path} is missing; `dvc repro` makes it.") from None
     if len(content) > LARGEST:
         raise UserError(f"{path} has more than {LARGEST:,} bytes, so no stage wrote it; {way_out}.")
     return content
