@@ -3,7 +3,8 @@
 import pytest
 
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question
-from tokenmill.reports.answers import escaped, samples_markdown
+from tokenmill.reports.answers import samples_markdown
+from tokenmill.reports.page import markdown
 
 
 @pytest.mark.parametrize(
@@ -19,10 +20,11 @@ from tokenmill.reports.answers import escaped, samples_markdown
         ("[a](b) # ~~c~~", r"\[a\](b) \# \~\~c\~\~"),
         ("a\\|b", r"a\\\|b"),
         ('"quoted"', '"quoted"'),
+        ("\x1b]0;title\x07 \u202e", "␛\\]0;title␇ ⟨U+202E⟩"),
     ],
 )
 def test_text_is_escaped_for_a_cell(text: str, expected: str):
-    assert escaped(text) == expected
+    assert markdown(text) == expected
 
 
 def result(epoch: int, train_loss: float, val_loss: float, *answers: Answer) -> EpochResult:

@@ -65,17 +65,16 @@ def _serve(options: argparse.Namespace, models: "Models", evaluate: "EvaluatePar
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # Gradio reads it when it is imported
     import torch  # noqa: PLC0415
 
-    from tokenmill.cli.generate import sampling_values  # noqa: PLC0415
+    from tokenmill.cli.generate import default_sampling  # noqa: PLC0415
     from tokenmill.demo import page  # noqa: PLC0415
     from tokenmill.demo.answering import WRITING_AT_ONCE, Answering  # noqa: PLC0415
     from tokenmill.demo.models import Loaded  # noqa: PLC0415
-    from tokenmill.model.generate import Sampling  # noqa: PLC0415
 
     torch.set_num_threads(max(1, torch.get_num_threads() // WRITING_AT_ONCE))
     with contextlib.closing(page.bound(options.host, options.port)) as listener:
         answering = Answering(models, Loaded(MODELS_IN_MEMORY))
         threading.Thread(target=answering.prepare, daemon=True).start()
-        whole = page.page(answering, Sampling(**sampling_values(evaluate)), evaluate.prompts if evaluate else [])
+        whole = page.page(answering, default_sampling(evaluate), evaluate.prompts if evaluate else [])
         print(f"the demo is at {page.url(listener)} (Ctrl-C ends it)", flush=True)
         if page.is_public(listener):
             print("everybody in the network can open it, and everybody's prompts run on this machine", flush=True)

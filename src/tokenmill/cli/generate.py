@@ -5,11 +5,12 @@ Answers go to stdout; what is said about them goes to stderr.
 
 import argparse
 import contextlib
+import dataclasses
 import io
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tokenmill.cli.arguments import Parser, count
 from tokenmill.display.terminal import note, print_stream, rate
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 ONE_THREAD_UP_TO = 4_000_000
 """Parameters of a model for which one CPU core is faster than several that wait for each other at every product."""
 
-WITHOUT_PARAMS = {"max_new_tokens": 64}
-"""Sampling outside a project: the likeliest tokens."""
+TOKENS_WITHOUT_PARAMS = 64
+"""The longest answer outside a project."""
 
 CHAT_HELP = "/reset begins anew, /quit or Ctrl-D leaves, Ctrl-C stops an answer"
 
@@ -77,9 +78,9 @@ def run(options: argparse.Namespace) -> None:
     if options.prompt is not None and options.text is not None:
         raise UserError("give either a question or --text, not both.")
     root = Path()
-    given = ("temperature", "top_k", "top_p", "repetition_penalty", "seed", "max_new_tokens")
-    values = {name: value for name in given if (value := getattr(options, name)) is not None}
-    sampling = Sampling(**sampling_values(evaluate_params(root)) | values)
+    given = {field.name: getattr(options, field.name) for field in dataclasses.fields(Sampling)}
+    given = {name: value for name, value in given.items() if value is not None}
+    sampling = dataclasses.replace(default_sampling(evaluate_params(root)), **given)
     where = {name: getattr(options, name) for name in ("epoch", "rev", "model", "tokenizer")}
     checkpoint = find(root, **where)
     writer = Writer.load(checkpoint)
@@ -116,11 +117,11 @@ def evaluate_params(root: Path) -> "EvaluateParams | None":
     return load(Params, root / PARAMS_FILE).evaluate if (root / PARAMS_FILE).exists() else None
 
 
-def sampling_values(evaluate: "EvaluateParams | None") -> dict[str, Any]:
-    """The arguments of `Sampling` that apply if none are given on the command line."""
-    if evaluate is None:
-        return dict(WITHOUT_PARAMS)
-    return evaluate.model_dump(include={"temperature", "top_k", "seed", "max_new_tokens"})
+def default_sampling(evaluate: "EvaluateParams | None") -> "Sampling":
+    """How a model writes unless the user says otherwise; outside a project it takes the likeliest tokens."""
+    from tokenmill.model.generate import Sampling  # noqa: PLC0415 (loads PyTorch)
+
+    return Sampling.of(evaluate) if evaluate else Sampling(max_new_tokens=TOKENS_WITHOUT_PARAMS)
 
 
 def _answer(writer: "Writer", prompt: str, sampling: "Sampling", *, chat: bool, samples: int) -> None:

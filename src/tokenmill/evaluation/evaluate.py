@@ -1,7 +1,7 @@
 """Measure every epoch of a training in the same way: losses on fixed sequences, answers to fixed prompts."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from tokenmill.core.chat import prompt as chat_prompt
@@ -111,10 +111,9 @@ def prepare(prompts: Sequence[PromptParams], tokenizer: TextTokenizer, *, contex
 
 def answer(model: GPT, tokenizer: TextTokenizer, prompt: Prompt, params: EvaluateParams) -> Answer:
     """Continue a prompt twice: greedily, and sampled with a fixed seed."""
-    greedy = Sampling(max_new_tokens=params.max_new_tokens)
-    sampled = replace(greedy, temperature=params.temperature, top_k=params.top_k, seed=params.seed)
     greedy_ids, sampled_ids = (
-        list(generate(model, prompt.ids, end=tokenizer.eot_id, sampling=sampling)) for sampling in (greedy, sampled)
+        list(generate(model, prompt.ids, end=tokenizer.eot_id, sampling=sampling))
+        for sampling in (Sampling(max_new_tokens=params.max_new_tokens), Sampling.of(params))
     )
     text = tokenizer.decode(greedy_ids)
     return Answer(

@@ -5,9 +5,10 @@ Axes: B texts, T tokens, V vocabulary.
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
+from pydantic import BaseModel
 from torch import Tensor, nn
 
 from tokenmill.core.errors import UserError
@@ -35,6 +36,11 @@ class Sampling:
     2019, section 4.1); 1 changes nothing."""
     seed: int = 0
     """Of the random draws."""
+
+    @classmethod
+    def of(cls, section: BaseModel) -> "Sampling":
+        """What a section of params.yaml says of it; other fields of the section are ignored."""
+        return cls(**section.model_dump(include={field.name for field in fields(cls)}))
 
     def __post_init__(self) -> None:
         """Check the ranges.

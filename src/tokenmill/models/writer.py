@@ -155,12 +155,7 @@ def _check_tokenizer(checkpoint: Checkpoint, model: GPT, tokenizer: TextTokenize
 
 def decode_utf8(parts: Iterable[bytes]) -> Iterator[str]:
     """Decode UTF-8 as it arrives: only whole characters are yielded, and invalid bytes become U+FFFD."""
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    for part in parts:
-        if chunk := decoder.decode(part):
-            yield chunk
-    if chunk := decoder.decode(b"", final=True):
-        yield chunk
+    return codecs.iterdecode(parts, "utf-8", "replace")
 
 
 def take_until(chunks: Iterable[str], stop: str) -> Iterator[str]:

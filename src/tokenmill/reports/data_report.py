@@ -1,7 +1,6 @@
 """reports/data.html: what text there was, what was dropped and why, and what the tokens are like."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,18 +28,6 @@ LONG_TOKEN = 16
 
 POINTS = 200
 """Points of the line over ranks."""
-
-Fact = tuple[str, str, str]
-"""A name, a value, an explanation."""
-
-
-@dataclass(frozen=True)
-class RankedToken:
-    """A token and how often it occurs."""
-
-    token: bytes
-    count: int
-    fraction: float
 
 
 def text_flow(clean: CleanReport, tokens: int) -> list[tuple[str, str, list[str]]]:
@@ -108,16 +95,14 @@ def render_report(
         sources=sorted(clean.sources.items(), key=lambda item: (-item[1].read, item[0])),
         shown_sources=SOURCES,
         lengths=_document_lengths(clean),
-        quantiles=[
-            (f"{name} of the documents have at most", counted(stats.length_quantile(fraction), "token"), "")
-            for name, fraction in (("a tenth", 0.1), ("half", 0.5), ("nine tenths", 0.9), ("all", 1))
-        ],
-        tokenizer_facts=_tokenizer_facts(stats, unused, tokenizer, tokens),
+        tokenizer=tokenizer,
+        compression_ratio=tokens["compression_ratio"],
         frequent=_ranked(stats, vocabulary, stats.ranking[:FREQUENT]),
         rare=_ranked(stats, vocabulary, _rarest(stats)),
-        unused=unused[:EXAMPLES],
+        unused=unused,
+        examples_shown=EXAMPLES,
         rare_below=RARE,
-        coverage=_coverage(stats),
+        coverage=[(n, stats.coverage(n)) for n in (1, 10, 100) if n < len(vocabulary)],
         zipf=_zipf(stats),
         token_lengths=_token_lengths(stats, vocabulary),
     )
@@ -168,46 +153,9 @@ def _power_of_two(edge: int) -> str:
     return str(edge) if edge < 1024 else f"{edge >> 10}k" if edge < 1 << 20 else f"{edge >> 20}M"
 
 
-def _tokenizer_facts(
-    stats: DataStats, unused: Sequence[bytes], tokenizer: Mapping[str, Any], tokens: Mapping[str, Any]
-) -> list[Fact]:
-    kind = {"bpe": "byte-level BPE", "char": "one token per character"}[tokenizer["type"]]
-    requested = f"{integer(tokenizer['requested_vocab_size'])} were requested; the text could not fill them"
-    single_bytes = sum(len(token) == 1 for token in unused)
-    uniform = decimal(np.log2(max(2, len(stats.occurrences))))
-    return [
-        ("kind", kind, f"learned from {counted(tokenizer['sample_bytes'], 'byte')} of clean text"),
-        ("vocabulary", counted(tokenizer["vocab_size"], "token"), requested if tokenizer["corpus_too_small"] else ""),
-        ("bytes per token", decimal(stats.bytes_per_token), "more bytes: shorter sequences for the same text"),
-        (
-            "tokens per word",
-            decimal(stats.tokens_per_word),
-            f"fertility; {counted(stats.counts.words, 'word')} between white space",
-        ),
-        (
-            "vocabulary used",
-            percent(stats.used_fraction),
-            f"{counted(len(unused), 'token')} never occur, {integer(single_bytes)} of them single bytes",
-        ),
-        (
-            "rare tokens",
-            integer(stats.rare_tokens),
-            f"occur fewer than {RARE} times: a model will hardly learn what they mean",
-        ),
-        ("entropy", f"{decimal(stats.entropy)} bits", f"of a random token; {uniform} if all were equally frequent"),
-        (
-            "bits per byte without a model",
-            decimal(stats.unigram_bits_per_byte),
-            "from the frequencies of tokens alone: the baseline for training",
-        ),
-        ("packed", f"{decimal(tokens['compression_ratio'])} times smaller", "compressed, against four bytes per token"),
-    ]
-
-
-def _ranked(stats: DataStats, vocabulary: Sequence[bytes], ids: Sequence[int] | np.ndarray) -> list[RankedToken]:
-    """These tokens with their counts, without those that never occur."""
-    counts = [(int(i), int(stats.occurrences[i])) for i in ids]
-    return [RankedToken(vocabulary[i], count, count / max(1, stats.tokens)) for i, count in counts if count]
+def _ranked(stats: DataStats, vocabulary: Sequence[bytes], ids: Sequence[int] | np.ndarray) -> list[tuple[bytes, int]]:
+    """These tokens and how often they occur, without those that never do."""
+    return [(vocabulary[i], int(stats.occurrences[i])) for i in ids if stats.occurrences[i]]
 
 
 def _rarest(stats: DataStats) -> np.ndarray:
@@ -215,12 +163,6 @@ def _rarest(stats: DataStats) -> np.ndarray:
     ids = stats.ranking[::-1]
     counts = stats.occurrences[ids]
     return ids[(counts > 0) & (counts < RARE)][:EXAMPLES]
-
-
-def _coverage(stats: DataStats) -> list[tuple[int, float]]:
-    """Which fraction of the text the 1, 10 and 100 most frequent tokens make up."""
-    counts = stats.occurrences[stats.ranking]
-    return [(n, float(counts[:n].sum()) / max(1, stats.tokens)) for n in (1, 10, 100) if n < len(counts)]
 
 
 def _zipf(stats: DataStats) -> Chart:

@@ -13,7 +13,7 @@ import pandas as pd
 
 from tokenmill.core.clean_report import CleanReport
 from tokenmill.core.errors import UserError
-from tokenmill.core.files import write_text
+from tokenmill.core.files import rounded, write_text
 from tokenmill.core.token_file import SPLITS, Split, TokenMetadata, open_tokens, token_file
 from tokenmill.core.tokenizer import TextTokenizer, token_bytes
 from tokenmill.display.terminal import Progress
@@ -151,6 +151,10 @@ class DataStats:
         """Tokens of text."""
         return int(self.occurrences.sum())
 
+    def coverage(self, count: int) -> float:
+        """The fraction of the text that the `count` most frequent tokens make up."""
+        return float(self.occurrences[self.ranking[:count]].sum()) / max(1, self.tokens)
+
     @property
     def bytes(self) -> int:
         """UTF-8 bytes of the text."""
@@ -188,6 +192,11 @@ class DataStats:
         return float(-(probabilities * np.log2(probabilities)).sum())
 
     @property
+    def uniform_entropy(self) -> float:
+        """Entropy of a token, in bits, if all were equally frequent."""
+        return float(np.log2(max(2, len(self.occurrences))))
+
+    @property
     def unigram_bits_per_byte(self) -> float:
         """Bits per byte of a model that knows only how frequent each token is: the baseline for training."""
         return self.entropy / max(1e-9, self.bytes_per_token)
@@ -202,24 +211,20 @@ class DataStats:
         documents = self.clean.documents
         return {
             "raw_bytes": self.clean.files.bytes,
-            "kept_share": _five_digits(documents.kept / max(1, documents.read)),
+            "kept_share": rounded(documents.kept / max(1, documents.read)),
             "words": self.counts.words,
-            "tokens_per_word": _five_digits(self.tokens_per_word),
-            "characters_per_token": _five_digits(self.clean.characters.out / max(1, self.tokens)),
+            "tokens_per_word": rounded(self.tokens_per_word),
+            "characters_per_token": rounded(self.clean.characters.out / max(1, self.tokens)),
             "document_tokens_p10": self.length_quantile(0.1),
             "document_tokens_median": self.length_quantile(0.5),
             "document_tokens_p90": self.length_quantile(0.9),
             "document_tokens_max": self.length_quantile(1),
-            "vocabulary_used": _five_digits(self.used_fraction),
+            "vocabulary_used": rounded(self.used_fraction),
             "vocabulary_rare": self.rare_tokens,
-            "unigram_entropy_bits": _five_digits(self.entropy),
-            "unigram_bits_per_byte": _five_digits(self.unigram_bits_per_byte),
+            "unigram_entropy_bits": rounded(self.entropy),
+            "unigram_bits_per_byte": rounded(self.unigram_bits_per_byte),
             **{f"sampled_language_{name}": count for name, count in self.clean.languages.items()},
         }
-
-
-def _five_digits(value: float) -> float:
-    return float(f"{value:.5g}")
 
 
 def write_tables(folder: Path, stats: DataStats, vocabulary: Sequence[bytes]) -> None:

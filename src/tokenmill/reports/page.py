@@ -1,9 +1,10 @@
-"""One self-contained HTML page from a template, and how its numbers, tokens and parameters are written.
+"""One self-contained page from a template, and how its numbers, tokens and parameters are written.
 
 jinja2 escapes everything, and no invisible character of foreign text reaches a page (`core.units.visible`). Thousands
 are set apart by a narrow space at which no line breaks.
 """
 
+import html
 import json
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
@@ -37,7 +38,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    formats = (integer, counted, decimal, signed, significant, percent, excerpt, visible)
+    formats = (integer, counted, decimal, signed, significant, percent, excerpt, visible, markdown)
     made.filters |= {write.__name__: write for write in formats}
     made.filters |= {"size": partial(size, space=THIN), "token": token_markup}
     return made
@@ -85,6 +86,14 @@ def _thin(number: str) -> str:
 def excerpt(text: str, length: int = 300) -> str:
     """The beginning of a text, with nothing invisible in it but spaces and line breaks."""
     return visible(text[:length].rstrip() + " …" if len(text) > length else text)
+
+
+def markdown(text: str) -> Markup:
+    """A text that Markdown shows as it is, on one line, as a table's cell must be."""
+    text = html.escape(text, quote=False).replace("\\", "\\\\")
+    for sign in "|*_`[]#~":
+        text = text.replace(sign, "\\" + sign)
+    return Markup(" <br> ".join(map(visible, text.splitlines())))  # noqa: S704 (escaped above)
 
 
 WHITE_SPACE = {" ": "␣", "\n": "↵", "\t": "⇥"}

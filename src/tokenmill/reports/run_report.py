@@ -17,7 +17,7 @@ from tokenmill.evaluation.results import EpochResult, Evaluation
 from tokenmill.model.manifest import Manifest
 from tokenmill.reports.answers import PromptAnswers, compare_answers
 from tokenmill.reports.charts import Chart, Series, line_chart
-from tokenmill.reports.data_report import Fact, drop_reasons, kept_and_dropped, text_flow
+from tokenmill.reports.data_report import drop_reasons, kept_and_dropped, text_flow
 from tokenmill.reports.page import flat, render
 from tokenmill.training.history import EpochRow, StepRow
 from tokenmill.training.schedule import Workload
@@ -195,7 +195,6 @@ def render_report(run: RunRecord) -> str:
             (name, [(row, value, "") for row, value in flat({name: section.model_dump()})])
             for name, section in (("model", run.manifest.model), ("train", run.manifest.train))
         ],
-        hashes=_hashes(run),
     )
 
 
@@ -275,18 +274,4 @@ def _means(steps: Sequence[StepRow], column: str) -> tuple[list[int], list[float
     groups = [steps[start : start + rows] for start in range(0, len(steps), rows)]
     return [group[-1].step for group in groups], [
         float(np.mean([getattr(row, column) for row in group])) for group in groups
-    ]
-
-
-def _hashes(run: RunRecord) -> list[Fact]:
-    """What identifies this run: name, hash, explanation; in the order in which it was made."""
-    return [
-        ("tokenizer", run.tokens.tokenizer_sha256, "SHA-256 of data/tokenizer/tokenizer.json"),
-        ("training tokens", run.tokens.train.sha256, "SHA-256 of data/tokens/train.bin"),
-        ("validation tokens", run.tokens.val.sha256, "SHA-256 of data/tokens/val.bin"),
-        ("training", run.manifest.fingerprint, "fingerprint of model, training and tokens: its folder in .resume"),
-        *(
-            (f"epoch {number}", sha256, f"SHA-256 of models/gpt/epoch-{number}/model.safetensors")
-            for number, sha256 in enumerate(run.weights, start=1)
-        ),
     ]
