@@ -1,28 +1,32 @@
 """Measure every epoch: losses on fixed sequences, answers to fixed prompts."""
 
+from pathlib import Path
+
 from tokenmill.core import paths
 from tokenmill.core.files import write_json
 from tokenmill.core.params import Section, load
 from tokenmill.evaluation.evaluate import evaluate
-from tokenmill.evaluation.params import EvaluateParams, EvaluateRuntime
+from tokenmill.evaluation.params import EvaluateParams, EvaluateRuntime, RawText
 
 
 class Params(Section):
     """What this stage reads of params.yaml."""
 
+    data: RawText
     evaluate: EvaluateParams
     runtime: EvaluateRuntime
 
 
 def main() -> None:
-    """models/gpt, data/tokens, tokenizer.json -> reports/evaluation.json, metrics/eval.json."""
+    """models/gpt, data/tokens, data.raw, tokenizer.json -> reports/evaluation.json, metrics/eval.json."""
     params = load(Params)
     evaluation = evaluate(
         models=paths.MODEL,
         tokens=paths.TOKENS,
         tokenizer_file=paths.TOKENIZER,
+        raw=Path(params.data.raw),
         params=params.evaluate,
         device=params.runtime.device,
     )
     write_json(paths.EVALUATION, evaluation.model_dump())
-    write_json(paths.METRICS / "eval.json", evaluation.epochs[-1].metrics())
+    write_json(paths.METRICS / "eval.json", evaluation.metrics(evaluation.epochs[-1]))

@@ -47,7 +47,11 @@ def main() -> None:
     write_text(paths.SAMPLES, samples_markdown(evaluation))
     write_text(paths.RUN_REPORT, render_report(_record(manifest, evaluation, history)))
     epochs = [
-        data | {"train.json": train_metrics(row, parameters=manifest.parameters), "eval.json": result.metrics()}
+        data
+        | {
+            "train.json": train_metrics(row, parameters=manifest.parameters),
+            "eval.json": evaluation.metrics(result),
+        }
         for row, result in zip(history, evaluation.epochs, strict=True)
     ]
     names = write_epoch_refs(epochs, PARAMS_FILE)

@@ -16,7 +16,7 @@ from tokenmill.evaluation.results import Evaluation
 from tokenmill.reports.answers import samples_markdown
 
 PARAMS = {
-    "prompts": [{"user": "count?", "expect": ANSWER}, {"text": "one"}],
+    "prompts": [{"user": "count?", "expect": ANSWER, "mark": "seen"}, {"text": "one"}],
     "max_new_tokens": 30,
     "temperature": 0.8,
     "top_k": 5,
@@ -39,6 +39,7 @@ def measured(folder: Path, **changes: Any) -> Evaluation:
         models=folder / "model",
         tokens=folder / "tokens",
         tokenizer_file=changes.pop("tokenizer_file", folder / "tokenizer.json"),
+        raw=folder / "raw",
         params=EvaluateParams.model_validate(PARAMS | changes),
         device="cpu",
     )
@@ -50,26 +51,43 @@ def test_every_epoch_is_measured(made: Path):
     last = evaluation.epochs[-1]
     assert last.answers[0].greedy == ANSWER
     assert [a.found for a in last.answers] == [True, None]
-    assert last.metrics()["expected_found"] == 1.0
+    assert evaluation.metrics(last)["seen_right"] == 1.0
     assert last.val_loss < evaluation.epochs[0].val_loss
     assert "✓" in samples_markdown(evaluation)
 
 
 def test_losses_are_those_that_training_measured(made: Path):
     state = read_json(next((made / "model" / "resume").glob("*/state.json")))["state"]
-    for row, result in zip(state["epochs"], measured(made).epochs, strict=True):
+    evaluation = measured(made)
+    for row, result in zip(state["epochs"], evaluation.epochs, strict=True):
+        metrics = evaluation.metrics(result)
         assert result.val_loss == pytest.approx(row["val_loss"], rel=1e-6)
-        assert result.metrics()["bits_per_byte"] == pytest.approx(row["val_bits_per_byte"], rel=1e-5)
-        assert result.metrics()["perplexity"] == pytest.approx(row["val_perplexity"], rel=1e-5)
-        assert result.metrics()["overfit"] == rounded(result.val_loss - result.train_loss)
+        assert metrics["bits_per_byte"] == pytest.approx(row["val_bits_per_byte"], rel=1e-5)
+        assert metrics["perplexity"] == pytest.approx(row["val_perplexity"], rel=1e-5)
+        assert metrics["overfit"] == rounded(result.val_loss - result.train_loss)
 
 
 def test_same_model_gives_the_same_results(made: Path):
     first, second = (measured(made).model_dump_json() for _ in range(2))
     assert first == second
     content = json.loads(first)
-    assert content["questions"][0] == {"prompt": "count?", "expect": ANSWER, "left_out": ""}
+    assert content["questions"][0] == {
+        "prompt": "count?",
+        "expect": ANSWER,
+        "left_out": "",
+        "kind": "user",
+        "mark": "seen",
+        "truth": None,
+    }
     assert [epoch["epoch"] for epoch in content["epochs"]] == [1, 2]
+
+
+def test_auto_asks_what_the_held_out_text_asks(made: Path):
+    evaluation = measured(made, prompts="auto")
+    assert {(question.prompt, question.kind, question.truth) for question in evaluation.questions} == {
+        ("count?", "user", ANSWER)
+    }
+    assert evaluation.metrics(evaluation.epochs[-1]).keys() == {"perplexity", "bits_per_byte", "overfit", "repetition"}
 
 
 def test_foreign_tokenizer_is_refused(made: Path, tmp_path: Path):

@@ -15,9 +15,17 @@ PROSE = [
 ]
 
 
-def write_clean(folder: Path, texts: Sequence[str], *, shard_bytes: int = 10**6, row_group_bytes: int = 10**6) -> Path:
+def write_clean(
+    folder: Path,
+    texts: Sequence[str],
+    *,
+    sources: Sequence[str] | None = None,
+    shard_bytes: int = 10**6,
+    row_group_bytes: int = 10**6,
+) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     ids = pl.Series([xxhash.xxh3_64_intdigest(text.encode()) for text in texts], dtype=pl.UInt64)
-    frame = pl.DataFrame({"text": pl.Series(texts, dtype=pl.String), "source": ["a.txt"] * len(texts), "id": ids})
+    source = sources or ["a.txt"] * len(texts)
+    frame = pl.DataFrame({"text": pl.Series(texts, dtype=pl.String), "source": source, "id": ids})
     write_shards(folder, [frame], shard_bytes=shard_bytes, row_group_bytes=row_group_bytes)
     return folder

@@ -64,6 +64,24 @@ def test_hash_split_gives_every_document_back(kind: str, prose: Path, request, t
     assert 0.1 < len(texts["val"]) / len(PROSE) < 0.5
 
 
+@pytest.mark.parametrize("name", ["validation.txt", "data/val/1.txt", "A-valid.txt", "validation-00000-of-2.jsonl"])
+def test_files_named_as_validation_text_are_held_out(corpus: Corpus, bpe_file: Path, tmp_path: Path, name: str) -> None:
+    sources = ["train.txt", name, "evaluation.txt", name, "value.txt"]
+    clean = corpus(PROSE[:5], sources=sources)
+    params = TokenizeParams(split="auto", val_fraction=0.3)
+    assert round_trip(clean, bpe_file, tmp_path, params)["val"] == [PROSE[1], PROSE[3]]
+
+
+@pytest.mark.parametrize("source", ["a.txt", "val/a.txt"])
+def test_auto_is_hash_where_no_name_tells_the_splits_apart(
+    corpus: Corpus, bpe_file: Path, source: str, tmp_path
+) -> None:
+    clean = corpus(PROSE, sources=[source] * len(PROSE))
+    for split in ("auto", "hash"):
+        pack(clean, bpe_file, tmp_path / split, TokenizeParams(split=split, val_fraction=0.3))
+    assert packed_bytes(tmp_path / "auto") == packed_bytes(tmp_path / "hash")
+
+
 @pytest.mark.parametrize("kind", ["bpe", "char"])
 def test_tail_split_cuts_at_the_character(kind: str, prose: Path, request, tmp_path: Path) -> None:
     texts = round_trip(prose, request.getfixturevalue(f"{kind}_file"), tmp_path, TAIL)

@@ -14,7 +14,7 @@ from tokenmill.openmp import set_wait_policy
 
 if TYPE_CHECKING:
     from tokenmill.demo.models import Models
-    from tokenmill.evaluation.params import EvaluateParams
+    from tokenmill.evaluation.params import EvaluateParams, PromptParams
 
 MODELS_IN_MEMORY = 4
 """Enough for the two columns of two readers."""
@@ -61,6 +61,24 @@ def run(options: argparse.Namespace) -> None:
     _serve(options, models, evaluate)
 
 
+def _prompts(root: Path, evaluate: "EvaluateParams | None") -> "list[PromptParams]":
+    """The prompts of the evaluation: those in params.yaml, else those that the last evaluation chose."""
+    from tokenmill.core import paths  # noqa: PLC0415
+    from tokenmill.core.errors import UserError  # noqa: PLC0415
+    from tokenmill.evaluation.params import PromptParams  # noqa: PLC0415 (pydantic)
+    from tokenmill.evaluation.results import read_evaluation  # noqa: PLC0415
+
+    if evaluate is None:
+        return []
+    if evaluate.prompts != "auto":
+        return evaluate.prompts
+    try:
+        questions = read_evaluation(root / paths.EVALUATION).questions
+    except UserError:
+        return []
+    return [PromptParams.model_validate({question.kind: question.prompt}) for question in questions]
+
+
 def _serve(options: argparse.Namespace, models: "Models", evaluate: "EvaluateParams | None") -> None:
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # Gradio reads it when it is imported
     import torch  # noqa: PLC0415
@@ -74,7 +92,7 @@ def _serve(options: argparse.Namespace, models: "Models", evaluate: "EvaluatePar
     with contextlib.closing(page.bound(options.host, options.port)) as listener:
         answering = Answering(models, Loaded(MODELS_IN_MEMORY))
         threading.Thread(target=answering.prepare, daemon=True).start()
-        whole = page.page(answering, default_sampling(evaluate), evaluate.prompts if evaluate else [])
+        whole = page.page(answering, default_sampling(evaluate), _prompts(models.root, evaluate))
         print(f"the demo is at {page.url(listener)} (Ctrl-C ends it)", flush=True)
         if page.is_public(listener):
             print("everybody in the network can open it, and everybody's prompts run on this machine", flush=True)

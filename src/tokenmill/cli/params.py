@@ -69,15 +69,23 @@ def reference(path: Path = Path("params.yaml")) -> str:
 def _rows(section: Any, prefix: str, values: Mapping[str, Any]) -> Iterator[str]:
     for name, field in section.model_fields.items():
         full, value, meaning = f"{prefix}.{name}", values[name], _prose(field.description)
-        entry: Any = (typing.get_args(field.annotation) or [None])[0]
         if _is_section(field.annotation):
             yield from _rows(field.annotation, full, value)
-        elif typing.get_origin(field.annotation) is list and _is_section(entry):
-            yield f"| `{full}` | {len(value)} entries | list | {meaning} |"
+            continue
+        shown = f"{len(value)} entries" if isinstance(value, list) and value else f"`{_yaml(value)}`"
+        yield f"| `{full}` | {shown} | {_values(field)} | {meaning} |"
+        for entry in _entries(field.annotation):
             for key, part in entry.model_fields.items():
                 yield f"| `{full}[].{key}` | | {_values(part)} | {_prose(part.description)} |"
-        else:
-            yield f"| `{full}` | `{_yaml(value)}` | {_values(field)} | {meaning} |"
+
+
+def _entries(annotation: Any) -> Iterator[Any]:
+    """The section of which a parameter is a list, also as one choice of several."""
+    if typing.get_origin(annotation) is list:
+        yield from filter(_is_section, typing.get_args(annotation))
+    else:
+        for choice in typing.get_args(annotation):
+            yield from _entries(choice)
 
 
 def _is_section(kind: Any) -> bool:
@@ -102,7 +110,7 @@ def _type(annotation: Any) -> str:
     if origin is typing.Literal:
         return ", ".join(f"`{choice}`" for choice in arguments)
     if origin is list:
-        return f"list of {_type(arguments[0])}"
+        return "list" if _is_section(arguments[0]) else f"list of {_type(arguments[0])}"
     if arguments:
         return " or ".join(_type(argument) for argument in arguments)
     return {"int": "integer", "float": "number", "str": "text", "bool": "true or false"}[annotation.__name__]

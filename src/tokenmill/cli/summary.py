@@ -13,6 +13,7 @@ from tokenmill.display.terminal import print_columns
 if TYPE_CHECKING:
     import pandas as pd
 
+    from tokenmill.evaluation.params import Mark
     from tokenmill.evaluation.results import Evaluation
 
 WIDTH = 100
@@ -81,15 +82,21 @@ def cost_lines(costs: "pd.DataFrame") -> list[tuple[str, str]]:
 
 
 def _print_losses(evaluation: "Evaluation") -> None:
-    rows = [("epoch", "train loss", "val loss", "perplexity", "bits per byte", "right answers")]
+    """The losses of every epoch, and its right answers; recall and generalisation apart where prompts are marked."""
+    scores: dict[str, Mark | None] = {}
+    if evaluation.is_marked:
+        scores = {"right: seen": "seen", "held out": "held_out"}
+    elif evaluation.epochs[-1].expected:
+        scores = {"right answers": None}
+    rows = [("epoch", "train loss", "val loss", "perplexity", "bits per byte", *scores)]
     for row in evaluation.epochs:
         losses = f"{row.train_loss:.4f}", f"{row.val_loss:.4f}", f"{row.perplexity:.2f}", f"{row.bits_per_byte:.4f}"
-        rows.append((str(row.epoch), *losses, f"{sum(row.expected)} of {len(row.expected)}"))
-    print_columns(rows, right=range(6))
+        rows.append((str(row.epoch), *losses, *(str(evaluation.score(row, mark)) for mark in scores.values())))
+    print_columns(rows, right=range(len(rows[0])))
 
 
 def _print_answers(evaluation: "Evaluation") -> None:
-    """Every question, and under it the answers of the first and the last epoch, each on one line."""
+    """Every question, and under it the answers of the first and the last epoch, each on one line; then the true one."""
     width = min(WIDTH, shutil.get_terminal_size().columns) if sys.stdout.isatty() else WIDTH
     first, last = evaluation.epochs[0], evaluation.epochs[-1]
     for number, question in enumerate(evaluation.questions):
@@ -101,4 +108,6 @@ def _print_answers(evaluation: "Evaluation") -> None:
             rows.append(
                 (f"  epoch {row.epoch:<4}{mark:<5}", textwrap.shorten(answer.greedy, width - 19, placeholder=" …"))
             )
+        if question.truth is not None:
+            rows.append(("  in the text", textwrap.shorten(question.truth, width - 19, placeholder=" …")))
         print_columns(rows)

@@ -24,6 +24,22 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """The disk is full, the user's quota is used up, or a file may not grow further."""
 
 
+DVC_CACHE = Path(".dvc/cache")
+
+
+def refuse_special(path: Path, raw: Path) -> None:
+    """Refuse what is no regular file, and links that lead out of data.raw, unless into DVC's cache.
+
+    Raises:
+        UserError: names the file and, of a link, its target.
+    """
+    if not path.is_file():
+        raise UserError(f"{path} is no regular file (a pipe, a device or a broken link); move it out of data.raw.")
+    target = path.resolve()
+    if not any(target.is_relative_to(home.resolve()) for home in (raw, DVC_CACHE)):
+        raise UserError(f"{path} is a link out of data.raw, to {target}; copy that file there, or remove the link.")
+
+
 @contextlib.contextmanager
 def write_beside(path: Path) -> Iterator[Path]:
     """Give a name beside `path` to write a file at; it appears at `path` whole when the block ends, or not at all."""

@@ -19,10 +19,9 @@ from typing import IO, Any
 import zstandard
 
 from tokenmill.core.errors import UserError
+from tokenmill.core.files import refuse_special
 
 COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz")
-
-DVC_CACHE = Path(".dvc/cache")
 
 BLOCK_BYTES = 1 << 20
 """Bytes read at a time."""
@@ -109,20 +108,11 @@ def _source(path: Path, raw: Path, formats: Collection[str]) -> Source | None:
     compression = endings.pop() if endings and endings[-1] in COMPRESSIONS else None
     if not endings or endings[-1] not in formats:
         return None
-    _refuse_special(path, raw)
+    refuse_special(path, raw)
     name = path.name if path == raw else path.relative_to(raw).as_posix()
     printable = os.fsencode(name).decode("utf-8", "replace")  # a Linux name may be any bytes
     status = path.stat()
     return Source(path, printable, endings[-1], compression, status.st_size, status.st_mtime_ns)
-
-
-def _refuse_special(path: Path, raw: Path) -> None:
-    """Refuse what is no regular file, and links that lead out of data.raw, unless into DVC's cache."""
-    if not path.is_file():
-        raise UserError(f"{path} is no regular file (a pipe, a device or a broken link); move it out of data.raw.")
-    target = path.resolve()
-    if not any(target.is_relative_to(home.resolve()) for home in (raw, DVC_CACHE)):
-        raise UserError(f"{path} is a link out of data.raw, to {target}; copy that file there, or remove the link.")
 
 
 def blocks(source: Source, advance: Advance = lambda _: None) -> Iterator[bytes]:

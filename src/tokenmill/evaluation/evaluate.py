@@ -1,16 +1,14 @@
 """Measure every epoch of a training in the same way: losses on fixed sequences, answers to fixed prompts."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from tokenmill.core.chat import prompt as chat_prompt
-from tokenmill.core.errors import UserError
 from tokenmill.core.token_file import SPLITS, Split, open_tokens, read_metadata
 from tokenmill.core.tokenizer import TextTokenizer, read_tokenizer
 from tokenmill.display.terminal import Progress
-from tokenmill.evaluation.params import EvaluateParams, PromptParams
-from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question
+from tokenmill.evaluation.params import EvaluateParams
+from tokenmill.evaluation.prompts import Prompt, chosen_prompts, prepare
+from tokenmill.evaluation.results import Answer, EpochResult, Evaluation
 from tokenmill.model.device import Compute, DeviceName, choose_compute, configure_process
 from tokenmill.model.generate import Sampling, generate
 from tokenmill.model.gpt import GPT
@@ -24,9 +22,9 @@ NGRAM = 4
 
 
 def evaluate(
-    *, models: Path, tokens: Path, tokenizer_file: Path, params: EvaluateParams, device: DeviceName
+    *, models: Path, tokens: Path, tokenizer_file: Path, raw: Path, params: EvaluateParams, device: DeviceName
 ) -> Evaluation:
-    """Measure every epoch in the folder `models`.
+    """Measure every epoch in the folder `models`; `raw` may hold the prompts.
 
     Raises:
         UserError: model, tokenizer and tokens do not belong together, or one of them is missing.
@@ -38,7 +36,8 @@ def evaluate(
     compute = choose_compute(device, manifest.train.precision)
     configure_process(compute)
     sequences: dict[Split, Sequences] = {split: _sequences(tokens, split, manifest, compute) for split in SPLITS}
-    prompts = prepare(params.prompts, tokenizer, context_length=manifest.model.context_length)
+    entries = chosen_prompts(params, raw, tokens, tokenizer, context_length=manifest.model.context_length)
+    prompts = prepare(entries, tokenizer, context_length=manifest.model.context_length)
     results = []
     with Progress("evaluate", manifest.epochs, "epochs") as progress:
         for epoch in range(1, manifest.epochs + 1):
@@ -78,35 +77,6 @@ def _losses(
         )
         for split, these in sequences.items()
     }
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """A prompt as the model reads it."""
-
-    question: Question
-    ids: list[int]
-
-
-def prepare(prompts: Sequence[PromptParams], tokenizer: TextTokenizer, *, context_length: int) -> list[Prompt]:
-    """Render and encode the prompts; characters that the tokenizer does not know are left out.
-
-    Raises:
-        UserError: a prompt is empty or does not fit the model's context.
-    """
-    prepared = []
-    for number, entry in enumerate(prompts):
-        text = chat_prompt(entry.user) if entry.user is not None else entry.text or ""
-        unknown = tokenizer.unknown(text)
-        ids = tokenizer.encode("".join(char for char in text if char not in unknown))
-        if not 0 < len(ids) <= context_length:
-            raise UserError(
-                f"evaluate.prompts[{number}] has {len(ids)} tokens that this tokenizer knows; between 1 and "
-                f"model.context_length ({context_length}) fit."
-            )
-        shown = entry.user if entry.user is not None else text
-        prepared.append(Prompt(Question(prompt=shown, expect=entry.expect, left_out=unknown), ids))
-    return prepared
 
 
 def answer(model: GPT, tokenizer: TextTokenizer, prompt: Prompt, params: EvaluateParams) -> Answer:

@@ -1,10 +1,12 @@
 """The section `evaluate` of params.yaml: the fixed prompts and how they are continued."""
 
-from typing import Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 
 from tokenmill.core.params import Section
+
+Mark: TypeAlias = Literal["seen", "held_out"]
 
 
 class PromptParams(Section):
@@ -19,6 +21,10 @@ class PromptParams(Section):
     expect: str | None = Field(default=None, min_length=1)
     """What a right answer contains; the report says whether it does."""
 
+    mark: Mark | None = None
+    """`seen`: the training text has the question and its answer. `held_out`: it has neither the question nor one that
+    differs only in its marks or capitals. Right answers are counted apart, as recall and as generalisation."""
+
     @model_validator(mode="after")
     def _one_of_two(self) -> "PromptParams":
         if (self.user is None) == (self.text is None):
@@ -26,11 +32,23 @@ class PromptParams(Section):
         return self
 
 
+_PROMPTS = TypeAdapter(list[PromptParams])
+
+
+def _auto_or_prompts(value: Any) -> Any:
+    if value == "auto" or isinstance(value, list):
+        return value if value == "auto" else _PROMPTS.validate_python(value)
+    raise ValueError(f"evaluate.prompts ({value!r}) must be 'auto' or a list of prompts.")
+
+
 class EvaluateParams(Section):
     """What the stage `evaluate` asks the model of each epoch, and how the model answers."""
 
-    prompts: list[PromptParams]
-    """The prompts, the same at every epoch; see `user`, `text` and `expect`."""
+    prompts: Annotated[Literal["auto"] | list[PromptParams], BeforeValidator(_auto_or_prompts)]
+    """The prompts, the same at every epoch. A list holds your own ones; see `user`, `text`, `expect` and `mark`.
+    `auto`: the list in `prompts.yaml` in the folder `data.raw`, as the built-in corpus has one; where there is none,
+    the beginnings of held-out documents, or the questions of held-out conversations. The report then shows beside each
+    answer what really follows, and nothing is right or wrong."""
 
     max_new_tokens: int = Field(ge=1)
     """Maximum length of an answer; it ends earlier at end-of-text."""
@@ -43,6 +61,13 @@ class EvaluateParams(Section):
 
     seed: int = Field(ge=0, le=2**32 - 1)
     """Seed of the sampled answer, the same at every epoch."""
+
+
+class RawText(Section):
+    """The section `data`, as evaluation reads it."""
+
+    raw: str
+    """A folder here may hold prompts."""
 
 
 class EvaluateRuntime(Section, extra="ignore"):

@@ -2,10 +2,12 @@
 
 from pathlib import Path
 from statistics import fmean
+from typing import Literal, NamedTuple
 
 from tokenmill.core.files import rounded
 from tokenmill.core.params import Section
 from tokenmill.core.records import read_record
+from tokenmill.evaluation.params import Mark
 
 
 class Question(Section):
@@ -17,6 +19,12 @@ class Question(Section):
     """What a right answer contains; None if any answer will do."""
     left_out: str
     """Characters of the prompt that the tokenizer does not know."""
+    kind: Literal["user", "text"] = "user"
+    """A user's message, or a text to continue."""
+    mark: Mark | None = None
+    """Whether the training text contains the question; None: nobody says."""
+    truth: str | None = None
+    """What follows the prompt in the held-out text; None if the prompt is not from there."""
 
 
 class Answer(Section):
@@ -55,15 +63,16 @@ class EpochResult(Section):
         """The mean over the greedy answers."""
         return fmean(answer.repetition for answer in self.answers) if self.answers else 0.0
 
-    def metrics(self) -> dict[str, float]:
-        """The content of `metrics/eval.json` for this epoch."""
-        return {
-            "perplexity": rounded(self.perplexity),
-            "bits_per_byte": rounded(self.bits_per_byte),
-            "overfit": rounded(self.val_loss - self.train_loss),
-            "expected_found": rounded(fmean(self.expected)) if self.expected else 0.0,
-            "repetition": rounded(self.repetition),
-        }
+
+class Score(NamedTuple):
+    """How many of the prompts with an expectation met it."""
+
+    right: int
+    asked: int
+
+    def __str__(self) -> str:
+        """`9 of 10`."""
+        return f"{self.right} of {self.asked}"
 
 
 class Evaluation(Section):
@@ -71,6 +80,31 @@ class Evaluation(Section):
 
     questions: list[Question]
     epochs: list[EpochResult]
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether recall and generalisation are counted apart."""
+        return any(question.mark for question in self.questions)
+
+    def score(self, result: EpochResult, mark: Mark | None = None) -> Score:
+        """The right answers of an epoch: to all prompts, or to those with this mark."""
+        answers = zip(self.questions, result.answers, strict=True)
+        found = [answer.found for question, answer in answers if mark in (None, question.mark)]
+        return Score(found.count(True), len(found) - found.count(None))
+
+    def metrics(self, result: EpochResult) -> dict[str, float]:
+        """The content of `metrics/eval.json` for an epoch; shares of right answers only where something was asked."""
+        scores = {
+            "expected_found": self.score(result),
+            "seen_right": self.score(result, "seen"),
+            "held_out_right": self.score(result, "held_out"),
+        }
+        return {
+            "perplexity": rounded(result.perplexity),
+            "bits_per_byte": rounded(result.bits_per_byte),
+            "overfit": rounded(result.val_loss - result.train_loss),
+            "repetition": rounded(result.repetition),
+        } | {name: rounded(score.right / score.asked) for name, score in scores.items() if score.asked}
 
 
 def read_evaluation(path: Path) -> Evaluation:

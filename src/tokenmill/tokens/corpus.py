@@ -7,7 +7,8 @@ segments can be encoded in parallel and a document need not fit into memory seve
 
 import codecs
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,6 +31,10 @@ LONG_SEGMENT_CHARS = 8 << 20
 
 SAMPLE_UNIT_CHARS = 4096
 """Longer documents are sampled as several units, so that one long text is sampled over its whole length."""
+
+VALIDATION_NAME = r"(?i)(^|[-_./ ])(val|valid|validation)($|[-_./ ])"
+"""The path of a file that holds validation text, as data sets are published: `TinyStories-valid.txt`,
+`validation-00000-of-00001.parquet`, `val/7.txt`."""
 
 PROBES = 16
 """Places in the corpus at which `probe` reads."""
@@ -189,17 +194,20 @@ class TextSpan(NamedTuple):
 def split_corpus(clean: Path, params: TokenizeParams) -> Iterator[TextSpan]:
     """Yield the corpus in order; the texts of a document follow each other directly within their split.
 
-    `hash` sends a document to val if its stored id, the XXH3 hash of its text, is below val_fraction · 2^64. `tail`
-    cuts the corpus at character floor(characters · (1 - val_fraction)); a document across that character becomes one
-    document in each split. For Tiny Shakespeare and 0.1 this is nanoGPT's split.
+    `auto` sends the documents of files that are named so (VALIDATION_NAME) to val; without any it is `hash`. `hash`
+    sends a document to val if its stored id, the XXH3 hash of its text, is below val_fraction · 2^64. `tail` cuts the
+    corpus at character floor(characters · (1 - val_fraction)); a document across that character becomes one document in
+    each split. For Tiny Shakespeare and 0.1 this is nanoGPT's split.
 
     Raises:
         UserError: train or val would be empty. The check precedes any reading of text.
     """
-    if params.split == "hash":
+    if params.split == "auto" and _has_both_names(clean):
+        return _split_documents(frames(clean, ("text", "source")), _is_named_val)
+    if params.split in ("auto", "hash"):
         threshold = int(params.val_fraction * 2**64)
         _refuse_empty_split(clean, threshold, params)
-        return _split_by_hash(frames(clean, ("text", "id")), threshold)
+        return _split_documents(frames(clean, ("text", "id")), partial(_is_hashed_val, threshold=threshold))
     total = shards.totals(clean).chars
     edge = int(total * (1 - params.val_fraction))
     if not 0 < edge < total:
@@ -210,22 +218,36 @@ def split_corpus(clean: Path, params: TokenizeParams) -> Iterator[TextSpan]:
     return _split_at(frames(clean), edge)
 
 
-def _split_by_hash(documents: Iterable[pl.DataFrame], threshold: int) -> Iterator[TextSpan]:
+def _split_documents(
+    documents: Iterable[pl.DataFrame], is_val: Callable[[pl.DataFrame], np.ndarray]
+) -> Iterator[TextSpan]:
     for frame in documents:
-        in_val, ends = _is_val(frame, threshold), frame["ends"].to_numpy()
+        in_val, ends = is_val(frame), frame["ends"].to_numpy()
         yield TextSpan("train", frame["text"].filter(pl.Series(~in_val)), ends[~in_val])
         yield TextSpan("val", frame["text"].filter(pl.Series(in_val)), ends[in_val])
 
 
-def _is_val(frame: pl.DataFrame, threshold: int) -> np.ndarray:
+def _is_hashed_val(frame: pl.DataFrame, threshold: int) -> np.ndarray:
     return frame["id"].to_numpy() < np.uint64(threshold)
+
+
+def _is_named_val(frame: pl.DataFrame) -> np.ndarray:
+    return frame["source"].str.contains(VALIDATION_NAME).to_numpy()
+
+
+def _has_both_names(clean: Path) -> bool:
+    """Whether the corpus has files that are named as validation text, and others."""
+    found: set[bool] = set()
+    for frame in shards.batches(clean, ("source",)):
+        found |= set(_is_named_val(frame).tolist())
+    return len(found) > 1
 
 
 def _refuse_empty_split(clean: Path, threshold: int, params: TokenizeParams) -> None:
     documents = val = 0
     for frame in shards.batches(clean, ("id",)):
         documents += frame.height
-        val += int(_is_val(frame, threshold).sum())
+        val += int(_is_hashed_val(frame, threshold).sum())
     for name, count, change in (("validation", val, "raise"), ("training", documents - val, "lower")):
         if not count:
             raise UserError(

@@ -37,8 +37,11 @@ class TokenizerParams(Section):
 class TokenizeParams(Section):
     """Which documents are held out for validation."""
 
-    split: Literal["hash", "tail"]
-    """`hash`: whole documents, chosen by a hash of their text, so that no duplicate lies in both splits and a new
-    document moves no other. `tail`: the last characters of the corpus, also within a document; for one long text."""
+    split: Literal["auto", "hash", "tail"]
+    """`auto`: the files that are named `val`, `valid` or `validation` (`valid.txt`, a folder `val`,
+    `validation-00000-of-00001.parquet`); where there are none, `hash`. `hash`: whole documents, chosen by a hash of
+    their text, so that no duplicate lies in both splits and a new document moves no other. `tail`: the last characters
+    of the corpus, also within a document; for one long text."""
     val_fraction: Annotated[float, Field(gt=0, le=0.5)]
-    """Fraction of the corpus kept for validation: of documents with `hash`, of characters with `tail`."""
+    """Fraction of the corpus kept for validation: of documents with `hash`, of characters with `tail`.
+    Files that are named as validation text are taken whole."""
