@@ -11,6 +11,8 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
+from tests.pipeline.dvc_server import dvc_server
+
 ROOT = Path(__file__).resolve().parents[2]
 
 SMALL: dict[str, Any] = {
@@ -48,18 +50,18 @@ class Project:
 
     def run(self, *command: str, check: bool = True) -> str:
         """Run a command here; give its output and errors together."""
-        done = subprocess.run(
-            command,
-            cwd=self.root,
-            env=self.env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-        assert not check or done.returncode == 0, f"{' '.join(command)} exited {done.returncode}:\n{done.stdout}"
-        assert check or done.returncode != 0, f"{' '.join(command)} did not fail:\n{done.stdout}"
-        return done.stdout
+        if command[0] == "dvc":
+            code, said = dvc_server().run(command[1:], cwd=self.root, env=self.env)
+        else:
+            code, said = self._run(command)
+        assert not check or code == 0, f"{' '.join(command)} exited {code}:\n{said}"
+        assert check or code != 0, f"{' '.join(command)} did not fail:\n{said}"
+        return said
+
+    def _run(self, command: tuple[str, ...]) -> tuple[int, str]:
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        done = subprocess.run(command, cwd=self.root, env=self.env, check=False, **pipes)
+        return done.returncode, done.stdout
 
     def repro(self, *arguments: str) -> str:
         """`dvc repro`."""
