@@ -115,6 +115,7 @@ def test_more_epochs_continue_bit_for_bit(finished: Project) -> None:
     quiet = finished.copy("quiet")
     finished.repro("train")
     longer = finished.run("dvc", "exp", "run", "-S", "train.epochs=4", "train")
+    assert finished.run("git", "diff", "--numstat", "params.yaml").split()[:2] == ["1", "1"], "DVC's own form"
     assert "where the decay of 2 epochs had not begun" in longer
     quiet.forget_training()
     quiet.set(train__epochs=4)

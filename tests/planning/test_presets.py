@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dvc.utils.hydra import apply_overrides
 from dvc.utils.serialize import modify_yaml
 from ruamel.yaml import YAML
 
@@ -101,11 +102,10 @@ def test_all_but_the_values_stays_and_default_restores_it(params: Path, name: st
 
 @pytest.mark.parametrize("name", names())
 def test_an_experiment_then_changes_one_line(params: Path, name: str):
-    """`dvc exp run -S` writes the file by `modify_yaml`."""
+    """`dvc exp run -S` writes the file by `apply_overrides`."""
     put(name, yes=True)
     before = params.read_text(encoding="utf-8")
-    with modify_yaml(str(params)) as content:
-        content["model"]["n_layer"] = 99
+    apply_overrides(params, ["model.n_layer=99"])
     assert changed_lines(before, params.read_text(encoding="utf-8")) == [
         (f"  n_layer: {read(name).values['model.n_layer']}", "  n_layer: 99")
     ]

@@ -27,7 +27,7 @@ from tokenmill.training.compile import missing_compiler
 
 ACTIVATE = ". .venv/bin/activate"
 
-INSTALL = "pip install -c constraints.txt -e '.[dev]'"
+INSTALL = "pip install -c constraints.txt -e ."
 
 
 def check_python(_: Project) -> Iterator[Finding]:
