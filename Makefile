@@ -42,11 +42,12 @@ $(READY) $(READY_TO_TEST): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else f"error: TokenMill needs Python 3.11 or newer, not {sys.version.split()[0]}; make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing the pinned packages into .venv (once)"
-	@$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.$(EXTRAS)' >$(LOG) 2>&1 & \
+	@$(BIN)/python -m pip install --disable-pip-version-check --progress-bar off \
+		-c constraints.txt -e '.$(EXTRAS)' >$(LOG) 2>&1 & \
 	pip=$$!; seconds=0; \
 	while kill -0 $$pip 2>/dev/null; do \
 		sleep 1; seconds=$$((seconds + 1)); \
-		if [ -t 1 ]; then printf '\r\033[K  %s s, %s MB  %s' $$seconds $$(du -sm .venv | cut -f1) "$$(tail -n 1 $(LOG) | cut -c 1-55)"; \
+		if [ -t 1 ]; then printf '\r\033[K  %s s, %s MB  %s' $$seconds $$(du -sm .venv | cut -f1) "$$(grep -oE "^ *(Collecting|Downloading|Installing|Building).*" $(LOG) | tail -n 1 | cut -c 1-55)"; \
 		elif [ $$((seconds % 30)) = 0 ]; then echo "  $$seconds s, $$(du -sm .venv | cut -f1) MB"; fi; \
 	done; \
 	if [ -t 1 ]; then printf '\r\033[K'; fi; \

@@ -10,13 +10,12 @@ from tokenmill.core.metrics import CleanMetrics, DataMetrics, TokenizerMetrics, 
 from tokenmill.core.params import PARAMS_FILE, Section, load
 from tokenmill.core.records import checked
 from tokenmill.core.token_file import read_metadata
-from tokenmill.costs import TIMING
+from tokenmill.costs import TIMING, find_times, publish_times
 from tokenmill.evaluation.results import Evaluation, read_evaluation
 from tokenmill.model.manifest import MANIFEST, Manifest, read_manifest
 from tokenmill.reports.answers import samples_markdown
 from tokenmill.reports.epoch_refs import write_epoch_refs
 from tokenmill.reports.run_report import RunRecord, epoch_times, render_report
-from tokenmill.training.checkpoint import resume_root
 from tokenmill.training.history import EpochRow, read_epochs, read_steps, train_metrics
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.schedule import Workload
@@ -45,6 +44,7 @@ def main() -> None:
         read_epochs(paths.HISTORY),
     )
     write_text(paths.SAMPLES, samples_markdown(evaluation))
+    publish_times(paths.resume_root(), manifest.fingerprint, paths.METRICS)  # `train` may have come from the cache
     write_text(paths.RUN_REPORT, render_report(_record(manifest, evaluation, history)))
     epochs = [
         data
@@ -70,7 +70,7 @@ def _record(manifest: Manifest, evaluation: Evaluation, history: list[EpochRow])
         evaluation=evaluation,
         history=history,
         steps=read_steps(paths.METRICS / "steps.csv"),
-        times=epoch_times(resume_root() / manifest.fingerprint / TIMING, work),
+        times=epoch_times(find_times(paths.resume_root(), manifest.fingerprint, TIMING), work),
         currency=load(Params).runtime.cost.currency,
         clean=read_clean_report(paths.CLEAN_REPORT),
         tokens=tokens,

@@ -33,7 +33,7 @@ def _train(params: Params) -> None:
         runtime=params.runtime,
         tokens=paths.TOKENS,
         output=paths.MODEL,
-        times=paths.METRICS / "timing.csv",
+        times=paths.METRICS,
         peak_flops=peak_flops,
     )
     if outcome is None:

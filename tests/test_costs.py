@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 
 from tokenmill.cli.summary import cost_lines
 from tokenmill.costs import (
+    TIMES,
     TIMING_COLUMNS,
     Cost,
     CostParams,
     Timing,
     epoch_costs,
+    publish_times,
     read_costs,
     read_timing,
     write_costs,
@@ -67,7 +69,6 @@ def test_excluded_time_counts_in_the_cost_but_not_the_rate(tmp_path: Path):
 def test_without_a_folder_times_are_counted_but_not_written(tmp_path: Path):
     timing = Timing(None, step=0, tokens=0, prices=FREE)
     timing.interval(step=1, tokens=10)
-    timing.publish(tmp_path / "timing.csv")
     assert timing.total.seconds > 0
     assert not list(tmp_path.iterdir())
 
@@ -141,3 +142,16 @@ def test_the_summary_names_the_costs_of_every_epoch():
     assert "20 s, 2 units" in lines[0][1]
     assert "31%" in lines[0][1]  # the mean of 25 % and 37.5 %
     assert cost_lines(read_costs(Path("none.csv"))) == []
+
+
+def test_plots_get_the_times_of_the_run_that_is_shown(tmp_path: Path):
+    resume, metrics = tmp_path / ".resume", tmp_path / "metrics"
+    (resume / "here").mkdir(parents=True)
+    for name in TIMES:
+        (resume / "here" / name).write_text(f"{name} of one run")
+        (resume / f"pruned.{name}").write_text(f"{name} of another")
+    for run, words in (("here", "of one run"), ("pruned", "of another")):
+        publish_times(resume, run, metrics)
+        assert [(metrics / name).read_text() for name in TIMES] == [f"{name} {words}" for name in TIMES]
+    publish_times(resume, "trained elsewhere", metrics)
+    assert not list(metrics.iterdir())

@@ -103,7 +103,7 @@ def measure(changes: dict[str, int], steps: int) -> Row:
             runtime=RuntimeParams.model_validate(section("runtime", compile="off", checkpoint=checkpoint)),
             tokens=Path(folder) / "tokens",
             output=Path(folder) / "model",
-            times=Path(folder) / "timing.csv",
+            times=Path(folder),
         )
     whole = stepping.seconds + logging.seconds
     waited = statistics.median(end - begin for begin, end in saving.spans)

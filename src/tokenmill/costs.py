@@ -2,13 +2,13 @@
 
 `timing.csv`, beside the checkpoints, has a row for every few steps: the sums over all sessions and machines, each at
 its own price, lost steps included. `costs.csv` has a row for every epoch and follows from it. Both differ from run to
-run, so DVC tracks neither. What is unknown is None, or an empty cell; nothing is estimated.
+run, so DVC tracks neither; metrics/ has copies for the plots. What is unknown is None, or an empty cell; nothing is
+estimated.
 """
 
 import contextlib
 import io
 import math
-import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 # Functions below import pandas when they are called: it takes about 0.4 s, and training needs it only at its end.
 
-TIMING, COSTS = "timing.csv", "costs.csv"
+TIMES = TIMING, COSTS = "timing.csv", "costs.csv"
 AMOUNTS = ["seconds", "units", "money"]
 TIMING_COLUMNS = ["step", "seconds", "tokens_per_second", "units", "money"]
 
@@ -113,12 +113,6 @@ class Timing:
         yield
         self._rate_from += time.perf_counter() - began
 
-    def publish(self, path: Path) -> None:
-        """Copy the table to `path`, where the plots look for it."""
-        if self.path:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(self.path, path)
-
 
 def _timing_line(step: int, total: Cost, tokens_per_second: float) -> str:
     units, money = ("" if value is None else f"{value:.6g}" for value in (total.units, total.money))
@@ -137,6 +131,22 @@ def read_timing(path: Path) -> "pd.DataFrame":
     text = path.read_text()
     rows = pd.read_csv(io.StringIO(text[: text.rfind("\n") + 1]))
     return rows.reindex(columns=TIMING_COLUMNS)
+
+
+def find_times(resume: Path, run: str, name: str) -> Path:
+    """Where a table of TIMES of a run is, if it is anywhere: with its checkpoints, or left when they were removed."""
+    with_checkpoints = resume / run / name
+    return with_checkpoints if with_checkpoints.exists() else resume / f"{run}.{name}"
+
+
+def publish_times(resume: Path, run: str, folder: Path) -> None:
+    """Copy the tables of a run, named by its fingerprint, to where plots look for them; another run's are removed."""
+    for name in TIMES:
+        table = find_times(resume, run, name)
+        if table.exists():
+            write_text(folder / name, table.read_text())
+        else:
+            (folder / name).unlink(missing_ok=True)
 
 
 def epoch_costs(

@@ -141,8 +141,11 @@ def test_a_preset_equals_the_same_values_by_hand(project: Path):
 
 def test_metrics_tell_the_data_of_a_clone(project: Path):
     (project / "metrics").mkdir()
-    (project / "metrics/tokens.json").write_text(json.dumps({"train_tokens": 12_345, "val_tokens": 1}))
-    (project / "metrics/tokenizer.json").write_text(json.dumps({"vocab_size": 777}))
+    (project / "metrics/tokens.json").write_text(
+        json.dumps({"train_tokens": 12_345, "val_tokens": 1, "compression_ratio": 9.0})
+    )
+    tokenizer = json.loads((ROOT / "metrics/tokenizer.json").read_text()) | {"vocab_size": 777}
+    (project / "metrics/tokenizer.json").write_text(json.dumps(tokenizer))
     work = plan_training(project, PlanOptions(hardware=["T4"])).work
     assert (work.tokens, work.config.vocab_size) == (12_345, 777)
 

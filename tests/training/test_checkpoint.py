@@ -202,10 +202,10 @@ def test_pruning_runs_keeps_one_in_training(tmp_path: Path):
     runs = [CheckpointStore(tmp_path / name) for name in "abcd"]
     for run in runs:
         with run.lock(print):
-            pass
+            (run.folder / "timing.csv").write_text(run.folder.name)
     with FileLock(tmp_path / "a" / "lock"):
         prune_runs(tmp_path, keep=1)
-    assert {path.name for path in tmp_path.iterdir()} == {"a", "d"}
+    assert {path.name for path in tmp_path.iterdir()} == {"a", "b.timing.csv", "c.timing.csv", "d"}
 
 
 HOLDER = """

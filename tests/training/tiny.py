@@ -124,7 +124,7 @@ def run(tokens: Path, output: Path, *, model: dict[str, Any] | None = None, **ch
         runtime=runtime_params(**changes.get("runtime", {})),
         tokens=tokens,
         output=output,
-        times=output.parent / "timing.csv",
+        times=output.parent,
     )
     assert outcome or "RANK" in os.environ
     return outcome  # type: ignore[return-value]

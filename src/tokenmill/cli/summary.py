@@ -27,10 +27,12 @@ EXAMPLES = """\
 def run(_: argparse.Namespace) -> None:
     """Print the summary of the pipeline in the current folder."""
     from tokenmill.core import paths  # noqa: PLC0415
-    from tokenmill.costs import COSTS, read_costs  # noqa: PLC0415 (pydantic)
+    from tokenmill.costs import COSTS, publish_times, read_costs  # noqa: PLC0415 (pydantic)
     from tokenmill.evaluation.results import read_evaluation  # noqa: PLC0415 (pydantic)
+    from tokenmill.model.manifest import read_manifest  # noqa: PLC0415 (pydantic)
 
     made, evaluation = made_lines(), read_evaluation(paths.EVALUATION)
+    publish_times(paths.resume_root(), read_manifest(paths.MODEL).fingerprint, paths.METRICS)
     print()
     print_columns([*made, *cost_lines(read_costs(paths.METRICS / COSTS))])
     print()

@@ -1,5 +1,6 @@
 """Where artefacts lie, relative to the root of a project: the same in the work tree, in every revision, in dvc.yaml."""
 
+import os
 from pathlib import Path
 
 SAMPLE = Path("data/raw/sample")
@@ -19,3 +20,8 @@ EVALUATION = Path("reports/evaluation.json")
 SAMPLES = Path("reports/samples.md")
 DATA_REPORT = Path("reports/data.html")
 RUN_REPORT = Path("reports/index.html")
+
+
+def resume_root() -> Path:
+    """`.resume` in the main repository, also where DVC runs a stage in a temporary copy (it sets DVC_ROOT)."""
+    return Path(os.environ.get("DVC_ROOT", ".")) / ".resume"

@@ -13,7 +13,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.metrics import TokenizerMetrics, TokensMetrics, read_metrics
 from tokenmill.core.params import PARAMS_FILE, read_yaml, validate
 from tokenmill.core.token_file import METADATA_FILE, read_metadata
-from tokenmill.costs import TIMING, read_timing
+from tokenmill.costs import TIMING, find_times, read_timing
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import empty_model, is_hidden_matrix, parameter_count
 from tokenmill.model.manifest import MANIFEST, read_manifest
@@ -227,10 +227,12 @@ def _measured(work: Workload, params: AllParams) -> tuple[str, float, str]:
 
 def _last_training(root: Path, work: Workload) -> tuple[str, float, str] | None:
     """The same from the operations per second of the last training on this machine; None if there was none."""
-    timing = read_timing(root / paths.METRICS / TIMING)
-    if timing.empty or not (root / paths.MODEL / MANIFEST).exists():
+    if not (root / paths.MODEL / MANIFEST).exists():
         return None
-    trained = read_manifest(root / paths.MODEL).model
+    manifest = read_manifest(root / paths.MODEL)
+    timing, trained = read_timing(find_times(paths.resume_root(), manifest.fingerprint, TIMING)), manifest.model
+    if timing.empty:
+        return None
     rate = float(timing.loc[:, "tokens_per_second"].median()) * flops_per_token(trained)  # with the time of the update
     seconds = work.tokens_per_step * flops_per_token(work.config) / rate
     return "this machine", seconds, f"this machine: {rate:.3g} operations a second, measured in its last training"

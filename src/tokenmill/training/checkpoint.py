@@ -27,6 +27,7 @@ from torch import Tensor
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import read_json, sha256_of, write_beside, write_directory, write_json
 from tokenmill.core.token_file import SPLITS, TokenMetadata
+from tokenmill.costs import TIMES
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import WEIGHTS, load_weights, save_weights
@@ -40,7 +41,7 @@ NUMERICS_VERSION = 7
 RESUMABLE_KEYS: dict[str, Any] = {"epochs": True, "schedule": {"horizon_epochs"}}
 """The parameters of `train` that a run may change and still continue; `find_resume_point` says from where."""
 
-RESUME_FOLDER, STEP_PREFIX = ".resume", "step-"
+STEP_PREFIX = "step-"
 OPTIMIZER, STATE, MICRO_BATCH = "optimizer.safetensors", "state.json", "micro_batch.json"
 RESUME = "resume"
 """The folder of checkpoints in `models/gpt/`."""
@@ -58,11 +59,6 @@ def fingerprint(model: ModelConfig, train: TrainParams, tokens: TokenMetadata) -
         "tokens": {name: tokens.split(name).sha256 for name in SPLITS},
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def resume_root() -> Path:
-    """`.resume` in the main repository, also where DVC runs a stage in a temporary copy (it sets DVC_ROOT)."""
-    return Path(os.environ.get("DVC_ROOT", ".")) / RESUME_FOLDER
 
 
 def checkpoint_steps(folder: Path) -> list[int]:
@@ -226,11 +222,14 @@ def _weights_hash(epochs: Path, epoch: int) -> str | None:
 
 
 def prune_runs(root: Path, *, keep: int) -> None:
-    """Keep the `keep` configurations trained last and those in training; remove the others."""
+    """Keep the `keep` configurations trained last and those in training; of the others only their tables of times."""
     with contextlib.suppress(OSError):  # another process may be removing the same ones
         runs = sorted((folder for folder in root.iterdir() if folder.is_dir()), key=lambda f: f.stat().st_mtime)
         for folder in runs[:-keep]:
             with contextlib.suppress(Timeout), FileLock(folder / "lock", timeout=0):
+                for name in TIMES:
+                    if (folder / name).exists():
+                        (folder / name).replace(root / f"{folder.name}.{name}")
                 shutil.rmtree(folder)
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import torch
 
 from tokenmill.core.errors import UserError
+from tokenmill.core.paths import resume_root
 from tokenmill.core.token_file import SPLITS, TokenMetadata, open_tokens, read_metadata
-from tokenmill.costs import COSTS, TIMING, epoch_costs, read_timing, write_costs
+from tokenmill.costs import COSTS, TIMING, epoch_costs, publish_times, read_timing, write_costs
 from tokenmill.display.training import TrainingDisplay
 from tokenmill.model.config import ModelConfig, ModelParams
 from tokenmill.model.device import choose_compute, choose_device, configure_process, is_out_of_memory
@@ -18,7 +19,7 @@ from tokenmill.model.gpt import build, parameter_count
 from tokenmill.model.manifest import FORMAT, Manifest, TrainedWith
 from tokenmill.model.sequences import Sequences, place_tokens
 from tokenmill.model.size import flops_per_token
-from tokenmill.training.checkpoint import CheckpointStore, export_model, fingerprint, prune_runs, resume_root
+from tokenmill.training.checkpoint import CheckpointStore, export_model, fingerprint, prune_runs
 from tokenmill.training.compile import choose_compilation
 from tokenmill.training.distributed import Group, process_group
 from tokenmill.training.history import RunState
@@ -56,7 +57,7 @@ def train(
     times: Path,
     peak_flops: PeakFlops = unknown_peak,
 ) -> Outcome | None:
-    """Train to `train.epochs` on the folder `tokens`; write the folder `output` and the table `times`.
+    """Train to `train.epochs` on the folder `tokens`; write the folder `output`, and TIMES into the folder `times`.
 
     Args:
         peak_flops: the floating-point operations a second of a device, if they are known, for the utilisation in the
@@ -85,8 +86,8 @@ def train(
             result = _train(setup, store, display, run_summary(setup, manifest.parameters, place), mirror=mirror)
             if group.is_main:
                 export_model(store, manifest, output, steps=work.kept_steps)
-                result.timing.publish(times)
-                _write_costs(setup, store, times.with_name(COSTS), peak=peak_flops(setup.compute.device))
+                _write_costs(setup, store, peak=peak_flops(setup.compute.device))
+                publish_times(resume_root(), manifest.fingerprint, times)
     if not group.is_main:
         return None
     prune_runs(resume_root(), keep=runtime.checkpoint.keep_runs)
@@ -199,8 +200,8 @@ def _train(
         display.close()
 
 
-def _write_costs(setup: TrainingSetup, store: CheckpointStore, path: Path, *, peak: float | None) -> None:
-    """Write what every epoch cost."""
+def _write_costs(setup: TrainingSetup, store: CheckpointStore, *, peak: float | None) -> None:
+    """Write what every epoch cost, beside the checkpoints."""
     work = setup.work
     costs = epoch_costs(
         read_timing(store.folder / TIMING),
@@ -209,4 +210,4 @@ def _write_costs(setup: TrainingSetup, store: CheckpointStore, path: Path, *, pe
         peak=peak * setup.group.size if peak else None,
         currency=setup.runtime.cost.currency,
     )
-    write_costs(path, costs)
+    write_costs(store.folder / COSTS, costs)
