@@ -30,6 +30,8 @@ def main() -> None:
             f"error: {sys.executable} lacks {error.name}; activate the environment first: "
             ". .venv/bin/activate (`make repro` creates it)."
         )
+    except EOFError:  # of `marshal`: Python does not look whether its own files are whole
+        sys.exit("error: Python's byte code is cut off, as by a full disk; remove it: find . -name '*.pyc' -delete")
     stage.run(work.main)
 
 

@@ -7,6 +7,7 @@ from tokenmill.core import paths
 from tokenmill.core.executor import ExecutorParams, open_executor
 from tokenmill.core.files import write_json
 from tokenmill.core.params import Section, load
+from tokenmill.core.units import visible
 from tokenmill.data.clean import clean
 from tokenmill.data.params import CleanParams, DataParams
 
@@ -26,4 +27,4 @@ def main() -> None:
         report = clean(raw=Path(params.data.raw), out=paths.CLEAN, params=params.clean, executor=executor)
     write_json(paths.CLEAN_REPORT, report.full(params.data.raw))
     write_json(paths.METRICS / "clean.json", report.flat())
-    print(report.summary())
+    print(visible(report.summary()))

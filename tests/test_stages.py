@@ -1,6 +1,7 @@
 """`python -m stages NAME` runs the code beside it, or says in one sentence why it cannot."""
 
 import os
+import py_compile
 import shutil
 import subprocess
 import sys
@@ -40,6 +41,18 @@ def test_missing_package_is_one_sentence(tmp_path: Path):
     done = run("-S", "-m", "stages", "clean", cwd=tmp_path, library=ROOT)
     assert done.returncode == 1
     assert "activate the environment first" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_byte_code_that_was_cut_off_is_one_sentence(tmp_path: Path):
+    for folder in ("src", "stages"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    source = tmp_path / "src/tokenmill/core/paths.py"
+    cut = Path(py_compile.compile(str(source), doraise=True) or "")
+    cut.write_bytes(cut.read_bytes()[:40])
+    done = run("-m", "stages", "sample", cwd=tmp_path, library=tmp_path / "src")
+    assert done.returncode == 1
+    assert "-delete" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.units import visible
+from tokenmill.core.files import DISK_FULL
+from tokenmill.core.units import message
 
 
 def run(main: Callable[[], None]) -> None:
@@ -32,18 +33,23 @@ def report_errors(work: Callable[[], None]) -> None:
         work()
         sys.stdout.flush()
     except UserError as error:
-        sys.exit(f"error: {visible(str(error))}")
+        sys.exit(f"error: {message(str(error))}")
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python still flushes at its end
         sys.exit(141)
+    except EOFError as error:
+        if "marshal" not in str(error):
+            raise
+        sys.exit("error: Python's byte code is cut off, as by a full disk; remove it: find . -name '*.pyc' -delete")
     except OSError as error:
-        sys.exit(f"error: {visible(describe(error))}")
+        sys.exit(f"error: {message(describe(error))}")
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
 
 
 def describe(error: OSError) -> str:
-    """An operating system's error as a sentence with the file in it."""
+    """An operating system's error as a sentence with the file in it, and the way out of a full disk."""
     where = f"{Path(str(error.filename))}: " if error.filename else ""
-    return f"{where}{error.strerror or error}"
+    room = "; free space and type the same command again: nothing is half-written" if error.errno in DISK_FULL else ""
+    return f"{where}{error.strerror or error}{room}"

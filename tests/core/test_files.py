@@ -1,6 +1,7 @@
 """What is written is there whole or not at all, and a full disk names the room that is needed."""
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -78,3 +79,30 @@ def test_other_errors_pass_through() -> None:
 
 def test_metrics_have_six_significant_digits() -> None:
     assert [files.rounded(value) for value in (1.23456789, 1234567.0, 1e-9 / 3)] == [1.23457, 1234570.0, 3.33333e-10]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need a privilege there")
+def test_a_link_at_the_temporary_name_leads_nowhere(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "kept").write_text("mine")
+    (tmp_path / ".a.txt.tmp").symlink_to(outside / "kept")
+    (tmp_path / ".folder.tmp").symlink_to(outside)
+    files.write_text(tmp_path / "a.txt", "text")
+    with files.write_directory(tmp_path / "folder") as folder:
+        (folder / "file").touch()
+    assert [path.name for path in outside.iterdir()] == ["kept"]
+    assert (outside / "kept").read_text() == "mine"
+    assert (tmp_path / "folder" / "file").is_file()
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), RuntimeError("Io error (os error 28)")])
+def test_a_full_disk_names_the_file(tmp_path: Path, error: Exception) -> None:
+    def fail() -> None:
+        with files.write_beside(tmp_path / "a"):
+            raise error
+
+    with pytest.raises(OSError, match=r"a'?$") as refused:
+        fail()
+    assert (refused.value.errno, refused.value.filename) == (errno.ENOSPC, str(tmp_path / "a"))
+    assert not list(tmp_path.iterdir())

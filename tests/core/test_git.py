@@ -37,6 +37,14 @@ def test_content_is_read_from_a_revision(repository: Path) -> None:
     assert git.content(repository, "HEAD", Path("b.txt")) is None
 
 
+def test_a_lock_that_a_killed_git_left_is_named_with_the_way_out(repository: Path) -> None:
+    lock = repository / ".git/refs/epoch-1.lock"
+    lock.touch()
+    with pytest.raises(UserError) as refused:
+        git.run(repository, "update-ref", "refs/epoch-1", "HEAD~0", "0" * 40)
+    assert str(refused.value).endswith(f"rm {lock}")
+
+
 def test_input_and_environment_reach_git(repository: Path) -> None:
     blob = git.run(repository, "hash-object", "-w", "--stdin", stdin="é").strip()
     assert git.run(repository, "cat-file", "blob", blob) == "é"

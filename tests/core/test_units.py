@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenmill.core import units
-from tokenmill.core.units import INVISIBLE, duration, si, size, visible
+from tokenmill.core.units import INVISIBLE, duration, message, si, size, visible
 
 
 def test_examples_in_docstrings_hold() -> None:
@@ -48,3 +48,16 @@ def test_visible_leaves_nothing_invisible_but_blanks(text: str) -> None:
 def test_visible_keeps_what_can_be_seen() -> None:
     assert visible("naïve 漢字 🦊\n\tnext\xa0line") == "naïve 漢字 🦊\n\tnext\xa0line"
     assert visible("\x1b]0;title\x07\r\u2028\x9b") == "␛]0;title␇␍⟨U+2028⟩⟨U+009B⟩"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("s3://key:secret@bucket/x", "s3://key:•••@bucket/x"),
+        ("cannot reach https://TOKEN@host: 401", "cannot reach https://•••@host: 401"),
+        ("mirror: ssh://me:pa%40ss@host:22/a\n", "mirror: ssh://me:•••@host:22/a\n"),
+        ("ssh://me@host, http://host:80/a@b, a: b@c", "ssh://me@host, http://host:80/a@b, a: b@c"),
+    ],
+)
+def test_message_shows_addresses_without_passwords(text: str, shown: str) -> None:
+    assert message(text) == shown

@@ -104,6 +104,19 @@ def test_results_in_no_commit_are_named(repository: Repository):
     )
 
 
+def test_deleted_results_and_left_locks_are_named(repository: Repository):
+    (repository.root / "metrics").mkdir()
+    (repository.root / "metrics/a b.json").write_text("{}")
+    repository.commit()
+    (repository.root / "metrics/a b.json").unlink()
+    (repository.root / ".git/refs/epoch-1.lock").touch()
+    _, lock, commit = checks.check_git(Project(repository.root))
+    assert (lock.name, lock.level) == ("lock", "problem")
+    assert "epoch-1.lock" in (lock.fix or "")
+    assert "dvc checkout" in (commit.fix or "")
+    assert "a b.json" in commit.text
+
+
 def test_detached_head_and_missing_repository(repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     repository.run("git", "checkout", "-q", "--detach")
     branch, _ = checks.check_git(Project(repository.root))

@@ -12,6 +12,7 @@ import pytest
 
 from tests.doctor.small import opened, single
 from tests.pipeline.project import Project as Repository
+from tokenmill.core.units import message
 from tokenmill.doctor import dvc
 from tokenmill.doctor.finding import Finding, Project
 
@@ -52,6 +53,10 @@ class TestRemote:
         tmp_path.joinpath("locked").mkdir(mode=0o500)
         assert self.check(repository, str(tmp_path / "locked")).level == "problem"
 
+    def test_password_is_masked(self, repository: Repository):
+        said = self.check(repository, "gs://me:secret@bucket/path")
+        assert "secret" not in message(said.text)
+
     def test_missing_package_is_named(self, repository: Repository):
         finding = self.check(repository, "gs://bucket/path")
         assert (finding.level, finding.fix) == ("problem", "pip install dvc-gs")
@@ -85,6 +90,17 @@ class TestPipeline:
         (repository.root / "dvc.yaml").write_text("stages: {train: {deps: 3}}\n")
         assert single(dvc.check_pipeline, opened(repository)).level == "problem"
 
+    def test_a_lock_file_that_was_cut_off_comes_from_git(self, repository: Repository):
+        lock = repository.root / "dvc.lock"
+        text = "schema: '2.0'\nstages: {train: {cmd: make}}\n"
+        for kept, fix in ((False, "rm dvc.lock"), (True, "git checkout dvc.lock")):
+            if kept:
+                lock.write_text(text)
+                repository.commit()
+            lock.write_text(text[:30])
+            finding = single(dvc.check_pipeline, opened(repository))
+            assert (finding.level, finding.fix) == ("problem", fix)
+
     def test_long_comparison_is_not_awaited(self, repository: Repository, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(dvc, "STATUS_TIMEOUT", 0.0)
         project = opened(repository)
@@ -117,8 +133,11 @@ class TestRuns:
         other.wait()
         assert dvc.check_running(tmp_path).level == "ok"
 
-    def test_damaged_lock_is_to_be_removed(self, tmp_path: Path):
-        path = self.lock(tmp_path, '{"write": ')
+    @pytest.mark.parametrize(
+        "text", ['{"write": ', "", "[]", '{"write": {"a": {"pid": -1, "cmd": "dvc"}}}', "[" * 9999]
+    )
+    def test_damaged_lock_is_to_be_removed(self, tmp_path: Path, text: str):
+        path = self.lock(tmp_path, text)
         finding = dvc.check_running(tmp_path)
         assert (finding.level, finding.fix) == ("problem", f"rm {path}")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from rich.text import Text
 
-from tokenmill.core.units import visible
+from tokenmill.core.units import masked, message
 from tokenmill.display.terminal import print_columns
 
 if TYPE_CHECKING:
@@ -39,9 +39,9 @@ def print_finding(finding: "Finding", out: TextIO | None = None) -> None:
     """Print one finding; its remedy goes on a line of its own."""
     sign, colour = SIGNS[finding.level]
     mark = Text(f"{sign} {finding.level:<8}", colour)
-    rows: list[tuple[str | Text, ...]] = [(mark, f"{finding.name:<10}", finding.text)]
+    rows: list[tuple[str | Text, ...]] = [(mark, f"{finding.name:<10}", masked(finding.text))]
     if finding.fix:
-        rows.append(("", "", Text(f"→ {visible(finding.fix)}", colour)))
+        rows.append(("", "", Text(f"→ {message(finding.fix)}", colour)))
     print_columns(rows, gap=1, out=out)
 
 

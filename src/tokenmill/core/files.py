@@ -10,6 +10,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -45,10 +46,12 @@ def write_beside(path: Path) -> Iterator[Path]:
     """Give a name beside `path` to write a file at; it appears at `path` whole when the block ends, or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.tmp")
+    remove(beside)  # a link there would lead the writing elsewhere
     try:
-        yield beside
-        with beside.open("rb+") as file:
-            os.fsync(file.fileno())
+        with naming(path):
+            yield beside
+            with beside.open("rb+") as file:
+                os.fsync(file.fileno())
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
@@ -66,15 +69,41 @@ def write_directory(path: Path) -> Iterator[Path]:
     """Give an empty folder that replaces `path` when the block ends, or vanishes if the block fails."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.tmp")
-    shutil.rmtree(beside, ignore_errors=True)
+    remove(beside)
     beside.mkdir()
     try:
-        yield beside
+        with naming(path):
+            yield beside
         if path.is_dir():
             shutil.rmtree(path)
         beside.replace(path)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a folder or a link, if there is one; what a link points to stays."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Within this block, name the file in errors of the operating system that name none, as that of a full disk.
+
+    Libraries in Rust (polars, safetensors) wrap such an error in one of their own, which ends with its number.
+    """
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+    except Exception as error:
+        if number := re.search(r"\(os error (\d+)\)", str(error)):
+            raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
+        raise
 
 
 @contextlib.contextmanager

@@ -1,9 +1,11 @@
 """Run git, and ask it about a project: names of revisions, content of tracked files."""
 
 import os
+import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from shlex import quote
 
 from tokenmill.core.errors import UserError
 
@@ -20,7 +22,10 @@ def run(root: Path, *arguments: str, stdin: str = "", env: Mapping[str, str] | N
     done = _run(root, arguments, stdin, env)
     if done.returncode:
         message = " ".join(done.stderr.decode("utf-8", "replace").split())
-        raise UserError(f"git {arguments[0]} failed in {root.resolve()}: {message or f'exit code {done.returncode}'}")
+        left = re.search(r"'([^']*\.lock)': File exists", message)
+        fix = f"; if no other git runs, a killed one left it: rm {quote(left[1])}" if left else ""
+        message = message or f"exit code {done.returncode}"
+        raise UserError(f"git {arguments[0]} failed in {root.resolve()}: {message}{fix}")
     return done.stdout.decode("utf-8", "replace")
 
 

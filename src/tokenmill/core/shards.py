@@ -4,8 +4,6 @@ Columns: `text`; `source`, the file it came from relative to data.raw; `id`, the
 Where a shard and its row groups end depends on the text alone: the same documents are the same bytes.
 """
 
-import os
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +13,7 @@ import polars as pl
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.executor import ThreadExecutor
+from tokenmill.core.files import naming
 
 SCHEMA = {"text": pl.String, "source": pl.String, "id": pl.UInt64}
 
@@ -81,7 +80,7 @@ def write_shard(path: Path, documents: Sequence[pl.DataFrame], row_group_bytes: 
         "chars": int(shard["text"].str.len_chars().sum()),
         "row_group_rows": rows,
     }
-    try:
+    with naming(path):
         shard.write_parquet(
             path,
             compression="zstd",
@@ -90,10 +89,6 @@ def write_shard(path: Path, documents: Sequence[pl.DataFrame], row_group_bytes: 
             row_group_size=rows,
             metadata={key: str(value) for key, value in footer.items()},
         )
-    except pl.exceptions.ComputeError as error:
-        if number := re.search(r"\(os error (\d+)\)", str(error)):  # polars wraps a full disk in an error of its own
-            raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
-        raise
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,12 @@
 """Numbers and foreign text as people read them: `1.08 GB`, `12 min`, `1.2k`, and no character that nobody can see."""
 
+import re
 import unicodedata
 
 PREFIXES = ("", "k", "M", "G", "T")
+
+PASSWORD = re.compile(r"(\w://[^\s/:@]*:|\bhttps?://(?=[^\s/:@]+@))[^\s/@]+@")
+"""What stands between a user's name and the host of an address."""
 
 INVISIBLE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 """Unicode categories of control and format characters, lone surrogates, and line and paragraph separators."""
@@ -48,6 +52,26 @@ def duration(seconds: float) -> str:
         return f"{seconds / 60:.0f} min"
     hours = seconds / 3600
     return f"{hours:.1f} h" if hours < 10_000 else f"{hours / (24 * 365):.3g} years"
+
+
+def masked(text: str) -> str:
+    """The text with passwords in addresses replaced by dots, and a name that stands alone before a web host, too.
+
+    Example:
+        >>> masked("s3://key:secret@bucket and ssh://me@host")
+        's3://key:•••@bucket and ssh://me@host'
+    """
+    return PASSWORD.sub(r"\1•••@", text)
+
+
+def message(text: str) -> str:
+    """What this program says of addresses, files and errors, fit for a terminal and a log: visible, without passwords.
+
+    Example:
+        >>> message("s3://key:secret@bucket\x07")
+        's3://key:•••@bucket␇'
+    """
+    return visible(masked(text))
 
 
 def visible(text: str) -> str:

@@ -18,7 +18,7 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
-from tokenmill.core.units import duration, si, visible
+from tokenmill.core.units import duration, message, si, visible
 
 UNLIMITED = 1000
 """Columns of a line in a pipe or a file, which never breaks."""
@@ -42,7 +42,7 @@ def console(out: TextIO | None = None) -> Console:
 def note(sentence: str) -> None:
     """Print a sentence about the program's work on stderr, dimmed on a terminal; nothing if it is empty."""
     if sentence:
-        console(sys.stderr).print(visible(sentence), style="dim")
+        console(sys.stderr).print(message(sentence), style="dim")
 
 
 def print_columns(
@@ -146,9 +146,9 @@ class Progress:
     def note(self, sentence: str) -> None:
         """Say what happens beside the count; nothing during short work."""
         if self._bar is not None:
-            self._bar.console.print(sentence)
+            self._bar.console.print(message(sentence))
         elif self._is_long():
-            print(sentence, file=sys.stderr, flush=True)
+            print(message(sentence), file=sys.stderr, flush=True)
 
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:

@@ -10,7 +10,7 @@ from rich.console import Group
 from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn
 
-from tokenmill.core.units import duration
+from tokenmill.core.units import duration, message
 from tokenmill.costs import Cost, CostParams
 from tokenmill.display.terminal import LINE_EVERY, console, print_columns
 
@@ -29,9 +29,9 @@ class TrainingDisplay:
     def say(self, sentence: str) -> None:
         """Print a sentence on a line of its own, above the live bar."""
         if self._live:
-            self._live.console.print(sentence)
+            self._live.console.print(message(sentence))
         else:
-            print(sentence, file=self._out, flush=True)
+            print(message(sentence), file=self._out, flush=True)
 
     def start(self, plan: Sequence[tuple[str, str]], *, step: int, total: int, prices: CostParams) -> None:
         """Print the plan, names and facts, then start at `step` of `total`."""

@@ -10,6 +10,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 
 import torch
 
@@ -96,7 +97,7 @@ def check_text(project: Project) -> Iterator[Finding]:
     sources = project.raw.sources
     text = f"{raw}: {len(sources):,} files, {sum(source.size for source in sources):,} bytes"
     if not Path(raw).is_absolute() and not (root / raw).resolve().is_relative_to(root.resolve()):
-        fix = f"dvc exp run -S data.raw={(root / raw).resolve()}"
+        fix = f"dvc exp run -S data.raw={quote(str((root / raw).resolve()))}"
         yield warning("text", f"{text}; queued and --temp runs do not find a relative path outside", fix)
     else:
         yield ok("text", text)
@@ -118,10 +119,23 @@ def check_git(project: Project) -> Iterator[Finding]:
         yield warning("git", "HEAD is on no branch, as after a killed `dvc exp run`", "git switch main")
     else:
         yield ok("git", f"on branch {branch.strip()}")
-    if files:
+    yield from _locked(root)
+    gone = [file for file in files if not (root / file).exists()]
+    if gone:
+        text = f"deleted, as by a run that was stopped or refused: {few(gone)}"
+        yield warning("commit", text, "dvc repro; or, to go back: git checkout metrics reports && dvc checkout")
+    elif files:
         yield warning("commit", f"not committed: {few(files)}", "git add -A && git commit")
     else:
         yield ok("commit", f"{', '.join(ONE_COMMIT)} are as committed")
+
+
+def _locked(root: Path) -> Iterator[Finding]:
+    """Locks that a killed git left behind, in the index and beside the refs that `report` writes."""
+    folder = root / (git.ask(root, "rev-parse", "--git-dir") or ".git").strip()
+    if locks := sorted([*folder.glob("*.lock"), *folder.glob("refs/epoch-*.lock")]):
+        text = f"locked by a git that runs or was killed: {few([path.name for path in locks])}"
+        yield problem("lock", text, f"if no git runs: rm {' '.join(quote(str(path)) for path in locks)}")
 
 
 def uncommitted(root: Path) -> list[str] | None:

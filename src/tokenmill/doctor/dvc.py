@@ -1,12 +1,13 @@
 """Checks of DVC: the repository, its cache and remote, what is outdated, and other runs."""
 
-import json
 import logging
 import os
+import sqlite3
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
+from shlex import quote
 from threading import Thread
 from typing import TypeVar
 from urllib.parse import urlparse
@@ -19,7 +20,11 @@ from dvc.scm import SCMError
 from dvc_objects.fs import generic
 from dvc_objects.fs.errors import RemoteMissingDepsError
 from dvc_objects.fs.local import localfs
+from pydantic import BaseModel, Field
 
+from tokenmill.core import git
+from tokenmill.core.errors import UserError, first_line
+from tokenmill.core.records import read_record
 from tokenmill.doctor.finding import Finding, Project, ok, problem, warning
 
 REMOTE_TIMEOUT = 10.0
@@ -73,7 +78,7 @@ def check_cache(project: Project) -> Iterator[Finding]:
         return
     folder = Path(project.repo.cache.local.path)
     if not os.access(existing(folder), os.W_OK):
-        yield problem("cache", f"{folder} cannot be written", f"sudo chown -R $USER {folder}")
+        yield problem("cache", f"{folder} cannot be written", f"sudo chown -R $USER {quote(str(folder))}")
     elif links(project.repo):
         yield ok("cache", "linked into the workspace: no output lies on the disk twice")
     else:
@@ -122,7 +127,9 @@ def _folder_remote(name: str, folder: Path) -> Finding:
     if nearest.is_dir() and os.access(nearest, os.R_OK | os.W_OK | os.X_OK):
         return ok("remote", f"{name}, {folder}{made}")
     reason = "cannot be written" if nearest.is_dir() else "is not a folder"
-    fix = f"chmod u+rwx {nearest}; or is a disk not mounted? else: dvc remote modify {name} url FOLDER"
+    fix = (
+        f"chmod u+rwx {quote(str(nearest))}; or is a disk not mounted? else: dvc remote modify {quote(name)} url FOLDER"
+    )
     return problem("remote", f"{name}, {folder}: {nearest} {reason}", fix)
 
 
@@ -160,13 +167,27 @@ def check_status(repo: Repo) -> tuple[Finding, list[str] | None]:
     try:
         stages = with_timeout(STATUS_TIMEOUT, lambda: _outdated(repo))
     except DvcException as error:
-        return problem("pipeline", " ".join(str(error).split()), "correct dvc.yaml or params.yaml as it says"), None
+        return problem("pipeline", " ".join(str(error).split()), _mended(repo, str(error))), None
     except TimeoutError:
         text = f"not compared: that takes more than {STATUS_TIMEOUT:.0f} s (DVC hashes large files once)"
         return warning("pipeline", text, "dvc status"), None
+    except sqlite3.DatabaseError as error:
+        fix = f"rm -r {quote(str(repo.site_cache_dir))}"
+        return problem("pipeline", f"DVC's index of hashes is damaged ({error}); DVC makes it again", fix), None
+    except Exception as error:  # DVC's own mistakes on a damaged file
+        text = f"DVC cannot read it ({type(error).__name__}: {first_line(error)})"
+        return problem("pipeline", text, _mended(repo, str(error))), None
     if stages:
         return warning("pipeline", f"to run: {', '.join(stages)}", "dvc repro"), stages
     return ok("pipeline", "every stage is up to date"), stages
+
+
+def _mended(repo: Repo, error: str) -> str:
+    """How to mend the file that an error names; a kill or a full disk may have cut dvc.lock off."""
+    if "dvc.lock" not in error:
+        return "correct dvc.yaml or params.yaml as it says; git diff shows what changed"
+    is_kept = git.ask(Path(repo.root_dir), "cat-file", "-e", "HEAD:./dvc.lock") is not None
+    return "git checkout dvc.lock" if is_kept else "rm dvc.lock"
 
 
 def _outdated(repo: Repo) -> list[str]:
@@ -197,22 +218,35 @@ def check_running(root: Path) -> Finding:
     lock = root / ".dvc" / "tmp" / "rwlock"
     try:
         commands = _running(lock)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return problem("runs", f"{lock} is damaged, DVC will refuse to run", f"rm {lock}")
+    except UserError:
+        return problem("runs", f"{lock} is damaged, DVC will refuse to run", f"rm {quote(str(lock))}")
     if commands:
         fix = "wait for it, or press Ctrl-C there: it saves and stops"
         return warning("runs", f"at work here: {', '.join(commands)}", fix)
     return ok("runs", "none is at work here")
 
 
+class Holder(BaseModel):
+    """A process that holds a lock."""
+
+    pid: int = Field(ge=0, lt=1 << 31)
+    cmd: str
+
+
+class Locks(BaseModel):
+    """DVC's `.dvc/tmp/rwlock`: who writes and who reads a path."""
+
+    write: dict[str, Holder] = {}
+    read: dict[str, list[Holder]] = {}
+
+
 def _running(lock: Path) -> list[str]:
     """The commands in DVC's lock file whose processes still exist."""
     if not lock.exists():
         return []
-    content = json.loads(lock.read_text(encoding="utf-8"))
-    readers = [entry for entries in content.get("read", {}).values() for entry in entries]
-    holders = [*content.get("write", {}).values(), *readers]
-    return sorted({f"{holder['cmd']} (process {holder['pid']})" for holder in holders if _is_dvc(holder["pid"])})
+    locks = read_record(lock, Locks, way_out="remove it")
+    holders = [*locks.write.values(), *(holder for holders in locks.read.values() for holder in holders)]
+    return sorted({f"{holder.cmd} (process {holder.pid})" for holder in holders if _is_dvc(holder.pid)})
 
 
 def _is_dvc(pid: int) -> bool:

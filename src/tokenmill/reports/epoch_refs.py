@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.core import git
+from tokenmill.core.units import masked
 
 ROOT = Path()
 """Stages run in the root of the project."""
@@ -39,7 +40,7 @@ def write_epoch_refs(epochs: Sequence[Mapping[str, Mapping[str, Any]]], params: 
     if git.ask(ROOT, "rev-parse", "--git-dir") is None:
         return []
     parent = (git.ask(ROOT, "rev-parse", "--verify", "--quiet", "HEAD") or "").strip()
-    shared, names = params.read_text(encoding="utf-8"), []
+    shared, names = masked(params.read_text(encoding="utf-8")), []
     for number, metrics in enumerate(epochs, start=1):
         files = {f"metrics/{name}": json.dumps(dict(content), indent=2) + "\n" for name, content in metrics.items()}
         pipeline = "metrics:\n" + "".join(f"  - {name}\n" for name in sorted(files))
