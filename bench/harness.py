@@ -27,7 +27,7 @@ from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import Compute, choose_compute, configure_process
 from tokenmill.model.gpt import build
 from tokenmill.model.sequences import Sequences
-from tokenmill.openmp import set_wait_policy
+from tokenmill.stage import set_wait_policy
 from tokenmill.training.compile import Compilation, missing_compiler
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams, TrainParams

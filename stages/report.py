@@ -16,7 +16,7 @@ from tokenmill.model.manifest import MANIFEST, Manifest, read_manifest
 from tokenmill.reports.answers import samples_markdown
 from tokenmill.reports.epoch_refs import write_epoch_refs
 from tokenmill.reports.run_report import RunRecord, epoch_times, render_report
-from tokenmill.training.history import EpochRow, read_epochs, read_steps, train_metrics
+from tokenmill.training.history import EpochRow, StepRow, read_rows, train_metrics
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.schedule import Workload
 
@@ -41,7 +41,7 @@ def main() -> None:
     manifest, evaluation, history = (
         read_manifest(paths.MODEL),
         read_evaluation(paths.EVALUATION),
-        read_epochs(paths.HISTORY),
+        read_rows(paths.HISTORY, EpochRow),
     )
     write_text(paths.SAMPLES, samples_markdown(evaluation))
     publish_times(paths.resume_root(), manifest.fingerprint, paths.METRICS)  # `train` may have come from the cache
@@ -69,7 +69,7 @@ def _record(manifest: Manifest, evaluation: Evaluation, history: list[EpochRow])
     return RunRecord(
         evaluation=evaluation,
         history=history,
-        steps=read_steps(paths.METRICS / "steps.csv"),
+        steps=read_rows(paths.METRICS / "steps.csv", StepRow),
         times=epoch_times(find_times(paths.resume_root(), manifest.fingerprint, TIMING), work),
         currency=load(Params).runtime.cost.currency,
         clean=read_clean_report(paths.CLEAN_REPORT),

@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "tokenmill"
 PACKAGES = {"tokenmill": SOURCE, "stages": ROOT / "stages"}
 
-CANNOT_CHANGE_A_RESULT = {"display", "planning", "costs", "openmp", "schema", "stage"}
+CANNOT_CHANGE_A_RESULT = {"display", "planning", "costs", "schema", "stage"}
 """These draw, count, configure or refuse. DVC need not run a stage again when they change."""
 
 LAYERS = (
@@ -18,7 +18,7 @@ LAYERS = (
     ("display",),
     ("sample", "data", "tokens", "model"),
     ("training", "evaluation"),
-    ("schema", "openmp", "models", "reports"),
+    ("schema", "models", "reports"),
     ("planning",),
     ("stage",),
     ("compare", "demo", "doctor"),

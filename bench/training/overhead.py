@@ -29,12 +29,11 @@ from tokenmill.model.config import ModelParams
 from tokenmill.model.gpt2 import GPT2
 from tokenmill.model.modern import NanoChat
 from tokenmill.model.sequences import Sequences
-from tokenmill.openmp import set_wait_policy
-from tokenmill.stage import report_errors
+from tokenmill.stage import report_errors, set_wait_policy
+from tokenmill.training.checkpoint import AsyncCheckpointer
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.run import train
-from tokenmill.training.saving import AsyncCheckpointer
 from tokenmill.training.trainer import Trainer
 
 EVERY = 60.0

@@ -13,8 +13,8 @@ from tests.training.tiny import CPU, train_params
 from tokenmill.model import ops
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import build, model_class, parameter_count
+from tokenmill.model.sequences import loss_of
 from tokenmill.model.size import flops_per_token, matmul_parameters, memory
-from tokenmill.model.validation import loss_of
 from tokenmill.training.optimizer import Optimizer
 
 GPT2_SMALL = ModelConfig(

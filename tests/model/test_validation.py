@@ -10,8 +10,7 @@ import torch
 from tests.model.small import small_config
 from tokenmill.model.device import Compute
 from tokenmill.model.gpt import GPT, build
-from tokenmill.model.sequences import Sequences
-from tokenmill.model.validation import bits_per_byte, mean_loss, perplexity
+from tokenmill.model.sequences import Sequences, bits_per_byte, mean_loss, perplexity
 
 CPU = Compute(device=torch.device("cpu"), precision=torch.float32)
 INDEX = np.array([4, 0, 2, 3, 1])

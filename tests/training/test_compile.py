@@ -12,8 +12,8 @@ import torch
 from tests.training.tiny import CONTEXT, model_config, run, train_params
 from tokenmill.core.errors import UserError
 from tokenmill.model.gpt import build
+from tokenmill.model.sequences import loss_of
 from tokenmill.model.size import flops_per_token
-from tokenmill.model.validation import loss_of
 from tokenmill.training.compile import CPU_TFLOP, GPU_STEPS, Compilation, choose_compilation, missing_compiler
 from tokenmill.training.schedule import Workload
 

@@ -12,8 +12,7 @@ from tokenmill.training.history import (
     MeanLoss,
     RunState,
     StepRow,
-    read_epochs,
-    read_steps,
+    read_rows,
     train_metrics,
     write_rows,
 )
@@ -23,7 +22,7 @@ ROWS = [EpochRow(n, 10 * n, 320 * n, 0.004, 3.25 - n / 8, 3.5 - n / 8, 30.5 - n,
 
 def test_epochs_survive_the_table(tmp_path: Path):
     write_rows(tmp_path / "history.csv", EpochRow, ROWS)
-    assert read_epochs(tmp_path / "history.csv") == ROWS
+    assert read_rows(tmp_path / "history.csv", EpochRow) == ROWS
 
 
 def test_table_has_six_digits_and_unix_line_ends(tmp_path: Path):
@@ -35,9 +34,9 @@ def test_table_has_six_digits_and_unix_line_ends(tmp_path: Path):
 def test_steps_survive_the_table(tmp_path: Path):
     rows = [StepRow(n, n / 8, 5.0 - n, 0.01, 0.25 * n) for n in (1, 2)]
     write_rows(tmp_path / "steps.csv", StepRow, rows)
-    assert read_steps(tmp_path / "steps.csv") == rows
+    assert read_rows(tmp_path / "steps.csv", StepRow) == rows
     with pytest.raises(UserError, match=r"steps\.csv is not a table of epochs"):
-        read_epochs(tmp_path / "steps.csv")
+        read_rows(tmp_path / "steps.csv", EpochRow)
 
 
 @pytest.mark.parametrize(
@@ -47,21 +46,21 @@ def test_another_table_is_refused(tmp_path: Path, content: str | bytes):
     path = tmp_path / "history.csv"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(UserError, match=r"history\.csv is not a table of epochs"):
-        read_epochs(path)
+        read_rows(path, EpochRow)
 
 
 def test_numbers_that_are_not_finite_survive_the_table(tmp_path: Path):
     """A float16 gradient may overflow in the last step of a row."""
     write_rows(tmp_path / "steps.csv", StepRow, [StepRow(3, 1e-7, 1e17, 0.01, math.inf), StepRow(6, 1, 5, 0, math.nan)])
     assert (tmp_path / "steps.csv").read_text().splitlines()[1:] == ["3,1e-07,1e+17,0.01,inf", "6,1.0,5.0,0.0,nan"]
-    first, second = read_steps(tmp_path / "steps.csv")
+    first, second = read_rows(tmp_path / "steps.csv", StepRow)
     assert first.gradient_norm == math.inf
     assert math.isnan(second.gradient_norm)
 
 
 def test_missing_table_is_refused(tmp_path: Path):
     with pytest.raises(UserError, match=r"history\.csv is missing; `dvc repro train`"):
-        read_epochs(tmp_path / "history.csv")
+        read_rows(tmp_path / "history.csv", EpochRow)
 
 
 def test_mean_loss_weighs_sequences():

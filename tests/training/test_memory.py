@@ -14,7 +14,7 @@ import torch
 from tests.training.alone import start
 from tests.training.tiny import CPU, assert_same_to_rounding, digest, model_config, run, write_tokens
 from tokenmill.core.errors import UserError
-from tokenmill.model import validation
+from tokenmill.model import sequences
 from tokenmill.model.device import is_out_of_memory
 from tokenmill.model.size import memory
 from tokenmill.training import step
@@ -26,7 +26,7 @@ WIDE: dict[str, Any] = {"batch_size": 5, "gradient_accumulation_steps": 2, "opti
 def small_memory(monkeypatch: pytest.MonkeyPatch, *, holds: int) -> list[int]:
     """A device that runs out of memory with more than so many sequences; gives the micro-batches that were tried."""
     tried: list[int] = []
-    real = validation.loss_of
+    real = sequences.loss_of
 
     def loss_or_nothing(model: Any, inputs_BT: torch.Tensor, targets_BT: torch.Tensor) -> torch.Tensor:
         tried.append(len(inputs_BT))

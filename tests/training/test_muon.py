@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tokenmill.training import muon as muon_module
-from tokenmill.training.muon import Muon, _iterated, momentum_at, orthogonal
+from tokenmill.training import optimizer as optimizer_module
+from tokenmill.training.optimizer import Muon, _iterated, momentum_at, orthogonal
 
 PYTORCHS = ((3.4445, -4.7750, 2.0315),) * 5
 SHAPES = [(8, 8), (8, 8), (8, 32), (32, 8), (5, 7)]
@@ -30,7 +30,7 @@ def test_momentum_rises_to_its_value():
 def test_with_its_coefficients_the_updates_are_those_of_pytorch(
     decay: float, momentum: float, precision: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(muon_module, "POLAR_EXPRESS", PYTORCHS)
+    monkeypatch.setattr(optimizer_module, "POLAR_EXPRESS", PYTORCHS)
     ours = [torch.nn.Parameter(matrix) for matrix in matrices(0)]
     theirs = copy.deepcopy(ours)
     muon = Muon(ours, lr=0.02, weight_decay=decay, precision=precision)

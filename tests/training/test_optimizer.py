@@ -10,9 +10,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.training.tiny import CPU, VOCABULARY, model_config, train_params
 from tokenmill.model.gpt import GPT, build
-from tokenmill.model.validation import loss_of
-from tokenmill.training.muon import Muon
-from tokenmill.training.optimizer import AdamW, Optimizer, _update
+from tokenmill.model.sequences import loss_of
+from tokenmill.training.optimizer import AdamW, Muon, Optimizer, _update
 
 ONE = torch.ones(())
 HALF = dataclasses.replace(CPU, precision=torch.float16)

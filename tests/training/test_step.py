@@ -11,8 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.training.tiny import CONTEXT, CPU, VOCABULARY, model_config, train_params
 from tokenmill.model.gpt import GPT, build
-from tokenmill.model.sequences import Sequences
-from tokenmill.model.validation import mean_loss
+from tokenmill.model.sequences import Sequences, mean_loss
 from tokenmill.training.optimizer import Optimizer, _update_without_waiting
 from tokenmill.training.step import seed_dropout, split_into_micro_batches, train_step
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokenmill.cli.arguments import Parser, port
-from tokenmill.openmp import set_wait_policy
+from tokenmill.stage import set_wait_policy
 
 if TYPE_CHECKING:
     from tokenmill.demo.models import Models

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tokenmill.cli.arguments import Parser, count
 from tokenmill.display.terminal import note, print_stream, rate
-from tokenmill.openmp import set_wait_policy
+from tokenmill.stage import set_wait_policy
 
 if TYPE_CHECKING:
     from tokenmill.evaluation.params import EvaluateParams

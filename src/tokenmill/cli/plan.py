@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from tokenmill.cli.arguments import Parser, count, positive
 from tokenmill.core.units import duration, si, size
 from tokenmill.display.terminal import console, print_columns
-from tokenmill.openmp import set_wait_policy
 from tokenmill.planning.hardware import UTILISATION
 from tokenmill.planning.presets import names
+from tokenmill.stage import set_wait_policy
 
 if TYPE_CHECKING:
     from tokenmill.planning.plan import Plan, PlanRow

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tokenmill.cli.arguments import Parser, count
 from tokenmill.display.terminal import console, print_columns
-from tokenmill.openmp import set_wait_policy
+from tokenmill.stage import set_wait_policy
 
 if TYPE_CHECKING:
     from tokenmill.planning.profile import Profile

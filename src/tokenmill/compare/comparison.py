@@ -23,7 +23,7 @@ from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Questi
 from tokenmill.models.find import chosen_epoch
 from tokenmill.reports.answers import PromptAnswers, compare_answers
 from tokenmill.reports.page import flat
-from tokenmill.training.history import EpochRow, read_epochs
+from tokenmill.training.history import EpochRow, read_rows
 
 LOCK = Path("dvc.lock")
 
@@ -62,7 +62,7 @@ class ComparedRun:
         return cls(
             name,
             read_evaluation(root / paths.EVALUATION),
-            read_epochs(root / paths.HISTORY),
+            read_rows(root / paths.HISTORY, EpochRow),
             read_metrics(TrainMetrics, root).parameters,
             read_yaml(root / PARAMS_FILE),
             (root / LOCK).read_text(encoding="utf-8"),

@@ -14,8 +14,7 @@ from tokenmill.model.generate import Sampling, generate
 from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import Manifest, read_manifest
-from tokenmill.model.sequences import Sequences, evenly_spread, place_tokens
-from tokenmill.model.validation import bits_per_byte, mean_loss, perplexity
+from tokenmill.model.sequences import Sequences, bits_per_byte, evenly_spread, mean_loss, perplexity, place_tokens
 
 NGRAM = 4
 """Length of the token n-grams whose recurrence counts as repetition (seq-rep-4, Welleck et al. 2020, section 6.1)."""

@@ -5,6 +5,7 @@
 
 import contextlib
 import ctypes
+import re
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Literal
@@ -17,12 +18,8 @@ DeviceName = Literal["auto", "cpu", "cuda", "mps"]
 """What `runtime.device` may be."""
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """From glibc's malloc.h."""
-OUT_OF_MEMORY = (
-    "out of memory",
-    "can't allocate memory",
-    "not enough memory",
-    "ALLOC_FAILED",
-    "could not create a primitive",
+OUT_OF_MEMORY = re.compile(
+    "out of memory|can't allocate memory|not enough memory|ALLOC_FAILED|could not create a primitive"
 )
 """What PyTorch's allocators, CUDA's libraries and oneDNN say when they raise a plain RuntimeError."""
 
@@ -93,22 +90,18 @@ def _best_precision(device: torch.device) -> torch.dtype:
 
 
 def configure_process(compute: Compute) -> None:
-    """Set what PyTorch and the C library have one setting of per process: float32 products, and freed memory."""
-    _set_float32_products(compute)
-    if compute.device.type == "cpu":
-        _keep_freed_memory()
+    """Set what PyTorch and the C library have one setting of per process: float32 products, and freed memory.
 
-
-def _set_float32_products(compute: Compute) -> None:
-    """Use the fastest float32 products: TF32 on a GPU, oneDNN instead of MKL on a CPU.
-
-    oneDNN is twice as fast as MKL on AMD processors with AVX-512. On a CPU with bfloat16 tiles (AMX) it rounds to
-    bfloat16, and TF32 rounds, too; there `exact_float32` keeps the exact products.
+    Float32 products are the fastest: TF32 on a GPU, oneDNN instead of MKL on a CPU (twice as fast on AMD processors
+    with AVX-512). TF32 rounds, and so does oneDNN on a CPU with bfloat16 tiles (AMX); there `exact_float32` keeps the
+    exact products.
     """
     kind = compute.device.type
     rounds = kind == "cuda" or (kind == "cpu" and torch.cpu.get_capabilities().get("amx_bf16", False))
     fastest = "high" if kind == "cuda" else "medium"
     torch.set_float32_matmul_precision("highest" if compute.exact_float32 and rounds else fastest)
+    if kind == "cpu":
+        _keep_freed_memory()
 
 
 def _keep_freed_memory() -> None:
@@ -127,4 +120,4 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an exception means that memory ran out, on any device."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return isinstance(error, RuntimeError) and any(sentence in str(error) for sentence in OUT_OF_MEMORY)
+    return isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(str(error)) is not None

@@ -48,25 +48,20 @@ class Sampling:
         Raises:
             UserError: the first value out of range.
         """
-        problems = {
-            f"max_new_tokens ({self.max_new_tokens}) must be 1 or more.": self.max_new_tokens >= 1,
-            f"temperature ({self.temperature}) must be 0 (the likeliest token each time) or more.": (
-                0 <= self.temperature < math.inf
+        for name, holds, rule in (
+            ("max_new_tokens", self.max_new_tokens >= 1, "1 or more"),
+            ("temperature", 0 <= self.temperature < math.inf, "0 (the likeliest token each time) or more"),
+            ("top_k", self.top_k is None or self.top_k >= 1, "1 or more; leave it out to draw among all"),
+            (
+                "top_p",
+                self.top_p is None or 0 < self.top_p <= 1,
+                "above 0 and at most 1; leave it out to draw among all",
             ),
-            f"top_k ({self.top_k}) must be 1 or more; leave it out to draw among all.": (
-                self.top_k is None or self.top_k >= 1
-            ),
-            f"top_p ({self.top_p}) must be above 0 and at most 1; leave it out to draw among all.": (
-                self.top_p is None or 0 < self.top_p <= 1
-            ),
-            f"repetition_penalty ({self.repetition_penalty}) must be above 0; 1 is none, 1.2 is usual.": (
-                0 < self.repetition_penalty < math.inf
-            ),
-            f"seed ({self.seed}) must be between 0 and {SEEDS - 1}.": 0 <= self.seed < SEEDS,
-        }
-        for sentence, holds in problems.items():
+            ("repetition_penalty", 0 < self.repetition_penalty < math.inf, "above 0; 1 is none, 1.2 is usual"),
+            ("seed", 0 <= self.seed < SEEDS, f"between 0 and {SEEDS - 1}"),
+        ):
             if not holds:
-                raise UserError(sentence)
+                raise UserError(f"{name} ({getattr(self, name)}) must be {rule}.")
 
 
 def generate(model: GPT, prompt: Sequence[int], *, end: int, sampling: Sampling, number: int = 0) -> Iterator[int]:

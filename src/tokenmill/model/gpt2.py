@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import GPT, KVCache, LayerCache, TrainingMemory
-from tokenmill.model.loss import next_token_loss
-from tokenmill.model.ops import attend, gelu
+from tokenmill.model.ops import attend, gelu, next_token_loss
 
 
 class Attention(nn.Module):

@@ -15,8 +15,7 @@ from torch.nn import functional as F
 
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import GPT, KVCache, LayerCache, TrainingMemory
-from tokenmill.model.loss import next_token_loss
-from tokenmill.model.ops import NORM_EPS, apply_rotary, attend, relu_squared, rms_norm, softcap
+from tokenmill.model.ops import NORM_EPS, apply_rotary, attend, next_token_loss, relu_squared, rms_norm, softcap
 
 LOGIT_CAP = 15.0
 ROPE_BASE = 10_000.0

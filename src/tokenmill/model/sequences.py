@@ -1,14 +1,20 @@
-"""The tokens of a split as sequences of `context_length`, each with its targets: the same tokens shifted by one.
+"""The tokens of a split as sequences of `context_length`, and the mean loss of a model on them.
+
+The targets of a sequence are the same tokens shifted by one.
 
 Axes: N sequences, B batch, T positions, W = T + 1 tokens of a sequence and its last target.
 """
 
+import math
 import warnings
 
 import numpy as np
 import psutil
 import torch
 from torch import Tensor
+
+from tokenmill.model.device import Compute, is_out_of_memory
+from tokenmill.model.gpt import GPT, loss_of
 
 MAX_MEMORY_SHARE = 0.5
 """Tokens take at most this share of the memory that is free on a device or in the host; the model needs the rest."""
@@ -85,3 +91,41 @@ def _as_tensor(tokens: np.ndarray) -> Tensor:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
         return torch.from_numpy(tokens)
+
+
+@torch.no_grad()
+def mean_loss(
+    model: GPT, sequences: Sequences, index: np.ndarray, *, micro_batch: int, compute: Compute, shrink: bool = True
+) -> float:
+    """Mean cross-entropy over the sequences `index`, in nats, without dropout.
+
+    Args:
+        micro_batch: sequences that go through the model at the same time.
+        shrink: halve `micro_batch` when memory runs out. Processes that compute together must not, because the others
+            would wait for them.
+    """
+    was_training = model.training
+    model.eval()
+    losses, sizes = [], []
+    while (start := sum(sizes)) < len(index):
+        part = index[start : start + micro_batch]
+        try:
+            with compute.autocast():
+                losses.append(loss_of(model, *sequences.gather(part)))
+            sizes.append(len(part))
+        except Exception as error:
+            if not is_out_of_memory(error) or micro_batch == 1 or not shrink:
+                raise
+            micro_batch //= 2
+    model.train(was_training)
+    return float(np.average(torch.stack(losses).cpu().double().numpy(), weights=sizes))
+
+
+def bits_per_byte(loss: float, *, tokens: int, text_bytes: int) -> float:
+    """A loss in nats per token as bits per byte of text, which does not depend on the tokenizer."""
+    return loss / math.log(2) * tokens / text_bytes
+
+
+def perplexity(loss: float) -> float:
+    """The exponential of a loss in nats per token; infinite where that overflows."""
+    return math.exp(loss) if loss < 700 else math.inf

@@ -14,7 +14,7 @@ import torch
 
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import TrainingMemory, empty_model, is_hidden_matrix, model_class
-from tokenmill.model.loss import LOGITS_AT_A_TIME
+from tokenmill.model.ops import LOGITS_AT_A_TIME
 
 
 def matmul_parameters(config: ModelConfig) -> int:

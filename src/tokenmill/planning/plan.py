@@ -22,7 +22,7 @@ from tokenmill.planning.benchmark import measure
 from tokenmill.planning.hardware import UTILISATION, Hardware, known_hardware
 from tokenmill.planning.presets import Preset, apply, innermost, read
 from tokenmill.schema import AllParams
-from tokenmill.training.muon import POLAR_EXPRESS
+from tokenmill.training.optimizer import POLAR_EXPRESS
 from tokenmill.training.schedule import Workload
 
 HERE = "here"

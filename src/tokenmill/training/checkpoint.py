@@ -16,6 +16,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,8 @@ from tokenmill.core.files import read_json, sha256_of, write_beside, write_direc
 from tokenmill.core.token_file import SPLITS, TokenMetadata
 from tokenmill.costs import TIMES
 from tokenmill.model.config import ModelConfig
-from tokenmill.model.gpt import GPT
+from tokenmill.model.device import is_out_of_memory
+from tokenmill.model.gpt import GPT, copy_model
 from tokenmill.model.huggingface import WEIGHTS, load_weights, save_weights
 from tokenmill.model.manifest import MANIFEST, Manifest
 from tokenmill.training.history import RunState
@@ -61,9 +63,6 @@ def fingerprint(model: ModelConfig, train: TrainParams, tokens: TokenMetadata) -
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def checkpoint_steps(folder: Path) -> list[int]:
-    """The steps of which a run's folder has checkpoints, whole or not, in order."""
-    return sorted(int(path.name.removeprefix(STEP_PREFIX)) for path in folder.glob(f"{STEP_PREFIX}*"))
 
 
 @dataclass(frozen=True)
@@ -108,18 +107,14 @@ class CheckpointStore:
         try:
             holder.write_text(str(os.getpid()))
             os.utime(self.folder)
-            self._clear_leftovers()
+            for leftover in list(self.folder.rglob(".*.tmp")):  # what a killed process had begun to write
+                if leftover.is_dir():
+                    shutil.rmtree(leftover)
+                else:
+                    leftover.unlink(missing_ok=True)
             yield
         finally:
             lock.release()
-
-    def _clear_leftovers(self) -> None:
-        """Remove what a killed process had begun to write."""
-        for leftover in list(self.folder.rglob(".*.tmp")):
-            if leftover.is_dir():
-                shutil.rmtree(leftover)
-            else:
-                leftover.unlink(missing_ok=True)
 
     def checkpoint_folder(self, step: int) -> Path:
         """The folder of a step's checkpoint, which may not exist; the names sort like the steps."""
@@ -131,11 +126,7 @@ class CheckpointStore:
 
     def steps(self) -> list[int]:
         """The steps of all checkpoints, whole or not, in order."""
-        return checkpoint_steps(self.folder)
-
-    def is_empty(self) -> bool:
-        """Whether there is no checkpoint at all."""
-        return not self.steps()
+        return sorted(int(path.name.removeprefix(STEP_PREFIX)) for path in self.folder.glob(f"{STEP_PREFIX}*"))
 
     def newest_upto(self, step: int) -> Path | None:
         """The newest checkpoint of a step or of one before it, or None."""
@@ -145,9 +136,9 @@ class CheckpointStore:
         """The usable checkpoints, newest first; each of the others is left out with a sentence."""
         for step in reversed(self.steps()):
             folder = self.checkpoint_folder(step)
-            reason = _why_unusable(folder, self.epochs)
-            if reason:
-                say(f"checkpoint {folder} {reason}; using the one before")
+            damage = _damage(folder, self.epochs)
+            if damage:
+                say(f"checkpoint {folder} is damaged ({damage}); using the one before")
                 continue
             content = read_json(folder / STATE)
             yield Checkpoint(folder, RunState.from_json(content["state"]), content["horizon"])
@@ -187,18 +178,70 @@ class CheckpointStore:
         return kept.get("sequences") if kept.get("under") == under else None
 
 
+class AsyncCheckpointer:
+    """Writes a run's checkpoints beside training: a step waits for a copy in memory, not for hashes and the disk.
+
+    One checkpoint is written at a time; the next one waits for it. So the newest checkpoint on disk may be one behind
+    the run until `wait` returns. Those no longer needed are removed.
+    """
+
+    def __init__(
+        self, store: CheckpointStore, *, keep: int, keep_steps: set[int], mirror: Callable[[int], None] | None
+    ):
+        """Keep the newest `keep` checkpoints and those of `keep_steps`; tell `mirror` the step of each new one."""
+        self._store, self._keep, self._keep_steps, self._mirror = store, keep, keep_steps, mirror
+        self._thread = ThreadPoolExecutor(1, "checkpoint")
+        self._under_way: Future[None] | None = None
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        """At the end of the block, whatever ended it, wait for the checkpoint that is being written."""
+        self._thread.submit(int).result()  # the thread starts now, while there is memory for it
+        try:
+            yield
+        finally:
+            self._thread.shutdown()
+        self.wait()
+
+    def save(self, state: RunState, model: GPT, optimizer: dict[str, Tensor], resumable: dict[str, Any]) -> None:
+        """Copy the run as it is now, once the checkpoint before is written, and start to write the copy.
+
+        Where memory does not hold a copy, the checkpoint is written at once.
+        """
+        self.wait()
+        try:
+            copy, tensors = copy_model(model, _on_host), {name: _on_host(tensor) for name, tensor in optimizer.items()}
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            self._write(state, model, optimizer, resumable)
+        else:
+            moment = RunState.from_json(state.as_json())
+            self._under_way = self._thread.submit(self._write, moment, copy, tensors, resumable)
+
+    def wait(self) -> None:
+        """Wait until the newest checkpoint is on disk.
+
+        Raises:
+            OSError: it could not be written.
+        """
+        under_way, self._under_way = self._under_way, None
+        if under_way is not None:
+            under_way.result()
+
+    def _write(self, state: RunState, model: GPT, optimizer: dict[str, Tensor], resumable: dict[str, Any]) -> None:
+        self._store.save(state, model, optimizer, resumable)
+        self._store.prune(upto=state.step, newest=self._keep, also=self._keep_steps)
+        if self._mirror:
+            self._mirror(state.step)
+
+
+def _on_host(tensor: Tensor) -> Tensor:
+    return tensor.detach().to("cpu", copy=True)
+
+
 def _hashes(folder: Path) -> dict[str, str]:
     return {path.name: sha256_of(path) for path in sorted(folder.iterdir()) if path.name != MANIFEST}
-
-
-def _why_unusable(folder: Path, epochs: Path) -> str | None:
-    """Why training cannot continue from a checkpoint, or None."""
-    damage = _damage(folder, epochs)
-    if damage:
-        return f"is damaged ({damage})"
-    if read_json(folder / STATE)["state"].get("returns"):  # written by an older version
-        return "is of a run that went back after a divergence, which no run does any more"
-    return None
 
 
 def _damage(folder: Path, epochs: Path) -> str | None:
@@ -211,14 +254,12 @@ def _damage(folder: Path, epochs: Path) -> str | None:
     wrong = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
     if wrong:
         return f"{', '.join(wrong)} changed since it was written"
-    weights = read_json(folder / STATE)["state"]["epoch_weights"]
-    others = [f"epoch-{n}" for n, sha256 in enumerate(weights, start=1) if _weights_hash(epochs, n) != sha256]
+    others = [
+        f"epoch-{epoch}"
+        for epoch, sha256 in enumerate(read_json(folder / STATE)["state"]["epoch_weights"], start=1)
+        if not ((path := epochs / f"epoch-{epoch}" / WEIGHTS).exists() and sha256_of(path) == sha256)
+    ]
     return f"the weights of {', '.join(others)} are gone or another run's" if others else None
-
-
-def _weights_hash(epochs: Path, epoch: int) -> str | None:
-    path = epochs / f"epoch-{epoch}" / WEIGHTS
-    return sha256_of(path) if path.exists() else None
 
 
 def prune_runs(root: Path, *, keep: int) -> None:

@@ -22,18 +22,14 @@ CPU_TFLOP = 100
 """A CPU compiles if an epoch has this many operations: about half an hour on two cores, for one or two minutes of
 compiling and 12 to 35 % shorter steps. The epoch counts, not the run, so that more epochs keep the same bits."""
 
-
 GPU_STEPS = 2000
 """A GPU compiles if the run has this many steps; assumed, not measured."""
-
 
 ON_CPU = {"cpp_wrapper": True}
 """Calling kernels from C++ instead of Python saves 3 to 4 % of a small model's step; compiling takes as long."""
 
-
 MAX_SHAPES = 64
 """Input shapes for which a run may compile; PyTorch's own limit is 8, after which it no longer compiles."""
-
 
 Model = TypeVar("Model", bound=nn.Module)
 

@@ -18,16 +18,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from tokenmill.core.errors import UserError
+from tokenmill.core.errors import UserError, first_line
 from tokenmill.model.gpt import GPT, copy_model
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
-
 CONTROL_TIMEOUT = timedelta(days=7)
 """How long the others wait for process 0, which may itself wait for another training to end."""
-
 
 T = TypeVar("T")
 
@@ -137,18 +135,15 @@ def process_group(device: torch.device, *, shards: bool) -> Iterator[Group]:
     except (RuntimeError, dist.DistError) as error:
         if not _is_lost_contact(error):
             raise
+        why = first_line(error)[:200]
         raise UserError(
-            f"process {rank} of {size} lost contact to another one, whose own error says why ({_first_line(error)})."
+            f"process {rank} of {size} lost contact to another one, whose own error says why ({why})."
         ) from None
 
 
 def _is_lost_contact(error: RuntimeError) -> bool:
     signs = ("Connection closed", "Connection reset", "Broken pipe", "NCCL", "Socket", "Timed out", "gloo")
     return isinstance(error, dist.DistError) or any(sign in str(error) for sign in signs)
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).splitlines()[0][:200]
 
 
 class FlagSync:

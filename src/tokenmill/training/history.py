@@ -7,7 +7,9 @@ are kept apart, in `costs.py`.
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AliasChoices, Field, TypeAdapter
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import rounded, write_text
@@ -56,7 +58,8 @@ class MeanLoss:
     """A running mean over sequences; the same numbers in the same order give the same bits."""
 
     total: float = 0.0
-    sequences: int = 0
+    sequences: Annotated[int, Field(validation_alias=AliasChoices("sequences", "windows"))] = 0
+    """Older checkpoints call them windows."""
 
     def add(self, loss: float, sequences: int) -> None:
         """Count a step's mean loss over some sequences."""
@@ -68,11 +71,6 @@ class MeanLoss:
         mean = self.total / self.sequences
         self.total, self.sequences = 0.0, 0
         return mean
-
-    @classmethod
-    def from_json(cls, content: dict[str, Any]) -> "MeanLoss":
-        """The inverse of `asdict`; older checkpoints call the sequences windows."""
-        return cls(content["total"], content.get("sequences", content.get("windows", 0)))
 
 
 @dataclass
@@ -97,15 +95,7 @@ class RunState:
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "RunState":
         """The inverse of `as_json`."""
-        return cls(
-            step=content["step"],
-            tokens=content["tokens"],
-            epoch_loss=MeanLoss.from_json(content["epoch_loss"]),
-            interval_loss=MeanLoss.from_json(content["interval_loss"]),
-            epochs=[EpochRow(**row) for row in content["epochs"]],
-            steps=[StepRow(**row) for row in content["steps"]],
-            epoch_weights=content["epoch_weights"],
-        )
+        return TypeAdapter(cls).validate_python(content)
 
 
 def train_metrics(row: EpochRow, *, parameters: int) -> dict[str, float]:
@@ -129,25 +119,12 @@ def write_rows(path: Path, kind: type[Row], rows: Sequence[Row]) -> None:
     write_text(path, table.to_csv(index=False, lineterminator="\n", na_rep="nan"))
 
 
-def read_epochs(path: Path) -> list[EpochRow]:
-    """The rows of `metrics/history.csv`.
+def read_rows(path: Path, kind: type[Row]) -> list[Row]:
+    """The rows of `metrics/history.csv` or `metrics/steps.csv`.
 
     Raises:
         UserError: the file is missing or is not such a table.
     """
-    return _read_rows(path, EpochRow)
-
-
-def read_steps(path: Path) -> list[StepRow]:
-    """The rows of `metrics/steps.csv`.
-
-    Raises:
-        UserError: the file is missing or is not such a table.
-    """
-    return _read_rows(path, StepRow)
-
-
-def _read_rows(path: Path, kind: type[Row]) -> list[Row]:
     import pandas as pd  # noqa: PLC0415 (see above)
 
     what = "epochs" if kind is EpochRow else "steps"

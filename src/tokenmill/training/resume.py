@@ -50,9 +50,13 @@ def find_resume_point(store: CheckpointStore, work: Workload, *, say: Say) -> Re
     for checkpoint in store.checkpoints(say):
         if checkpoint.step > work.steps:
             continue
-        if is_exact(checkpoint, work):
+        then = params_at_checkpoint(train, checkpoint)
+        # Exact: a run from scratch with today's parameters comes to this very checkpoint.
+        if checkpoint.step == first_difference(
+            then, train, steps_per_epoch=work.steps_per_epoch, before=checkpoint.step
+        ):
             return ResumePoint(checkpoint, _exact_sentence(checkpoint, newest, work))
-        if params_at_checkpoint(train, checkpoint).epochs < train.epochs:
+        if then.epochs < train.epochs:
             newest = newest or checkpoint
     if newest is None:
         return ResumePoint(None, "starting from scratch")
@@ -63,12 +67,6 @@ def find_resume_point(store: CheckpointStore, work: Workload, *, say: Say) -> Re
         f"{params_at_checkpoint(train, newest).epochs}, so the result differs from a run in one go. For an exact "
         "continuation use train.schedule.type constant or wsd, or fix train.schedule.horizon_epochs",
     )
-
-
-def is_exact(checkpoint: Checkpoint, work: Workload) -> bool:
-    """Whether a run from scratch with today's parameters comes to this very checkpoint."""
-    then, step = params_at_checkpoint(work.train, checkpoint), checkpoint.step
-    return first_difference(then, work.train, steps_per_epoch=work.steps_per_epoch, before=step) == step
 
 
 def params_at_checkpoint(train: TrainParams, checkpoint: Checkpoint) -> TrainParams:

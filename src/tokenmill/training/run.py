@@ -2,7 +2,7 @@
 
 import contextlib
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,20 +23,13 @@ from tokenmill.training.checkpoint import CheckpointStore, export_model, fingerp
 from tokenmill.training.compile import choose_compilation
 from tokenmill.training.distributed import Group, process_group
 from tokenmill.training.history import RunState
-from tokenmill.training.interrupt import Interrupt
+from tokenmill.training.launch import Interrupt
 from tokenmill.training.memory import MicroBatch
 from tokenmill.training.mirror import Mirror, mirrored
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.resume import ResumePoint, fill_from_previous, find_resume_point
 from tokenmill.training.schedule import Workload
-from tokenmill.training.summary import run_summary
-from tokenmill.training.trainer import Trainer, TrainingResult, TrainingSetup
-
-PeakFlops = Callable[[torch.device], float | None]
-
-
-def unknown_peak(_: torch.device) -> None:
-    """The peak of no device is known."""
+from tokenmill.training.trainer import Trainer, TrainingSetup
 
 
 @dataclass(frozen=True)
@@ -55,7 +48,7 @@ def train(
     tokens: Path,
     output: Path,
     times: Path,
-    peak_flops: PeakFlops = unknown_peak,
+    peak_flops: Callable[[torch.device], float | None] = lambda _: None,
 ) -> Outcome | None:
     """Train to `train.epochs` on the folder `tokens`; write the folder `output`, and TIMES into the folder `times`.
 
@@ -80,10 +73,14 @@ def train(
         setup, place = _set_up(work, runtime, metadata, tokens=tokens, group=group)
         store = CheckpointStore(resume_root() / manifest.fingerprint)
         display = TrainingDisplay() if group.is_main else TrainingDisplay(io.StringIO())
-        with _locked(store, runtime, display, group) as mirror:
-            if group.is_main and store.is_empty():
-                fill_from_previous(store, output, manifest.fingerprint, display.say)
-            result = _train(setup, store, display, run_summary(setup, manifest.parameters, place), mirror=mirror)
+        with contextlib.ExitStack() as stack:
+            mirror = None
+            if group.is_main:
+                stack.enter_context(store.lock(display.say))
+                mirror = stack.enter_context(mirrored(store, runtime.checkpoint.mirror, display.say))
+                if not store.steps():
+                    fill_from_previous(store, output, manifest.fingerprint, display.say)
+            state = _train(setup, store, display, run_summary(setup, manifest.parameters, place), mirror=mirror)
             if group.is_main:
                 export_model(store, manifest, output, steps=work.kept_steps)
                 _write_costs(setup, store, peak=peak_flops(setup.compute.device))
@@ -91,7 +88,7 @@ def train(
     if not group.is_main:
         return None
     prune_runs(resume_root(), keep=runtime.checkpoint.keep_runs)
-    return Outcome(manifest, result.state)
+    return Outcome(manifest, state)
 
 
 def _manifest(config: ModelConfig, train: TrainParams, tokens: TokenMetadata) -> Manifest:
@@ -156,18 +153,6 @@ def _refuse_short(metadata: TokenMetadata, context_length: int) -> None:
             )
 
 
-@contextlib.contextmanager
-def _locked(
-    store: CheckpointStore, runtime: RuntimeParams, display: TrainingDisplay, group: Group
-) -> Iterator[Mirror | None]:
-    """Keep other trainings out of the store and mirror it; only the main process does this."""
-    if not group.is_main:
-        yield None
-        return
-    with store.lock(display.say), mirrored(store, runtime.checkpoint.mirror, display.say) as mirror:
-        yield mirror
-
-
 def _train(
     setup: TrainingSetup,
     store: CheckpointStore,
@@ -175,7 +160,7 @@ def _train(
     summary: list[tuple[str, str]],
     *,
     mirror: Mirror | None,
-) -> TrainingResult:
+) -> RunState:
     """Train from the resume point to the end."""
     work, compute, group, runtime = setup.work, setup.compute, setup.group, setup.runtime
     each = min(work.train.batch_size, -(-work.sequences_per_step // group.size))
@@ -191,7 +176,8 @@ def _train(
         if not group.shards:
             model = model.to(compute.device)
         trainer = Trainer(setup, model, store, point, micro_batch=micro_batch, display=display, mirror=mirror)
-        return trainer.run(interrupt)
+        trainer.run(interrupt)
+        return trainer.state
     except Exception as error:
         if is_out_of_memory(error):
             micro_batch.give_up()
@@ -211,3 +197,22 @@ def _write_costs(setup: TrainingSetup, store: CheckpointStore, *, peak: float | 
         currency=setup.runtime.cost.currency,
     )
     write_costs(store.folder / COSTS, costs)
+
+
+def run_summary(setup: TrainingSetup, parameters: int, place: str) -> list[tuple[str, str]]:
+    """Pairs of a name and a sentence; `place` says where the tokens are."""
+    work, train, model = setup.work, setup.work.train, setup.work.config
+    seen = work.tokens_per_epoch * train.epochs
+    precision = str(setup.compute.precision).removeprefix("torch.")
+    shape = f"{model.n_layer} layers, {model.n_head} heads, {model.n_embd} wide, context {model.context_length}"
+    batch = f"{train.batch_size} sequences x {train.gradient_accumulation_steps} x {model.context_length} tokens"
+    devices = f"{setup.group.size} x " if setup.group.size > 1 else ""
+    steps = f"{work.steps_per_epoch:,} steps x {train.epochs} epochs = {work.steps:,} steps"
+    return [
+        ("model", f"{model.architecture}, {parameters:,} parameters: {shape}, vocabulary {model.vocab_size:,}"),
+        ("device", f"{devices}{setup.compute.name}, {precision}, tokens in {place}"),
+        ("compile", str(setup.compilation)),
+        ("step", f"{batch} = {work.tokens_per_step:,} tokens"),
+        ("run", f"{steps}, {seen:,} tokens ({seen / parameters:.1f} per parameter)"),
+        ("optimizer", f"{train.optimizer}, learning rate {train.peak:g}, {train.schedule.type} schedule"),
+    ]

@@ -10,8 +10,7 @@ from tokenmill.model.device import Compute, is_out_of_memory
 from tokenmill.model.gpt import GPT, loss_of
 from tokenmill.model.sequences import Sequences
 from tokenmill.training.distributed import SINGLE, Group, without_averaging
-from tokenmill.training.muon import MOMENTUM
-from tokenmill.training.optimizer import Optimizer
+from tokenmill.training.optimizer import MOMENTUM, Optimizer
 
 
 @dataclass(frozen=True)

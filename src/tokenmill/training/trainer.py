@@ -19,20 +19,17 @@ from tokenmill.costs import Timing
 from tokenmill.display.training import TrainingDisplay
 from tokenmill.model.device import Compute
 from tokenmill.model.gpt import GPT
-from tokenmill.model.sequences import Sequences, evenly_spread
-from tokenmill.model.validation import bits_per_byte, mean_loss, perplexity
-from tokenmill.training.checkpoint import RESUMABLE_KEYS, Checkpoint, CheckpointStore
+from tokenmill.model.sequences import Sequences, bits_per_byte, evenly_spread, mean_loss, perplexity
+from tokenmill.training.checkpoint import RESUMABLE_KEYS, AsyncCheckpointer, Checkpoint, CheckpointStore
 from tokenmill.training.compile import Compilation
 from tokenmill.training.distributed import FlagSync, Group, whole_model
 from tokenmill.training.history import EpochRow, RunState, StepRow
-from tokenmill.training.interrupt import Interrupt
+from tokenmill.training.launch import Interrupt
 from tokenmill.training.memory import MicroBatch
 from tokenmill.training.mirror import Mirror
-from tokenmill.training.muon import momentum_at
-from tokenmill.training.optimizer import Optimizer
+from tokenmill.training.optimizer import Optimizer, momentum_at
 from tokenmill.training.params import RuntimeParams
 from tokenmill.training.resume import ResumePoint
-from tokenmill.training.saving import AsyncCheckpointer
 from tokenmill.training.schedule import Workload
 from tokenmill.training.step import StepResult, seed_dropout, train_step
 
@@ -82,14 +79,6 @@ class Diverged(Exception):  # noqa: N818 (a state of the training, not yet an er
         )
 
 
-@dataclass(frozen=True)
-class TrainingResult:
-    """A finished run."""
-
-    state: RunState
-    timing: Timing
-
-
 class Trainer:
     """Trains one model from a resume point to the end, or to the first reason to stop."""
 
@@ -108,7 +97,9 @@ class Trainer:
         self.setup, self.model, self.store, self.display = setup, model, store, display
         self.micro_batch = micro_batch
         checkpointing = setup.runtime.checkpoint
-        self.saver = AsyncCheckpointer(store, keep=checkpointing.keep, keep_steps=setup.work.kept_steps, mirror=mirror)
+        self.saver = AsyncCheckpointer(
+            store, keep=checkpointing.keep, keep_steps=setup.work.kept_steps, mirror=mirror.offer if mirror else None
+        )
         self.state, optimizer_state = RunState(), {}
         if resume_point.checkpoint:
             optimizer_state = self.load_checkpoint(resume_point.checkpoint)
@@ -131,7 +122,7 @@ class Trainer:
             optimizer.load(shared)
         return forward, optimizer  # type: ignore[return-value]
 
-    def run(self, interrupt: Interrupt) -> TrainingResult:
+    def run(self, interrupt: Interrupt) -> None:
         """Train to the end.
 
         Raises:
@@ -151,7 +142,6 @@ class Trainer:
                 self.saver.wait()
                 self._end(diverged)
         flags.wait()
-        return TrainingResult(self.state, timing)
 
     def _train(self, timing: Timing, flags: FlagSync, interrupt: Interrupt) -> None:
         while self.state.step < self.setup.work.steps:

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.model.small import ARCHITECTURES, small_config
-from tokenmill.model import loss
+from tokenmill.model import ops
 from tokenmill.model.gpt import build
 
 SIZES = st.integers(1, 7)
@@ -36,7 +36,7 @@ def test_loss_and_gradients_are_those_of_all_logits_at_once(
     targets = torch.randint(vocabulary, (batch * positions,), generator=draws)
     logits = x @ head.T if cap is None else cap * torch.tanh(x @ head.T / cap)
     expected = F.cross_entropy(logits.float(), targets)
-    ours = loss._Loss.apply(x, head, targets, cap, x.dtype, padding, rows, True)
+    ours = ops._Loss.apply(x, head, targets, cap, x.dtype, padding, rows, True)
     torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-6)
     weight = 3.0  # micro-batches scale the loss
     for got, wanted in zip(
@@ -69,10 +69,10 @@ def test_padding_the_vocabulary_does_not_change_the_loss(architecture: str):
     ids = torch.zeros(1, 3, dtype=torch.long)
     assert model(ids).shape[-1] == len(model.head.weight) == 23
     plain, padded = (
-        loss._Loss.apply(
+        ops._Loss.apply(
             torch.ones(2, 16), model.head.weight, torch.tensor([22, 0]), None, torch.float32, padding, 9, True
         )
-        for padding in (0, -23 % loss.ALIGNED)
+        for padding in (0, -23 % ops.ALIGNED)
     )
     assert torch.equal(plain, padded), "zeros among the logits would raise the loss"
 
@@ -86,9 +86,9 @@ def test_logits_at_a_time_stay_below_the_limit(monkeypatch: pytest.MonkeyPatch):
         return highest(logits, axis, keepdim=keepdim)
 
     monkeypatch.setattr(torch.Tensor, "amax", note)
-    monkeypatch.setattr(loss, "LOGITS_AT_A_TIME", 100)
+    monkeypatch.setattr(ops, "LOGITS_AT_A_TIME", 100)
     x, head = torch.randn(4, 8, 5, requires_grad=True), torch.randn(30, 5, requires_grad=True)
-    loss.next_token_loss(x, head, torch.zeros(4, 8, dtype=torch.long), cap=None).backward()
+    ops.next_token_loss(x, head, torch.zeros(4, 8, dtype=torch.long), cap=None).backward()
     assert 0 < largest[0] <= 100
 
 
@@ -108,8 +108,8 @@ class Products(TorchDispatchMode):
 def test_without_gradients_the_head_is_multiplied_once(mode: Any, products: int):
     x, head = torch.randn(4, 8, 5, requires_grad=True), torch.randn(30, 5, requires_grad=True)
     targets = torch.zeros(4, 8, dtype=torch.long)
-    expected = loss.next_token_loss(x, head, targets, cap=15.0).detach()
+    expected = ops.next_token_loss(x, head, targets, cap=15.0).detach()
     with mode(), Products() as seen:
-        found = loss.next_token_loss(x, head, targets, cap=15.0)
+        found = ops.next_token_loss(x, head, targets, cap=15.0)
     assert seen.count == products
     assert torch.equal(found.detach(), expected)

@@ -9,14 +9,14 @@ from unittest import mock
 import pytest
 
 from tests.imports import ROOT
-from tokenmill import openmp
+from tokenmill import stage
 
 QUIET = {name: value for name, value in os.environ.items() if name not in {"GOMP_SPINCOUNT", "OMP_NUM_THREADS"}}
 
 
 def test_threads_sleep_early_beside_busy_processes():
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
-    code = "import os; from tokenmill.openmp import *; set_wait_policy(); print(os.environ['GOMP_SPINCOUNT'])"
+    code = "import os; from tokenmill.stage import *; set_wait_policy(); print(os.environ['GOMP_SPINCOUNT'])"
     try:
         said = subprocess.check_output(
             [sys.executable, "-c", code], cwd=ROOT, env=QUIET | {"PYTHONPATH": str(ROOT / "src")}, text=True
@@ -25,7 +25,7 @@ def test_threads_sleep_early_beside_busy_processes():
         for each in busy:
             each.kill()
             each.wait()
-    assert said.strip() == str(openmp.SPIN_COUNT)
+    assert said.strip() == str(stage.SPIN_COUNT)
 
 
 @pytest.mark.parametrize(
@@ -47,10 +47,10 @@ def test_threads_sleep_early_only_where_cores_are_wanted(
     if running:
         load.write_text(f"0.00 0.00 0.00 {running} 77\n")
     with (
-        mock.patch.object(openmp, "LOAD", load),
+        mock.patch.object(stage, "LOAD", load),
         mock.patch.object(os, "cpu_count", return_value=cores),
         mock.patch.object(os, "sched_getaffinity", return_value={0, 1}),
         mock.patch.object(os, "environ", environment),
     ):
-        openmp.set_wait_policy()
+        stage.set_wait_policy()
     assert environment.get("GOMP_SPINCOUNT") == said
