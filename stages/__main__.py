@@ -20,9 +20,9 @@ def main() -> None:
         sys.exit(f"usage: python -m stages NAME; NAME is one of {', '.join(names)}")
     sys.path.insert(0, str(HERE.parent / "src"))
     try:
-        openmp = importlib.import_module("tokenmill.openmp")
-        openmp.set_wait_policy()  # before the stage loads PyTorch
-        stage, work = importlib.import_module("tokenmill.stage"), importlib.import_module(f"stages.{sys.argv[1]}")
+        stage = importlib.import_module("tokenmill.stage")
+        stage.set_wait_policy()  # before PyTorch is loaded
+        work = importlib.import_module(f"stages.{sys.argv[1]}")
     except ModuleNotFoundError as error:
         if error.name and error.name.startswith(("tokenmill", "stages")):
             raise

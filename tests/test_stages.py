@@ -14,9 +14,9 @@ from tests.imports import ROOT
 
 ORDER = """
 import sys
-from tokenmill import openmp, stage
+from tokenmill import stage
 import stages.__main__ as runner
-openmp.set_wait_policy = lambda: print("openmp, torch is loaded:", "torch" in sys.modules)
+stage.set_wait_policy = lambda: print("threads, torch is loaded:", "torch" in sys.modules)
 stage.run = lambda main: print("stage, torch is loaded:", "torch" in sys.modules)
 sys.argv = ["stages", "train"]
 runner.main()
@@ -33,7 +33,9 @@ def run(*arguments: str, cwd: Path, library: Path = ROOT / "src") -> subprocess.
 def test_code_beside_the_stage_is_the_code_that_runs(tmp_path: Path):
     for folder in ("src", "stages"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "src/tokenmill/stage.py").write_text("def run(main):\n    print('the copy')\n")
+    (tmp_path / "src/tokenmill/stage.py").write_text(
+        "def set_wait_policy(): ...\ndef run(main):\n    print('the copy')\n"
+    )
     assert run("-m", "stages", "unpack", cwd=tmp_path).stdout == "the copy\n"
 
 
@@ -69,6 +71,12 @@ def test_unknown_stage_lists_the_stages(arguments: list[str], monkeypatch: pytes
         runner.main()
 
 
-def test_openmp_is_configured_before_pytorch_is_loaded(tmp_path: Path):
+def test_a_dot_instead_of_a_space_is_refused(tmp_path: Path):
+    done = run("-m", "stages.clean", cwd=tmp_path, library=ROOT)
+    assert done.returncode == 1
+    assert "`python -m stages clean`" in done.stderr
+
+
+def test_threads_are_configured_before_pytorch_is_loaded(tmp_path: Path):
     shown = run("-c", ORDER, cwd=tmp_path, library=Path(f"{ROOT / 'src'}{os.pathsep}{ROOT}")).stdout.splitlines()
-    assert shown == ["openmp, torch is loaded: False", "stage, torch is loaded: True"]
+    assert shown == ["threads, torch is loaded: False", "stage, torch is loaded: True"]
