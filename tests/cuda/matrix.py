@@ -32,10 +32,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tests.training.tiny import CONTEXT, VOCABULARY, model_config, train_params
 from tokenmill.model.device import Compute
 from tokenmill.model.gpt import GPT, copy_model, empty_model
-from tokenmill.model.sequences import Sequences
-from tokenmill.model.sequences import mean_loss
-from tokenmill.training.optimizer import Optimizer
+from tokenmill.model.sequences import Sequences, mean_loss
 from tokenmill.training.checkpoint import _on_host
+from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.step import train_step
 
 CUDA = torch.device("cuda", 0)
