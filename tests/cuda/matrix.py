@@ -114,7 +114,7 @@ def trace(architecture: str, optimizer: str, precision: str, place: str) -> dict
             mean_loss(model, sequences, np.arange(3), micro_batch=2, compute=compute)
             again = Optimizer(model, train_params(optimizer=optimizer), compute)
             again.load(saved)
-        moments = [value for _, entry in again._entries() for value in entry.values() if value.ndim]
+        moments = [value for value in again.state().values() if value.ndim]
         assert moments
         check_devices(moments, "cuda")
         step(model, again, sequences, compute)
