@@ -63,8 +63,6 @@ def fingerprint(model: ModelConfig, train: TrainParams, tokens: TokenMetadata) -
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
-
-
 @dataclass(frozen=True)
 class Checkpoint:
     """A checkpoint on disk whose files are whole."""
