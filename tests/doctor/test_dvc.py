@@ -86,6 +86,20 @@ class TestPipeline:
         assert finding == Finding("warning", "pipeline", "to run: train", "dvc repro")
         assert project.outdated == ["train"]
 
+    def test_stages_after_a_missing_output_do_not_run(self, repository: Repository):
+        copies = "stages: {unpack: {cmd: cp params.yaml tokens, deps: [params.yaml], outs: [tokens: {cache: false}]}, "
+        copies += "train: {cmd: cp tokens model, deps: [tokens], outs: [model]}, show: {cmd: ls, deps: [model]}}\n"
+        (repository.root / "dvc.yaml").write_text(copies)
+        repository.repro()
+        for change, expected in (("", []), ("tokens", ["unpack"]), ("params.yaml", ["unpack", "train", "show"])):
+            if change == "tokens":
+                (repository.root / change).unlink()
+            elif change:
+                (repository.root / change).write_text("other: text\n")
+            project = opened(repository)
+            assert single(dvc.check_pipeline, project).level == ("warning" if expected else "ok")
+            assert project.outdated == expected
+
     def test_unreadable_pipeline_is_a_problem(self, repository: Repository):
         (repository.root / "dvc.yaml").write_text("stages: {train: {deps: 3}}\n")
         assert single(dvc.check_pipeline, opened(repository)).level == "problem"

@@ -19,7 +19,7 @@ from tokenmill.model.gpt import parameter_count
 from tokenmill.model.size import flops_per_token
 from tokenmill.planning import benchmark
 from tokenmill.planning.benchmark import StepBenchmark, measure
-from tokenmill.planning.plan import PlanOptions, optimizer_flops, override, plan_training, step_time
+from tokenmill.planning.plan import LAUNCH_SECONDS, PlanOptions, optimizer_flops, override, plan_training, step_time
 from tokenmill.schema import AllParams, check_all
 from tokenmill.training.compile import Compilation
 from tokenmill.training.schedule import Workload
@@ -238,6 +238,16 @@ def test_muon_costs_what_its_products_are():
     square, wide = 2 * 64**3 * 3, 2 * 64 * 64 * 256 * 2 + 2 * 64**3
     assert optimizer_flops(config, "muon") == 4 * (4 * square + 2 * wide)
     assert optimizer_flops(config, "adamw") == 0
+
+
+def test_a_small_model_waits_for_the_launches_of_its_operations():
+    seconds = [
+        step_time(
+            config_of("modern", n_layer=layers), tokens=1, optimizer="muon", rate=1e15, devices=1, bandwidth=1.0
+        ).seconds
+        for layers in (1, 3)
+    ]
+    assert seconds == pytest.approx([250 * LAUNCH_SECONDS, 450 * LAUNCH_SECONDS])
 
 
 def test_a_fast_network_hides_and_a_slow_one_costs():

@@ -57,13 +57,13 @@ def profiled(**seconds_and_calls: tuple[float, int]) -> Profile:
     [
         (profiled(products=(0.6, 10), other=(0.3, 10)), "compute"),
         (profiled(products=(0.3, 10), other=(0.6, 10)), "memory bandwidth"),
-        (profiled(products=(0.3, 10), other=(0.6, 100_000)), "Python"),
+        (profiled(products=(0.3, 10), other=(0.6, 100_000)), "launches of many tiny operations"),
         (profiled(products=(0.2, 10), data=(0.7, 10)), "data"),
         (profiled(products=(0.2, 10), other=(0.2, 10)), "Python"),
     ],
 )
 def test_the_largest_share_limits(profile: Profile, expected: str):
-    assert profile.limited_by == expected
+    assert profile.limited_by.endswith(expected)
     assert expected in profile.sentence
 
 

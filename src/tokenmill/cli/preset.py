@@ -68,11 +68,13 @@ def put(name: str, *, yes: bool, path: Path = Path("params.yaml")) -> None:
     from tokenmill.planning.presets import apply, read  # noqa: PLC0415
     from tokenmill.schema import AllParams  # noqa: PLC0415
 
-    change = apply(read(name), path)
+    preset = read(name)
+    change = apply(preset, path)
     validate(AllParams, change.content, path)
     if change.after == change.before:
         print(f"{path} has the values of {name} already")
         return
+    console().print(f"made for {preset.text}; set data.raw to where your copy is")
     _print_difference(change.before, change.after, names=(str(path), f"{path} ({name})"))
     if yes or _confirmed(path):
         write_text(path, change.after)

@@ -4,12 +4,12 @@ import logging
 import os
 import sqlite3
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from shlex import quote
 from threading import Thread
-from typing import TypeVar
+from typing import Any, Literal, TypeVar
 from urllib.parse import urlparse
 
 import psutil
@@ -32,6 +32,9 @@ REMOTE_TIMEOUT = 10.0
 
 STATUS_TIMEOUT = 20.0
 """Seconds that DVC has to compare: about one, but more for large files that it has not hashed yet."""
+
+MISSING = ("deleted", "not in cache")
+"""What `dvc status` says of a file that is only not there."""
 
 T = TypeVar("T")
 
@@ -193,18 +196,34 @@ def _mended(repo: Repo, error: str) -> str:
 def _outdated(repo: Repo) -> list[str]:
     """The stages that changed and those after them, in their order.
 
+    A stage whose output is only missing makes the same one again, so the stages after it do not run.
+
     Raises:
         DvcException: dvc.yaml, dvc.lock or params.yaml cannot be read.
     """
     with lock_repo(repo), warnings.catch_warnings():  # when it unlocks, DVC forgets dvc.yaml and dvc.lock
         warnings.simplefilter("ignore", DeprecationWarning)  # from the library of DVC's graph
-        changed = repo.status()
+        said = repo.status()
         graph, stages = repo.index.graph, repo.index.stages
-    found = todo = [stage for stage in stages if stage.addressing in changed]
+    made = {str(out) for stage in stages for out in stage.outs}
+    reasons = {stage: list(_reasons(said.get(stage.addressing, []), made)) for stage in stages}
+    found = [stage for stage in stages if reasons[stage]]
+    todo = [stage for stage in found if "changed" in reasons[stage]]
     while todo:
         todo = [reader for stage in todo for reader in graph.predecessors(stage) if reader not in found]
         found = [*found, *todo]
     return [getattr(stage, "name", stage.addressing) for stage in stages if stage in found]
+
+
+def _reasons(said: Iterable[Any], made: Collection[str]) -> Iterator[Literal["changed", "missing"]]:
+    """Why a stage is to run, from what `dvc status` says of it; `made` are the outputs of all stages."""
+    for change in said:
+        for kind, states in change.items() if isinstance(change, dict) else [(change, {"": "changed"})]:
+            for name, state in states.items():
+                if state not in MISSING or (kind == "changed deps" and name not in made):
+                    yield "changed"
+                elif kind == "changed outs":
+                    yield "missing"
 
 
 def check_runs(project: Project) -> Iterator[Finding]:

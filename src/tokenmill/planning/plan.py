@@ -32,6 +32,12 @@ USABLE_MEMORY = 0.9
 """Share of a GPU's memory that a model can fill; the allocator and the libraries take the rest."""
 
 
+LAUNCH_SECONDS = 5e-6
+"""Assumed for the host to start an operation on a GPU; small models wait for this, not for the computation."""
+
+LAUNCHES, LAUNCHES_PER_LAYER = 150, 100
+"""Operations of a step that are more than a view, counted for `modern` with Muon."""
+
 HIDDEN_SHARE = 2 / 3
 """Share of a step in which gradients can travel during the computation: the backward pass is two thirds of it."""
 
@@ -63,11 +69,12 @@ def step_time(
     """The time of a step over `tokens` on `devices`, each of which has the whole model (DDP, Li et al. 2020).
 
     Each device makes `rate` operations and sends `bandwidth` bytes a second. It sends its float32 gradients twice: a
-    ring's all-reduce (Patarasuk and Yuan 2009).
+    ring's all-reduce (Patarasuk and Yuan 2009). No step is shorter than the launches of its operations.
     """
     flops = tokens * flops_per_token(config) / devices + optimizer_flops(config, optimizer)
     sent = 2 * 4 * parameter_count(config) * (devices - 1) / devices
-    return StepTime(flops / rate, sent, sent / bandwidth)
+    launches = LAUNCH_SECONDS * (LAUNCHES + LAUNCHES_PER_LAYER * config.n_layer)
+    return StepTime(max(flops / rate, launches), sent, sent / bandwidth)
 
 
 def optimizer_flops(config: ModelConfig, optimizer: Literal["adamw", "muon"]) -> int:

@@ -28,6 +28,8 @@ class Preset:
 
     name: str
     about: str
+    text: str
+    """What it is made to be trained on."""
     tokens: int
     """The training tokens that it is made for."""
     vocab_size: int
@@ -55,7 +57,12 @@ def read(name: str) -> Preset:
     content = yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
     below = {} if name == DEFAULT else read(DEFAULT).values
     return Preset(
-        name, content["about"], content["tokens"], content["vocab_size"], below | dict(_dotted(content["params"]))
+        name,
+        content["about"],
+        content["text"],
+        content["tokens"],
+        content["vocab_size"],
+        below | dict(_dotted(content["params"])),
     )
 
 

@@ -80,11 +80,11 @@ class Profile:
 
     @property
     def limited_by(self) -> str:
-        """What the largest part is limited by; many tiny operations are limited by launching them, so by Python."""
+        """What the largest part is limited by."""
         largest = max(KINDS, key=self.share)
         work = [o for o in self.operations if o.kind == "other operations"]
         tiny = sum(o.seconds for o in work) < TINY_SECONDS * sum(o.calls for o in work)
-        return "Python" if largest == "other operations" and tiny else LIMITS[largest]
+        return "the launches of many tiny operations" if largest == "other operations" and tiny else LIMITS[largest]
 
     @property
     def sentence(self) -> str:
