@@ -25,6 +25,6 @@ def main() -> None:
     params = load(Params)
     with open_executor(params.runtime, threads=os.cpu_count() or 1) as executor:
         report = clean(raw=Path(params.data.raw), out=paths.CLEAN, params=params.clean, executor=executor)
-    write_json(paths.CLEAN_REPORT, report.full(params.data.raw))
-    write_json(paths.METRICS / "clean.json", report.flat())
+    write_json(paths.CLEAN_REPORT, report.model_dump(by_alias=True))
+    write_json(paths.METRICS / "clean.json", report.metrics())
     print(visible(report.summary()))

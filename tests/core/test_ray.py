@@ -136,7 +136,7 @@ def test_clean_writes_the_same_bytes_from_a_relative_path(executor: Executor, tm
         Path(f"raw/{number}.txt").write_text("\n".join(PROSE[number::3]), encoding="utf-8")
     for name, one in (("local", ThreadExecutor(threads=2)), ("ray", executor)):
         report = clean(raw=Path("raw"), out=tmp_path / name, params=parameters(text_file="paragraph"), executor=one)
-        assert report.documents_kept > 30
+        assert report.documents.kept > 30
     assert contents(tmp_path / "ray") == contents(tmp_path / "local")
 
 

@@ -50,14 +50,14 @@ def edit(path: Path, change: Callable[[bytes], bytes]) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format_version": 2}, r"format_version 2, this TokenMill reads 1"),
-        ({"dtype": "<u2"}, r"dtype \('<u2'\) is wrong"),
-        ({"dtype": ">i4"}, r"dtype \('>i4'\) is wrong"),
-        ({"eot_id": None}, r"eot_id \(None\) is wrong"),
-        ({"vocab_size": "400"}, r"vocab_size \('400'\) is wrong"),
-        ({"tokenizer_sha256": "abc"}, r"tokenizer_sha256 \('abc'\) is wrong"),
-        ({"surprise": 1}, r"surprise \(1\) is wrong"),
-        ({"train": {}}, r"train\.tokens .* is wrong"),
+        ({"format_version": 2}, "format_version: Input should be 1"),
+        ({"dtype": "<u2"}, "dtype"),
+        ({"dtype": ">i4"}, "dtype"),
+        ({"eot_id": None}, "eot_id"),
+        ({"vocab_size": "400"}, "vocab_size"),
+        ({"tokenizer_sha256": "abc"}, "tokenizer_sha256"),
+        ({"surprise": 1}, "surprise"),
+        ({"train": {}}, r"train\.tokens"),
     ],
 )
 def test_wrong_metadata_is_refused(change: dict, message: str, tokens: Path) -> None:

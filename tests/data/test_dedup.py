@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenmill.data.dedup import MERGE_RATIO, SeenHashes, collision_odds
+from tokenmill.data.dedup import MERGE_RATIO, SeenHashes
 
 HASH = st.integers(0, 20) | st.integers(0, 2**64 - 1)
 
@@ -32,8 +32,3 @@ def test_many_batches_in_few_runs_of_eight_bytes_a_hash():
         assert sum(run.nbytes for run in seen._runs) == 8 * len(seen) == 8 * len(known)
         assert len(seen._runs) <= 1 + np.log(len(known) / len(part)) / np.log(MERGE_RATIO)
     assert not seen.add(known).any()
-
-
-def test_the_odds_in_the_docstring():
-    assert 2e-6 < collision_odds(10**7) < 4e-6
-    assert 0.02 < collision_odds(10**9) < 0.04

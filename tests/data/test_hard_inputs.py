@@ -25,7 +25,7 @@ CHILD = """
 raw, out = map(Path, sys.argv[1:])
 report = clean(raw=raw, out=out, params=parameters(), executor=ThreadExecutor(threads=2))
 peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
-print(report.documents_read, report.documents_kept, int(peak.split()[1]) >> 10)
+print(report.documents.read, report.documents.kept, int(peak.split()[1]) >> 10)
 """
 
 
@@ -107,7 +107,7 @@ def test_an_empty_file_among_full_ones(tmp_path, run, ending):
         (tmp_path / f"{name}.jsonl{ending}").write_bytes(PACK[ending](data))
     documents, report = run(tmp_path)
     assert documents == ["one", "two"]
-    assert report.documents_read == 2
+    assert report.documents.read == 2
 
 
 def test_strange_bytes_in_strange_names(tmp_path, run):
@@ -118,8 +118,8 @@ def test_strange_bytes_in_strange_names(tmp_path, run):
     (folder / "with mark.txt").write_bytes(b"\xef\xbb\xbfmark\x00ed")
     documents, report = run(tmp_path)
     assert documents == ["nul here", "lone half", "Größe\nzwei", "marked"]
-    assert report.tally.invalid_utf8 == 1
-    assert json.dumps(report.full())
+    assert report.invalid_utf8 == 1
+    assert json.dumps(report.model_dump(by_alias=True))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="mounts a small disk")

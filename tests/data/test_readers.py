@@ -8,8 +8,8 @@ from tests.data.material import PACK, in_blocks, json_lines, parquet
 from tokenmill.core.errors import UserError
 from tokenmill.data.json_lines import json_lines as read_lines
 from tokenmill.data.json_lines import lines
+from tokenmill.data.readers import csv_rows, json_values
 from tokenmill.data.report import Tally
-from tokenmill.data.tables import csv_rows, json_values
 
 ROWS = [{"instruction": f"Question {i}?", "input": None, "output": f"Änswer\n{i}, “{i}”"} for i in range(50)]
 
@@ -34,7 +34,7 @@ def test_every_format_and_compression_gives_the_same_texts(tmp_path, run, kind, 
     path.write_bytes(PACK[ending](FORMATS[kind]))
     documents, report = run(path, mode="none")
     assert documents == [f"User: Question {i}?\nAssistant: Änswer\n{i}, “{i}”" for i in range(50)]
-    assert report.documents_read == report.documents_kept == 50
+    assert report.documents.read == report.documents.kept == 50
 
 
 RECORDS = st.lists(
@@ -79,7 +79,7 @@ def test_damage_in_json_is_replaced_and_counted(tmp_path, run, kind, raw, text, 
     path = tmp_path / f"a{kind}"
     path.write_bytes(b'{"text": ' + raw + b"}")
     documents, report = run(path, mode="none")
-    assert (documents, report.tally.invalid_utf8) == ([text], damaged)
+    assert (documents, report.invalid_utf8) == ([text], damaged)
 
 
 @given(st.text('\\ud8c0"', max_size=30), CUTS)
@@ -101,7 +101,7 @@ def test_damage_in_text_and_csv(tmp_path, run):
     (tmp_path / "c.csv").write_bytes(b"id;text\n1;No\xebl x\n2;fine\n")
     documents, report = run(tmp_path, mode="none")
     assert documents == ["No\ufffdl \ufffd\ufffd au lait", "genuine \ufffd", "No\ufffdl x", "fine"]
-    assert report.tally.invalid_utf8 == 2
+    assert report.invalid_utf8 == 2
 
 
 def test_byte_order_marks_and_utf16_everywhere(tmp_path, run):
@@ -139,7 +139,7 @@ def test_bad_lines_and_rows_are_counted(tmp_path, run):
     (tmp_path / "b.csv").write_bytes(b"text,n\nthree,1\n\nfour, five,2\nsix\n")
     documents, report = run(tmp_path)
     assert documents == ["one", "nan", "three", "six"]
-    assert report.flat() == {
+    assert report.metrics() == {
         "documents_read": 9,
         "documents_kept": 4,
         "dropped_empty": 0,

@@ -13,7 +13,7 @@ from tests.tokens.clean_text import write_clean
 from tokenmill.core import shards
 from tokenmill.core.tokenizer import read_tokenizer
 from tokenmill.tokens import corpus as corpus_module
-from tokenmill.tokens.corpus import PROBES, frames, probe, sample, segments, stream_segments
+from tokenmill.tokens.corpus import PROBES, frames, probe, sample, segments
 from tokenmill.tokens.encoder import FRAGMENTS, adversarial_texts
 
 Corpus = Callable[..., Path]
@@ -41,14 +41,9 @@ def test_segments_of_difficult_texts_have_their_ids(bpe_file: Path) -> None:
         assert [i for segment in segments(text, 1) for i in tokenizer.encode(segment)] == tokenizer.encode(text)
 
 
-@given(chunks=st.lists(difficult, max_size=6), size=st.integers(1, 20))
-def test_segments_do_not_depend_on_chunks(chunks: list[str], size: int) -> None:
-    assert list(stream_segments(chunks, size)) == list(segments("".join(chunks), size))
-
-
 def test_segment_examples() -> None:
     assert list(segments("To be, or not", size=4)) == ["To be", ", or", " not"]
-    assert list(segments("")) == [""]
+    assert list(segments("", 1)) == [""]
     assert list(segments("a" * 100, size=3)) == ["a" * 100]
 
 
@@ -57,13 +52,12 @@ def test_segments_of_ordinary_text_are_short(text: str) -> None:
     assert max(map(len, segments(text, 50))) < 60
 
 
-@given(texts=documents, long=st.integers(1, 200), size=st.integers(1, 60), group=st.integers(1, 300))
-def test_frames_hold_every_document(texts, long, size, group, tmp_path_factory: pytest.TempPathFactory) -> None:
+@given(texts=documents, size=st.integers(1, 60), group=st.integers(1, 300))
+def test_frames_hold_every_document(texts, size, group, tmp_path_factory: pytest.TempPathFactory) -> None:
     clean = write_clean(tmp_path_factory.mktemp("clean"), texts, row_group_bytes=group)
     expected = pl.concat(shards.batches(clean, ("text", "id")))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(corpus_module, "LONG_BYTES", long)
-        patch.setattr(corpus_module, "LONG_SEGMENT_CHARS", size)
+        patch.setattr(corpus_module, "SEGMENT_CHARS", size)
         rows = pl.concat(frames(clean, ("text", "id"))).select("text", "id", "ends")
     number = rows["ends"].cast(pl.Int64).cum_sum() - rows["ends"].cast(pl.Int64)
     whole = rows.group_by(number.alias("number"), maintain_order=True).agg(pl.col("text").str.join(), pl.col("id"))
@@ -72,14 +66,12 @@ def test_frames_hold_every_document(texts, long, size, group, tmp_path_factory: 
 
 
 def test_frames_cut_only_long_documents(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(corpus_module, "LONG_BYTES", 1000)
-    monkeypatch.setattr(corpus_module, "LONG_SEGMENT_CHARS", 100)
-    texts = ["short " * 10, "long " * 400, "short", "longer " * 500, "x " * 400]
-    found = list(frames(corpus(texts)))
-    whole = [text for frame in found for text in frame["text"] if text in texts]
-    assert whole == [texts[0], texts[2], texts[4]]
-    assert max(len(text) for frame in found for text in frame["text"] if text not in texts) < 110
-    assert sum(int(frame["ends"].sum()) for frame in found) == len(texts)
+    monkeypatch.setattr(corpus_module, "SEGMENT_CHARS", 100)
+    texts = ["short " * 10, "long " * 400, "short", "longer " * 500, "x" * 400]
+    found = pl.concat(frames(corpus(texts)))
+    assert [text for text in found["text"] if text in texts] == [texts[0], texts[2], texts[4]]
+    assert max(len(text) for text in found["text"] if text not in texts) < 110
+    assert found["ends"].sum() == len(texts)
 
 
 def test_sample_is_even_and_within_its_budget(corpus: Corpus) -> None:

@@ -99,8 +99,7 @@ def test_tail_split_between_two_documents_cuts_none(corpus: Corpus, bpe_file: Pa
 
 
 def test_tail_split_between_segments_of_a_long_document(corpus: Corpus, bpe_file, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(corpus_module, "LONG_BYTES", 1)
-    monkeypatch.setattr(corpus_module, "LONG_SEGMENT_CHARS", 1)
+    monkeypatch.setattr(corpus_module, "SEGMENT_CHARS", 1)
     half = TokenizeParams(split="tail", val_fraction=0.5)
     assert round_trip(corpus(["ab cd"]), bpe_file, tmp_path, half) == {"train": ["ab"], "val": [" cd"]}
 
@@ -136,9 +135,8 @@ def test_same_bytes_however_the_work_is_divided(prose: Path, corpus: Corpus, bpe
         pack(prose, bpe_file, tmp_path / "a", params)
         with monkeypatch.context() as patch:
             patch.setattr(pack_module, "ZSTD_THREADS", 4)
-            patch.setattr(corpus_module, "LONG_BYTES", 100)
-            patch.setattr(corpus_module, "LONG_SEGMENT_CHARS", 50)
-            patch.setattr(pack_module, "text_batches", partial(text_batches, batch_bytes=100, segment_chars=20))
+            patch.setattr(corpus_module, "SEGMENT_CHARS", 20)
+            patch.setattr(pack_module, "text_batches", partial(text_batches, batch_bytes=100))
             pack(corpus(PROSE, shard_bytes=900, row_group_bytes=300), bpe_file, tmp_path / "b", params)
         assert packed_bytes(tmp_path / "a") == packed_bytes(tmp_path / "b")
 
@@ -181,12 +179,12 @@ def test_fifty_thousand_tiny_documents(corpus: Corpus, bpe_file: Path, tmp_path:
 
 
 def test_batches_stay_small_whatever_the_documents() -> None:
-    texts = ["word " * 2000, "", "short", "word " * 10, "x" * 99] * 20
+    texts = ["word " * 21, "", "short", "word " * 10, "x" * 99] * 20
     spans = [
         TextSpan("train", pl.Series(texts), np.ones(len(texts), dtype=np.bool_)),
         TextSpan("val", pl.Series([], dtype=pl.String), np.array([], dtype=np.bool_)),
     ]
-    batches = list(text_batches(spans, batch_bytes=1000, segment_chars=100))
+    batches = list(text_batches(spans, batch_bytes=1000))
     assert max(batch.bytes for batch in batches) < 1000 + 105
     assert sum(int(batch.ends.sum()) for batch in batches) == len(texts)
     assert "".join(text for batch in batches for text in batch.texts) == "".join(texts)

@@ -6,11 +6,10 @@
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from tokenmill.core.errors import UserError
-from tokenmill.core.files import read_json
 from tokenmill.core.params import Section
+from tokenmill.core.records import read_record
 
 
 class Files(Section):
@@ -76,6 +75,34 @@ class CleanReport(Section):
     params: dict[str, Any]
     """The sections `data` and `clean` of params.yaml."""
 
+    def metrics(self) -> dict[str, int]:
+        """Flat numbers for metrics/clean.json."""
+        return {
+            "documents_read": self.documents.read,
+            "documents_kept": self.documents.kept,
+            **{f"dropped_{reason}": count for reason, count in self.dropped.items()},
+            "characters_in": self.characters.into,
+            "characters_out": self.characters.out,
+            "invalid_utf8": self.invalid_utf8,
+            "files_read": self.files.read,
+            "files_skipped": sum(self.files.skipped.values()),
+        }
+
+    def summary(self) -> str:
+        """The report in two lines."""
+        skipped = ", ".join(f"{count:,} {ending}" for ending, count in self.files.skipped.items())
+        return (
+            f"clean: {self.documents.kept:,} of {self.documents.read:,} documents kept from "
+            f"{self.files.read:,} files, {self.characters.into:,} -> {self.characters.out:,} characters\n"
+            f"       dropped: {self.dropped_in_words() or 'none'}; "
+            f"invalid UTF-8 replaced in {self.invalid_utf8:,} documents"
+            + (f"; files skipped: {skipped}" if skipped else "")
+        )
+
+    def dropped_in_words(self) -> str:
+        """The reasons that occurred, with their counts."""
+        return ", ".join(f"{count:,} {reason}" for reason, count in self.dropped.items() if count)
+
 
 def read_clean_report(path: Path) -> CleanReport:
     """Read what `clean` wrote.
@@ -83,11 +110,4 @@ def read_clean_report(path: Path) -> CleanReport:
     Raises:
         UserError: the file is missing or damaged.
     """
-    try:
-        return CleanReport.model_validate(read_json(path))
-    except ValidationError as error:
-        problem = error.errors()[0]
-        name = ".".join(map(str, problem["loc"]))
-        raise UserError(
-            f"{path}: {name or 'the file'} is wrong ({problem['msg']}); `dvc repro -f clean` makes it anew."
-        ) from None
+    return read_record(path, CleanReport, way_out="`dvc repro -f clean` makes it")

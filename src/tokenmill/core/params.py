@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML, YAMLError
 
@@ -94,11 +95,13 @@ def _sentence(view: type[Section], details: ErrorDetails) -> str:
     name = _name(loc)
     message = details["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
     if kind == "extra_forbidden":
-        near = difflib.get_close_matches(str(loc[-1]), _known_keys(view, loc[:-1]), n=1)
+        near = difflib.get_close_matches(str(loc[-1]), _fields(view, loc[:-1]), n=1)
         hint = f"did you mean {_name((*loc[:-1], near[0]))}?" if near else "remove it."
         return f"{name} ({value!r}) is not a parameter; {hint}"
     if kind == "missing":
-        return f"{name} is missing; {_description(view, loc) or 'add it.'}"
+        field = _fields(view, loc[:-1]).get(str(loc[-1]))
+        meaning = " ".join(field.description.split()) if field and field.description else ""
+        return f"{name} is missing; add it{f': {meaning}' if meaning else '.'}"
     if kind == "value_error":
         return message if not name or message.startswith(name) else f"{name}: {message}"
     return f"{name} ({value!r}) must be {message}."
@@ -108,24 +111,9 @@ def _name(loc: tuple[int | str, ...]) -> str:
     return ".".join(map(str, loc))
 
 
-def _section_at(view: type[Section], loc: tuple[int | str, ...]) -> type[Section] | None:
-    section: Any = view
+def _fields(view: Any, loc: tuple[int | str, ...]) -> dict[str, FieldInfo]:
+    """The fields of the section at `loc`; none where that is no section."""
     for part in loc:
-        field = section.model_fields.get(part) if _is_section(section) else None
-        section = field.annotation if field else None
-    return section if _is_section(section) else None
-
-
-def _is_section(value: Any) -> bool:
-    return isinstance(value, type) and issubclass(value, Section)
-
-
-def _known_keys(view: type[Section], loc: tuple[int | str, ...]) -> list[str]:
-    section = _section_at(view, loc)
-    return list(section.model_fields) if section else []
-
-
-def _description(view: type[Section], loc: tuple[int | str, ...]) -> str:
-    section = _section_at(view, loc[:-1])
-    field = section.model_fields.get(str(loc[-1])) if section else None
-    return f"add it: {' '.join(field.description.split())}" if field and field.description else ""
+        field = getattr(view, "model_fields", {}).get(part)
+        view = field.annotation if field else None
+    return getattr(view, "model_fields", {})

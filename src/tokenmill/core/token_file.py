@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
 from tokenmill.core import files
 from tokenmill.core.errors import UserError
+from tokenmill.core.params import Section
+from tokenmill.core.records import read_record
 
 FORMAT_VERSION = 1
 METADATA_FILE = "metadata.json"
@@ -27,10 +29,8 @@ Count = Annotated[int, Field(ge=1)]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
-class SplitMetadata(BaseModel):
+class SplitMetadata(Section):
     """What metadata.json says of one .bin."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     tokens: Count
     """End-of-text included."""
@@ -42,10 +42,8 @@ class SplitMetadata(BaseModel):
     """Of the .bin."""
 
 
-class TokenMetadata(BaseModel):
+class TokenMetadata(Section):
     """The content of metadata.json: both .bin files and the tokenizer that made them."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     format_version: Literal[1]
     dtype: Literal["<i4"]
@@ -82,23 +80,7 @@ def read_metadata(folder: Path) -> TokenMetadata:
     Raises:
         UserError: it is missing, damaged, or of another format.
     """
-    path = folder / METADATA_FILE
-    content = files.read_json(path)
-    version = content.get("format_version") if isinstance(content, dict) else None
-    if version != FORMAT_VERSION:
-        raise UserError(
-            f"{path} has format_version {version!r}, this TokenMill reads {FORMAT_VERSION}; "
-            "`dvc repro tokenize unpack` makes it again."
-        )
-    try:
-        return TokenMetadata.model_validate(content)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        name = ".".join(map(str, problem["loc"]))
-        raise UserError(
-            f"{path}: {name} ({problem['input']!r}) is wrong ({problem['msg']}); "
-            "delete the folder and run `dvc repro tokenize unpack`."
-        ) from None
+    return read_record(folder / METADATA_FILE, TokenMetadata, way_out="`dvc repro tokenize unpack` makes it again")
 
 
 def open_tokens(folder: Path, split: Split, *, verify: bool = False) -> np.memmap:

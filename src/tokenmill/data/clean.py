@@ -14,6 +14,7 @@ import polars as pl
 import xxhash
 from numpy.typing import NDArray
 
+from tokenmill.core.clean_report import CleanReport
 from tokenmill.core.errors import UserError
 from tokenmill.core.executor import Executor
 from tokenmill.core.files import enough_room, write_directory
@@ -25,7 +26,7 @@ from tokenmill.data.normalize import drop_boilerplate, normalize
 from tokenmill.data.params import CleanParams
 from tokenmill.data.pii import mask_pii
 from tokenmill.data.readers import FORMATS
-from tokenmill.data.report import CleanResult, Tally
+from tokenmill.data.report import Tally, report_on
 from tokenmill.data.sources import find
 from tokenmill.display.terminal import Progress
 
@@ -38,7 +39,7 @@ def clean(
     executor: Executor,
     chunk_bytes: int = CHUNK_BYTES,
     shard_bytes: int = SHARD_BYTES,
-) -> CleanResult:
+) -> CleanReport:
     """Clean what is at `raw` into the folder `out`, which appears whole or not at all.
 
     The documents do not depend on `executor` and `chunk_bytes`.
@@ -59,8 +60,8 @@ def clean(
         chunks = Planner(params, progress.advance, chunk_bytes).chunks(found.sources)
         cleaned = executor.map(functools.partial(clean_chunk, params=params), chunks)
         write_shards(folder, _kept(cleaned, params, tally, progress), shard_bytes=shard_bytes)
-        report = CleanResult(tally, found, params)
-        if not report.documents_kept:
+        report = report_on(tally, found, raw, params)
+        if not report.documents.kept:
             raise UserError(_nothing_kept(raw, report))
     return report
 
@@ -174,9 +175,8 @@ def _new_documents(new: NDArray[np.bool_], documents: pl.DataFrame, tally: Tally
     return kept.with_columns(pl.Series("text", kept["text"].to_list(), dtype=pl.String))
 
 
-def _nothing_kept(raw: Path, report: CleanResult) -> str:
-    dropped = ", ".join(f"{count:,} {reason}" for reason, count in report.dropped.items() if count)
-    why = f"dropped: {dropped}" if dropped else "its files are empty"
+def _nothing_kept(raw: Path, report: CleanReport) -> str:
+    why = f"dropped: {report.dropped_in_words()}" if report.documents.read else "its files are empty"
     return (
         f"data.raw ({raw}) gives no document ({why}); see clean.mode, clean.min_chars and clean.max_chars, or add text."
     )

@@ -3,8 +3,7 @@
 Exact duplicates are found by 64-bit hashes in sorted arrays. A batch becomes a sorted run; a run is merged into the
 one before it while that is less than MERGE_RATIO times as long (a log-structured merge: O'Neil et al. 1996). So
 there are few runs, to search and to copy. That is 8 bytes a hash, and twice that while the longest runs merge. Two
-different texts among n documents share a hash with odds of about n^2 / 2^65: 3 in a million for 10^7 documents, 3 in
-a hundred for 10^9 (`collision_odds`).
+different texts among n documents share a hash with odds of about n^2 / 2^65: 3 in a million for 10^7 documents.
 
 Near-duplicates share most of their shingles; MinHash and locality-sensitive hashing find them. The similarity s of
 two documents is the Jaccard similarity of their sets of shingles, n words in a row (Broder 1997). Under a random
@@ -83,16 +82,6 @@ def among(hashes: Hashes, ordered: Hashes) -> NDArray[np.bool_]:
     if not len(ordered):
         return np.zeros(hashes.shape, dtype=np.bool_)
     return ordered[np.minimum(np.searchsorted(ordered, hashes), len(ordered) - 1)] == hashes
-
-
-def collision_odds(documents: int) -> float:
-    """The odds that any two different texts among `documents` share a hash, so that one of them is lost.
-
-    Example:
-        >>> f"{collision_odds(10**7):.0e}"
-        '3e-06'
-    """
-    return documents**2 / 2**65
 
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -212,12 +201,8 @@ def _splitmix(numbers: Hashes) -> Hashes:
 BLOCK_BYTES = 1 << 19
 """UTF-8 bytes that are worked on at once: the arrays of a block fit into a processor's cache."""
 
-
 WORD_BYTES = 32
-
-
 HEAD_CHARS = 4096
-
 
 _BEYOND_ASCII = (
     r"([\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}])"  # words by themselves
@@ -228,10 +213,8 @@ _BEYOND_ASCII = (
 _LOAD = 8
 """Bytes of a word that are loaded as one number."""
 
-
 _BYTE_MASKS = np.array([(1 << 8 * count) - 1 for count in range(_LOAD + 1)], dtype=np.uint64)
 """Masks for the first 0 to 8 bytes of a number."""
-
 
 _HALF = np.uint64(32)
 

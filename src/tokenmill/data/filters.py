@@ -115,21 +115,13 @@ def _detector() -> LangDetector:
 # only before a space.
 
 MAX_WORDS = 100_000
-
 MEAN_WORD_CHARS = (3, 10)
-
 MAX_SYMBOLS_TO_WORDS = 0.1
-
 MAX_BULLET_LINES = 0.9
-
 MAX_ELLIPSIS_LINES = 0.3
-
 MIN_ALPHABETIC_WORDS = 0.8
-
 STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
-
 _ELLIPSES = ["...", "…"]
-
 _BULLET = r"^\s*(?:[•‣◦●▪∙]|[*-] )"
 
 
@@ -162,13 +154,9 @@ def gopher_quality(frame: pl.DataFrame, params: FilterParams) -> Broken:
 # Blank lines are no lines, and line breaks no characters.
 
 MIN_PUNCTUATED = 0.12
-
 MAX_SHORT = 0.67
-
 SHORT_CHARS = 30
-
 MAX_REPEATED_CHARS = 0.10
-
 _PUNCTUATED = r"""[\p{Sentence_Terminal}…"'”’»]$"""
 
 

@@ -16,7 +16,7 @@ Normalizing a normalized text changes nothing. Most rows are printable ASCII and
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
@@ -164,51 +164,12 @@ LATIN_1_END = 0x100
 _RANGES = ((0x80, 0x3000), (0xFB00, 0xFB07), (0xFF01, 0xFF5F), (0x1D400, 0x1D800))
 """Code points that may be folded."""
 
-_BY_HAND = {
-    "‘’‚‛′‵‹›ʹʻʼˈ´": "'",
-    "“”„‟″‶«»": '"',
-    "‐‑‒–−⁃": "-",
-    "—―": "--",
-    "•‣∙●▪": "*",
-    "·⋅": ".",
-    "⁄∕": "/",
-    "×": "x",
-    "÷": "/",
-    "±": "+/-",
-    "≤": "<=",
-    "≥": ">=",
-    "≠": "!=",
-    "≈": "~=",
-    "→": "->",
-    "←": "<-",
-    "⇒": "=>",
-    "©": "(c)",
-    "®": "(R)",
-    "™": "(TM)",
-    "€": "EUR",
-    "£": "GBP",
-    "¥": "JPY",
-    "¢": "c",
-    "¦": "|",
-    "µ": "u",
-    "Æ": "AE",
-    "æ": "ae",
-    "Œ": "OE",
-    "œ": "oe",
-    "ẞ": "SS",
-    "ß": "ss",
-    "Þ": "Th",
-    "þ": "th",
-    "ÐĐ": "D",
-    "ðđ": "d",
-    "ıɩ": "i",
-    "ȷ": "j",
-    "Ŋ": "NG",
-    "ŋ": "ng",
-    "ĸ": "k",
-    "Ə": "E",
-    "ə": "e",
-}
+_BY_HAND = """
+‘’‚‛′‵‹›ʹʻʼˈ´ '  “”„‟″‶«» "  ‐‑‒–−⁃ -  —― --  •‣∙●▪ *  ·⋅ .  ⁄∕ /  × x  ÷ /  ± +/-  ≤ <=  ≥ >=  ≠ !=  ≈ ~=
+→ ->  ← <-  ⇒ =>  © (c)  ® (R)  ™ (TM)  € EUR  £ GBP  ¥ JPY  ¢ c  ¦ |  µ u  Æ AE  æ ae  Œ OE  œ oe  ẞ SS  ß ss
+Þ Th  þ th  ÐĐ D  ðđ d  ıɩ i  ȷ j  Ŋ NG  ŋ ng  ĸ k  Ə E  ə e
+"""
+"""Characters that no rule folds, each group followed by what it is written as."""
 
 _LETTER_WITH = re.compile(r"LATIN (SMALL|CAPITAL) LETTER ([A-Z]) WITH ")
 
@@ -225,14 +186,11 @@ def fold_table(first: int) -> dict[str, str]:
         >>> fold_table(LATIN_1_END)["ł"], fold_table(0x80)["é"], "é" in fold_table(LATIN_1_END)
         ('l', 'e', False)
     """
-    by_hand = {character: folded for characters, folded in _BY_HAND.items() for character in characters}
-    folds = {chr(point): folded for point in _foldable() if (folded := _fold_character(chr(point)))}
-    return {character: folded for character, folded in {**folds, **by_hand}.items() if ord(character) >= first}
-
-
-def _foldable() -> Iterator[int]:
-    for first, end in _RANGES:
-        yield from range(first, end)
+    by_rule = {character: _fold_character(character) for block in _RANGES for character in map(chr, range(*block))}
+    pairs = iter(_BY_HAND.split())
+    by_hand = {character: folded for group, folded in zip(pairs, pairs, strict=True) for character in group}
+    folds = by_rule | by_hand
+    return {character: folded for character, folded in folds.items() if folded and ord(character) >= first}
 
 
 def _fold_character(character: str) -> str:

@@ -29,9 +29,7 @@ from tokenmill.data.params import FilterParams
 SPOKEN = r"[\p{L}\p{M}\p{N}]"
 """What words are made of that are not symbols."""
 
-
 _WORD = rf"['’]?{SPOKEN}+|['’]|[^\p{{L}}\p{{M}}\p{{N}}\s'’]+"
-
 
 _SALT = np.uint64(0x9E3779B97F4A7C15)
 """2^64 over the golden ratio, odd: its multiples differ in all 64 bits."""
@@ -134,14 +132,8 @@ class Groups:
 
 
 MAX_REPEATED_SPANS = 0.30
-
-
 MAX_REPEATED_SPAN_CHARS = 0.20
-
-
 MAX_TOP = {2: 0.20, 3: 0.18, 4: 0.16}
-
-
 MAX_DUPLICATE = {5: 0.15, 6: 0.14, 7: 0.13, 8: 0.12, 9: 0.11, 10: 0.10}
 
 

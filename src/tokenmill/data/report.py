@@ -1,9 +1,8 @@
 """The counts of `clean`: a tally of each chunk, added up in their order, and the report on the whole."""
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -101,81 +100,28 @@ def _binary_digits(numbers: pl.Series) -> list[int]:
     return np.frexp(numbers.to_numpy().astype(np.float64))[1].tolist()
 
 
-@dataclass(frozen=True)
-class CleanResult:
+def report_on(tally: Tally, found: Found, raw: Path, params: CleanParams) -> CleanReport:
     """What the stage `clean` read, kept and dropped."""
-
-    tally: Tally
-    found: Found
-    params: CleanParams
-
-    @property
-    def documents_kept(self) -> int:
-        """Documents that were written."""
-        return self.tally.kept.total()
-
-    @property
-    def documents_read(self) -> int:
-        """Documents and records that were found, kept or not."""
-        return self.documents_kept + self.tally.dropped.total()
-
-    @property
-    def dropped(self) -> Mapping[str, int]:
-        """Documents by reason, with every reason that these parameters can give."""
-        return {reason: self.tally.dropped[reason] for reason in meanings(self.params)}
-
-    def flat(self) -> dict[str, int]:
-        """The report for the metrics file."""
-        return {
-            "documents_read": self.documents_read,
-            "documents_kept": self.documents_kept,
-            **{f"dropped_{reason}": count for reason, count in self.dropped.items()},
-            "characters_in": self.tally.characters_in,
-            "characters_out": self.tally.characters_out,
-            "invalid_utf8": self.tally.invalid_utf8,
-            "files_read": len(self.found.sources),
-            "files_skipped": sum(self.found.skipped.values()),
-        }
-
-    def full(self, raw: str) -> dict[str, Any]:
-        """The content of data/clean_report.json, for the report stages; `raw` is data.raw."""
-        tally = self.tally
-        bins = range(1 + max(tally.lengths_read | tally.lengths_kept, default=0))
-        largest = sorted(self.found.sources, key=lambda source: (-source.size, source.name))[:SOURCES]
-        report = CleanReport(
-            files=Files(
-                read=len(self.found.sources),
-                skipped=dict(self.found.skipped),
-                bytes=sum(source.size for source in self.found.sources),
-            ),
-            documents=Documents(read=self.documents_read, kept=self.documents_kept),
-            characters=Characters.model_validate({"in": tally.characters_in, "out": tally.characters_out}),
-            invalid_utf8=tally.invalid_utf8,
-            dropped=dict(self.dropped),
-            meanings=meanings(self.params),
-            examples={reason: tally.examples[reason] for reason in self.dropped if tally.examples.get(reason)},
-            lengths=Lengths(
-                edges=[2**n // 2 for n in bins],
-                read=[tally.lengths_read[n] for n in bins],
-                kept=[tally.lengths_kept[n] for n in bins],
-            ),
-            languages=dict(sorted(tally.languages.items())),
-            sources={one.name: Documents(read=tally.read[one.name], kept=tally.kept[one.name]) for one in largest},
-            params={"data": {"raw": raw}, "clean": self.params.model_dump(mode="json")},
-        )
-        return report.model_dump(by_alias=True)
-
-    def summary(self) -> str:
-        """The report in two lines."""
-        dropped = ", ".join(f"{count:,} {reason}" for reason, count in self.dropped.items() if count) or "none"
-        skipped = ", ".join(f"{count:,} {ending}" for ending, count in self.found.skipped.items())
-        return (
-            f"clean: {self.documents_kept:,} of {self.documents_read:,} documents kept from "
-            f"{len(self.found.sources):,} files, "
-            f"{self.tally.characters_in:,} -> {self.tally.characters_out:,} characters\n"
-            f"       dropped: {dropped}; invalid UTF-8 replaced in {self.tally.invalid_utf8:,} documents"
-            + (f"; files skipped: {skipped}" if skipped else "")
-        )
+    bins = range(1 + max(tally.lengths_read | tally.lengths_kept, default=0))
+    largest = sorted(found.sources, key=lambda source: (-source.size, source.name))[:SOURCES]
+    reasons = meanings(params)
+    return CleanReport(
+        files=Files(read=len(found.sources), skipped=found.skipped, bytes=sum(source.size for source in found.sources)),
+        documents=Documents(read=tally.kept.total() + tally.dropped.total(), kept=tally.kept.total()),
+        characters=Characters.model_validate({"in": tally.characters_in, "out": tally.characters_out}),
+        invalid_utf8=tally.invalid_utf8,
+        dropped={reason: tally.dropped[reason] for reason in reasons},
+        meanings=reasons,
+        examples={reason: tally.examples[reason] for reason in reasons if tally.examples.get(reason)},
+        lengths=Lengths(
+            edges=[2**n // 2 for n in bins],
+            read=[tally.lengths_read[n] for n in bins],
+            kept=[tally.lengths_kept[n] for n in bins],
+        ),
+        languages=dict(sorted(tally.languages.items())),
+        sources={one.name: Documents(read=tally.read[one.name], kept=tally.kept[one.name]) for one in largest},
+        params={"data": {"raw": raw.as_posix()}, "clean": params.model_dump(mode="json")},
+    )
 
 
 def meanings(params: CleanParams) -> dict[str, str]:

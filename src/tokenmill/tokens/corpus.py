@@ -2,10 +2,9 @@
 
 Byte-level BPE never merges across the boundaries that its pre-tokenizer finds (GPT-2's pattern: words with the space
 before them, numbers, punctuation, white space). A text that is cut at such boundaries has the same ids as the whole, so
-segments can be encoded in parallel and a document need not fit into memory several times.
+segments can be encoded in parallel.
 """
 
-import codecs
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -21,13 +20,7 @@ from tokenmill.core.token_file import Split
 from tokenmill.tokens.params import TokenizeParams
 
 SEGMENT_CHARS = 1 << 17
-"""Minimum length of a segment that is encoded: large enough to cost nothing, small enough to occupy all cores."""
-
-LONG_BYTES = 32 << 20
-"""Documents of at least this many UTF-8 bytes are read in segments."""
-
-LONG_SEGMENT_CHARS = 8 << 20
-"""Minimum length of a segment in which a long document is read."""
+"""Minimum length of a segment: large enough to cost nothing, small enough to occupy all cores."""
 
 SAMPLE_UNIT_CHARS = 4096
 """Longer documents are sampled as several units, so that one long text is sampled over its whole length."""
@@ -51,7 +44,7 @@ _BOUNDARY = re.compile(
 )
 
 
-def segments(text: str, size: int = SEGMENT_CHARS) -> Iterator[str]:
+def segments(text: str, size: int) -> Iterator[str]:
     """Yield segments of at least `size` characters (the last one may be shorter) that join to `text`.
 
     A text without a boundary (a megabyte of one letter) stays whole.
@@ -60,64 +53,27 @@ def segments(text: str, size: int = SEGMENT_CHARS) -> Iterator[str]:
         >>> list(segments("To be, or not", size=4))
         ['To be', ', or', ' not']
     """
-    return stream_segments((text,), size)
-
-
-def stream_segments(chunks: Iterable[str], size: int) -> Iterator[str]:
-    """Yield the segments of a text that arrives in chunks; they do not depend on where the chunks end."""
-    rest = ""
-    for chunk in chunks:
-        start, searched = 0, max(size, len(rest))
-        rest += chunk
-        while boundary := _BOUNDARY.search(rest, searched):
-            yield rest[start : boundary.start()]
-            start = boundary.start()
-            searched = start + size
-        rest = rest[start:]
-    yield rest
+    start = 0
+    while boundary := _BOUNDARY.search(text, start + size):
+        yield text[start : boundary.start()]
+        start = boundary.start()
+    yield text[start:]
 
 
 def frames(clean: Path, columns: Sequence[str] = ("text",)) -> Iterator[pl.DataFrame]:
     """Yield the corpus in order, with `columns` and `ends`: whether the document ends with the row's text.
 
-    The rows of one document join to its text, and their ids join to its ids. A document of LONG_BYTES or more is one
-    cell of a table, and polars copies a table of one row several times; so it is taken out as bytes and cut.
+    A document over SEGMENT_CHARS comes in several rows; they join to its text, and their ids join to its ids.
     """
     for frame in shards.batches(clean, columns):
-        yield from (_whole(frame),) if frame.estimated_size() < LONG_BYTES else _cut_long_documents(frame)
-
-
-def _whole(documents: pl.DataFrame) -> pl.DataFrame:
-    return documents.with_columns(pl.lit(True).alias("ends"))
-
-
-def _cut_long_documents(documents: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """Yield each segment of a long document as a frame of its own, and the documents between them unchanged."""
-    start = 0
-    for row in _long_rows(documents["text"]):
-        if start < row:
-            yield _whole(documents[start:row])
-        others = [column[row : row + 1] for column in documents if column.name != "text"]
-        yield from _segment_rows(documents["text"].cast(pl.Binary)[row], others)
-        start = row + 1
-    if start < len(documents):
-        yield _whole(documents[start:])
-
-
-def _long_rows(texts: pl.Series) -> list[int]:
-    """The rows of long texts. A single text must be the long one; measuring it would copy it."""
-    if len(texts) == 1:
-        return [0]
-    return np.flatnonzero(texts.str.len_bytes().to_numpy() >= LONG_BYTES).tolist()
-
-
-def _segment_rows(text: bytes, others: Sequence[pl.Series]) -> Iterator[pl.DataFrame]:
-    """One row for each segment of `text`, beside the other columns of its document."""
-    left = len(text)
-    blocks = (text[start : start + LONG_SEGMENT_CHARS] for start in range(0, len(text), LONG_SEGMENT_CHARS))
-    for segment in stream_segments(codecs.iterdecode(blocks, "utf-8"), LONG_SEGMENT_CHARS):
-        left -= len(segment.encode())
-        yield pl.DataFrame([pl.Series("text", [segment]), *others, pl.Series("ends", [left == 0])])
+        if (frame["text"].str.len_chars() <= SEGMENT_CHARS).all():
+            yield frame.with_columns(pl.lit(True).alias("ends"))
+            continue
+        parts = [list(segments(text, SEGMENT_CHARS)) for text in frame["text"].to_list()]
+        ends = np.zeros(sum(map(len, parts)), dtype=np.bool_)
+        ends[np.cumsum([len(part) for part in parts]) - 1] = True
+        cut = frame.with_columns(pl.Series("text", parts, dtype=pl.List(pl.String))).explode("text")
+        yield cut.with_columns(pl.Series("ends", ends))
 
 
 def sample(clean: Path, budget: int) -> Iterator[list[str]]:
@@ -127,7 +83,7 @@ def sample(clean: Path, budget: int) -> Iterator[list[str]]:
     """
     rate = min(1.0, budget / max(1, shards.totals(clean).bytes))
     seen, left = 0, budget
-    for frame in frames(clean):
+    for frame in shards.batches(clean):
         units = _sample_units(frame["text"])
         marks = np.floor(np.arange(seen - 1, seen + len(units)) * rate)  # the first unit is always taken
         seen += len(units)
@@ -162,24 +118,15 @@ def probe(clean: Path, budget: int) -> list[str]:
     files = shards.shards(clean)
     chosen = sorted({i * len(files) // PROBES for i in range(PROBES)})
     texts: list[str] = []
-    for number in chosen:
-        documents = shards.count(files[number])
+    for file in (files[number] for number in chosen):
+        documents = shards.count(file)
         starts = sorted({i * documents * len(chosen) // PROBES for i in range(PROBES // len(chosen))})
+        share = budget // (len(chosen) * len(starts))
         for start in starts:
-            excerpt = shards.excerpt(files[number], start, PROBE_ROWS)
-            texts += _take_chars(excerpt, budget // (len(chosen) * len(starts)))
+            found = shards.excerpt(file, start, PROBE_ROWS)
+            left = share - found.str.len_chars().cast(pl.Int64).cum_sum().shift(1, fill_value=0)
+            texts += found.filter(left > 0).str.head(left.filter(left > 0)).to_list()
     return texts
-
-
-def _take_chars(texts: Iterable[str], budget: int) -> list[str]:
-    """The first `budget` characters of `texts`."""
-    kept = []
-    for text in texts:
-        if budget <= 0:
-            break
-        kept.append(text[:budget])
-        budget -= len(text)
-    return kept
 
 
 class TextSpan(NamedTuple):

@@ -31,7 +31,7 @@ from tokenmill.core.token_file import (
 )
 from tokenmill.core.tokenizer import read_tokenizer
 from tokenmill.display.terminal import Progress
-from tokenmill.tokens.corpus import SEGMENT_CHARS, TextSpan, probe, segments, split_corpus
+from tokenmill.tokens.corpus import TextSpan, probe, split_corpus
 from tokenmill.tokens.encoder import Encoder, choose_encoder
 from tokenmill.tokens.params import TokenizeParams
 
@@ -133,52 +133,16 @@ class TokenBatch:
     """UTF-8 bytes of the text."""
 
 
-def text_batches(
-    spans: Iterable[TextSpan], *, batch_bytes: int = BATCH_BYTES, segment_chars: int = SEGMENT_CHARS
-) -> Iterator[TextBatch]:
-    """Divide the corpus into batches of about `batch_bytes`; cut texts over `segment_chars` into segments."""
-    for span in spans:
-        for part in _divide(span, batch_bytes):
-            if (part.texts.str.len_chars() > segment_chars).any():
-                yield from _segment_batches(part, batch_bytes, segment_chars)
-            else:
-                yield TextBatch(part.split, part.texts.to_list(), part.ends, int(part.texts.str.len_bytes().sum()))
-
-
-def _divide(span: TextSpan, size: int) -> Iterator[TextSpan]:
-    """Consecutive parts of about `size` bytes: each begins in another multiple of `size`."""
-    split, texts, ends = span
-    if texts.is_empty():
-        return
-    lengths = texts.str.len_bytes().cast(pl.Int64)
-    first = np.flatnonzero(np.diff(((lengths.cum_sum() - lengths) // size).to_numpy(), prepend=-1)).tolist()
-    for start, end in zip(first, [*first[1:], len(texts)], strict=True):
-        yield TextSpan(split, texts.slice(start, end - start), ends[start:end])
-
-
-def _segment_batches(span: TextSpan, size: int, segment_chars: int) -> Iterator[TextBatch]:
-    """The segments of all texts in batches of about `size` bytes."""
-    texts: list[str] = []
-    ends: list[bool] = []
-    count = 0
-    for segment, is_end in _segments_with_ends(span, segment_chars):
-        texts.append(segment)
-        ends.append(is_end)
-        count += len(segment.encode())
-        if count >= size:
-            yield TextBatch(span.split, texts, np.array(ends), count)
-            texts, ends, count = [], [], 0
-    if texts:
-        yield TextBatch(span.split, texts, np.array(ends), count)
-
-
-def _segments_with_ends(span: TextSpan, segment_chars: int) -> Iterator[tuple[str, bool]]:
-    """Every segment of every text, and whether a document ends with it."""
-    for text, is_end in zip(span.texts, span.ends.tolist(), strict=True):
-        left = len(text)
-        for segment in segments(text, segment_chars):
-            left -= len(segment)
-            yield segment, is_end and left == 0
+def text_batches(spans: Iterable[TextSpan], *, batch_bytes: int = BATCH_BYTES) -> Iterator[TextBatch]:
+    """Divide the corpus into batches of about `batch_bytes`: each begins in another multiple of that size."""
+    for split, texts, ends in spans:
+        if texts.is_empty():
+            continue
+        lengths = texts.str.len_bytes().cast(pl.Int64)
+        number = ((lengths.cum_sum() - lengths) // batch_bytes).to_numpy()
+        first = np.flatnonzero(np.diff(number, prepend=-1)).tolist()
+        for start, end in zip(first, [*first[1:], len(texts)], strict=True):
+            yield TextBatch(split, texts[start:end].to_list(), ends[start:end], int(lengths[start:end].sum()))
 
 
 def encode_batch(batch: TextBatch, *, encoder: Encoder, eot_id: int) -> TokenBatch:
