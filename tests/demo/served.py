@@ -13,7 +13,7 @@ from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
 
-from tokenmill.demo.answering import QUESTION
+from tokenmill.demo.answering import FIELDS, QUESTION
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLING = {"temperature": 0.8, "top_k": 40, "top_p": 1, "repetition_penalty": 1, "max_new_tokens": 64, "seed": 0}
@@ -40,12 +40,17 @@ class Served:
     ) -> Iterator[HTTPResponse]:
         """The answer in the left column, while it comes; leaving the `with` is leaving the page."""
         call, headers = f"{self.url}/gradio_api/call/left", {"content-type": "application/json"}
-        body = json.dumps({"data": [model, epoch, prompt, kind, *(SAMPLING | changes).values()]}).encode()
+        body = json.dumps({"data": [model, epoch, prompt, kind, *values(changes)]}).encode()
         request = urllib.request.Request(call, data=body, headers=headers)  # noqa: S310 (our own server)
         with NO_PROXY.open(request, timeout=60) as accepted:
             event = json.load(accepted)["event_id"]
         with NO_PROXY.open(f"{call}/{event}", timeout=120) as answer:
             yield answer
+
+
+def values(changes: dict[str, Any]) -> list[Any]:
+    """The sampling in the page's order."""
+    return [(SAMPLING | changes)[name] for name in FIELDS]
 
 
 def command(*arguments: str) -> list[str]:

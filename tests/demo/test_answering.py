@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from tests.demo.demo_project import RECITED
-from tests.demo.served import SAMPLING
+from tests.demo.served import SAMPLING, values
 from tests.demo.wanted import wanted
-from tokenmill.demo.answering import MOST_TOKENS, NONE, QUESTION, TEXT, Answering
+from tokenmill.demo.answering import MOST_CHARACTERS, MOST_TOKENS, MOST_TURNS, NONE, QUESTION, TEXT, Answering, Turn
 from tokenmill.demo.models import THIS_RUN, Loaded, Models
+from tokenmill.model.generate import Sampling
+from tokenmill.models.find import find
 from tokenmill.models.writer import Writer
 from tokenmill.reports.page import excerpt
 
@@ -20,14 +22,14 @@ from tokenmill.reports.page import excerpt
 @pytest.fixture
 def answering(project: Path) -> Answering:
     beside = project.parent
-    return Answering(Models(project, [beside / "reciter", beside / "damaged"]), Loaded(room=2))
+    return Answering(Models(project, [beside / name for name in ("reciter", "endless", "damaged")]), Loaded(room=2))
 
 
 def states(
     answering: Answering, name: str, prompt: str = "hello", *, kind: str = QUESTION, **changes: Any
 ) -> list[str]:
-    epoch = changes.pop("epoch", None)
-    return list(answering.answer(name, epoch, prompt, kind, *(SAMPLING | changes).values()))
+    epoch, turns = changes.pop("epoch", None), changes.pop("turns", None)
+    return [state for state, _ in answering.answer(name, epoch, prompt, kind, turns, *values(changes))]
 
 
 def words(state: str) -> str:
@@ -53,6 +55,44 @@ def test_continued_text_is_escaped(answering: Answering, project: Path):
     assert not re.search("<(?!/?(p|div)[ >])", last)
 
 
+def test_questions_continue_the_conversation(answering: Answering, project: Path):
+    turns: list[Turn] = []
+    for question in ("hello", "and then?"):
+        *_, (shown, turns) = answering.answer(THIS_RUN, 2, question, QUESTION, turns, *values({}))
+    assert [turn.prompt for turn in turns] == ["hello", "and then?"]
+    messages = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": turns[0].text}]
+    messages.append({"role": "user", "content": "and then?"})
+    sampling = Sampling(**SAMPLING)
+    again = Writer.load(find(project, epoch=2)).reply(messages, sampling)
+    assert turns[1].text == "".join(again) != turns[0].text
+    assert shown.count('class="turn"') == 2
+
+
+def test_conversation_is_bounded(answering: Answering):
+    turns = [Turn(f"question {number}", QUESTION) for number in range(30)]
+    last = states(answering, THIS_RUN, turns=turns)[-1]
+    assert last.count('class="turn"') == MOST_TURNS
+    assert "question 29" in last
+    assert "question 5<" not in last
+
+
+def test_long_prompt_is_refused_and_not_kept(answering: Answering):
+    *_, (last, turns) = answering.answer(THIS_RUN, 2, "x" * 20_000, QUESTION, [], *values({}))
+    assert "20,000 characters" in last
+    assert len(turns[0].prompt) == MOST_CHARACTERS
+
+
+def test_long_answer_ends_in_time(answering: Answering, project: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tokenmill.demo.answering.MOST_SECONDS", -1.0)
+    last = states(answering, f"folder {project.parent / 'endless'}", "", kind=TEXT, max_new_tokens=1024)[-1]
+    assert len(words(last)) < 1024
+    assert "Stopped after" in last
+
+
+def test_empty_question_asks_nothing(answering: Answering):
+    assert states(answering, THIS_RUN, " \n") == [""]
+
+
 def test_column_without_a_model_stays_empty(answering: Answering):
     assert states(answering, NONE) == [""]
 
@@ -60,23 +100,24 @@ def test_column_without_a_model_stays_empty(answering: Answering):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"seed": None}, "the seed is empty; it must be a number."),
+        ({"seed": None}, "seed (None) must be a valid integer"),
         ({"seed": -1}, "seed (-1) must be between 0 and"),
-        ({"seed": 0.5}, "the seed is 0.5; it must be a whole number."),
-        ({"temperature": "hot"}, "the temperature is 'hot'; it must be a number."),
-        ({"temperature": float("inf")}, "the temperature is inf; it must be a number."),
-        ({"temperature": [1]}, "the temperature is [1]; it must be a number."),
+        ({"seed": 0.5}, "seed (0.5) must be a valid integer"),
+        ({"temperature": "hot"}, "temperature ('hot') must be a valid number"),
+        ({"temperature": float("inf")}, "temperature (inf) must be 0"),
+        ({"temperature": [1]}, "temperature ([1]) must be a valid number"),
         ({"temperature": -1}, "temperature (-1.0) must be 0"),
         ({"top_p": 0}, "top_p (0.0) must be above 0"),
-        ({"max_new_tokens": MOST_TOKENS + 1}, f"must be at most {MOST_TOKENS} tokens"),
+        ({"max_new_tokens": MOST_TOKENS + 1}, f"must be at most {MOST_TOKENS}"),
         ({"epoch": 3}, "there is no epoch 3 in the workspace"),
-        ({"epoch": "last"}, "the epoch is 'last'; it must be a number."),
+        ({"epoch": "last"}, "the epoch ('last') must be a valid integer"),
     ],
 )
 def test_wrong_field_is_named(answering: Answering, changes: dict[str, Any], sentence: str):
     last = states(answering, THIS_RUN, **changes)[-1]
     assert sentence in unescape(last)
-    assert last.startswith('<p class="refusal" role="alert">')
+    assert '<p class="refusal" role="alert">' in last
+    assert 'class="words"' not in last
 
 
 def test_unreadable_model_is_an_error_in_the_answer(answering: Answering, project: Path):

@@ -74,6 +74,20 @@ def test_answer_arrives_in_pieces(page: Page, kept: Path):
     expect(page.locator("#right-answer")).to_be_hidden()
 
 
+def test_click_on_an_example_asks_it_and_the_conversation_goes_on(page: Page, kept: Path):
+    page.locator("#examples").get_by_text(QUESTION).click()
+    answer = visible(wanted(kept, QUESTION, epoch=2))
+    words = page.locator("#left-answer .words")
+    expect(words).to_have_js_property("textContent", answer, timeout=PATIENCE)
+    page.locator("#prompt textarea").fill("And then?")
+    page.locator("#prompt textarea").press("Enter")
+    expect(page.locator("#left-answer .asked")).to_have_text([QUESTION, "And then?"], timeout=PATIENCE)
+    expect(page.locator("#left-answer .speed")).to_have_count(2, timeout=PATIENCE)
+    expect(page.locator("#prompt textarea")).to_have_value("")
+    page.get_by_role("button", name="New conversation").click()
+    expect(page.locator("#left-answer .turn")).to_have_count(0, timeout=PATIENCE)
+
+
 def test_markup_in_an_answer_is_shown_as_text(page: Page):
     page.locator("#left-model input").click()
     page.get_by_role("option", name="folder ../reciter", exact=True).click()

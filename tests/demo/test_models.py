@@ -30,6 +30,7 @@ def test_experiments_have_their_own_epochs(kept: Path, tmp_path: Path):
     name = f"{KIND}{EXPERIMENT}"
     models = Models(kept)
     assert models.names() == [THIS_RUN, name]
+    assert [value for _, value in models.labels()] == [THIS_RUN, name]
     assert models.epochs(name) == [1, 2, 3]
     found = models.checkpoint(name, 3)
     assert found.name == f"epoch 3 of {EXPERIMENT}"

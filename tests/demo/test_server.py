@@ -1,6 +1,7 @@
 """`tokenmill demo`: its address, its end and its answers over HTTP, without a browser."""
 
 import contextlib
+import json
 import re
 import shutil
 import signal
@@ -13,19 +14,20 @@ import urllib.parse
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from html import unescape
-from http.client import HTTPResponse
+from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from tests.demo.demo_project import RECITED
-from tests.demo.served import NO_PROXY, Served, command, environment, start
+from tests.demo.served import NO_PROXY, Served, command, environment, start, values
 from tests.demo.wanted import wanted
 from tokenmill.cli.main import main
 from tokenmill.core.errors import UserError
-from tokenmill.demo.answering import TEXT
-from tokenmill.demo.page import bound, is_public, url
+from tokenmill.demo.answering import QUESTION, TEXT
+from tokenmill.demo.server import MOST_BYTES, bound, is_public, url
 from tokenmill.reports.page import excerpt
 
 
@@ -87,7 +89,51 @@ def test_page_is_local_and_takes_no_uploads(served: Served):
     with pytest.raises(urllib.error.HTTPError) as refused:
         NO_PROXY.open(upload, timeout=60)
     refused.value.close()
-    assert refused.value.code == 413
+    assert refused.value.code == 404
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("path", "headers", "body", "status"),
+    [
+        ("/", {"host": "evil.example"}, None, 421),
+        ("/", {"host": "127.0.0.1.evil.example"}, None, 421),
+        ("/gradio_api/call/left", {"origin": "http://evil.example"}, b"{}", 403),
+        ("/gradio_api/call/left", {"origin": "null"}, b"{}", 403),
+        ("/gradio_api/call/left", {}, b"x" * (MOST_BYTES + 1), 413),
+        ("/gradio_api/file=/etc/passwd", {}, None, 404),
+        ("/gradio_api/file=params.yaml", {}, None, 404),
+        ("/static/../../../etc/passwd", {}, None, 404),
+        ("/static/%2e%2e/%2e%2e/%2e%2e/%2e%2e/etc/passwd", {}, None, 404),
+        ("/gradio_api/proxy=http://127.0.0.1:1/", {}, None, 404),
+        ("/monitoring", {}, None, 404),
+        ("/docs", {}, None, 404),
+    ],
+)
+def test_other_requests_are_refused(
+    served: Served, path: str, headers: dict[str, str], body: bytes | None, status: int
+):
+    where = urllib.parse.urlsplit(served.url)
+    with contextlib.closing(HTTPConnection(where.hostname or "", where.port, timeout=60)) as connection:
+        connection.request("GET" if body is None else "POST", path, body, headers)
+        answer = connection.getresponse()
+        assert answer.status == status
+        assert b"root:" not in answer.read()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", [0, 1, 2, 4])
+def test_file_of_the_host_is_no_value(served: Served, place: int):
+    """Gradio would copy it into its own folder."""
+    asked: list[Any] = ["this run", 1, "hello", QUESTION, *values({})]
+    asked[place] = {"path": str(Path(__file__).resolve()), "meta": {"_type": "gradio.FileData"}}
+    request = urllib.request.Request(  # noqa: S310 (our own server)
+        f"{served.url}/gradio_api/call/left", json.dumps({"data": asked}).encode(), {"content-type": "application/json"}
+    )
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        NO_PROXY.open(request, timeout=60)
+    refused.value.close()
+    assert refused.value.code == 400
 
 
 @pytest.mark.slow

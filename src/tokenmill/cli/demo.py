@@ -84,18 +84,19 @@ def _serve(options: argparse.Namespace, models: "Models", evaluate: "EvaluatePar
     import torch  # noqa: PLC0415
 
     from tokenmill.cli.generate import default_sampling  # noqa: PLC0415
-    from tokenmill.demo import page  # noqa: PLC0415
+    from tokenmill.demo import server  # noqa: PLC0415
     from tokenmill.demo.answering import WRITING_AT_ONCE, Answering  # noqa: PLC0415
     from tokenmill.demo.models import Loaded  # noqa: PLC0415
+    from tokenmill.demo.page import page  # noqa: PLC0415
 
     torch.set_num_threads(max(1, torch.get_num_threads() // WRITING_AT_ONCE))
-    with contextlib.closing(page.bound(options.host, options.port)) as listener:
+    with contextlib.closing(server.bound(options.host, options.port)) as listener:
         answering = Answering(models, Loaded(MODELS_IN_MEMORY))
         threading.Thread(target=answering.prepare, daemon=True).start()
-        whole = page.page(answering, default_sampling(evaluate), _prompts(models.root, evaluate))
-        print(f"the demo is at {page.url(listener)} (Ctrl-C ends it)", flush=True)
-        if page.is_public(listener):
+        whole = page(answering, default_sampling(evaluate), _prompts(models.root, evaluate))
+        print(f"the demo is at {server.url(listener)} (Ctrl-C ends it)", flush=True)
+        if server.is_public(listener):
             print("everybody in the network can open it, and everybody's prompts run on this machine", flush=True)
         if options.open:
-            webbrowser.open(page.url(listener))
-        page.serve(whole, listener)
+            webbrowser.open(server.url(listener))
+        server.serve(whole, listener)

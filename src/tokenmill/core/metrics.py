@@ -56,6 +56,7 @@ class TrainMetrics(Metrics):
     epoch: int
     tokens: int
     parameters: int
+    val_loss: float
 
 
 FILES: dict[type[Metrics], tuple[Path, str]] = {

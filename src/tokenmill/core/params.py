@@ -64,11 +64,22 @@ def read_yaml(path: Path) -> dict[str, Any]:
         UserError: the file is missing, is not UTF-8 or YAML, or holds no mapping.
     """
     try:
-        content = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise UserError(f"{path} is missing in {Path.cwd()}; run the command in the project's root.") from None
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8.") from None
+    return parse_yaml(text, path)
+
+
+def parse_yaml(text: str, path: Path) -> dict[str, Any]:
+    """The same for text that was read elsewhere; `path` is where it comes from.
+
+    Raises:
+        UserError: it is not YAML, or holds no mapping.
+    """
+    try:
+        content = YAML(typ="safe", pure=True).load(text)
     except YAMLError as error:
         raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):

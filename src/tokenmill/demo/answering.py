@@ -1,79 +1,27 @@
-"""What the page asks, checked, and the answer while it grows, as HTML in which all foreign text is escaped."""
+"""What the page asks, checked, and the conversation while it grows, as HTML in which all foreign text is escaped."""
 
 import contextlib
-import math
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeAlias, TypeVar
 
 from markupsafe import Markup
+from pydantic import TypeAdapter, ValidationError
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.units import visible
 from tokenmill.demo.models import Loaded, Models
 from tokenmill.display.terminal import rate
 from tokenmill.model.generate import Sampling
-from tokenmill.models.writer import Stream
+from tokenmill.models.writer import Stream, Writer
+from tokenmill.reports.page import excerpt
 from tokenmill.stage import describe
 
-Field: TypeAlias = float | str | None
-"""What a browser sends for a number; it may be anything, or None for an empty field."""
+Form = TypeVar("Form")
 
-FIELDS = ("temperature", "top_k", "top_p", "repetition_penalty", "max_new_tokens", "seed")
-"""The sampling fields of the page, in their order; see `Sampling`."""
-
-MOST_TOKENS = 1024
-"""The longest answer; other readers are waiting."""
-
-
-def sampling_of(
-    *, temperature: Field, top_k: Field, top_p: Field, repetition_penalty: Field, max_new_tokens: Field, seed: Field
-) -> Sampling:
-    """The sampling that these fields mean; top-k 0 and top-p 1 restrict nothing.
-
-    Raises:
-        UserError: a field is empty or has an invalid value.
-    """
-    length = whole("the length", max_new_tokens)
-    if length > MOST_TOKENS:
-        raise UserError(f"the length ({length}) must be at most {MOST_TOKENS} tokens; others wait for their answers.")
-    return Sampling(
-        temperature=number("the temperature", temperature),
-        top_k=whole("top-k", top_k) or None,
-        top_p=number("top-p", top_p) if top_p != 1 else None,
-        repetition_penalty=number("the repetition penalty", repetition_penalty),
-        max_new_tokens=length,
-        seed=whole("the seed", seed),
-    )
-
-
-def number(name: str, value: Field) -> float:
-    """The value of a field.
-
-    Raises:
-        UserError: it is empty or not a number.
-    """
-    try:
-        found = float(math.nan if value is None else value)
-    except (TypeError, ValueError):
-        found = math.nan
-    if not math.isfinite(found):
-        raise UserError(f"{name} is {'empty' if value in (None, '') else repr(value)}; it must be a number.")
-    return found
-
-
-def whole(name: str, value: Field) -> int:
-    """The value of a field for a whole number.
-
-    Raises:
-        UserError: it is anything else.
-    """
-    found = number(name, value)
-    if found != int(found):
-        raise UserError(f"{name} is {value!r}; it must be a whole number.")
-    return int(found)
-
+FIELDS = tuple(field.name for field in fields(Sampling))
+"""The sampling fields of the page, in their order."""
 
 NONE = "none"
 """Instead of a model's name: the column stays empty."""
@@ -81,11 +29,88 @@ NONE = "none"
 QUESTION, TEXT = "Question", "Text to continue"
 """Kinds of prompts."""
 
+MOST_CHARACTERS = 10_000
+"""Of a prompt; a longer one would be cut to the model's context in any case."""
+
+MOST_TOKENS, MOST_SECONDS = 1024, 60.0
+"""The longest answer, and the longest time for it; other readers are waiting."""
+
+MOST_TURNS = 10
+"""Turns of a conversation that are kept."""
+
 WRITING_AT_ONCE = 2
 """Answers at the same time, such as the two columns of one reader; others wait in the queue."""
 
 SHOWN_EVERY = 0.05
 """Seconds between two states of a growing answer: smooth, and little work for the browser."""
+
+
+def sampling_of(values: dict[str, Any]) -> Sampling:
+    """The sampling that the fields of the page mean; a browser may send anything. Top-k 0 restricts nothing.
+
+    Raises:
+        UserError: a field is empty or has an invalid value.
+    """
+    sampling = valid("", values | {"top_k": values["top_k"] or None}, Sampling)
+    if sampling.max_new_tokens > MOST_TOKENS:
+        raise UserError(
+            f"max_new_tokens ({sampling.max_new_tokens}) must be at most {MOST_TOKENS}; others are waiting."
+        )
+    return sampling
+
+
+def valid(name: str, value: Any, form: type[Form]) -> Form:
+    """A value that a browser sent, in the given form.
+
+    Raises:
+        UserError: it has another one.
+    """
+    try:
+        return TypeAdapter(form).validate_python(value)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(map(str, problem["loc"])) or name
+        must = problem["msg"].removeprefix("Input should be ")
+        raise UserError(f"{where} ({excerpt(repr(problem['input']), 60)}) must be {must}.") from None
+
+
+@dataclass
+class Turn:
+    """A prompt and its answer so far, as plain values that a browser's session keeps."""
+
+    prompt: str
+    kind: str
+    model: str = ""
+    """Its name."""
+    text: str = ""
+    notes: list[str] = field(default_factory=lambda: ["reading the model …"])
+    speed: str = ""
+    refused: str = ""
+    """Why there is no answer, or no more of it."""
+
+    def html(self) -> Markup:
+        """Both, the model, notes, the speed."""
+        parts = [
+            (Markup('<div class="asked" dir="auto">{}</div>'), visible(self.prompt)),
+            (Markup('<p class="of">{}</p>'), visible(self.model)),
+            (Markup('<div class="words" dir="auto">{}</div>'), visible(self.text)),
+            *((Markup('<p class="quiet">{}</p>'), visible(note)) for note in self.notes),
+            (Markup('<p class="quiet speed">{}</p>'), self.speed),
+            (Markup('<p class="refusal" role="alert">{}</p>'), visible(self.refused)),
+        ]
+        return Markup('<div class="turn">{}</div>').format(
+            Markup("").join(tag.format(text) for tag, text in parts if text)
+        )
+
+
+Turns: TypeAlias = list[Turn]
+State: TypeAlias = tuple[str, Turns]
+"""A conversation as HTML and as turns."""
+
+
+def html(turns: Sequence[Turn]) -> str:
+    """A conversation, the newest turn last."""
+    return Markup("").join(turn.html() for turn in turns)
 
 
 @dataclass(frozen=True)
@@ -104,62 +129,66 @@ class Answering:
             list(writer.stream("", Sampling(max_new_tokens=2), chat=True))
 
     def answer(
-        self, name: str, epoch: int | str | None, prompt: str | None, kind: str, *fields: Field
-    ) -> Iterator[str]:
-        """The states of an answer, each with all of its text so far. A user's error is part of the answer.
+        self, name: str, epoch: int | str | None, prompt: str | None, kind: str, turns: Turns | None, *values: Any
+    ) -> Iterator[State]:
+        """The states of a conversation while its next turn grows. A user's error is part of the turn.
 
         Args:
             name: of a model, or NONE.
             epoch: of this model; None is the last.
             prompt: any text.
-            kind: QUESTION or TEXT.
-            fields: in the order of FIELDS.
+            kind: QUESTION or TEXT. A question continues the conversation; an empty one asks nothing.
+            turns: so far.
+            values: of FIELDS, in their order.
         """
-        if name == NONE:
-            yield ""
+        turns, prompt = list(turns or ())[1 - MOST_TURNS :], prompt if isinstance(prompt, str) else ""
+        if name == NONE or (kind == QUESTION and not prompt.strip()):
+            yield html(turns), turns
             return
-        answer = Answer()
+        turn = Turn(prompt[:MOST_CHARACTERS], kind)
+        turns.append(turn)
         try:
-            sampling = sampling_of(**dict(zip(FIELDS, fields, strict=True)))
-            yield answer.html()
-            checkpoint = self.models.checkpoint(name, whole("the epoch", epoch) if epoch else None)
-            writer = self.loaded.get(checkpoint)
-            answer = Answer(checkpoint.name, writer.stream(str(prompt or ""), sampling, chat=kind == QUESTION))
-            yield from answer.growing()
+            if len(prompt) > MOST_CHARACTERS:
+                raise UserError(f"the prompt has {len(prompt):,} characters; at most {MOST_CHARACTERS:,} are read.")
+            sampling = sampling_of(dict(zip(FIELDS, values, strict=True)))
+            yield html(turns), turns
+            checkpoint = self.models.checkpoint(name, valid("the epoch", epoch, int) if epoch else None)
+            turn.model = checkpoint.name
+            stream = self._stream(self.loaded.get(checkpoint), turns, sampling)
+            turn.notes = stream.notes
+            for _ in _growing(turn, stream):
+                yield html(turns), turns
         except (UserError, OSError) as error:
-            yield answer.html(refused=describe(error) if isinstance(error, OSError) else str(error))
+            turn.notes, turn.refused = [], describe(error) if isinstance(error, OSError) else str(error)
+        yield html(turns), turns
 
-
-@dataclass
-class Answer:
-    """The content of a column."""
-
-    model: str = ""
-    """Its name."""
-    stream: Stream | None = None
-    """None before it begins."""
-    text: str = ""
-    """So far."""
-
-    def growing(self) -> Iterator[str]:
-        """Its states: at the first text, then every SHOWN_EVERY seconds, and at the end."""
-        due_at = 0.0
-        for piece in self.stream or ():
-            self.text += piece
-            if time.monotonic() >= due_at:
-                yield self.html()
-                due_at = time.monotonic() + SHOWN_EVERY
-        yield self.html(ended=True)
-
-    def html(self, *, ended: bool = False, refused: str = "") -> str:
-        """The model, the text, notes, the speed, and why there is no answer."""
-        stream = self.stream or Stream(iter(()), [] if refused else ["reading the model …"])
-        notes = [*stream.notes, "The model ended its answer at once."] if ended and not self.text else stream.notes
-        parts = [
-            (Markup('<p class="of">{}</p>'), self.model),
-            (Markup('<div class="words" dir="auto">{}</div>'), visible(self.text)),
-            *((Markup('<p class="quiet">{}</p>'), note) for note in notes),
-            (Markup('<p class="quiet speed">{}</p>'), rate(stream.tokens, stream.seconds) if stream.tokens else ""),
-            (Markup('<p class="refusal" role="alert">{}</p>'), refused),
+    def _stream(self, writer: Writer, turns: Turns, sampling: Sampling) -> Stream:
+        """The answer to the last turn, after the answered questions before it; or the continuation of its text."""
+        *before, last = turns
+        if last.kind != QUESTION:
+            return writer.stream(last.prompt, sampling, chat=False)
+        messages = [
+            message
+            for turn in before
+            if turn.kind == QUESTION and turn.text
+            for message in ({"role": "user", "content": turn.prompt}, {"role": "assistant", "content": turn.text})
         ]
-        return Markup("").join(tag.format(text) for tag, text in parts if text)
+        return writer.reply([*messages, {"role": "user", "content": last.prompt}], sampling)
+
+
+def _growing(turn: Turn, stream: Stream) -> Iterator[None]:
+    """Add the answer to the turn; say so at the first text, then every SHOWN_EVERY seconds."""
+    began = time.monotonic()
+    due_at = 0.0
+    for chunk in stream:
+        turn.text += chunk
+        turn.speed = rate(stream.tokens, stream.seconds)
+        if time.monotonic() >= due_at:
+            yield
+            due_at = time.monotonic() + SHOWN_EVERY
+        if time.monotonic() - began > MOST_SECONDS:
+            turn.notes.append(f"Stopped after {MOST_SECONDS:.0f} seconds; others are waiting.")
+            break
+    turn.speed = rate(stream.tokens, stream.seconds) if stream.tokens else ""
+    if not turn.text:
+        turn.notes.append("The model ended its answer at once.")

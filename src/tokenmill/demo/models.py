@@ -1,57 +1,46 @@
-"""The models that the page offers (this run, experiments, folders), and a cache of those in memory."""
+"""The models that the page offers (this run, experiments, folders), what is known of them, and a cache of those in
+memory."""
 
+import functools
 import threading
-from collections import OrderedDict
-from collections.abc import Sequence
-from concurrent.futures import Future
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from tokenmill.core import paths
+from tokenmill.core import git, paths
 from tokenmill.core.errors import UserError
-from tokenmill.core.git import experiments
+from tokenmill.core.metrics import TrainMetrics
+from tokenmill.core.params import PARAMS_FILE, parse_yaml
+from tokenmill.core.records import parse_record
+from tokenmill.core.units import visible
 from tokenmill.model.manifest import MANIFEST, WEIGHTS
 from tokenmill.models.find import Checkpoint, available, epochs_at, find
 from tokenmill.models.writer import Writer
+from tokenmill.reports.page import excerpt, flat
 
 Version: TypeAlias = tuple[int, int, int] | None
 """Of a weights file: inode, size, modification time; None if there is no file."""
 
+CHANGES = 3
+"""Changed parameters that are named beside an experiment."""
 
-@dataclass
+
 class Loaded:
     """A cache of at most `room` writers by checkpoint; it drops the least recently used."""
 
-    room: int
-    _kept: OrderedDict[tuple[Checkpoint, Version], Future[Writer]] = field(default_factory=OrderedDict, repr=False)
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    def __init__(self, room: int):
+        self._load = functools.lru_cache(room)(lambda checkpoint, _version: Writer.load(checkpoint))
+        self._lock = threading.Lock()
 
     def get(self, checkpoint: Checkpoint) -> Writer:
-        """The writer of a checkpoint as it is on disk now; loaded once, however many threads ask.
+        """The writer of a checkpoint as it is on disk now; loaded once, one after the other.
 
         Raises:
             UserError: it cannot be read. The next call tries again.
         """
-        key = (checkpoint, _version(checkpoint))
         with self._lock:
-            writer, first = self._kept.get(key), key not in self._kept
-            if writer is None:
-                writer = self._kept[key] = Future()
-            self._kept.move_to_end(key)
-            while len(self._kept) > self.room:
-                self._kept.popitem(last=False)
-        if first:
-            self._load(key, writer)
-        return writer.result()
-
-    def _load(self, key: tuple[Checkpoint, Version], writer: Future[Writer]) -> None:
-        try:
-            writer.set_result(Writer.load(key[0]))
-        except BaseException as error:  # every waiting thread gets it
-            with self._lock:
-                self._kept.pop(key, None)
-            writer.set_exception(error)
+            return self._load(checkpoint, _version(checkpoint))
 
 
 def _version(checkpoint: Checkpoint) -> Version:
@@ -92,6 +81,27 @@ class Models:
         if not names:
             find(self.root)
         return names
+
+    def labels(self) -> list[tuple[str, str]]:
+        """What the page calls the models that exist now, and their names.
+
+        Raises:
+            UserError: there is none.
+        """
+        names = self.names()
+        recorded = {f"{EXPERIMENT}{ref.split('/')[-1]}": ref for ref in git.references(self.root, git.EXPERIMENTS)}
+        return [
+            (visible(" · ".join([name.removeprefix(EXPERIMENT), *self._known(name, recorded.get(name))])), name)
+            for name in names
+        ]
+
+    def _known(self, name: str, ref: str | None) -> list[str]:
+        """The loss of a model, and of an experiment what it changed."""
+        if ref is not None:
+            _, _, first, rest, _ = ref.split("/")
+            return _facts(self.root, git.run(self.root, "rev-parse", ref).strip(), first + rest)
+        file = self.root / paths.TRAIN_METRICS
+        return _loss(file.read_text(encoding="utf-8")) if name == THIS_RUN and file.exists() else []
 
     def check(self) -> None:
         """Check that there is a model, and that every folder holds one.
@@ -139,6 +149,33 @@ class Models:
 
     def _experiments(self) -> list[str]:
         try:
-            return [f"{EXPERIMENT}{name}" for name in experiments(self.root)]
+            return [f"{EXPERIMENT}{name}" for name in git.experiments(self.root)]
         except UserError:  # without git there are none
             return []
+
+
+@functools.lru_cache(1024)
+def _facts(root: Path, commit: str, baseline: str) -> list[str]:
+    """The loss in an experiment's commit, and its parameters that differ from those of the commit it began from."""
+    before, after = (_settings(git.content(root, rev, PARAMS_FILE)) for rev in (baseline, commit))
+    changed = [f"{name} {value}" for name, value in after.items() if before.get(name) != value]
+    more = [f"{len(changed) - CHANGES} more"] if len(changed) > CHANGES else []
+    shown = ", ".join([excerpt(change, 60) for change in changed[:CHANGES]] + more)
+    return [*_loss(git.content(root, commit, paths.TRAIN_METRICS)), *([shown] if shown else [])]
+
+
+def _loss(metrics: str | None) -> list[str]:
+    try:
+        content = parse_record((metrics or "").encode(), TrainMetrics, source=paths.TRAIN_METRICS, way_out="")
+    except UserError:
+        return []
+    return [f"loss {content.val_loss:.4f}"]
+
+
+def _settings(params: str | None) -> Mapping[str, str]:
+    """Parameters by their dotted names, without those that change no result."""
+    try:
+        content: dict[str, Any] = parse_yaml(params or "{}", PARAMS_FILE)
+    except UserError:
+        return {}
+    return dict(flat({name: section for name, section in content.items() if name != "runtime"}))

@@ -1,0 +1,234 @@
+"""The server behind the demo's page: its socket, and a gate that lets only the page's own requests through.
+
+The socket listens before anything slow begins, so that a browser finds the page at once.
+"""
+
+import asyncio
+import ipaddress
+import json
+import logging
+import os
+import re
+import socket
+from collections.abc import Iterable
+from types import FrameType
+from urllib.parse import urlsplit
+
+import gradio as gr
+import uvicorn
+from fastapi import FastAPI
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tokenmill.core.errors import UserError
+from tokenmill.demo.page import STYLE, THEME
+
+MOST_BYTES = 1 << 16
+"""Of a request; the longest prompt has less than that."""
+
+MOST_SECONDS = 10.0
+"""For the body of a request to arrive."""
+
+MOST_CONNECTIONS = 128
+"""At the same time; more get an error."""
+
+MOST_SESSIONS = 1000
+"""Conversations that are kept; the oldest ones go."""
+
+NEEDED = re.compile(
+    r"/|/(config|theme\.css|favicon\.ico|manifest\.json)/?|/(assets|static|svelte)/(?!.*[.][.]).*"
+    r"|/gradio_api/(info|app_id|startup-events|queue/(join|data)|call/(left|right)(/\w+)?|heartbeat/\w+|cancel|reset)/?"
+)
+"""The paths that the page asks for. Gradio has many others, as for files, proxies and uploads."""
+
+HEADERS = {
+    "content-security-policy": "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; "
+    "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; worker-src 'self' blob:; "
+    "frame-ancestors 'none'; form-action 'none'; base-uri 'self'; object-src 'none'",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+}
+"""A browser loads nothing from elsewhere for this page, and shows it in no other one."""
+
+
+class Gate:
+    """An ASGI application in front of another one, which refuses what the page does not send.
+
+    A page of another origin, or of a name that was made to point at this machine (DNS rebinding), gets no answer.
+    """
+
+    def __init__(self, app: ASGIApp, names: Iterable[str], *, any_address: bool):
+        """Let requests to these host names through, and to IP addresses if `any_address`."""
+        self._app, self._names, self._any_address = app, set(names), any_address
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse a request, or pass it on with its body read."""
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":  # and no websocket: the page has none
+                await self._app(scope, receive, send)
+            return
+        body = self._refusal(scope) or await _body(receive)
+        if isinstance(body, PlainTextResponse):
+            await body(scope, receive, send)
+            return
+        unread = [body]
+
+        async def replay() -> Message:
+            return unread.pop() if unread else await receive()
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *((k.encode(), v.encode()) for k, v in HEADERS.items())]
+            await send(message)
+
+        await self._app(scope, replay, with_headers)
+
+    def _refusal(self, scope: Scope) -> PlainTextResponse | None:
+        """What is wrong with a request, before its body is read."""
+        values: dict[bytes, list[bytes]] = {}
+        for name, value in scope["headers"]:
+            values.setdefault(name, []).append(value)
+        hosts = [value.decode("latin-1") for value in values.get(b"host", [])]
+        if len(hosts) != 1 or not self._is_known(hosts[0]):
+            return PlainTextResponse("this host is not served here", 421)
+        origins = {value.decode("latin-1").lower() for value in values.get(b"origin", [])}
+        if not origins <= {f"{scheme}://{hosts[0].lower()}" for scheme in ("http", "https")}:
+            return PlainTextResponse("requests of other pages are not answered", 403)
+        if not NEEDED.fullmatch(scope["path"]):
+            return PlainTextResponse("not found", 404)
+        return None
+
+    def _is_known(self, host: str) -> bool:
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+        except ValueError:
+            return False
+        return name in self._names or (self._any_address and _is_address(name))
+
+
+async def _body(receive: Receive) -> Message | PlainTextResponse:
+    """The whole body of a request as one message; or what to answer if it is too long or too slow."""
+    body, message = b"", await receive()
+    try:
+        async with asyncio.timeout(MOST_SECONDS):
+            while message["type"] == "http.request":
+                body += message.get("body", b"")
+                if len(body) > MOST_BYTES:
+                    return PlainTextResponse(f"a request has at most {MOST_BYTES:,} bytes", 413)
+                if not message.get("more_body", False):
+                    if body and not _is_plain(body):
+                        return PlainTextResponse("the page sends plain values only", 400)
+                    return {"type": "http.request", "body": body, "more_body": False}
+                message = await receive()
+    except TimeoutError:
+        return PlainTextResponse("the request came too slowly", 408)
+    return message
+
+
+def _is_plain(body: bytes) -> bool:
+    """Whether a body is a JSON object whose `data`, if any, are texts and numbers.
+
+    Of an object that looks like an uploaded file, Gradio copies the file that its `path` names, wherever it lies.
+    """
+    try:
+        content = json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    data = content.get("data") or [] if isinstance(content, dict) else None
+    return isinstance(data, list) and all(isinstance(one, str | int | float | None) for one in data)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """A socket that listens at the address; port 0 is any free one.
+
+    Raises:
+        UserError: the port is taken, or the address is not one of this machine.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise UserError(f"--host {host} is no address ({error.strerror}); 127.0.0.1 is this machine.") from None
+    try:
+        if os.name == "posix":  # elsewhere it would share a port that is taken
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen()
+    except OSError as error:
+        listener.close()
+        raise UserError(
+            f"--host {host} --port {port} cannot be used ({error.strerror}); "
+            "give another --port, or 0 for any free one."
+        ) from None
+    return listener
+
+
+def url(listener: socket.socket) -> str:
+    """What to open in a browser on this machine."""
+    host, port = listener.getsockname()[:2]
+    address = ipaddress.ip_address(host)
+    if address.is_unspecified:
+        return f"http://localhost:{port}"
+    return f"http://[{host}]:{port}" if address.version == 6 else f"http://{host}:{port}"
+
+
+def is_public(listener: socket.socket) -> bool:
+    """Whether other machines can reach it."""
+    return not ipaddress.ip_address(listener.getsockname()[0]).is_loopback
+
+
+def gate(app: ASGIApp, listener: socket.socket) -> Gate:
+    """The gate for a socket: only this machine's names lead through it."""
+    names = {"localhost", listener.getsockname()[0]}
+    if is_public(listener):
+        return Gate(app, names | {name.lower() for name in (socket.gethostname(), socket.getfqdn())}, any_address=True)
+    return Gate(app, names | {"127.0.0.1", "::1"}, any_address=False)
+
+
+def serve(page: gr.Blocks, listener: socket.socket) -> None:
+    """Serve the page until Ctrl-C.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C.
+    """
+    page.state_session_capacity = MOST_SESSIONS
+    app = gr.mount_gradio_app(
+        FastAPI(openapi_url=None),
+        page,
+        path="/",
+        theme=THEME,
+        css=STYLE,
+        footer_links=[],
+        run_history=False,
+        ssr_mode=False,
+        max_file_size=1,
+        pwa=False,
+        mcp_server=False,
+        enable_monitoring=False,
+    )
+    config = uvicorn.Config(
+        gate(app, listener),
+        log_level="warning",
+        timeout_graceful_shutdown=0,
+        limit_concurrency=MOST_CONNECTIONS,
+        server_header=False,
+    )
+    _Server(config).run(sockets=[listener])
+
+
+class _Server(uvicorn.Server):
+    """Cuts off open pages and unfinished answers when it ends, without a message."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to end."""
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+        super().handle_exit(sig, frame)
