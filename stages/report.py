@@ -5,7 +5,8 @@ This is a stage of its own because it writes outside its outputs: it must run ev
 
 from tokenmill.core import paths
 from tokenmill.core.clean_report import read_clean_report
-from tokenmill.core.files import sha256_of, write_text
+from tokenmill.core.errors import UserError
+from tokenmill.core.files import write_text
 from tokenmill.core.metrics import CleanMetrics, DataMetrics, TokenizerMetrics, TokensMetrics, read_metrics
 from tokenmill.core.params import PARAMS_FILE, Section, load
 from tokenmill.core.records import checked
@@ -43,6 +44,11 @@ def main() -> None:
         read_evaluation(paths.EVALUATION),
         read_rows(paths.HISTORY, EpochRow),
     )
+    if not len(evaluation.epochs) == len(history) == manifest.epochs:
+        raise UserError(
+            f"{paths.EVALUATION} has {len(evaluation.epochs)} epochs, {paths.HISTORY} {len(history)}, {paths.MODEL} "
+            f"{manifest.epochs}; `dvc repro -f train evaluate` makes them fit."
+        )
     write_text(paths.SAMPLES, samples_markdown(evaluation))
     publish_times(paths.resume_root(), manifest.fingerprint, paths.METRICS)  # `train` may have come from the cache
     write_text(paths.RUN_REPORT, render_report(_record(manifest, evaluation, history)))
@@ -76,7 +82,5 @@ def _record(manifest: Manifest, evaluation: Evaluation, history: list[EpochRow])
         tokens=tokens,
         manifest=manifest,
         unigram_bits_per_byte=read_metrics(DataMetrics).unigram_bits_per_byte,
-        weights=[
-            sha256_of(paths.MODEL / f"epoch-{result.epoch}" / "model.safetensors") for result in evaluation.epochs
-        ],
+        weights=[manifest.check_weights(paths.MODEL / f"epoch-{result.epoch}") for result in evaluation.epochs],
     )

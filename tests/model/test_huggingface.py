@@ -10,8 +10,10 @@ import torch
 
 from tests.model.small import ARCHITECTURES, small_config
 from tokenmill.core.errors import UserError
+from tokenmill.core.files import sha256_of, write_json
 from tokenmill.model.gpt import GPT, build
 from tokenmill.model.huggingface import CONFIG, WEIGHTS, load_model, load_weights, read_config, save_weights
+from tokenmill.model.manifest import MANIFEST
 
 
 def test_loading_restores_the_weights_bit_by_bit(model: GPT, tmp_path: Path):
@@ -88,11 +90,43 @@ def test_a_missing_foreign_or_damaged_config_is_named(model: GPT, tmp_path: Path
     with pytest.raises(UserError, match=r"config\.json is damaged"):
         read_config(tmp_path)
     (tmp_path / CONFIG).write_text("{}")
-    with pytest.raises(UserError, match=r"config\.json was not written by TokenMill"):
+    with pytest.raises(UserError, match=r"config\.json is damaged \(tokenmill"):
         read_config(tmp_path)
     (tmp_path / CONFIG).write_text("{")
     with pytest.raises(UserError, match=r"config\.json is not JSON"):
         read_config(tmp_path)
+
+
+@pytest.mark.parametrize("change", [{"n_layer": 4000}, {"n_embd": 65_536}, {"vocab_size": 10**7}])
+def test_a_config_larger_than_the_weights_builds_no_model(change: dict[str, int], model: GPT, tmp_path: Path):
+    save_weights(model, tmp_path)
+    content = json.loads((tmp_path / CONFIG).read_text())
+    (tmp_path / CONFIG).write_text(json.dumps(content | {"tokenmill": content["tokenmill"] | change}))
+    with pytest.raises(UserError, match=r"is smaller than the model"):
+        load_model(tmp_path)
+
+
+def test_weights_must_be_those_that_the_manifest_records(model: GPT, tmp_path: Path):
+    for number, seed in ((1, 0), (2, 1)):
+        save_weights(build(model.config, seed=seed), tmp_path / f"epoch-{number}")
+    hashes = [sha256_of(tmp_path / f"epoch-{number}" / WEIGHTS) for number in (1, 2)]
+    content: dict[str, Any] = {"format_version": 1, "fingerprint": "", "parameters": 1, "epochs": 2, "weights": hashes}
+    content |= {"train": {"precision": "", "batch_size": 1, "validation_sequences": 1}, "tokenizer_sha256": ""}
+    write_json(tmp_path / MANIFEST, content | {"model": model.config.model_dump()})
+    load_model(tmp_path / "epoch-2")
+    for damage in (
+        lambda old: old[:-1] + bytes([old[-1] ^ 1]),
+        lambda _: (tmp_path / "epoch-1" / WEIGHTS).read_bytes(),
+    ):
+        path = tmp_path / "epoch-2" / WEIGHTS
+        whole = path.read_bytes()
+        path.write_bytes(damage(whole))
+        with pytest.raises(UserError, match="not what training wrote"):
+            load_model(tmp_path / "epoch-2")
+        path.write_bytes(whole)
+    write_json(tmp_path / MANIFEST, content | {"model": model.config.model_copy(update={"dropout": 0.5}).model_dump()})
+    with pytest.raises(UserError, match="is not the model of"):
+        load_model(tmp_path / "epoch-2")
 
 
 def test_transformers_computes_the_same_logits(model: GPT, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

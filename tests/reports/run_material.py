@@ -24,6 +24,21 @@ ANSWERS = [
 EXPECTED = ["France is Paris", "<b>two</b> two", None, None]
 
 
+METRICS = {
+    "clean": {"documents_read": 150, "documents_kept": 140},
+    "tokenizer": {
+        "type": "bpe",
+        "vocab_size": 400,
+        "requested_vocab_size": 400,
+        "sample_bytes": 15_000,
+        "corpus_too_small": False,
+        "bytes_per_token": 2.5,
+    },
+    "tokens": {"train_tokens": 5_000, "val_tokens": 1_234, "compression_ratio": 6.5},
+}
+"""What the stages before leave in metrics/, as far as somebody reads it."""
+
+
 def evaluation(epochs: int = 3) -> Evaluation:
     """What `evaluate` found: the first prompt becomes right and stays so, nothing is expected of the last two."""
     results = []
@@ -73,8 +88,8 @@ def prepare(folder: Path, epochs: int = 3) -> Path:
         }
     )
     write_metadata(folder / "data/packed", metadata)
-    for name in ("clean", "tokenizer", "tokens"):
-        write_json(metrics / f"{name}.json", {})
+    for name, numbers in METRICS.items():
+        write_json(metrics / f"{name}.json", numbers)
     write_json(metrics / "data.json", {"unigram_bits_per_byte": 2.125})
     params = read_yaml(ROOT / "params.yaml")
     shutil.copyfile(ROOT / "params.yaml", folder / "params.yaml")

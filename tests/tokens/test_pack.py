@@ -39,7 +39,7 @@ def packed_bytes(folder: Path) -> dict[str, bytes]:
 
 def documents(tokens: Path, tokenizer_file: Path, split: Split) -> list[str]:
     """The texts of a .bin: decoded between its end-of-text ids."""
-    tokenizer, ids = read_tokenizer(tokenizer_file), np.asarray(open_tokens(tokens, split, verify=True))
+    tokenizer, ids = read_tokenizer(tokenizer_file), np.asarray(open_tokens(tokens, split))
     ends = np.flatnonzero(ids == tokenizer.eot_id)
     assert ends[-1] == len(ids) - 1
     return [tokenizer.decode(ids[a + 1 : b].tolist()) for a, b in itertools.pairwise([-1, *ends.tolist()])]

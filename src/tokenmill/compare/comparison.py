@@ -59,10 +59,16 @@ class ComparedRun:
         Raises:
             UserError: a file is missing or damaged.
         """
+        evaluation, history = read_evaluation(root / paths.EVALUATION), read_rows(root / paths.HISTORY, EpochRow)
+        if len(evaluation.epochs) != len(history):
+            raise UserError(
+                f"{name}: {paths.EVALUATION} has {len(evaluation.epochs)} epochs and {paths.HISTORY} {len(history)}; "
+                "`dvc repro -f train evaluate` there makes them fit."
+            )
         return cls(
             name,
-            read_evaluation(root / paths.EVALUATION),
-            read_rows(root / paths.HISTORY, EpochRow),
+            evaluation,
+            history,
             read_metrics(TrainMetrics, root).parameters,
             read_yaml(root / PARAMS_FILE),
             (root / LOCK).read_text(encoding="utf-8"),

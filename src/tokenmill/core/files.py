@@ -18,9 +18,6 @@ from typing import IO, Any
 
 from tokenmill.core.errors import UserError
 
-HASH_BLOCK = 1 << 20
-"""Bytes that are read at a time to hash a file."""
-
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """The disk is full, the user's quota is used up, or a file may not grow further."""
 
@@ -155,11 +152,8 @@ def read_json(path: Path) -> Any:
 
 def sha256_of(path: Path) -> str:
     """The SHA-256 of a file's bytes, in hexadecimal."""
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(HASH_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def rounded(value: float) -> float:

@@ -83,13 +83,14 @@ def read_metadata(folder: Path) -> TokenMetadata:
     return read_record(folder / METADATA_FILE, TokenMetadata, way_out="`dvc repro tokenize unpack` makes it again")
 
 
-def open_tokens(folder: Path, split: Split, *, verify: bool = False) -> np.memmap:
+def open_tokens(folder: Path, split: Split) -> np.memmap:
     """Map the tokens of a split, read-only: one row of ids, each document followed by end-of-text.
+
+    The whole file is read once and compared with the metadata: size, SHA-256 and ids (a second for a gigabyte).
 
     Args:
         folder: what `unpack` wrote, `data/tokens`.
         split: `train` or `val`.
-        verify: read the whole file and compare its SHA-256 and its ids with the metadata, not only its size.
 
     Raises:
         UserError: a file is missing or does not match the metadata.
@@ -105,10 +106,10 @@ def open_tokens(folder: Path, split: Split, *, verify: bool = False) -> np.memma
     size = path.stat().st_size
     if size != expected.tokens * dtype.itemsize:
         raise _mismatch(path, f"has {size:,} bytes, not {expected.tokens:,} tokens of {dtype.itemsize} bytes")
-    if verify and files.sha256_of(path) != expected.sha256:
+    if files.sha256_of(path) != expected.sha256:
         raise _mismatch(path, "does not match the SHA-256 in metadata.json")
     tokens = np.memmap(path, dtype=dtype, mode="r")
-    if verify and not (tokens.min() >= 0 and tokens.max() < metadata.vocab_size):
+    if not (tokens.min() >= 0 and tokens.max() < metadata.vocab_size):
         raise _mismatch(path, f"has ids outside 0 … {metadata.vocab_size - 1}")
     return tokens
 

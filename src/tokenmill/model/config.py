@@ -19,16 +19,16 @@ class ModelParams(Section):
     """`gpt2`: exactly GPT-2 (learned positions, LayerNorm, GELU, biases; Radford et al. 2019) with an untied
     head. `modern`: RoPE, QK-norm, RMSNorm without weights, ReLU², no biases, logits capped at 15."""
 
-    n_layer: int = Field(ge=1)
+    n_layer: int = Field(ge=1, le=4096)
     """Transformer blocks."""
 
-    n_head: int = Field(ge=1)
+    n_head: int = Field(ge=1, le=1 << 17)
     """Attention heads; must divide `n_embd`."""
 
-    n_embd: int = Field(ge=1)
+    n_embd: int = Field(ge=1, le=1 << 17)
     """Width of the residual stream, in features."""
 
-    context_length: int = Field(ge=2)
+    context_length: int = Field(ge=2, le=1 << 20)
     """Tokens that the model sees at once; training sequences have this length."""
 
     dropout: float = Field(ge=0.0, lt=1.0)
@@ -59,7 +59,7 @@ class ModelParams(Section):
 class ModelConfig(ModelParams):
     """Everything that fixes a model's shape: the parameters and the size of the tokenizer's vocabulary."""
 
-    vocab_size: int = Field(ge=2)
+    vocab_size: int = Field(ge=2, le=1 << 24)
     """Ids that the tokenizer can give."""
 
     @property

@@ -4,19 +4,23 @@
 configuration and, under `tokenmill`, ours. No pickle is written or read.
 """
 
+import contextlib
+import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import safetensors.torch
-from pydantic import ValidationError
-from safetensors import SafetensorError
+from pydantic import BaseModel
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.files import read_json, write_beside, write_json
+from tokenmill.core.files import write_beside, write_json
+from tokenmill.core.records import read_record
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import GPT, empty_model, model_class
-from tokenmill.model.manifest import CONFIG, WEIGHTS
+from tokenmill.model.manifest import CONFIG, MANIFEST, RESTORE, WEIGHTS, read_manifest
 
 
 def hf_name(model: GPT, name: str) -> str:
@@ -52,12 +56,8 @@ def load_weights(model: GPT, folder: Path) -> None:
         UserError: a file is missing or damaged, or its shapes are those of another model.
     """
     path = folder / WEIGHTS
-    try:
+    with _reading(path):
         tensors = safetensors.torch.load_file(path)
-    except FileNotFoundError:
-        raise UserError(f"{path} is missing; `dvc pull` fetches it, `dvc repro` makes it.") from None
-    except SafetensorError as error:
-        raise UserError(f"{path} is damaged ({error}); `dvc checkout --force` or `dvc pull` restores it.") from None
     for name, parameter in model.named_parameters():
         published = hf_name(model, name)
         tensor = tensors.pop(published, None)
@@ -79,26 +79,66 @@ def load_weights(model: GPT, folder: Path) -> None:
         )
 
 
+class Saved(BaseModel):
+    """config.json: what transformers reads, and our own configuration."""
+
+    tokenmill: ModelConfig
+
+
 def read_config(folder: Path) -> ModelConfig:
-    """The configuration that a model's folder was saved with."""
-    content = read_json(folder / CONFIG)
-    if "tokenmill" not in content:
-        raise UserError(f"{folder / CONFIG} was not written by TokenMill: it has no key `tokenmill`.")
-    try:
-        return ModelConfig.model_validate(content["tokenmill"])
-    except ValidationError as error:
-        raise UserError(
-            f"{folder / CONFIG} is damaged ({error.error_count()} values under `tokenmill` are wrong); "
-            "`dvc checkout --force` or `dvc pull` restores it."
-        ) from None
+    """The configuration that a model's folder was saved with.
+
+    Raises:
+        UserError: there is none, it is damaged, or TokenMill did not write it.
+    """
+    return read_record(folder / CONFIG, Saved, way_out=RESTORE).tokenmill
 
 
 def load_model(folder: Path, device: str = "cpu") -> GPT:
-    """A saved model, ready to evaluate, in float32."""
-    model = empty_model(read_config(folder), device=device)
+    """A saved model, ready to evaluate, in float32.
+
+    Configuration and weights must fit each other, and be those that the manifest beside the folder records, if there is
+    one: a model is built only after that.
+
+    Raises:
+        UserError: a file is missing, damaged, or not what was saved.
+    """
+    config, run = read_config(folder), folder.parent
+    _check_sizes(config, folder / WEIGHTS)
+    if (run / MANIFEST).exists():
+        manifest = read_manifest(run)
+        if manifest.model != config:
+            raise UserError(f"{folder / CONFIG} is not the model of {run / MANIFEST}; {RESTORE}.")
+        manifest.check_weights(folder)
+    model = empty_model(config, device=device)
     model.compute_buffers()
     load_weights(model, folder)
     return model.eval()
+
+
+def _check_sizes(config: ModelConfig, path: Path) -> None:
+    """Refuse a configuration of a model larger than its weights, from their header alone.
+
+    Every block has at least one tensor, and the head a number for each entry of the vocabulary and each feature.
+    """
+    with _reading(path), safe_open(path, "pt") as file:
+        sizes = [math.prod(file.get_slice(name).get_shape()) for name in file.keys()]  # noqa: SIM118 (no mapping)
+    if config.n_layer > len(sizes) or config.vocab_size * config.n_embd > max(sizes, default=0):
+        raise UserError(
+            f"{path} is smaller than the model of {path.with_name(CONFIG)}: {config.n_layer:,} layers, "
+            f"{config.n_embd:,} wide, {config.vocab_size:,} tokens; {RESTORE}."
+        )
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Turn what safetensors raises into a sentence."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing; `dvc pull` fetches it, `dvc repro` makes it.") from None
+    except SafetensorError as error:
+        raise UserError(f"{path} is damaged ({error}); {RESTORE}.") from None
 
 
 def hf_config(config: ModelConfig) -> dict[str, Any]:

@@ -1,18 +1,23 @@
 """`models/gpt/manifest.json`: which models a folder holds and with which parameters they were trained."""
 
 from pathlib import Path
+from typing import Literal
 
-from pydantic import AliasChoices, Field, ValidationError
+from pydantic import AliasChoices, Field, model_validator
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.files import read_json
+from tokenmill.core.files import sha256_of
 from tokenmill.core.params import Section
+from tokenmill.core.records import read_record
+from tokenmill.core.token_file import Sha256
 from tokenmill.model.config import ModelConfig
 
 MANIFEST = "manifest.json"
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 """The files of one epoch's folder."""
 FORMAT = 1
+RESTORE = "`dvc checkout --force` or `dvc pull` restores it, `dvc repro -f train` makes it"
+"""What to do about a damaged model."""
 
 
 class TrainedWith(Section, extra="allow"):
@@ -27,7 +32,7 @@ class TrainedWith(Section, extra="allow"):
 class Manifest(Section):
     """The contents of manifest.json."""
 
-    format_version: int
+    format_version: Literal[1]
     fingerprint: str
     """Identifies the run: runs with the same fingerprint can continue each other's checkpoints."""
     model: ModelConfig
@@ -35,10 +40,30 @@ class Manifest(Section):
     """The section `train` of params.yaml."""
     parameters: int
     """The number of trained parameters."""
-    epochs: int
+    epochs: int = Field(ge=1, le=1_000_000)
     """The last epoch; the folders are `epoch-1` to `epoch-N`."""
+    weights: list[Sha256] | None = None
+    """The hash of the weights of each epoch; None in a manifest of an older version."""
     tokenizer_sha256: str
     """The hash of the tokenizer.json that made the tokens."""
+
+    @model_validator(mode="after")
+    def _weights_of_every_epoch(self) -> "Manifest":
+        if self.weights is not None and len(self.weights) != self.epochs:
+            raise ValueError(f"it has {self.epochs} epochs and {len(self.weights)} hashes of weights")
+        return self
+
+    def check_weights(self, folder: Path) -> str:
+        """The SHA-256 of the weights in the folder of an epoch, which must be those that training wrote.
+
+        Raises:
+            UserError: the manifest records another hash, or no such epoch.
+        """
+        recorded = {f"epoch-{number}": sha256 for number, sha256 in enumerate(self.weights or [], start=1)}
+        found = sha256_of(folder / WEIGHTS)
+        if self.weights is not None and found != recorded.get(folder.name):
+            raise UserError(f"{folder / WEIGHTS} is not what training wrote: another hash is recorded; {RESTORE}.")
+        return found
 
     def check_tokenizer(self, sha256: str, source: str) -> None:
         """Refuse a tokenizer other than the one that the model was trained with; `source` is where it comes from.
@@ -57,18 +82,6 @@ def read_manifest(folder: Path) -> Manifest:
     """Read the manifest of a folder of models.
 
     Raises:
-        UserError: there is none, or it was written by another version.
+        UserError: there is none, it is damaged, or it was written by another version.
     """
-    path = folder / MANIFEST
-    content = read_json(path)
-    if content.get("format_version") != FORMAT:
-        raise UserError(
-            f"{path} has format_version {content.get('format_version')!r}, this TokenMill reads {FORMAT}; "
-            "run `dvc repro -f train`."
-        )
-    try:
-        return Manifest.model_validate(content)
-    except ValidationError as error:
-        raise UserError(
-            f"{path} is damaged ({error.error_count()} fields are wrong); `dvc checkout --force` restores it."
-        ) from None
+    return read_record(folder / MANIFEST, Manifest, way_out=RESTORE)
