@@ -7,18 +7,20 @@ estimated.
 """
 
 import contextlib
-import io
+import itertools
 import math
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from tokenmill.core.files import write_text
+from tokenmill.core.errors import UserError
+from tokenmill.core.files import naming, write_text
 from tokenmill.core.params import Section
+from tokenmill.core.records import parse_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 TIMES = TIMING, COSTS = "timing.csv", "costs.csv"
 AMOUNTS = ["seconds", "units", "money"]
-TIMING_COLUMNS = ["step", "seconds", "tokens_per_second", "units", "money"]
+DELETE = "delete it: it holds nothing but times"
 
 
 class CostParams(Section):
@@ -47,6 +49,34 @@ class CostParams(Section):
         units = None if self.units_per_hour is None else hours * self.units_per_hour
         money = None if self.price_per_hour is None else hours * self.price_per_hour
         return Cost(seconds, units, money)
+
+
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+@dataclass(frozen=True)
+class TimingRow:
+    """A row of timing.csv: the sums up to a step. None is unknown, or was not written by an older version."""
+
+    step: Annotated[int, Field(ge=1, lt=1 << 53)]
+    seconds: Amount
+    tokens_per_second: Amount | None = None
+    units: Amount | None = None
+    money: Amount | None = None
+
+
+@dataclass(frozen=True)
+class CostRow:
+    """A row of costs.csv: an epoch."""
+
+    epoch: Annotated[int, Field(ge=1, lt=1 << 53)]
+    seconds: Amount
+    hours: Amount
+    units: Amount | None
+    money: Amount | None
+    currency: str
+    flops: Amount
+    utilisation: Amount | None
 
 
 @dataclass(frozen=True)
@@ -87,7 +117,7 @@ class Timing:
         self._rate_from = self._cost_from = time.perf_counter()
 
     def _continue(self, path: Path, step: int) -> None:
-        lines = [",".join(TIMING_COLUMNS) + "\n"]
+        lines = [",".join(column.name for column in fields(TimingRow)) + "\n"]
         if path.exists() and len(rows := read_timing(path)):
             self.total = Cost.of(rows.iloc[-1])
             kept = rows.loc[rows["step"] <= step].to_dict("records")
@@ -102,7 +132,7 @@ class Timing:
         self._rate_from = self._cost_from = now
         self._tokens = tokens
         if self.path:
-            with self.path.open("a", newline="\n") as file:
+            with naming(self.path), self.path.open("a", newline="\n") as file:
                 file.write(_timing_line(step, self.total, rate))
         return rate
 
@@ -122,15 +152,25 @@ def _timing_line(step: int, total: Cost, tokens_per_second: float) -> str:
 def read_timing(path: Path) -> "pd.DataFrame":
     """The rows of `timing.csv`; none if there is no such file. A last line that a crash cut off is left out.
 
-    Columns that an older version did not write yet are unknown; those that it wrote besides are left out.
+    Raises:
+        UserError: it is no such table.
     """
+    content = path.read_bytes() if path.exists() else b""
+    rows = parse_rows(content[: content.rfind(b"\n") + 1], TimingRow, source=path, way_out=DELETE)
+    if any(one.step >= next_.step for one, next_ in itertools.pairwise(rows)):
+        raise UserError(f"{path} is damaged (its steps go back); {DELETE}.")
+    return _table(rows, TimingRow)
+
+
+def _table(rows: "Sequence[TimingRow | CostRow]", kind: "type[TimingRow | CostRow]") -> "pd.DataFrame":
+    """Rows as a table, in which unknown numbers are NaN."""
     import pandas as pd  # noqa: PLC0415 (see above)
 
-    if not path.exists():
-        return pd.DataFrame(columns=TIMING_COLUMNS, dtype=float)
-    text = path.read_text()
-    rows = pd.read_csv(io.StringIO(text[: text.rfind("\n") + 1]))
-    return rows.reindex(columns=TIMING_COLUMNS)
+    columns = [column.name for column in fields(kind)]
+    if not rows:
+        return pd.DataFrame(columns=columns, dtype=float)
+    table = pd.DataFrame([asdict(row) for row in rows], columns=columns)
+    return table.astype({name: float for name in columns if name not in ("step", "epoch", "currency")})
 
 
 def find_times(resume: Path, run: str, name: str) -> Path:
@@ -175,7 +215,10 @@ def write_costs(path: Path, costs: "pd.DataFrame") -> None:
 
 
 def read_costs(path: Path) -> "pd.DataFrame":
-    """The table that `write_costs` wrote; empty if there is no such file."""
-    import pandas as pd  # noqa: PLC0415 (see above)
+    """The table that `write_costs` wrote; empty if there is no such file.
 
-    return pd.read_csv(path) if path.exists() else pd.DataFrame(columns=["epoch", *AMOUNTS])
+    Raises:
+        UserError: it is no such table.
+    """
+    content = path.read_bytes() if path.exists() else b""
+    return _table(parse_rows(content, CostRow, source=path, way_out=DELETE), CostRow)

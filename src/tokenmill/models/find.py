@@ -6,15 +6,15 @@ losses at that epoch.
 """
 
 import contextlib
-import io
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from tokenmill.core import git, paths
 from tokenmill.core.errors import UserError
+from tokenmill.core.records import parse_record
 from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS, read_manifest
+from tokenmill.training.history import parse_epochs
 
 COMPARED = ["tokens", "train_loss", "val_loss"]
 """The columns of history.csv that must equal the metrics of a ref."""
@@ -144,7 +144,8 @@ def _epoch_of_ref(root: Path, rev: str) -> int | None:
 def _at_epoch_ref(root: Path, epoch: int) -> Checkpoint:
     """The model that the ref `epoch-N` measured: in the work tree, at HEAD, or at the commit before the ref."""
     ref = f"refs/epoch-{epoch}"
-    measured = json.loads(git.content(root, ref, paths.TRAIN_METRICS) or "{}")
+    kept = (git.content(root, ref, paths.TRAIN_METRICS) or "{}").encode()
+    measured = parse_record(kept, dict[str, float], source=ref, way_out="`dvc repro -sf report` makes it")
     epochs, history = available(root), root / paths.HISTORY
     if len(epochs) >= epoch and history.exists() and _holds(history.read_text(encoding="utf-8"), measured, epoch):
         return epochs[epoch - 1]
@@ -161,7 +162,5 @@ def _holds(history: str | None, measured: dict[str, float], epoch: int) -> bool:
     """Whether the row of an epoch in a history.csv equals what was measured."""
     if not history:
         return False
-    import pandas as pd  # noqa: PLC0415 (takes half a second, and only refs of epochs need it)
-
-    rows = pd.read_csv(io.StringIO(history), index_col="epoch")
-    return epoch in rows.index and all(float(rows.loc[epoch, name]) == measured.get(name) for name in COMPARED)
+    rows = [row for row in parse_epochs(history, str(paths.HISTORY)) if row.epoch == epoch]
+    return bool(rows) and all(getattr(rows[0], name) == measured.get(name) for name in COMPARED)

@@ -4,6 +4,7 @@ In words: what each epoch changed, which one is best, and whether the model over
 """
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,7 +137,7 @@ def epoch_times(timing: Path, work: Workload) -> dict[int, EpochTime]:
     for cost in costs.head(work.train.epochs).to_dict("records"):
         last = cost["epoch"] * steps
         rate = float(rows.loc[rows["step"].between(last - steps + 1, last), "tokens_per_second"].median())
-        times[cost["epoch"]] = EpochTime(rate, tokens_per_step / rate, Cost.of(cost))
+        times[cost["epoch"]] = EpochTime(rate, tokens_per_step / rate if rate else math.inf, Cost.of(cost))
     return times
 
 

@@ -14,26 +14,29 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import safetensors.torch
 from filelock import FileLock, Timeout
+from pydantic import BaseModel, Field
 from torch import Tensor
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.files import read_json, sha256_of, write_beside, write_directory, write_json
-from tokenmill.core.token_file import SPLITS, TokenMetadata
+from tokenmill.core.files import sha256_of, write_beside, write_directory, write_json
+from tokenmill.core.records import read_record
+from tokenmill.core.token_file import SPLITS, Sha256, TokenMetadata
 from tokenmill.costs import TIMES
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import is_out_of_memory
 from tokenmill.model.gpt import GPT, copy_model
-from tokenmill.model.huggingface import WEIGHTS, load_weights, save_weights
-from tokenmill.model.manifest import MANIFEST, Manifest
+from tokenmill.model.huggingface import hf_config, load_weights, save_weights
+from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS, Manifest
 from tokenmill.training.history import RunState
 from tokenmill.training.params import TrainParams
 
@@ -44,6 +47,7 @@ RESUMABLE_KEYS: dict[str, Any] = {"epochs": True, "schedule": {"horizon_epochs"}
 """The parameters of `train` that a run may change and still continue; `find_resume_point` says from where."""
 
 STEP_PREFIX = "step-"
+STEP_NAME = re.compile(rf"{STEP_PREFIX}(\d{{9,}})")
 OPTIMIZER, STATE, MICRO_BATCH = "optimizer.safetensors", "state.json", "micro_batch.json"
 RESUME = "resume"
 """The folder of checkpoints in `models/gpt/`."""
@@ -124,7 +128,8 @@ class CheckpointStore:
 
     def steps(self) -> list[int]:
         """The steps of all checkpoints, whole or not, in order."""
-        return sorted(int(path.name.removeprefix(STEP_PREFIX)) for path in self.folder.glob(f"{STEP_PREFIX}*"))
+        names = (STEP_NAME.fullmatch(path.name) for path in self.folder.glob(f"{STEP_PREFIX}*"))
+        return sorted(int(name[1]) for name in names if name)
 
     def newest_upto(self, step: int) -> Path | None:
         """The newest checkpoint of a step or of one before it, or None."""
@@ -138,8 +143,8 @@ class CheckpointStore:
             if damage:
                 say(f"checkpoint {folder} is damaged ({damage}); using the one before")
                 continue
-            content = read_json(folder / STATE)
-            yield Checkpoint(folder, RunState.from_json(content["state"]), content["horizon"])
+            saved = read_state(folder)
+            yield Checkpoint(folder, saved.state, saved.horizon.model_dump())
 
     def save(self, state: RunState, model: GPT, optimizer: dict[str, Tensor], resumable: dict[str, Any]) -> None:
         """Write a checkpoint; an older one of the same step is replaced."""
@@ -172,8 +177,10 @@ class CheckpointStore:
     def micro_batch(self, *, under: dict[str, Any]) -> int | None:
         """The micro-batch that was kept under the same circumstances, or None."""
         path = self.folder / MICRO_BATCH
-        kept = read_json(path) if path.exists() else {}
-        return kept.get("sequences") if kept.get("under") == under else None
+        if not path.exists():
+            return None
+        kept = read_record(path, MicroBatchKept, way_out="delete it: training finds the size again")
+        return kept.sequences if kept.under == under else None
 
 
 class AsyncCheckpointer:
@@ -238,6 +245,49 @@ def _on_host(tensor: Tensor) -> Tensor:
     return tensor.detach().to("cpu", copy=True)
 
 
+class Resumable(BaseModel):
+    """The values of RESUMABLE_KEYS."""
+
+    epochs: int = Field(ge=1)
+    schedule: dict[Literal["horizon_epochs"], int | None]
+
+
+class SavedState(BaseModel):
+    """state.json."""
+
+    state: RunState
+    horizon: Resumable
+
+
+class MicroBatchKept(BaseModel):
+    """micro_batch.json."""
+
+    sequences: int = Field(ge=1)
+    under: dict[str, Any]
+
+
+FileName = Annotated[str, Field(pattern=r"^\w[\w.-]*$")]
+"""Names in a manifest become paths, so none may lead out of its folder."""
+
+
+def read_hashes(folder: Path) -> dict[str, str]:
+    """The manifest of a checkpoint: the SHA-256 of its other files by their names.
+
+    Raises:
+        UserError: it is missing or damaged.
+    """
+    return read_record(folder / MANIFEST, dict[FileName, Sha256], way_out="it is not used")
+
+
+def read_state(folder: Path) -> SavedState:
+    """Where the run of a checkpoint is.
+
+    Raises:
+        UserError: it is missing or damaged.
+    """
+    return read_record(folder / STATE, SavedState, way_out="it is not used")
+
+
 def _hashes(folder: Path) -> dict[str, str]:
     return {path.name: sha256_of(path) for path in sorted(folder.iterdir()) if path.name != MANIFEST}
 
@@ -245,16 +295,16 @@ def _hashes(folder: Path) -> dict[str, str]:
 def _damage(folder: Path, epochs: Path) -> str | None:
     """What is wrong with the files of a checkpoint, or None."""
     try:
-        expected = read_json(folder / MANIFEST)
-    except UserError as error:
+        expected, found = read_hashes(folder), _hashes(folder)
+        wrong = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
+        if wrong:
+            return f"{', '.join(wrong)} changed since it was written"
+        weights = read_state(folder).state.epoch_weights
+    except (UserError, OSError) as error:
         return str(error)
-    found = _hashes(folder)
-    wrong = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
-    if wrong:
-        return f"{', '.join(wrong)} changed since it was written"
     others = [
         f"epoch-{epoch}"
-        for epoch, sha256 in enumerate(read_json(folder / STATE)["state"]["epoch_weights"], start=1)
+        for epoch, sha256 in enumerate(weights, start=1)
         if not ((path := epochs / f"epoch-{epoch}" / WEIGHTS).exists() and sha256_of(path) == sha256)
     ]
     return f"the weights of {', '.join(others)} are gone or another run's" if others else None
@@ -276,9 +326,13 @@ def export_model(store: CheckpointStore, manifest: Manifest, output: Path, *, st
     """Write the folder `models/gpt/`, whole or not at all: all epochs, the checkpoints of `steps`, and the manifest."""
     with write_directory(output) as folder:
         for epoch in range(1, manifest.epochs + 1):
-            copy_tree(store.epoch_folder(epoch), folder / f"epoch-{epoch}")
+            target = folder / f"epoch-{epoch}"
+            target.mkdir()
+            _link_or_copy(str(store.epoch_folder(epoch) / WEIGHTS), str(target / WEIGHTS))
+            write_json(target / CONFIG, hf_config(manifest.model))
         for checkpoint in map(store.checkpoint_folder, sorted(steps)):
-            if checkpoint.exists():  # the one before the decay is missing if the run started behind it
+            # The one before the decay is missing if the run started behind it.
+            if checkpoint.exists() and not _damage(checkpoint, store.epochs):
                 copy_tree(checkpoint, folder / RESUME / checkpoint.name)
         write_json(folder / MANIFEST, manifest.model_dump())
 

@@ -9,7 +9,6 @@ after the hashes of the whole checkpoint were found right; no name from the mirr
 """
 
 import contextlib
-import json
 import queue
 import re
 import shutil
@@ -22,10 +21,10 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.files import read_json, sha256_of, write_directory
+from tokenmill.core.files import sha256_of, write_directory
 from tokenmill.costs import TIMING
 from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS
-from tokenmill.training.checkpoint import STATE, STEP_PREFIX, CheckpointStore, copy_tree
+from tokenmill.training.checkpoint import STEP_NAME, CheckpointStore, copy_tree, read_hashes, read_state
 
 WAIT_SECONDS = 300.0
 """How long the end of training waits for the last copy, at most."""
@@ -33,8 +32,6 @@ WAIT_SECONDS = 300.0
 SAY_AFTER_SECONDS = 2.0
 """The end of training says that it waits if the copy takes longer than this."""
 
-STEP_NAME = re.compile(rf"{STEP_PREFIX}(\d{{9}})")
-FILE_NAME = re.compile(r"\w[\w.-]*")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -147,7 +144,7 @@ class Mirror:
         self._fs.makedirs(self._run, exist_ok=True)
         if (timing := self._store.folder / TIMING).exists():
             self._fs.put_file(str(timing), f"{self._run}/{TIMING}")
-        weights = read_json(frozen / STATE)["state"]["epoch_weights"]
+        weights = read_state(frozen).state.epoch_weights
         for epoch, sha256 in enumerate(weights, start=1):
             self._put_weights(self._store.epoch_folder(epoch), f"{self._run}/weights/{sha256}")
         self._put_checkpoint(frozen, self._checkpoint(step))
@@ -228,14 +225,15 @@ class Mirror:
     def _try_to_fetch(self, step: int) -> None:
         try:
             self._fetch(step)
-        except ValueError as error:
+        except (UserError, ValueError) as error:
             self._say(f"the checkpoint of step {step:,} in the mirror {self._url} is not used: {error}")
 
     def _fetch(self, step: int) -> None:
         """Put a checkpoint and the epochs that it needs into the store, once all of it is here and right.
 
         Raises:
-            ValueError: a file is not what the manifest says, or a name is none.
+            UserError: the manifest or the state is of another form, as one with a name that leads elsewhere.
+            ValueError: a file is not what the manifest says.
         """
         source = self._checkpoint(step)
         self._store.folder.mkdir(parents=True, exist_ok=True)
@@ -243,12 +241,10 @@ class Mirror:
             checkpoint = Path(temporary) / "checkpoint"
             checkpoint.mkdir()
             self._fs.get_file(f"{source}/{MANIFEST}", str(checkpoint / MANIFEST))
-            for name, sha256 in json.loads((checkpoint / MANIFEST).read_bytes()).items():
-                _refuse_name(name, FILE_NAME)
+            for name, sha256 in read_hashes(checkpoint).items():
                 self._get(f"{source}/{name}", checkpoint / name, sha256)
             epochs = {}
-            for epoch, sha256 in enumerate(read_json(checkpoint / STATE)["state"]["epoch_weights"], start=1):
-                _refuse_name(sha256, SHA256)
+            for epoch, sha256 in enumerate(read_state(checkpoint).state.epoch_weights, start=1):
                 if not self._has_epoch(epoch, sha256):
                     epochs[epoch] = Path(temporary) / f"epoch-{epoch}"
                     epochs[epoch].mkdir()
@@ -266,12 +262,6 @@ class Mirror:
         self._fs.get_file(source, str(target))
         if sha256_of(target) != sha256:
             raise ValueError(f"{source} is damaged")
-
-
-def _refuse_name(name: str, pattern: re.Pattern[str]) -> None:
-    """Names in a mirror's files become paths, so one with a slash or `..` could lead anywhere."""
-    if not pattern.fullmatch(name):
-        raise ValueError(f"it names a file {name!r}")
 
 
 def _move(source: Path, target: Path) -> None:

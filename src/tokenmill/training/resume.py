@@ -4,7 +4,6 @@ DVC removes `models/gpt` before the stage runs. But dvc.lock still names it, and
 on another machine there is nothing else.
 """
 
-import json
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,8 +11,9 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
 from tokenmill.core.files import write_atomic, write_directory
-from tokenmill.model.manifest import MANIFEST
-from tokenmill.training.checkpoint import RESUME, Checkpoint, CheckpointStore
+from tokenmill.core.records import parse_record
+from tokenmill.model.manifest import MANIFEST, Manifest
+from tokenmill.training.checkpoint import RESUME, STEP_NAME, Checkpoint, CheckpointStore
 from tokenmill.training.params import ScheduleParams, TrainParams
 from tokenmill.training.schedule import Workload, first_difference
 
@@ -98,8 +98,9 @@ def fill_from_previous(store: CheckpointStore, output: Path, fingerprint: str, s
         repository = DVCFileSystem(".")
         if not repository.exists(str(output / MANIFEST)):
             return
-        manifest = json.loads(repository.read_bytes(str(output / MANIFEST)))
-        if manifest.get("fingerprint") != fingerprint:
+        content = cast("bytes", repository.read_bytes(str(output / MANIFEST)))
+        manifest = parse_record(content, Manifest, source=output / MANIFEST, way_out="it is not used")
+        if manifest.fingerprint != fingerprint:
             return
         say(f"fetching the checkpoints of the previous {output} from the DVC cache or remote")
         # Epochs first: a checkpoint is not used without them.
@@ -107,7 +108,8 @@ def fill_from_previous(store: CheckpointStore, output: Path, fingerprint: str, s
         for source in epochs:
             _fetch(repository, source, store.epochs / Path(source).name)
         for source in sorted(repository.ls(str(output / RESUME), detail=False)):
-            _fetch(repository, source, store.folder / Path(source).name)
+            if STEP_NAME.fullmatch(Path(source).name):
+                _fetch(repository, source, store.folder / Path(source).name)
     except Exception as error:  # every remote fails in its own way, and none of them may stop training
         say(f"the previous {output} cannot be read ({error}); starting without it")
 

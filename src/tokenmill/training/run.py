@@ -82,7 +82,7 @@ def train(
                     fill_from_previous(store, output, manifest.fingerprint, display.say)
             state = _train(setup, store, display, run_summary(setup, manifest.parameters, place), mirror=mirror)
             if group.is_main:
-                manifest = manifest.model_copy(update={"weights": result.state.epoch_weights[: train.epochs]})
+                manifest = manifest.model_copy(update={"weights": state.epoch_weights[: train.epochs]})
                 export_model(store, manifest, output, steps=work.kept_steps)
                 _write_costs(setup, store, peak=peak_flops(setup.compute.device))
                 publish_times(resume_root(), manifest.fingerprint, times)
