@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenmill.cli.summary import cost_lines
+from tokenmill.core.errors import UserError
 from tokenmill.costs import (
     TIMES,
-    TIMING_COLUMNS,
     Cost,
     CostParams,
     Timing,
@@ -21,6 +21,8 @@ from tokenmill.costs import (
     read_timing,
     write_costs,
 )
+
+TIMING_COLUMNS = ["step", "seconds", "tokens_per_second", "units", "money"]
 
 FREE = CostParams(price_per_hour=None, currency="EUR", units_per_hour=None)
 COLAB = CostParams(price_per_hour=0.5, currency="EUR", units_per_hour=1.8)
@@ -155,3 +157,14 @@ def test_plots_get_the_times_of_the_run_that_is_shown(tmp_path: Path):
         assert [(metrics / name).read_text() for name in TIMES] == [f"{name} {words}" for name in TIMES]
     publish_times(resume, "trained elsewhere", metrics)
     assert not list(metrics.iterdir())
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["x\n1\n", "step,seconds\n1,-1\n", "step,seconds\n2,1\n2,2\n", "step,seconds\n1,1,1\n", "step,seconds\n1e99,1\n"],
+)
+def test_damaged_times_say_that_they_may_be_deleted(tmp_path: Path, text: str):
+    (tmp_path / "timing.csv").write_text(text)
+    for read in (read_timing, read_costs):
+        with pytest.raises(UserError, match=r"timing\.csv .*delete it"):
+            read(tmp_path / "timing.csv")
