@@ -14,7 +14,7 @@ EXAMPLES = """\
   tokenmill compare                     the first and the last epoch
   tokenmill compare epoch-1 epoch-4     any epochs of the run in the workspace
   tokenmill compare HEAD                the last commit and the workspace
-  tokenmill compare HEAD~1 blest-jube   commits, branches, tags, experiments (`dvc exp show` names them)
+  tokenmill compare HEAD~1 blest-jube   commits, branches, tags, experiments (`tokenmill runs` names them)
   tokenmill compare main:2 workspace:2  their second epochs
 """
 

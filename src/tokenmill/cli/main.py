@@ -11,6 +11,7 @@ from tokenmill.cli.arguments import Parser
 
 COMMANDS = {
     "summary": "show what the pipeline made: losses, answers, costs, and what to type next",
+    "runs": "list all commits and experiments: what each changed, losses, answers, time and cost",
     "compare": "show epochs and experiments side by side: losses, parameters, answers; also as a page",
     "generate": "let a trained model answer, continue a text, or chat",
     "demo": "serve a page in the browser on which the trained models answer, two side by side if you like",
@@ -31,6 +32,7 @@ examples:
   dvc exp run -S model.n_layer=12       an experiment
   tokenmill generate                    chat with the model
   tokenmill demo                        the same in the browser
+  tokenmill runs                        all experiments in one table
   tokenmill compare                     epochs or experiments side by side
   tokenmill doctor                      is everything here that a run needs?
   tokenmill plan --hardware A100        what training would take

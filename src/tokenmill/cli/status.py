@@ -112,7 +112,7 @@ def after_training(epochs: int) -> Commands:
     return [
         ("tokenmill generate", "chat with the model in the terminal"),
         ("tokenmill demo", "the same in the browser"),
-        ("dvc exp run -S model.n_layer=6", "an experiment; `dvc exp show --only-changed` compares"),
+        ("dvc exp run -S model.n_layer=6", "an experiment; `tokenmill runs` lists them all"),
         (f"dvc exp run -S train.epochs={epochs + 2}", "continue training from here, not from scratch"),
         (f"dvc metrics diff epoch-1 epoch-{epochs}", "what the epochs in between gained"),
         ("tokenmill compare", "experiments and epochs side by side"),

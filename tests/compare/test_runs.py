@@ -1,0 +1,98 @@
+"""`tokenmill runs` on a real project whose stages are quick."""
+
+import io
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tests.imports import ROOT
+from tests.pipeline.project import Project
+from tokenmill.cli.main import main
+from tokenmill.compare.runs import COLUMNS, find_runs
+from tokenmill.core.errors import UserError
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # DVC's own
+
+PIPELINE = """\
+stages:
+  train:
+    cmd: python train.py
+    deps: [train.py]
+    params: [model, train]
+    outs: [models/gpt]
+    metrics: [metrics/train.json: {cache: false}, metrics/eval.json: {cache: false}]
+  report: {cmd: ls, deps: [models/gpt]}
+"""
+
+TRAIN = """\
+import json, pathlib, re
+layers = int(re.search(r"n_layer: (\\d+)", pathlib.Path("params.yaml").read_text())[1])
+files = {
+    "models/gpt/manifest.json": {"fingerprint": f"run-{layers}"},
+    "metrics/train.json": {"epoch": 1, "steps": 20, "parameters": layers, "train_loss": 1, "val_loss": 8 / layers},
+    "metrics/eval.json": {"bits_per_byte": 2 / layers, "expected_found": layers / 10},
+}
+for name, content in files.items():
+    pathlib.Path(name).parent.mkdir(parents=True, exist_ok=True)
+    pathlib.Path(name).write_text(json.dumps(content))
+"""
+
+TIMING = "step,seconds,tokens_per_second,units,money\n10,30,1000,,0.1\n20,60,2000,,0.2\n30,90,9000,,0.3\n"
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """main~1: nothing ran; main: 4 layers; main after a commit of notes only; experiment `calm-oxen`: 2 layers."""
+    project = Project(tmp_path_factory.mktemp("runs"))
+    project.run("git", "init", "-q", "-b", "main")
+    project.run("dvc", "init", "-q")
+    shutil.copy(ROOT / "params.yaml", project.root)
+    (project.root / "dvc.yaml").write_text(PIPELINE)
+    (project.root / "train.py").write_text(TRAIN)
+    (project.root / ".gitignore").write_text("/models\n/.resume\n")
+    project.commit()
+    project.run("dvc", "repro")
+    project.commit()
+    project.run("dvc", "exp", "run", "-n", "calm-oxen", "-S", "model.n_layer=2", "-S", "runtime.device=cpu")
+    project.run("git", "checkout", "-q", "-f", "HEAD")
+    (project.root / "notes.txt").write_text("nothing new")
+    project.commit()
+    (project.root / ".resume/run-2").mkdir(parents=True)
+    (project.root / ".resume/run-2/timing.csv").write_text(TIMING)
+    (project.root / ".resume/run-2/costs.csv").write_text("epoch,currency\n1,EUR\n")
+    return project
+
+
+@pytest.mark.slow
+def test_each_run_stands_with_what_it_changed_and_took(project: Project):
+    runs = find_runs(project.root, commits=5)
+    assert list(runs["run"]) == ["workspace", "main", "calm-oxen"]
+    rows = runs.set_index("run").to_dict("index")
+    assert rows["calm-oxen"]["changed"] == "model.n_layer=2", "runtime changes no result"
+    assert (rows["main"]["val_loss"], rows["main"]["right"]) == (2.0, 0.4)
+    assert (rows["calm-oxen"]["bits_per_byte"], rows["calm-oxen"]["epochs"]) == (1.0, 1)
+    took = [rows["calm-oxen"][name] for name in ("seconds", "money", "currency", "tokens_per_second")]
+    assert took == [60.0, 0.2, "EUR", 1500.0], "up to the last step of the run"
+    assert pd.isna(rows["main"]["seconds"])
+
+
+@pytest.mark.slow
+def test_the_table_is_sorted_and_fits_80_columns(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(project.root)
+    main(["runs", "--sort", "speed"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[:4]] == ["run", "calm-oxen", "model.n_layer=2", "workspace"]
+    assert all(len(line) <= 80 for line in lines)
+    main(["runs", "--csv", "--sort", "bits"])
+    table = pd.read_csv(io.StringIO(capsys.readouterr().out))
+    assert list(table.columns) == COLUMNS
+    assert table["bits_per_byte"].is_monotonic_increasing
+
+
+def test_outside_a_project_it_says_so(tmp_path: Path):
+    with pytest.raises(UserError, match="doctor"):
+        find_runs(tmp_path, commits=1)
