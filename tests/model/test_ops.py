@@ -23,12 +23,20 @@ SIZES = st.integers(1, 7)
     width=SIZES,
     vocabulary=st.integers(2, 90),
     cap=st.sampled_from([None, 15.0, 1.5]),
-    padding=st.integers(0, 70),
+    padding=st.none() | st.integers(0, 70),
     rows=st.integers(1, 50),
     seed=st.integers(0, 99),
 )
 def test_loss_and_gradients_are_those_of_all_logits_at_once(
-    *, batch: int, positions: int, width: int, vocabulary: int, cap: float | None, padding: int, rows: int, seed: int
+    *,
+    batch: int,
+    positions: int,
+    width: int,
+    vocabulary: int,
+    cap: float | None,
+    padding: int | None,
+    rows: int,
+    seed: int,
 ):
     draws = torch.Generator().manual_seed(seed)
     x = torch.randn(batch * positions, width, generator=draws, dtype=torch.float64, requires_grad=True)
@@ -72,9 +80,39 @@ def test_padding_the_vocabulary_does_not_change_the_loss(architecture: str):
         ops._Loss.apply(
             torch.ones(2, 16), model.head.weight, torch.tensor([22, 0]), None, torch.float32, padding, 9, True
         )
-        for padding in (0, -23 % ops.ALIGNED)
+        for padding in (None, -23 % ops.ALIGNED)
     )
     assert torch.equal(plain, padded), "zeros among the logits would raise the loss"
+
+
+@pytest.mark.parametrize("cap", [None, 15.0])
+def test_an_ignored_target_adds_nothing(cap: float | None):
+    x, head = torch.randn(6, 5, requires_grad=True), torch.randn(30, 5, requires_grad=True)
+    targets = torch.tensor([3, 29, 0, 7, ops.IGNORED, ops.IGNORED])
+    few = ops._Loss.apply(x[:4], head, targets[:4], cap, x.dtype, 2, 4, True)
+    all_ = ops._Loss.apply(x, head, targets, cap, x.dtype, 2, 4, True)
+    torch.testing.assert_close(all_ * 6, few * 4)
+    for ours, theirs in zip(
+        torch.autograd.grad(all_ * 6, (x, head)), torch.autograd.grad(few * 4, (x, head)), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("padding", [None, 2])
+def test_the_gradient_of_the_head_stays_within_float16(padding: int | None):
+    """Summed as it is, 2,000 rows of 60 would leave the range, which ends at 65,504."""
+    x, head = torch.full((2000, 4), 60.0), torch.zeros(30, 4, requires_grad=True)
+    loss = ops._Loss.apply(x, head, torch.zeros(2000, dtype=torch.long), None, torch.float16, padding, 2000, True)
+    (gradient,) = torch.autograd.grad(loss, head)
+    assert gradient[0].tolist() == pytest.approx([-60 * 29 / 30] * 4, rel=1e-3)
+
+
+@pytest.mark.parametrize(("compiled", "most"), [(False, ops.LOGITS_AT_A_TIME), (True, ops.COMPILED_LOGITS)])
+def test_a_gpu_gets_few_pieces_of_one_size(compiled: bool, most: int):
+    rows = ops.rows_at_a_time(64 * 512, 50_257, on_gpu=True, compiled=compiled)
+    assert rows % ops.ALIGNED_ROWS == 0
+    assert (rows - ops.ALIGNED_ROWS) * 50_257 < most
+    assert 64 * 512 % rows == 0 or not compiled, "a shorter last one would need kernels of its own"
 
 
 def test_logits_at_a_time_stay_below_the_limit(monkeypatch: pytest.MonkeyPatch):

@@ -8,6 +8,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tokenmill.model import sequences as module
+from tokenmill.model.ops import IGNORED
 from tokenmill.model.sequences import Sequences, evenly_spread, place_tokens
 
 CPU = torch.device("cpu")
@@ -96,5 +97,16 @@ def test_tokens_are_the_same_wherever_they_are_placed(placement: str):
 def test_tokens_too_large_for_memory_stay_a_memory_map(monkeypatch: pytest.MonkeyPatch):
     ids = np.arange(100, dtype=np.int32)
     assert place_tokens(ids, "auto", CPU)[1] == "memory"
+    assert place_tokens(ids, "auto", CPU, processes=2**60)[1] == "mmap", "all of this machine hold them"
     monkeypatch.setattr(module, "MAX_MEMORY_SHARE", 0.0)
     assert place_tokens(ids, "auto", CPU)[1] == "mmap"
+
+
+def test_rows_that_fill_up_a_batch_have_no_targets():
+    sequences = Sequences(torch.arange(50), context_length=10, device=CPU)
+    inputs_BT, targets_BT = sequences.gather(np.array([3, 1]), at_least=4)
+    plain_inputs_BT, plain_targets_BT = sequences.gather(np.array([3, 1]))
+    assert inputs_BT.shape == (4, 10)
+    assert torch.equal(inputs_BT[:2], plain_inputs_BT)
+    assert torch.equal(targets_BT[:2], plain_targets_BT)
+    assert (targets_BT[2:] == IGNORED).all()

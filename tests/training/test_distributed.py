@@ -17,9 +17,10 @@ import torch
 from tests.training.alone import command, environment, start
 from tests.training.fork_server import ForkServer, Trainer
 from tests.training.test_killed import rows
-from tests.training.tiny import assert_same_to_rounding, digest, runtime_params
+from tests.training.tiny import assert_same_to_rounding, digest, history, runtime_params
 from tokenmill.core.errors import UserError
 from tokenmill.training import launch
+from tokenmill.training.distributed import STEP_TIMEOUT, process_group
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="forks")
 
@@ -59,6 +60,17 @@ def test_a_sharded_model_gives_the_numbers_of_a_whole_one(
     assert [one.wait(), *wait(last)] == [0, 0, 0], last[0].said + last[1].said
     assert "continuing from step 14 of 21" in last[0].said
     assert_same_to_rounding(tmp_path / "run", tmp_path / "one")
+
+
+@pytest.mark.parametrize("architecture", ["gpt2", "modern"])
+def test_weights_that_travel_in_half_precision_are_enough(
+    tmp_path: Path, tokens: Path, fork_server: ForkServer, architecture: str
+):
+    arguments: dict[str, Any] = {"precision": "bfloat16", "epochs": 1, "model": {"architecture": architecture}}
+    one = fork_server.start(tmp_path / "one", tokens, **arguments)
+    both = fork_server.together(tmp_path / "run", tokens, runtime={"parallel": "fsdp"}, **arguments)
+    assert [one.wait(), *wait(both)] == [0, 0, 0], both[0].said
+    assert history(tmp_path / "run") == pytest.approx(history(tmp_path / "one"), rel=1e-2)
 
 
 @pytest.mark.parametrize(
@@ -262,3 +274,15 @@ def test_more_processes_than_devices_are_refused(device: str, there: int, monkey
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     with pytest.raises(UserError, match=rf"runtime\.processes \({there + 1}\) .* {there} \({device}\)"):
         launch._process_count(runtime_params(processes=there + 1))
+
+
+def test_processes_on_gpus_name_their_device_and_wait_long(monkeypatch: pytest.MonkeyPatch):
+    asked: list[dict[str, Any]] = []
+    for name, value in (("WORLD_SIZE", "2"), ("RANK", "1"), ("LOCAL_RANK", "1")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: asked.append({"device": device}))
+    monkeypatch.setattr("torch.distributed.init_process_group", lambda *_, **given: asked.append(given) or 1 / 0)
+    with pytest.raises(ZeroDivisionError), process_group(torch.device("cuda"), shards=False):
+        pass
+    mine = torch.device("cuda", 1)
+    assert asked == [{"device": mine}, {"timeout": STEP_TIMEOUT, "device_id": mine}]

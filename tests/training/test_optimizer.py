@@ -104,6 +104,20 @@ def test_adamw_is_pytorchs():
     assert_same_bits(values(model), values(other))
 
 
+def test_a_device_that_ignores_the_scale_gets_clipped_gradients(monkeypatch: pytest.MonkeyPatch):
+    """As Apple's: their fused AdamW takes the scale and does nothing with it."""
+    (model, optim), (other, theirs) = made("gpt2", "adamw"), made("gpt2", "adamw")
+    step(model, optim, 0)
+    monkeypatch.setattr("tokenmill.training.optimizer.DIVIDES_IN_STEP", ())
+    fused = AdamW._fused_step
+    scales: list[object] = []
+    monkeypatch.setattr(AdamW, "_fused_step", lambda self: (scales.append(self.grad_scale), fused(self)))
+    step(other, theirs, 0)
+    assert scales == [None]
+    for ours, clipped in zip(model.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(ours, clipped)
+
+
 def test_a_step_forgets_the_gradients():
     model, optim = made("modern", "muon")
     step(model, optim, 0)

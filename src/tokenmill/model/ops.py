@@ -22,8 +22,14 @@ MAX_PLAIN_LENGTH = 256
 """Up to this many positions a CPU computes all scores at once faster than PyTorch's blockwise attention."""
 LOGITS_AT_A_TIME = 2**26
 """Logits that exist at the same time: 256 MiB in float32."""
-ALIGNED = 64
+COMPILED_LOGITS = 2**29
+"""The same in code compiled for a GPU, which holds them in half precision: 1 GiB."""
+ALIGNED, ALIGNED_ROWS = 64, 256
 """Tensor cores need matrices whose sides are multiples of this, so a GPU gets the vocabulary padded with zeros."""
+IGNORED = -1
+"""A target that adds nothing to the loss (on a GPU)."""
+FLOAT16_SCALE = 64
+"""The head's gradient is summed over thousands of rows, which without this divisor may leave float16's range."""
 
 
 def attend(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, *, dropout: float) -> Tensor:
@@ -157,15 +163,29 @@ def next_token_loss(x_BTD: Tensor, head_VD: Tensor, targets_BT: Tensor, *, cap: 
 
     The logits of a whole batch would be by far its largest tensor: 64 sequences of 512 tokens over 50,257 ids take
     6.6 GB in float32. So they are computed for some rows at a time, each with its gradient, unless gradients are
-    switched off. (PyTorch's chunked `linear_cross_entropy` has no cap and cannot be compiled.)
+    switched off. (PyTorch's chunked `linear_cross_entropy` has no cap and cannot be compiled.) On a GPU, targets of
+    `IGNORED` add nothing, though the mean counts them.
     """
     kind = x_BTD.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x_BTD.dtype
-    padding = -len(head_VD) % ALIGNED if kind == "cuda" else 0
-    rows = max(1, LOGITS_AT_A_TIME // len(head_VD))
+    padding = -len(head_VD) % ALIGNED if kind == "cuda" else None
     x_MD, targets_M = x_BTD.flatten(0, -2), targets_BT.flatten()
+    rows = rows_at_a_time(len(targets_M), len(head_VD), on_gpu=kind == "cuda", compiled=torch.compiler.is_compiling())
     gradient = torch.is_grad_enabled()  # asked here because inside a Function it is always off
     return _Loss.apply(x_MD, head_VD, targets_M, cap, dtype, padding, rows, gradient)  # type: ignore[return-value]
+
+
+def rows_at_a_time(rows: int, vocabulary: int, *, on_gpu: bool, compiled: bool) -> int:
+    """How many of the rows get their logits at a time.
+
+    A GPU gets pieces of the same size, in multiples that suit its tensor cores. What is compiled there holds the logits
+    in half precision alone, so its pieces are larger: each adds a whole gradient of the head.
+    """
+    most = max(1, (COMPILED_LOGITS if on_gpu and compiled else LOGITS_AT_A_TIME) // vocabulary)
+    if not on_gpu:
+        return most
+    each = -(-rows // -(-rows // most))
+    return -(-each // ALIGNED_ROWS) * ALIGNED_ROWS
 
 
 class _Loss(Function):
@@ -179,28 +199,28 @@ class _Loss(Function):
         targets_M: Tensor,
         cap: float | None,
         dtype: torch.dtype,
-        padding: int,
+        padding: int | None,
         rows: int,
         gradient: bool,
     ) -> Tensor:
-        vocabulary = len(head_VD)
-        head = F.pad(head_VD.to(dtype), (0, 0, 0, padding))
+        vocabulary, scale = len(head_VD), FLOAT16_SCALE if dtype == torch.float16 else 1
+        head = F.pad(head_VD.to(dtype), (0, 0, 0, padding or 0))
         total = torch.zeros((), device=x_MD.device)
         by_x, by_head = [], torch.zeros_like(head_VD) if gradient else None
         for x, targets in zip(x_MD.split(rows), targets_M.split(rows), strict=True):
             x_RD = x.to(dtype)
-            logits_RV = (x_RD @ head.T)[:, :vocabulary].float()
+            logits_RV = (x_RD @ head.T).float()
             if cap is not None:
                 logits_RV = softcap(logits_RV, cap)
-            highest_R1 = logits_RV.amax(-1, keepdim=True)
-            softmax_RV = (logits_RV - highest_R1).exp_()
-            sum_R1 = softmax_RV.sum(-1, keepdim=True)
-            total += (sum_R1.log() + highest_R1 - logits_RV.gather(1, targets[:, None])).sum()
-            if by_head is None:
-                continue
-            by_logits = _by_logits(softmax_RV.div_(sum_R1), logits_RV, targets, cap).to(dtype)
-            by_x.append(by_logits @ head[:vocabulary] if not padding else F.pad(by_logits, (0, padding)) @ head)
-            by_head += by_logits.T @ x_RD
+            if padding is None:
+                loss, by_logits_RV = _cross_entropy(logits_RV, targets, cap, gradient)
+            else:
+                loss, by_logits_RV = _padded_cross_entropy(logits_RV, targets, cap, gradient, vocabulary)
+            total += loss
+            if by_head is not None and by_logits_RV is not None:
+                by_logits_RV = by_logits_RV.to(dtype)
+                by_x.append(by_logits_RV @ head)
+                by_head.add_((by_logits_RV.T @ (x_RD if scale == 1 else x_RD / scale))[:vocabulary], alpha=scale)
         if by_head is not None:
             ctx.save_for_backward(torch.cat(by_x).to(x_MD.dtype), by_head)
         return total / len(targets_M)
@@ -212,7 +232,40 @@ class _Loss(Function):
         return by_x * each.to(by_x.dtype), by_head * each, None, None, None, None, None, None
 
 
-def _by_logits(softmax_RV: Tensor, capped_RV: Tensor, targets_R: Tensor, cap: float | None) -> Tensor:
-    """The gradient of the summed loss with respect to the uncapped logits; overwrites `softmax_RV`."""
-    softmax_RV.scatter_add_(1, targets_R[:, None], softmax_RV.new_full((len(targets_R), 1), -1.0))
-    return softmax_RV if cap is None else softmax_RV.mul_(1 - (capped_RV / cap).square_())
+def _cross_entropy(
+    logits_RV: Tensor, targets_R: Tensor, cap: float | None, gradient: bool
+) -> tuple[Tensor, Tensor | None]:
+    """The summed loss, and if asked for its gradient with respect to the uncapped logits: few passes over memory."""
+    highest_R1 = logits_RV.amax(-1, keepdim=True)
+    softmax_RV = (logits_RV - highest_R1).exp_()
+    sum_R1 = softmax_RV.sum(-1, keepdim=True)
+    loss = (sum_R1.log() + highest_R1 - logits_RV.gather(1, targets_R[:, None])).sum()
+    if not gradient:
+        return loss, None
+    softmax_RV.div_(sum_R1).scatter_add_(1, targets_R[:, None], softmax_RV.new_full((len(targets_R), 1), -1.0))
+    return loss, softmax_RV if cap is None else softmax_RV.mul_(1 - (logits_RV / cap).square_())
+
+
+def _padded_cross_entropy(
+    logits_RV: Tensor, targets_R: Tensor, cap: float | None, gradient: bool, vocabulary: int
+) -> tuple[Tensor, Tensor | None]:
+    """The same of logits with columns behind the `vocabulary`, and without targets of `IGNORED`.
+
+    The compiler makes two kernels of it, which read the logits once each: nothing is scattered, so that the softmax is
+    never written in float32.
+    """
+    column_V, target_R1 = torch.arange(logits_RV.shape[1], device=logits_RV.device), targets_R[:, None]
+    masked_RV = logits_RV.masked_fill(column_V >= vocabulary, -torch.inf)
+    highest_R1 = masked_RV.amax(-1, keepdim=True)
+    power_RV = (masked_RV - highest_R1).exp()
+    sum_R1 = power_RV.sum(-1, keepdim=True)
+    is_target_RV, counts_R1 = column_V == target_R1, target_R1 != IGNORED
+    at_target_R1 = torch.where(is_target_RV, logits_RV, 0.0).sum(-1, keepdim=True)
+    loss = torch.where(counts_R1, sum_R1.log() + highest_R1 - at_target_R1, 0.0).sum()
+    if not gradient:
+        return loss, None
+    softmax_RV = power_RV / sum_R1
+    by_logits_RV = torch.where(is_target_RV, softmax_RV - 1, softmax_RV)
+    if cap is not None:
+        by_logits_RV = by_logits_RV * (1 - (logits_RV / cap).square())
+    return loss, torch.where(counts_R1, by_logits_RV, 0.0)

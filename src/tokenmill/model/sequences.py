@@ -15,9 +15,10 @@ from torch import Tensor
 
 from tokenmill.model.device import Compute, is_out_of_memory
 from tokenmill.model.gpt import GPT, loss_of
+from tokenmill.model.ops import IGNORED
 
-MAX_MEMORY_SHARE = 0.5
-"""Tokens take at most this share of the memory that is free on a device or in the host; the model needs the rest."""
+MAX_MEMORY_SHARE, MAX_GPU_SHARE = 0.5, 0.1
+"""Tokens take at most this share of the memory that is free in the host or on a GPU; the model needs the rest."""
 
 
 class Sequences:
@@ -37,15 +38,34 @@ class Sequences:
         self._rows_NW = tokens.as_strided((self.count, context_length + 1), (context_length, 1))
         self._device = device
 
-    def gather(self, index_B: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Inputs and targets of these sequences: (B, T) int64 each, on the device."""
-        rows_NW = self._rows_NW
+    def gather(self, index_B: np.ndarray, *, at_least: int = 0) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of these sequences: (B, T) int64 each, on the device.
+
+        If there are fewer than `at_least`, the first one is repeated behind them, with targets to be ignored.
+        """
+        rows_NW, given = self._rows_NW, len(index_B)
+        if given < at_least:
+            index_B = np.pad(index_B, (0, at_least - given), mode="edge")
         index = _to_device(torch.from_numpy(index_B), rows_NW.device)
         shape = (len(index), rows_NW.shape[1])
         pinned = _needs_pinning(rows_NW, self._device)
         picked_BW = torch.empty(shape, dtype=rows_NW.dtype, device=rows_NW.device, pin_memory=pinned)
         ids_BW = _to_device(torch.index_select(rows_NW, 0, index, out=picked_BW), self._device)
-        return ids_BW[:, :-1].long(), ids_BW[:, 1:].long()
+        inputs_BT, targets_BT = ids_BW[:, :-1].long(), ids_BW[:, 1:].long()
+        if given < at_least:
+            targets_BT[given:] = IGNORED
+        return inputs_BT, targets_BT
+
+
+def loss_on(model: GPT, sequences: Sequences, index: np.ndarray, *, micro_batch: int, compute: Compute) -> Tensor:
+    """Mean cross-entropy over at most `micro_batch` sequences, in nats; a scalar.
+
+    A GPU always gets `micro_batch` of them, so that code is compiled for one shape; those that fill up add nothing.
+    """
+    rows = max(len(index), micro_batch) if compute.device.type == "cuda" else len(index)
+    with compute.autocast():
+        loss = loss_of(model, *sequences.gather(index, at_least=rows))
+    return loss * (rows / len(index)) if rows > len(index) else loss
 
 
 def _to_device(tensor: Tensor, device: torch.device) -> Tensor:
@@ -65,25 +85,26 @@ def evenly_spread(sequences: int, at_most: int) -> np.ndarray:
     return np.arange(count, dtype=np.int64) * sequences // count
 
 
-def place_tokens(tokens: np.ndarray, placement: str, device: torch.device) -> tuple[Tensor, str]:
+def place_tokens(tokens: np.ndarray, placement: str, device: torch.device, *, processes: int = 1) -> tuple[Tensor, str]:
     """Tokens as a tensor where `runtime.token_placement` puts them, and the name of that place.
 
     Args:
         tokens: a read-only memory map of int32.
         placement: `device`, `memory`, `mmap`, or `auto` for the fastest of them that has room.
         device: where the model is.
+        processes: how many of this machine do the same.
     """
-    place = placement if placement != "auto" else _fastest_place(tokens.nbytes, device)
+    place = placement if placement != "auto" else _fastest_place(tokens.nbytes, device, processes)
     if place == "mmap":
         return _as_tensor(tokens), place
     tensor = _as_tensor(np.array(tokens))
     return (tensor.to(device), place) if place == "device" else (tensor, place)
 
 
-def _fastest_place(size: int, device: torch.device) -> str:
-    if device.type == "cuda" and size < MAX_MEMORY_SHARE * torch.cuda.mem_get_info(device)[0]:
+def _fastest_place(size: int, device: torch.device, processes: int) -> str:
+    if device.type == "cuda" and size < MAX_GPU_SHARE * torch.cuda.mem_get_info(device)[0]:
         return "device"
-    return "memory" if size < MAX_MEMORY_SHARE * psutil.virtual_memory().available else "mmap"
+    return "memory" if size < MAX_MEMORY_SHARE * psutil.virtual_memory().available / processes else "mmap"
 
 
 def _as_tensor(tokens: np.ndarray) -> Tensor:
@@ -110,8 +131,7 @@ def mean_loss(
     while (start := sum(sizes)) < len(index):
         part = index[start : start + micro_batch]
         try:
-            with compute.autocast():
-                losses.append(loss_of(model, *sequences.gather(part)))
+            losses.append(loss_on(model, sequences, part, micro_batch=micro_batch, compute=compute))
             sizes.append(len(part))
         except Exception as error:
             if not is_out_of_memory(error) or micro_batch == 1 or not shrink:

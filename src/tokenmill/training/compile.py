@@ -55,12 +55,13 @@ class Compilation:
         """
         if not self.on:
             return model
+        from torch._dynamo import config  # noqa: PLC0415 (takes two seconds, and only what is compiled needs it)
+
+        config.recompile_limit = MAX_SHAPES  # torch.compile has no argument for it before 2.13
         if next(model.parameters()).device.type != "cpu":
-            return torch.compile(model, dynamic=False, recompile_limit=MAX_SHAPES)  # type: ignore[return-value]
+            return torch.compile(model, dynamic=False)  # type: ignore[return-value]
         gpt = next(part for part in model.modules() if hasattr(part, "forward_embedded"))
-        gpt.forward_embedded = torch.compile(
-            gpt.forward_embedded, dynamic=False, recompile_limit=MAX_SHAPES, options=ON_CPU
-        )  # type: ignore[call-overload]
+        gpt.forward_embedded = torch.compile(gpt.forward_embedded, dynamic=False, options=ON_CPU)  # type: ignore[call-overload]
         return model
 
 

@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, NoReturn, TypeGuard, TypeVar
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from tokenmill.core.errors import UserError, first_line
+from tokenmill.model.device import Compute
 from tokenmill.model.gpt import GPT, copy_model
 
 if TYPE_CHECKING:
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
 
 CONTROL_TIMEOUT = timedelta(days=7)
 """How long the others wait for process 0, which may itself wait for another training to end."""
+
+STEP_TIMEOUT = timedelta(hours=1)
+"""How long the others wait in a step for process 0, which may be writing to a slow disk; NCCL's own limit is 10
+minutes."""
 
 T = TypeVar("T")
 
@@ -39,13 +45,15 @@ class Group:
     control: dist.ProcessGroup | None = None
     shards: bool = False
     """Whether the model is sharded over the processes (FSDP), or whole in each (DDP)."""
+    on_this_machine: int = 1
+    """How many of them share this machine's memory."""
 
     @property
     def is_main(self) -> bool:
         """Whether this process reads, writes and prints for all."""
         return self.rank == 0
 
-    def wrap(self, model: GPT, device: torch.device) -> nn.Module:
+    def wrap(self, model: GPT, compute: Compute) -> nn.Module:
         """A model whose backward pass averages gradients over all processes; all start with process 0's weights."""
         if self.size == 1:
             return model
@@ -53,9 +61,11 @@ class Group:
             weights = self.broadcast_tensors(dict(model.named_parameters()))
             for name, parameter in model.named_parameters():
                 parameter.data.copy_(weights[name])
-            shard(model, device)
+            shard(model, compute)
             return model
-        return nn.parallel.DistributedDataParallel(model, forward_sync_buffers=False, gradient_as_bucket_view=True)
+        wrapped = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
+        wrapped.broadcast_buffers = False  # all have the same ones; the argument has another name since torch 2.13
+        return wrapped
 
     def mean(self, value: Tensor) -> Tensor:
         """The mean of a scalar over all processes, on its device and without waiting for it."""
@@ -63,6 +73,18 @@ class Group:
             dist.all_reduce(value)
             value /= self.size
         return value
+
+    def part_of(self, index: np.ndarray) -> np.ndarray:
+        """This process's part of what is only measured; all of it where processes must call their model together."""
+        return index if self.shards else np.array_split(index, self.size)[self.rank]
+
+    def average(self, value: float, *, weight: int) -> float:
+        """The mean of what all processes measured on their parts."""
+        if self.size == 1 or self.shards:
+            return value
+        sums = torch.tensor([value * weight, weight], dtype=torch.float64)
+        dist.all_reduce(sums, group=self.control)
+        return (sums[0] / sums[1]).item()
 
     def all_reduce_min(self, value: int) -> int:
         """The smallest of all processes' values."""
@@ -123,14 +145,16 @@ def process_group(device: torch.device, *, shards: bool) -> Iterator[Group]:
     if size == 1:
         yield SINGLE
         return
+    rank, mine = int(os.environ["RANK"]), None
     if device.type == "cuda":
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    rank = int(os.environ["RANK"])
+        mine = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(mine)
     try:
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        dist.init_process_group("nccl" if mine else "gloo", timeout=STEP_TIMEOUT, device_id=mine)
         control = dist.new_group(backend="gloo", timeout=CONTROL_TIMEOUT)
         assert isinstance(control, dist.ProcessGroup)
-        yield Group(rank=rank, size=size, control=control, shards=shards)
+        local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        yield Group(rank=rank, size=size, control=control, shards=shards, on_this_machine=local)
         dist.destroy_process_group()  # after an error it might wait for the others in vain
     except (RuntimeError, dist.DistError) as error:
         if not _is_lost_contact(error):
@@ -179,14 +203,23 @@ class FlagSync:
         return bool(stop), bool(save)
 
 
-def shard(model: GPT, device: torch.device) -> None:
-    """Shard a whole model, which may lie in the host's memory, over the devices of all processes, in place."""
-    from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415 (they take a second to load)
-    from torch.distributed.fsdp import fully_shard  # noqa: PLC0415
+def shard(model: GPT, compute: Compute) -> None:
+    """Shard a whole model, which may lie in the host's memory, over the devices of all processes, in place.
 
-    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    The weights of blocks travel in the precision of the products, which would round them to it anyway; gradients are
+    added up in float32.
+    """
+    from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415 (they take a second to load)
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard  # noqa: PLC0415
+
+    mesh = init_device_mesh(compute.device.type, (dist.get_world_size(),))
+    half = compute.precision if compute.precision != torch.float32 else None
+    policy = MixedPrecisionPolicy(
+        param_dtype=half, reduce_dtype=torch.float32 if half else None, cast_forward_inputs=False
+    )
     for block in model.blocks:
-        fully_shard(block, mesh=mesh)
+        matrices = [part for part in block.children() if not isinstance(part, nn.LayerNorm | nn.Dropout)]
+        fully_shard(matrices, mesh=mesh, mp_policy=policy)  # norms belong to the rest, which stays float32
     fully_shard(model, mesh=mesh)
 
 

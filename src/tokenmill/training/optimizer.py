@@ -37,8 +37,8 @@ POLAR_EXPRESS = (
 """Coefficients of a X + b X³ + c X⁵, applied one after the other: singular values from 0.003 to 1 end within a quarter
 of 1. They follow from that range as in Amsel et al. 2025, "The Polar Express", section 4; each polynomial allows for
 values 2 % beyond its own range, because bfloat16 may round to them and the fifth power would let them grow."""
-MAX_STACKED = 2**24
-"""Numbers stacked at a time at most: 64 MiB in float32."""
+MAX_STACKED, MAX_STACKED_ON_GPU = 2**24, 2**26
+"""Numbers stacked at a time at most: 64 MiB in float32, and 256 MiB on a GPU, which larger products keep busy."""
 
 
 class UnwrappedOptimizer(torch.optim.Optimizer):
@@ -59,6 +59,10 @@ class UnwrappedOptimizer(torch.optim.Optimizer):
     load_state_dict = inspect.unwrap(torch.optim.Optimizer.load_state_dict)
 
 
+DIVIDES_IN_STEP = ("cpu", "cuda")
+"""Devices whose fused AdamW heeds `grad_scale`; the one for Apple GPUs takes it and does nothing with it."""
+
+
 class AdamW(UnwrappedOptimizer, torch.optim.AdamW):
     """PyTorch's AdamW with the fused kernel; its step does not load the compiler."""
 
@@ -66,7 +70,16 @@ class AdamW(UnwrappedOptimizer, torch.optim.AdamW):
         """`groups` have the keys `params` and `weight_decay`."""
         super().__init__(groups, lr=lr, betas=betas, fused=True)
 
-    step = torch.no_grad()(inspect.unwrap(torch.optim.AdamW.step))
+    _fused_step = inspect.unwrap(torch.optim.AdamW.step)
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002 (PyTorch's signature)
+        """Update every parameter that has a gradient."""
+        if self.grad_scale is not None and self.grad_scale.device.type not in DIVIDES_IN_STEP:
+            gradients = [p.grad for group in self.param_groups for p in group["params"] if p.grad is not None]
+            torch._foreach_div_(gradients, self.grad_scale)
+            self.grad_scale = None
+        self._fused_step()
 
 
 class Optimizer:
@@ -289,6 +302,7 @@ def _group_by_shape(matrices: Iterable[Tensor]) -> Iterator[list[Tensor]]:
     for matrix in matrices:
         by_shape[_wide(matrix).shape].append(matrix)
     for shape, same in by_shape.items():
-        most = max(1, MAX_STACKED // shape.numel())
+        limit = MAX_STACKED if same[0].device.type == "cpu" else MAX_STACKED_ON_GPU
+        most = max(1, limit // shape.numel())
         for start in range(0, len(same), most):
             yield same[start : start + most]

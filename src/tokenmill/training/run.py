@@ -128,8 +128,9 @@ def _set_up(
     compute = choose_compute(runtime.device, work.train.precision)
     configure_process(compute)
     _refuse_short(metadata, context_length)
-    train_ids, place = place_tokens(open_tokens(tokens, "train"), runtime.token_placement, compute.device)
-    val_ids, _ = place_tokens(open_tokens(tokens, "val"), runtime.token_placement, compute.device)
+    where = {"placement": runtime.token_placement, "device": compute.device, "processes": group.on_this_machine}
+    train_ids, place = place_tokens(open_tokens(tokens, "train"), **where)
+    val_ids, _ = place_tokens(open_tokens(tokens, "val"), **where)
     setup = TrainingSetup(
         work=work,
         runtime=runtime,

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from tokenmill.model.device import Compute, is_out_of_memory
-from tokenmill.model.gpt import GPT, loss_of
-from tokenmill.model.sequences import Sequences
+from tokenmill.model.gpt import GPT
+from tokenmill.model.sequences import Sequences, loss_on
 from tokenmill.training.distributed import SINGLE, Group, without_averaging
 from tokenmill.training.optimizer import MOMENTUM, Optimizer
 
@@ -48,7 +48,7 @@ def train_step(
         None if memory ran out. Then nothing has changed, and the step can be done again with a smaller `micro_batch`.
     """
     micro_batches = split_into_micro_batches(index, micro_batch=micro_batch, rank=group.rank, size=group.size)
-    loss = _add_gradients(model, optimizer, sequences, micro_batches, compute=compute)
+    loss = _add_gradients(model, optimizer, sequences, micro_batches, micro_batch=micro_batch, compute=compute)
     if loss is None:
         optimizer.forget_gradients()
         return None
@@ -79,6 +79,7 @@ def _add_gradients(
     sequences: Sequences,
     micro_batches: list[tuple[np.ndarray, float]],
     *,
+    micro_batch: int,
     compute: Compute,
 ) -> Tensor | None:
     """Add up the weighted gradients of all micro-batches; return their weighted loss, or None if memory ran out."""
@@ -86,8 +87,7 @@ def _add_gradients(
     try:
         for number, (index, weight) in enumerate(micro_batches, start=1):
             with without_averaging(model, last=number == len(micro_batches)):
-                with compute.autocast():
-                    loss = loss_of(model, *sequences.gather(index)) * weight
+                loss = loss_on(model, sequences, index, micro_batch=micro_batch, compute=compute) * weight
                 optimizer.backward(loss)
             total += loss.detach()
     except Exception as error:

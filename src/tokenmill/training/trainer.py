@@ -116,7 +116,7 @@ class Trainer:
         """Give all processes the state of the main one; return the model to call, which averages gradients."""
         setup, group = self.setup, self.setup.group
         self.state = RunState.from_json(group.broadcast(self.state.as_json()))
-        forward = setup.compilation.of(group.wrap(self.model, setup.compute.device))
+        forward = setup.compilation.of(group.wrap(self.model, setup.compute))
         optimizer = Optimizer(self.model, setup.work.train, setup.compute)
         if shared := group.broadcast_tensors(optimizer_state):
             optimizer.load(shared)
@@ -176,20 +176,20 @@ class Trainer:
 
     def _try_step(self, index: np.ndarray) -> StepResult | None:
         """Update the model; None if memory ran out."""
-        work, step = self.setup.work, self.state.step
+        work, step, group = self.setup.work, self.state.step, self.setup.group
         if self.model.config.dropout:
-            seed_dropout(work.train.seed, step, rank=self.setup.group.rank)
+            seed_dropout(work.train.seed, step, rank=group.rank)
         return train_step(
             self.forward,
             self.optimizer,
             self.setup.train_sequences,
             index,
-            micro_batch=self.micro_batch.sequences,
+            micro_batch=min(self.micro_batch.sequences, -(-work.sequences_per_step // group.size)),
             learning_rate=work.learning_rate_at(step),
             momentum=momentum_at(step),
             gradient_clip=work.train.gradient_clip,
             compute=self.setup.compute,
-            group=self.setup.group,
+            group=group,
         )
 
     def _read_pending(self) -> float:
@@ -252,14 +252,19 @@ class Trainer:
     def _end_epoch(self) -> None:
         """Validate, keep the weights, add a row."""
         state, setup, val = self.state, self.setup, self.setup.tokens.val
-        loss = mean_loss(
-            self.forward,
-            setup.val_sequences,
-            evenly_spread(setup.val_sequences.count, setup.work.train.validation_sequences),
-            micro_batch=self.micro_batch.sequences,
-            compute=setup.compute,
-            shrink=setup.group.size == 1,
-        )
+        index = evenly_spread(setup.val_sequences.count, setup.work.train.validation_sequences)
+        mine = setup.group.part_of(index)
+        loss = 0.0
+        if len(mine):
+            loss = mean_loss(
+                self.forward,
+                setup.val_sequences,
+                mine,
+                micro_batch=self.micro_batch.sequences,
+                compute=setup.compute,
+                shrink=setup.group.size == 1,
+            )
+        loss = setup.group.average(loss, weight=len(mine))
         row = EpochRow(
             epoch=state.step // setup.work.steps_per_epoch,
             step=state.step,

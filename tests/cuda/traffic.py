@@ -1,0 +1,197 @@
+"""What a compiled step of GPT-2 moves through the memory of an H100, and how much it holds, as Inductor plans it.
+
+    python -m tests.cuda.traffic FOLDER [--nanogpt CHECKOUT] [--largest COUNT]
+
+Inductor fuses the forward and the backward pass of a model of 64 x 512 tokens and counts what each kernel reads and
+writes; no kernel is made. All layers are alike, so models of one and of two layers give the bytes of twelve.
+"""
+
+# Imports follow statements here, for the device must be there before torch is imported.
+
+import argparse
+import sys
+from pathlib import Path
+
+from tests.cuda import fake
+
+if __name__ == "__main__":
+    fake.load(Path(sys.argv[1]))
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import torch
+import torch._dynamo
+import torch._functorch.config
+import torch._inductor.config
+import torch._inductor.memory
+from torch import Tensor, nn
+from torch._dynamo.device_interface import CudaInterface
+from torch._inductor.graph import GraphLowering
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._ordered_set import OrderedSet
+
+from tokenmill.model.config import ModelConfig
+from tokenmill.model.gpt import empty_model
+
+BATCH, CONTEXT, VOCABULARY, LAYERS = 64, 512, 50_257, 12
+H100 = SimpleNamespace(
+    name="NVIDIA H100",
+    major=9,
+    minor=0,
+    multi_processor_count=132,
+    total_memory=80 * 2**30,
+    regs_per_multiprocessor=65_536,
+    max_threads_per_multi_processor=2048,
+    max_threads_per_block=1024,
+    shared_memory_per_block=49_152,
+    shared_memory_per_block_optin=232_448,
+    warp_size=32,
+    L2_cache_size=50 * 2**20,
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A graph as Inductor plans it."""
+
+    moved: int
+    """Bytes that its kernels read and write."""
+    peak: int
+    """The most bytes that its buffers take at a time, without weights."""
+    kernels: list[tuple[float, str, str]]
+    """GB, kind and origin of each kernel."""
+
+
+class Planned(Exception):  # noqa: N818 (not an error)
+    """Raised where the compiled code would run."""
+
+
+def plan(graph: GraphLowering) -> Plan:
+    """Fuse a graph as for code, and count."""
+    graph.init_wrapper_code()
+    graph._update_scheduler()
+    scheduler, names = graph.scheduler, OrderedSet(graph.get_output_names())
+    inputs: OrderedSet[str] = OrderedSet(graph.graph_inputs)
+    peak, _ = torch._inductor.memory.prepare_planning_info(
+        scheduler.nodes, scheduler.name_to_buf, scheduler.name_to_fused_node, inputs, names
+    )
+    kernels = [(size / 1e9, type(node).__name__, _origin(node)) for node, size in _sizes(graph)]
+    return Plan(graph.count_bytes()[0], peak, sorted(kernels, reverse=True))
+
+
+def _sizes(graph: GraphLowering) -> list[tuple[Any, int]]:
+    return [(node, node.get_read_write_buffers_sizes()) for node in graph.scheduler.nodes]
+
+
+def _origin(node: Any) -> str:
+    return " ".join(sorted({str(origin) for part in node.get_nodes() if part.node for origin in part.node.origins}))
+
+
+@contextlib.contextmanager
+def planning() -> Iterator[list[Plan]]:
+    """Inside, compiled models are planned for an H100 instead of run, and the plans collected."""
+    plans: list[Plan] = []
+
+    def collect(graph: GraphLowering) -> SimpleNamespace:
+        plans.append(plan(graph))
+        graph.cache_key, graph.cache_path, graph.cache_linemap = "", "", []
+        return SimpleNamespace(call=_stop, runner=None)
+
+    here = {"is_available": True, "current_device": 0, "get_compute_capability": "90", "is_bf16_supported": True}
+    with contextlib.ExitStack() as stack:
+        for name, value in (here | {"get_device_properties": H100, "raise_if_triton_unavailable": None}).items():
+            stack.enter_context(mock.patch.object(CudaInterface, name, mock.Mock(return_value=value)))
+        worker = mock.Mock(return_value=H100)
+        stack.enter_context(mock.patch.object(CudaInterface.Worker, "get_device_properties", worker))
+        stack.enter_context(mock.patch("torch._inductor.scheduler.has_triton", return_value=True))
+        stack.enter_context(mock.patch("torch.cuda.amp.common.amp_definitely_not_available", return_value=False))
+        stack.enter_context(mock.patch("torch.cuda.is_bf16_supported", return_value=True))
+        stack.enter_context(mock.patch.object(GraphLowering, "compile_to_module", collect))
+        stack.enter_context(torch._inductor.config.patch(force_disable_caches=True, joint_graph_constant_folding=False))
+        stack.enter_context(torch._functorch.config.patch(force_non_lazy_backward_lowering=True))
+        stack.enter_context(_flash_attention())
+        stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+        yield plans
+
+
+def _stop(_: Any) -> None:
+    raise Planned
+
+
+@contextlib.contextmanager
+def _flash_attention() -> Iterator[None]:
+    """Attention as PyTorch chooses it on an H100; a PyTorch without CUDA knows no choice."""
+    library = torch.library.Library("aten", "IMPL")
+
+    def attention(  # noqa: PLR0917 (the operator's own order)
+        q: Tensor, k: Tensor, v: Tensor, mask: None = None, dropout_p: float = 0.0, is_causal: bool = False, **_: Any
+    ) -> Tensor:
+        assert mask is None
+        return torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, dropout_p, is_causal)[0]
+
+    for key in ("AutogradCUDA", "CUDA"):
+        library.impl("scaled_dot_product_attention", attention, key)
+    yield
+    library._destroy()
+
+
+def planned(make: Callable[[int], nn.Module], call: Callable[[Any, Tensor], Any]) -> dict[str, Any]:
+    """Bytes of a step and the peak of its passes, of a model that `make` makes with so many layers."""
+    found = []
+    for layers in (1, 2):
+        torch._dynamo.reset()
+        with planning() as plans, contextlib.suppress(Planned), torch.autocast("cuda", dtype=torch.bfloat16):
+            with torch.device("cuda"):
+                model = make(layers)
+                ids = torch.zeros(BATCH, CONTEXT, dtype=torch.long)
+            call(torch.compile(model, dynamic=False), ids)
+        assert len(plans) == 2, "forward and backward"
+        found.append(plans)
+    one, two = (sum(each.moved for each in plans) for plans in found)
+    low, high = (max(each.peak for each in plans) for plans in found)
+    return {
+        "moved": one + (LAYERS - 1) * (two - one),
+        "peak": low + (LAYERS - 1) * (high - low),
+        "kernels": [kernel for each in found[0] for kernel in each.kernels],
+    }
+
+
+def ours(layers: int) -> nn.Module:
+    """TokenMill's GPT-2."""
+    sizes = {"n_layer": layers, "n_head": 12, "n_embd": 768, "vocab_size": VOCABULARY, "context_length": CONTEXT}
+    config = ModelConfig.model_validate({"architecture": "gpt2", "dropout": 0.0} | sizes)
+    return empty_model(config, "cuda")
+
+
+def theirs(checkout: Path, layers: int) -> nn.Module:
+    """nanoGPT's, with its padded vocabulary."""
+    sys.path.insert(0, str(checkout))
+    from model import GPT, GPTConfig  # type: ignore[import-not-found]  # noqa: PLC0415
+
+    return GPT(GPTConfig(block_size=CONTEXT, vocab_size=50_304, n_layer=layers, n_head=12, n_embd=768, dropout=0.0))
+
+
+def main() -> None:
+    """Plan, and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--nanogpt", type=Path)
+    parser.add_argument("--largest", type=int, default=0, help="kernels to print")
+    options = parser.parse_args()
+    if options.nanogpt:
+        found = planned(lambda layers: theirs(options.nanogpt, layers), lambda model, ids: model(ids, ids))
+    else:
+        found = planned(ours, lambda model, ids: model(ids, targets_BT=ids))
+    for kernel in sorted(found.pop("kernels"), reverse=True)[: options.largest]:
+        print(*kernel, file=sys.stderr)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
