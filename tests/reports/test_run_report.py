@@ -162,6 +162,21 @@ def test_unknown_times_and_prices_are_left_out(made: Path, tmp_path: Path, epoch
     assert "runtime.cost" in page
 
 
+def test_recall_and_generalisation_are_two_numbers(made: Path, tmp_path: Path, epochs: Epochs):
+    folder = shutil.copytree(made, tmp_path / "marked")
+    content = evaluation().model_dump()
+    for question, mark in zip(content["questions"], ("seen", "held_out", None, None), strict=True):
+        question["mark"] = mark
+    content["questions"][2]["truth"] = "<i>what follows</i>"
+    write_json(folder / "reports/evaluation.json", content)
+    source = epochs(folder)
+    words = Page(source).words
+    assert "<span>recall</span><b>1 of 1</b>" in source
+    assert "<span>generalisation</span><b>0 of 1</b>" in source
+    assert [row[4:6] for row in cells(source)] == [["0 of 1", "0 of 1"], ["1 of 1", "0 of 1"], ["1 of 1", "0 of 1"]]
+    assert "in the held-out text: <i>what follows</i>" in words
+
+
 def test_one_epoch_without_prompts_has_a_page(tmp_path: Path, epochs: Epochs):
     folder = prepare(tmp_path / "one", epochs=1)
     content = evaluation(1).model_dump()
@@ -171,6 +186,7 @@ def test_one_epoch_without_prompts_has_a_page(tmp_path: Path, epochs: Epochs):
     page = Page(epochs(folder))
     page.assert_self_contained()
     assert "best" not in page.words
+    assert "training, at the epoch's end" not in page.words, "a chart of one epoch would have a dot for a line"
     content["questions"], content["epochs"][0]["answers"] = [], []
     write_json(folder / "reports/evaluation.json", content)
     empty = Page(epochs(folder))

@@ -56,7 +56,7 @@ TWO_EPOCHS = Evaluation(
 
 def test_samples_show_every_epoch_under_every_prompt():
     text = samples_markdown(TWO_EPOCHS)
-    assert text.startswith("# Same prompts, different epochs\n\n| epoch | train loss |")
+    assert text.startswith("# Same prompts, different epochs\n\n| epoch | train loss at end |")
     assert "| 1 | 3.0000 | 3.5000 | 33.12 | 2.5247 | 0 of 1 | 0.30 |\n| 2 | 2.0000 | 2.5000 |" in text
     first, second = text.split("\n## ")[1:]
     assert first.startswith("What? <br> Now!\n\nExpected: x\\|y\n\nNot in the tokenizer's alphabet, left out")

@@ -114,7 +114,7 @@ class ComparedEpoch:
 
 
 MEASURES: dict[str, Callable[[ComparedEpoch], str]] = {
-    "training loss": lambda epoch: f"{epoch.result.train_loss:.4f}",
+    "training loss at end": lambda epoch: f"{epoch.result.train_loss:.4f}",
     "validation loss": lambda epoch: f"{epoch.result.val_loss:.4f}",
     "perplexity": lambda epoch: f"{epoch.result.perplexity:.2f}",
     "bits per byte": lambda epoch: f"{epoch.result.bits_per_byte:.4f}",

@@ -56,7 +56,7 @@ class TrainMetrics(Metrics):
     epoch: int
     tokens: int
     parameters: int
-    val_loss: float
+    val_loss: float | None = None
 
 
 FILES: dict[type[Metrics], tuple[Path, str]] = {

@@ -166,10 +166,10 @@ def _facts(root: Path, commit: str, baseline: str) -> list[str]:
 
 def _loss(metrics: str | None) -> list[str]:
     try:
-        content = parse_record((metrics or "").encode(), TrainMetrics, source=paths.TRAIN_METRICS, way_out="")
+        loss = parse_record((metrics or "").encode(), TrainMetrics, source=paths.TRAIN_METRICS, way_out="").val_loss
     except UserError:
         return []
-    return [f"loss {content.val_loss:.4f}"]
+    return [] if loss is None else [f"loss {loss:.4f}"]
 
 
 def _settings(params: str | None) -> Mapping[str, str]:

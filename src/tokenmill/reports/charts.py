@@ -185,7 +185,8 @@ def _log_ticks(low: float, high: float, count: int) -> list[float]:
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     if high / low <= WIDE:
         ticks = [factor * 10.0**power for power in powers for factor in (1, 2, 5)]
-        return [tick for tick in ticks if low <= tick <= high]
+        ticks = [tick for tick in ticks if low <= tick <= high]
+        return ticks if len(ticks) > 2 else _linear_ticks(low, high, count)
     within = [10.0**power for power in powers if low <= 10.0**power <= high]
     return within[:: math.ceil(len(within) / count)]
 
