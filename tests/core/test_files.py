@@ -50,17 +50,6 @@ def test_json_is_the_same_bytes_in_any_order(tmp_path: Path) -> None:
     files.write_json(tmp_path / "b", {"a": "é", "b": 1})
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes() == '{\n  "a": "é",\n  "b": 1\n}\n'.encode()
     assert files.sha256_of(tmp_path / "a") == files.sha256_of(tmp_path / "b")
-    assert files.read_json(tmp_path / "a") == {"a": "é", "b": 1}
-
-
-@pytest.mark.parametrize(
-    ("content", "problem"), [(None, "is missing"), (b"{", "is not JSON"), (b"\xff", "is not JSON")]
-)
-def test_json_that_cannot_be_read_is_a_user_error(content: bytes | None, problem: str, tmp_path: Path) -> None:
-    if content is not None:
-        (tmp_path / "a.json").write_bytes(content)
-    with pytest.raises(UserError, match=rf"a\.json {problem}.*dvc repro"):
-        files.read_json(tmp_path / "a.json")
 
 
 @pytest.mark.parametrize("code", files.DISK_FULL)

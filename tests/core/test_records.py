@@ -1,5 +1,6 @@
 """What a stage wrote is read in one way: the right form comes back, and everything else is one sentence."""
 
+import ast
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+from tests.imports import SOURCE
 from tokenmill.core import records
 from tokenmill.core.errors import UserError
 from tokenmill.core.records import parse_record, parse_rows, read_record, read_rows
@@ -94,3 +96,52 @@ def test_any_json_is_a_record_or_a_sentence(value: object):
     except UserError:
         return
     assert set(json.loads(content)) >= {"epochs", "name"}
+
+
+DOORS = {
+    "core/records.py": "JSON and tables",
+    "core/tokenizer.py": "tokenizer.json",
+    "core/shards.py": "parquet",
+    "core/token_file.py": "tokens",
+    "reports/data_stats.py": "tokens, behind `open_tokens`",
+    "demo/server.py": "requests, not files",
+    "model/huggingface.py": "weights",
+    "training/checkpoint.py": "the optimizer's state, behind its hash",
+    "tokens/encoder.py": "what a tokenizer that was read says of itself",
+}
+"""The modules that parse what the pipeline wrote, and what."""
+
+PARSERS = {
+    "json.load",
+    "json.loads",
+    "orjson.loads",
+    "pd.read_csv",
+    "pd.read_json",
+    "pl.read_parquet",
+    "pl.scan_parquet",
+    "pl.read_parquet_metadata",
+    "pl.read_csv",
+    "pickle.load",
+    "torch.load",
+    "np.load",
+    "np.memmap",
+    "np.fromfile",
+    "safe_open",
+    "safetensors.torch.load_file",
+}
+
+
+def parsed() -> set[tuple[str, str]]:
+    """The calls of parsers in the library, without the readers of raw text in `data`."""
+    found = set()
+    for path in SOURCE.rglob("*.py"):
+        name = path.relative_to(SOURCE).as_posix()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in PARSERS and not name.startswith("data/"):
+                found.add((name, ast.unparse(node.func)))
+    return found
+
+
+def test_nobody_parses_an_artefact_by_another_way():
+    assert {name for name, _ in parsed()} == set(DOORS)
+    assert not {call for _, call in parsed()} & {"pickle.load", "torch.load", "np.load"}

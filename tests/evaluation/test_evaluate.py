@@ -9,7 +9,7 @@ import pytest
 
 from tests.evaluation.trained import ANSWER, make_tokenizer_file, train_a_model
 from tokenmill.core.errors import UserError
-from tokenmill.core.files import read_json, rounded
+from tokenmill.core.files import rounded
 from tokenmill.evaluation.evaluate import evaluate
 from tokenmill.evaluation.params import EvaluateParams
 from tokenmill.evaluation.results import Evaluation
@@ -57,7 +57,7 @@ def test_every_epoch_is_measured(made: Path):
 
 
 def test_losses_are_those_that_training_measured(made: Path):
-    state = read_json(next((made / "model" / "resume").glob("*/state.json")))["state"]
+    state = json.loads(next((made / "model" / "resume").glob("*/state.json")).read_text())["state"]
     evaluation = measured(made)
     for row, result in zip(state["epochs"], evaluation.epochs, strict=True):
         metrics = evaluation.metrics(result)
@@ -100,7 +100,7 @@ def test_tokens_of_a_foreign_tokenizer_are_refused(made: Path, tmp_path: Path):
     folder = tmp_path / "made"
     shutil.copytree(made, folder)
     path = folder / "tokens" / "metadata.json"
-    content = read_json(path) | {"tokenizer_sha256": "f" * 64}
+    content = json.loads(path.read_text()) | {"tokenizer_sha256": "f" * 64}
     path.write_text(json.dumps(content))
     with pytest.raises(UserError, match=r"another tokenizer .* than that of .*/tokens \(f{12}\)"):
         measured(folder)
@@ -113,7 +113,7 @@ def test_missing_and_damaged_models_are_named(made: Path, tmp_path: Path):
     with pytest.raises(UserError, match=r"epoch-2/model\.safetensors is missing"):
         measured(folder)
     path = folder / "model" / "manifest.json"
-    content = read_json(path)
+    content = json.loads(path.read_text())
     path.write_text(json.dumps(content | {"epochs": "two"}))
     with pytest.raises(UserError, match=r"manifest\.json is damaged"):
         measured(folder)

@@ -1,5 +1,6 @@
 """Models of a real git and DVC project: of its work tree, of other revisions, from the cache and from a remote."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from tests.models.kept import EXPERIMENT, make_project, write_models
 from tests.pipeline.project import Project
 from tokenmill.core import git
 from tokenmill.core.errors import UserError
-from tokenmill.core.files import read_json, write_text
+from tokenmill.core.files import write_text
 from tokenmill.model.gpt import build
 from tokenmill.model.huggingface import load_model, read_config
 from tokenmill.models.find import available, epochs_at, find
@@ -94,7 +95,7 @@ def test_model_out_of_reach_is_a_user_error(project: Project):
 def test_ref_of_an_epoch_finds_the_model_it_measured(project: Project, monkeypatch: pytest.MonkeyPatch):
     def measure(epochs: int) -> None:
         write_text(project.root / "params.yaml", "train: {}\n")
-        train = read_json(project.root / "metrics/train.json")
+        train = json.loads((project.root / "metrics/train.json").read_text())
         rows = (project.root / "metrics/history.csv").read_text().splitlines()[1:]
         told = [row.split(",") for row in rows]
         write_epoch_refs(

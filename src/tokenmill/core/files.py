@@ -136,20 +136,6 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
 
 
-def read_json(path: Path) -> Any:
-    """Read a JSON file that a stage wrote.
-
-    Raises:
-        UserError: the file is missing or is not JSON.
-    """
-    try:
-        return json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise UserError(f"{path} is missing; `dvc repro` makes it.") from None
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is not JSON ({error}); delete it and run `dvc repro`.") from None
-
-
 def sha256_of(path: Path) -> str:
     """The SHA-256 of a file's bytes, in hexadecimal."""
     with path.open("rb") as file:
