@@ -1,5 +1,7 @@
 # Two commands do all the set-up: `make repro` and `make test`.
 PYTHON ?= python3
+FAULTS ?= 300
+SEED ?= 0
 BIN := .venv/bin
 READY := .venv/.ready
 READY_TO_TEST := .venv/.ready-to-test
@@ -8,7 +10,7 @@ LOG := .venv/install.log
 TEST := python -m pytest -n 3 --dist worksteal
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: repro test test-fast check format bench-gpu
+.PHONY: repro test test-fast check format faults bench-gpu
 
 repro: $(READY)  ## environment, then the whole pipeline
 	@dvc repro
@@ -31,6 +33,9 @@ format: $(READY_TO_TEST)  ## put code and generated documents into shape
 	@ruff format .
 	@ruff check --fix .
 	@python -m tokenmill params --write docs/parameters.md
+
+faults: $(READY_TO_TEST)  ## provoke faults and print how they ended: make faults FAULTS=2000 SEED=1
+	@python -m tests.faults --count $(FAULTS) --seed $(SEED)
 
 bench-gpu: $(READY_TO_TEST)  ## every figure that needs a GPU: make bench-gpu NANOGPT=checkout TEXT=file
 	@python -m bench.gpu $(if $(NANOGPT),--nanogpt $(NANOGPT)) $(if $(TEXT),--text $(TEXT))
