@@ -1,4 +1,4 @@
-"""Write the built-in sample corpus: the data of a fresh clone, used while `data.raw` points at it."""
+"""Write the built-in corpus: the data of a fresh clone, used while `data.raw` points at it."""
 
 from tokenmill.core import paths
 from tokenmill.core.params import Section, load
@@ -12,5 +12,5 @@ class Params(Section):
 
 
 def main() -> None:
-    """Nothing -> data/raw/sample/conversations.jsonl."""
-    write_sample(paths.SAMPLE / "conversations.jsonl", load(Params).sample)
+    """Nothing -> data/raw/sample/{train.jsonl,validation.jsonl,prompts.yaml}."""
+    write_sample(paths.SAMPLE, load(Params).sample)

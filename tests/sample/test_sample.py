@@ -8,40 +8,33 @@ from pathlib import Path
 import pytest
 
 from stages import sample as stage
+from tests.sample.corpus import COUNT, FACTUAL, as_asked
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import Section, load
 from tokenmill.sample.generator import (
+    TYPED,
     Conversation,
     ConversationSource,
     SampleParams,
     conversations,
+    held_out,
     json_line,
     write_sample,
 )
-from tokenmill.sample.subjects import FILES, Draw, Exchange, falling, questions
+from tokenmill.sample.subjects import Draw, falling, questions
 
-COUNT = 11_000
-"""What params.yaml says in the repository."""
-
-FIRST_1000_SHA256 = "d930dac0a9803997b41399d0f1e5cc571a02f5a32f714cc3193523f8554d1fe4"
+FIRST_1000_SHA256 = "5c6fc64d82b663ef377982db6b60d24b1d0b6ef5ad221b6319ddb693d7e891aa"
 """Changed? If you did not mean to change the corpus, this is a bug: it must be the same on every machine, or
 nobody's cache fits anybody else's. If you did, put the new hash here, check the size test, run `dvc repro`
 (everything downstream runs again) and say in the changelog what changed."""
 
-FACTUAL = [kind for name in FILES for kinds in questions(name).values() for kind in kinds if kind.followups]
 CAPITALS = {fact["country"]: fact["capital"] for fact in questions("countries")["capitals"][0].facts}
-FRANCE = Exchange("What is the capital of France?", "The capital of France is Paris.")
 
 
 @pytest.fixture(scope="module")
-def corpus() -> list[Conversation]:
-    return list(conversations(seed=0, count=COUNT))
-
-
-@pytest.fixture(scope="module")
-def clean(corpus: list[Conversation]) -> list[Conversation]:
+def clean(training: list[Conversation]) -> list[Conversation]:
     """The conversations without a blemish."""
-    return [conversation for conversation in corpus if conversation and not has_blemish(conversation)]
+    return [conversation for conversation in training if conversation and not has_blemish(conversation)]
 
 
 def has_blemish(conversation: Conversation) -> bool:
@@ -53,8 +46,8 @@ def has_blemish(conversation: Conversation) -> bool:
 
 
 def test_first_thousand_conversations_are_golden() -> None:
-    digest = hashlib.sha256(b"".join(map(json_line, conversations(seed=0, count=1000))))
-    assert digest.hexdigest() == FIRST_1000_SHA256
+    said = [*conversations(seed=0, count=1000), *held_out(seed=0, count=60)]
+    assert hashlib.sha256(b"".join(map(json_line, said))).hexdigest() == FIRST_1000_SHA256
 
 
 def test_more_conversations_begin_with_the_same_ones() -> None:
@@ -65,25 +58,29 @@ def test_another_seed_is_another_corpus() -> None:
     assert list(conversations(seed=0, count=20)) != list(conversations(seed=1, count=20))
 
 
-# --- the file ---------------------------------------------------------------------------------------------------------
+# --- the files --------------------------------------------------------------------------------------------------------
 
 
 def test_stage_writes_json_lines_of_alternating_roles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("params.yaml").write_text("sample: {seed: 0, conversations: 500}\nmodel: {}\n")
+    Path("params.yaml").write_text("sample: {seed: 0, conversations: 480}\nmodel: {}\n")
     stage.main()
-    assert [path.name for path in Path("data/raw/sample").iterdir()] == ["conversations.jsonl"]
-    lines = Path("data/raw/sample/conversations.jsonl").read_bytes().splitlines(keepends=True)
-    assert lines == list(map(json_line, conversations(seed=0, count=500)))
-    for line in lines:
+    folder = Path("data/raw/sample")
+    assert {path.name for path in folder.iterdir()} == {"train.jsonl", "validation.jsonl", "prompts.yaml"}
+    train, validation = (
+        (folder / f"{name}.jsonl").read_bytes().splitlines(keepends=True) for name in ("train", "validation")
+    )
+    assert train == list(map(json_line, conversations(seed=0, count=480)))
+    assert validation == list(map(json_line, held_out(seed=0, count=30)))
+    for line in train + validation:
         messages = json.loads(line)["messages"]
         assert [message["role"] for message in messages] == ["user", "assistant"] * (len(messages) // 2)
         assert all(message["content"].strip() for message in messages)
 
 
-def test_file_has_the_promised_size(tmp_path: Path) -> None:
-    write_sample(tmp_path / "sample.jsonl", SampleParams(seed=0, conversations=COUNT))
-    assert 2.0e6 < (tmp_path / "sample.jsonl").stat().st_size < 2.5e6
+def test_files_have_the_promised_size(tmp_path: Path) -> None:
+    write_sample(tmp_path, SampleParams(seed=0, conversations=2000))
+    assert 0.36e6 < (tmp_path / "train.jsonl").stat().st_size < 0.44e6
 
 
 @pytest.mark.parametrize("wrong", ["seed: 0, conversations: 0", "seed: -1, conversations: 1", "seed: 0"])
@@ -99,24 +96,29 @@ def test_wrong_parameters_are_refused_by_name(tmp_path: Path, wrong: str) -> Non
 # --- what is said -----------------------------------------------------------------------------------------------------
 
 
-def test_france_is_asked_for_in_exactly_these_words(clean: list[Conversation]) -> None:
-    assert (FRANCE,) in clean
-    answers = {exchange.answer for said in clean for exchange in said if exchange.question == FRANCE.question}
-    assert answers == {FRANCE.answer}
-
-
 def test_every_capital_is_the_right_one(clean: list[Conversation]) -> None:
     answers = {answer for said in clean for _, answer in said if answer.startswith("The capital of ")}
-    assert answers == {f"The capital of {country} is {capital}." for country, capital in CAPITALS.items()}
+    single = {answer for answer in answers if ", and the capital of " not in answer}
+    assert single == {f"The capital of {country} is {capital}." for country, capital in CAPITALS.items()}
 
 
 def test_nearly_every_fact_is_told_common_ones_more_often(clean: list[Conversation]) -> None:
     told = Counter(exchange.answer for conversation in clean for exchange in conversation)
-    facts = [kind.answers[0].format_map(fact) for kind in FACTUAL for fact in kind.facts]
+    facts = [kind.answers[0].format_map(fact) for kind in FACTUAL if not kind.held_out for fact in kind.facts]
     assert sum(told[answer] > 0 for answer in facts) > 0.98 * len(facts)
-    assert min(told[f"The capital of {country} is {capital}."] for country, capital in CAPITALS.items()) >= 5
-    assert told["The capital of France is Paris."] > 40
-    assert told["The capital of Somalia is Mogadishu."] < 20
+    assert min(told[f"The capital of {country} is {capital}."] for country, capital in CAPITALS.items()) >= 4
+    assert told["The capital of France is Paris."] > 35
+    assert told["The capital of Madagascar is Antananarivo."] < 20
+
+
+def test_sums_are_right(clean: list[Conversation]) -> None:
+    sums = [answer for said in clean for _, answer in said if answer.startswith("Count on from")]
+    for answer in sums:
+        counted, total = answer.split(". So ")
+        a, _, b, _, c = total.rstrip(".").split()
+        assert counted == f"Count on from {a}: " + ", ".join(map(str, range(int(a) + 1, int(c) + 1)))
+        assert int(a) + int(b) == int(c)
+    assert len(sums) > COUNT / 50
 
 
 def test_poems_have_four_lines(clean: list[Conversation]) -> None:
@@ -125,37 +127,45 @@ def test_poems_have_four_lines(clean: list[Conversation]) -> None:
     assert {len(poem.splitlines()) for poem in poems} == {4}
 
 
+def test_questions_come_as_people_type_them(clean: list[Conversation]) -> None:
+    asked = [question for said in clean for question, _ in said]
+    assert 0.15 < sum(question == question.lower() for question in asked) / len(asked) < 0.35
+    assert 0.2 < sum(question[-1] not in ".?!" for question in asked) / len(asked) < 0.4
+    assert {"hi", "Hello!", "thanks"} <= set(asked)
+
+
+def test_answers_are_always_well_written(training: list[Conversation]) -> None:
+    answers = [answer for conversation in training for _, answer in conversation]
+    assert all(answer[0].isupper() and answer[-1] in ".!?," for answer in answers)
+    assert not any(mark in answer for mark in ("  ", "🙂", "“", "\r", "\t", "\u200b") for answer in answers)
+
+
 # --- how it is mixed --------------------------------------------------------------------------------------------------
 
 
-def test_nearly_all_conversations_differ(corpus: list[Conversation]) -> None:
-    assert 0.95 < len(set(corpus)) / COUNT < 0.995
+def test_nearly_all_conversations_differ(training: list[Conversation]) -> None:
+    assert 0.95 < len(set(training)) / COUNT < 0.995
 
 
-def test_small_corpora_repeat_only_on_purpose() -> None:
-    few = list(conversations(seed=0, count=1000))
-    assert 0.97 < len(set(few)) / 1000 < 1
+def test_validation_never_repeats_itself() -> None:
+    few = list(held_out(seed=0, count=300))
+    assert len(set(few)) == 300
 
 
 def test_conversations_are_short_and_mostly_one_question(clean: list[Conversation]) -> None:
-    assert max(sum(len(text.split()) for exchange in said for text in exchange) for said in clean) < 100
+    assert max(sum(len(text.split()) for exchange in said for text in exchange) for said in clean) < 120
     turns = Counter(map(len, clean))
-    assert set(turns) == {1, 2, 3}
-    assert turns[1] > len(clean) / 2 > turns[2] > turns[3]
+    assert set(turns) == {1, 2, 3, 4}
+    assert turns[1] > len(clean) / 2 > turns[2] > turns[3] > turns[4]
 
 
-def test_blemishes_are_of_every_kind_and_rare(corpus: list[Conversation]) -> None:
-    blemished = [said for said in corpus if not said or has_blemish(said)]
+def test_blemishes_are_of_every_kind_and_rare(training: list[Conversation]) -> None:
+    blemished = [said for said in training if not said or has_blemish(said)]
     assert 0.003 < len(blemished) / COUNT < 0.01
     assert () in blemished
     asked = [said[0].question for said in blemished if said]
     for mark in ("  ", "🙂", "“", "\r\n", "\t", "\u200b"):
         assert any(mark in question for question in asked), repr(mark)
-
-
-def test_answers_have_no_blemish(corpus: list[Conversation]) -> None:
-    answers = "".join(answer for conversation in corpus for _, answer in conversation)
-    assert not any(mark in answers for mark in ("  ", "🙂", "“", "\r", "\t", "\u200b"))
 
 
 # --- how it is drawn --------------------------------------------------------------------------------------------------
@@ -166,5 +176,10 @@ def test_first_is_five_times_as_likely_as_last() -> None:
     assert all(falling(size)[0] == 5 * falling(size)[-1] for size in range(2, 200))
 
 
-def test_shapes_are_in_per_cent() -> None:
-    assert sum(ConversationSource(Draw(0)).shapes.values()) == 100
+def test_shares_are_in_per_cent() -> None:
+    assert sum(ConversationSource(Draw(0)).shapes.values()) == sum(TYPED.values()) == 100
+
+
+def test_same_question_is_the_same_however_it_is_typed() -> None:
+    for typed in TYPED:
+        assert as_asked(f"Hi! {typed('What is 2 plus 3?')}") == {"hi", "what is 2 plus 3", "hi! what is 2 plus 3"}

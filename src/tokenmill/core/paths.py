@@ -4,6 +4,9 @@ import os
 from pathlib import Path
 
 SAMPLE = Path("data/raw/sample")
+PROMPTS_FILE = "prompts.yaml"
+"""Directly in the folder `data.raw`, of any corpus: what `evaluate.prompts: auto` asks."""
+
 CLEAN = Path("data/clean")
 CLEAN_REPORT = Path("data/clean_report.json")
 TOKENIZER = Path("data/tokenizer/tokenizer.json")

@@ -20,6 +20,7 @@ import zstandard
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import refuse_special
+from tokenmill.core.paths import PROMPTS_FILE
 
 COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz")
 
@@ -77,6 +78,8 @@ def find(raw: Path, formats: Collection[str]) -> Found:
     sources: list[Source] = []
     skipped: Counter[str] = Counter()
     for path in _files(raw) if raw.is_dir() else [raw]:
+        if path == raw / PROMPTS_FILE:
+            continue
         source = _source(path, raw, formats)
         if source is None:
             skipped[path.suffix.lower() or "(none)"] += 1

@@ -12,13 +12,11 @@ from tokenmill.core.chat import prompt as chat_prompt
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import refuse_special
 from tokenmill.core.params import Section, load
+from tokenmill.core.paths import PROMPTS_FILE
 from tokenmill.core.tokenizer import TextTokenizer
 from tokenmill.evaluation.openings import Opening, openings
 from tokenmill.evaluation.params import EvaluateParams, PromptParams
 from tokenmill.evaluation.results import Question
-
-PROMPTS_FILE = "prompts.yaml"
-"""In the folder `data.raw`: `prompts:` and a list as in params.yaml."""
 
 MOST_BYTES = 1 << 16
 """A larger file of prompts is refused."""
@@ -28,7 +26,7 @@ MOST_PROMPTS = 100
 
 
 class PromptsFile(Section):
-    """The content of a file of prompts."""
+    """The content of `prompts.yaml`."""
 
     prompts: list[PromptParams]
 

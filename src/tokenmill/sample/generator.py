@@ -1,11 +1,12 @@
 """The corpus: questions combined to conversations, and conversations written as JSON lines.
 
-Two thirds of the conversations are a single question, most of them with a greeting, an occasion, an excuse or thanks
-around it. Nearly all conversations therefore differ as text while their answers recur: what a model has to learn.
-A few repeat on purpose or have a blemish, so that the cleaning stage has work.
+Most conversations are a single question, often with a greeting, an occasion, an excuse or thanks around it. Nearly all
+differ as text while their answers recur: what a model has to learn. The validation text asks only for combinations that
+the training text never has. A few training conversations repeat or have a blemish, so that cleaning has work.
 """
 
 import json
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from pydantic import Field
 
 from tokenmill.core import files
 from tokenmill.core.params import Section
+from tokenmill.core.paths import PROMPTS_FILE
 from tokenmill.sample.subjects import FILES, Draw, Exchange, Question, questions, read
 
 
@@ -23,28 +25,31 @@ class SampleParams(Section):
     """Start of the random numbers that combine facts and phrasings; another seed is another corpus (0 or more)."""
 
     conversations: int = Field(gt=0)
-    """Number of conversations to write; 1,000 of them are about 0.21 MB."""
+    """Number of conversations to train on, about 0.2 MB for 1,000. A sixteenth as many are written to validate with."""
 
 
 Conversation = tuple[Exchange, ...]
 """What was said, in order; hashable, so that repeats are found."""
 
+VALIDATION_EVERY = 16
+"""One conversation to validate with for so many to train on."""
 
-COURTESY_PERCENT = 40
-"""How often something is said before, and how often after, the question of a single turn."""
+OPENING_PERCENT, CLOSING_PERCENT, COURTESY_PERCENT = 8, 12, 30
+"""How often a conversation begins with a greeting, ends with thanks, and has a courtesy before or after a question."""
 
-
-REPEAT_EVERY = 100
-"""On average, one conversation in so many repeats an earlier one."""
-
-
-BLEMISH_EVERY = 150
-"""On average, one conversation in so many has a blemish."""
-
+REPEAT_EVERY, BLEMISH_EVERY = 100, 150
+"""On average, one conversation in so many repeats an earlier one, and one in so many has a blemish."""
 
 TRIES = 50
 """How often a conversation that was already said is drawn again before it is accepted."""
 
+TYPED: dict[Callable[[str], str], int] = {
+    str: 65,
+    lambda text: text.rstrip(".?!"): 10,
+    str.lower: 5,
+    lambda text: text.lower().rstrip(".?!"): 20,
+}
+"""How people type a question, and how often in per cent."""
 
 BLEMISHES: tuple[Callable[[str], str], ...] = (
     lambda text: text.replace(" ", "  "),
@@ -62,25 +67,33 @@ class ConversationSource:
 
     def __init__(self, draw: Draw) -> None:
         self._draw = draw
-        self._any = tuple(kind for name in FILES for kinds in questions(name).values() for kind in kinds)
-        self._factual = tuple(kind for kind in self._any if kind.followups)
+        self._all = [kind for name in FILES for kinds in questions(name).values() for kind in kinds]
+        self._factual = [kind for kind in self._all if kind.followups]
+        self._combining = [kind for kind in self._all if kind.held_out]
         talk = questions("small_talk")
-        [self._opening], [self._closing], self._talk = talk["opening"], talk["closing"], talk["talk"]
+        self._opening, self._closing, self._talk = talk["opening"], talk["closing"], talk["talk"]
         self._courtesies = read("courtesies", dict[str, list[str]])
         self.shapes: dict[Callable[[], Conversation], int] = {
-            self._single: 65,
-            self._followed_up: 10,
-            lambda: (self._kind(self._any).exchange(draw), self._closing.exchange(draw)): 8,
-            lambda: (self._opening.exchange(draw), self._kind(self._any).exchange(draw)): 7,
-            self._two_subjects: 4,
-            lambda: (*self._followed_up(), self._closing.exchange(draw)): 4,
-            self._small_talk: 2,
+            self._single: 78,
+            self._followed_up: 14,
+            lambda: (self._exchange(self._all), self._exchange(self._all)): 5,
+            lambda: (self._exchange(self._talk),): 3,
         }
-        """How often a conversation has which shape, in per cent."""
+        """How often a conversation has which shape between opening and closing, in per cent."""
 
     def conversation(self) -> Conversation:
         """One conversation of any shape; it may have been drawn before."""
-        return self._draw.weighted(tuple(self.shapes), tuple(self.shapes.values()))()
+        said = self._draw.choice(self.shapes)()
+        if self._draw.percent(OPENING_PERCENT):
+            said = (self._exchange(self._opening), *said)
+        if self._draw.percent(CLOSING_PERCENT):
+            said = (*said, self._exchange(self._closing))
+        return self._typed(said)
+
+    def held_out(self) -> Conversation:
+        """A single question for a combination that `conversation` never asks for."""
+        kind = self._kind(self._combining)
+        return self._typed((self._around(kind, kind.exchange(self._draw, kind.held_out)),))
 
     def blemished(self, conversation: Conversation) -> Conversation:
         """The conversation with a blemish in its first question, or one time in seven without any messages."""
@@ -93,16 +106,22 @@ class ConversationSource:
     def _kind(self, kinds: Sequence[Question]) -> Question:
         return self._draw.weighted(kinds, tuple(kind.weight for kind in kinds))
 
+    def _exchange(self, kinds: Sequence[Question]) -> Exchange:
+        kind = self._kind(kinds)
+        return kind.exchange(self._draw, kind.facts)
+
     def _single(self) -> Conversation:
-        """One question with something said before it, after it, both or neither."""
-        kind, said = self._kind(self._any), self._courtesies
-        exchange = kind.exchange(self._draw)
-        before = self._draw.common_first(said["greetings"] + (said["occasions"] if kind.followups else []))
-        after = self._draw.common_first(said["thanks"] + (said["excuses"] if kind.followups else []))
-        sentences = [before] if self._draw.below(100) < COURTESY_PERCENT else []
-        sentences += [exchange.question]
-        sentences += [after] if self._draw.below(100) < COURTESY_PERCENT else []
-        return (exchange._replace(question=" ".join(sentences)),)
+        kind = self._kind(self._all)
+        return (self._around(kind, kind.exchange(self._draw, kind.facts)),)
+
+    def _around(self, kind: Question, exchange: Exchange) -> Exchange:
+        """The exchange with something said before the question, after it, both or neither."""
+        said, sentences = self._courtesies, [exchange.question]
+        if self._draw.percent(COURTESY_PERCENT):
+            sentences.insert(0, self._draw.common_first(said["greetings"] + said["occasions"] * bool(kind.followups)))
+        if self._draw.percent(COURTESY_PERCENT):
+            sentences.append(self._draw.common_first(said["thanks"] + said["excuses"] * bool(kind.followups)))
+        return exchange._replace(question=" ".join(sentences))
 
     def _followed_up(self) -> Conversation:
         """A question for a fact, and a short one for another fact of the same kind."""
@@ -110,23 +129,15 @@ class ConversationSource:
         fact, other = self._draw.common_first(kind.facts), self._draw.common_first(kind.facts)
         while other is fact:
             other = self._draw.common_first(kind.facts)
-        return (kind.fill(self._draw, fact, kind.phrasings), kind.fill(self._draw, other, kind.followups))
+        return (kind.fill(self._draw, fact, kind.asked(fact)), kind.fill(self._draw, other, kind.followups))
 
-    def _two_subjects(self) -> Conversation:
-        """Questions of two kinds."""
-        kind, other = self._kind(self._factual), self._kind(self._factual)
-        while other is kind:
-            other = self._kind(self._factual)
-        return (kind.exchange(self._draw), other.exchange(self._draw))
-
-    def _small_talk(self) -> Conversation:
-        """Small talk; half of it begins with a greeting."""
-        talk = self._kind(self._talk).exchange(self._draw)
-        return (self._opening.exchange(self._draw), talk) if self._draw.below(2) else (talk,)
+    def _typed(self, conversation: Conversation) -> Conversation:
+        """The conversation as people type it: many questions in lower case, without the last mark, or both."""
+        return tuple(said._replace(question=self._draw.choice(TYPED)(said.question)) for said in conversation)
 
 
 def conversations(*, seed: int, count: int) -> Iterator[Conversation]:
-    """Yield `count` conversations; the same seed always gives the same ones, however many are asked for."""
+    """Yield `count` conversations to train on; a seed always gives the same ones, however many are asked for."""
     draw = Draw(seed)
     source = ConversationSource(draw)
     seen: set[Conversation] = set()
@@ -135,25 +146,40 @@ def conversations(*, seed: int, count: int) -> Iterator[Conversation]:
         if earlier and draw.below(REPEAT_EVERY) == 0:
             yield earlier[draw.below(len(earlier))]
             continue
-        conversation = source.conversation()
-        for _ in range(TRIES):
-            if conversation not in seen:
-                break
-            conversation = source.conversation()
+        tries = (source.conversation() for _ in range(TRIES))
+        conversation = next((said for said in tries if said not in seen), None) or source.conversation()
         seen.add(conversation)
         earlier.append(conversation)
         yield source.blemished(conversation) if draw.below(BLEMISH_EVERY) == 0 else conversation
 
 
-def write_sample(path: Path, params: SampleParams) -> None:
-    """Write the corpus to `path`, one conversation per line: `{"messages": [{"role": …, "content": …}, …]}`."""
+def held_out(*, seed: int, count: int) -> Iterator[Conversation]:
+    """Yield `count` conversations to validate with: combinations that `conversations` never has, with any seed."""
+    source = ConversationSource(Draw(seed))
+    seen: set[Conversation] = set()
+    for _ in range(count):
+        tries = (source.held_out() for _ in range(TRIES))
+        conversation = next((said for said in tries if said not in seen), None) or source.held_out()
+        seen.add(conversation)
+        yield conversation
+
+
+def write_sample(folder: Path, params: SampleParams) -> None:
+    """Write train.jsonl, validation.jsonl (lines as of `json_line`) and the prompts of the evaluation to `folder`."""
+    _write(folder / "train.jsonl", conversations(seed=params.seed, count=params.conversations))
+    few = max(1, params.conversations // VALIDATION_EVERY)
+    _write(folder / "validation.jsonl", held_out(seed=params.seed, count=few))
+    with files.write_beside(folder / PROMPTS_FILE) as beside:
+        shutil.copyfile(Path(__file__).parent / PROMPTS_FILE, beside)
+
+
+def _write(path: Path, said: Iterator[Conversation]) -> None:
     with files.write_atomic(path) as file:
-        for conversation in conversations(seed=params.seed, count=params.conversations):
-            file.write(json_line(conversation))
+        file.writelines(map(json_line, said))
 
 
 def json_line(conversation: Conversation) -> bytes:
-    """A conversation as one line of UTF-8 JSON, with its line end; roles alternate, the user first."""
+    """A conversation as one line of UTF-8 JSON: `{"messages": [{"role": "user", "content": …}, …]}`, with its end."""
     messages = []
     for question, answer in conversation:
         messages += [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]

@@ -1,15 +1,17 @@
 """What the corpus knows: facts, and templates that ask for them, read from `tables/*.yaml`.
 
-All lists go from common to rare, so that there is something to learn early and something to learn late. To add a
-fact or a phrasing, add a line to a table; to add a table, name it in `FILES`. Draws use `Random.random()` alone, the
-only method whose results are the same in every version of Python.
+Some questions are held out: training never contains them although it contains their parts. All lists go from common to
+rare, so that there is something to learn early and something to learn late. To add a fact or a phrasing, add a line to
+a table; to add a table, name it in `FILES`. Draws use `Random.random()` alone, the only method whose results are the
+same in every version of Python.
 """
 
 import bisect
 import functools
 import itertools
 import random
-from collections.abc import Sequence
+import zlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -17,6 +19,20 @@ import yaml
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError, model_validator
 
 Item = TypeVar("Item")
+Form = TypeVar("Form")
+
+TABLES = Path(__file__).parent / "tables"
+
+FILES = ("countries", "nature", "arithmetic", "words", "dates", "things", "people", "explanations", "poems", "unknown")
+"""The tables of questions; their order decides what a seed draws. `small_talk` and `courtesies` stand apart."""
+
+HELD_OUT_EVERY = 8
+"""On average, one combination of facts, and one phrasing of a question, in so many is held out."""
+
+
+def is_held_out(text: str) -> bool:
+    """Whether training never contains this question or combination: the same on every machine and with every seed."""
+    return zlib.crc32(text.encode()) % HELD_OUT_EVERY == 0
 
 
 class Draw:
@@ -29,10 +45,18 @@ class Draw:
         """A whole number from 0 to `limit` - 1, all equally likely."""
         return int(self._random() * limit)
 
+    def percent(self, chance: int) -> bool:
+        """True so often in a hundred."""
+        return self.below(100) < chance
+
     def weighted(self, items: Sequence[Item], weights: tuple[int, ...]) -> Item:
         """One of `items`, as likely as its weight says."""
         sums = _running_sums(weights)
         return items[bisect.bisect_right(sums, self.below(sums[-1]))]
+
+    def choice(self, weights: Mapping[Item, int]) -> Item:
+        """One of the keys, as likely as its value says."""
+        return self.weighted(tuple(weights), tuple(weights.values()))
 
     def common_first(self, items: Sequence[Item]) -> Item:
         """One of `items`, which go from common to rare: the first is five times as likely as the last."""
@@ -51,18 +75,8 @@ def _running_sums(weights: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(itertools.accumulate(weights))
 
 
-TABLES = Path(__file__).parent / "tables"
-
-
-FILES = ("countries", "nature", "arithmetic", "words", "dates", "things", "people", "explanations", "poems", "unknown")
-"""The tables of questions; their order decides what a seed draws. `small_talk` and `courtesies` stand apart."""
-
-
 Fact = dict[str, str]
 """The words that fill the templates: `{"thing": "a lemon", "Thing": "A lemon", …}`."""
-
-
-Form = TypeVar("Form")
 
 
 class Exchange(NamedTuple):
@@ -95,10 +109,20 @@ class Question(Templates):
     """One kind of question, with the facts that it asks for."""
 
     facts: list[Fact]
+    """What training asks for."""
 
-    def exchange(self, draw: Draw) -> Exchange:
-        """A question for any fact, the common ones more often, and its answer."""
-        return self.fill(draw, draw.common_first(self.facts), self.phrasings)
+    held_out: list[Fact]
+    """What only validation asks for: combinations whose parts are in `facts`."""
+
+    def exchange(self, draw: Draw, facts: Sequence[Fact]) -> Exchange:
+        """A question for one of `facts`, the common ones more often, and its answer."""
+        fact = draw.common_first(facts)
+        return self.fill(draw, fact, self.asked(fact))
+
+    def asked(self, fact: Fact) -> list[str]:
+        """The phrasings in which the corpus asks for `fact`: the first one, and the others that are not held out."""
+        first, *others = self.phrasings
+        return [first, *(phrasing for phrasing in others if not fact or not is_held_out(phrasing.format_map(fact)))]
 
     def fill(self, draw: Draw, fact: Fact, phrasings: list[str]) -> Exchange:
         """A question for `fact` in one of `phrasings`, and its answer."""
@@ -120,6 +144,9 @@ class Subject(BaseModel, extra="forbid", strict=True):
     compute: dict[str, Any] = {}
     """Instead of `facts`: the name of a function in `COMPUTED` and its argument."""
 
+    combines: list[str] = []
+    """Fields whose values make a combination, in any order; some combinations are held out."""
+
     @model_validator(mode="after")
     def _every_fact_is_complete(self) -> Self:
         for row in self.facts:
@@ -131,24 +158,24 @@ class Subject(BaseModel, extra="forbid", strict=True):
         """Each kind of question, with all facts; small talk has a single fact, without fields."""
         rows = [*self.facts, *(row for name, argument in self.compute.items() for row in COMPUTED[name](argument))]
         mappings = [row if isinstance(row, dict) else dict(zip(self.fields, row, strict=True)) for row in rows]
-        facts = [fact for mapping in mappings or [{}] for fact in _facts(mapping)]
-        return [Question(facts=facts, **dict(templates)) for templates in self.questions]
+        parts: dict[bool, list[Fact]] = {False: [], True: []}
+        for fact in (fact for mapping in mappings or [{}] for fact in _facts(mapping)):
+            combination = " ".join(sorted(fact[name] for name in self.combines))
+            parts[bool(combination) and is_held_out(combination)].append(fact)
+        return [Question(facts=parts[False], held_out=parts[True], **dict(kind)) for kind in self.questions]
 
 
-def _facts(mapping: dict[str, str | list[str]]) -> list[Fact]:
+def _facts(mapping: Mapping[str, str | list[str]]) -> list[Fact]:
     """The facts that one row stands for, with every field also under its capitalised name."""
     choices = [[cell] if isinstance(cell, str) else cell for cell in mapping.values()]
     facts = [dict(zip(mapping, texts, strict=True)) for texts in itertools.product(*choices)]
     return [fact | {name.capitalize(): text[:1].upper() + text[1:] for name, text in fact.items()} for fact in facts]
 
 
-def _sums(largest: int) -> list[list[str]]:
-    pairs = itertools.product(range(1, largest + 1), repeat=2)
-    return [[str(a), str(b), str(a + b)] for a, b in sorted(pairs, key=max)]
-
-
-def _differences(largest: int) -> list[list[str]]:
-    return [[str(a), str(b), str(a - b)] for a in range(1, largest + 1) for b in range(1, a + 1)]
+def _sums(largest: list[int]) -> list[list[str]]:
+    """Two numbers up to `largest`, the numbers that are counted on the way, and the sum; small numbers first."""
+    pairs = sorted(itertools.product(*(range(1, most + 1) for most in largest)), key=max)
+    return [[str(a), str(b), ", ".join(map(str, range(a + 1, a + b + 1))), str(a + b)] for a, b in pairs]
 
 
 def _successors(largest: int) -> list[list[str]]:
@@ -164,7 +191,29 @@ def _both_ways(pairs: list[list[str]]) -> list[list[str]]:
     return [[word, opposite] for word, opposite in other.items()]
 
 
-COMPUTED = {"sums": _sums, "differences": _differences, "successors": _successors, "both_ways": _both_ways}
+def _threes(words: list[str]) -> list[list[str]]:
+    return [list(three) for three in itertools.permutations(words, 3)]
+
+
+def _joined(parts: list[list[str]]) -> list[list[str]]:
+    return [["".join(choice)] for choice in itertools.product(*parts)]
+
+
+def _pairs(of: dict[str, Any]) -> list[list[str]]:
+    """The cells of two facts with different answers: `{table: countries, subject: capitals, first: 40}`."""
+    subject = read(of["table"], dict[str, Subject])[of["subject"]]
+    rows = [[fact[name] for name in subject.fields] for fact in subject.with_facts()[0].facts[: of["first"]]]
+    return [[*one, *other] for one, other in itertools.permutations(rows, 2) if one[-1] != other[-1]]
+
+
+COMPUTED = {
+    "sums": _sums,
+    "successors": _successors,
+    "both_ways": _both_ways,
+    "threes": _threes,
+    "joined": _joined,
+    "pairs": _pairs,
+}
 """What `compute` can name in a table."""
 
 
