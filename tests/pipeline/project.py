@@ -127,7 +127,7 @@ def small_project(folder: Path) -> Project:
             shutil.copyfile(source, target)
     change_params(folder / "params.yaml", SMALL)
     content = YAML().load(folder / "params.yaml")
-    content["evaluate"]["prompts"] = content["evaluate"]["prompts"][:2]
+    content["evaluate"]["prompts"] = [{"user": "What is the capital of France?"}, {"text": "User:"}]
     YAML().dump(content, folder / "params.yaml")
     project = Project(folder)
     project.run("git", "init", "-q", "-b", "main")

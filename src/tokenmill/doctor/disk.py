@@ -39,8 +39,8 @@ BYTES_PER_TOKEN = {"bpe": 3.0, "char": 1.0}
 CHARACTERS = 256
 """Vocabulary of a character tokenizer that is not trained yet."""
 
-CONVERSATION_BYTES = 125
-"""Mean size of a built-in conversation."""
+CONVERSATION_BYTES = 133
+"""Mean size of a built-in conversation, with its share of those to validate with."""
 
 FULL = 0.9
 """A warning from this fraction of the free disk on."""
