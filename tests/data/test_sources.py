@@ -29,6 +29,7 @@ def test_order_is_that_of_the_bytes_of_the_paths(tmp_path):
     (tmp_path / ".hidden.txt").write_text("hidden")
     (tmp_path / "c.pdf").write_text("x")
     (tmp_path / "LICENSE").write_text("x")
+    (tmp_path / "prompts.yaml").write_text("prompts: []")
     found = find(tmp_path, FORMATS)
     assert [s.name for s in found.sources] == sorted((s.name for s in found.sources), key=os.fsencode)
     assert {s.name for s in found.sources} == {

@@ -200,7 +200,8 @@ def test_long_steps_follow_from_two_shorter_ones(project: Path, monkeypatch: pyt
     monkeypatch.setattr(benchmark, "_seconds", seconds)
     params = check_all(project / PARAMS_FILE)
     config = ModelConfig(vocab_size=64, **params.model.model_dump())
-    speed = measure(Workload(config, params.train, 10_000), params.runtime)
+    train = params.train.model_copy(update={"batch_size": 16})
+    speed = measure(Workload(config, train, 10_000), params.runtime)
     assert speed.seconds == pytest.approx(4.2)
     assert max(tried) == 4
 

@@ -44,7 +44,7 @@ def changed_lines(before: str, after: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("name", "parameters", "steps"),
     [
-        ("default", 1_048_576, 804),
+        ("default", 1_048_576, 1_368),
         ("phase1", 410_112, 1_473),
         ("phase2", 16_908_288, 15_628),
         ("phase3", 134_601_216, 939_950),
