@@ -5,7 +5,6 @@ that was trained elsewhere has none.
 """
 
 import contextlib
-import json
 import logging
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,9 +15,11 @@ from dvc.api import exp_show
 from dvc.exceptions import DvcException
 from dvc.repo import Repo
 from dvc.scm import SCMError
+from pydantic import BaseModel, Field
 
 from tokenmill.core import git, paths
 from tokenmill.core.errors import UserError
+from tokenmill.core.records import read_record
 from tokenmill.costs import AMOUNTS, COSTS, TIMING, find_times, read_costs, read_timing
 from tokenmill.model.manifest import MANIFEST
 from tokenmill.schema import AllParams
@@ -124,11 +125,24 @@ def _times(entry: Mapping[str, Any], repo: Repo, root: Path) -> dict[str, Any]:
     return spent | {"tokens_per_second": rate, "currency": next(iter(currencies), "")}
 
 
+class CachedFile(BaseModel):
+    """An entry of a folder in DVC's cache."""
+
+    md5: str = Field(pattern="^[0-9a-f]{32}$")
+    relpath: str
+
+
+class Named(BaseModel):
+    """What is read of a manifest of any version."""
+
+    fingerprint: str = Field(pattern=r"^\w[\w-]*$")
+
+
 def _fingerprint(repo: Repo, model: str) -> str | None:
     """The fingerprint in the manifest of a model, if DVC's cache has it."""
-    cache = repo.cache.local
-    with contextlib.suppress(OSError, ValueError, KeyError, StopIteration):
-        files = json.loads(Path(cache.oid_to_path(model)).read_bytes())
-        manifest = next(file["md5"] for file in files if file["relpath"] == MANIFEST)
-        return json.loads(Path(cache.oid_to_path(manifest)).read_bytes())["fingerprint"]
+    path_of, unknown = repo.cache.local.oid_to_path, "its times are not known"
+    with contextlib.suppress(OSError, UserError, StopIteration):
+        files = read_record(Path(path_of(model)), list[CachedFile], way_out=unknown)
+        manifest = next(file.md5 for file in files if file.relpath == MANIFEST)
+        return read_record(Path(path_of(manifest)), Named, way_out=unknown).fingerprint
     return None
