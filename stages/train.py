@@ -34,6 +34,7 @@ def _train(params: Params) -> None:
         tokens=paths.TOKENS,
         output=paths.MODEL,
         times=paths.METRICS,
+        live=paths.LIVE,
         peak_flops=peak_flops,
     )
     if outcome is None:

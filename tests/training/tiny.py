@@ -52,6 +52,8 @@ TRAIN = {
     "precision": "float32",
     "validation_sequences": 5,
     "log_every_steps": 3,
+    "validate_every_steps": None,
+    "early_stopping": None,
 }
 RUNTIME = {
     "device": "cpu",
@@ -116,7 +118,9 @@ def write_tokens(folder: Path, *, sequences: int, seed: int = 0) -> Path:
     return folder
 
 
-def run(tokens: Path, output: Path, *, model: dict[str, Any] | None = None, **changes: Any) -> Outcome:
+def run(
+    tokens: Path, output: Path, *, model: dict[str, Any] | None = None, live: Path | None = None, **changes: Any
+) -> Outcome:
     """Train in this process, with checkpoints under DVC_ROOT."""
     outcome = train(
         model=ModelParams.model_validate(merged(MODEL, model or {})),
@@ -125,6 +129,7 @@ def run(tokens: Path, output: Path, *, model: dict[str, Any] | None = None, **ch
         tokens=tokens,
         output=output,
         times=output.parent,
+        live=live,
     )
     assert outcome or "RANK" in os.environ
     return outcome  # type: ignore[return-value]

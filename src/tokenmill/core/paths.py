@@ -15,6 +15,8 @@ TOKENS = Path("data/tokens")
 
 MODEL = Path("models/gpt")
 
+LIVE = Path("live")
+
 METRICS = Path("metrics")
 TRAIN_METRICS = METRICS / "train.json"
 HISTORY = METRICS / "history.csv"

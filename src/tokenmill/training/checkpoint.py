@@ -43,7 +43,12 @@ from tokenmill.training.params import TrainParams
 NUMERICS_VERSION = 7
 """Raised by hand when a change of the code changes what a step computes; older checkpoints are then not continued."""
 
-RESUMABLE_KEYS: dict[str, Any] = {"epochs": True, "schedule": {"horizon_epochs"}}
+RESUMABLE_KEYS: dict[str, Any] = {
+    "epochs": True,
+    "schedule": {"horizon_epochs"},
+    "validate_every_steps": True,
+    "early_stopping": True,
+}
 """The parameters of `train` that a run may change and still continue; `find_resume_point` says from where."""
 
 STEP_PREFIX = "step-"

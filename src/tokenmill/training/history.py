@@ -51,7 +51,18 @@ class StepRow:
     """Of the last step, before clipping."""
 
 
-Row = TypeVar("Row", EpochRow, StepRow)
+@dataclass(frozen=True)
+class ValidationRow:
+    """A validation within an epoch (`train.validate_every_steps`)."""
+
+    step: int
+    epoch: float
+    """Epochs done, as a fraction."""
+    val_loss: float
+    val_bits_per_byte: float
+
+
+Row = TypeVar("Row", EpochRow, StepRow, ValidationRow)
 
 
 @dataclass
@@ -86,8 +97,21 @@ class RunState:
     interval_loss: MeanLoss = field(default_factory=MeanLoss)
     epochs: list[EpochRow] = field(default_factory=list)
     steps: list[StepRow] = field(default_factory=list)
+    validations: list[ValidationRow] = field(default_factory=list)
     epoch_weights: list[Sha256] = field(default_factory=list)
     """SHA-256 of the weights at the end of each epoch: runs over more and over fewer epochs share their folder."""
+
+    def stopped_at(self, patience: int | None) -> int | None:
+        """The end of the first epoch whose last `patience` validations brought no lower loss than those before.
+
+        None if there is no such epoch; with None for the patience there never is.
+        """
+        rows = sorted([*self.epochs, *self.validations], key=lambda row: row.step)
+        for epoch in self.epochs:
+            losses = [row.val_loss for row in rows if row.step <= epoch.step]
+            if patience and len(losses) > patience and min(losses[-patience:]) >= min(losses[:-patience]):
+                return epoch.step
+        return None
 
     def as_json(self) -> dict[str, Any]:
         """Plain values; floats survive JSON bit by bit."""

@@ -43,14 +43,17 @@ def find_resume_point(store: CheckpointStore, work: Workload, *, say: Say) -> Re
     A checkpoint is exact if every step that led to it has the same learning rate under today's parameters. With a
     schedule over all epochs (cosine), more epochs change the rates from early on. Then the run continues from the
     newest checkpoint with the new rates, and the sentence says that the result differs from a run in one go. Fewer
-    epochs, or only another horizon, are another run: its start is before all such checkpoints.
+    epochs, or only another horizon, are another run: its start is before all such checkpoints. With early stopping, a
+    checkpoint after the end of training is of no use, nor is one that other validations led to.
     """
     train = work.train
     newest: Checkpoint | None = None
     for checkpoint in store.checkpoints(say):
-        if checkpoint.step > work.steps:
-            continue
         then = params_at_checkpoint(train, checkpoint)
+        end = checkpoint.state.stopped_at(train.early_stopping) or work.steps
+        other_checks = train.early_stopping and then.validate_every_steps != train.validate_every_steps
+        if checkpoint.step > end or other_checks:
+            continue
         # Exact: a run from scratch with today's parameters comes to this very checkpoint.
         if checkpoint.step == first_difference(
             then, train, steps_per_epoch=work.steps_per_epoch, before=checkpoint.step
@@ -70,10 +73,11 @@ def find_resume_point(store: CheckpointStore, work: Workload, *, say: Say) -> Re
 
 
 def params_at_checkpoint(train: TrainParams, checkpoint: Checkpoint) -> TrainParams:
-    """Today's parameters with the epochs and the horizon that the checkpoint was trained for."""
+    """Today's parameters with those of RESUMABLE_KEYS under which the checkpoint was trained."""
     then = checkpoint.resumable
     schedule = ScheduleParams(**(train.schedule.model_dump() | then["schedule"]))
-    return train.model_copy(update={"epochs": then["epochs"], "schedule": schedule})
+    every = then.get("validate_every_steps")  # older checkpoints have none
+    return train.model_copy(update={"epochs": then["epochs"], "schedule": schedule, "validate_every_steps": every})
 
 
 def _exact_sentence(checkpoint: Checkpoint, newer: Checkpoint | None, work: Workload) -> str:

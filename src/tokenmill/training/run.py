@@ -24,6 +24,7 @@ from tokenmill.training.compile import choose_compilation
 from tokenmill.training.distributed import Group, process_group
 from tokenmill.training.history import RunState
 from tokenmill.training.launch import Interrupt
+from tokenmill.training.live import LiveFiles
 from tokenmill.training.memory import MicroBatch
 from tokenmill.training.mirror import Mirror, mirrored
 from tokenmill.training.params import RuntimeParams, TrainParams
@@ -48,11 +49,13 @@ def train(
     tokens: Path,
     output: Path,
     times: Path,
+    live: Path | None = None,
     peak_flops: Callable[[torch.device], float | None] = lambda _: None,
 ) -> Outcome | None:
     """Train to `train.epochs` on the folder `tokens`; write the folder `output`, and TIMES into the folder `times`.
 
     Args:
+        live: a folder for files that tell how the run goes while it is on; see `training.live`.
         peak_flops: the floating-point operations a second of a device, if they are known, for the utilisation in the
             table of costs.
 
@@ -80,10 +83,14 @@ def train(
                 mirror = stack.enter_context(mirrored(store, runtime.checkpoint.mirror, display.say))
                 if not store.steps():
                     fill_from_previous(store, output, manifest.fingerprint, display.say)
-            state = _train(setup, store, display, run_summary(setup, manifest.parameters, place), mirror=mirror)
+            files = LiveFiles(live if group.is_main else None)
+            plan = run_summary(setup, manifest.parameters, place)
+            state = _train(setup, store, display, plan, live=files, mirror=mirror)
             if group.is_main:
-                manifest = manifest.model_copy(update={"weights": state.epoch_weights[: train.epochs]})
-                export_model(store, manifest, output, steps=work.kept_steps)
+                weights = state.epoch_weights[: len(state.epochs)]
+                # Early stopping leaves fewer epochs.
+                manifest = manifest.model_copy(update={"epochs": len(state.epochs), "weights": weights})
+                export_model(store, manifest, output, steps=work.kept_steps | {state.step})
                 _write_costs(setup, store, peak=peak_flops(setup.compute.device))
                 publish_times(resume_root(), manifest.fingerprint, times)
     if not group.is_main:
@@ -159,8 +166,9 @@ def _train(
     setup: TrainingSetup,
     store: CheckpointStore,
     display: TrainingDisplay,
-    summary: list[tuple[str, str]],
+    plan: list[tuple[str, str]],
     *,
+    live: LiveFiles,
     mirror: Mirror | None,
 ) -> RunState:
     """Train from the resume point to the end."""
@@ -173,18 +181,30 @@ def _train(
     try:
         point = find_resume_point(store, work, say=display.say) if group.is_main else ResumePoint(None, "")
         display.say(point.sentence)
-        display.start(summary, step=point.step, total=work.steps, prices=runtime.cost)
+        display.start(plan, step=point.step, total=work.steps, prices=runtime.cost)
         model = build(work.config, seed=work.train.seed)
         if not group.shards:
             model = model.to(compute.device)
-        trainer = Trainer(setup, model, store, point, micro_batch=micro_batch, display=display, mirror=mirror)
+        trainer = Trainer(
+            setup, model, store, point, micro_batch=micro_batch, display=display, live=live, mirror=mirror
+        )
+        live.start(
+            trainer.state,
+            fingerprint=store.folder.name,
+            steps=work.steps,
+            per_epoch=work.steps_per_epoch,
+            plan=plan,
+            cost=runtime.cost,
+        )
         trainer.run(interrupt)
+        live.close(finished=True)
         return trainer.state
     except Exception as error:
         if is_out_of_memory(error):
             micro_batch.give_up()
         raise
     finally:
+        live.close(finished=False)
         display.close()
 
 

@@ -23,8 +23,9 @@ from tokenmill.model.sequences import Sequences, bits_per_byte, evenly_spread, m
 from tokenmill.training.checkpoint import RESUMABLE_KEYS, AsyncCheckpointer, Checkpoint, CheckpointStore
 from tokenmill.training.compile import Compilation
 from tokenmill.training.distributed import FlagSync, Group, whole_model
-from tokenmill.training.history import EpochRow, RunState, StepRow
+from tokenmill.training.history import EpochRow, RunState, StepRow, ValidationRow
 from tokenmill.training.launch import Interrupt
+from tokenmill.training.live import LiveFiles
 from tokenmill.training.memory import MicroBatch
 from tokenmill.training.mirror import Mirror
 from tokenmill.training.optimizer import Optimizer, momentum_at
@@ -91,11 +92,12 @@ class Trainer:
         *,
         micro_batch: MicroBatch,
         display: TrainingDisplay,
+        live: LiveFiles,
         mirror: Mirror | None,
     ):
         """Load the resume point into `model`, which is on the setup's device, or on the host if it is to be sharded."""
-        self.setup, self.model, self.store, self.display = setup, model, store, display
-        self.micro_batch = micro_batch
+        self.setup, self.model, self.store, self.micro_batch = setup, model, store, micro_batch
+        self.display, self.live = display, live
         checkpointing = setup.runtime.checkpoint
         self.saver = AsyncCheckpointer(
             store, keep=checkpointing.keep, keep_steps=setup.work.kept_steps, mirror=mirror.offer if mirror else None
@@ -106,6 +108,7 @@ class Trainer:
         self.forward, self.optimizer = self._sync_and_wrap(optimizer_state)
         self._pending: list[tuple[StepResult, int]] = []
         self._saved_at = time.monotonic()
+        self._find_last_step()
 
     def load_checkpoint(self, checkpoint: Checkpoint) -> dict[str, Tensor]:
         """Take over the weights and the position of a checkpoint; return the optimizer's state."""
@@ -144,7 +147,7 @@ class Trainer:
         flags.wait()
 
     def _train(self, timing: Timing, flags: FlagSync, interrupt: Interrupt) -> None:
-        while self.state.step < self.setup.work.steps:
+        while self.state.step < self._last_step:
             self._step()
             self._log_if_due(timing)
             with timing.excluded():
@@ -156,6 +159,8 @@ class Trainer:
         stop, save = flags.all_reduce(stop=reason is not None, save=self._time_is_up())
         if state.step % work.steps_per_epoch == 0:
             self._end_epoch()
+        elif work.train.validate_every_steps and state.step % work.train.validate_every_steps == 0:
+            self._validate_within_epoch()
         if stop or save or self._checkpoint_due():
             self._save()
         if stop:
@@ -247,11 +252,12 @@ class Trainer:
         )
         state.steps.append(row)
         rate = timing.interval(step=state.step, tokens=state.tokens)
+        self.live.add(row)
         self.display.interval(step=row.step, epoch=row.epoch, loss=row.loss, tokens_per_second=rate, spent=timing.total)
 
-    def _end_epoch(self) -> None:
-        """Validate, keep the weights, add a row."""
-        state, setup, val = self.state, self.setup, self.setup.tokens.val
+    def _validate(self) -> tuple[float, float]:
+        """The loss on the fixed validation sequences, in nats per token, and in bits per byte."""
+        setup, val = self.setup, self.setup.tokens.val
         index = evenly_spread(setup.val_sequences.count, setup.work.train.validation_sequences)
         mine = setup.group.part_of(index)
         loss = 0.0
@@ -265,21 +271,50 @@ class Trainer:
                 shrink=setup.group.size == 1,
             )
         loss = setup.group.average(loss, weight=len(mine))
+        return loss, bits_per_byte(loss, tokens=val.tokens, text_bytes=val.bytes)
+
+    def _validate_within_epoch(self) -> None:
+        """Validate and add a row, after all losses up to here were read and are finite."""
+        self._read_pending()
+        step, epoch = self.state.step, self.state.step / self.setup.work.steps_per_epoch
+        row = ValidationRow(step, epoch, *self._validate())
+        self.state.validations.append(row)
+        self.live.add(row)
+        self.display.say(f"  step {step:,}, epoch {epoch:.2f}: validation loss {row.val_loss:.3f}")
+
+    def _end_epoch(self) -> None:
+        """Validate, keep the weights, add a row."""
+        state, work = self.state, self.setup.work
+        loss, bits = self._validate()
         row = EpochRow(
-            epoch=state.step // setup.work.steps_per_epoch,
+            epoch=state.step // work.steps_per_epoch,
             step=state.step,
             tokens=state.tokens,
-            learning_rate=setup.work.learning_rate_at(state.step - 1),
+            learning_rate=work.learning_rate_at(state.step - 1),
             train_loss=state.epoch_loss.take(),
             val_loss=loss,
             val_perplexity=perplexity(loss),
-            val_bits_per_byte=bits_per_byte(loss, tokens=val.tokens, text_bytes=val.bytes),
+            val_bits_per_byte=bits,
         )
         model = whole_model(self.model)
-        if setup.group.is_main:
+        if self.setup.group.is_main:
             state.epoch_weights.append(self.store.save_epoch(row.epoch, model))
         state.epochs.append(row)
-        self.display.epoch(row.epoch, train_loss=row.train_loss, val_loss=loss, bits_per_byte=row.val_bits_per_byte)
+        self.live.add(ValidationRow(row.step, row.epoch, loss, bits))
+        self.display.epoch(row.epoch, train_loss=row.train_loss, val_loss=loss, bits_per_byte=bits)
+        self._find_last_step()
+
+    def _find_last_step(self) -> None:
+        """Know where training ends, and say so if that is early."""
+        epochs, patience = self.state.epochs, self.setup.work.train.early_stopping
+        stop = self.state.stopped_at(patience)
+        self._last_step = stop or self.setup.work.steps
+        if stop:
+            best = min(epochs, key=lambda row: row.val_loss)
+            self.display.say(
+                f"training ends early, after {len(epochs)} epochs: the last {patience} validations brought no lower "
+                f"loss (train.early_stopping); epoch {best.epoch} has the lowest, {best.val_loss:.3f}"
+            )
 
     def _checkpoint_due(self) -> bool:
         step, work, every = self.state.step, self.setup.work, self.setup.runtime.checkpoint.every_steps

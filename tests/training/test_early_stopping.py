@@ -1,0 +1,84 @@
+"""Validation within an epoch, and training that ends when the validation loss no longer falls."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.training.tiny import digest, run
+from tokenmill.core.files import read_json
+from tokenmill.model.manifest import read_manifest
+from tokenmill.training.history import EpochRow, RunState, ValidationRow
+
+
+def state(epochs: list[float], validations: dict[int, float] | None = None) -> RunState:
+    """A run of ten steps an epoch with these validation losses."""
+    ends = [EpochRow(n, 10 * n, 80 * n, 0.01, 1.0, loss, 2.0, 1.0) for n, loss in enumerate(epochs, start=1)]
+    within = [ValidationRow(step, step / 10, loss, 1.0) for step, loss in (validations or {}).items()]
+    return RunState(step=10 * len(epochs), epochs=ends, validations=within)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "validations", "patience", "stop"),
+    [
+        ([3.0, 2.0, 2.5, 2.4], {}, 2, 40),
+        ([3.0, 2.0, 2.5, 2.4], {}, 1, 30),
+        ([3.0, 2.0, 2.5, 2.4], {}, 3, None),
+        ([3.0, 2.0, 2.5, 2.4], {}, None, None),
+        ([3.0, 2.0, 2.0], {}, 1, 30),
+        ([3.0], {}, 1, None),
+        ([3.0, 2.9], {13: 3.1, 16: 3.2}, 2, None),
+        ([3.0, 3.3], {13: 3.1, 16: 3.2}, 3, 20),
+        ([3.0, 3.3, 1.0], {13: 3.1, 16: 3.2}, 3, 20),
+        ([], {3: 3.1}, 1, None),
+    ],
+)
+def test_training_ends_with_the_epoch_that_brought_no_gain(
+    epochs: list[float], validations: dict[int, float], patience: int | None, stop: int | None
+):
+    assert state(epochs, validations).stopped_at(patience) == stop
+
+
+def weights(folder: Path) -> dict[str, str]:
+    return {name: sha256 for name, sha256 in digest(folder).items() if name.endswith("model.safetensors")}
+
+
+def test_validation_within_an_epoch_changes_no_weight(here: Path, tokens: Path):
+    plain = run(tokens, here / "plain")
+    store = next(here.glob(".resume/*"))
+    store.rename(here / "elsewhere")
+    often = run(tokens, here / "often", validate_every_steps=2)
+    assert next(here.glob(".resume/*")).name == store.name, "one run, for it continues under either"
+    assert weights(here / "often") == weights(here / "plain")
+    assert often.state.steps == plain.state.steps
+    assert often.state.epochs == plain.state.epochs
+    assert [row.step for row in often.state.validations] == [2, 4, 6, 8]
+    assert [row.epoch for row in often.state.validations] == [0.4, 0.8, 1.2, 1.6]
+
+
+HOPELESS: dict[str, Any] = {"learning_rate": 1e-9, "epochs": 5, "early_stopping": 2, "validate_every_steps": 4}
+
+
+def test_a_killed_run_ends_early_at_the_same_epoch(here: Path, tokens: Path):
+    """With a learning rate of nothing the loss never falls by much, and rounding decides which one is the lowest."""
+    once = run(tokens, here / "once", **HOPELESS)
+    first = digest(here / "once")
+    (here / ".resume").rename(here / "elsewhere")
+    run(tokens, here / "again", **(HOPELESS | {"epochs": 1}))
+    again = run(tokens, here / "again", **HOPELESS)
+    assert again.state == once.state
+    assert digest(here / "again") == first
+    assert run(tokens, here / "again", **HOPELESS).state == once.state, "a finished run has nothing left to do"
+
+
+def test_the_model_has_the_epochs_that_were_trained(here: Path, tokens: Path):
+    outcome = run(tokens, here / "model", learning_rate=1e-30, epochs=5, early_stopping=1)
+    assert len(outcome.state.epochs) == outcome.manifest.epochs == read_manifest(here / "model").epochs == 2
+    assert sorted(path.name for path in (here / "model").iterdir()) == ["epoch-1", "epoch-2", "manifest.json", "resume"]
+    assert read_json(next((here / "model/resume").glob("*/state.json")))["state"]["step"] == 10
+
+
+def test_switched_on_later_it_does_not_take_what_is_too_late(here: Path, tokens: Path):
+    run(tokens, here / "model", learning_rate=1e-30, epochs=3)
+    outcome = run(tokens, here / "model", learning_rate=1e-30, epochs=3, early_stopping=1)
+    assert len(outcome.state.epochs) == 2
