@@ -64,7 +64,8 @@ def test_a_killed_run_ends_early_at_the_same_epoch(here: Path, tokens: Path):
     once = run(tokens, here / "once", **HOPELESS)
     first = digest(here / "once")
     (here / ".resume").rename(here / "elsewhere")
-    run(tokens, here / "again", **(HOPELESS | {"epochs": 1}))
+    first_epoch: dict[str, Any] = HOPELESS | {"epochs": 1}
+    run(tokens, here / "again", **first_epoch)
     again = run(tokens, here / "again", **HOPELESS)
     assert again.state == once.state
     assert digest(here / "again") == first

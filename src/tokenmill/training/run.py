@@ -87,9 +87,8 @@ def train(
             plan = run_summary(setup, manifest.parameters, place)
             state = _train(setup, store, display, plan, live=files, mirror=mirror)
             if group.is_main:
-                weights = state.epoch_weights[: len(state.epochs)]
                 # Early stopping leaves fewer epochs.
-                manifest = manifest.model_copy(update={"epochs": len(state.epochs), "weights": weights})
+                manifest = manifest.model_copy(update={"epochs": len(state.epochs), "weights": state.epoch_weights})
                 export_model(store, manifest, output, steps=work.kept_steps | {state.step})
                 _write_costs(setup, store, peak=peak_flops(setup.compute.device))
                 publish_times(resume_root(), manifest.fingerprint, times)
