@@ -39,6 +39,7 @@ for name, content in files.items():
     pathlib.Path(name).write_text(json.dumps(content))
 """
 
+COSTS = "epoch,seconds,hours,units,money,currency,flops,utilisation\n1,3.6,0.001,,,EUR,1e9,\n"
 TIMING = "step,seconds,tokens_per_second,units,money\n10,30,1000,,0.1\n20,60,2000,,0.2\n30,90,9000,,0.3\n"
 
 
@@ -61,7 +62,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     project.commit()
     (project.root / ".resume/run-2").mkdir(parents=True)
     (project.root / ".resume/run-2/timing.csv").write_text(TIMING)
-    (project.root / ".resume/run-2/costs.csv").write_text("epoch,currency\n1,EUR\n")
+    (project.root / ".resume/run-2/costs.csv").write_text(COSTS)
     return project
 
 
