@@ -1,12 +1,12 @@
 """Validation within an epoch, and training that ends when the validation loss no longer falls."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.training.tiny import digest, run
-from tokenmill.core.files import read_json
 from tokenmill.model.manifest import read_manifest
 from tokenmill.training.history import EpochRow, RunState, ValidationRow
 
@@ -76,7 +76,7 @@ def test_the_model_has_the_epochs_that_were_trained(here: Path, tokens: Path):
     outcome = run(tokens, here / "model", learning_rate=1e-30, epochs=5, early_stopping=1)
     assert len(outcome.state.epochs) == outcome.manifest.epochs == read_manifest(here / "model").epochs == 2
     assert sorted(path.name for path in (here / "model").iterdir()) == ["epoch-1", "epoch-2", "manifest.json", "resume"]
-    assert read_json(next((here / "model/resume").glob("*/state.json")))["state"]["step"] == 10
+    assert json.loads(next((here / "model/resume").glob("*/state.json")).read_text())["state"]["step"] == 10
 
 
 def test_switched_on_later_it_does_not_take_what_is_too_late(here: Path, tokens: Path):
