@@ -21,7 +21,7 @@ LAYERS = (
     ("schema", "models", "reports"),
     ("planning",),
     ("stage",),
-    ("compare", "demo", "doctor"),
+    ("compare", "demo", "doctor", "export"),
     ("cli",),
     ("__main__",),
 )

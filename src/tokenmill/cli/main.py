@@ -14,6 +14,7 @@ COMMANDS = {
     "runs": "list all commits and experiments: what each changed, losses, answers, time and cost",
     "compare": "show epochs and experiments side by side: losses, parameters, answers; also as a page",
     "generate": "let a trained model answer, continue a text, or chat",
+    "export": "write a trained model as a folder for Hugging Face, with its tokenizer and a card",
     "demo": "serve a page in the browser on which the trained models answer, two side by side if you like",
     "plan": "estimate what training would take: parameters, steps, memory, hours, money; runs nothing",
     "preset": "put a known configuration into params.yaml, or list the presets",

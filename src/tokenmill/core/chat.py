@@ -10,7 +10,7 @@ answers when it reads `prompt(question)`.
 
 from collections.abc import Iterable
 
-_NAMES = {
+NAMES = {
     "system": "System",
     "developer": "System",
     "user": "User",
@@ -33,7 +33,7 @@ def render(messages: Iterable[tuple[str, str]]) -> str:
     """
     turns = []
     for role, content in messages:
-        name, stripped = _NAMES.get(role.lower(), role.capitalize()), content.strip()
+        name, stripped = NAMES.get(role.lower(), role.capitalize()), content.strip()
         if stripped:
             turns.append(f"{name}: {stripped}")
         elif name == "Assistant":

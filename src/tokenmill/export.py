@@ -1,0 +1,133 @@
+"""A trained model as a folder for Hugging Face, with its tokenizer, its chat template and a card.
+
+`transformers` loads it without code of ours (`AutoModelForCausalLM`, `AutoTokenizer`, `pipeline`), and writes the same
+greedy text. What is known of the run (data, parameters, losses, answers) is on the card, README.md.
+"""
+
+import contextlib
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenmill.core import paths
+from tokenmill.core.chat import NAMES
+from tokenmill.core.clean_report import CleanReport, read_clean_report
+from tokenmill.core.errors import UserError
+from tokenmill.core.files import sha256_of, write_directory, write_json, write_text
+from tokenmill.core.tokenizer import END_OF_TEXT, TextTokenizer, read_tokenizer
+from tokenmill.evaluation.results import Evaluation, read_evaluation
+from tokenmill.model.config import ModelConfig
+from tokenmill.model.huggingface import hf_config, load_model
+from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS, Manifest, read_manifest
+from tokenmill.models.find import Checkpoint
+from tokenmill.reports.page import flat, render
+
+CHAT_TEMPLATE = (
+    "{%- set names = "
+    + json.dumps(NAMES)
+    + " -%}{%- for message in messages if message['content'] | trim -%}{{- ('' if loop.first else '\n') "
+    "+ names.get(message['role'] | lower, message['role'] | capitalize) + ': ' + message['content'] | trim -}}"
+    "{%- endfor -%}{%- if add_generation_prompt -%}{{- '\nAssistant:' -}}{%- endif -%}"
+)
+"""What `core.chat.render` does, in Jinja2."""
+
+CARD = "README.md"
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is known of the run that trained a model; None where nobody recorded it."""
+
+    manifest: Manifest | None
+    evaluation: Evaluation | None
+    clean: CleanReport | None
+
+
+def record_of(checkpoint: Checkpoint, root: Path, rev: str | None) -> Record:
+    """What the project at `root`, or its revision `rev`, records of a model."""
+    run = checkpoint.folder.parent
+    manifest = read_manifest(run) if (run / MANIFEST).exists() else None
+    if rev is None and run.resolve() != (root / paths.MODEL).resolve():
+        return Record(manifest, None, None)
+    with _files(root, rev) as folder:
+        evaluation, clean = folder / paths.EVALUATION, folder / paths.CLEAN_REPORT
+        return Record(
+            manifest,
+            read_evaluation(evaluation) if evaluation.exists() else None,
+            read_clean_report(clean) if clean.exists() else None,
+        )
+
+
+@contextlib.contextmanager
+def _files(root: Path, rev: str | None) -> Iterator[Path]:
+    """A folder with the files of a revision that are within reach."""
+    if rev is None:
+        yield root
+        return
+    from tokenmill.models.revision import Revision  # noqa: PLC0415 (loads DVC, which takes a second)
+
+    with contextlib.closing(Revision(root, rev)) as revision, tempfile.TemporaryDirectory() as name:
+        for file in (paths.EVALUATION, paths.CLEAN_REPORT):
+            with contextlib.suppress(UserError):
+                if revision.has(file):
+                    revision.copy(file, Path(name) / file)
+        yield Path(name)
+
+
+def export(checkpoint: Checkpoint, record: Record, target: Path) -> None:
+    """Write the folder, whole or not at all.
+
+    Raises:
+        UserError: there is something at `target`, or a file of the model is missing or damaged.
+    """
+    if target.exists():
+        raise UserError(f"{target} exists; name another folder, or remove it.")
+    tokenizer, config = read_tokenizer(checkpoint.tokenizer), load_model(checkpoint.folder).config
+    if config.vocab_size != tokenizer.vocab_size:
+        raise UserError(
+            f"{checkpoint.folder} knows {config.vocab_size:,} tokens, {checkpoint.tokenizer} has "
+            f"{tokenizer.vocab_size:,}; use the tokenizer that it was trained with."
+        )
+    ends = {"bos_token_id": tokenizer.eot_id, "eos_token_id": tokenizer.eot_id, "pad_token_id": tokenizer.eot_id}
+    with write_directory(target) as folder:
+        shutil.copyfile(checkpoint.folder / WEIGHTS, folder / WEIGHTS)
+        shutil.copyfile(checkpoint.tokenizer, folder / paths.TOKENIZER.name)
+        write_json(folder / CONFIG, hf_config(config) | ends)
+        write_json(folder / "generation_config.json", ends | {"do_sample": False, "max_new_tokens": 64})
+        write_json(folder / "tokenizer_config.json", _tokenizer_config(config))
+        write_text(folder / CARD, _card(checkpoint, record, config, tokenizer))
+
+
+def _tokenizer_config(config: ModelConfig) -> dict[str, Any]:
+    """How `AutoTokenizer` uses tokenizer.json: as it is, and with text as text, as in training."""
+    return {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": END_OF_TEXT,
+        "eos_token": END_OF_TEXT,
+        "pad_token": END_OF_TEXT,
+        "model_max_length": config.context_length,
+        "clean_up_tokenization_spaces": False,
+        "split_special_tokens": True,
+        "chat_template": CHAT_TEMPLATE,
+    }
+
+
+def _card(checkpoint: Checkpoint, record: Record, config: ModelConfig, tokenizer: TextTokenizer) -> str:
+    epoch = re.fullmatch(r"epoch-(\d+)", checkpoint.folder.name)
+    results = {result.epoch: result for result in record.evaluation.epochs} if record.evaluation else {}
+    return render(
+        "model_card.md",
+        config=config,
+        tokenizer=tokenizer,
+        record=record,
+        epoch=int(epoch[1]) if epoch else None,
+        result=results.get(int(epoch[1])) if epoch else None,
+        train=dict(flat(record.manifest.train.model_dump())) if record.manifest else {},
+        raw=Path(record.clean.params["data"]["raw"]).name if record.clean else None,
+        weights=sha256_of(checkpoint.folder / WEIGHTS),
+    )

@@ -1,0 +1,138 @@
+"""An exported folder in `transformers`, without code of ours: the same ids, logits and greedy text, and the card."""
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import torch
+
+from tests.evaluation.trained import make_tokenizer_file
+from tests.reports.data_material import HOSTILE
+from tests.reports.run_material import prepare
+from tokenmill.cli.main import main
+from tokenmill.core.chat import render
+from tokenmill.core.clean_report import read_clean_report
+from tokenmill.core.errors import UserError
+from tokenmill.core.tokenizer import read_tokenizer
+from tokenmill.evaluation.results import read_evaluation
+from tokenmill.export import Record, export
+from tokenmill.model.config import ModelConfig
+from tokenmill.model.generate import Sampling, generate
+from tokenmill.model.gpt import build
+from tokenmill.model.huggingface import load_model, save_weights
+from tokenmill.models.find import Checkpoint
+
+TEXT = "User: one two?\nAssistant: count one two"
+NOTHING = Record(None, None, None)
+
+
+def checkpoint_in(folder: Path, architecture: str, kind: Literal["bpe", "char"]) -> Checkpoint:
+    tokenizer = make_tokenizer_file(folder, kind)
+    sizes = {"n_layer": 2, "n_head": 2, "n_embd": 32, "context_length": 64, "dropout": 0.0}
+    vocabulary = read_tokenizer(tokenizer).vocab_size
+    config = ModelConfig.model_validate({"architecture": architecture, "vocab_size": vocabulary} | sizes)
+    save_weights(build(config, seed=1), folder / "epoch-2")
+    return Checkpoint("epoch 2", folder / "epoch-2", tokenizer)
+
+
+@pytest.fixture(scope="module", params=["gpt2-bpe", "gpt2-char", "modern-bpe", "modern-char"])
+def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Checkpoint, Path]:
+    folder = tmp_path_factory.mktemp("export")
+    architecture, kind = request.param.split("-")
+    checkpoint = checkpoint_in(folder, architecture, kind)
+    export(checkpoint, NOTHING, folder / "out")
+    return checkpoint, folder / "out"
+
+
+def test_transformers_writes_the_same(exported: tuple[Checkpoint, Path]):
+    from transformers import AutoModelForCausalLM, AutoTokenizer, pipeline  # noqa: PLC0415 (seconds)
+
+    checkpoint, folder = exported
+    ours, tokenizer = load_model(checkpoint.folder), read_tokenizer(checkpoint.tokenizer)
+    theirs: Any = AutoModelForCausalLM.from_pretrained(folder)
+    published: Any = AutoTokenizer.from_pretrained(folder)
+    ids = tokenizer.encode(TEXT)
+    assert published(TEXT)["input_ids"] == ids
+    assert published.decode(ids) == tokenizer.decode(ids) == TEXT
+    ids_BT = torch.tensor([ids])
+    with torch.no_grad():
+        assert torch.allclose(theirs(ids_BT).logits, ours(ids_BT), atol=1e-4, rtol=0)
+    new = list(generate(ours, ids, end=tokenizer.eot_id, sampling=Sampling(max_new_tokens=8)))
+    written = pipeline("text-generation", str(folder))(TEXT, return_full_text=False, max_new_tokens=8)
+    assert written == [{"generated_text": tokenizer.decode(new)}]
+
+
+def test_end_of_text_in_a_text_is_text(exported: tuple[Checkpoint, Path]):
+    from transformers import AutoTokenizer  # noqa: PLC0415
+
+    checkpoint, folder = exported
+    tokenizer, published = read_tokenizer(checkpoint.tokenizer), AutoTokenizer.from_pretrained(folder)
+    assert published.eos_token_id == tokenizer.eot_id
+    assert tokenizer.eot_id not in published("one <|endoftext|>")["input_ids"]
+
+
+def test_chat_template_is_that_of_training(exported: tuple[Checkpoint, Path]):
+    from transformers import AutoTokenizer  # noqa: PLC0415
+
+    turns = [
+        ("developer", "Be\nbrief."),
+        ("human", " one? "),
+        ("gpt", "two"),
+        ("tool", "x"),
+        ("user", " "),
+        ("user", "and?"),
+    ]
+    messages = [{"role": role, "content": content} for role, content in turns]
+    published: Any = AutoTokenizer.from_pretrained(exported[1])
+    assert published.apply_chat_template(messages, tokenize=False) == render(turns)
+    asked = published.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    assert asked == render(turns) + "\nAssistant:"
+
+
+def test_generation_ends_at_end_of_text(exported: tuple[Checkpoint, Path]):
+    end = read_tokenizer(exported[0].tokenizer).eot_id
+    for name in ("config.json", "generation_config.json"):
+        assert json.loads((exported[1] / name).read_bytes())["eos_token_id"] == end
+
+
+def test_card_tells_the_run_and_escapes_its_text(tmp_path: Path):
+    checkpoint, run = checkpoint_in(tmp_path, "gpt2", "char"), prepare(tmp_path / "run")
+    evaluation = read_evaluation(run / "reports/evaluation.json")
+    export(checkpoint, Record(None, evaluation, read_clean_report(run / "data/clean_report.json")), tmp_path / "out")
+    card = (tmp_path / "out/README.md").read_text()
+    assert card.startswith("---\n")
+    assert "license: unknown" in card
+    assert "| 2 | 2.0000 | 2.5000 | 617.25 | 1.2500 |" in card
+    assert "140 documents of 200" in card.replace("\u202f", " ")
+    assert "The capital of France is Paris." in card
+    assert HOSTILE not in card
+    assert "<script>" not in card
+
+
+def test_nothing_is_overwritten(tmp_path: Path):
+    checkpoint = checkpoint_in(tmp_path, "gpt2", "char")
+    with pytest.raises(UserError, match="exists; name another folder"):
+        export(checkpoint, NOTHING, checkpoint.folder)
+
+
+def test_tokenizer_of_another_model_is_refused(tmp_path: Path):
+    model, other = (checkpoint_in(tmp_path / kind, "gpt2", kind) for kind in ("char", "bpe"))
+    with pytest.raises(UserError, match="use the tokenizer that it was trained with"):
+        export(Checkpoint("both", model.folder, other.tokenizer), NOTHING, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_command_exports_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    checkpoint = checkpoint_in(tmp_path, "modern", "bpe")
+    monkeypatch.chdir(tmp_path)
+    main(["export", "--model", str(checkpoint.folder), "--tokenizer", str(checkpoint.tokenizer), "mine"])
+    assert "mine" in capsys.readouterr().out
+    assert {path.name for path in (tmp_path / "mine").iterdir()} == {
+        "README.md",
+        "config.json",
+        "generation_config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    }
