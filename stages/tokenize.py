@@ -2,6 +2,7 @@
 
 from tokenmill.core import files, params, paths
 from tokenmill.core.executor import ExecutorParams, open_executor
+from tokenmill.tokens.corpus import SPLIT_IN_WORDS, choose_split
 from tokenmill.tokens.pack import ENCODING_THREADS, pack, summary
 from tokenmill.tokens.params import TokenizeParams
 
@@ -16,12 +17,14 @@ class Params(params.Section):
 def main() -> None:
     """Write data/packed and metrics/tokens.json."""
     wanted = params.load(Params)
+    method = choose_split(paths.CLEAN, wanted.tokenize)
+    chosen = wanted.tokenize.model_copy(update={"split": method})
     with open_executor(wanted.runtime, threads=ENCODING_THREADS) as executor:
-        metadata = pack(paths.CLEAN, paths.TOKENIZER, paths.PACKED, wanted.tokenize, executor)
+        metadata = pack(paths.CLEAN, paths.TOKENIZER, paths.PACKED, chosen, executor)
     numbers = summary(paths.PACKED, metadata)
-    files.write_json(paths.METRICS / "tokens.json", numbers | wanted.tokenize.model_dump())
+    files.write_json(paths.METRICS / "tokens.json", numbers | wanted.tokenize.model_dump() | {"split_by": SPLIT_IN_WORDS[method]})
     print(
         f"train {metadata.train.tokens:,} tokens in {metadata.train.documents:,} documents, "
-        f"val {metadata.val.tokens:,} in {metadata.val.documents:,}\n"
+        f"val {metadata.val.tokens:,} in {metadata.val.documents:,} ({SPLIT_IN_WORDS[method]})\n"
         f"{numbers['bytes_per_token']:.2f} bytes per token, packed {numbers['compression_ratio']:.2f} times smaller"
     )

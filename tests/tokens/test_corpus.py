@@ -4,16 +4,15 @@ import itertools
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.tokens.clean_text import write_clean
-from tokenmill.core import shards
 from tokenmill.core.tokenizer import read_tokenizer
 from tokenmill.tokens import corpus as corpus_module
-from tokenmill.tokens.corpus import PROBES, frames, probe, sample, segments
+from tokenmill.tokens.corpus import PROBES, probe, sample, segmented, segments
 from tokenmill.tokens.encoder import FRAGMENTS, adversarial_texts
 
 Corpus = Callable[..., Path]
@@ -52,26 +51,22 @@ def test_segments_of_ordinary_text_are_short(text: str) -> None:
     assert max(map(len, segments(text, 50))) < 60
 
 
-@given(texts=documents, size=st.integers(1, 60), group=st.integers(1, 300))
-def test_frames_hold_every_document(texts, size, group, tmp_path_factory: pytest.TempPathFactory) -> None:
-    clean = write_clean(tmp_path_factory.mktemp("clean"), texts, row_group_bytes=group)
-    expected = pl.concat(shards.batches(clean, ("text", "id")))
+@given(texts=documents, size=st.integers(1, 60))
+def test_segmented_texts_hold_every_document(texts: list[str], size: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(corpus_module, "SEGMENT_CHARS", size)
-        rows = pl.concat(frames(clean, ("text", "id"))).select("text", "id", "ends")
-    number = rows["ends"].cast(pl.Int64).cum_sum() - rows["ends"].cast(pl.Int64)
-    whole = rows.group_by(number.alias("number"), maintain_order=True).agg(pl.col("text").str.join(), pl.col("id"))
-    assert whole["text"].to_list() == expected["text"].to_list()
-    assert [set(ids) for ids in whole["id"]] == [{one} for one in expected["id"]]
+        cut, ends = segmented(pl.Series(texts))
+    number = np.cumsum(ends) - ends
+    assert ["".join(cut.filter(pl.Series(number == i))) for i in range(len(texts))] == texts
 
 
-def test_frames_cut_only_long_documents(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_long_documents_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(corpus_module, "SEGMENT_CHARS", 100)
     texts = ["short " * 10, "long " * 400, "short", "longer " * 500, "x" * 400]
-    found = pl.concat(frames(corpus(texts)))
-    assert [text for text in found["text"] if text in texts] == [texts[0], texts[2], texts[4]]
-    assert max(len(text) for text in found["text"] if text not in texts) < 110
-    assert found["ends"].sum() == len(texts)
+    cut, ends = segmented(pl.Series(texts))
+    assert [text for text in cut if text in texts] == [texts[0], texts[2], texts[4]]
+    assert max(len(text) for text in cut if text not in texts) < 110
+    assert ends.sum() == len(texts)
 
 
 def test_sample_is_even_and_within_its_budget(corpus: Corpus) -> None:

@@ -82,6 +82,22 @@ def test_auto_is_hash_where_no_name_tells_the_splits_apart(
     assert packed_bytes(tmp_path / "auto") == packed_bytes(tmp_path / "hash")
 
 
+def test_few_long_documents_are_split_inside(corpus: Corpus, bpe_file: Path, tmp_path: Path) -> None:
+    texts = [" ".join(f"{author} wrote {number}." for number in range(300)) for author in ("Ann", "Bo", "Cy")]
+    back = round_trip(corpus(texts), bpe_file, tmp_path, TokenizeParams(split="auto", val_fraction=0.1))
+    assert [head + tail for head, tail in zip(back["train"], back["val"], strict=True)] == texts
+    for text, held in zip(texts, back["val"], strict=True):
+        assert held.startswith(" ")
+        assert 0.09 < len(held) / len(text) <= 0.1
+
+
+def test_few_short_documents_are_split_at_the_tail(corpus: Corpus, bpe_file: Path, tmp_path: Path) -> None:
+    texts = [f"text {number}" for number in range(3)]
+    back = round_trip(corpus(texts), bpe_file, tmp_path, TokenizeParams(split="auto", val_fraction=0.1))
+    assert "".join(back["train"] + back["val"]) == "".join(texts)
+    assert back["val"] == [" 2"]
+
+
 @pytest.mark.parametrize("kind", ["bpe", "char"])
 def test_tail_split_cuts_at_the_character(kind: str, prose: Path, request, tmp_path: Path) -> None:
     texts = round_trip(prose, request.getfixturevalue(f"{kind}_file"), tmp_path, TAIL)
@@ -181,8 +197,8 @@ def test_fifty_thousand_tiny_documents(corpus: Corpus, bpe_file: Path, tmp_path:
 def test_batches_stay_small_whatever_the_documents() -> None:
     texts = ["word " * 21, "", "short", "word " * 10, "x" * 99] * 20
     spans = [
-        TextSpan("train", pl.Series(texts), np.ones(len(texts), dtype=np.bool_)),
-        TextSpan("val", pl.Series([], dtype=pl.String), np.array([], dtype=np.bool_)),
+        TextSpan("train", pl.Series(texts)),
+        TextSpan("val", pl.Series([], dtype=pl.String)),
     ]
     batches = list(text_batches(spans, batch_bytes=1000))
     assert max(batch.bytes for batch in batches) < 1000 + 105
@@ -194,7 +210,7 @@ def test_batches_stay_small_whatever_the_documents() -> None:
 @pytest.mark.parametrize(
     ("count", "fraction", "message"),
     [
-        (20, 1e-6, r"tokenize.val_fraction \(1e-06\) leaves no validation document among 20; raise it, or set .* tail"),
+        (20, 1e-6, r"tokenize.val_fraction \(1e-06\) leaves no validation document among 20; raise it, or set .* auto"),
         (1, 0.5, r"leaves no \w+ document among 1"),
     ],
 )

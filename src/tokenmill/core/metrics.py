@@ -40,8 +40,10 @@ class TokensMetrics(Metrics):
     val_tokens: int
     compression_ratio: float = Field(allow_inf_nan=False)
     split: str | None = None
-    """Older files have neither this nor the next one."""
+    """Older files have neither this nor the next ones."""
     val_fraction: float | None = None
+    split_by: str | None = None
+    """What is validation text, in words."""
 
 
 class DataMetrics(Metrics):

@@ -96,7 +96,7 @@ def render_report(
         shown_sources=SOURCES,
         lengths=_document_lengths(clean),
         tokenizer=tokenizer,
-        compression_ratio=tokens["compression_ratio"],
+        tokens=tokens,
         frequent=_ranked(stats, vocabulary, stats.ranking[:FREQUENT]),
         rare=_ranked(stats, vocabulary, _rarest(stats)),
         unused=unused,

@@ -6,10 +6,10 @@ segments can be encoded in parallel.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -34,6 +34,15 @@ PROBES = 16
 
 PROBE_ROWS = 64
 """Maximum number of documents that `probe` reads at one place."""
+
+ENOUGH_DOCUMENTS = 20
+"""Validation documents from which `auto` keeps documents whole without looking at their lengths."""
+
+SHORTEST_END = 16
+"""Characters that the end of a document has on the average, or `auto` does not cut documents."""
+
+LONGEST_WORD = 64
+"""Characters within which the end of a word is looked for."""
 
 # The boundaries below hold in every version of Unicode; other boundaries of the pre-tokenizer are not needed.
 _SOLID = r"[^\s\u180e]"
@@ -60,20 +69,14 @@ def segments(text: str, size: int) -> Iterator[str]:
     yield text[start:]
 
 
-def frames(clean: Path, columns: Sequence[str] = ("text",)) -> Iterator[pl.DataFrame]:
-    """Yield the corpus in order, with `columns` and `ends`: whether the document ends with the row's text.
-
-    A document over SEGMENT_CHARS comes in several rows; they join to its text, and their ids join to its ids.
-    """
-    for frame in shards.batches(clean, columns):
-        if (frame["text"].str.len_chars() <= SEGMENT_CHARS).all():
-            yield frame.with_columns(pl.lit(True).alias("ends"))
-            continue
-        parts = [list(segments(text, SEGMENT_CHARS)) for text in frame["text"].to_list()]
-        ends = np.zeros(sum(map(len, parts)), dtype=np.bool_)
-        ends[np.cumsum([len(part) for part in parts]) - 1] = True
-        cut = frame.with_columns(pl.Series("text", parts, dtype=pl.List(pl.String))).explode("text")
-        yield cut.with_columns(pl.Series("ends", ends))
+def segmented(texts: pl.Series) -> tuple[pl.Series, np.ndarray]:
+    """Documents with those over SEGMENT_CHARS cut into segments, and whether each text ends its document (bool)."""
+    if (texts.str.len_chars() <= SEGMENT_CHARS).all():
+        return texts, np.ones(len(texts), dtype=np.bool_)
+    parts = [list(segments(text, SEGMENT_CHARS)) for text in texts.to_list()]
+    ends = np.zeros(sum(map(len, parts)), dtype=np.bool_)
+    ends[np.cumsum([len(part) for part in parts]) - 1] = True
+    return pl.Series([segment for part in parts for segment in part], dtype=pl.String), ends
 
 
 def sample(clean: Path, budget: int) -> Iterator[list[str]]:
@@ -130,48 +133,87 @@ def probe(clean: Path, budget: int) -> list[str]:
 
 
 class TextSpan(NamedTuple):
-    """Consecutive texts of the corpus that belong to one split."""
+    """Consecutive documents of one split, or what a split cut off them."""
 
     split: Split
     texts: pl.Series
-    ends: np.ndarray
-    """Whether a document ends with this text; bool, one per text."""
 
 
-def split_corpus(clean: Path, params: TokenizeParams) -> Iterator[TextSpan]:
-    """Yield the corpus in order; the texts of a document follow each other directly within their split.
+SplitMethod: TypeAlias = Literal["names", "hash", "ends", "tail"]
 
-    `auto` sends the documents of files that are named so (VALIDATION_NAME) to val; without any it is `hash`. `hash`
-    sends a document to val if its stored id, the XXH3 hash of its text, is below val_fraction · 2^64. `tail` cuts the
-    corpus at character floor(characters · (1 - val_fraction)); a document across that character becomes one document in
-    each split. For Tiny Shakespeare and 0.1 this is nanoGPT's split.
+SPLIT_IN_WORDS: dict[SplitMethod, str] = {
+    "names": "files named as validation text",
+    "hash": "whole documents, chosen by a hash of their text",
+    "ends": "the end of every document, for whole ones would be too few or too many",
+    "tail": "the last characters of the corpus",
+}
+"""What is validation text."""
+
+
+def choose_split(clean: Path, params: TokenizeParams) -> SplitMethod:
+    """How the corpus is split: as `params` asks, or with `auto` as it allows.
+
+    `names` if some files are named as validation text (VALIDATION_NAME) and others are not; `hash` if it holds out
+    about as much as `val_fraction` asks for; else `ends`, or `tail` where documents are too short for that.
+
+    Raises:
+        UserError: `hash` is asked for, and would leave a split empty.
+    """
+    if params.split not in ("auto", "hash"):
+        return params.split
+    if params.split == "auto" and _has_both_names(clean):
+        return "names"
+    threshold, documents, val = int(params.val_fraction * 2**64), 0, 0
+    for frame in shards.batches(clean, ("id",)):
+        documents += frame.height
+        val += int(_is_hashed_val(frame, threshold).sum())
+    if params.split == "auto":
+        if val >= ENOUGH_DOCUMENTS or _holds_out_enough(clean, params.val_fraction):
+            return "hash"
+        has_ends = shards.totals(clean).chars * params.val_fraction >= documents * SHORTEST_END
+        return "ends" if has_ends else "tail"
+    for name, count, change in (("validation", val, "raise"), ("training", documents - val, "lower")):
+        if not count:
+            raise UserError(
+                f"tokenize.val_fraction ({params.val_fraction}) leaves no {name} document among {documents:,}; "
+                f"{change} it, or set tokenize.split to auto."
+            )
+    return "hash"
+
+
+def split_corpus(clean: Path, method: SplitMethod, val_fraction: float) -> Iterator[TextSpan]:
+    """Yield the corpus in order, split into train and val.
+
+    `hash` sends a document to val if its stored id, the XXH3 hash of its text, is below val_fraction · 2^64. `ends`
+    cuts every document before the last val_fraction of its characters, between words where it can. `tail` cuts the
+    corpus at character floor(characters · (1 - val_fraction)); a document across that character becomes one document
+    in each split. For Tiny Shakespeare and 0.1 this is nanoGPT's split.
 
     Raises:
         UserError: train or val would be empty. The check precedes any reading of text.
     """
-    if params.split == "auto" and _has_both_names(clean):
-        return _split_documents(frames(clean, ("text", "source")), _is_named_val)
-    if params.split in ("auto", "hash"):
-        threshold = int(params.val_fraction * 2**64)
-        _refuse_empty_split(clean, threshold, params)
-        return _split_documents(frames(clean, ("text", "id")), partial(_is_hashed_val, threshold=threshold))
+    if method == "names":
+        return _split_documents(shards.batches(clean, ("text", "source")), _is_named_val)
+    if method == "hash":
+        is_val = partial(_is_hashed_val, threshold=int(val_fraction * 2**64))
+        return _split_documents(shards.batches(clean, ("text", "id")), is_val)
     total = shards.totals(clean).chars
-    edge = int(total * (1 - params.val_fraction))
+    edge = int(total * (1 - val_fraction))
     if not 0 < edge < total:
         raise UserError(
-            f"tokenize.val_fraction ({params.val_fraction}) cuts {total:,} characters at {edge:,} and leaves one "
+            f"tokenize.val_fraction ({val_fraction}) cuts {total:,} characters at {edge:,} and leaves one "
             "split empty; change it, or give the pipeline more text."
         )
-    return _split_at(frames(clean), edge)
+    return _split_ends(clean, val_fraction) if method == "ends" else _split_at(shards.batches(clean), edge)
 
 
 def _split_documents(
     documents: Iterable[pl.DataFrame], is_val: Callable[[pl.DataFrame], np.ndarray]
 ) -> Iterator[TextSpan]:
     for frame in documents:
-        in_val, ends = is_val(frame), frame["ends"].to_numpy()
-        yield TextSpan("train", frame["text"].filter(pl.Series(~in_val)), ends[~in_val])
-        yield TextSpan("val", frame["text"].filter(pl.Series(in_val)), ends[in_val])
+        in_val = is_val(frame)
+        yield TextSpan("train", frame["text"].filter(pl.Series(~in_val)))
+        yield TextSpan("val", frame["text"].filter(pl.Series(in_val)))
 
 
 def _is_hashed_val(frame: pl.DataFrame, threshold: int) -> np.ndarray:
@@ -190,32 +232,43 @@ def _has_both_names(clean: Path) -> bool:
     return len(found) > 1
 
 
-def _refuse_empty_split(clean: Path, threshold: int, params: TokenizeParams) -> None:
-    documents = val = 0
-    for frame in shards.batches(clean, ("id",)):
-        documents += frame.height
-        val += int(_is_hashed_val(frame, threshold).sum())
-    for name, count, change in (("validation", val, "raise"), ("training", documents - val, "lower")):
-        if not count:
-            raise UserError(
-                f"tokenize.val_fraction ({params.val_fraction}) leaves no {name} document among {documents:,}; "
-                f"{change} it, or set tokenize.split to tail."
-            )
+def _holds_out_enough(clean: Path, val_fraction: float) -> bool:
+    """Whether `hash` holds out between half and twice the fraction of the characters that is asked for."""
+    held = sum(
+        int(span.texts.str.len_chars().sum())
+        for span in split_corpus(clean, "hash", val_fraction)
+        if span.split == "val"
+    )
+    return 0.5 <= held / max(1, val_fraction * shards.totals(clean).chars) <= 2
+
+
+def _split_ends(clean: Path, val_fraction: float) -> Iterator[TextSpan]:
+    """The beginning of every document is train, its end val; a document of a few characters stays whole."""
+    for frame in shards.batches(clean):
+        texts = frame["text"].to_list()
+        edges = []
+        for text in texts:
+            wanted = len(text) - int(len(text) * val_fraction)
+            word = _BOUNDARY.search(text, wanted, wanted + LONGEST_WORD)
+            edges.append(word.start() if word else wanted)
+        yield TextSpan("train", pl.Series([text[:edge] for text, edge in zip(texts, edges, strict=True)]))
+        ends = [text[edge:] for text, edge in zip(texts, edges, strict=True) if edge < len(text)]
+        yield TextSpan("val", pl.Series(ends, dtype=pl.String))
 
 
 def _split_at(documents: Iterable[pl.DataFrame], edge: int) -> Iterator[TextSpan]:
     """Everything before character `edge` is train; only the document across it is cut."""
     position = 0
     for frame in documents:
-        texts, ends = frame["text"], frame["ends"].to_numpy()
+        texts = frame["text"]
         stops = position + texts.str.len_chars().cast(pl.Int64).cum_sum().to_numpy()
         before = int((stops <= edge).sum())
         start = int(stops[before - 1]) if before else position
         position = int(stops[-1]) if len(stops) else position
-        yield TextSpan("train", texts.head(before), ends[:before] | (stops[:before] == edge))
+        yield TextSpan("train", texts.head(before))
         if start < edge < position:
             across = texts.slice(before, 1)
-            yield TextSpan("train", across.str.slice(0, edge - start), np.array([True]))
-            yield TextSpan("val", across.str.slice(edge - start), ends[before : before + 1])
+            yield TextSpan("train", across.str.slice(0, edge - start))
+            yield TextSpan("val", across.str.slice(edge - start))
             before += 1
-        yield TextSpan("val", texts.slice(before), ends[before:])
+        yield TextSpan("val", texts.slice(before))

@@ -31,7 +31,7 @@ from tokenmill.core.token_file import (
 )
 from tokenmill.core.tokenizer import read_tokenizer
 from tokenmill.display.terminal import Progress
-from tokenmill.tokens.corpus import TextSpan, probe, split_corpus
+from tokenmill.tokens.corpus import TextSpan, choose_split, probe, segmented, split_corpus
 from tokenmill.tokens.encoder import Encoder, choose_encoder
 from tokenmill.tokens.params import TokenizeParams
 
@@ -67,7 +67,7 @@ def pack(
         UserError: the tokenizer cannot be used, a character has no token, a split would be empty, or the disk is full.
     """
     tokenizer = read_tokenizer(tokenizer_file)
-    spans = split_corpus(clean, params)
+    spans = split_corpus(clean, choose_split(clean, params), params.val_fraction)
     encoder = choose_encoder(tokenizer, probe(clean, CHECKED_CHARS))
     if encoder.note:
         print(encoder.note)
@@ -135,9 +135,10 @@ class TokenBatch:
 
 def text_batches(spans: Iterable[TextSpan], *, batch_bytes: int = BATCH_BYTES) -> Iterator[TextBatch]:
     """Divide the corpus into batches of about `batch_bytes`: each begins in another multiple of that size."""
-    for split, texts, ends in spans:
-        if texts.is_empty():
+    for split, documents in spans:
+        if documents.is_empty():
             continue
+        texts, ends = segmented(documents)
         lengths = texts.str.len_bytes().cast(pl.Int64)
         number = ((lengths.cum_sum() - lengths) // batch_bytes).to_numpy()
         first = np.flatnonzero(np.diff(number, prepend=-1)).tolist()

@@ -103,7 +103,7 @@ def collect_characters(clean: Path, progress: Progress) -> Tokenizer:
     This is BPE without merges, so every reader of tokenizer.json knows it.
     """
     seen = np.zeros(CODE_POINTS, dtype=np.bool_)
-    for frame in corpus.frames(clean):
+    for frame in shards.batches(clean):
         seen[code_points(frame["text"].to_list())] = True
         progress.advance(int(frame["text"].str.len_bytes().sum()))
     vocabulary = {END_OF_TEXT: 0} | {chr(code): i for i, code in enumerate(np.flatnonzero(seen), start=1)}
