@@ -24,7 +24,13 @@ def main() -> None:
     """Clean the raw text and report what was kept and dropped."""
     params = load(Params)
     with open_executor(params.runtime, threads=os.cpu_count() or 1) as executor:
-        report = clean(raw=Path(params.data.raw), out=paths.CLEAN, params=params.clean, executor=executor)
+        report = clean(
+            raw=Path(params.data.raw),
+            out=paths.CLEAN,
+            params=params.clean,
+            encoding=params.data.encoding,
+            executor=executor,
+        )
     write_json(paths.CLEAN_REPORT, report.model_dump(by_alias=True))
     write_json(paths.METRICS / "clean.json", report.metrics())
     print(visible(report.summary()))

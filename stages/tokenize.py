@@ -22,7 +22,8 @@ def main() -> None:
     with open_executor(wanted.runtime, threads=ENCODING_THREADS) as executor:
         metadata = pack(paths.CLEAN, paths.TOKENIZER, paths.PACKED, chosen, executor)
     numbers = summary(paths.PACKED, metadata)
-    files.write_json(paths.METRICS / "tokens.json", numbers | wanted.tokenize.model_dump() | {"split_by": SPLIT_IN_WORDS[method]})
+    settings = wanted.tokenize.model_dump() | {"split_by": SPLIT_IN_WORDS[method]}
+    files.write_json(paths.METRICS / "tokens.json", numbers | settings)
     print(
         f"train {metadata.train.tokens:,} tokens in {metadata.train.documents:,} documents, "
         f"val {metadata.val.tokens:,} in {metadata.val.documents:,} ({SPLIT_IN_WORDS[method]})\n"

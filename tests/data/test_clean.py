@@ -190,7 +190,9 @@ def test_the_stage_writes_metrics_and_two_lines(tmp_path, monkeypatch, capsys):
     Path("in.jsonl").write_bytes(json_lines([{"text": "a"}, {"text": "a"}]))
     values = parameters().model_dump_json()
     runtime = '{"data_engine": "local", "ray_address": null}'
-    Path("params.yaml").write_text(f'{{"data": {{"raw": "in.jsonl"}}, "clean": {values}, "runtime": {runtime}}}')
+    Path("params.yaml").write_text(
+        f'{{"data": {{"raw": "in.jsonl", "encoding": "auto"}}, "clean": {values}, "runtime": {runtime}}}'
+    )
     stage.main()
     assert json.loads(Path("metrics/clean.json").read_bytes())["dropped_duplicate"] == 1
     assert json.loads(Path("data/clean_report.json").read_bytes())["examples"] == {"duplicate": ["a"]}

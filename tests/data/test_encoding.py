@@ -3,15 +3,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.data.material import in_blocks
-from tokenmill.core.errors import UserError
-from tokenmill.data.encoding import decode, mark_json_damage, mark_json_stream_damage, replace_damage, utf8
+from tokenmill.data.encoding import decode, detect, mark_json_damage, mark_json_stream_damage, replace_damage, utf8
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
 @given(text=st.text("a\u00e9\U0001f600\n", min_size=1, max_size=30), cuts=st.lists(st.integers(0, 120)))
 def test_byte_order_marks(encoding, text, cuts):
-    data = text.encode(encoding)
-    assert b"".join(utf8(in_blocks(data, cuts), "a.txt")) == text.encode()
+    data, found = text.encode(encoding), []
+    assert b"".join(utf8(in_blocks(data, cuts), "auto", found.append)) == text.encode()
 
 
 @given(st.lists(st.sampled_from([b"a", b"\xff", b"\xe2\x82", "é".encode(), "\ufffd".encode()])).map(b"".join))
@@ -31,6 +30,88 @@ def test_json_damage_does_not_depend_on_the_blocks(parts, data):
     assert b"".join(mark_json_stream_damage(in_blocks(whole, cuts))) == mark_json_damage(whole)
 
 
-def test_utf16_without_a_mark_is_refused():
-    with pytest.raises(UserError, match=r"a\.txt looks like UTF-16BE"):
-        list(utf8(["plain words in sixteen bits".encode("utf-16-be")], "a.txt"))
+LEGACY = {
+    "ru": (
+        "Все люди рождаются свободными и равными в своём достоинстве и правах. Они наделены разумом и "
+        "совестью и должны поступать в отношении друг друга в духе братства. Каждый человек должен "
+        "обладать всеми правами и всеми свободами, провозглашёнными настоящей Декларацией, без какого бы "
+        "то ни было различия."
+    ),
+    "zh": (
+        "人人生而自由，在尊严和权利上一律平等。他们赋有理性和良心，并应以兄弟关系的精神相对待。人人有资格享有本宣言所载的一切权利和自由，不分种族、肤色、性别、语言、宗教、政治或其他见解、国籍或社会出身"
+        "、财产、出生或其他身分等任何区别。"
+    ),
+    "ja": (
+        "すべての人間は、生まれながらにして自由であり、かつ、尊厳と権利とについて平等である。人間は、理性と良心とを授けられており、互いに同胞の精神をもって行動しなければならない。何人も、奴隷にされ、又"
+        "は苦役に服することはない。"
+    ),
+    "fr": (
+        "Tous les êtres humains naissent libres et égaux en dignité et en droits. Ils sont doués de "
+        "raison et de conscience et doivent agir les uns envers les autres dans un esprit de fraternité. "
+        "Chacun peut s'en prévaloir, été, où, à, ça."
+    ),
+    "de": (
+        "Alle Menschen sind frei und gleich an Würde und Rechten geboren. Sie sind mit Vernunft und "
+        "Gewissen begabt und sollen einander im Geist der Brüderlichkeit begegnen. Größe, Straße, Übung: "
+        "schön, daß es möglich wäre."
+    ),
+    "da": (
+        "Alle mennesker er født frie og lige i værdighed og rettigheder. De er udstyret med fornuft og "
+        "samvittighed, og de bør handle mod hverandre i en broderskabets ånd. Enhver har krav på alle de "
+        "rettigheder og friheder, som nævnes i denne erklæring, uden forskelsbehandling af nogen art, på "
+        "grund af køn, sprog eller anden anskuelse, også øvrigt."
+    ),
+    "pl": (
+        "Wszyscy ludzie rodzą się wolni i równi pod względem swej godności i swych praw. Są oni "
+        "obdarzeni rozumem i sumieniem i powinni postępować wobec innych w duchu braterstwa. Każdy "
+        "człowiek posiada wszystkie prawa i wolności zawarte w niniejszej Deklaracji."
+    ),
+    "en": (
+        "It’s a truth universally acknowledged — or so they say — that “a single man” in possession of a "
+        "good fortune must be in want of a wife. The café was naïve… and the £5 fee wasn’t paid. "
+    ),
+}
+"""Text in languages that were written in encodings of their own."""
+
+
+@pytest.mark.parametrize(
+    ("language", "encoding"),
+    [
+        *(
+            ("ru", "cp1251"),
+            ("ru", "koi8_r"),
+            ("ru", "cp866"),
+            ("zh", "gb18030"),
+            ("ja", "shift_jis"),
+            ("ja", "euc_jp"),
+        ),
+        *(("fr", "cp1252"), ("fr", "cp437"), ("de", "cp1252"), ("de", "cp437"), ("da", "cp850"), ("en", "cp1252")),
+        *(("pl", "cp1250"), ("pl", "iso8859_2"), ("de", "utf-16-le"), ("de", "utf-16-be")),
+    ],
+)
+def test_legacy_encodings_are_found(language: str, encoding: str) -> None:
+    data, found = b"Plain beginning. " * 400 + LEGACY[language].encode(encoding), []
+    if encoding.startswith("utf-16"):
+        data = LEGACY[language].encode(encoding)
+    assert b"".join(utf8([data], "auto", found.append)).decode().endswith(LEGACY[language])
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "encoding"),
+    [
+        ("Größe".encode(), "utf-8"),
+        ("naïve café".encode() + b" \xe2\x82", "utf-8"),
+        ("Größe".encode("cp1252"), "cp1252"),
+        (b"it\x92s", "cp1252"),
+    ],
+)
+def test_few_bytes_are_utf8_or_windows(data: bytes, encoding: str) -> None:
+    assert detect(data) == encoding
+
+
+def test_encoding_may_be_named() -> None:
+    found = []
+    assert b"".join(utf8([b"\xe9"], "cp437", found.append)).decode() == "Θ"
+    assert found == ["cp437"]
+    assert list(utf8([b"\xe9"], "utf-8", found.append)) == [b"\xe9"]

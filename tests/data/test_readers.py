@@ -71,7 +71,7 @@ def test_blocks_do_not_matter_to_csv(records, cuts):
         (rb'"a\ud800b"', "a\ufffdb", 1),
         (rb'"\udc80\ud83d\ude00\\ud800"', "\ufffd\U0001f600\\ud800", 1),
         (rb'"a\ufffdb"', "a\ufffdb", 0),
-        (b'"a\xffb\xe2\x82c"', "a\ufffdb\ufffdc", 1),
+        (b'"a\xffb\xe2\x82c' + "über".encode() + b'\xc3\xbc"', "a\ufffdb\ufffdcüberü", 1),
         (rb'"nul\u0000"', "nul\0", 0),
     ],
 )
@@ -96,11 +96,11 @@ def test_escapes_may_be_cut_anywhere(text, cuts):
 
 
 def test_damage_in_text_and_csv(tmp_path, run):
-    (tmp_path / "a.txt").write_bytes(b"No\xebl \xff\xff au lait")
+    (tmp_path / "a.txt").write_bytes("Noël, où".encode() + b" \xff\xff au lait")
     (tmp_path / "b.txt").write_bytes("genuine \ufffd".encode())
-    (tmp_path / "c.csv").write_bytes(b"id;text\n1;No\xebl x\n2;fine\n")
+    (tmp_path / "c.csv").write_bytes("id;text\n1;Noël, où, ".encode() + b"\xff x\n2;fine\n")
     documents, report = run(tmp_path, mode="none")
-    assert documents == ["No\ufffdl \ufffd\ufffd au lait", "genuine \ufffd", "No\ufffdl x", "fine"]
+    assert documents == ["Noël, où \ufffd\ufffd au lait", "genuine \ufffd", "Noël, où, \ufffd x", "fine"]
     assert report.invalid_utf8 == 2
 
 
@@ -112,8 +112,20 @@ def test_byte_order_marks_and_utf16_everywhere(tmp_path, run):
     assert len(documents) == 50
     assert report.dropped["duplicate"] == 250
     (tmp_path / "bare.txt").write_bytes("plain words in sixteen bits".encode("utf-16-le"))
-    with pytest.raises(UserError, match=r"bare\.txt looks like UTF-16LE"):
-        run(tmp_path)
+    documents, report = run(tmp_path)
+    assert documents[0] == "plain words in sixteen bits"
+    assert report.encoded["bare.txt"] == "utf-16-le"
+
+
+def test_encodings_are_named_by_file(tmp_path, run):
+    (tmp_path / "a.txt").write_bytes("Все люди рождаются свободными и равными".encode("koi8-r"))
+    (tmp_path / "b.csv").write_bytes("text;n\nGröße und Straße;1\n".encode("cp1252"))
+    (tmp_path / "c.txt").write_bytes("Größe".encode())
+    documents, report = run(tmp_path)
+    assert documents == ["Все люди рождаются свободными и равными", "Größe und Straße", "Größe"]
+    assert report.encoded == {"a.txt": "koi8_r", "b.csv": "cp1252"}
+    assert report.encodings == {"koi8_r": 1, "cp1252": 1}
+    assert report.invalid_utf8 == 0
 
 
 @pytest.mark.parametrize(

@@ -25,14 +25,17 @@ REPORT: dict[str, Any] = {
     "files": {"read": 3, "skipped": {".<i>pdf": 2}, "bytes": 123_456},
     "documents": {"read": 200, "kept": 140},
     "characters": {"in": 20_000, "out": 15_000},
+    "letters": {"read": 1000, "taken": 20},
     "invalid_utf8": 1,
+    "encodings": {"cp1251": 2},
+    "encoded": {"<i>.txt": "cp1251"},
     "dropped": {"empty": 3, "too_short": 0, "duplicate": 20, "near_duplicate": 30, "gopher_words": 6, "<b>": 1},
     "meanings": {"duplicate": "the same <i>cleaned</i> text came before"},
     "examples": {"duplicate": [HOSTILE, "x" * 400, "short"], "empty": [""]},
     "lengths": {"edges": [1, 2, 4, 8, 16], "read": [0, 3, 100, 97, 0], "kept": [0, 0, 70, 70, 0]},
     "languages": {"en": 100, "de": 30, "<hr>": 10},
     "sources": {f"part-{i}<u>.jsonl": {"read": 20, "kept": 14 - i} for i in range(12)},
-    "params": {"data": {"raw": "data/raw/<b>"}, "clean": {"mode": "none"}},
+    "params": {"data": {"raw": "data/raw/<b>"}, "clean": {"mode": "strict"}},
 }
 """As `clean` writes it."""
 

@@ -80,7 +80,14 @@ def test_data_page_shows_what_was_counted(reported: Path) -> None:
     assert "en 100 71.4 %" in text
     assert "Nothing was dropped as too short." in text
     assert "2 more files" in text
-    for parameter in ("data.raw data/raw/<b>", "clean.mode none", "tokenizer.type", "tokenize.split hash"):
+    for parameter in (
+        "data.raw data/raw/<b>",
+        "clean.mode strict",
+        "takes 20 of 1,000 letters (2.0%)",
+        "<i>.txt: cp1251",
+        "tokenizer.type",
+        "tokenize.split hash",
+    ):
         assert parameter in text
 
 

@@ -11,6 +11,9 @@ from pydantic import Field, model_validator
 from tokenmill.core.params import Section
 from tokenmill.core.records import read_record
 
+TOO_MANY = 0.01
+"""Fraction of the letters that a mode may take without a word."""
+
 
 class Files(Section):
     """Files below data.raw."""
@@ -38,6 +41,20 @@ class Characters(Section):
     """Of the documents kept, after cleaning."""
 
 
+class Letters(Section):
+    """Letters of all documents, where the mode's alphabet may take some."""
+
+    read: int
+    taken: int
+
+    def warning(self, mode: str) -> str:
+        """A sentence if more than TOO_MANY are taken; else empty."""
+        if self.taken <= TOO_MANY * self.read:
+            return ""
+        part = f"{self.taken:,} of {self.read:,} letters ({self.taken / self.read:.1%})"
+        return f"clean.mode {mode} takes {part}; balanced keeps the letters of every script"
+
+
 class Lengths(Section):
     """A histogram of the documents' lengths in characters."""
 
@@ -59,8 +76,14 @@ class CleanReport(Section):
     files: Files
     documents: Documents
     characters: Characters
+    letters: Letters | None
+    """Null if the mode keeps every letter."""
     invalid_utf8: int
     """Documents in which invalid Unicode was replaced."""
+    encodings: dict[str, int]
+    """Files by encoding, as far as it is not UTF-8."""
+    encoded: dict[str, str]
+    """Some of these files with their encodings."""
     dropped: dict[str, int]
     """Documents by reason; every reason that `clean` looked for."""
     meanings: dict[str, str]
@@ -97,7 +120,22 @@ class CleanReport(Section):
             f"       dropped: {self.dropped_in_words() or 'none'}; "
             f"invalid UTF-8 replaced in {self.invalid_utf8:,} documents"
             + (f"; files skipped: {skipped}" if skipped else "")
+            + self._encodings_in_words()
+            + (f"\n       {warning}" if (warning := self.letters_warning()) else "")
         )
+
+    def letters_warning(self) -> str:
+        """A sentence if the mode takes many letters; else empty."""
+        return self.letters.warning(self.params["clean"]["mode"]) if self.letters else ""
+
+    def _encodings_in_words(self) -> str:
+        """A line that names the encodings that are not UTF-8, with an example of each."""
+        example = {encoding: file for file, encoding in reversed(self.encoded.items())}
+        counts = ", ".join(
+            f"{count:,} {encoding}" + (f" ({example[encoding]})" if encoding in example else "")
+            for encoding, count in self.encodings.items()
+        )
+        return f"\n       files not in UTF-8: {counts}; data.encoding overrides what was found" if counts else ""
 
     def dropped_in_words(self) -> str:
         """The reasons that occurred, with their counts."""

@@ -6,6 +6,7 @@ CSV, text), is read by the caller, who hands out lines or texts. Where a chunk e
 texts do not depend on it.
 """
 
+import codecs
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -13,12 +14,12 @@ from typing import TypeAlias
 
 import polars as pl
 
-from tokenmill.data.encoding import SNIFFED_BYTES, encoding_of, utf8
+from tokenmill.data.encoding import is_utf8, read_utf8
 from tokenmill.data.json_lines import polars_texts, texts_of_lines, whole_lines
 from tokenmill.data.params import CleanParams
 from tokenmill.data.readers import FORMATS, texts, without_damage
 from tokenmill.data.report import Tally
-from tokenmill.data.sources import BLOCK_BYTES, Advance, Source, blocks, opened
+from tokenmill.data.sources import BLOCK_BYTES, Advance, Source, opened
 
 CHUNK_BYTES = 8 << 20
 """Bytes of a chunk, about; a single record may be longer."""
@@ -64,8 +65,7 @@ class LineRange:
                 block = rest[begin:]
             else:
                 block = file.read(self.size)
-                mark, _ = encoding_of(block[:SNIFFED_BYTES], str(self.source.path))
-                block = block[len(mark) :]
+                block = block.removeprefix(codecs.BOM_UTF8)
             while block and not block.endswith(b"\n"):
                 yield block
                 block = file.read(BLOCK_BYTES)
@@ -81,10 +81,13 @@ class LineBlock:
     data: bytes
     first: bool
     """Whether these are the first lines of the file."""
+    encodings: dict[str, str]
+    """The encoding of the file, if it is not UTF-8."""
     size: int = 0
 
     def read(self, params: CleanParams, tally: Tally) -> Texts:
         """The texts."""
+        tally.encodings.update(self.encodings)
         return _read_lines(iter([self.data]), self.source, params, tally, first=self.first)
 
 
@@ -166,7 +169,7 @@ class Planner:
             return self._small_files
         if source.format != ".jsonl":
             return self._texts
-        return self._line_ranges if plain and _is_utf8(source) else self._line_blocks
+        return self._line_ranges if plain and is_utf8(source) else self._line_blocks
 
     def _small_files(self, sources: Iterable[Source]) -> Iterator[SmallFiles]:
         group: list[Source] = []
@@ -186,9 +189,10 @@ class Planner:
 
     def _line_blocks(self, sources: Iterable[Source]) -> Iterator[LineBlock]:
         for source in sources:
-            stream = utf8(blocks(source, self._advance), str(source.path))
+            tally = Tally()
+            stream = read_utf8(source, tally, self._advance)
             for number, data in enumerate(whole_lines(stream, self._size)):
-                yield LineBlock(source, data, first=number == 0)
+                yield LineBlock(source, data, first=number == 0, encodings=tally.encodings)
 
     def _texts(self, sources: Iterable[Source]) -> Iterator[ReadTexts]:
         found: list[tuple[str, str]] = []
@@ -201,8 +205,3 @@ class Planner:
                     yield ReadTexts(_columns(found), tally.take())
                     chars = 0
         yield ReadTexts(_columns(found), tally)
-
-
-def _is_utf8(source: Source) -> bool:
-    with opened(source) as file:
-        return encoding_of(file.read(SNIFFED_BYTES), str(source.path))[1] == "utf-8"

@@ -14,7 +14,7 @@ import polars as pl
 import xxhash
 from numpy.typing import NDArray
 
-from tokenmill.core.clean_report import CleanReport
+from tokenmill.core.clean_report import CleanReport, Letters
 from tokenmill.core.errors import UserError
 from tokenmill.core.executor import Executor
 from tokenmill.core.files import enough_room, write_directory
@@ -23,7 +23,7 @@ from tokenmill.data import filters
 from tokenmill.data.chunks import CHUNK_BYTES, Chunk, Planner
 from tokenmill.data.dedup import Hashes, SeenHashes, SeenNearDuplicates, signatures
 from tokenmill.data.normalize import drop_boilerplate, normalize
-from tokenmill.data.params import CleanParams
+from tokenmill.data.params import LOSSY, CleanParams
 from tokenmill.data.pii import mask_pii
 from tokenmill.data.readers import FORMATS
 from tokenmill.data.report import Tally, report_on
@@ -36,6 +36,7 @@ def clean(
     raw: Path,
     out: Path,
     params: CleanParams,
+    encoding: str = "auto",
     executor: Executor,
     chunk_bytes: int = CHUNK_BYTES,
     shard_bytes: int = SHARD_BYTES,
@@ -49,7 +50,7 @@ def clean(
     """
     if raw.resolve() in [out.resolve(), *out.resolve().parents]:
         raise UserError(f"data.raw ({raw}) holds {out}, which this stage writes; set data.raw to the raw text alone.")
-    found = find(raw, FORMATS)
+    found = find(raw, FORMATS, encoding)
     tally = Tally()
     on_disk = sum(source.size for source in found.sources)
     with (
@@ -60,7 +61,7 @@ def clean(
         chunks = Planner(params, progress.advance, chunk_bytes).chunks(found.sources)
         cleaned = executor.map(functools.partial(clean_chunk, params=params), chunks)
         write_shards(folder, _kept(cleaned, params, tally, progress), shard_bytes=shard_bytes)
-        report = report_on(tally, found, raw, params)
+        report = report_on(tally, found, raw, params, encoding)
         if not report.documents.kept:
             raise UserError(_nothing_kept(raw, report))
     return report
@@ -88,7 +89,7 @@ def clean_chunk(chunk: Chunk, params: CleanParams) -> CleanedChunk:
     tally = Tally()
     raw, sources = chunk.read(params, tally)
     tally.add_read(raw, sources)
-    text = _cleaned(raw, params)
+    text = _cleaned(raw, params, tally)
     reasons = _drop_reasons(text, params)
     if reasons.null_count() < len(reasons):
         tally.drop_all(reasons, text.zip_with(text != "", raw))  # the example of an empty text is the raw one
@@ -112,9 +113,11 @@ def clean_chunk(chunk: Chunk, params: CleanParams) -> CleanedChunk:
     )
 
 
-def _cleaned(raw: pl.Series, params: CleanParams) -> pl.Series:
+def _cleaned(raw: pl.Series, params: CleanParams, tally: Tally) -> pl.Series:
     """The texts normalized, without boilerplate and masked."""
     text = normalize(raw, params.mode)
+    if params.mode in LOSSY:
+        tally.add_letters(raw, text)
     if params.drop_boilerplate:
         text = drop_boilerplate(text)
     return mask_pii(text, params.mask)
@@ -136,6 +139,9 @@ def _kept(
     """The documents of each chunk that are no duplicates, counted in `tally`."""
     seen = SeenDocuments(params)
     for chunk in cleaned:
+        taken = Letters(read=chunk.tally.letters, taken=chunk.tally.letters_taken)
+        if not tally.read and (warning := taken.warning(params.mode)):
+            progress.note(f"at the beginning, {warning}")
         progress.advance(chunk.size)
         tally.merge(chunk.tally)
         documents = seen.add(chunk, tally)

@@ -1,15 +1,21 @@
 """Bytes of unknown encoding as UTF-8, with a mark where they are damaged.
 
-UTF-16 and UTF-32 are recognised by their byte-order mark. Bytes that cannot be decoded become DAMAGE, a code point that
+UTF-8 is tried first. UTF-16 and UTF-32 are told by their byte-order mark, other encodings by charset-normalizer from a
+bounded sample. Bytes that cannot be decoded become DAMAGE, a code point that
 Unicode reserves for internal use. Only `replace_damage` turns it into U+FFFD: there a text is one document, so that
 damaged documents can be counted exactly.
 """
 
 import codecs
+import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
-from tokenmill.core.errors import UserError
+import charset_normalizer
+
+from tokenmill.data.report import Tally
+from tokenmill.data.sources import BLOCK_BYTES, Advance, Source, blocks, opened
 
 DAMAGE = "\ufdd0"
 """Stands for bytes that could not be decoded."""
@@ -54,49 +60,127 @@ def damage_handler() -> str:
     return "tokenmill.damage"
 
 
-def utf8(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
-    """The blocks of the file `name` as UTF-8 without byte-order mark.
+def read_utf8(source: Source, tally: Tally, advance: Advance = lambda _: None) -> Iterator[bytes]:
+    """The content of a file as UTF-8 without byte-order mark; an encoding that is not UTF-8 is noted in the tally.
 
     Raises:
-        UserError: the file looks like UTF-16 without a byte-order mark.
+        UserError: the file cannot be read.
+    """
+    return utf8(blocks(source, advance), source.encoding, partial(tally.encodings.__setitem__, source.name))
+
+
+def utf8(blocks: Iterable[bytes], encoding: str, found: Callable[[str], object]) -> Iterator[bytes]:
+    """The blocks of a file as UTF-8 without byte-order mark.
+
+    Args:
+        blocks: the file from its beginning.
+        encoding: its name, or `auto`. Then the first block beyond ASCII tells it, and a file in ASCII or UTF-8 passes
+            through unchanged.
+        found: is told the encoding if it is not UTF-8.
     """
     stream = iter(blocks)
     head = b""
     while len(head) < SNIFFED_BYTES and (block := next(stream, None)) is not None:
         head += block
-    mark, encoding = encoding_of(head, name)
-    head = head[len(mark) :]
-    if encoding == "utf-8":
-        yield head
+    mark, by_mark = byte_order(head)
+    stream = itertools.chain([head[len(mark) :]], stream)
+    encoding = by_mark or encoding
+    while encoding == "auto" and (block := next(stream, None)) is not None:
+        if block.isascii():
+            yield block
+        else:
+            encoding, stream = detect(block), itertools.chain([block], stream)
+    if encoding in ("auto", "utf-8"):
         yield from stream
         return
+    found(encoding)
     decoder = codecs.getincrementaldecoder(encoding)(damage_handler())
-    yield decoder.decode(head).encode()
     for block in stream:
         yield decoder.decode(block).encode()
     yield decoder.decode(b"", final=True).encode()
 
 
-def encoding_of(head: bytes, name: str) -> tuple[bytes, str]:
-    """The byte-order mark at the start of the file `name`, if there is one, and the encoding.
+def byte_order(head: bytes) -> tuple[bytes, str]:
+    """The byte-order mark with which a file begins, and its encoding; both empty if nothing tells it.
 
-    Raises:
-        UserError: the file looks like UTF-16 without a byte-order mark.
+    UTF-16 without a mark has a NUL in every second byte where its letters are Latin.
     """
-    mark, encoding = next((pair for pair in _BYTE_ORDER_MARKS if head.startswith(pair[0])), (b"", "utf-8"))
-    if not mark:
-        _refuse_utf16(head[:SNIFFED_BYTES], name)
-    return mark, encoding
-
-
-def _refuse_utf16(head: bytes, name: str) -> None:
-    """Refuse what has a NUL in every second byte, as Latin letters in UTF-16 do."""
-    if len(head) < 16:
-        return
-    even, odd = head[::2].count(0) / len(head[::2]), head[1::2].count(0) / len(head[1::2])
+    for mark, encoding in _BYTE_ORDER_MARKS:
+        if head.startswith(mark):
+            return mark, encoding
+    head = head[:SNIFFED_BYTES]
+    even, odd = head[::2].count(0) / max(8, len(head) // 2), head[1::2].count(0) / max(8, len(head) // 2)
     if max(even, odd) > 0.4 and min(even, odd) < 0.05:
-        encoding = "UTF-16BE" if even > odd else "UTF-16LE"
-        raise UserError(f"{name} looks like {encoding} without a byte-order mark; iconv -f {encoding} -t UTF-8 it.")
+        return b"", "utf-16-be" if even > odd else "utf-16-le"
+    return b"", ""
+
+
+def is_utf8(source: Source) -> bool:
+    """Whether a plain file is UTF-8, as far as its first block tells."""
+    with opened(source) as file:
+        head = file.read(BLOCK_BYTES)
+    encoding = byte_order(head)[1] or (source.encoding if source.encoding != "auto" else detect(head))
+    return encoding == "utf-8"
+
+
+LEGACY = (
+    *("cp1252", "cp1251", "koi8_r", "cp866", "gb18030", "big5", "cp932", "euc_jp", "cp949", "cp437", "cp850"),
+    *("cp1250", "cp1253", "cp1254", "cp1255", "cp1256", "iso8859_2"),
+)
+"""Encodings that are looked for: those in which most old text is."""
+
+DETECTION_BYTES = 1 << 16
+"""Bytes, from the first one beyond ASCII, by which an encoding is told."""
+
+CONTEXT_BYTES = 32
+"""Bytes before the first one beyond ASCII that are looked at."""
+
+FEW_BYTES = 8
+"""Fewer bytes beyond ASCII tell no encoding; among Latin letters they are taken for Windows-1252."""
+
+
+def detect(data: bytes) -> str:
+    """The encoding of text: UTF-8 if that is possible, also with some damage; else the likeliest in LEGACY.
+
+    Example:
+        >>> detect("Все люди рождаются свободными".encode("koi8-r"))
+        'koi8_r'
+    """
+    text = codecs.getincrementaldecoder("utf-8")("replace").decode(data)
+    damaged = text.count(REPLACEMENT) - data.count(REPLACEMENT.encode())
+    if 2 * damaged <= len(_BEYOND_ASCII.findall(text)):
+        return "utf-8"
+    start = next(match.start() for match in _BEYOND_ASCII_BYTE.finditer(data))
+    sample = data[max(0, start - CONTEXT_BYTES) : start + DETECTION_BYTES]
+    sample = b"\n".join(line for line in sample.splitlines() if not line.isascii())
+    few = len(_BEYOND_ASCII_BYTE.findall(sample)) < FEW_BYTES
+    if few and re.search(rb"[A-Za-z]", sample) and _decodes(sample, "cp1252"):
+        return "cp1252"
+    best = charset_normalizer.from_bytes(sample, cp_isolation=list(LEGACY)).best()
+    if best is None:
+        return "utf-8"
+    if _odd_letters(sample, best.encoding) > 0.05:  # text of DOS, read as that of Windows, has signs within words
+        return min((best.encoding, "cp437", "cp850"), key=partial(_odd_letters, sample))
+    return "cp1252" if sample.decode(best.encoding, "replace") == sample.decode("cp1252", "replace") else best.encoding
+
+
+_BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
+
+_BEYOND_ASCII_BYTE = re.compile(rb"[\x80-\xff]")
+
+
+def _decodes(data: bytes, encoding: str) -> bool:
+    try:
+        data.decode(encoding)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _odd_letters(data: bytes, encoding: str) -> float:
+    """Of the characters beyond ASCII, the fraction that stands within a word and is no letter."""
+    text = data.decode(encoding, "replace")
+    return len(re.findall(r"(?<=[a-zA-Z])[^\x00-\x7f\w\s’–—](?=[a-zA-Z])", text)) / len(_BEYOND_ASCII.findall(text))
 
 
 _ESCAPE = re.compile(

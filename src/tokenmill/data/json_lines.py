@@ -15,10 +15,10 @@ import polars as pl
 
 from tokenmill.core.errors import UserError
 from tokenmill.data import record_text
-from tokenmill.data.encoding import DAMAGE, decode, mark_json_damage, utf8
+from tokenmill.data.encoding import DAMAGE, decode, mark_json_damage, read_utf8
 from tokenmill.data.params import CleanParams
 from tokenmill.data.report import EXCERPT, Tally
-from tokenmill.data.sources import Advance, Source, blocks
+from tokenmill.data.sources import Advance, Source
 
 MAX_LINE_BYTES = 256 << 20
 """A longer line is not held in memory but counted as an invalid record."""
@@ -26,7 +26,7 @@ MAX_LINE_BYTES = 256 << 20
 
 def read_json_lines(source: Source, params: CleanParams, tally: Tally, advance: Advance) -> Iterator[str]:
     """The texts of a file of JSON lines."""
-    return texts_of_lines(utf8(blocks(source, advance), str(source.path)), source, params, tally)
+    return texts_of_lines(read_utf8(source, tally, advance), source, params, tally)
 
 
 def texts_of_lines(

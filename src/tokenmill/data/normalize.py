@@ -7,7 +7,8 @@ For every mode but `none`, in this order:
 3. control, zero-width and other invisible characters are removed (`\n` and tab stay);
 4. the text is brought into NFC;
 5. characters outside the mode's alphabet are folded to it, or become one space (none at the start of a line):
-   `strict` ASCII, `balanced` Latin-1, `lenient` all of Unicode but emoji;
+   `strict` ASCII; `balanced` Latin-1 and the letters, marks, numbers, punctuation and currencies of every script;
+   `lenient` all of Unicode but emoji;
 6. white space: a run of blanks within a line becomes one space, blanks at the end of a line are removed, indentation
    stays, at most one blank line in a row, nothing around the whole text.
 
@@ -18,6 +19,7 @@ import re
 import unicodedata
 from collections.abc import Callable
 from functools import cache
+from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -56,6 +58,11 @@ NOT_SURELY_NFC = (
     r"\x{3001}-\x{3029}\x{3041}-\x{3094}\x{30A1}-\x{30FF}\x{3400}-\x{4DBF}\x{4E00}-\x{9FFF}\x{AC00}-\x{D7A3}"
     r"\x{FF00}-\x{FFEF}\x{FFFD}\x{1F000}-\x{1FAFF}]"
 )
+
+_FOREIGN = r"(?:[[\x{100}-\x{10FFFF}]--[\p{L}\p{M}\p{N}\p{P}\p{Sc}]]\p{M}*)+"
+
+_STRAY_MARKS = r"([<=>¨])\p{M}+"
+"""Marks that would make another symbol of one in Latin-1 (`=` with a stroke is `≠`)."""
 
 _EMOJI = (
     r"[\p{Emoji_Presentation}\p{Emoji_Modifier}\p{Regional_Indicator}"
@@ -108,23 +115,32 @@ def _steps_1_to_5(texts: pl.Series, mode: Mode) -> pl.Series:
     texts = _change(texts, texts.str.contains(f"{_BREAKS_SPACES_INVISIBLE}|{NOT_SURELY_NFC}"), _steps_1_to_4)
     if mode == "lenient":
         return _spaces_for(texts, _EMOJI)
-    return _folded(texts, 0x80 if mode == "strict" else LATIN_1_END)
+    folds = fold_table(mode)
+    texts = texts.str.replace_many(list(folds), list(folds.values()))
+    # Most rows held only quotes and dashes: they are ASCII now, and done.
+    beyond = texts.str.len_bytes() != texts.str.len_chars()
+    return _change(texts, beyond, _in_ascii if mode == "strict" else _in_every_script)
 
 
 def _steps_1_to_4(texts: pl.Series) -> pl.Series:
     """Steps 1 to 4 for rows that need any of them."""
     texts = _change(texts, texts.str.contains(_BREAKS_SPACES_INVISIBLE), _steps_1_to_3)
+    return _nfc(texts)
+
+
+def _nfc(texts: pl.Series) -> pl.Series:
     return _change(texts, texts.str.contains(NOT_SURELY_NFC), lambda some: some.str.normalize("NFC"))
 
 
-def _folded(texts: pl.Series, first: int) -> pl.Series:
-    """Step 5 for alphabets that end before code point `first`."""
-    folds = fold_table(first)
-    texts = texts.str.replace_many(list(folds), list(folds.values()))
-    # Most rows held only quotes and dashes: they are ASCII now, and done.
-    foreign = rf"[^\x{{0}}-\x{{{first - 1:X}}}]"
-    beyond = texts.str.len_bytes() != texts.str.len_chars()
-    return _change(texts, beyond, lambda some: _spaces_for(some.str.replace_all(r"\p{M}", ""), f"{foreign}+"))
+def _in_ascii(texts: pl.Series) -> pl.Series:
+    """Step 5 of `strict` for folded rows."""
+    return _spaces_for(texts.str.replace_all(r"\p{M}", ""), r"[^\x{0}-\x{7F}]+")
+
+
+def _in_every_script(texts: pl.Series) -> pl.Series:
+    """Step 5 of `balanced` for folded rows: symbols go, and no mark makes a new one."""
+    texts = _change(texts, texts.str.contains(_STRAY_MARKS), lambda some: some.str.replace_all(_STRAY_MARKS, "${1}"))
+    return _spaces_for(_nfc(texts), _FOREIGN)
 
 
 def _spaces_for(texts: pl.Series, pattern: str) -> pl.Series:
@@ -158,9 +174,6 @@ def _single_blanks(texts: pl.Series) -> pl.Series:
     return _change(texts, special, lambda some: some.str.replace_all(r"([^ \t\n])(?:[ \t]{2,}|\t)", "${1} "))
 
 
-LATIN_1_END = 0x100
-"""First code point beyond Latin-1."""
-
 _RANGES = ((0x80, 0x3000), (0xFB00, 0xFB07), (0xFF01, 0xFF5F), (0x1D400, 0x1D800))
 """Code points that may be folded."""
 
@@ -175,22 +188,36 @@ _LETTER_WITH = re.compile(r"LATIN (SMALL|CAPITAL) LETTER ([A-Z]) WITH ")
 
 
 @cache
-def fold_table(first: int) -> dict[str, str]:
-    """What each foldable character from code point `first` on is written as, in ASCII.
+def fold_table(mode: Literal["strict", "balanced"]) -> dict[str, str]:
+    """What each character that `mode` folds is written as, in ASCII.
 
     It comes from Unicode 3.2, which every Python carries unchanged (`unicodedata.ucd_3_2_0`), so that the same text
     gives the same bytes under every Python. Letters lose their accents (é -> e), compatibility forms their form
-    (ﬁ -> fi, Ａ -> A, … -> ...); _BY_HAND holds what no rule gives.
+    (ﬁ -> fi, Ａ -> A, … -> ...); _BY_HAND holds what no rule gives. `balanced` leaves Latin-1 and all letters but
+    compatibility forms alone, and the punctuation of Chinese and Japanese.
 
     Example:
-        >>> fold_table(LATIN_1_END)["ł"], fold_table(0x80)["é"], "é" in fold_table(LATIN_1_END)
-        ('l', 'e', False)
+        >>> fold_table("strict")["ł"], fold_table("balanced")["—"], "ł" in fold_table("balanced")
+        ('l', '--', False)
     """
     by_rule = {character: _fold_character(character) for block in _RANGES for character in map(chr, range(*block))}
     pairs = iter(_BY_HAND.split())
     by_hand = {character: folded for group, folded in zip(pairs, pairs, strict=True) for character in group}
     folds = by_rule | by_hand
-    return {character: folded for character, folded in folds.items() if folded and ord(character) >= first}
+    return {
+        character: folded
+        for character, folded in folds.items()
+        if folded and (mode == "strict" or _is_typography(character, folded))
+    }
+
+
+def _is_typography(character: str, folded: str) -> bool:
+    """Whether a character beyond Latin-1 is only another form of what it is folded to."""
+    data = unicodedata.ucd_3_2_0
+    kind, width = data.category(character), data.decomposition(character).partition(" ")[0]
+    if kind[0] == "L":
+        return width in ("<compat>", "<wide>", "<font>") and data.normalize("NFKC", character) == folded
+    return character > "\xff" and not (kind[0] == "P" and width == "<wide>")
 
 
 def _fold_character(character: str) -> str:

@@ -2,11 +2,14 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from tokenmill.core.params import Section
 
 Mode = Literal["strict", "balanced", "lenient", "none"]
+
+LOSSY: tuple[Mode, ...] = ("strict",)
+"""The modes that take letters."""
 
 Unit = Literal["file", "paragraph", "line"]
 
@@ -23,6 +26,21 @@ class DataParams(Section):
 
     Outside the repository give an absolute path, or queued experiments do not find it.
     """
+
+    encoding: str
+    """The encoding of the text files: `auto` finds it for each file (UTF-8 first, then byte-order marks, then
+    charset-normalizer), or a name that Python knows, such as `cp1251`, for all of them."""
+
+    @field_validator("encoding")
+    @classmethod
+    def _known_encoding(cls, name: str) -> str:
+        try:
+            known = name == "auto" or isinstance("a".encode(name), bytes)
+        except (LookupError, ValueError):
+            known = False
+        if not known:
+            raise ValueError(f"data.encoding ({name}) is no text encoding of Python; write auto, utf-8, cp1251, …")
+        return name
 
 
 class FilterParams(Section):
@@ -87,8 +105,9 @@ class CleanParams(Section):
     """How raw records become documents."""
 
     mode: Mode
-    """Which characters stay: `strict` ASCII, `balanced` Latin-1, `lenient` all of Unicode but emoji and control
-    characters, `none` the text as it is. The first three also normalize Unicode (NFC) and white space."""
+    """Which characters stay: `strict` ASCII; `balanced` the letters, numbers and punctuation of every script, with
+    typographic quotes, dashes and symbols as one types them; `lenient` all of Unicode but emoji and control characters;
+    `none` the text as it is. The first three also normalize Unicode (NFC) and white space."""
 
     columns: Annotated[list[str], Field(min_length=1)] | None
     """Columns or keys that hold the text, joined by a line break; null finds the usual shapes."""

@@ -8,10 +8,10 @@ blocks it comes in. A part has at least SHORTEST bytes, so a remainder of up to 
 import re
 from collections.abc import Iterable, Iterator
 
-from tokenmill.data.encoding import decode, utf8
+from tokenmill.data.encoding import decode, read_utf8
 from tokenmill.data.params import CleanParams, Unit
 from tokenmill.data.report import Tally
-from tokenmill.data.sources import Advance, Source, blocks
+from tokenmill.data.sources import Advance, Source
 
 SHORTEST = 1 << 20
 """Bytes after which a document that is too long may be cut."""
@@ -37,9 +37,9 @@ _LINE_BREAK = re.compile(rb"[\r\n](?=\S)")
 _BLANK = re.compile(rb"\s")
 
 
-def read_plain_text(source: Source, params: CleanParams, tally: Tally, advance: Advance) -> Iterator[str]:  # noqa: ARG001
+def read_plain_text(source: Source, params: CleanParams, tally: Tally, advance: Advance) -> Iterator[str]:
     """The texts of a plain text file; every one is a document, so there is nothing to count."""
-    return map(decode, documents(utf8(blocks(source, advance), str(source.path)), params.text_file))
+    return map(decode, documents(read_utf8(source, tally, advance), params.text_file))
 
 
 def documents(

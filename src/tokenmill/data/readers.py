@@ -16,7 +16,7 @@ import ijson
 import polars as pl
 
 from tokenmill.core.errors import UserError
-from tokenmill.data.encoding import damage_handler, mark_json_stream_damage, replace_damage, utf8
+from tokenmill.data.encoding import damage_handler, mark_json_stream_damage, read_utf8, replace_damage
 from tokenmill.data.json_lines import read_json_lines
 from tokenmill.data.params import CleanParams
 from tokenmill.data.plain_text import read_plain_text
@@ -38,13 +38,13 @@ PARQUET_ROWS = 1024
 
 def read_json(source: Source, params: CleanParams, tally: Tally, advance: Advance) -> Iterator[str]:
     """The texts of a JSON file."""
-    records = json_values(utf8(blocks(source, advance), str(source.path)), str(source.path))
+    records = json_values(read_utf8(source, tally, advance), str(source.path))
     return record_texts(records, source.path, params.columns, tally)
 
 
 def read_csv(source: Source, params: CleanParams, tally: Tally, advance: Advance) -> Iterator[str]:
     """The texts of a CSV file."""
-    rows = csv_rows(utf8(blocks(source, advance), str(source.path)), str(source.path), tally)
+    rows = csv_rows(read_utf8(source, tally, advance), str(source.path), tally)
     return record_texts(rows, source.path, params.columns, tally)
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from tokenmill.core.clean_report import Characters, CleanReport, Documents, Files, Lengths
+from tokenmill.core.clean_report import Characters, CleanReport, Documents, Files, Lengths, Letters
 from tokenmill.data.filters import enabled_reasons, languages
-from tokenmill.data.params import CleanParams
+from tokenmill.data.params import LOSSY, CleanParams
 from tokenmill.data.sources import Found
 
 EXAMPLES = 3
@@ -19,7 +19,7 @@ EXCERPT = 400
 """Characters of each that are shown."""
 
 SOURCES = 50
-"""Files that are listed one by one: the largest ones."""
+"""Files that are listed one by one: the largest ones, and the first ones that are not UTF-8."""
 
 LANGUAGE_SAMPLE = 128
 """The language of one in this many kept documents is detected; which ones depends on their text alone."""
@@ -43,6 +43,11 @@ class Tally:
     """The same of the documents kept, after cleaning."""
     languages: Counter[str] = field(default_factory=Counter)
     """Documents kept, by language, one in LANGUAGE_SAMPLE."""
+    encodings: dict[str, str] = field(default_factory=dict)
+    """By file, the encodings that are not UTF-8."""
+    letters: int = 0
+    letters_taken: int = 0
+    """Counted where the mode may take letters."""
     characters_in: int = 0
     characters_out: int = 0
     invalid_utf8: int = 0
@@ -53,6 +58,12 @@ class Tally:
         self.characters_in += int(chars.sum())
         self.lengths_read.update(_binary_digits(chars))
         self.read.update(_occurrences(sources))
+
+    def add_letters(self, before: pl.Series, after: pl.Series) -> None:
+        """Count the letters that are there before and after the alphabet of the mode."""
+        read, left = (int(texts.str.count_matches(r"\p{L}").sum()) for texts in (before, after))
+        self.letters += read
+        self.letters_taken += max(0, read - left)
 
     def add_kept(self, documents: pl.DataFrame) -> None:
         """Count documents as they are written."""
@@ -83,13 +94,12 @@ class Tally:
 
     def merge(self, other: "Tally") -> None:
         """Add the counts of the next chunk."""
-        for name in ("read", "kept", "lengths_read", "lengths_kept", "languages"):
+        for name in ("read", "kept", "lengths_read", "lengths_kept", "languages", "encodings"):
             getattr(self, name).update(getattr(other, name))
         for reason, count in other.dropped.items():
             self.drop(reason, *other.examples[reason], count=count)
-        self.characters_in += other.characters_in
-        self.characters_out += other.characters_out
-        self.invalid_utf8 += other.invalid_utf8
+        for name in ("letters", "letters_taken", "characters_in", "characters_out", "invalid_utf8"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 def _occurrences(names: pl.Series) -> dict[str, int]:
@@ -100,7 +110,7 @@ def _binary_digits(numbers: pl.Series) -> list[int]:
     return np.frexp(numbers.to_numpy().astype(np.float64))[1].tolist()
 
 
-def report_on(tally: Tally, found: Found, raw: Path, params: CleanParams) -> CleanReport:
+def report_on(tally: Tally, found: Found, raw: Path, params: CleanParams, encoding: str) -> CleanReport:
     """What the stage `clean` read, kept and dropped."""
     bins = range(1 + max(tally.lengths_read | tally.lengths_kept, default=0))
     largest = sorted(found.sources, key=lambda source: (-source.size, source.name))[:SOURCES]
@@ -109,7 +119,10 @@ def report_on(tally: Tally, found: Found, raw: Path, params: CleanParams) -> Cle
         files=Files(read=len(found.sources), skipped=found.skipped, bytes=sum(source.size for source in found.sources)),
         documents=Documents(read=tally.kept.total() + tally.dropped.total(), kept=tally.kept.total()),
         characters=Characters.model_validate({"in": tally.characters_in, "out": tally.characters_out}),
+        letters=Letters(read=tally.letters, taken=tally.letters_taken) if params.mode in LOSSY else None,
         invalid_utf8=tally.invalid_utf8,
+        encodings=dict(Counter(tally.encodings.values()).most_common()),
+        encoded=dict(sorted(tally.encodings.items())[:SOURCES]),
         dropped={reason: tally.dropped[reason] for reason in reasons},
         meanings=reasons,
         examples={reason: tally.examples[reason] for reason in reasons if tally.examples.get(reason)},
@@ -120,7 +133,7 @@ def report_on(tally: Tally, found: Found, raw: Path, params: CleanParams) -> Cle
         ),
         languages=dict(sorted(tally.languages.items())),
         sources={one.name: Documents(read=tally.read[one.name], kept=tally.kept[one.name]) for one in largest},
-        params={"data": {"raw": raw.as_posix()}, "clean": params.model_dump(mode="json")},
+        params={"data": {"raw": raw.as_posix(), "encoding": encoding}, "clean": params.model_dump(mode="json")},
     )
 
 

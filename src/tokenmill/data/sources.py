@@ -49,6 +49,8 @@ class Source:
     """Bytes on disk."""
     modified: int
     """When it was last written, in nanoseconds; with the size, this shows whether it changes while it is read."""
+    encoding: str = "auto"
+    """The encoding of its text; `auto` finds it."""
 
     def refuse_changed(self, file: IO[bytes]) -> None:
         """Raise if the open file is no longer the one that was found."""
@@ -66,7 +68,7 @@ class Found:
     """Number of files of unknown format, by extension."""
 
 
-def find(raw: Path, formats: Collection[str]) -> Found:
+def find(raw: Path, formats: Collection[str], encoding: str = "auto") -> Found:
     """The files at `raw` of the given formats (endings such as `.txt`), in bytewise order of their names.
 
     Raises:
@@ -80,7 +82,7 @@ def find(raw: Path, formats: Collection[str]) -> Found:
     for path in _files(raw) if raw.is_dir() else [raw]:
         if path == raw / PROMPTS_FILE:
             continue
-        source = _source(path, raw, formats)
+        source = _source(path, raw, formats, encoding)
         if source is None:
             skipped[path.suffix.lower() or "(none)"] += 1
         else:
@@ -105,7 +107,7 @@ def _files(folder: Path) -> Iterator[Path]:
         yield from (Path(parent, name) for name in names if not name.startswith("."))
 
 
-def _source(path: Path, raw: Path, formats: Collection[str]) -> Source | None:
+def _source(path: Path, raw: Path, formats: Collection[str], encoding: str) -> Source | None:
     """The file as a source, or None if its name ends in no known format."""
     endings = [suffix.lower() for suffix in path.suffixes]
     compression = endings.pop() if endings and endings[-1] in COMPRESSIONS else None
@@ -115,7 +117,7 @@ def _source(path: Path, raw: Path, formats: Collection[str]) -> Source | None:
     name = path.name if path == raw else path.relative_to(raw).as_posix()
     printable = os.fsencode(name).decode("utf-8", "replace")  # a Linux name may be any bytes
     status = path.stat()
-    return Source(path, printable, endings[-1], compression, status.st_size, status.st_mtime_ns)
+    return Source(path, printable, endings[-1], compression, status.st_size, status.st_mtime_ns, encoding)
 
 
 def blocks(source: Source, advance: Advance = lambda _: None) -> Iterator[bytes]:
