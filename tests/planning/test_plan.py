@@ -22,6 +22,7 @@ from tokenmill.planning.benchmark import StepBenchmark, measure
 from tokenmill.planning.plan import LAUNCH_SECONDS, PlanOptions, optimizer_flops, override, plan_training, step_time
 from tokenmill.schema import AllParams, check_all
 from tokenmill.training.compile import Compilation
+from tokenmill.training.optimizer import POLAR_EXPRESS
 from tokenmill.training.schedule import Workload
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -239,6 +240,7 @@ def test_muon_costs_what_its_products_are():
     square, wide = 2 * 64**3 * 3, 2 * 64 * 64 * 256 * 2 + 2 * 64**3
     assert optimizer_flops(config, "muon") == 4 * (4 * square + 2 * wide)
     assert optimizer_flops(config, "adamw") == 0
+    assert len(POLAR_EXPRESS) == 4
 
 
 def test_a_small_model_waits_for_the_launches_of_its_operations():

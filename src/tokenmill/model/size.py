@@ -15,6 +15,7 @@ import torch
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import TrainingMemory, empty_model, is_hidden_matrix, model_class
 from tokenmill.model.ops import LOGITS_AT_A_TIME
+from tokenmill.model.optimizers import OPTIMIZERS, OptimizerName
 
 
 def matmul_parameters(config: ModelConfig) -> int:
@@ -57,7 +58,7 @@ def memory(
     *,
     sequences: int,
     precision: Precision,
-    optimizer: Literal["adamw", "muon"],
+    optimizer: OptimizerName,
     recompute: bool = False,
     shards: int = 1,
 ) -> Memory:
@@ -67,7 +68,7 @@ def memory(
         config: the model.
         sequences: that go through the model at the same time.
         precision: of matrix products.
-        optimizer: Muon keeps one moment of each hidden matrix, AdamW two of every parameter.
+        optimizer: decides how many moments each hidden matrix has.
         recompute: keep only the input of each block and compute the rest again (Chen et al. 2016).
         shards: devices that share weights, gradients and optimizer state (FSDP).
     """
@@ -75,7 +76,7 @@ def memory(
     sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
     hidden = sum(sizes[name] for name, parameter in model.named_parameters() if is_hidden_matrix(name, parameter))
     total, tokens = sum(sizes.values()), sequences * config.context_length
-    moments = 2 * total - (hidden if optimizer == "muon" else 0)
+    moments = 2 * (total - hidden) + OPTIMIZERS[optimizer].hidden_moments * hidden
     extra = model_class(config.architecture).training_memory(config, half=precision == "half")
     copies = extra.weight_copy_bytes + (2 * hidden if precision == "half" else 0)
     return Memory(

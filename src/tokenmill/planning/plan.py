@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from ruamel.yaml import YAML, YAMLError
 
@@ -17,12 +17,12 @@ from tokenmill.costs import TIMING, find_times, read_timing
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import empty_model, is_hidden_matrix, parameter_count
 from tokenmill.model.manifest import MANIFEST, read_manifest
+from tokenmill.model.optimizers import OPTIMIZERS, OptimizerName
 from tokenmill.model.size import Memory, Precision, flops_per_token, memory
 from tokenmill.planning.benchmark import measure
 from tokenmill.planning.hardware import UTILISATION, Hardware, known_hardware
 from tokenmill.planning.presets import Preset, apply, innermost, read
 from tokenmill.schema import AllParams
-from tokenmill.training.optimizer import POLAR_EXPRESS
 from tokenmill.training.schedule import Workload
 
 HERE = "here"
@@ -61,7 +61,7 @@ def step_time(
     config: ModelConfig,
     *,
     tokens: int,
-    optimizer: Literal["adamw", "muon"],
+    optimizer: OptimizerName,
     rate: float,
     devices: int,
     bandwidth: float,
@@ -77,16 +77,10 @@ def step_time(
     return StepTime(max(flops / rate, launches), sent, sent / bandwidth)
 
 
-def optimizer_flops(config: ModelConfig, optimizer: Literal["adamw", "muon"]) -> int:
-    """Operations of one update that are worth counting: Muon's iterations, in bfloat16.
-
-    In float32 Muon takes a shorter way: seven twelfths of the operations for a matrix of R x 4 R.
-    """
-    if optimizer == "adamw":
-        return 0
-    model = empty_model(config)
-    shapes = [sorted(p.shape) for name, p in model.named_parameters() if is_hidden_matrix(name, p)]
-    return sum(len(POLAR_EXPRESS) * (4 * short * short * long + 2 * short**3) for short, long in shapes)
+def optimizer_flops(config: ModelConfig, optimizer: OptimizerName) -> int:
+    """Operations of one update that are worth counting."""
+    matrices = (p for name, p in empty_model(config).named_parameters() if is_hidden_matrix(name, p))
+    return sum(OPTIMIZERS[optimizer].hidden_flops(*sorted(matrix.shape)) for matrix in matrices)
 
 
 @dataclass(frozen=True)

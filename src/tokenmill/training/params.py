@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, fie
 from tokenmill.core.params import Section
 from tokenmill.costs import CostParams
 from tokenmill.model.config import ModelParams
+from tokenmill.model.optimizers import OPTIMIZERS, OptimizerName
 
 
 def _auto_or_count(value: object, info: ValidationInfo) -> object:
@@ -70,7 +71,7 @@ class TrainParams(Section):
     gets a lower rate. With `muon` the updates of hidden matrices are scaled to the root mean square of AdamW's (Liu et
     al. 2025, section 2.2), so that one rate serves all parameters."""
 
-    optimizer: Literal["adamw", "muon"]
+    optimizer: OptimizerName
     """`adamw` (Loshchilov and Hutter 2019) for all parameters; or `muon` (Jordan et al. 2024) for the matrices inside
     the blocks, with AdamW for embeddings, head, norms and biases. Muon's momentum rises from 0.85 to 0.95 over the
     first 300 steps."""
@@ -190,25 +191,13 @@ class RuntimeParams(Section, extra="ignore"):
     """What an hour of this machine costs."""
 
 
-OptimizerName = Literal["adamw", "muon"]
-
-TUNED_RATES: dict[OptimizerName, tuple[float, int, float]] = {"adamw": (6e-4, 768, 1.0), "muon": (4e-3, 128, 0.5)}
-"""A learning rate, the width it was tuned at, and the power of the width by which it falls.
-
-AdamW moves every number by about the learning rate, so a matrix by about rate x width in its spectral norm: the rate
-falls with the width (Yang et al. 2022, Tensor Programs V, table 3), from GPT-3's 6e-4 at 768 (Brown et al. 2020, table
-2.1). Muon's orthogonal update, scaled to AdamW's size, has the norm 0.2 x rate x sqrt(width): the rate falls with the
-square root of the width (Yang, Simon and Bernstein 2023), from the value tuned for the default run.
-"""
-
-
 def auto_learning_rate(model: ModelParams, optimizer: OptimizerName) -> float:
     """The learning rate that `auto` means for a model of this width, with two digits.
 
     Example: with Muon 0.004 at a width of 128 and 0.0016 at 768; with AdamW 0.0036 and 0.0006.
     """
-    rate, width, power = TUNED_RATES[optimizer]
-    return float(f"{rate * (width / model.n_embd) ** power:.2g}")
+    facts = OPTIMIZERS[optimizer]
+    return float(f"{facts.rate * (facts.width / model.n_embd) ** facts.power:.2g}")
 
 
 def resolve_learning_rate(train: TrainParams, info: ValidationInfo) -> TrainParams:

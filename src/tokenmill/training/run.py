@@ -17,6 +17,7 @@ from tokenmill.model.config import ModelConfig, ModelParams
 from tokenmill.model.device import choose_compute, choose_device, configure_process, is_out_of_memory
 from tokenmill.model.gpt import build, parameter_count
 from tokenmill.model.manifest import FORMAT, Manifest, TrainedWith
+from tokenmill.model.optimizers import OPTIMIZERS
 from tokenmill.model.sequences import Sequences, place_tokens
 from tokenmill.model.size import flops_per_token
 from tokenmill.training.checkpoint import CheckpointStore, export_model, fingerprint, prune_runs
@@ -114,10 +115,10 @@ def _manifest(config: ModelConfig, train: TrainParams, tokens: TokenMetadata) ->
 def _refuse_sharding(train: TrainParams) -> None:
     """Refuse what a sharded model cannot have: an optimizer that needs whole matrices, or a loss scaler, which each
     process would set for itself."""
-    if train.optimizer == "muon":
+    if OPTIMIZERS[train.optimizer].needs_whole_matrices:
         raise UserError(
-            "train.optimizer (muon) needs whole matrices, which runtime.parallel (fsdp) cuts; set train.optimizer to "
-            "adamw, or runtime.parallel to ddp."
+            f"train.optimizer ({train.optimizer}) needs whole matrices, which runtime.parallel (fsdp) cuts; set "
+            "train.optimizer to adamw, or runtime.parallel to ddp."
         )
     if train.precision == "float16":
         raise UserError(
