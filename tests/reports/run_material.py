@@ -94,7 +94,11 @@ def prepare(folder: Path, epochs: int = 3) -> Path:
     params = read_yaml(ROOT / "params.yaml")
     shutil.copyfile(ROOT / "params.yaml", folder / "params.yaml")
     manifest = {"format_version": 1, "fingerprint": FINGERPRINT, "parameters": 123_456, "epochs": epochs}
-    manifest |= {"model": params["model"] | {"vocab_size": 400}, "train": params["train"], "tokenizer_sha256": "c" * 64}
+    manifest |= {
+        "model": params["model"] | {"vocab_size": 400},
+        "train": params["train"] | {"batch_size": 16},
+        "tokenizer_sha256": "c" * 64,
+    }
     write_json(folder / "models/gpt/manifest.json", manifest)
     for number in range(1, epochs + 1):
         weights = folder / f"models/gpt/epoch-{number}/model.safetensors"
