@@ -90,7 +90,7 @@ def _print_losses(evaluation: "Evaluation") -> None:
         scores = {"right: seen": "seen", "held out": "held_out"}
     elif evaluation.epochs[-1].expected:
         scores = {"right answers": None}
-    rows = [("epoch", "train loss at end", "val loss", "perplexity", "bits per byte", *scores)]
+    rows = [("epoch", "train loss at end", "val loss", "perplexity", "bits/byte", *scores)]
     for row in evaluation.epochs:
         losses = f"{row.train_loss:.4f}", f"{row.val_loss:.4f}", f"{row.perplexity:.2f}", f"{row.bits_per_byte:.4f}"
         rows.append((str(row.epoch), *losses, *(str(evaluation.score(row, mark)) for mark in scores.values())))
