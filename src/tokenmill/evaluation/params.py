@@ -63,7 +63,7 @@ class EvaluateParams(Section):
     """Seed of the sampled answer, the same at every epoch."""
 
 
-class RawText(Section):
+class RawText(Section, extra="ignore"):
     """The section `data`, as evaluation reads it."""
 
     raw: str
