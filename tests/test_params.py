@@ -1,6 +1,7 @@
 """params.yaml: every problem in one error, the name, the value, the way out."""
 
 import copy
+import importlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -264,3 +265,10 @@ def test_every_parameter_is_described_and_has_no_default():
 
     check(AllParams, "")
     assert TrainParams.model_fields["epochs"].description
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "stages").glob("[a-z]*.py")))
+def test_every_stage_reads_the_projects_params(name: str):
+    stage = importlib.import_module(f"stages.{name}")
+    if hasattr(stage, "Params"):
+        assert load(stage.Params, ROOT / "params.yaml")
