@@ -115,10 +115,10 @@ def test_many_small_files_in_few_chunks(tmp_path):
 
 def test_a_long_line_is_read_once_where_it_begins(tmp_path):
     path = tmp_path / "a.jsonl"
-    path.write_bytes(json_lines(["x" * 10_000_000, "after"]))
+    path.write_bytes(json_lines(["x" * 1_000_000, "after"]))
     found, kinds, _ = read(path, 1000)
-    assert [len(text) for text, _ in found] == [10_000_000, 5]
-    assert len(kinds) == 10_001
+    assert [len(text) for text, _ in found] == [1_000_000, 5]
+    assert len(kinds) == 1_001
 
 
 def test_a_plain_file_that_changes_is_refused(tmp_path):

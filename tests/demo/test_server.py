@@ -3,7 +3,6 @@
 import contextlib
 import json
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -21,7 +20,6 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.demo.demo_project import RECITED
 from tests.demo.served import NO_PROXY, Served, command, environment, start, values
 from tests.demo.wanted import wanted
 from tokenmill.cli.main import main
@@ -138,12 +136,15 @@ def test_file_of_the_host_is_no_value(served: Served, place: int):
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT to send to one process")
-def test_ctrl_c_during_an_answer_ends_the_demo(project: Path):
-    with start(project, "--port", "0", "--host", "0.0.0.0", "--model", "../endless") as running:  # noqa: S104 (what is said then is the point)
+def test_ctrl_c_during_an_answer_ends_the_demo(project: Path, tmp_path: Path):
+    """Of folders alone, where there is no project."""
+    folder, nowhere = str(project.parent / "endless"), tmp_path / "nowhere"
+    nowhere.mkdir()
+    with start(nowhere, "--port", "0", "--host", "0.0.0.0", "--model", folder) as running:  # noqa: S104 (what is said then is the point)
         assert running.process.stdout
         assert "everybody in the network" in running.process.stdout.readline()
         assert running.url.startswith("http://localhost:")
-        with running.answer("folder ../endless", None, "", kind=TEXT, max_new_tokens=1024) as answer:
+        with running.answer(f"folder {folder}", None, "", kind=TEXT, max_new_tokens=1024) as answer:
             until_words(answer)
             running.process.send_signal(signal.SIGINT)
             assert seconds_of_work_to_the_end(running.process) < 2
@@ -161,16 +162,6 @@ def seconds_of_work_to_the_end(process: "subprocess.Popen[str]") -> float:
             last = sum(seen.cpu_times()[:2])
         time.sleep(0.02)
     return last - begin
-
-
-@pytest.mark.slow
-def test_folders_are_served_without_a_project(project: Path, tmp_path: Path):
-    folder = shutil.copytree(project.parent / "reciter", tmp_path / "reciter")
-    nowhere = tmp_path / "nowhere"
-    nowhere.mkdir()
-    with start(nowhere, "--port", "0", "--model", str(folder)) as running:
-        states = running.states(f"folder {folder}", None, "", kind=TEXT, temperature=0)
-    assert words(states[-1]) == excerpt(RECITED, len(RECITED))
 
 
 def test_taken_port_is_an_error():

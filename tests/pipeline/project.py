@@ -33,6 +33,9 @@ SMALL: dict[str, Any] = {
     "runtime.checkpoint.every_steps": 7,
 }
 
+LEFT_OUT = ("metrics/", "reports/", "tests/", "bench/", "docs/")
+"""Results, and what no stage reads."""
+
 
 @dataclass(frozen=True)
 class Project:
@@ -121,7 +124,7 @@ def small_project(folder: Path) -> Project:
     )
     for name in listed.stdout.decode().split("\0"):
         source = ROOT / name
-        if name and source.is_file() and name != "dvc.lock" and not name.startswith(("metrics/", "reports/")):
+        if name and source.is_file() and name != "dvc.lock" and not name.startswith(LEFT_OUT):
             target = folder / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)

@@ -106,19 +106,3 @@ def wait_for_queue(project: Project, count: int) -> None:
         if "Running" not in status and "Queued" not in status:
             return
     raise AssertionError("the queue did not end")
-
-
-def test_more_epochs_continue_bit_for_bit(finished: Project) -> None:
-    """Where the schedule minds, by DVC; `test_run.py` and `test_resume.py` know every schedule."""
-    finished.set(train__schedule__type="wsd")
-    finished.commit()
-    quiet = finished.copy("quiet")
-    finished.repro("train")
-    longer = finished.run("dvc", "exp", "run", "-S", "train.epochs=4", "train")
-    assert finished.run("git", "diff", "--numstat", "params.yaml").split()[:2] == ["1", "1"], "DVC's own form"
-    assert "where the decay of 2 epochs had not begun" in longer
-    quiet.forget_training()
-    quiet.set(train__epochs=4)
-    assert "starting from scratch" in quiet.repro("train")
-    outputs = ("models", "metrics/history.csv", "metrics/steps.csv")
-    assert finished.digest(*outputs) == quiet.digest(*outputs)

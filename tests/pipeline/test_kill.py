@@ -69,20 +69,15 @@ def steps(project: Project) -> list[str]:
     return [path.name for path in (project.root / ".resume").glob("*/step-*")]
 
 
-@pytest.fixture
-def long_project(finished: Project) -> Project:
+def test_kills_ctrl_c_and_damage_end_in_the_bytes_of_a_quiet_run(finished: Project) -> None:
     finished.set(train__epochs=EPOCHS)
-    return finished
-
-
-def test_killed_three_times_is_bit_equal_to_a_quiet_run(long_project: Project) -> None:
-    quiet = long_project.copy("quiet")
+    quiet = finished.copy("quiet")
     quiet.forget_training()
     chance = random.Random(7)
     for victim in ("trainer", "DVC", "both"):
-        dvc = start(long_project)
+        dvc = start(finished)
         trainer = trainer_of(dvc)
-        wait_for_progress(long_project)
+        wait_for_progress(finished)
         time.sleep(chance.random() * 0.2)
         for pid in {"trainer": [trainer.pid], "DVC": [dvc.pid], "both": [dvc.pid, trainer.pid]}[victim]:
             try:
@@ -90,26 +85,24 @@ def test_killed_three_times_is_bit_equal_to_a_quiet_run(long_project: Project) -
             except ProcessLookupError:
                 pytest.fail(f"the training ended before {victim} was killed: make EPOCHS larger")
         dvc.wait()
-    resumed = long_project.repro("train")
+    stopped = stop_by_ctrl_c(finished)
+    newest = max((finished.root / ".resume").glob("*/step-*"))
+    assert int(newest.name.removeprefix("step-")) == stopped
+    (newest / "optimizer.safetensors").write_bytes(b"damaged")
+    resumed = finished.repro("train")
+    assert f"{newest.name} is damaged" in resumed
     assert "continuing from step" in resumed
     assert "starting from scratch" in quiet.repro("train")
     outputs = ("models", "metrics/history.csv", "metrics/steps.csv", "metrics/train.json")
-    assert long_project.digest(*outputs) == quiet.digest(*outputs)
+    assert finished.digest(*outputs) == quiet.digest(*outputs)
 
 
-def test_ctrl_c_saves_and_is_not_taken_for_success_and_damage_falls_back(long_project: Project) -> None:
-    dvc = start(long_project)
+def stop_by_ctrl_c(project: Project) -> int:
+    """Train on until there is a new checkpoint, and type Ctrl-C; give the step after which it stopped."""
+    dvc = start(project)
     trainer_of(dvc)
-    wait_for_progress(long_project)
+    wait_for_progress(project)
     os.killpg(dvc.pid, signal.SIGINT)
     assert dvc.wait(timeout=60) != 0
-    log = (long_project.root.parent / "log").read_text()
-    assert "stopped by SIGINT after step" in log
-    stopped = int(log.split("stopped by SIGINT after step ")[1].split()[0].replace(",", ""))
-    long_project.set(runtime__max_minutes=0.0001)  # the first sentences tell all, the rest need not be trained
-    assert f"continuing from step {stopped:,} of" in long_project.run("dvc", "repro", "train", check=False)
-    newest = max((long_project.root / ".resume").glob("*/step-*"))
-    (newest / "optimizer.safetensors").write_bytes(b"damaged")
-    said = long_project.run("dvc", "repro", "train", check=False)
-    assert f"{newest.name} is damaged" in said
-    assert "continuing from step" in said
+    log = (project.root.parent / "log").read_text()
+    return int(log.rsplit("stopped by SIGINT after step ", maxsplit=1)[1].split()[0].replace(",", ""))

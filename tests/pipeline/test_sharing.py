@@ -20,18 +20,22 @@ def test_push_clone_pull_repro_runs_only_unpack(finished: Project) -> None:
     assert clone.digest("data/tokens", "models") == finished.digest("data/tokens", "models")
 
 
-def test_a_clone_trains_on_from_the_pullable_model(finished: Project) -> None:
+def test_more_epochs_continue_bit_for_bit_here_and_in_a_clone(finished: Project) -> None:
+    """From the checkpoints here, from the model that a clone pulls, and from nothing."""
+    outputs = ("models", "metrics/history.csv")
     finished.run("dvc", "push")
     clone = finished.clone("clone")
     clone.run("dvc", "pull", "tokenize")
     clone.set(train__epochs=3)
-    finished.set(train__epochs=3)
     output = clone.repro("train")
     assert "fetching the checkpoints of the previous models/gpt" in output
     assert "2 epochs done, 1 to go" in output
+    assert "starting from scratch" not in finished.run("dvc", "exp", "run", "-S", "train.epochs=3", "train")
+    continued = finished.digest(*outputs)
+    assert clone.digest(*outputs) == continued
     finished.forget_training()
     assert "starting from scratch" in finished.repro("train")
-    assert clone.digest("models", "metrics/history.csv") == finished.digest("models", "metrics/history.csv")
+    assert finished.digest(*outputs) == continued
 
 
 def test_without_tokens_the_sentence_says_what_to_do(finished: Project) -> None:

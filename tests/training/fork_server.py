@@ -1,8 +1,8 @@
 """A process that has imported everything and forks trainers: about 40 of them start in the time of two imports.
 
-As a program it reads one JSON object per line: the arguments of `tiny.run`, with `root` and `tokens`. It answers with
-the process id. Each trainer is a process of its own, forked before PyTorch has started a thread, and ends as the stage
-`train` does.
+As a program it reads one JSON object per line: the arguments of `tiny.run`, with `root`, `tokens` and, where memory
+shall run out, the `update_holds` of tests/training/alone.py. It answers with the process id. Each trainer is a process
+of its own, forked before PyTorch has started a thread, and ends as the stage `train` does.
 """
 
 import json
@@ -106,7 +106,7 @@ def serve() -> None:
     import torch  # noqa: PLC0415
     import torch._dynamo  # noqa: PLC0415
 
-    from tests.training import tiny  # noqa: PLC0415
+    from tests.training import alone, tiny  # noqa: PLC0415
     from tokenmill.stage import report_errors  # noqa: PLC0415
 
     def become_trainer(request: dict[str, Any]) -> None:
@@ -117,6 +117,8 @@ def serve() -> None:
         os.environ.update(request.pop("environ", {}))
         said = f"said-{os.environ['RANK']}.txt" if "RANK" in os.environ else "said.txt"
         os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+        if holds := request.pop("update_holds", None):
+            alone.limit_update(holds)
         report_errors(lambda: tiny.run(tokens, root / "model", **request) and None)
 
     for line in sys.stdin:

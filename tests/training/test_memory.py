@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from tests.training.alone import start
+from tests.training.fork_server import ForkServer
 from tests.training.tiny import CPU, assert_same_to_rounding, digest, model_config, run, write_tokens
 from tokenmill.core.errors import UserError
 from tokenmill.model import sequences
@@ -154,14 +155,12 @@ def test_a_process_with_too_little_memory_halves_and_ends(here: Path):
     assert_same_to_rounding(here / "tight", here / "quiet")
 
 
-@pytest.mark.slow
-def test_memory_out_in_an_update_ends_with_what_to_type(here: Path, tokens: Path):
+def test_memory_out_in_an_update_ends_with_what_to_type(here: Path, tokens: Path, fork_server: ForkServer):
     """Weights may have moved in part, so the next process continues from the last checkpoint."""
     run(tokens, here / "quiet", runtime={"micro_batch_size": 2})
-    broken = start(here / "broken", tokens, update_holds=2)
-    assert broken.communicate()[1].splitlines()[-1].startswith("error: out of memory; remembered a micro-batch of 2")
-    assert broken.returncode == 1
-    again = start(here / "broken", tokens, update_holds=2)
-    said = again.communicate()[1]
-    assert again.returncode == 0, said
+    broken = fork_server.start(here / "broken", tokens, update_holds=2)
+    assert broken.wait() == 1
+    assert broken.said.splitlines()[-1].startswith("error: out of memory; remembered a micro-batch of 2")
+    again = fork_server.start(here / "broken", tokens, update_holds=2)
+    assert again.wait() == 0, again.said
     assert digest(here / "broken" / "model") == digest(here / "quiet")

@@ -11,18 +11,17 @@ import os, sys
 from pathlib import Path
 from tests.training.tiny import run, write_tokens
 
-os.environ["DVC_ROOT"], optimizer = sys.argv[1:]
+os.environ["DVC_ROOT"] = sys.argv[1]
 here = Path(sys.argv[1])
 tokens = write_tokens(here / "tokens", sequences=20)
 for epochs in (1, 2):
-    run(tokens, here / "model", epochs=epochs, optimizer=optimizer)
+    run(tokens, here / "model", epochs=epochs, optimizer="muon")  # which steps the embeddings by AdamW
 assert (here / "model" / "epoch-2").is_dir()
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_a_training_that_goes_on_and_saves_loads_no_compiler(optimizer: str, tmp_path: Path):
-    found = imported_by("-c", SCRIPT, str(tmp_path), optimizer)
+def test_training_that_continues_and_saves_loads_no_compiler(tmp_path: Path):
+    found = imported_by("-c", SCRIPT, str(tmp_path))
     assert {"torch", "tokenmill.training.optimizer"} <= found
     assert not COMPILER & found
