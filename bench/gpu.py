@@ -22,6 +22,7 @@ import torch
 
 from bench.harness import ROOT
 from bench.training.peers import GPT2_SHAPES, TIMES_FEWER
+from bench.training.variants import OURS, PLAIN
 from tokenmill.core.errors import UserError
 from tokenmill.stage import report_errors
 
@@ -106,8 +107,9 @@ def commands(options: argparse.Namespace) -> dict[str, list[str]]:
     common += ["--nanogpt", str(options.nanogpt)] if options.nanogpt else []
     peak = ["--peak-tflops", str(options.peak_tflops)] if options.peak_tflops else []
     picture = ["--picture", str(options.output / "ladder.svg")]
-    parts = {"ladder": ["bench.training.ladder", *(["--tiny"] if options.tiny else []), *peak, *picture]}
-    for batch, context in GPT2_SHAPES:
+    ladder = ["--tiny", "--only", PLAIN[0], *OURS] if options.tiny else []
+    parts = {"ladder": ["bench.training.ladder", *ladder, *peak, *picture]}
+    for batch, context in GPT2_SHAPES[: 1 if options.tiny else None]:
         shape = [] if options.tiny else ["--shape", str(batch), str(context)]
         parts[f"steps {batch} x {context}"] = ["bench.training.peers", *common, "--skip-loss", *shape]
     return parts | {"loss": ["bench.training.peers", *common, "--skip-steps"]}

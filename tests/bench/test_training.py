@@ -114,7 +114,7 @@ def test_one_command_runs_all_gpu_parts(tiny: Run):
     assert len(figures["targets"]) == 5
     assert not [part["failed"] for part in figures["parts"].values() if part["failed"]]
     ladder = tiny.json("ladder")
-    assert [row["variant"] for row in ladder] == list(VARIANTS)
+    assert [row["variant"] for row in ladder] == ["memory map", "TokenMill, GPT-2", "TokenMill"]
     assert all(row["tokens/s"] > 0 < row["utilisation"] for row in ladder if "left out" not in row)
     assert (tiny.folder / "ladder.svg").read_text().lstrip().startswith("<?xml")
     (to_the_loss,) = tiny.json("loss")
