@@ -1,6 +1,7 @@
 """`tokenmill demo`: its address, its end and its answers over HTTP, without a browser."""
 
 import contextlib
+import importlib
 import json
 import re
 import signal
@@ -15,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from html import unescape
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import psutil
@@ -25,8 +27,13 @@ from tests.demo.wanted import wanted
 from tokenmill.cli.main import main
 from tokenmill.core.errors import UserError
 from tokenmill.demo.answering import QUESTION, TEXT
-from tokenmill.demo.server import MOST_BYTES, bound, is_public, url
 from tokenmill.reports.page import excerpt
+
+
+@pytest.fixture
+def server() -> ModuleType:
+    """Imported by the tests that need it: Gradio takes four seconds, in each of pytest's processes."""
+    return importlib.import_module("tokenmill.demo.server")
 
 
 def words(state: str) -> str:
@@ -98,7 +105,7 @@ def test_page_is_local_and_takes_no_uploads(served: Served):
         ("/", {"host": "127.0.0.1.evil.example"}, None, 421),
         ("/gradio_api/call/left", {"origin": "http://evil.example"}, b"{}", 403),
         ("/gradio_api/call/left", {"origin": "null"}, b"{}", 403),
-        ("/gradio_api/call/left", {}, b"x" * (MOST_BYTES + 1), 413),
+        ("/gradio_api/call/left", {}, b"x" * 10_000_000, 413),
         ("/gradio_api/file=/etc/passwd", {}, None, 404),
         ("/gradio_api/file=params.yaml", {}, None, 404),
         ("/static/../../../etc/passwd", {}, None, 404),
@@ -164,27 +171,27 @@ def seconds_of_work_to_the_end(process: "subprocess.Popen[str]") -> float:
     return last - begin
 
 
-def test_taken_port_is_an_error():
-    with contextlib.closing(bound("127.0.0.1", 0)) as taken:
+def test_taken_port_is_an_error(server: ModuleType):
+    with contextlib.closing(server.bound("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(UserError, match=rf"--host 127.0.0.1 --port {port} cannot be used .*; give another --port"):
-            bound("127.0.0.1", port)
+            server.bound("127.0.0.1", port)
 
 
-def test_wrong_address_is_an_error():
+def test_wrong_address_is_an_error(server: ModuleType):
     with pytest.raises(UserError, match="--host no such host is no address"):
-        bound("no such host", 0)
+        server.bound("no such host", 0)
 
 
 @pytest.mark.parametrize(("host", "public"), [("127.0.0.1", False), ("0.0.0.0", True), ("::1", False)])  # noqa: S104 (closed at once)
-def test_address_can_be_opened(host: str, public: bool):
+def test_address_can_be_opened(host: str, public: bool, server: ModuleType):
     try:
-        listener = bound(host, 0)
+        listener = server.bound(host, 0)
     except UserError:
         pytest.skip("this machine has no IPv6")
     with contextlib.closing(listener):
-        assert is_public(listener) == public
-        where = urllib.parse.urlsplit(url(listener))
+        assert server.is_public(listener) == public
+        where = urllib.parse.urlsplit(server.url(listener))
         assert where.hostname
         assert where.port
         socket.create_connection((where.hostname, where.port), timeout=5).close()

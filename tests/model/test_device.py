@@ -50,7 +50,14 @@ def test_auto_is_bfloat16_where_the_cpu_multiplies_it(
     capability: str | None, expected: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {capability: True} if capability else {})
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
     assert choose_compute("cpu", "auto").precision == expected
+
+
+def test_auto_is_float32_where_onednn_may_not_multiply_bfloat16(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
+    assert choose_compute("cpu", "auto").precision == torch.float32
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

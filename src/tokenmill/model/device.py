@@ -75,11 +75,15 @@ def choose_compute(device_name: DeviceName, precision: str) -> Compute:
 
 
 def multiplies_bfloat16(device: torch.device) -> bool:
-    """Whether the device has instructions for products of bfloat16 matrices; emulated ones are slower than float32."""
+    """Whether the device has instructions for products of bfloat16 matrices; emulated ones are slower than float32.
+
+    On a CPU oneDNN must be allowed to use them, too: `ONEDNN_MAX_CPU_ISA=AVX2` gives the arithmetic of older CPUs.
+    """
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     processor = torch.cpu.get_capabilities() if device.type == "cpu" else {}
-    return bool(processor.get("avx512_bf16") or processor.get("amx_bf16"))
+    has = processor.get("avx512_bf16") or processor.get("amx_bf16")
+    return bool(has) and torch.ops.mkldnn._is_mkldnn_bf16_supported()  # noqa: SLF001 (PyTorch has no public name)
 
 
 def _best_precision(device: torch.device) -> torch.dtype:
