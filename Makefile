@@ -44,7 +44,7 @@ bench-gpu: $(READY_TO_TEST)  ## every figure that needs a GPU: make bench-gpu NA
 $(READY): EXTRAS :=
 $(READY_TO_TEST): EXTRAS := [dev]
 $(READY) $(READY_TO_TEST): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else f"error: TokenMill needs Python 3.11 or newer, not {sys.version.split()[0]}; make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)")'
+	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 15) else f"error: TokenMill needs Python 3.11 to 3.14, not {sys.version.split()[0]}; make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing the pinned packages into .venv (once)"
 	@$(BIN)/python -m pip install --disable-pip-version-check --progress-bar off \

@@ -13,8 +13,8 @@ HERE = Path(__file__).resolve().parent
 
 def main() -> None:
     """Prepare this process, then import and run the stage that the command line names."""
-    if sys.version_info < (3, 11):  # noqa: UP036  (a user's `python` may be any)
-        sys.exit(f"error: TokenMill needs Python 3.11 or newer, not {sys.version.split()[0]} ({sys.executable}).")
+    if not (3, 11) <= sys.version_info < (3, 15):  # (a user's `python` may be any)
+        sys.exit(f"error: TokenMill needs Python 3.11 to 3.14, not {sys.version.split()[0]} ({sys.executable}).")
     names = sorted(path.stem for path in HERE.glob("[!_]*.py"))
     if len(sys.argv) != 2 or sys.argv[1] not in names:
         sys.exit(f"usage: python -m stages NAME; NAME is one of {', '.join(names)}")

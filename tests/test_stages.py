@@ -58,9 +58,10 @@ def test_byte_code_that_was_cut_off_is_one_sentence(tmp_path: Path):
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_old_python_is_refused(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sys, "version_info", (3, 10, 1))
-    with pytest.raises(SystemExit, match=r"needs Python 3\.11 or newer"):
+@pytest.mark.parametrize("version", [(3, 10, 1), (3, 15, 0)])
+def test_other_pythons_are_refused(version: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "version_info", version)
+    with pytest.raises(SystemExit, match=r"needs Python 3\.11 to 3\.14"):
         runner.main()
 
 
