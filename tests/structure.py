@@ -16,6 +16,7 @@ from types import FrameType
 from tests.imports import ROOT, SOURCE, circle, upward_imports
 
 MAX_FUNCTION_LINES = 50
+MAX_NAME = 60
 QUESTION = "What is the capital of France?"
 
 
@@ -54,6 +55,16 @@ def long_functions() -> list[str]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (length := (node.end_lineno or 0) - node.lineno + 1) > MAX_FUNCTION_LINES
+    ]
+
+
+def long_test_names() -> list[str]:
+    """Tests whose name has more than MAX_NAME characters."""
+    return [
+        f"{path.relative_to(ROOT)} {node.name} ({len(node.name)})"
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and len(node.name) > MAX_NAME
     ]
 
 

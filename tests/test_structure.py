@@ -26,6 +26,10 @@ def test_functions_are_short():
     assert not structure.long_functions()
 
 
+def test_names_of_tests_are_short():
+    assert not structure.long_test_names()
+
+
 def test_training_step_imports_few_modules():
     found = structure.training_step_modules()
     assert len(found) <= STEP_MODULES, found

@@ -2,10 +2,12 @@
 
 import json
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from tests.bench.conftest import Bench
+from tokenmill.model.config import Architecture
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -14,7 +16,7 @@ def test_writing_is_measured_beside_transformers(bench: Bench, tmp_path: Path):
     rows = json.loads((tmp_path / "g.json").read_text())
     assert [(row["model"], row["texts"], row["tokens"]) for row in rows] == [
         (f"{architecture}, tiny", texts, tokens)
-        for architecture in ("gpt2", "modern")
+        for architecture in get_args(Architecture)
         for texts in (1, 16)
         for tokens in ("likeliest", "drawn")
     ]

@@ -74,7 +74,7 @@ def test_answer_arrives_in_pieces(page: Page, kept: Path):
     expect(page.locator("#right-answer")).to_be_hidden()
 
 
-def test_click_on_an_example_asks_it_and_the_conversation_goes_on(page: Page, kept: Path):
+def test_click_on_an_example_asks_it_and_the_chat_continues(page: Page, kept: Path):
     page.locator("#examples").get_by_text(QUESTION).click()
     answer = visible(wanted(kept, QUESTION, epoch=2))
     words = page.locator("#left-answer .words")

@@ -72,7 +72,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return Terminal()
 
 
-def test_columns_are_aligned_and_lines_have_no_blanks_at_their_end():
+def test_columns_are_aligned_and_lines_end_without_blanks():
     out = io.StringIO()
     print_columns([("a", "1", "left"), ("long", "1000", "")], right=(1,), out=out)
     assert out.getvalue() == "a        1  left\nlong  1000\n"
@@ -89,7 +89,7 @@ def test_only_a_terminal_breaks_lines(terminal: Terminal):
     assert out.getvalue().count("\n") == 1
 
 
-def test_foreign_text_reaches_no_terminal_with_control_characters(terminal: Terminal):
+def test_control_characters_of_foreign_text_are_made_visible(terminal: Terminal):
     hostile = "\x1b]0;title\x07\u202e\x9b2J"
     print_columns([(hostile, hostile)], out=terminal)
     with contextlib.redirect_stdout(terminal):

@@ -5,12 +5,14 @@ import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
 
 from tests.training.tiny import CONTEXT, model_config, run, train_params
 from tokenmill.core.errors import UserError
+from tokenmill.model.config import Architecture
 from tokenmill.model.gpt import build
 from tokenmill.model.sequences import loss_of
 from tokenmill.model.size import flops_per_token
@@ -35,7 +37,7 @@ def test_a_gpu_compiles_from_some_steps_of_the_run_on(epochs: int):
 
 @pytest.mark.skipif(missing_compiler(CPU) is not None, reason="no compiler here")
 @pytest.mark.parametrize("epochs", [1, 50])
-def test_a_cpu_compiles_where_an_epoch_is_long_however_many_there_are(epochs: int):
+def test_a_cpu_compiles_for_long_epochs_whatever_their_number(epochs: int):
     sequences = math.ceil(CPU_TFLOP * 1e12 / flops_per_token(model_config()) / CONTEXT)
     assert choose_compilation("auto", CPU, work(sequences * CONTEXT + 1, epochs=epochs)).on
     assert not choose_compilation("auto", CPU, work(sequences * CONTEXT, epochs=epochs)).on
@@ -62,7 +64,7 @@ def test_a_run_says_what_it_chose(here: Path, tokens: Path, said: io.StringIO):
     assert "compile    off: an epoch takes 0.0 TFLOP, and compiling for a CPU pays from 100 on" in said.getvalue()
 
 
-@pytest.mark.parametrize("architecture", ["gpt2", "modern"])
+@pytest.mark.parametrize("architecture", get_args(Architecture))
 def test_what_a_cpu_compiles_begins_behind_the_lookups(architecture: str, monkeypatch: pytest.MonkeyPatch):
     compiled = []
     monkeypatch.setattr(torch, "compile", lambda part, **_: lambda *given: compiled.append(given) or part(*given))

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import psutil
 import pytest
@@ -19,6 +19,7 @@ from tests.training.fork_server import ForkServer, Trainer
 from tests.training.test_killed import rows
 from tests.training.tiny import assert_same_to_rounding, digest, history, runtime_params
 from tokenmill.core.errors import UserError
+from tokenmill.model.config import Architecture
 from tokenmill.training import launch
 from tokenmill.training.distributed import STEP_TIMEOUT, process_group
 
@@ -46,7 +47,7 @@ def test_two_processes_give_the_numbers_of_one(tmp_path: Path, tokens: Path, for
     assert_same_to_rounding(tmp_path / "two", tmp_path / "one")
 
 
-@pytest.mark.parametrize("architecture", ["gpt2", "modern"])
+@pytest.mark.parametrize("architecture", get_args(Architecture))
 def test_a_sharded_model_gives_the_numbers_of_a_whole_one(
     tmp_path: Path, tokens: Path, fork_server: ForkServer, architecture: str
 ):

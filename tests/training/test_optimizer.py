@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import get_args
 
 import pytest
 import torch
@@ -9,13 +10,14 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.training.tiny import CPU, VOCABULARY, model_config, train_params
+from tokenmill.model.config import Architecture
 from tokenmill.model.gpt import GPT, build
 from tokenmill.model.sequences import loss_of
 from tokenmill.training.optimizer import AdamW, Muon, Optimizer, _update
 
 ONE = torch.ones(())
 HALF = dataclasses.replace(CPU, precision=torch.float16)
-EVERY = [(a, o) for a in ("gpt2", "modern") for o in ("adamw", "muon")]
+EVERY = [(a, o) for a in get_args(Architecture) for o in ("adamw", "muon")]
 
 
 def made(architecture: str, optimizer: str, compute: object = CPU) -> tuple[GPT, Optimizer]:
@@ -42,7 +44,7 @@ def assert_same_bits(a: dict[str, Tensor], b: dict[str, Tensor]) -> None:
 
 
 @pytest.mark.parametrize(("architecture", "optimizer"), EVERY)
-def test_decay_touches_matrices_only_and_with_muon_hidden_ones_only(architecture: str, optimizer: str):
+def test_decay_touches_matrices_and_with_muon_hidden_ones_only(architecture: str, optimizer: str):
     model, optim = made(architecture, optimizer)
     for parameter in model.parameters():
         torch.nn.init.uniform_(parameter, 0.5, 1.0)
@@ -198,7 +200,7 @@ def test_a_reloaded_optimizer_takes_the_same_next_steps(architecture: str, optim
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_a_float16_overflow_changes_no_weight_and_lowers_the_scale(optimizer: str):
+def test_a_float16_overflow_changes_no_weight_but_the_scale(optimizer: str):
     model, optim = made("modern", optimizer, HALF)
     before, scale = values(model), optim._scaler.get_scale()
     assert optim.skips_overflow
