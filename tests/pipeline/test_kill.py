@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name == "nt", reason="Wind
 
 Found = TypeVar("Found")
 
-EPOCHS = 12
+EPOCHS = 8
 """Long enough that a kill lands inside the training."""
 
 
