@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.fresh import imported_by
+from tests.imports import ROOT
 from tests.pipeline.project import Project
 from tokenmill.cli.main import build_parser, main
 from tokenmill.cli.status import COMMIT, Status, after_training, status
@@ -67,23 +68,32 @@ def test_another_run_is_waited_for(project: Project):
 
 
 def test_its_own_commands_are_valid_command_lines():
-    ours = [command.split() for command, _ in after_training(4) if command.startswith("tokenmill ")]
+    ours = [command.split() for command, _ in after_training(4, root=ROOT) if command.startswith("tokenmill ")]
     assert len(ours) >= 3
     for _, *arguments in ours:
         assert build_parser().parse_args(arguments).command == arguments[0]
+
+
+def test_own_text_at_defaults_is_led_to_fit(tmp_path: Path):
+    text = (ROOT / "params.yaml").read_text()
+    for changed, led in ((text, False), (text.replace("data/raw/sample", "/texts"), True)):
+        (tmp_path / "params.yaml").write_text(changed)
+        assert any("tokenmill fit" in command for command, _ in after_training(4, root=tmp_path)) is led
+    (tmp_path / "params.yaml").write_text(changed.replace("n_layer: 4", "n_layer: 5"))
+    assert not any("tokenmill fit" in command for command, _ in after_training(4, root=tmp_path))
 
 
 @pytest.mark.slow
 def test_from_trained_to_committed_to_changed(finished: Project, monkeypatch: pytest.MonkeyPatch):
     trained = status(finished.root)
     assert trained.sentence.startswith("trained: 2 epochs")
-    assert trained.commands == after_training(2)
+    assert trained.commands == after_training(2, root=finished.root)
     assert "dvc exp run -S train.epochs=4" in commands(trained)
     summary = finished.run("python", "-m", "tokenmill", "summary").splitlines()
     assert all(any(line.strip().startswith(command) for line in summary) for command in commands(trained))
 
     (finished.root / "metrics" / "new.json").write_text("{}")
-    assert status(finished.root).commands == [COMMIT, *after_training(2)]
+    assert status(finished.root).commands == [COMMIT, *after_training(2, root=finished.root)]
     (finished.root / "metrics" / "new.json").unlink()
 
     finished.set(model__n_layer=2)

@@ -1,8 +1,157 @@
-"""How large a model suits a text."""
+"""The one dial: what is proposed for a text and a time, and that it keeps to both."""
+
+import itertools
+import shutil
+from pathlib import Path
 
 import pytest
 
-from tokenmill.planning.fit import balance, suitable_parameters
+from tests.imports import ROOT
+from tokenmill.cli.main import main
+from tokenmill.core.errors import UserError
+from tokenmill.core.params import PARAMS_FILE, read_yaml, validate
+from tokenmill.model.config import ModelConfig
+from tokenmill.model.size import flops_per_token
+from tokenmill.planning import fit as fitting
+from tokenmill.planning.fit import (
+    Corpus,
+    balance,
+    context_for,
+    epoch_seconds,
+    fit,
+    predicted_loss,
+    suitable_parameters,
+    vocabulary_for,
+)
+from tokenmill.planning.presets import apply
+from tokenmill.schema import AllParams, check_all
+from tokenmill.training.schedule import Workload
+
+WORDS = ("the", "old", "man", "and", "sea", "went", "up", "to", "a", "hill", "where", "many", "small", "boats", "lay")
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with params.yaml and a text of three files."""
+    text = tmp_path / "text"
+    text.mkdir()
+    for number in range(3):
+        lines = (" ".join(WORDS[(number + i * k) % 15] for k in range(1, 9)) for i in range(400))
+        (text / f"{number}.txt").write_text("\n".join(lines))
+    content = (ROOT / PARAMS_FILE).read_text().replace("raw: data/raw/sample", "raw: text")
+    (tmp_path / PARAMS_FILE).write_text(content)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def params(project: Path) -> AllParams:
+    return check_all(project / PARAMS_FILE)
+
+
+def corpus_of(params: AllParams, *, text_bytes: int) -> Corpus:
+    """As many bytes of a text like that of the project."""
+    read = Corpus.read(Path(), params)
+    return Corpus(text_bytes, text_bytes // 10_000, 10_000, read.sample)
+
+
+def step_seconds(work: Workload) -> float:
+    """A machine of 1e11 operations a second."""
+    return work.tokens_per_step * flops_per_token(work.config) / 1e11
+
+
+def test_a_corpus_is_known_whole_or_by_a_part(params: AllParams, project: Path, monkeypatch: pytest.MonkeyPatch):
+    size = sum(path.stat().st_size for path in (project / "text").iterdir())
+    whole = Corpus.read(project, params)
+    assert (whole.text_bytes, whole.documents) == (size, 3)
+    monkeypatch.setattr(fitting, "SAMPLE_BYTES", size // 3)
+    part = Corpus.read(project, params)
+    assert len(part.sample) < 3
+    assert (part.text_bytes, part.documents) == (pytest.approx(size, rel=0.1), 3)
+
+
+@pytest.mark.parametrize("text_bytes", [1_000_000, 100_000_000])
+@pytest.mark.parametrize("seconds", [60, 240, 3600])
+def test_the_promised_time_is_kept_and_counts_all_steps(params: AllParams, text_bytes: int, seconds: int):
+    corpus = corpus_of(params, text_bytes=text_bytes)
+    try:
+        proposal = fit(corpus, params, seconds=seconds, step_seconds=step_seconds)
+    except UserError:
+        assert (text_bytes, seconds) == (100_000_000, 60)
+        return
+    work = proposal.work
+    assert proposal.seconds <= seconds
+    assert proposal.seconds >= work.steps * step_seconds(work)
+    assert proposal.seconds == work.train.epochs * epoch_seconds(work, proposal.text, step_seconds(work))
+
+
+def test_more_time_never_promises_a_higher_loss(params: AllParams):
+    corpus = corpus_of(params, text_bytes=2_000_000)
+    losses, sizes = [], []
+    for seconds in (60, 240, 960, 3840):
+        work = fit(corpus, params, seconds=seconds, step_seconds=step_seconds).work
+        losses.append(predicted_loss(work))
+        sizes.append(work.config.n_embd)
+    assert all(later <= 1.011 * before for before, later in itertools.pairwise(losses))
+    assert sizes == sorted(sizes)
+
+
+def test_too_little_time_is_refused(params: AllParams):
+    with pytest.raises(UserError, match="one pass of the smallest model"):
+        fit(corpus_of(params, text_bytes=10**9), params, seconds=1, step_seconds=step_seconds)
+
+
+def test_every_proposed_value_has_a_reason_and_is_valid(params: AllParams, project: Path):
+    proposal = fit(corpus_of(params, text_bytes=1_000_000), params, seconds=60, step_seconds=step_seconds)
+    assert [name for name, *_ in proposal.reasons] == ["vocabulary", "model", "context", "batch", "epochs", "rate"]
+    before = (project / PARAMS_FILE).read_text()
+    change = apply(proposal.values, project / PARAMS_FILE)
+    written = validate(AllParams, change.content, project / PARAMS_FILE)
+    assert written.train.epochs == proposal.work.train.epochs
+    assert written.train.peak == proposal.work.train.peak
+    comments = [line.partition("#")[2] for line in before.splitlines()]
+    assert [line.partition("#")[2] for line in change.after.splitlines()] == comments
+
+
+def test_repeated_text_and_useless_parameters_are_worth_less(params: AllParams):
+    def loss(*, tokens: int, epochs: int, width: int) -> float:
+        shape = {"n_layer": 4, "n_head": 4, "n_embd": width, "vocab_size": 1024}
+        config = ModelConfig.model_validate(params.model.model_dump() | shape)
+        return predicted_loss(Workload(config, params.train.model_copy(update={"epochs": epochs}), tokens))
+
+    new, repeated = loss(tokens=8_000_000, epochs=1, width=64), loss(tokens=1_000_000, epochs=8, width=64)
+    assert new < repeated < loss(tokens=1_000_000, epochs=1, width=64)
+    gains = [loss(tokens=10**6, epochs=4, width=w) - loss(tokens=10**6, epochs=4, width=2 * w) for w in (16, 256)]
+    assert gains[0] > 2 * gains[1] >= 0
+
+
+def test_vocabulary_and_context_follow_text_and_width():
+    assert [vocabulary_for(size) for size in (10_000, 1_100_000, 10**10)] == [512, 1024, 32_768]
+    assert context_for(128, document_tokens=10_000) == 128
+    assert context_for(768, document_tokens=10_000) == 1024
+    assert context_for(768, document_tokens=100) == 128
+    assert context_for(64, document_tokens=3) == 64
+
+
+def test_the_command_writes_on_yes_and_names_a_missing_price(project: Path, capsys: pytest.CaptureFixture[str]):
+    before = (project / PARAMS_FILE).read_text()
+    main(["fit", "--minutes", "1", "--hardware", "T4"])
+    assert "--yes writes it" in capsys.readouterr().out
+    assert (project / PARAMS_FILE).read_text() == before
+    with pytest.raises(SystemExit, match="--price-per-hour"):
+        main(["fit", "--budget", "5", "--hardware", "T4"])
+    main(["fit", "--budget", "5", "--hardware", "T4", "--price-per-hour", "2", "--yes"])
+    assert read_yaml(project / PARAMS_FILE)["tokenizer"]["vocab_size"] < 1024
+
+
+@pytest.mark.slow
+def test_this_machine_is_timed(project: Path, capsys: pytest.CaptureFixture[str]):
+    for name in ("0", "1", "2"):
+        shutil.copy(project / "text" / f"{name}.txt", project / "text" / f"again-{name}.txt")
+    main(["fit", "--minutes", "0.2"])
+    out = capsys.readouterr().out
+    assert "steps on here" in out
+    assert "params.yaml (fit)" in out
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,7 @@ def test_a_missing_parameter_is_named_and_nothing_written(params: Path, broken: 
 def test_a_params_yaml_that_is_no_yaml_is_refused(params: Path):
     params.write_text("model: [", encoding="utf-8")
     with pytest.raises(UserError, match=r"params.yaml is not valid YAML"):
-        apply(read("phase1"), params)
+        apply(read("phase1").values, params)
 
 
 @pytest.mark.parametrize("prompts", [[], [{"user": "Why?"}]])

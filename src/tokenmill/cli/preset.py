@@ -3,7 +3,9 @@
 import argparse
 import difflib
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from rich.text import Text
 
@@ -58,23 +60,34 @@ def _print_presets(root: Path) -> None:
 
 
 def put(name: str, *, yes: bool, path: Path = Path("params.yaml")) -> None:
-    """Print what the preset changes in params.yaml; write it if `yes` or if the user agrees.
+    """Offer the values of a preset.
 
     Raises:
         UserError: params.yaml cannot be read, or something in it stays wrong with the preset's values.
     """
-    from tokenmill.core.files import write_text  # noqa: PLC0415
-    from tokenmill.core.params import validate  # noqa: PLC0415 (pydantic)
-    from tokenmill.planning.presets import apply, read  # noqa: PLC0415
-    from tokenmill.schema import AllParams  # noqa: PLC0415
+    from tokenmill.planning.presets import read  # noqa: PLC0415
 
     preset = read(name)
-    change = apply(preset, path)
+    console().print(f"made for {preset.text}; set data.raw to where your copy is")
+    offer(preset.values, name, yes=yes, path=path)
+
+
+def offer(values: Mapping[str, Any], name: str, *, yes: bool, path: Path = Path("params.yaml")) -> None:
+    """Print what other values change in params.yaml; write it if `yes` or if the user agrees.
+
+    Raises:
+        UserError: params.yaml cannot be read, or something in it stays wrong with these values.
+    """
+    from tokenmill.core.files import write_text  # noqa: PLC0415
+    from tokenmill.core.params import validate  # noqa: PLC0415 (pydantic)
+    from tokenmill.planning.presets import apply  # noqa: PLC0415
+    from tokenmill.schema import AllParams  # noqa: PLC0415
+
+    change = apply(values, path)
     validate(AllParams, change.content, path)
     if change.after == change.before:
         print(f"{path} has the values of {name} already")
         return
-    console().print(f"made for {preset.text}; set data.raw to where your copy is")
     _print_difference(change.before, change.after, names=(str(path), f"{path} ({name})"))
     if yes or _confirmed(path):
         write_text(path, change.after)

@@ -103,13 +103,16 @@ def _trained(root: Path) -> Status:
     right = f", {sum(last.expected)} of {len(last.expected)} answers right" if last.expected else ""
     sentence = f"trained: {last.epoch} epochs, validation loss {last.val_loss:.3f}{right} (`tokenmill summary`)"
     if git.ask(root, "status", "--porcelain", "--", *ONE_COMMIT):
-        return Status(f"{sentence}; not committed yet", [COMMIT, *after_training(last.epoch)])
-    return Status(sentence, after_training(last.epoch))
+        return Status(f"{sentence}; not committed yet", [COMMIT, *after_training(last.epoch, root=root)])
+    return Status(sentence, after_training(last.epoch, root=root))
 
 
-def after_training(epochs: int) -> Commands:
-    """What to do with a model trained for so many epochs."""
-    return [
+def after_training(epochs: int, *, root: Path) -> Commands:
+    """What to do with a model of the project at `root`, trained for so many epochs."""
+    from tokenmill.core.params import PARAMS_FILE, read_yaml  # noqa: PLC0415 (pydantic)
+    from tokenmill.planning.presets import is_own_text_at_defaults  # noqa: PLC0415
+
+    commands: Commands = [
         ("tokenmill generate", "chat with the model in the terminal"),
         ("tokenmill demo", "the same in the browser"),
         ("dvc exp run -S model.n_layer=6", "an experiment; `tokenmill runs` lists them all"),
@@ -118,3 +121,8 @@ def after_training(epochs: int) -> Commands:
         ("tokenmill compare", "experiments and epochs side by side"),
         ("dvc exp run -S data.raw=/path/to/texts", "train on your own text"),
     ]
+    if is_own_text_at_defaults(read_yaml(root / PARAMS_FILE)):
+        commands.insert(
+            0, ("tokenmill fit --minutes 10", "a model for your text; this one is made for the built-in text")
+        )
+    return commands

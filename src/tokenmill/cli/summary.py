@@ -5,6 +5,7 @@ import math
 import shutil
 import sys
 import textwrap
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokenmill.cli.status import COMMIT, after_training
@@ -44,7 +45,7 @@ def run(_: argparse.Namespace) -> None:
         (". .venv/bin/activate", "once per terminal, then:"),
         COMMIT,
         ("dvc repro", "after a change: only what it touches"),
-        *after_training(evaluation.epochs[-1].epoch),
+        *after_training(evaluation.epochs[-1].epoch, root=Path()),
     ]
     print_columns([(f"  {command}", meaning) for command, meaning in commands])
     print("all answers: reports/samples.md   curves: dvc plots show")

@@ -1,12 +1,73 @@
-"""How large a model suits a text: rules of published scaling laws."""
+"""One dial: which vocabulary, model, context, batch and epochs suit a text and an amount of time, and why.
 
-from typing import Literal
+The model is a step on a ladder of depths, as in nanochat, where one number sets the shape. Of the steps that the time
+allows, the one with the lowest loss is taken, as scaling laws predict it: Hoffmann et al. 2022 (Chinchilla) for new
+text, Muennighoff et al. 2023 for text that is read again. The laws were fitted on larger models; trained small ones
+stand beside them in docs/plan-against-reality.md.
+"""
+
+import math
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal
+
+from tokenmill.core.errors import UserError
+from tokenmill.core.units import duration, si
+from tokenmill.data.readers import FORMATS, texts
+from tokenmill.data.report import Tally
+from tokenmill.data.sources import find
+from tokenmill.model.config import ModelConfig
+from tokenmill.model.gpt import parameter_count
+from tokenmill.model.size import flops_per_token
+from tokenmill.planning.benchmark import measure
+from tokenmill.planning.hardware import UTILISATION, Hardware
+from tokenmill.planning.plan import step_time
+from tokenmill.schema import AllParams
+from tokenmill.tokens.train_tokenizer import bpe_of
+from tokenmill.training.params import auto_learning_rate
+from tokenmill.training.schedule import Workload
 
 ENOUGH = 20.0
 """Tokens per parameter at which a given computation gives the lowest loss (Hoffmann et al. 2022, table 3)."""
 
 REPEATS = 4
 """Epochs over the same text that are about as good as new text (Muennighoff et al. 2023, section 5)."""
+
+LADDER = [
+    *((2, 64), (3, 96), (4, 128), (5, 160), (6, 192), (8, 256), (8, 384), (10, 512)),
+    *((12, 768), (16, 1024), (20, 1280), (24, 1536), (32, 2048)),
+]
+"""Layers and width of models, each about twice as costly as the one before."""
+
+SAMPLE_BYTES = 8_000_000
+"""Text that is read to know a corpus; of a larger one a part of its files, evenly spread."""
+
+MEASURED_BYTES = 500_000
+"""Text that is encoded to know the bytes of a token."""
+
+BYTES_PER_ENTRY = 1000
+"""Text for an entry of the vocabulary: each then occurs some hundred times."""
+
+SMALLEST, LARGEST = 512, 32_768
+"""Entries of a vocabulary; 256 of them are the bytes."""
+
+GIVE_UP = 1.05
+"""Models are not measured further when one is predicted to end with so much more loss than the best."""
+
+NEARLY = 1.01
+"""A smaller model is taken if its predicted loss is so near the lowest one."""
+
+MOST_EPOCHS = 16
+"""Beyond them text that is read again teaches little (Muennighoff et al. 2023), and a model learns it by heart."""
+
+FEW: dict[str, Any] = {"optimizer": "muon", "batch_size": 16, "gradient_accumulation_steps": 1}
+"""Of steps that are timed."""
+
+StepSeconds = Callable[[Workload], float]
+"""How long an optimizer step of this training takes."""
 
 Balance = Literal["too little text", "short training", "balanced", "long training"]
 """How the tokens suit the model. After long training a small model may still be worth its low cost of use."""
@@ -25,3 +86,255 @@ def balance(*, parameters: int, tokens: int, epochs: int) -> Balance:
 def suitable_parameters(*, tokens: int, epochs: int) -> float:
     """The parameters of a model for which so much text is enough."""
     return tokens * min(epochs, REPEATS) / ENOUGH
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A text that is not cleaned yet, as far as it matters for a model."""
+
+    text_bytes: int
+    documents: int
+    median_bytes: float
+    """Of a document."""
+    sample: list[str]
+    """Documents, SAMPLE_BYTES of them."""
+
+    @classmethod
+    def read(cls, root: Path, params: AllParams) -> "Corpus":
+        """Read the text at `data.raw`, or as much of it as a sample needs.
+
+        Raises:
+            UserError: there is no text, or it cannot be read.
+        """
+        sources = find(root / params.data.raw, FORMATS).sources
+        disk = sum(source.size for source in sources)
+        every = min(len(sources), max(1, disk // SAMPLE_BYTES))
+        read: list[str] = []
+        lengths: list[int] = []
+        blocks: list[int] = []
+        for text in chain.from_iterable(texts(each, params.clean, Tally(), blocks.append) for each in sources[::every]):
+            read.append(text)
+            lengths.append(len(text.encode()))
+            if sum(lengths) > SAMPLE_BYTES:
+                break
+        if not sum(lengths):
+            raise UserError(f"data.raw ({params.data.raw}) holds no text; set data.raw to text of your own.")
+        share = max(1.0, disk / sum(blocks))
+        return cls(round(sum(lengths) * share), round(len(read) * share), statistics.median(lengths), read)
+
+
+@dataclass(frozen=True)
+class TokenizedText:
+    """What the tokenizer would make of a corpus."""
+
+    corpus: Corpus
+    vocabulary: int
+    bytes_per_token: float
+    train_tokens: int
+    val_tokens: int
+
+    @classmethod
+    def of(cls, corpus: Corpus, vocabulary: int, *, val_fraction: float) -> "TokenizedText":
+        """Train a tokenizer on the sample and count."""
+        tokenizer = bpe_of([corpus.sample], vocabulary)
+        some = "\n".join(corpus.sample)[:MEASURED_BYTES]
+        bytes_per_token = len(some.encode()) / len(tokenizer.encode(some).ids)
+        tokens = round(corpus.text_bytes / bytes_per_token) + corpus.documents
+        val = round(val_fraction * tokens)
+        return cls(corpus, tokenizer.get_vocab_size(), bytes_per_token, tokens - val, val)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A proposal: values for params.yaml, and the reason for each."""
+
+    work: Workload
+    text: TokenizedText
+    seconds: float
+    """The time that training takes."""
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Parameters by their dotted names."""
+        config, train = self.work.config, self.work.train
+        names = ("architecture", "n_layer", "n_head", "n_embd", "context_length")
+        return {
+            "tokenizer.type": "bpe",
+            "tokenizer.vocab_size": config.vocab_size,
+            **{f"model.{name}": getattr(config, name) for name in names},
+            "train.epochs": train.epochs,
+            "train.batch_size": train.batch_size,
+            "train.gradient_accumulation_steps": 1,
+            "train.optimizer": train.optimizer,
+            "train.learning_rate": "auto",
+            "train.schedule.warmup_steps": train.schedule.warmup_steps,
+        }
+
+    @property
+    def reasons(self) -> list[tuple[str, str, str]]:
+        """What is proposed, its value, and why, in a line each."""
+        work, text, config, train = self.work, self.text, self.work.config, self.work.train
+        document = text.corpus.median_bytes / text.bytes_per_token
+        seen = work.tokens_per_epoch * train.epochs
+        repeats = "nearly as good as new text" if train.epochs <= REPEATS else "each teaches less than the one before"
+        most = "as many as the time allows" if train.epochs < MOST_EPOCHS else "more would teach nothing"
+        return [
+            (
+                "vocabulary",
+                f"{config.vocab_size:,}",
+                f"each occurs {text.train_tokens // config.vocab_size:,} times; {text.bytes_per_token:.2f} bytes each",
+            ),
+            (
+                "model",
+                f"{config.n_layer} layers, {config.n_embd} wide",
+                f"{parameter_count(config):,} parameters: the lowest loss in this time (Chinchilla, Muennighoff)",
+            ),
+            (
+                "context",
+                f"{config.context_length}",
+                f"tokens: half of the documents have {document:,.0f} or more; at most about the width",
+            ),
+            (
+                "batch",
+                f"{train.batch_size}",
+                f"{work.tokens_per_step:,} tokens a step suit so much work (DeepSeek LLM)",
+            ),
+            ("epochs", f"{train.epochs}", f"{most}; {si(seen, space='')} tokens, {repeats}"),
+            (
+                "rate",
+                f"{train.peak:g}",
+                f"Muon's at this width (auto), after {train.schedule.warmup_steps} warm-up steps",
+            ),
+        ]
+
+
+def fit(corpus: Corpus, params: AllParams, *, seconds: float, step_seconds: StepSeconds) -> Fit:
+    """Propose a training of at most so many seconds.
+
+    Raises:
+        UserError: the smallest model does not read the text once in this time.
+    """
+    vocabulary = vocabulary_for(corpus.text_bytes)
+    text = TokenizedText.of(corpus, vocabulary, val_fraction=params.tokenize.val_fraction)
+    proposals: list[tuple[float, Workload]] = []
+    needed = 0.0
+    for layers, width in LADDER:
+        work = _batched(_workload(params, text, layers, width), step_seconds, seconds)
+        needed = epoch_seconds(work, text, step_seconds(work))
+        epochs = min(MOST_EPOCHS, int(seconds / needed))
+        if not epochs:
+            break
+        work = _changed(work, epochs=epochs)
+        proposals.append((predicted_loss(work), work))
+        if proposals[-1][0] > GIVE_UP * min(loss for loss, _ in proposals):
+            break  # larger ones learn still less in this time
+    if not proposals:
+        raise UserError(
+            f"one pass of the smallest model over this text takes {duration(needed)}; give more time, or less text."
+        )
+    lowest = min(loss for loss, _ in proposals)
+    work = next(work for loss, work in proposals if loss <= NEARLY * lowest)
+    warmup = min(20, work.steps // 10)
+    work = _changed(work, schedule=work.train.schedule.model_copy(update={"warmup_steps": warmup}))
+    return Fit(work, text, epoch_seconds(work, text, step_seconds(work)) * work.train.epochs)
+
+
+def vocabulary_for(text_bytes: int) -> int:
+    """Entries of a vocabulary: a power of two, so that each entry occurs some hundred times in the text.
+
+    Example:
+        >>> vocabulary_for(1_100_000), vocabulary_for(100_000_000)
+        (1024, 32768)
+    """
+    return min(max(_power_of_two(text_bytes / BYTES_PER_ENTRY), SMALLEST), LARGEST)
+
+
+def context_for(width: int, *, document_tokens: float) -> int:
+    """Tokens of a sequence: those of a document, but no more than a model of this width makes use of."""
+    return min(_power_of_two_above(width), max(64, _power_of_two_above(document_tokens)))
+
+
+def batch_tokens_for(flops: float) -> float:
+    """Tokens of a step for a training of so many operations (Bi et al. 2024, DeepSeek LLM, equation 1)."""
+    return 0.292 * flops**0.3271
+
+
+def predicted_loss(work: Workload) -> float:
+    """Nats per token after this training (Muennighoff et al. 2023, equations 5 to 7 and appendix A).
+
+    Parameters and tokens count less the more of them there are for the text: tokens that are read again, and parameters
+    beyond those that suit the text, lose value exponentially.
+    """
+    unique, seen = work.tokens_per_epoch, work.tokens_per_epoch * work.train.epochs
+    suiting = min(parameter_count(work.config), unique / ENOUGH)
+    tokens = _worth(unique, seen, half_life=15.39)
+    parameters = _worth(suiting, parameter_count(work.config), half_life=5.31)
+    return 1.87 + 521 / parameters**0.353 + 1488 / tokens**0.353
+
+
+def _worth(new: float, used: float, *, half_life: float) -> float:
+    """How much new material `used` is worth, of which only `new` is new."""
+    return new * (1 + half_life * (1 - math.exp(-(used / new - 1) / half_life)))
+
+
+def epoch_seconds(work: Workload, text: TokenizedText, step_seconds: float) -> float:
+    """An epoch and its validation; a sequence without its backward pass takes a third of the time."""
+    validated = min(work.train.validation_sequences, text.val_tokens // work.config.context_length)
+    return step_seconds * (work.steps_per_epoch + validated / work.sequences_per_step / 3)
+
+
+def _workload(params: AllParams, text: TokenizedText, layers: int, width: int) -> Workload:
+    heads = width // (32 if width < 384 else 64)
+    context = context_for(width, document_tokens=text.corpus.median_bytes / text.bytes_per_token)
+    shape = {"architecture": "modern", "n_layer": layers, "n_embd": width, "n_head": heads, "context_length": context}
+    config = ModelConfig.model_validate(params.model.model_dump() | shape | {"vocab_size": text.vocabulary})
+    train = params.train.model_copy(update=FEW | {"learning_rate": auto_learning_rate(config, "muon")})
+    return Workload(config, train, text.train_tokens)
+
+
+def _batched(work: Workload, step_seconds: StepSeconds, seconds: float) -> Workload:
+    """The work with the batch that suits what this machine computes in the time, and the text is worth."""
+    tokens = min(work.tokens_per_step * seconds / step_seconds(work), MOST_EPOCHS * work.tokens)
+    batch = _power_of_two(batch_tokens_for(tokens * flops_per_token(work.config)) / work.config.context_length)
+    return _changed(work, batch_size=max(4, batch))
+
+
+def _changed(work: Workload, **changes: object) -> Workload:
+    return Workload(work.config, work.train.model_copy(update=changes), work.tokens)
+
+
+def _power_of_two(value: float) -> int:
+    """The nearest power of two, by its logarithm."""
+    return 2 ** round(math.log2(max(1.0, value)))
+
+
+def _power_of_two_above(value: float) -> int:
+    return 2 ** math.ceil(math.log2(max(1.0, value)))
+
+
+def measured_here(params: AllParams) -> StepSeconds:
+    """Steps of this machine, timed now: a few for each model; their time grows with the sequences of a step."""
+
+    timed: dict[str, float] = {}
+
+    def seconds(work: Workload) -> float:
+        name = work.config.model_dump_json()
+        if name not in timed:
+            few = Workload(work.config, work.train.model_copy(update=FEW), tokens=1)
+            timed[name] = measure(few, params.runtime).seconds / few.sequences_per_step
+        return timed[name] * work.sequences_per_step
+
+    return seconds
+
+
+def of_hardware(gpu: Hardware) -> StepSeconds:
+    """Steps of a GPU, by its data sheet."""
+    rate, bandwidth = gpu.flops * UTILISATION, gpu.link_gb_per_second * 1e9
+
+    def seconds(work: Workload) -> float:
+        tokens, optimizer = work.tokens_per_step, work.train.optimizer
+        return step_time(
+            work.config, tokens=tokens, optimizer=optimizer, rate=rate, devices=1, bandwidth=bandwidth
+        ).seconds
+
+    return seconds

@@ -178,7 +178,7 @@ def plan_training(root: Path, options: PlanOptions) -> Plan:
 
 
 def _params(path: Path, preset: Preset | None, overrides: Sequence[str]) -> AllParams:
-    content: dict[str, Any] = apply(preset, path).content if preset else read_yaml(path)
+    content: dict[str, Any] = apply(preset.values, path).content if preset else read_yaml(path)
     for text in overrides:
         override(content, text)
     return validate(AllParams, content, path)

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from tokenmill.core.errors import UserError
+from tokenmill.core.paths import SAMPLE
 
 FOLDER = Path(__file__).parent.parent / "presets"
 
@@ -74,8 +75,8 @@ def _dotted(section: Mapping[str, Any], before: str = "") -> Iterator[tuple[str,
             yield f"{before}{key}", value
 
 
-def apply(preset: Preset, path: Path) -> Change:
-    """The text of a params.yaml with the values of a preset; nothing is written.
+def apply(values: Mapping[str, Any], path: Path) -> Change:
+    """The text of a params.yaml with other values, by dotted names; nothing is written.
 
     Raises:
         UserError: the file cannot be read, or a parameter is missing in it.
@@ -89,11 +90,19 @@ def apply(preset: Preset, path: Path) -> Change:
     writer = YAML()
     writer.default_flow_style, writer.preserve_quotes, writer.width = False, True, 1000
     content = writer.load(before)
-    changes = [_set(content, name, value, path) for name, value in preset.values.items()]
+    changes = [_set(content, name, value, path) for name, value in values.items()]
     stream = io.StringIO()
     writer.dump(content, stream)
     after = stream.getvalue() if any(changes) else before
     return Change(before, after, YAML(typ="safe", pure=True).load(after))
+
+
+def is_own_text_at_defaults(content: Mapping[str, Any]) -> bool:
+    """Whether params.yaml holds the values made for the built-in text, and another text."""
+    default = read(DEFAULT).values
+    found = {name: innermost(content, name) for name in default}
+    as_default = all(section is not None and section.get(key) == default[n] for n, (section, key) in found.items())
+    return as_default and content["data"]["raw"] != SAMPLE.as_posix()
 
 
 def innermost(content: Any, name: str) -> tuple[dict[str, Any] | None, str]:

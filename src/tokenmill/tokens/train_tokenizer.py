@@ -4,7 +4,7 @@ BPE as in GPT-2 (Radford et al. 2019, section 2.2): all 256 bytes are in the voc
 encoded. The same corpus and parameters give the same file, byte for byte.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,15 +77,6 @@ def train_tokenizer(clean: Path, file: Path, params: TokenizerParams) -> Tokeniz
 
 def train_bpe(clean: Path, params: TokenizerParams, progress: Progress) -> Tokenizer:
     """Byte-level BPE from at most `sample_bytes`; memory grows only with the distinct words of the sample."""
-    backend = Tokenizer(models.BPE())
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=params.vocab_size,
-        special_tokens=[END_OF_TEXT],
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        show_progress=False,
-    )
 
     def texts() -> Iterator[list[str]]:
         for batch in corpus.sample(clean, params.sample_bytes):
@@ -93,7 +84,21 @@ def train_bpe(clean: Path, params: TokenizerParams, progress: Progress) -> Token
             progress.advance(sum(len(text.encode()) for text in batch))
         progress.note(f"tokenizer: the words are counted; merging them into {params.vocab_size:,} entries")
 
-    backend.train_from_iterator(texts(), trainer)
+    return bpe_of(texts(), params.vocab_size)
+
+
+def bpe_of(texts: Iterable[list[str]], vocab_size: int) -> Tokenizer:
+    """Byte-level BPE, trained on these texts."""
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[END_OF_TEXT],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    backend.train_from_iterator(texts, trainer)
     return backend
 
 
