@@ -82,7 +82,7 @@ def test_preset_values_are_numbers_where_params_yaml_has_numbers(name: str):
     """PyYAML reads `3e-4` as a text; presets write 0.0003."""
     content = YAML(typ="safe").load(TEXT)
     for key, value in read(name).values.items():
-        assert isinstance(value, float | int) or isinstance(value_at(content, key), str), key
+        assert not isinstance(value, str) or isinstance(value_at(content, key), str), key
 
 
 @pytest.mark.parametrize("name", names())
