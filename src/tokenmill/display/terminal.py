@@ -11,7 +11,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Self, TextIO
 
-from rich.cells import cell_len, chop_cells
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn
 from rich.progress import Progress as Bar
@@ -95,13 +95,13 @@ def wrapped(pieces: Iterable[str], width: int) -> Iterator[str]:
         'one two\\nthree'
     """
     column = 0
-    for item in _words(pieces):
+    for item in _words(pieces, width):
         word = item.lstrip()
         gap = item.removesuffix(word)
         if item.endswith("\n"):
             yield "\n"
             column = 0
-        for part in chop_cells(word, width) if word else []:
+        for part in _lines(word, width) if word else []:
             if column and column + cell_len(gap + part) > width:
                 column, gap = 0, "\n"
             yield gap + part
@@ -109,13 +109,27 @@ def wrapped(pieces: Iterable[str], width: int) -> Iterator[str]:
             gap = ""
 
 
-def _words(pieces: Iterable[str]) -> Iterator[str]:
-    """Words and line feeds, each with the blanks before it, as soon as each is complete."""
+def _words(pieces: Iterable[str], width: int) -> Iterator[str]:
+    """Words and line feeds, each with the blanks before it, as soon as each is complete or fills a line."""
     rest = ""
     for piece in pieces:
         *complete, rest = _WORD.findall(rest + piece) or [""]
         yield from complete
+        *full, last = _lines(rest.lstrip(), width)
+        if full:
+            yield rest.removesuffix(last)
+            rest = last
     yield rest
+
+
+def _lines(word: str, width: int) -> Iterator[str]:
+    """A word cut into lines; each but the last is full, and stays the same whatever follows."""
+    begin = 0
+    for end in range(1, len(word)):
+        if cell_len(word[begin : end + 1]) > width and end > begin:
+            yield word[begin:end]
+            begin = end
+    yield word[begin:]
 
 
 class Progress:
