@@ -3,10 +3,11 @@
 One text and sixteen, the likeliest tokens and drawn ones (temperature 0.8, top-k 40), `gpt2` and `modern`, at the
 default size and at that of GPT-2 Small (12 layers, 768 wide, vocabulary 50,257, context 1,024), with random weights.
 Both write in turns in one process, after prompts of 16 tokens; figures are medians. The likeliest ids must be the same.
+With `--gpu` both write on CUDA. Without transformers TokenMill writes alone.
 """
 
 import argparse
-import json
+import importlib.util
 import os
 import tempfile
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from typing import Any
 
 import torch
 
-from bench.harness import Steps, in_turns, section
+from bench.harness import RowFile, Steps, here, in_turns, section
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.generate import Sampling, generate_batch, transpose_in_memory
 from tokenmill.model.gpt import GPT, build
@@ -52,54 +53,54 @@ def main() -> None:
     parser.add_argument("--threads", type=int, help="of both; else PyTorch's choice")
     parser.add_argument("--size", choices=SIZES, nargs="+", default=list(SIZES))
     parser.add_argument("--tiny", action="store_true", help="a few tokens of next to nothing: only to see that it runs")
+    parser.add_argument("--gpu", action="store_true", help="on CUDA, if there is a device")
     parser.add_argument("--json", type=Path, help="write the figures to this file too")
     options = parser.parse_args()
     os.environ["HF_HUB_OFFLINE"] = "1"
     if options.threads:
         torch.set_num_threads(options.threads)
     sizes = {"tiny": TINY} if options.tiny else {name: SIZES[name] for name in options.size}
-    report_errors(lambda: run(sizes, tokens=options.tokens, rounds=options.rounds, file=options.json))
+    device = here() if options.gpu else torch.device("cpu")
+    file = RowFile(options.json)
+    report_errors(lambda: run(sizes, device, tokens=options.tokens, rounds=options.rounds, file=file))
 
 
-def run(sizes: dict[str, dict[str, int]], *, tokens: int, rounds: int, file: Path | None) -> None:
+def run(sizes: dict[str, dict[str, int]], device: torch.device, *, tokens: int, rounds: int, file: RowFile) -> None:
     """A line for each model, number of texts and way of choosing."""
     print(f"{torch.get_num_threads()} threads, tokens a second, all texts together")
     print(f"{'model':20}{'texts':>6}  {'tokens':10}{'transformers':>13}{'TokenMill':>11}{'times':>7}  target: faster")
-    rows = []
     for size, changes in sizes.items():
         for architecture in ("gpt2", "modern"):
-            for row in measure(architecture, changes, tokens=tokens, rounds=rounds):
-                rows.append({"model": f"{architecture}, {size}"} | row)
-                print(_line(rows[-1]), flush=True)
-    if file:
-        file.write_text(json.dumps(rows, indent=2) + "\n")
+            for row in measure(architecture, changes, device, tokens=tokens, rounds=rounds):
+                file.add({"model": f"{architecture}, {size}"} | row)
+                print(_line(file.rows[-1]), flush=True)
 
 
-def measure(architecture: str, changes: dict[str, int], *, tokens: int, rounds: int) -> Iterator[Row]:
+def measure(
+    architecture: str, changes: dict[str, int], device: torch.device, *, tokens: int, rounds: int
+) -> Iterator[Row]:
     """Both on one model."""
     values = section("model", architecture=architecture, **changes)
     model = with_random_weights(ModelConfig.model_validate(values))
-    theirs = published(model)
-    transpose_in_memory(model)
+    theirs = published(model).to(device) if importlib.util.find_spec("transformers") else None
+    model.to(device)
+    if device.type == "cpu":
+        transpose_in_memory(model)
     draws = torch.Generator().manual_seed(0)
     for texts in TEXTS:
         prompts = torch.randint(model.config.vocab_size, (texts, PROMPT), generator=draws)
         for name, how in HOW.items():
             seen: dict[str, list[list[int]]] = {}
-            contenders = {
-                "transformers": transformers_steps(theirs, prompts, how, seen),
-                "TokenMill": tokenmill_steps(model, prompts, how, seen),
-            }
+            contenders = {"TokenMill": tokenmill_steps(model, prompts, how, seen)}
+            if theirs is not None:
+                contenders = {"transformers": transformers_steps(theirs, prompts.to(device), how, seen)} | contenders
             timed = in_turns(contenders, rounds=rounds, steps=tokens, warm_up=tokens)
-            same = seen["transformers"] == seen["TokenMill"]
-            assert same or how, f"{architecture}: transformers writes other tokens"
-            yield {
-                "texts": texts,
-                "tokens": name,
-                "transformers": round(texts / timed["transformers"].seconds, 1),
-                "TokenMill": round(texts / timed["TokenMill"].seconds, 1),
-                "times": round(timed["TokenMill"].faster, 2),
-            }
+            row: Row = {"texts": texts, "tokens": name} | {n: round(texts / t.seconds, 1) for n, t in timed.items()}
+            if theirs is not None:
+                same = seen["transformers"] == seen["TokenMill"]
+                assert how or same or device.type != "cpu", f"{architecture}: transformers writes other tokens"
+                row |= {"times": round(timed["TokenMill"].faster, 2), "same": same}
+            yield row
 
 
 def with_random_weights(config: ModelConfig) -> GPT:
@@ -146,11 +147,11 @@ def transformers_steps(model: Any, prompts: torch.Tensor, how: dict[str, Any], s
 
 
 def _line(row: Row) -> str:
+    start = f"{row['model']:20}{row['texts']:>6}  {row['tokens']:10}"
+    if "times" not in row:
+        return f"{start}{'':13}{row['TokenMill']:>11,.1f}"
     mark = "met" if row["times"] > 1 else "MISSED"
-    return (
-        f"{row['model']:20}{row['texts']:>6}  {row['tokens']:10}{row['transformers']:>13,.1f}{row['TokenMill']:>11,.1f}"
-        f"{row['times']:>6.2f}x  {mark}"
-    )
+    return f"{start}{row['transformers']:>13,.1f}{row['TokenMill']:>11,.1f}{row['times']:>6.2f}x  {mark}"
 
 
 if __name__ == "__main__":

@@ -1,9 +1,17 @@
-"""Every figure that needs a GPU in one command: `make bench-gpu NANOGPT=PATH TEXT=PATH`.
+"""Every figure that needs a GPU, part by part: `python3 -m bench.gpu --nanogpt CHECKOUT --text FILE`.
 
-The ladder at full size with its utilisation; steps beside nanoGPT's at both shapes of GPT-2 124M; tokens to nanoGPT's
-loss on the text (give a real one of tens of MB; nanoGPT's other published configuration runs to its end). Each part is
-a process of its own with a limit, so that all end within 25 minutes, and one that fails costs none of the others. At
-the end stands a table of targets, met or missed; it and all figures lie in the folder `--output`.
+    python3 -m bench.gpu --list                   # the parts, with their limits
+    python3 -m bench.gpu --part correctness       # one of them; others can follow in other calls
+
+`correctness` tells whether training is right here at all. Then come steps beside nanoGPT's at both shapes of GPT-2
+124M, the ladder at full size with its utilisation, tokens to nanoGPT's loss on the text (give a real one of tens of
+MB; nanoGPT's other published configuration runs to its end), and writing. Each part is a process of its own that ends
+within nine minutes. Each row is written when it is there, so that what is cut off is kept, and a part that fails costs
+none of the others. At the end stands a table of targets, met or missed; it and all figures lie in the folder
+`--output`.
+
+It runs from a checkout, without a network, where torch, numpy and safetensors are installed beside pydantic,
+ruamel.yaml, filelock, fsspec, rich and psutil. Only pydantic-core and psutil of these are compiled.
 """
 
 import argparse
@@ -29,8 +37,24 @@ from tokenmill.stage import report_errors
 Row = dict[str, Any]
 
 
-LIMITS = {"ladder": 9 * 60, "steps": 3 * 60, "loss": 9 * 60}
-"""Seconds; there are two parts of steps."""
+LIMIT = 8 * 60
+"""Seconds of a part."""
+
+
+STEPS = {f"steps-{batch}x{context}": (batch, context) for batch, context in GPT2_SHAPES}
+
+
+PARTS = {
+    "correctness": "steps as on the CPU, a NaN, out of memory, a checkpoint beside steps, resume, compilation",
+    **{
+        name: f"GPT-2 124M, {batch} x {context} tokens a step, beside nanoGPT"
+        for name, (batch, context) in STEPS.items()
+    },
+    "ladder": "the climb from the first script to TokenMill, and its utilisation",
+    "loss": "tokens and seconds to nanoGPT's loss",
+    "generation": "tokens a second of writing, beside transformers where it is installed",
+}
+"""In the order in which they run."""
 
 
 @dataclass(frozen=True)
@@ -63,17 +87,23 @@ class Target:
 def main() -> None:
     """Run all parts, print the targets."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--part", nargs="+", choices=PARTS, default=list(PARTS), metavar="NAME", help="only these")
+    parser.add_argument("--list", action="store_true", help="name the parts, and end")
     parser.add_argument("--nanogpt", type=Path, help="a checkout of nanoGPT; without it TokenMill runs alone")
     parser.add_argument("--text", type=Path, help="a text file; default: the built-in sample")
     parser.add_argument("--peak-tflops", type=float, help="the device's peak in bfloat16, if it is not known")
     parser.add_argument("--output", type=Path, default=Path("bench-gpu"), help="a folder for figures and picture")
     parser.add_argument("--tiny", action="store_true", help="a few steps of next to nothing, on a CPU too")
     options = parser.parse_args()
-    report_errors(lambda: run(options))
+    if options.list:
+        for name, what in PARTS.items():
+            print(f"{name:16}at most {LIMIT // 60} minutes: {what}")
+    else:
+        report_errors(lambda: run(options))
 
 
 def run(options: argparse.Namespace) -> None:
-    """All of it.
+    """The parts asked for; those of earlier calls with the same folder stay.
 
     Raises:
         UserError: there is no CUDA device.
@@ -83,43 +113,49 @@ def run(options: argparse.Namespace) -> None:
             "these benchmarks need a CUDA device, and torch sees none here; bench.training.peers runs on a CPU too."
         )
     options.output.mkdir(parents=True, exist_ok=True)
-    parts: dict[str, Part] = {}
-    for name, arguments in commands(options).items():
-        print(f"\n{name}: python -m {' '.join(arguments)}", flush=True)
-        file = options.output / f"{name.replace(' ', '-')}.json"
-        command = [sys.executable, "-m", *arguments, "--json", str(file)]
-        parts[name] = run_part(command, file, limit=LIMITS[name.split()[0]])
+    figures = options.output / "figures.json"
+    known = json.loads(figures.read_text())["parts"] if figures.exists() else {}
+    parts = {name: Part(**part) for name, part in known.items()}
+    for name in options.part:
+        file = options.output / f"{name}.json"
+        command = [sys.executable, "-m", *arguments_of(name, options), "--json", str(file)]
+        print(f"\n{name}: {' '.join(command[1:])}", flush=True)
+        parts[name] = run_part(command, file, limit=LIMIT)
         if parts[name].failed:
             print(f"{name}: {parts[name].failed}", flush=True)
-        targets = targets_of(parts)
-        everything: Row = {"targets": [vars(target) | {"verdict": target.verdict} for target in targets]}
+        everything: Row = {"targets": [vars(target) | {"verdict": target.verdict} for target in targets_of(parts)]}
         everything |= {"device": _device(), "torch": torch.__version__}
         everything["parts"] = {name: vars(part) for name, part in parts.items()}
-        (options.output / "figures.json").write_text(json.dumps(everything, indent=2) + "\n")
-    print(f"\non {_device()}, figures in {options.output / 'figures.json'}")
+        figures.write_text(json.dumps(everything, indent=2) + "\n")
+    print(f"\non {_device()}, figures in {figures}")
     print_targets(targets_of(parts))
 
 
-def commands(options: argparse.Namespace) -> dict[str, list[str]]:
-    """The parts' modules and arguments."""
+def arguments_of(part: str, options: argparse.Namespace) -> list[str]:
+    """A part's module and arguments."""
     size = ["--tiny"] if options.tiny else ["--gpu"]
+    tiny = ["--tiny"] if options.tiny else []
+    if part == "correctness":
+        return ["bench.training.correctness", *tiny]
+    if part == "generation":
+        return ["bench.generate", "--gpu", *(["--tiny", "--tokens", "4", "--rounds", "1"] if options.tiny else [])]
+    if part == "ladder":
+        peak = ["--peak-tflops", str(options.peak_tflops)] if options.peak_tflops else []
+        few = ["--only", PLAIN[0], *OURS] if options.tiny else []
+        return ["bench.training.ladder", *tiny, *few, *peak, "--picture", str(options.output / "ladder.svg")]
     common = [*size, *(["--text", str(options.text)] if options.text else [])]
     common += ["--nanogpt", str(options.nanogpt)] if options.nanogpt else []
-    peak = ["--peak-tflops", str(options.peak_tflops)] if options.peak_tflops else []
-    picture = ["--picture", str(options.output / "ladder.svg")]
-    ladder = ["--tiny", "--only", PLAIN[0], *OURS] if options.tiny else []
-    parts = {"ladder": ["bench.training.ladder", *ladder, *peak, *picture]}
-    for batch, context in GPT2_SHAPES[: 1 if options.tiny else None]:
-        shape = [] if options.tiny else ["--shape", str(batch), str(context)]
-        parts[f"steps {batch} x {context}"] = ["bench.training.peers", *common, "--skip-loss", *shape]
-    return parts | {"loss": ["bench.training.peers", *common, "--skip-steps"]}
+    if part == "loss":
+        return ["bench.training.peers", *common, "--skip-steps"]
+    shape = [] if options.tiny else ["--shape", *map(str, STEPS[part])]
+    return ["bench.training.peers", *common, "--skip-loss", *shape]
 
 
 def run_part(command: Sequence[str], file: Path, *, limit: float) -> Part:
     """Run a benchmark that writes its rows to `file`; end it, with all that it started, after `limit` seconds."""
     file.unlink(missing_ok=True)
     began = time.perf_counter()
-    paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    paths = os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])
     process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": paths}, start_new_session=True)
     failed = None
     try:
@@ -139,6 +175,7 @@ def targets_of(parts: dict[str, Part]) -> list[Target]:
     """What the project wants to reach on a GPU, and what it did."""
     ladder, loss = parts.get("ladder", Part()), parts.get("loss", Part())
     targets = [
+        _target("correctness: share of checks passed", 1, parts.get("correctness", Part()), _passed),
         _target(
             "ladder: default over first variant",
             16,
@@ -153,7 +190,7 @@ def targets_of(parts: dict[str, Part]) -> list[Target]:
         ),
     ]
     for batch, context in GPT2_SHAPES:
-        steps = parts.get(f"steps {batch} x {context}", Part())
+        steps = parts.get(f"steps-{batch}x{context}", Part())
         targets.append(_target(f"tokens/s over nanoGPT's, {batch} x {context}", 1.3, steps, _over_nanogpt))
     return [*targets, _target("tokens to nanoGPT's loss, times fewer", TIMES_FEWER, loss, _times_fewer)]
 
@@ -163,6 +200,12 @@ def _target(name: str, at_least: float, part: Part, value: Callable[[list[Row]],
         return Target(name, at_least, value(part.rows))
     except LookupError as error:
         return Target(name, at_least, None, part.failed or (str(error.args[0]) if part.rows else "not run"))
+
+
+def _passed(rows: list[Row]) -> float:
+    if not rows:
+        raise LookupError("not run")
+    return sum(row["passed"] for row in rows) / len(rows)
 
 
 def _variant(rows: list[Row], name: str) -> Row:

@@ -7,6 +7,7 @@ does disturbs all alike, and medians are compared turn by turn.
 
 import contextlib
 import dataclasses
+import json
 import multiprocessing
 import os
 import statistics
@@ -42,6 +43,31 @@ READ_EVERY = 10
 
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def here() -> torch.device:
+    """CUDA, else the CPU."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+class RowFile:
+    """A file of rows that is whole after each of them; without a path nothing is written."""
+
+    def __init__(self, path: Path | None):
+        self._path = path
+        self.rows: list[dict[str, Any]] = []
+
+    def add(self, *rows: dict[str, Any]) -> None:
+        """Write these rows behind the others."""
+        self.replace([*self.rows, *rows])
+
+    def replace(self, rows: list[dict[str, Any]]) -> None:
+        """Write these rows instead of the others."""
+        self.rows = rows
+        if self._path:
+            beside = self._path.with_suffix(".tmp")
+            beside.write_text(json.dumps(rows, indent=2) + "\n")
+            beside.replace(self._path)
 
 
 def section(name: str, **changes: Any) -> dict[str, Any]:
@@ -168,8 +194,18 @@ class Timed:
         return statistics.median(their / our for their, our in zip(first.turns, self.turns, strict=True))
 
 
-def measure(contenders: Mapping[str, Contender], *, rounds: int, steps: int, at_a_time: int) -> dict[str, Timed]:
-    """Let `at_a_time` contenders at a time do so many steps in turns; one that fails fails alone."""
+def measure(
+    contenders: Mapping[str, Contender],
+    *,
+    rounds: int,
+    steps: int,
+    at_a_time: int,
+    done: Callable[[dict[str, Timed]], None] | None = None,
+) -> dict[str, Timed]:
+    """Let `at_a_time` contenders at a time do so many steps in turns; one that fails fails alone.
+
+    `done` gets all times so far after every group, so that they are kept if this process is ended.
+    """
     timed: dict[str, Timed] = {}
     names = list(contenders)
     for start in range(0, len(names), at_a_time):
@@ -184,6 +220,8 @@ def measure(contenders: Mapping[str, Contender], *, rounds: int, steps: int, at_
                 for name, link in links.items():
                     if not timed[name].failed:
                         timed[name] = _asked(link, timed[name], steps)
+        if done:
+            done(timed)
     return timed
 
 

@@ -18,7 +18,7 @@ stands in a column of its own. On a CPU all take turns, so that other load distu
 """
 
 import argparse
-import json
+import importlib.util
 import os
 import tempfile
 from collections.abc import Mapping
@@ -29,8 +29,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from bench.harness import Contender, Timed, compute_for, measure
-from bench.training.variants import FULL, OURS, PLAIN, SMALL, TINY, VARIANTS, Size, here, left_out, make
+from bench.harness import Contender, RowFile, Timed, compute_for, here, measure
+from bench.training.variants import FULL, OURS, PLAIN, SMALL, TINY, VARIANTS, Size, left_out, make
 from tokenmill.model.size import flops_per_token
 from tokenmill.planning.hardware import peak_flops
 from tokenmill.planning.profile import product_rate
@@ -154,6 +154,8 @@ def run(options: argparse.Namespace) -> None:
     """The whole ladder."""
     device = here()
     size = TINY if options.tiny else FULL if device.type == "cuda" else SMALL
+    peak, whose = _peak(device, options.peak_tflops)
+    file = RowFile(options.json)
     reasons = {name: reason for name in options.only if (reason := left_out(name, device))}
     ids = np.random.default_rng(0).integers(size.vocab_size, size=size.batch * size.context_length * 64).astype("<u2")
     with tempfile.TemporaryDirectory() as folder:
@@ -166,18 +168,19 @@ def run(options: argparse.Namespace) -> None:
             if name not in reasons
         }
         at_a_time = 1 if device.type == "cuda" else len(contenders)
-        climbed = measure(contenders, rounds=options.rounds, steps=size.steps, at_a_time=at_a_time)
-    found = {name: Timed(failed=reason) for name, reason in reasons.items()} | climbed
-    peak, whose = _peak(device, options.peak_tflops)
-    rows = rows_of({name: found[name] for name in options.only}, size, peak)
+
+        def write(climbed: Mapping[str, Timed]) -> None:
+            found = {name: Timed(failed=reason) for name, reason in reasons.items()} | dict(climbed)
+            file.replace(rows_of({name: found[name] for name in options.only if name in found}, size, peak))
+
+        measure(contenders, rounds=options.rounds, steps=size.steps, at_a_time=at_a_time, done=write)
     compute = compute_for("auto")
     print(f"{compute.name}: {size.batch} sequences of {size.context_length}, GPT-2 of {size.n_layer} layers, ", end="")
     print(f"{size.n_embd} wide; utilisation of {peak / 1e12:.3g}e12 operations a second, {whose}")
-    print_table(rows)
-    draw(rows, compute.name, options.picture)
-    print(f"drawn: {options.picture}")
-    if options.json:
-        options.json.write_text(json.dumps(rows, indent=2) + "\n")
+    print_table(file.rows)
+    if importlib.util.find_spec("matplotlib"):
+        draw(file.rows, compute.name, options.picture)
+        print(f"drawn: {options.picture}")
 
 
 def _peak(device: torch.device, given: float | None) -> tuple[float, str]:

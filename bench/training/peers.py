@@ -16,7 +16,7 @@ fewer tokens.
 """
 
 import argparse
-import json
+import importlib.util
 import math
 import os
 import subprocess
@@ -35,7 +35,18 @@ from ruamel.yaml import YAML
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bench.harness import ROOT, Contender, Steps, Timed, compute_for, measure, section, tokenmill_steps, train_params
+from bench.harness import (
+    ROOT,
+    Contender,
+    RowFile,
+    Steps,
+    Timed,
+    compute_for,
+    measure,
+    section,
+    tokenmill_steps,
+    train_params,
+)
 from bench.training import nanogpt
 from bench.training.text import numbered, read_text, spread, write_tokens
 from tokenmill.core.errors import UserError
@@ -53,9 +64,16 @@ KINDS = (("gpt2", "adamw", "equal"), ("gpt2", "adamw", "auto"), ("modern", "adam
 
 
 def steps_table(
-    checkout: Path | None, ids: np.ndarray, shape: dict[str, int], *, batch: int, ways: tuple[bool, ...], rounds: int
-) -> list[Row]:
-    """Tokens per second of all, nanoGPT first where its checkout is given; `ways`: compiled, not, or both."""
+    checkout: Path | None,
+    ids: np.ndarray,
+    shape: dict[str, int],
+    *,
+    batch: int,
+    ways: tuple[bool, ...],
+    rounds: int,
+    file: RowFile,
+) -> None:
+    """Add tokens per second of all, nanoGPT first where its checkout is given; `ways`: compiled, not, or both."""
     on_gpu = torch.cuda.is_available()
     contenders: dict[str, Contender] = {}
     for name, contender in _contenders(
@@ -63,9 +81,14 @@ def steps_table(
     ):
         contenders.setdefault(name, contender)  # `auto` may be the precision of nanoGPT's
     at_a_time, steps = (1, 10) if on_gpu else (len(contenders), 30)  # a turn on a CPU begins with cold caches
-    timed = measure(contenders, rounds=rounds, steps=steps, at_a_time=at_a_time)
-    first = next((one for one in timed.values() if not one.failed), Timed())
-    return [_row(name, one, first, batch * shape["context_length"]) for name, one in timed.items()]
+    before = list(file.rows)
+
+    def write(timed: dict[str, Timed]) -> None:
+        first = next((one for one in timed.values() if not one.failed), Timed())
+        rows = [_row(name, one, first, batch * shape["context_length"]) for name, one in timed.items()]
+        file.replace([*before, *rows])
+
+    measure(contenders, rounds=rounds, steps=steps, at_a_time=at_a_time, done=write)
 
 
 def _contenders(
@@ -151,6 +174,17 @@ GPU = Recipe(6, 6, 384, 256, 64, 5000, 200, share=None, our_batch=64, our_rate=4
 """nanoGPT's other published configuration, for a text of tens of MB."""
 
 
+WITHOUT_TABLES = """
+from unittest import mock
+from stages import train
+from tokenmill.stage import report_errors, set_wait_policy
+set_wait_policy()
+with mock.patch("tokenmill.training.run._write_costs"), mock.patch("stages.train.write_rows"):
+    report_errors(train.main)
+"""
+"""The stage `train` where pandas, which writes its tables, is not installed."""
+
+
 TIMES_FEWER = 2.5
 """On a GPU TokenMill gets so many times fewer tokens than nanoGPT, and must reach its loss."""
 
@@ -191,41 +225,46 @@ def run(options: argparse.Namespace) -> None:
         nanogpt.check(options.nanogpt)
     train, val, characters = numbered(read_text(options.text))
     recipe = TINY if options.tiny else GPU if options.gpu else CPU
-    rows: list[Row] = []
+    file = RowFile(options.json)
     shapes = GPT2_SHAPES if options.gpu else ((recipe.batch, recipe.context),)
     for batch, context in () if options.skip_steps else [options.shape] if options.shape else shapes:
         model = GPT2_124M if options.gpu else recipe.sizes | {"vocab_size": len(characters)}
-        rows += steps_table(
+        steps_table(
             options.nanogpt,
             train,
             model | {"context_length": context},
             batch=batch,
             ways=(True,) if options.gpu else (False,) if options.tiny else (False, True),
             rounds=1 if options.tiny else options.rounds,
+            file=file,
         )
     if not options.skip_loss:
-        rows += to_the_loss(options, recipe, train, val, vocabulary=len(characters))
-    for row in rows:
+        to_the_loss(options, recipe, train, val, vocabulary=len(characters), file=file)
+    for row in file.rows:
         print("  ".join(f"{name} {value}" for name, value in row.items()))
-    if options.json:
-        options.json.write_text(json.dumps(rows, indent=2) + "\n")
 
 
 def to_the_loss(
-    options: argparse.Namespace, recipe: Recipe, train: np.ndarray, val: np.ndarray, *, vocabulary: int
-) -> list[Row]:
-    """Seconds and tokens of both, and what they led to."""
-    rows = []
+    options: argparse.Namespace,
+    recipe: Recipe,
+    train: np.ndarray,
+    val: np.ndarray,
+    *,
+    vocabulary: int,
+    file: RowFile,
+) -> None:
+    """Add seconds and tokens of both, and what they led to."""
+    theirs = None
     with tempfile.TemporaryDirectory() as folder:
         if options.nanogpt:
-            rows.append(their_run(options, recipe, Path(folder) / "theirs", train, val))
-        rows.append(our_run(recipe, Path(folder) / "ours", train, val, vocabulary=vocabulary))
-    if options.nanogpt:
-        theirs, ours = rows
+            theirs = their_run(options, recipe, Path(folder) / "theirs", train, val)
+            file.add(theirs)
+        ours = our_run(recipe, Path(folder) / "ours", train, val, vocabulary=vocabulary)
+    if theirs:
         for name in ("seconds", "tokens"):
             ours[f"{name}, times fewer"] = round(theirs[name] / ours[name], 2)
         ours["reached"] = ours["validation loss"] <= theirs["validation loss"]
-    return rows
+    file.add(ours)
 
 
 def their_run(options: argparse.Namespace, recipe: Recipe, here: Path, train: np.ndarray, val: np.ndarray) -> Row:
@@ -273,7 +312,10 @@ def our_run(recipe: Recipe, here: Path, train: np.ndarray, val: np.ndarray, *, v
     YAML(typ="safe").dump(parameters, here / "params.yaml")
     began = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-m", "stages", "train"],
+        [
+            sys.executable,
+            *(["-m", "stages", "train"] if importlib.util.find_spec("pandas") else ["-c", WITHOUT_TABLES]),
+        ],
         cwd=here,
         capture_output=True,
         text=True,

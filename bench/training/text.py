@@ -8,7 +8,6 @@ import numpy as np
 from tokenmill.core.files import sha256_of
 from tokenmill.core.token_file import DTYPE, Split, SplitMetadata, TokenMetadata, token_file, write_metadata
 from tokenmill.model.sequences import evenly_spread
-from tokenmill.sample.generator import SampleParams, write_sample
 
 VAL_SHARE = 0.1
 
@@ -20,6 +19,8 @@ def read_text(path: Path | None) -> str:
     """The text at `path`, or the built-in sample's."""
     if path is not None:
         return path.read_text(encoding="utf-8")
+    from tokenmill.sample.generator import SampleParams, write_sample  # noqa: PLC0415 (needs PyYAML; a file does not)
+
     with tempfile.TemporaryDirectory() as folder:
         sample = Path(folder) / "sample.jsonl"
         write_sample(sample, SampleParams(seed=0, conversations=4000))

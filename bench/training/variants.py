@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bench.harness import Steps, compute_for, for_long_runs, tokenmill_steps, train_params
+from bench.harness import Steps, compute_for, for_long_runs, here, tokenmill_steps, train_params
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import multiplies_bfloat16
 from tokenmill.model.gpt import build
@@ -62,11 +62,6 @@ SMALL = Size(n_layer=4, n_head=4, n_embd=256, vocab_size=4096, context_length=12
 
 
 TINY = Size(n_layer=1, n_head=2, n_embd=16, vocab_size=64, context_length=16, batch=4, steps=1, compiled=False)
-
-
-def here() -> torch.device:
-    """CUDA, else the CPU."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def left_out(variant: str, device: torch.device) -> str | None:

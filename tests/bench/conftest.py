@@ -26,12 +26,12 @@ def bench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
     return run
 
 
-def in_a_process(name: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """The same as a program."""
+def in_a_process(name: str, *arguments: str | Path, path: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """The same as a program, with `path` among the places where Python looks for modules."""
     return subprocess.run(
         [sys.executable, "-m", f"bench.{name}", *map(str, arguments)],
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT / "src"), "PYTHONWARNINGS": "ignore"},
+        env=os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{path}", "PYTHONWARNINGS": "ignore"},
         capture_output=True,
         text=True,
         check=False,

@@ -22,8 +22,8 @@ MAX_PLAIN_LENGTH = 256
 """Up to this many positions a CPU computes all scores at once faster than PyTorch's blockwise attention."""
 LOGITS_AT_A_TIME = 2**26
 """Logits that exist at the same time: 256 MiB in float32."""
-COMPILED_LOGITS = 2**29
-"""The same in code compiled for a GPU, which holds them in half precision: 1 GiB."""
+COMPILED_LOGITS = 2**30
+"""The same in code compiled for a GPU, which holds them in half precision: 2 GiB."""
 ALIGNED, ALIGNED_ROWS = 64, 256
 """Tensor cores need matrices whose sides are multiples of this, so a GPU gets the vocabulary padded with zeros."""
 IGNORED = -1

@@ -1,0 +1,264 @@
+"""Whether training on a GPU is right, before it is timed: `python -m bench.training.correctness`.
+
+Small models of both architectures train beside the same on the CPU, in float32. Then: a loss that is not a number
+changes no weight; a step for which memory does not suffice changes nothing and succeeds in smaller pieces; a checkpoint
+that is written beside steps holds what there was; training that continues from it ends as if it had never stopped; and
+compiled steps are those of the uncompiled model, of one shape though the last step is short.
+
+On a machine without CUDA the same runs on the CPU, as a rehearsal.
+"""
+
+import argparse
+import copy
+import itertools
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bench.harness import RowFile, here, train_params
+from tokenmill.core.errors import UserError
+from tokenmill.model.config import ModelConfig
+from tokenmill.model.device import Compute, configure_process
+from tokenmill.model.gpt import GPT, build
+from tokenmill.model.sequences import Sequences
+from tokenmill.stage import report_errors
+from tokenmill.training.checkpoint import AsyncCheckpointer, CheckpointStore
+from tokenmill.training.compile import Compilation, missing_compiler
+from tokenmill.training.history import RunState
+from tokenmill.training.optimizer import Optimizer
+from tokenmill.training.step import StepResult, train_step
+
+KINDS = list(itertools.product(("gpt2", "modern"), ("adamw", "muon")))
+SIZES = {"n_layer": 2, "n_head": 4, "n_embd": 128, "context_length": 64, "dropout": 0.0, "vocab_size": 1000}
+"""The vocabulary is no multiple of what tensor cores need."""
+BATCH, COUNT = 12, 40
+"""Sequences of a step, and those that there are."""
+CLOSE = 2e-4
+"""How far a loss or a weight may be from its counterpart, in float32."""
+
+
+@dataclass
+class Run:
+    """A model in training on a device."""
+
+    architecture: str
+    optimizer_name: str
+    compute: Compute
+    compiled: bool = False
+    losses: list[Tensor] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        config = ModelConfig.model_validate({"architecture": self.architecture} | SIZES)
+        self.model = build(config, seed=0).to(self.compute.device)
+        self.train = train_params(optimizer=self.optimizer_name, batch_size=BATCH, learning_rate=1e-3)
+        with mock.patch("tokenmill.training.optimizer.multiplies_bfloat16", return_value=False):  # Muon's iteration
+            self.optimizer = Optimizer(self.model, self.train, self.compute)
+        self.forward: GPT = Compilation(self.compiled, "asked for").of(self.model)
+        draws = np.random.default_rng(0)
+        ids = np.cumsum(draws.integers(1, 4, COUNT * config.context_length + 1)) % config.vocab_size
+        tokens = torch.from_numpy(ids.astype(np.int32)).to(self.compute.device)
+        self.sequences = Sequences(tokens, context_length=config.context_length, device=self.compute.device)
+
+    def step(self, number: int, *, micro_batch: int = BATCH, size: int = BATCH) -> StepResult | None:
+        """Make the step of this number; the loss is read by `read`."""
+        index = np.random.default_rng(number).permutation(COUNT)[:size]
+        result = train_step(
+            self.forward,
+            self.optimizer,
+            self.sequences,
+            index,
+            micro_batch=micro_batch,
+            learning_rate=1e-3,
+            gradient_clip=1.0,
+            compute=self.compute,
+        )
+        if result:
+            self.losses.append(result.loss)
+        return result
+
+    def read(self) -> np.ndarray:
+        """The losses so far; waits for the device."""
+        return torch.stack(self.losses).cpu().numpy()
+
+    def weights(self) -> list[Tensor]:
+        """A copy on the host."""
+        return [parameter.detach().cpu().clone() for parameter in self.model.parameters()]
+
+
+def largest_difference(ours: list[Tensor], theirs: list[Tensor]) -> float:
+    """Between two lists of weights."""
+    return max((a - b).abs().max().item() for a, b in zip(ours, theirs, strict=True))
+
+
+def usual_difference(ours: list[Tensor], theirs: list[Tensor]) -> float:
+    """What 999 of 1,000 differences stay below: AdamW's first steps follow a gradient's sign, which rounding turns."""
+    differences = torch.cat([(a - b).abs().flatten() for a, b in zip(ours, theirs, strict=True)])
+    return differences.quantile(0.999).item()
+
+
+def expect(condition: bool, otherwise: str) -> None:
+    """Fail with a sentence."""
+    if not condition:
+        raise AssertionError(otherwise)
+
+
+def steps_as_on_the_cpu(architecture: str, optimizer: str, compute: Compute) -> str:
+    """Three steps, the last one short, beside the same on the CPU."""
+    runs = [Run(architecture, optimizer, each) for each in (compute, Compute(torch.device("cpu"), torch.float32, True))]
+    for run in runs:
+        for number, size in enumerate((BATCH, BATCH, 5)):
+            run.step(number, micro_batch=8, size=size)
+    loss = float(np.abs(runs[0].read() - runs[1].read()).max())
+    weight = usual_difference(runs[0].weights(), runs[1].weights())
+    expect(max(loss, weight) < CLOSE, f"differ by {loss:.1e} in a loss and {weight:.1e} in a weight")
+    return f"loss within {loss:.1e}, weights within {weight:.1e}"
+
+
+def nan_changes_nothing(architecture: str, optimizer: str, compute: Compute) -> str:
+    """Neither the step with the NaN nor a later one."""
+    run = Run(architecture, optimizer, compute)
+    run.step(0)
+    before = run.weights()
+    nan = torch.full((), torch.nan, device=compute.device)
+    for parameter in run.model.parameters():
+        parameter.grad = torch.full_like(parameter, torch.nan)
+    run.optimizer.step(1e-3, loss=nan, norm=run.optimizer.norm(), max_norm=1.0)
+    expect(largest_difference(run.weights(), before) == 0, "the step changed a weight")
+    run.step(1)
+    expect(largest_difference(run.weights(), before) == 0, "the step after it changed a weight")
+    return "no weight changed"
+
+
+def memory_that_runs_out(architecture: str, optimizer: str, compute: Compute) -> str:
+    """A step in one piece fails and changes nothing; in small pieces it succeeds."""
+    run = Run(architecture, optimizer, compute)
+    run.step(0, micro_batch=1)
+    before = run.weights()
+    with little_memory(compute.device):
+        expect(run.step(1) is None, "memory did not run out")
+        expect(largest_difference(run.weights(), before) == 0, "the failed step changed a weight")
+    expect(run.step(1, micro_batch=1) is not None, "memory does not hold one sequence either")
+    expect(bool(np.isfinite(run.read()).all()), "a loss is not finite")
+    return "nothing changed, and the smaller pieces fit"
+
+
+def little_memory(device: torch.device) -> Any:
+    """Inside, memory does not hold a step: really on a GPU, by an error of the same kind on a CPU."""
+    if device.type != "cuda":
+        return mock.patch("tokenmill.training.step.loss_on", side_effect=torch.OutOfMemoryError("out of memory"))
+    return _GPUMemoryLimit(device)
+
+
+class _GPUMemoryLimit:
+    """Allows PyTorch 1 MiB more than it has allocated."""
+
+    def __init__(self, device: torch.device):
+        self._device = device
+
+    def __enter__(self) -> None:
+        torch.cuda.empty_cache()
+        _, total = torch.cuda.mem_get_info(self._device)
+        allowed = torch.cuda.memory_reserved(self._device) + 2**20
+        torch.cuda.set_per_process_memory_fraction(allowed / total, self._device)
+
+    def __exit__(self, *_: object) -> None:
+        torch.cuda.set_per_process_memory_fraction(1.0, self._device)
+
+
+def checkpoint_beside_steps(architecture: str, optimizer: str, compute: Compute) -> str:
+    """It holds what there was when it was asked for; and training that continues from it loses nothing."""
+    run, again = (Run(architecture, optimizer, compute) for _ in range(2))
+    with tempfile.TemporaryDirectory() as folder:
+        store = CheckpointStore(Path(folder))
+        saver = AsyncCheckpointer(store, keep=2, keep_steps=set(), mirror=None)
+        run.step(0)
+        run.step(1)
+        before, state = run.weights(), RunState(step=2)
+        resumable = {"epochs": 1, "schedule": {"horizon_epochs": None}}
+        with saver.active():
+            saver.save(state, run.model, run.optimizer.state(), copy.deepcopy(resumable))
+            for number in range(2, 6):
+                run.step(number)
+        (checkpoint,) = store.checkpoints(print)
+        again.optimizer.load(checkpoint.load(again.model))
+        expect(largest_difference(again.weights(), before) == 0, "it holds other weights than those of its step")
+    for number in range(2, 6):
+        again.step(number)
+    weight = usual_difference(run.weights(), again.weights())
+    expect(weight < CLOSE, f"training that continues ends {weight:.1e} apart")
+    return f"continued to within {weight:.1e}"
+
+
+def compiled_steps(architecture: str, optimizer: str, compute: Compute) -> str:
+    """Compiled, and of one shape."""
+    from torch._dynamo.utils import counters  # noqa: PLC0415 (loads the compiler)
+
+    counters.clear()
+    runs = [Run(architecture, optimizer, compute, compiled=compiled) for compiled in (True, False)]
+    for run in runs:
+        for number, size in enumerate((BATCH, 5)):
+            run.step(number, micro_batch=8, size=size)
+    loss = float(np.abs(runs[0].read() - runs[1].read()).max())
+    graphs = counters["stats"]["unique_graphs"]
+    expect(loss < CLOSE, f"differ by {loss:.1e} in a loss")
+    expect(graphs == 1 or compute.device.type != "cuda", f"compiled {graphs} graphs for a short last step")
+    return f"loss within {loss:.1e}, {graphs} graphs"
+
+
+CHECKS: dict[str, Callable[[str, str, Compute], str]] = {
+    "steps as on the CPU": steps_as_on_the_cpu,
+    "a NaN changes nothing": nan_changes_nothing,
+    "out of memory": memory_that_runs_out,
+    "checkpoint beside steps": checkpoint_beside_steps,
+    "compiled": compiled_steps,
+}
+
+
+def rows(compute: Compute, *, compiled: bool) -> Iterator[dict[str, Any]]:
+    """A row for each check and kind of model; one that fails fails alone."""
+    for (name, check), kind in itertools.product(CHECKS.items(), KINDS):
+        if name == "compiled" and not compiled:
+            continue
+        row: dict[str, Any] = {"check": name, "model": " ".join(kind)}
+        try:
+            yield row | {"passed": True, "found": check(*kind, compute)}
+        except Exception as error:  # whatever it is, the other checks go on
+            yield row | {"passed": False, "found": f"{type(error).__name__}: {error}"}
+
+
+def main() -> None:
+    """Check, and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tiny", action="store_true", help="leave out what compiles")
+    parser.add_argument("--json", type=Path, help="write the rows to this file too")
+    report_errors(lambda: run(parser.parse_args()))
+
+
+def run(options: argparse.Namespace) -> None:
+    """All checks.
+
+    Raises:
+        UserError: one of them failed.
+    """
+    compute = Compute(here(), torch.float32, exact_float32=True)
+    configure_process(compute)
+    file, failed = RowFile(options.json), 0
+    for row in rows(compute, compiled=not options.tiny and not missing_compiler(compute.device)):
+        print(
+            f"{row['check']:24}{row['model']:14}{'passed' if row['passed'] else 'FAILED':8}{row['found']}", flush=True
+        )
+        file.add(row)
+        failed += not row["passed"]
+    if failed:
+        raise UserError(f"{failed} checks failed on {compute.name}.")
+
+
+if __name__ == "__main__":
+    main()
