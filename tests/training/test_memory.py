@@ -15,7 +15,6 @@ from tests.training.alone import start
 from tests.training.fork_server import ForkServer
 from tests.training.tiny import CPU, assert_same_to_rounding, digest, model_config, run, write_tokens
 from tokenmill.core.errors import UserError
-from tokenmill.model import sequences
 from tokenmill.model.device import is_out_of_memory
 from tokenmill.model.size import memory
 from tokenmill.training import step
@@ -27,17 +26,17 @@ WIDE: dict[str, Any] = {"batch_size": 5, "gradient_accumulation_steps": 2, "opti
 def small_memory(monkeypatch: pytest.MonkeyPatch, *, holds: int) -> list[int]:
     """A device that runs out of memory with more than so many sequences; gives the micro-batches that were tried."""
     tried: list[int] = []
-    real = sequences.loss_of
+    real = step.loss_on
 
-    def loss_or_nothing(model: Any, inputs_BT: torch.Tensor, targets_BT: torch.Tensor) -> torch.Tensor:
-        tried.append(len(inputs_BT))
-        loss = real(model, inputs_BT, targets_BT)
-        if len(inputs_BT) > holds and torch.is_grad_enabled():
+    def loss_or_nothing(model: Any, sequences: Any, index: Any, **how: Any) -> torch.Tensor:
+        tried.append(len(index))
+        loss = real(model, sequences, index, **how)
+        if len(index) > holds:
             loss.backward()  # some gradients are there already when memory runs out
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return loss
 
-    monkeypatch.setattr(step, "loss_of", loss_or_nothing)
+    monkeypatch.setattr(step, "loss_on", loss_or_nothing)
     return tried
 
 
