@@ -79,6 +79,7 @@ class Quiet:
         """What a consumer says here, and a hash of what it writes."""
         with self.copy() as root:
             outcome = trial.run(root, CONSUMERS[consumer])
+            assert outcome.ending in ("done", "refused"), outcome
             return outcome, written(root, consumer)
 
 

@@ -57,20 +57,17 @@ def train(
 
     Args:
         live: a folder for files that tell how the run goes while it is on; see `training.live`.
-        peak_flops: the floating-point operations a second of a device, if they are known, for the utilisation in the
-            table of costs.
+        peak_flops: the floating-point operations a second of a device, if they are known, for the table of costs.
 
     Returns:
         None in all processes of a group but the main one.
 
     Raises:
-        UserError: parameters and tokens do not fit, before anything is allocated; or the run was stopped or diverged,
-            with everything before that saved.
+        UserError: parameters and tokens do not fit; or the run was stopped or diverged, with all before that saved.
     """
     metadata = read_metadata(tokens)
-    config = ModelConfig.of(model, metadata.vocab_size)
-    work = Workload(config, train, metadata.train.tokens)
-    manifest = _manifest(config, train, metadata)
+    work = Workload(ModelConfig.of(model, metadata.vocab_size), train, metadata.train.tokens)
+    manifest = _manifest(work.config, train, metadata)
     with process_group(choose_device(runtime.device), shards=runtime.parallel == "fsdp") as group:
         if group.shards:
             _refuse_sharding(train)
@@ -84,15 +81,13 @@ def train(
                 mirror = stack.enter_context(mirrored(store, runtime.checkpoint.mirror, display.say))
                 if not store.steps():
                     fill_from_previous(store, output, manifest.fingerprint, display.say)
-            files = LiveFiles(live if group.is_main else None)
-            plan = run_summary(setup, manifest.parameters, place)
+            plan, files = run_summary(setup, manifest.parameters, place), LiveFiles(live if group.is_main else None)
             state = _train(setup, store, display, plan, live=files, mirror=mirror)
             if group.is_main:
                 # Early stopping leaves fewer epochs.
                 manifest = manifest.model_copy(update={"epochs": len(state.epochs), "weights": state.epoch_weights})
                 export_model(store, manifest, output, steps=work.kept_steps | {state.step})
-                _write_costs(setup, store, peak=peak_flops(setup.compute.device))
-                publish_times(resume_root(), manifest.fingerprint, times)
+                _write_times(setup, store, times, peak=peak_flops(setup.compute.device))
     if not group.is_main:
         return None
     prune_runs(resume_root(), keep=runtime.checkpoint.keep_runs)
@@ -208,8 +203,8 @@ def _train(
         display.close()
 
 
-def _write_costs(setup: TrainingSetup, store: CheckpointStore, *, peak: float | None) -> None:
-    """Write what every epoch cost, beside the checkpoints."""
+def _write_times(setup: TrainingSetup, store: CheckpointStore, times: Path, *, peak: float | None) -> None:
+    """Write what every epoch cost, beside the checkpoints, and copy the tables of times to the folder `times`."""
     work = setup.work
     costs = epoch_costs(
         read_timing(store.folder / TIMING),
@@ -219,6 +214,7 @@ def _write_costs(setup: TrainingSetup, store: CheckpointStore, *, peak: float | 
         currency=setup.runtime.cost.currency,
     )
     write_costs(store.folder / COSTS, costs)
+    publish_times(resume_root(), store.folder.name, times)
 
 
 def run_summary(setup: TrainingSetup, parameters: int, place: str) -> list[tuple[str, str]]:
