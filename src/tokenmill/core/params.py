@@ -6,7 +6,7 @@ reads a string).
 """
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +18,9 @@ from ruamel.yaml import YAML, YAMLError
 from tokenmill.core.errors import UserError
 
 PARAMS_FILE = Path("params.yaml")
+
+LARGEST = 10**15
+"""Bound of every number: more bytes, documents or steps than a machine will see."""
 
 
 class Section(BaseModel):
@@ -94,10 +97,24 @@ def validate(view: type[View], content: dict[str, Any], path: Path) -> View:
         ParamsError: lists every problem.
     """
     try:
-        return view.model_validate(content)
+        params = view.model_validate(content)
+        problems = [
+            (name, f"{name} ({value}) must be at most {LARGEST:,}.") for name, value in _too_large(params.model_dump())
+        ]
+        if not problems:
+            return params
     except ValidationError as error:
         problems = [(_name(details["loc"]), _sentence(view, details)) for details in error.errors()]
     raise ParamsError(path, problems)
+
+
+def _too_large(value: Any, name: str = "") -> Iterator[tuple[str, int | float]]:
+    """The numbers beyond LARGEST, and those that are none, with their dotted names."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _too_large(inner, f"{name}.{key}" if name else key)
+    elif isinstance(value, int | float) and not abs(value) <= LARGEST:
+        yield name, value
 
 
 def _sentence(view: type[Section], details: ErrorDetails) -> str:

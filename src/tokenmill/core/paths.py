@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+CHECKED = Path("data/checked.txt")
 SAMPLE = Path("data/raw/sample")
 PROMPTS_FILE = "prompts.yaml"
 """Directly in the folder `data.raw`, of any corpus: what `evaluate.prompts: auto` asks."""

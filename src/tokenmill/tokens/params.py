@@ -16,7 +16,7 @@ class TokenizerParams(Section):
     type: Literal["bpe", "char"]
     """`bpe`: byte-level byte-pair encoding, which can encode any text. `char`: one token per character of the corpus;
     small and slow, for short texts and experiments."""
-    vocab_size: Annotated[int, Field(gt=0)]
+    vocab_size: Annotated[int, Field(gt=0, le=1 << 20)]
     """Size of the vocabulary, end-of-text included; at least 257 for `bpe` (256 bytes and end-of-text), ignored for
     `char`. A larger vocabulary means fewer tokens for the same text, but a larger model. GPT-2 has 50,257."""
     sample_bytes: Annotated[int, Field(gt=0)]
