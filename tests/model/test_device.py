@@ -1,12 +1,14 @@
 """Choosing a device and a precision changes nothing; configuring a process does."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 
 from tokenmill.core.errors import UserError
-from tokenmill.model.device import Compute, choose_compute, configure_process, is_out_of_memory
+from tokenmill.model import device as module
+from tokenmill.model.device import Compute, choose_compute, configure_process, is_out_of_memory, unused_gpu
 
 CPU = torch.device("cpu")
 
@@ -84,3 +86,13 @@ def test_a_device_that_is_not_there_is_refused():
 )
 def test_errors_that_mean_memory_ran_out(error: Exception, expected: bool):
     assert is_out_of_memory(error) is expected
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="torch sees the GPU")
+def test_a_gpu_that_torch_does_not_see_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    driver = tmp_path / "version"
+    monkeypatch.setattr(module, "NVIDIA_DRIVER", driver)
+    assert unused_gpu(CPU) is None
+    driver.touch()
+    assert torch.__version__ in (unused_gpu(CPU) or "")
+    assert unused_gpu(torch.device("mps")) is None

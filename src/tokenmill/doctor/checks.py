@@ -22,7 +22,7 @@ from tokenmill.data.readers import FORMATS
 from tokenmill.data.sources import find
 from tokenmill.doctor import disk, dvc
 from tokenmill.doctor.finding import BUILT_IN, ONE_COMMIT, Check, Finding, Project, ok, problem, warning
-from tokenmill.model.device import Compute, choose_compute
+from tokenmill.model.device import Compute, choose_compute, unused_gpu
 from tokenmill.schema import check_all
 from tokenmill.training.compile import missing_compiler
 
@@ -161,9 +161,9 @@ def check_device(project: Project) -> Iterator[Finding]:
         return
     chosen = str(compute.precision).removeprefix("torch.")
     text = f"{compute.name}{_about_gpu(compute)}, {chosen}{_why_precision(compute, precision)}"
-    if compute.device.type == "cpu" and Path("/proc/driver/nvidia/version").exists() and not torch.cuda.is_available():
+    if unseen := unused_gpu(compute.device):
         fix = "install a build of torch for this GPU: https://pytorch.org/get-started/locally"
-        yield warning("device", f"{text}; torch {torch.__version__} does not see this machine's NVIDIA GPU", fix)
+        yield warning("device", f"{text}; {unseen}", fix)
     else:
         yield ok("device", text)
 

@@ -8,6 +8,7 @@ import ctypes
 import re
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import torch
@@ -18,6 +19,8 @@ DeviceName = Literal["auto", "cpu", "cuda", "mps"]
 """What `runtime.device` may be."""
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """From glibc's malloc.h."""
+NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
+"""It exists on Linux where the driver is loaded."""
 OUT_OF_MEMORY = re.compile(
     "out of memory|can't allocate memory|not enough memory|ALLOC_FAILED|could not create a primitive"
 )
@@ -61,6 +64,14 @@ def choose_device(name: DeviceName) -> torch.device:
             f"runtime.device ({name}) is not available here (torch {torch.__version__} sees: {there}); set it to auto."
         )
     return torch.device(chosen)
+
+
+def unused_gpu(device: torch.device) -> str | None:
+    """What to say where a CPU computes although there is an NVIDIA GPU, which this torch cannot use; else None."""
+    if device.type != "cpu" or not NVIDIA_DRIVER.exists() or torch.cuda.is_available():
+        return None
+    why = f"its driver may be too old for CUDA {torch.version.cuda}" if torch.version.cuda else "it is built for CPUs"
+    return f"torch {torch.__version__} does not see this machine's NVIDIA GPU ({why})"
 
 
 def choose_compute(device_name: DeviceName, precision: str) -> Compute:

@@ -14,7 +14,7 @@ from tokenmill.core.token_file import SPLITS, TokenMetadata, open_tokens, read_m
 from tokenmill.costs import COSTS, TIMING, epoch_costs, publish_times, read_timing, write_costs
 from tokenmill.display.training import TrainingDisplay
 from tokenmill.model.config import ModelConfig, ModelParams
-from tokenmill.model.device import choose_compute, choose_device, configure_process, is_out_of_memory
+from tokenmill.model.device import choose_compute, choose_device, configure_process, is_out_of_memory, unused_gpu
 from tokenmill.model.gpt import build, parameter_count
 from tokenmill.model.manifest import FORMAT, Manifest, TrainedWith
 from tokenmill.model.optimizers import OPTIMIZERS
@@ -175,6 +175,8 @@ def _train(
     interrupt = Interrupt(max_minutes=runtime.max_minutes)
     try:
         point = find_resume_point(store, work, say=display.say) if group.is_main else ResumePoint(None, "")
+        if runtime.device == "auto" and (unseen := unused_gpu(compute.device)):
+            display.say(f"{unseen}; training on the CPU")
         display.say(point.sentence)
         display.start(plan, step=point.step, total=work.steps, prices=runtime.cost)
         model = build(work.config, seed=work.train.seed)
