@@ -115,6 +115,13 @@ class TestPipeline:
             finding = single(dvc.check_pipeline, opened(repository))
             assert (finding.level, finding.fix) == ("problem", fix)
 
+    def test_a_damaged_lock_of_dvc_is_not_blamed_on_the_pipeline(self, repository: Repository):
+        path = repository.root / ".dvc/tmp/rwlock"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text('{"write": ')
+        finding = single(dvc.check_pipeline, opened(repository))
+        assert (finding.level, finding.fix) == ("problem", f"rm {path}")
+
     def test_long_comparison_is_not_awaited(self, repository: Repository, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(dvc, "STATUS_TIMEOUT", 0.0)
         project = opened(repository)

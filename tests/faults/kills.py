@@ -4,7 +4,6 @@ import contextlib
 import itertools
 import os
 import random
-import shlex
 import signal
 import subprocess
 import time
@@ -125,7 +124,7 @@ def _finish(project: Project) -> tuple[str, str]:
         if not named:
             break
         fixes.append(named[0])
-        _try(project, *shlex.split(named[0]))
+        _try(project, "sh", "-c", named[0])
         code, again = _try(project, "dvc", "repro")
         said = f"{said}\n--- doctor\n{found}\n--- {named[0]}\n{again}"
         if code == 0:

@@ -15,6 +15,7 @@ from urllib.parse import urlparse
 import psutil
 from dvc import __version__
 from dvc.exceptions import DvcException, NotDvcRepoError
+from dvc.lock import LockError
 from dvc.repo import Repo, lock_repo
 from dvc.scm import SCMError
 from dvc_objects.fs import generic
@@ -170,7 +171,7 @@ def check_status(repo: Repo) -> tuple[Finding, list[str] | None]:
     try:
         stages = with_timeout(STATUS_TIMEOUT, lambda: _outdated(repo))
     except DvcException as error:
-        return problem("pipeline", " ".join(str(error).split()), _mended(repo, str(error))), None
+        return problem("pipeline", " ".join(str(error).split()), _mended(repo, error)), None
     except TimeoutError:
         text = f"not compared: that takes more than {STATUS_TIMEOUT:.0f} s (DVC hashes large files once)"
         return warning("pipeline", text, "dvc status"), None
@@ -179,15 +180,19 @@ def check_status(repo: Repo) -> tuple[Finding, list[str] | None]:
         return problem("pipeline", f"DVC's index of hashes is damaged ({error}); DVC makes it again", fix), None
     except Exception as error:  # DVC's own mistakes on a damaged file
         text = f"DVC cannot read it ({type(error).__name__}: {first_line(error)})"
-        return problem("pipeline", text, _mended(repo, str(error))), None
+        return problem("pipeline", text, _mended(repo, error)), None
     if stages:
         return warning("pipeline", f"to run: {', '.join(stages)}", "dvc repro"), stages
     return ok("pipeline", "every stage is up to date"), stages
 
 
-def _mended(repo: Repo, error: str) -> str:
-    """How to mend the file that an error names; a kill or a full disk may have cut dvc.lock off."""
-    if "dvc.lock" not in error:
+def _mended(repo: Repo, error: Exception) -> str:
+    """How to mend the file that an error names; a kill or a full disk may have cut dvc.lock or DVC's own lock off."""
+    if isinstance(error, LockError):
+        return "wait for the other DVC command"
+    if "RWLock-file" in str(error):
+        return f"rm {quote(str(_locks(Path(repo.root_dir))))}"
+    if "dvc.lock" not in str(error):
         return "correct dvc.yaml or params.yaml as it says; git diff shows what changed"
     is_kept = git.ask(Path(repo.root_dir), "cat-file", "-e", "HEAD:./dvc.lock") is not None
     return "git checkout dvc.lock" if is_kept else "rm dvc.lock"
@@ -234,7 +239,7 @@ def check_runs(project: Project) -> Iterator[Finding]:
 
 def check_running(root: Path) -> Finding:
     """The commands that work on this pipeline now."""
-    lock = root / ".dvc" / "tmp" / "rwlock"
+    lock = _locks(root)
     try:
         commands = _running(lock)
     except UserError:
@@ -257,6 +262,11 @@ class Locks(BaseModel):
 
     write: dict[str, Holder] = {}
     read: dict[str, list[Holder]] = {}
+
+
+def _locks(root: Path) -> Path:
+    """Where DVC notes who reads and writes what."""
+    return root / ".dvc" / "tmp" / "rwlock"
 
 
 def _running(lock: Path) -> list[str]:
