@@ -88,22 +88,6 @@ def test_click_on_an_example_asks_it_and_the_chat_continues(page: Page, kept: Pa
     expect(page.locator("#left-answer .turn")).to_have_count(0, timeout=PATIENCE)
 
 
-def test_stop_ends_an_answer(page: Page):
-    page.locator("#left-model input").click()
-    page.get_by_role("option", name="folder ../endless", exact=True).click()
-    page.get_by_label("Text to continue").check()
-    page.get_by_text("Sampling", exact=True).click()
-    page.get_by_label("Length in tokens").first.fill("1024")
-    page.get_by_role("button", name="Write").click()
-    expect(page.locator("#left-answer .words")).to_have_count(1, timeout=PATIENCE)
-    page.get_by_role("button", name="Stop").click()
-    page.wait_for_timeout(1000)
-    written = page.locator("#left-answer .words").inner_text()
-    page.wait_for_timeout(1000)
-    assert page.locator("#left-answer .words").inner_text() == written
-    assert len(written) < 1024
-
-
 def test_markup_in_an_answer_is_shown_as_text(page: Page):
     page.locator("#left-model input").click()
     page.get_by_role("option", name="folder ../reciter", exact=True).click()

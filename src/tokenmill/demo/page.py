@@ -170,10 +170,10 @@ def page(answering: Answering, sampling: Sampling, prompts: Sequence[PromptParam
             column.ask(event, values, api=event is sent) for event in (sent, chosen) for column in columns
         ]
         stop.click(None, cancels=writing, api_visibility="private")
-        anew.click(
+        ended = anew.click(None, cancels=writing, api_visibility="private")  # else its last words would come after
+        ended.then(
             lambda: ["", [], "", []],
             outputs=[part for column in columns for part in (column.answer, column.turns)],
-            cancels=writing,
             **PRIVATE,
         )
     whole.queue(max_size=QUEUE)
