@@ -36,6 +36,10 @@ ENOUGH = 20.0
 REPEATS = 4
 """Epochs over the same text that are about as good as new text (Muennighoff et al. 2023, section 5)."""
 
+PARAMETERS_PER_TOKEN = 1.0
+"""Beyond so many parameters for a token of new text each is worth less. The paper has 1/20, for texts of a hundred
+million tokens and more; on a small one far larger models still gain (nanoGPT: 10 million on 1 MB of Shakespeare)."""
+
 LADDER = [
     *((2, 64), (3, 96), (4, 128), (5, 160), (6, 192), (8, 256), (8, 384), (10, 512)),
     *((12, 768), (16, 1024), (20, 1280), (24, 1536), (32, 2048)),
@@ -59,6 +63,9 @@ GIVE_UP = 1.05
 
 NEARLY = 1.01
 """A smaller model is taken if its predicted loss is so near the lowest one."""
+
+ENOUGH_STEPS = 1000
+"""A run has about so many steps at least, so that Muon's rate suits it."""
 
 MOST_EPOCHS = 16
 """Beyond them text that is read again teaches little (Muennighoff et al. 2023), and a model learns it by heart."""
@@ -266,7 +273,7 @@ def predicted_loss(work: Workload) -> float:
     beyond those that suit the text, lose value exponentially.
     """
     unique, seen = work.tokens_per_epoch, work.tokens_per_epoch * work.train.epochs
-    suiting = min(parameter_count(work.config), unique / ENOUGH)
+    suiting = min(parameter_count(work.config), unique * PARAMETERS_PER_TOKEN)
     tokens = _worth(unique, seen, half_life=15.39)
     parameters = _worth(suiting, parameter_count(work.config), half_life=5.31)
     return 1.87 + 521 / parameters**0.353 + 1488 / tokens**0.353
@@ -295,8 +302,8 @@ def _workload(params: AllParams, text: TokenizedText, layers: int, width: int) -
 def _batched(work: Workload, step_seconds: StepSeconds, seconds: float) -> Workload:
     """The work with the batch that suits what this machine computes in the time, and the text is worth."""
     tokens = min(work.tokens_per_step * seconds / step_seconds(work), MOST_EPOCHS * work.tokens)
-    batch = _power_of_two(batch_tokens_for(tokens * flops_per_token(work.config)) / work.config.context_length)
-    return _changed(work, batch_size=max(4, batch))
+    of_step = min(batch_tokens_for(tokens * flops_per_token(work.config)), tokens / ENOUGH_STEPS)
+    return _changed(work, batch_size=max(4, _power_of_two(of_step / work.config.context_length)))
 
 
 def _changed(work: Workload, **changes: object) -> Workload:
