@@ -121,7 +121,7 @@ def test_help_lists_commands_and_exit_codes():
     ("typed", "wrong", "meant"),
     [
         ("plam", "plam", "plan"),
-        ("xyz", "xyz", "summary, runs, compare"),
+        ("xyz", "xyz", "summary, runs, watch"),
         ("plan --presett phase1", "--presett", "--preset"),
         ("preset phas3", "phas3", "phase3"),
         ("summary now", "now", "`tokenmill summary --help`"),

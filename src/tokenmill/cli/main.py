@@ -12,6 +12,7 @@ from tokenmill.cli.arguments import Parser
 COMMANDS = {
     "summary": "show what the pipeline made: losses, answers, costs, and what to type next",
     "runs": "list all commits and experiments: what each changed, losses, answers, time and cost",
+    "watch": "show a training while it runs: losses, speed, time left, cost, answers; also as a page",
     "compare": "show epochs and experiments side by side: losses, parameters, answers; also as a page",
     "generate": "let a trained model answer, continue a text, or chat",
     "export": "write a trained model as a folder for Hugging Face, with its tokenizer and a card",

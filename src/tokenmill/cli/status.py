@@ -58,6 +58,8 @@ def _inside(root: Path) -> Status:
     """In a project: what must be put right or waited for, else what `dvc status` says."""
     from tokenmill.core.errors import UserError  # noqa: PLC0415
     from tokenmill.doctor import dvc  # noqa: PLC0415 (DVC)
+    from tokenmill.models.find import is_finished  # noqa: PLC0415 (pydantic)
+    from tokenmill.models.under_way import under_way  # noqa: PLC0415 (pydantic)
     from tokenmill.schema import check_all  # noqa: PLC0415 (pydantic)
 
     try:
@@ -67,6 +69,13 @@ def _inside(root: Path) -> Status:
     found, repo = dvc.open_repository(root)
     if repo is None:
         return Status(found.text, [("tokenmill doctor", "what else is wrong, and how to fix it")])
+    run = None if is_finished(root) else under_way(root)
+    if run:
+        next_ = (
+            [] if run.run.is_on else [("dvc repro", "or the same `dvc exp run`: training continues where it stopped")]
+        )
+        generate = [("tokenmill generate", "ask its newest epoch")] if run.epoch_ends else []
+        return Status(run.sentence, [*next_, ("tokenmill watch", "losses, time left, cost, answers now"), *generate])
     running = dvc.check_running(root)
     if running.fix:
         return Status(f"{running.text}: {running.fix}", [("tokenmill doctor", "whether anything else is in the way")])

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokenmill.cli.status import COMMIT, after_training
-from tokenmill.display.terminal import print_columns
+from tokenmill.display.terminal import console, print_columns
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from tokenmill.evaluation.params import Mark
     from tokenmill.evaluation.results import Evaluation
+    from tokenmill.models.under_way import UnderWay
 
 WIDTH = 100
 """Columns of an answer in a pipe, and at most on a terminal."""
@@ -31,7 +32,12 @@ def run(_: argparse.Namespace) -> None:
     from tokenmill.costs import COSTS, publish_times, read_costs  # noqa: PLC0415 (pydantic)
     from tokenmill.evaluation.results import read_evaluation  # noqa: PLC0415 (pydantic)
     from tokenmill.model.manifest import read_manifest  # noqa: PLC0415 (pydantic)
+    from tokenmill.models.find import is_finished  # noqa: PLC0415 (pydantic)
+    from tokenmill.models.under_way import under_way  # noqa: PLC0415 (pydantic)
 
+    if not is_finished(Path()) and (run := under_way(Path())):
+        _print_under_way(run)
+        return
     made, evaluation = made_lines(), read_evaluation(paths.EVALUATION)
     publish_times(paths.resume_root(), read_manifest(paths.MODEL).fingerprint, paths.METRICS)
     print()
@@ -49,6 +55,19 @@ def run(_: argparse.Namespace) -> None:
     ]
     print_columns([(f"  {command}", meaning) for command, meaning in commands])
     print("all answers: reports/samples.md   curves: dvc plots show")
+
+
+def _print_under_way(run: "UnderWay") -> None:
+    """What is known of a training that is not finished."""
+    console().print(run.sentence)
+    ends = [(f"{row.epoch:.0f}", f"{row.val_loss:.4f}", f"{row.val_bits_per_byte:.4f}") for row in run.epoch_ends]
+    if ends:
+        print()
+        print_columns([("epoch", "val loss", "bits per byte"), *ends], right=range(3))
+    print()
+    print_columns(
+        [("  tokenmill watch", "losses, time left, answers now"), ("  tokenmill generate", "ask its newest epoch")]
+    )
 
 
 def made_lines() -> list[tuple[str, str]]:

@@ -19,8 +19,10 @@ from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.metrics import TrainMetrics, read_metrics
 from tokenmill.core.params import PARAMS_FILE, read_yaml
+from tokenmill.display.terminal import note
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question, read_evaluation
-from tokenmill.models.find import chosen_epoch
+from tokenmill.models.find import chosen_epoch, is_finished
+from tokenmill.models.under_way import under_way
 from tokenmill.reports.answers import PromptAnswers, compare_answers
 from tokenmill.reports.page import flat
 from tokenmill.training.history import EpochRow, read_rows
@@ -207,6 +209,9 @@ def _at_least_two(root: Path, names: Sequence[str], runs: dict[str, ComparedRun]
         return [*names, WORKSPACE]
     if len(names) > 1:
         return list(names)
+    if not is_finished(root) and (run := under_way(root)):
+        note(f"{run.sentence}; until it ends, these are the first and the last epoch of HEAD")
+        return ["HEAD:1", "HEAD"]
     last = len(_run(root, WORKSPACE, runs).evaluation.epochs)
     return ["epoch-1", f"epoch-{last}"] if last > 1 else ["epoch-1"]
 
@@ -228,6 +233,8 @@ def _run(root: Path, rev: str, runs: dict[str, ComparedRun]) -> ComparedRun:
 
 
 def _workspace_run(root: Path) -> ComparedRun:
+    if not is_finished(root) and (run := under_way(root)):
+        raise UserError(f"{run.sentence}; answers are compared when it is finished, name other revisions.")
     if not (root / paths.EVALUATION).exists():
         raise UserError(
             f"{root / paths.EVALUATION} is missing; `dvc repro` makes it, "

@@ -23,6 +23,7 @@ from tokenmill.data.sources import find
 from tokenmill.doctor import disk, dvc
 from tokenmill.doctor.finding import BUILT_IN, ONE_COMMIT, Check, Finding, Project, ok, problem, warning
 from tokenmill.model.device import Compute, choose_compute, unused_gpu
+from tokenmill.models.under_way import under_way
 from tokenmill.schema import check_all
 from tokenmill.training.compile import missing_compiler
 
@@ -121,7 +122,10 @@ def check_git(project: Project) -> Iterator[Finding]:
         yield ok("git", f"on branch {branch.strip()}")
     yield from _locked(root)
     gone = [file for file in files if not (root / file).exists()]
-    if gone:
+    run = under_way(root) if gone else None
+    if run and run.run.is_on:
+        yield ok("commit", f"deleted until the training ends: {few(gone)}")
+    elif gone:
         text = f"deleted, as by a run that was stopped or refused: {few(gone)}"
         yield warning("commit", text, "dvc repro; or, to go back: git checkout metrics reports && dvc checkout")
     elif files:

@@ -170,11 +170,15 @@ def check_status(repo: Repo) -> tuple[Finding, list[str] | None]:
     """The stages that `dvc repro` would run; None if that is not known."""
     try:
         stages = with_timeout(STATUS_TIMEOUT, lambda: _outdated(repo))
+    except (LockError, TimeoutError) as error:
+        if isinstance(error, LockError):
+            found = warning("pipeline", "not compared while DVC is at work here", "tokenmill watch")
+        else:
+            text = f"not compared: that takes more than {STATUS_TIMEOUT:.0f} s (DVC hashes large files once)"
+            found = warning("pipeline", text, "dvc status")
+        return found, None
     except DvcException as error:
         return problem("pipeline", " ".join(str(error).split()), _mended(repo, error)), None
-    except TimeoutError:
-        text = f"not compared: that takes more than {STATUS_TIMEOUT:.0f} s (DVC hashes large files once)"
-        return warning("pipeline", text, "dvc status"), None
     except sqlite3.DatabaseError as error:
         fix = f"rm -r {quote(str(repo.site_cache_dir))}"
         return problem("pipeline", f"DVC's index of hashes is damaged ({error}); DVC makes it again", fix), None

@@ -13,7 +13,9 @@ from pathlib import Path
 from tokenmill.core import git, paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.records import parse_record
+from tokenmill.display.terminal import note
 from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS, read_manifest
+from tokenmill.models.under_way import under_way
 from tokenmill.training.history import parse_epochs
 
 COMPARED = ["tokens", "train_loss", "val_loss"]
@@ -66,19 +68,31 @@ def find(
             raise UserError(f"--rev {rev} is epoch {measured}; leave out --epoch {epoch}.")
         return _at_epoch_ref(root, measured)
     epochs = available(root)
+    run = None if is_finished(root) else under_way(root)
     if not epochs:
-        raise UserError(f"there is no model in {root / paths.MODEL}; `dvc repro` trains one, `dvc pull` fetches one.")
+        why = f"{run.sentence}; no epoch is finished yet" if run else "`dvc repro` trains one, `dvc pull` fetches one"
+        raise UserError(f"there is no model in {root / paths.MODEL}; {why}.")
+    if run:
+        note(f"{run.sentence}; the newest finished epoch is {len(epochs)}")
     return epochs[chosen_epoch(epoch, len(epochs), "the workspace") - 1]
 
 
 def available(root: Path) -> list[Checkpoint]:
-    """The epochs in the work tree of the project at `root`, in order; empty before the first training."""
-    if not (root / paths.MODEL / MANIFEST).exists():
+    """The epochs in the work tree of the project at `root`, in order; those finished so far of a training under way."""
+    if is_finished(root):
+        names, folder = "epoch {}", root / paths.MODEL
+        epochs, tokenizer = read_manifest(folder).epochs, root / paths.TOKENIZER
+    elif run := under_way(root):
+        names, folder = "epoch {} of the training under way", run.checkpoints / "epochs"
+        epochs, tokenizer = len(run.epoch_ends), run.tokenizer
+    else:
         return []
-    return [
-        Checkpoint(f"epoch {epoch}", root / paths.MODEL / epoch_folder(epoch), root / paths.TOKENIZER)
-        for epoch in range(1, read_manifest(root / paths.MODEL).epochs + 1)
-    ]
+    return [Checkpoint(names.format(epoch), folder / epoch_folder(epoch), tokenizer) for epoch in range(1, epochs + 1)]
+
+
+def is_finished(root: Path) -> bool:
+    """Whether the work tree has a trained model; DVC removes it when a training begins."""
+    return (root / paths.MODEL / MANIFEST).exists()
 
 
 def epochs_at(root: Path, rev: str) -> int:

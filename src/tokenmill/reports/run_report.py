@@ -20,7 +20,7 @@ from tokenmill.reports.answers import PromptAnswers, compare_answers
 from tokenmill.reports.charts import Chart, Series, line_chart
 from tokenmill.reports.data_report import drop_reasons, kept_and_dropped, text_flow
 from tokenmill.reports.page import flat, render
-from tokenmill.training.history import EpochRow, StepRow
+from tokenmill.training.history import EpochRow, StepRow, ValidationRow
 from tokenmill.training.schedule import Workload
 
 
@@ -185,7 +185,7 @@ def render_report(run: RunRecord) -> str:
         verdict=verdict(evaluation),
         prompts=_prompts(evaluation),
         losses_by_epoch=_losses_by_epoch(evaluation),
-        losses_by_step=_losses_by_step(run.steps, run.history),
+        losses_by_step=losses_by_step(run.steps, run.history),
         learning_rate=_curve(run.steps, "learning_rate", "Learning rate by step"),
         gradient_norm=_curve(run.steps, "gradient_norm", "Gradient norm before clipping by step"),
         total=sum((time.cost for time in run.times.values()), Cost()),
@@ -242,10 +242,10 @@ def _epoch_series(losses: Sequence[tuple[int, float]], name: str, colour: int) -
     return Series([loss for _, loss in losses], colour, [epoch for epoch, _ in losses], titles)
 
 
-def _losses_by_step(steps: Sequence[StepRow], history: Sequence[EpochRow]) -> Chart:
-    """The training loss during training, and the validation loss at the end of each epoch."""
+def losses_by_step(steps: Sequence[StepRow], history: Sequence[EpochRow | ValidationRow]) -> Chart:
+    """The training loss during training, and every validation loss."""
     x, losses = _means(steps, "loss")
-    titles = [f"epoch {row.epoch}: validation loss {row.val_loss:.4f}" for row in history]
+    titles = [f"epoch {row.epoch:.3g}: validation loss {row.val_loss:.4f}" for row in history]
     return line_chart(
         [
             Series(losses, TRAIN, x),
@@ -254,7 +254,7 @@ def _losses_by_step(steps: Sequence[StepRow], history: Sequence[EpochRow]) -> Ch
         log="y",
         x_label="step",
         y_label="nats per token, logarithmic",
-        alt=f"Training loss by step, from {losses[0]:.4f} to {losses[-1]:.4f}, and validation loss after each epoch.",
+        alt=f"Training loss by step, from {losses[0]:.4f} to {losses[-1]:.4f}, and validation loss.",
     )
 
 

@@ -1,0 +1,302 @@
+"""`tokenmill watch`: a training while it runs: its losses, speed, time and cost, and what the model answers now."""
+
+import argparse
+import contextlib
+import itertools
+import textwrap
+import threading
+import time
+import webbrowser
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from tokenmill.cli.arguments import Parser
+from tokenmill.core.units import visible
+from tokenmill.display.terminal import console
+
+if TYPE_CHECKING:
+    from tokenmill.models.under_way import UnderWay
+    from tokenmill.reports.charts import Chart
+
+EVERY, PAGE_EVERY = 1.0, 5.0
+"""Seconds between two drawings in the terminal, and between two of the page, which loads itself again as often."""
+
+PAGE = Path(".dvc/tmp/tokenmill/watch.html")
+COLOURS = {1: "cyan", 3: "yellow"}
+"""In the terminal, of the series of a chart."""
+
+CHART_LINES = 8
+DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
+"""Of a character of braille, which has four rows of two."""
+
+EXAMPLES = """\
+  tokenmill watch               the training that is under way, in this workspace or in a queue
+  tokenmill watch bonny-bani    that of an experiment
+  tokenmill watch --open        also as a page in the browser
+"""
+
+
+def add_arguments(parser: Parser) -> None:
+    """Which training, and where to show it."""
+    parser.add_argument("name", nargs="?", metavar="EXPERIMENT", help="of several that run; else the newest")
+    parser.add_argument("--open", action="store_true", help="show it as a page in the browser, too")
+    parser.add_argument("--once", action="store_true", help="print it as it is now, and end")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Show a training until it ends or Ctrl-C is pressed, which only ends the watching."""
+    screen, watched = console(), Watched(Path(), options.name)
+    with contextlib.suppress(KeyboardInterrupt):
+        _wait(watched, screen, wait=not options.once)
+        watched.answers.update(watched.now, wait=not screen.is_terminal or options.once)
+        if options.open:
+            print(f"the page is {watched.write_page().resolve().as_uri()}")
+            webbrowser.open(watched.write_page().resolve().as_uri())
+        if screen.is_terminal and not options.once:
+            _follow(watched, screen, with_page=options.open)
+    screen.print(watched.frame(screen.width, 100))
+
+
+def _wait(watched: "Watched", screen: Console, *, wait: bool) -> None:
+    """Wait for the first file of a training if DVC is at work on an earlier stage.
+
+    Raises:
+        UserError: no training is under way, and none will come.
+    """
+    from tokenmill.core.errors import UserError  # noqa: PLC0415
+    from tokenmill.doctor.dvc import check_running  # noqa: PLC0415 (DVC)
+
+    is_said = False
+    while not watched.look():
+        if not (wait and screen.is_terminal and check_running(watched.root).fix):
+            named = f" in the experiment {watched.name}" if watched.name else ""
+            raise UserError(f"no training is under way{named}; `dvc repro` or `dvc exp run` starts one.")
+        if not is_said:
+            screen.print("waiting for the training to begin (Ctrl-C ends the waiting)")
+        is_said = True
+        time.sleep(EVERY)
+
+
+def _follow(watched: "Watched", screen: Console, *, with_page: bool) -> None:
+    drawn_at = time.monotonic()
+    with Live(console=screen, screen=True, auto_refresh=False) as live:
+        while watched.look() and watched.now.run.is_on:
+            watched.answers.update(watched.now)
+            live.update(watched.frame(screen.width, screen.height), refresh=True)
+            if with_page and time.monotonic() - drawn_at >= PAGE_EVERY:
+                drawn_at = time.monotonic()
+                watched.write_page()
+            time.sleep(EVERY)
+    if with_page:
+        watched.write_page()
+
+
+@dataclass
+class Answers:
+    """What the newest weights on disk answer to the fixed prompts; made in a thread, as a checkpoint comes."""
+
+    step: int | None = None
+    """Of the weights that gave the answers."""
+    rows: Sequence[tuple[str, str]] = ()
+    """Prompts and answers."""
+    problem: str = ""
+    _thread: threading.Thread | None = None
+
+    def update(self, now: "UnderWay", *, wait: bool = False) -> None:
+        """Ask the newest weights, if they are newer; if a thread is at that still, do nothing."""
+        newest = now.weights()
+        if newest and newest[0] != self.step and not (self._thread and self._thread.is_alive()):
+            self._thread = threading.Thread(target=self._ask, args=(now, *newest), daemon=True)
+            self._thread.start()
+        if wait and self._thread:
+            self._thread.join()
+
+    def _ask(self, now: "UnderWay", step: int, folder: Path) -> None:
+        from tokenmill.core.errors import UserError, first_line  # noqa: PLC0415
+
+        try:
+            self.rows, self.problem = ask(now.folder, folder, now.tokenizer), ""
+        except (UserError, OSError) as error:  # such as weights that were removed for newer ones meanwhile
+            self.problem = first_line(error)
+        self.step = step
+
+    def lines(self, width: int, height: int) -> list[Text]:
+        """As many prompts with their answers as fit."""
+        if not self.rows:
+            return [
+                Text(""),
+                Text(_shortened(self.problem or "the first checkpoint brings the first answers", width), "dim"),
+            ]
+        shown = [Text(""), Text(f"answers of the weights at step {self.step:,}:", "dim")]
+        for prompt, answer in self.rows[: max(0, (height - 2) // 2)]:
+            shown += [
+                Text(_shortened(prompt, width), "dim"),
+                Text("  " + (_shortened(answer, width - 2) or "(nothing)")),
+            ]
+        return shown
+
+
+@dataclass
+class Watched:
+    """The training that is watched."""
+
+    root: Path
+    name: str | None
+    answers: Answers = field(default_factory=Answers)
+    now: "UnderWay" = field(init=False)
+    is_over: bool = False
+    others: Sequence[str] = ()
+
+    def look(self) -> bool:
+        """Read its files again; False if there are none, or no longer."""
+        from tokenmill.models.under_way import all_under_way  # noqa: PLC0415 (pydantic)
+
+        found = [one for one in all_under_way(self.root) if self.name in (None, one.where.split()[-1])]
+        if hasattr(self, "now"):  # stay with it, even if another one begins
+            found = [one for one in found if one.run.fingerprint == self.now.run.fingerprint]
+        self.is_over = not found
+        if found:
+            self.now, self.others = found[0], [one.where for one in found[1:] if one.run.is_on]
+        return bool(found)
+
+    @property
+    def sentence(self) -> str:
+        """What it is, and where it stands."""
+        if self.is_over:
+            return f"the training in {self.now.where} is finished; `tokenmill summary` shows the run"
+        return self.now.sentence
+
+    def facts(self) -> list[tuple[str, str, list[str]]]:
+        """Names, values and notes, the most important first."""
+        from tokenmill.display.training import amounts, clock  # noqa: PLC0415 (pydantic)
+
+        now, (spent, speed) = self.now, self.now.spent()
+        left, cost = now.seconds_left(), now.run.cost
+        best = min(now.validations, key=lambda row: row.val_loss, default=None)
+        to_come = cost.cost_of(left) if left and now.run.is_on else None
+        known = [
+            ("loss", f"{now.steps[-1].loss:.3f}" if now.steps else "", []),
+            ("validation", f"{now.validations[-1].val_loss:.3f}" if now.validations else "", []),
+            ("lowest", f"{best.val_loss:.3f}" if best else "", [f"at step {best.step:,}"] if best else []),
+            ("tokens/s", f"{speed:,.0f}" if speed else "", []),
+            ("spent", amounts(spent, cost.currency), []),
+            ("left", amounts(to_come, cost.currency) if to_come else "", [f"until {clock(left)}"] if left else []),
+        ]
+        return [fact for fact in known if fact[1]]
+
+    def chart(self) -> "Chart | None":
+        """Both losses by step; None before the first rows."""
+        from tokenmill.reports.run_report import losses_by_step  # noqa: PLC0415 (jinja2)
+
+        return losses_by_step(self.now.steps, self.now.validations) if self.now.steps else None
+
+    def frame(self, width: int, height: int) -> Group:
+        """All of it for a terminal of this size."""
+        bar = Table.grid(padding=(0, 1), expand=True)
+        bar.add_column(no_wrap=True)
+        bar.add_column(ratio=1)
+        bar.add_row(f"{self.now.step / self.now.run.steps:4.0%}", ProgressBar(self.now.run.steps, self.now.step))
+        facts = "   ".join(" ".join([name, value, *notes]).replace(" ", "\xa0") for name, value, notes in self.facts())
+        width = min(width, 120)
+        parts: list[Text | Table] = [Text(line, "bold") for line in textwrap.wrap(self.sentence, width)]
+        parts += [Text(_shortened(" · ".join(line[1] for line in self.now.run.plan[:2]), width), "dim"), bar]
+        parts += [Text(line.replace("\xa0", " ")) for line in textwrap.wrap(facts, width)]
+        chart = self.chart()
+        if chart:
+            parts += [Text(""), *draw(chart, width, CHART_LINES), _legend()]
+        parts += [Text(f"also under way: {', '.join(self.others)}", "dim")] if self.others else []
+        parts += self.answers.lines(width, height - len(parts) - 1)
+        return Group(*parts)
+
+    def write_page(self) -> Path:
+        """Write the page; return its path."""
+        from tokenmill.core.files import write_text  # noqa: PLC0415
+        from tokenmill.reports.page import render  # noqa: PLC0415 (jinja2)
+
+        path = self.root / PAGE
+        every = None if self.is_over or not self.now.run.is_on else PAGE_EVERY
+        values = {"now": self.now, "sentence": self.sentence, "chart": self.chart(), "answers": self.answers}
+        plan = [(name, value, "") for name, value in self.now.run.plan]
+        write_text(path, render("watch.html", **values, facts=self.facts(), plan=plan, every=every))
+        return path
+
+
+def ask(project: Path, weights: Path, tokenizer_file: Path) -> list[tuple[str, str]]:
+    """The fixed prompts of the project whose params.yaml lies in `project`, and the answers of these weights.
+
+    Raises:
+        UserError: a file is missing or damaged, or a prompt does not fit.
+    """
+    import torch  # noqa: PLC0415 (seconds; so for the imports that follow)
+
+    from tokenmill.core import paths  # noqa: PLC0415
+    from tokenmill.core.params import PARAMS_FILE, Section, load  # noqa: PLC0415
+    from tokenmill.core.tokenizer import read_tokenizer  # noqa: PLC0415
+    from tokenmill.evaluation.params import EvaluateParams, RawText  # noqa: PLC0415
+    from tokenmill.evaluation.prompts import chosen_prompts, prepare  # noqa: PLC0415
+    from tokenmill.model.generate import Sampling, generate  # noqa: PLC0415
+    from tokenmill.model.huggingface import load_model  # noqa: PLC0415
+
+    class Params(Section):
+        data: RawText
+        evaluate: EvaluateParams
+
+    torch.set_num_threads(1)  # the training needs the others
+    params, tokenizer, model = load(Params, project / PARAMS_FILE), read_tokenizer(tokenizer_file), load_model(weights)
+    context = model.config.context_length
+    raw, tokens = project / params.data.raw, project / paths.TOKENS
+    chosen = chosen_prompts(params.evaluate, raw, tokens, tokenizer, context_length=context)
+    sampling = Sampling(max_new_tokens=params.evaluate.max_new_tokens)
+    return [
+        (
+            prompt.question.prompt,
+            tokenizer.decode(list(generate(model, prompt.ids, end=tokenizer.eot_id, sampling=sampling))),
+        )
+        for prompt in prepare(chosen, tokenizer, context_length=context)
+    ]
+
+
+def draw(chart: "Chart", width: int, height: int) -> list[Text]:
+    """The lines of a chart as dots of braille, between its axes: `height` lines of text and one of ticks."""
+    left = max(len(tick.text) for tick in chart.y_ticks) + 1
+    columns = width - left
+    cells: dict[tuple[int, int], tuple[int, int]] = {}
+    for line in chart.lines:
+        for (x, y), (to_x, to_y) in itertools.pairwise([line.points[0], *line.points]):
+            count = max(1, round(abs(to_x - x) / 100 * columns * 2), round(abs(to_y - y) / 100 * height * 4))
+            for part in range(count + 1):
+                dot_x = min(int((x + (to_x - x) * part / count) / 100 * columns * 2), columns * 2 - 1)
+                dot_y = min(int((y + (to_y - y) * part / count) / 100 * height * 4), height * 4 - 1)
+                bits, _ = cells.get((dot_y // 4, dot_x // 2), (0, 0))
+                cells[dot_y // 4, dot_x // 2] = bits | DOTS[dot_y % 4][dot_x % 2], line.colour
+    labels = {min(int(tick.at / 100 * height), height - 1): tick.text for tick in chart.y_ticks}
+    lines = []
+    for row in range(height):
+        text = Text(labels.get(row, "").rjust(left - 1) + " ", "dim")
+        for column in range(columns):
+            bits, colour = cells.get((row, column), (0, 0))
+            text.append(chr(0x2800 + bits) if bits else " ", COLOURS.get(colour, ""))
+        lines.append(text)
+    ticks = [" "] * width
+    for tick in chart.x_ticks:
+        start = min(left + int(tick.at / 100 * columns), width - len(tick.text))
+        ticks[start : start + len(tick.text)] = tick.text
+    return [*lines, Text("".join(ticks).rstrip(), "dim")]
+
+
+def _legend() -> Text:
+    return Text.assemble(
+        ("── training", COLOURS[1]), "   ", ("── validation", COLOURS[3]), ("   nats per token, by step", "dim")
+    )
+
+
+def _shortened(text: str, width: int) -> str:
+    return textwrap.shorten(visible(text), width, placeholder=" …")

@@ -1,0 +1,123 @@
+"""Trainings that have begun and are not finished: in the workspace, in a `--temp` run, or in a queue's.
+
+DVC removes a stage's outputs before the stage runs, and keeps what it makes when it ends. What is there in between are
+the files in `live/` and the checkpoints in `.resume/`.
+"""
+
+import contextlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokenmill.core import paths
+from tokenmill.core.errors import UserError
+from tokenmill.costs import TIMING, Cost, find_times, read_timing
+from tokenmill.model.manifest import WEIGHTS
+from tokenmill.training.history import StepRow, ValidationRow
+from tokenmill.training.live import LiveRun, read_live_rows, read_live_run
+
+TEMPORARY = Path(".dvc/tmp/exps")
+"""Where DVC runs experiments with `--temp` and those of the queue, each in a copy of the repository."""
+
+
+@dataclass(frozen=True)
+class UnderWay:
+    """A training as its files tell it at one moment."""
+
+    root: Path
+    """Of the project."""
+    folder: Path
+    """Where the stage runs: the root or a temporary copy of it."""
+    where: str
+    """For people: `this workspace`, `the experiment bonny-bani`."""
+    run: LiveRun
+    steps: Sequence[StepRow]
+    validations: Sequence[ValidationRow]
+
+    @property
+    def step(self) -> int:
+        """The last step that is known to be done."""
+        return max([self.run.first_step, *(rows[-1].step for rows in (self.steps, self.validations) if rows)])
+
+    @property
+    def epoch_ends(self) -> list[ValidationRow]:
+        """The validation at the end of each finished epoch; their weights are kept."""
+        return [row for row in self.validations if row.step % self.run.steps_per_epoch == 0]
+
+    @property
+    def checkpoints(self) -> Path:
+        """The run's folder of checkpoints."""
+        return self.root / paths.resume_root() / self.run.fingerprint
+
+    @property
+    def tokenizer(self) -> Path:
+        """The file tokenizer.json."""
+        return self.folder / paths.TOKENIZER
+
+    def weights(self) -> tuple[int, Path] | None:
+        """The step and the folder of the newest weights on disk, or None."""
+        found = [(int(path.name[5:]), path) for path in self.checkpoints.glob("step-*") if (path / WEIGHTS).exists()]
+        found = [(step, path) for step, path in found if step <= self.run.steps]
+        return max(found, default=None)
+
+    def seconds_left(self) -> float | None:
+        """As many as the rest takes at this session's speed, validations and checkpoints included."""
+        with contextlib.suppress(OSError):
+            done = self.step - self.run.first_step
+            taken = (self.folder / paths.LIVE / "steps.csv").stat().st_mtime - self.run.began
+            return taken / done * (self.run.steps - self.step) if done > 0 else None
+        return None
+
+    def spent(self) -> tuple[Cost, float | None]:
+        """What all sessions took so far, and tokens per second now, if they are known."""
+        with contextlib.suppress(UserError):  # a damaged table is the matter of `tokenmill doctor`
+            rows = read_timing(find_times(self.root / paths.resume_root(), self.run.fingerprint, TIMING))
+            if len(rows):
+                return Cost.of(rows.iloc[-1]), float(rows["tokens_per_second"].iloc[-1])
+        return Cost(), None
+
+    @property
+    def sentence(self) -> str:
+        """Where the training is, or where it stopped."""
+        epoch = self.step / self.run.steps_per_epoch
+        place = f"step {self.step:,} of {self.run.steps:,}, epoch {epoch:.2f}"
+        if self.run.is_on:
+            return f"training is under way in {self.where}: {place}"
+        return f"the training in {self.where} stopped at {place}; `dvc repro` or the same `dvc exp run` continues it"
+
+
+def under_way(root: Path) -> UnderWay | None:
+    """The training in the workspace of the project at `root`, on or stopped; None if none is unfinished there."""
+    return _read(root, root, "this workspace")
+
+
+def all_under_way(root: Path) -> list[UnderWay]:
+    """All unfinished trainings of a project: those that are on first, then the newest first."""
+    names = _experiments(root)
+    copies = [path.parent.parent for path in (root / TEMPORARY).glob(f"*/{paths.LIVE}/run.json")]
+    found = [under_way(root)]
+    found += [_read(root, copy, names.get(copy.name, f"the copy {copy.name}")) for copy in copies]
+    return sorted(filter(None, found), key=lambda one: (not one.run.is_on, -one.run.began))
+
+
+def _read(root: Path, folder: Path, where: str) -> UnderWay | None:
+    live = folder / paths.LIVE
+    try:
+        run = read_live_run(live)
+        rows = read_live_rows(live, StepRow), read_live_rows(live, ValidationRow)
+    except (UserError, OSError):  # finished at this very moment, or damaged: DVC's own record is what counts
+        return None
+    return UnderWay(root, folder, where, run, *rows) if run else None
+
+
+def _experiments(root: Path) -> dict[str, str]:
+    """The names of running experiments, by the name of the copy in which each runs."""
+    names = {}
+    for path in (root / TEMPORARY / "run").glob("*/*.run"):
+        with contextlib.suppress(OSError, ValueError, AttributeError, TypeError):
+            info = json.loads(path.read_bytes())
+            if re.fullmatch(r"[\w.-]{1,100}", info["name"]):
+                names[Path(info["root_dir"]).name] = f"the experiment {info['name']}"
+    return names

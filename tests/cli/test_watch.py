@@ -1,0 +1,123 @@
+"""What `tokenmill watch` shows."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from tests.imports import ROOT
+from tests.models.unfinished import begin
+from tokenmill.cli.main import main
+from tokenmill.cli.watch import PAGE, Watched, draw
+from tokenmill.reports.charts import Series, line_chart
+
+PROMPTS = """\
+  prompts:
+  - user: Who are you?
+  - text: A text that is longer than one line of a terminal has columns, so it must be cut somewhere near here
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    root = tmp_path / "project"
+    root.mkdir()
+    monkeypatch.chdir(root)
+    monkeypatch.delenv("DVC_ROOT", raising=False)
+    params = (ROOT / "params.yaml").read_text(encoding="utf-8")
+    params = params.replace("  prompts: auto", PROMPTS.rstrip().replace("  prompts:", "  prompts:", 1))
+    (root / "params.yaml").write_text(params, encoding="utf-8")
+    return root
+
+
+def shown(watched: Watched, width: int, height: int) -> list[str]:
+    screen = Console(width=width, height=height, markup=False, highlight=False)
+    with screen.capture() as captured:
+        screen.print(watched.frame(width, height))
+    return captured.get().splitlines()
+
+
+def test_80_columns_and_24_lines_hold_all_of_it(project: Path):
+    begin(project)
+    watched = Watched(Path(), None)
+    assert watched.look()
+    watched.answers.update(watched.now, wait=True)
+    assert watched.answers.problem == ""
+    assert (watched.answers.step, watched.answers.rows[0][0]) == (15, "Who are you?")
+    lines = shown(watched, 80, 24)
+    assert len(lines) <= 23
+    assert max(map(len, lines)) <= 80
+    text = "\n".join(lines)
+    assert "step 18 of 20" in text
+    assert "90%" in text
+    assert "loss 3.200" in text
+    assert "validation 3.750" in text
+    assert "lowest 3.750 at step 15" in text
+    assert "at step 15:" in text
+    assert "A text that is longer" in text
+
+
+def test_a_small_window_is_no_error(project: Path):
+    begin(project)
+    watched = Watched(Path(), None)
+    assert watched.look()
+    assert max(map(len, shown(watched, 40, 10))) <= 40
+
+
+def test_once_prints_and_ends(project: Path, capsys: pytest.CaptureFixture[str]):
+    begin(project)
+    main(["watch", "--once"])
+    assert "step 18 of 20" in capsys.readouterr().out
+
+
+def test_without_a_training_it_says_what_to_type(project: Path, monkeypatch: pytest.MonkeyPatch):
+    with pytest.raises(SystemExit, match="`dvc repro` or `dvc exp run` starts one"):
+        main(["watch"])
+    begin(project)
+    with pytest.raises(SystemExit, match="no training is under way in the experiment blest-jube"):
+        main(["watch", "blest-jube"])
+
+
+def test_the_end_is_told(project: Path):
+    begin(project)
+    watched = Watched(Path(), None)
+    assert watched.look()
+    (project / "live/run.json").unlink()
+    assert not watched.look()
+    assert "is finished" in shown(watched, 80, 24)[0]
+
+
+def test_the_page_loads_itself_again_until_the_end(project: Path):
+    begin(project)
+    watched = Watched(Path(), None)
+    assert watched.look()
+    page = watched.write_page().read_text()
+    assert '<meta http-equiv="refresh" content="5">' in page
+    assert "Step 18 of 20" in page
+    assert "<polyline" in page
+    (project / "live/run.json").unlink()
+    watched.look()
+    assert watched.write_page() == PAGE
+    assert 'http-equiv="refresh"' not in PAGE.read_text()
+
+
+def test_weights_that_are_gone_are_no_end(project: Path):
+    begin(project)
+    watched = Watched(Path(), None)
+    assert watched.look()
+    (project / "data/tokenizer/tokenizer.json").unlink()
+    watched.answers.update(watched.now, wait=True)
+    assert "tokenizer.json" in watched.answers.problem
+    assert shown(watched, 80, 24)
+
+
+def test_a_curve_in_braille_falls_from_left_to_right():
+    chart = line_chart([Series([4.0, 3.0, 2.0], 1, [0, 5, 10])], x_label="step", y_label="loss", alt="")
+    *rows, ticks = [text.plain for text in draw(chart, 40, 5)]
+    assert len(rows) == 5
+    assert max(map(len, [*rows, ticks])) <= 40
+    filled = [[column for column, char in enumerate(row) if ord(char) >= 0x2800] for row in rows]
+    assert filled[0][0] < filled[-1][-1]
+    assert all(above[0] <= below[0] for above, below in itertools.pairwise(filled) if above and below)
+    assert "10" in ticks

@@ -1,0 +1,88 @@
+"""Trainings that are not finished, and the models that they have so far."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.models.unfinished import FINGERPRINT, STEPS, begin
+from tokenmill.core import paths
+from tokenmill.core.errors import UserError
+from tokenmill.core.files import write_text
+from tokenmill.models.find import available, find
+from tokenmill.models.under_way import all_under_way, under_way
+from tokenmill.models.writer import Writer
+from tokenmill.training.live import RUN
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("DVC_ROOT", raising=False)
+    (tmp_path / "project").mkdir()
+    return tmp_path / "project"
+
+
+def stop(folder: Path) -> None:
+    path = folder / paths.LIVE / RUN
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(content | {"started": content["started"] - 1000}))
+
+
+def test_a_training_tells_where_it_is(root: Path):
+    assert under_way(root) is None
+    begin(root)
+    run = under_way(root)
+    assert run is not None
+    assert (run.step, [row.val_loss for row in run.epoch_ends], run.steps) == (18, [4.25], STEPS)
+    assert run.weights() == (15, root / ".resume" / FINGERPRINT / "step-000000015")
+    assert run.sentence == "training is under way in this workspace: step 18 of 20, epoch 1.80"
+    stop(root)
+    run = under_way(root)
+    assert run is not None
+    assert run.sentence.startswith("the training in this workspace stopped at step 18")
+
+
+def test_its_newest_finished_epoch_writes(root: Path, capsys: pytest.CaptureFixture[str]):
+    begin(root)
+    checkpoint = find(root)
+    assert (checkpoint.name, checkpoint.folder.name) == ("epoch 1 of the training under way", "epoch-1")
+    assert "training is under way" in capsys.readouterr().err
+    assert Writer.load(checkpoint, "cpu").model.config.context_length == 128
+    with pytest.raises(UserError, match="there is no epoch 2"):
+        find(root, epoch=2)
+
+
+def test_before_its_first_epoch_there_is_no_model(root: Path):
+    begin(root, epochs=0)
+    assert available(root) == []
+    with pytest.raises(UserError, match=r"step 18 of 20, epoch 1\.80; no epoch is finished yet"):
+        find(root)
+
+
+def test_trainings_in_copies_are_found_by_their_experiments(root: Path):
+    copies = [root / ".dvc/tmp/exps" / name for name in ("tmpabc", "tmpxyz")]
+    for number, copy in enumerate(copies):
+        begin(root, copy, fingerprint=f"{number:016x}")
+    write_text(
+        root / ".dvc/tmp/exps/run/1f/1f.run", json.dumps({"root_dir": str(copies[0]), "name": "bonny-bani", "pid": 1})
+    )
+    write_text(root / ".dvc/tmp/exps/run/2f/2f.run", "[")
+    assert [run.where for run in all_under_way(root)] == ["the copy tmpxyz", "the experiment bonny-bani"]
+    stop(copies[1])
+    assert [run.where for run in all_under_way(root)] == ["the experiment bonny-bani", "the copy tmpxyz"]
+    assert under_way(root) is None
+
+
+def test_damaged_files_are_no_training(root: Path):
+    begin(root)
+    write_text(root / "live/run.json", json.dumps({"fingerprint": "../../elsewhere"}))
+    assert all_under_way(root) == []
+
+
+def test_a_finished_model_comes_first(root: Path):
+    """A training that was killed leaves its files; another one may have been checked out since."""
+    begin(root)
+    (root / paths.MODEL).mkdir(parents=True)
+    write_text(root / paths.MODEL / "manifest.json", "{}")
+    with pytest.raises(UserError, match="manifest"):
+        available(root)
