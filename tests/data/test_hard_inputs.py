@@ -11,6 +11,7 @@ from random import Random
 import pytest
 
 from tests.data.material import PACK, json_lines
+from tokenmill.core.errors import UserError
 
 STATUS = Path("/proc/self/status")
 
@@ -46,13 +47,49 @@ def importable(monkeypatch):
 
 
 @pytest.mark.slow
-def test_one_line_of_200_megabytes(tmp_path):
+def test_one_line_of_200_megabytes_is_dropped(tmp_path):
     raw = tmp_path / "a.jsonl"
     raw.write_text('{"text": "before"}\n{"text": "' + "All work and no play. " * 9_500_000 + '"}\n{"text": "after"}\n')
     assert raw.stat().st_size > 200_000_000
     read, kept, peak = clean_in_a_process(raw, tmp_path / "out")
-    assert (read, kept) == (3, 3)
-    assert peak < 2000
+    assert (read, kept) == (3, 2)
+    assert peak < 1000
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "sentence"),
+    [
+        ("deep.json", b"[" * 1_000_000 + b"]" * 1_000_000, "nested deeper than 200 levels"),
+        ("deep.json", b'[{"text": "[[[["}, ' + b'{"a":' * 300 + b"1" + b"}" * 300 + b"]", "nested deeper"),
+        ("long.json.gz", gzip.compress(b'["' + b"a" * (40 << 20) + b'"]'), "a value of more than"),
+        ("header.csv.gz", gzip.compress(b"text" + b",a" * (4 << 20) + b"\n"), "its header has more than"),
+        ("damaged.parquet", b"PAR1" + bytes(99) + b"PAR1", "is not a readable parquet file"),
+    ],
+)
+def test_file_beyond_a_bound_is_refused_by_name(tmp_path, run, name, data, sentence):
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(UserError, match=sentence) as refused:
+        run(tmp_path)
+    assert name in str(refused.value)
+    assert len(str(refused.value)) < 500
+
+
+def test_brackets_in_strings_are_no_levels(tmp_path, run):
+    texts = ["[{" * 500, '\\"[' * 500, "\\\\", '"' * 301, "plain"]
+    (tmp_path / "a.json").write_text(json.dumps([{"text": text} for text in texts]))
+    assert run(tmp_path, mode="none", min_chars=1)[0] == texts
+
+
+@pytest.mark.parametrize("depth", [200, 300, 900, 100_000])
+def test_deeply_nested_record_is_dropped_and_counted(tmp_path, run, depth):
+    deep = b'{"a": ' + b"[" * depth + b"]" * depth + b"}"
+    (tmp_path / "a.jsonl").write_bytes(b'{"text": "one", "a": 1}\n' + deep + b'\n{"text": "two"}\n')
+    documents, report = run(tmp_path)
+    assert documents == ["one", "two"]
+    assert report.documents.read == 3
+    (tmp_path / "a.jsonl").write_bytes(b'{"a": "one"}\n' + deep + b'\n{"a": "two"}\n')
+    documents, report = run(tmp_path, columns=["a"])
+    assert [text for text in documents if text] == ["one", "two"]
 
 
 @pytest.mark.slow
@@ -89,7 +126,7 @@ def test_an_archive_that_grows_a_thousandfold(tmp_path, name):
     assert raw.stat().st_size < 1 << 20
     _, kept, peak = clean_in_a_process(raw, tmp_path / "out")
     assert kept >= 2
-    assert peak < 1500
+    assert peak < 1000
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""A full disk leaves a sentence and nothing else; a document of 100 MB fits into 1 GB of memory."""
+"""A full disk leaves a sentence and nothing else; the longest document fits into 700 MB of memory."""
 
 import re
 import subprocess
@@ -98,7 +98,7 @@ def test_full_disk_names_the_bytes_needed(work, limit, noise, bpe_file: Path, tm
 
 WRITE = """
 from tests.tokens.clean_text import PROSE, write_clean
-long = " ".join(PROSE) * (100_000_000 // sum(len(text.encode()) + 1 for text in PROSE))
+long = " ".join(PROSE) * (33_000_000 // sum(len(text.encode()) + 1 for text in PROSE))
 write_clean(one, [*PROSE, long + "the end", *PROSE[::-1]], shard_bytes=10**9)
 """
 PEAK = """
@@ -112,14 +112,14 @@ LEARN = (
 
 @linux
 @pytest.mark.slow
-def test_document_of_100_mb_needs_less_than_1_gb(bpe_file: Path, tmp_path: Path) -> None:
+def test_longest_document_needs_less_than_700_mb(bpe_file: Path, tmp_path: Path) -> None:
     clean = tmp_path / "clean"
     written = run(WRITE, clean, bpe_file, tmp_path)
     assert written.returncode == 0, written.stderr
     for work in (LEARN, PACK):
         ended = run(work + PEAK, clean, bpe_file, tmp_path)
         assert ended.returncode == 0, ended.stderr
-        assert int(ended.stdout) * 1024 < 1e9
+        assert int(ended.stdout) * 1024 < 7e8
     packed = read_metadata(tmp_path / "out")
-    assert max(packed.train.bytes, packed.val.bytes) > 90_000_000
+    assert max(packed.train.bytes, packed.val.bytes) > 30_000_000
     assert packed.train.documents + packed.val.documents == 2 * 84 + 1

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +21,13 @@ Corpus = Callable[..., Path]
 
 def bpe(vocab_size: int = 400, sample_bytes: int = 10**6) -> TokenizerParams:
     return TokenizerParams(type="bpe", vocab_size=vocab_size, sample_bytes=sample_bytes)
+
+
+def test_one_run_of_a_letter_is_learned_in_seconds(corpus: Corpus, tmp_path: Path) -> None:
+    clean = corpus(["a" * 400_000, " " * 400_000, "The word. " * 100])
+    started = time.monotonic()
+    train_tokenizer(clean, tmp_path / "t.json", TokenizerParams(type="bpe", vocab_size=300, sample_bytes=10**6))
+    assert time.monotonic() - started < 20
 
 
 def test_same_corpus_same_bytes_in_another_process(prose: Path, bpe_file: Path, tmp_path: Path) -> None:

@@ -47,12 +47,10 @@ def content_of(packed_file: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda old: old[: len(old) // 2], "is cut short"),
-        (lambda old: old[:-3], "is cut short"),
-        (lambda _: b"", "is cut short"),
+        (lambda old: old[: len(old) // 2], "fewer than the"),
+        (lambda _: b"", "fewer than the"),
+        (lambda _: compress(bytes(1 << 30)), "more than the"),
         (lambda _: b"not zstd at all" * 9, "cannot be decompressed"),
-        (lambda old: old + b"rubbish after the end", "has bytes after its end"),
-        (lambda old: old + compress(b"\x01\x00\x00\x00"), "has bytes after its end"),
         (lambda old: compress(content_of(old) + b"\x01\x00\x00\x00"), "more than the"),
         (lambda old: old[:-1] + bytes([old[-1] ^ 1]), "cannot be decompressed"),
         (lambda old: old[:90] + bytes([old[90] ^ 64]) + old[91:], "cannot be decompressed"),

@@ -120,9 +120,18 @@ class CleanReport(Section):
             f"       dropped: {self.dropped_in_words() or 'none'}; "
             f"invalid UTF-8 replaced in {self.invalid_utf8:,} documents"
             + (f"; files skipped: {skipped}" if skipped else "")
+            + self._most_dropped()
             + self._encodings_in_words()
             + (f"\n       {warning}" if (warning := self.letters_warning()) else "")
         )
+
+    def _most_dropped(self) -> str:
+        """A line that says why, if fewer than half of the documents are kept."""
+        if 2 * self.documents.kept >= self.documents.read:
+            return ""
+        reason = max(self.dropped, key=self.dropped.__getitem__)
+        part = f"{self.dropped[reason] / self.documents.read:.0%}"
+        return f"\n       {part} were dropped as {reason} ({self.meanings[reason]}); the section clean decides it"
 
     def letters_warning(self) -> str:
         """A sentence if the mode takes many letters; else empty."""

@@ -18,10 +18,7 @@ from tokenmill.data import record_text
 from tokenmill.data.encoding import DAMAGE, decode, mark_json_damage, read_utf8
 from tokenmill.data.params import CleanParams
 from tokenmill.data.report import EXCERPT, Tally
-from tokenmill.data.sources import Advance, Source
-
-MAX_LINE_BYTES = 256 << 20
-"""A longer line is not held in memory but counted as an invalid record."""
+from tokenmill.data.sources import MAX_RECORD_BYTES, Advance, Source
 
 
 def read_json_lines(source: Source, params: CleanParams, tally: Tally, advance: Advance) -> Iterator[str]:
@@ -71,7 +68,7 @@ def _value(line: bytes | None) -> Any:
         return json.loads(decode(mark_json_damage(line)), strict=False)
 
 
-def lines(blocks: Iterable[bytes], longest: int = MAX_LINE_BYTES) -> Iterator[bytes | None]:
+def lines(blocks: Iterable[bytes], longest: int = MAX_RECORD_BYTES) -> Iterator[bytes | None]:
     r"""The lines of a stream without their `\n`; None for one longer than `longest`."""
     parts: list[bytes] = []
     size = 0
@@ -95,7 +92,7 @@ def _joined(parts: list[bytes]) -> bytes:
     return line
 
 
-def whole_lines(blocks: Iterable[bytes], size: int, longest: int = MAX_LINE_BYTES) -> Iterator[bytes]:
+def whole_lines(blocks: Iterable[bytes], size: int, longest: int = MAX_RECORD_BYTES) -> Iterator[bytes]:
     """The same bytes in blocks of about `size` that end at line ends; of a line over `longest`, only its start."""
     parts: list[bytes] = []
     held = 0

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any, TypeAlias, cast
 
 import ijson
+import numpy as np
 import polars as pl
 
 from tokenmill.core.errors import UserError
@@ -22,15 +23,18 @@ from tokenmill.data.params import CleanParams
 from tokenmill.data.plain_text import read_plain_text
 from tokenmill.data.record_text import KEYS, no_text, record_texts
 from tokenmill.data.report import Tally
-from tokenmill.data.sources import Advance, Source, blocks, not_permitted
+from tokenmill.data.sources import MAX_RECORD_BYTES, Advance, Source, blocks, not_permitted
 
 Reader: TypeAlias = Callable[[Source, CleanParams, Tally, Advance], Iterator[str]]
 """Yields the texts of a file in bounded memory, in order, with DAMAGE where bytes are invalid. It counts in the tally
 what is not a document, tells `Advance` the bytes read from disk, and raises UserError for a file it cannot read."""
 
 
-MAX_FIELD_CHARS = 256 << 20
-"""A CSV file with a longer field is refused."""
+MAX_HEADER_CHARS = 1 << 16
+"""A CSV file with a longer header is refused."""
+
+MAX_DEPTH = 200
+"""A JSON file that is nested deeper is refused: the parser would take the square of the depth in memory."""
 
 PARQUET_ROWS = 1024
 """Rows of a parquet file read at a time."""
@@ -59,7 +63,7 @@ def json_values(blocks: Iterable[bytes], name: str) -> Iterator[Any]:
     Raises:
         UserError: the file is not JSON.
     """
-    stream = mark_json_stream_damage(blocks)
+    stream = mark_json_stream_damage(bounded_json(blocks, name))
     head = next(filter(None, map(bytes.lstrip, stream)), b"")
     if not head:
         return
@@ -73,6 +77,34 @@ def json_values(blocks: Iterable[bytes], name: str) -> Iterator[Any]:
         raise UserError(f"{name} is not valid JSON ({' '.join(text.split())[:120]}); fix it or get it again.") from None
 
 
+def bounded_json(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
+    """Pass the blocks of a JSON file on.
+
+    Raises:
+        UserError: it is nested deeper than MAX_DEPTH, or a value in it is longer than MAX_RECORD_BYTES.
+    """
+    depth, quoted, held, rest = 0, 0, 0, b""
+    for block in blocks:
+        data = (rest + block).replace(rb"\\", b"")  # now a backslash before a quote escapes it
+        rest = b"\\" if data.endswith(b"\\") else b""
+        parts = data.replace(rb"\"", b"").translate(None, _NO_STRUCTURE).split(b'"')
+        brackets = np.frombuffer(b"".join(parts[quoted::2]), np.uint8)
+        levels = depth + np.cumsum(np.where((brackets == ord("[")) | (brackets == ord("{")), 1, -1))
+        quoted = (quoted + len(parts) - 1) % 2
+        is_between = levels.min(initial=depth) <= 1 and len(parts) + len(brackets) > 1
+        held = 0 if is_between else held + len(block)
+        depth = int(levels[-1]) if len(levels) else depth
+        if levels.max(initial=0) > MAX_DEPTH:
+            raise UserError(f"{name} is nested deeper than {MAX_DEPTH} levels; is it a list of texts?")
+        if held > MAX_RECORD_BYTES:
+            raise UserError(f"{name} holds a value of more than {MAX_RECORD_BYTES:,} bytes; make it a list of records.")
+        yield block
+
+
+_NO_STRUCTURE = bytes(set(range(256)) - set(b'"[]{}'))
+"""Bytes that neither begin nor end anything in JSON."""
+
+
 def csv_rows(blocks: Iterable[bytes], name: str, tally: Tally) -> Iterator[dict[str, str]]:
     """The rows below a header. The delimiter is the most frequent of `,` `;` tab `|` in the header.
 
@@ -81,12 +113,14 @@ def csv_rows(blocks: Iterable[bytes], name: str, tally: Tally) -> Iterator[dict[
     Raises:
         UserError: a quote does not end.
     """
-    csv.field_size_limit(MAX_FIELD_CHARS)  # the module knows no limit for one reader
+    csv.field_size_limit(MAX_RECORD_BYTES)  # the module knows no limit for one reader
     buffered = io.BufferedReader(BlockFile(blocks), 1 << 16)
     with io.TextIOWrapper(buffered, encoding="utf-8", errors=damage_handler(), newline="") as file:
-        head = file.readline(MAX_FIELD_CHARS)
+        head = file.readline(MAX_HEADER_CHARS)
+        if len(head) == MAX_HEADER_CHARS:
+            raise UserError(f"{name}: its header has more than {MAX_HEADER_CHARS:,} characters; is it a table?")
         delimiter = max(",;\t|", key=head.count)
-        lines = itertools.takewhile(bool, map(file.readline, itertools.repeat(MAX_FIELD_CHARS)))
+        lines = itertools.takewhile(bool, map(file.readline, itertools.repeat(MAX_RECORD_BYTES)))
         rows = csv.reader(itertools.chain([head], lines), delimiter=delimiter)
         try:
             header = next(rows, [])

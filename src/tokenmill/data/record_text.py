@@ -1,5 +1,6 @@
 """From records (JSON values, rows of tables) to texts: the usual shapes, or the columns that are named."""
 
+import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -44,19 +45,31 @@ def record_texts(
     for record in records:
         if first and columns is not None and set(columns) - set(_keys(record)):
             raise no_text(path, _keys(record), columns)
-        text = text_of(record) if columns is None else join(record, columns)
+        try:
+            text = text_of(record) if columns is None else join(record, columns)
+        except RecursionError:  # lists within lists
+            text = None
         if text is not None:
             yield text
         elif first:
             raise no_text(path, _keys(record), columns)
         else:
-            tally.drop("no_text", orjson.dumps(record, default=str).decode())
+            tally.drop("no_text", _shown(record))
         first = False
+
+
+def _shown(record: Any) -> str:
+    """A record as the report shows it."""
+    try:
+        return orjson.dumps(record, default=str).decode()
+    except TypeError:  # it is nested deeply
+        return reprlib.repr(record)
 
 
 def no_text(path: Path, keys: Sequence[str], columns: Sequence[str] | None) -> UserError:
     """The error for a file without text; `keys` are those it has."""
-    there = ", ".join(keys) or "no keys"
+    shown = [reprlib.repr(key)[1:-1] for key in keys[:20]]
+    there = ", ".join(shown) + (f" and {len(keys) - 20:,} more" if len(keys) > 20 else "") or "no keys"
     if columns is None:
         return UserError(
             f"{path} has no text in a known shape (it has: {there}); set clean.columns to those that hold the text."

@@ -4,8 +4,10 @@ BPE as in GPT-2 (Radford et al. 2019, section 2.2): all 256 bytes are in the voc
 encoded. The same corpus and parameters give the same file, byte for byte.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +23,11 @@ from tokenmill.tokens.params import TokenizerParams
 
 MEASURED_BYTES = 1 << 20
 """Bytes of text, drawn evenly over the corpus, on which bytes per token are measured."""
+
+LONGEST_WORD = 1024
+"""Characters; no word of any language is longer."""
+
+_LONG_RUN = re.compile(rf"\S{{{LONGEST_WORD}}}|\s{{{LONGEST_WORD}}}")
 
 
 @dataclass(frozen=True)
@@ -80,7 +87,7 @@ def train_bpe(clean: Path, params: TokenizerParams, progress: Progress) -> Token
 
     def texts() -> Iterator[list[str]]:
         for batch in corpus.sample(clean, params.sample_bytes):
-            yield batch
+            yield [part for text in batch for part in cut_long_words(text)]
             progress.advance(sum(len(text.encode()) for text in batch))
         progress.note(f"tokenizer: the words are counted; merging them into {params.vocab_size:,} entries")
 
@@ -100,6 +107,15 @@ def bpe_of(texts: Iterable[list[str]], vocab_size: int) -> Tokenizer:
     )
     backend.train_from_iterator(texts, trainer)
     return backend
+
+
+def cut_long_words(text: str) -> list[str]:
+    """The text, cut within words and other runs of LONGEST_WORD characters.
+
+    Training takes the square of a word's length: 400 kB of one letter would take minutes.
+    """
+    cuts = [0, *(match.end() for match in _LONG_RUN.finditer(text)), len(text)]
+    return [text[start:end] for start, end in pairwise(cuts)]
 
 
 def collect_characters(clean: Path, progress: Progress) -> Tokenizer:

@@ -25,7 +25,7 @@ from tokenmill.core.token_file import (
 from tokenmill.display.terminal import Progress
 
 BLOCK = 1 << 20
-"""Compressed bytes read at a time; they become about three times as many."""
+"""Bytes that are decompressed at a time: a damaged file takes no more memory than a whole one."""
 
 
 def unpack(packed: Path, out: Path) -> TokenMetadata:
@@ -74,16 +74,11 @@ def _hash(blocks: Iterable[bytes], sha256: "hashlib._Hash") -> Iterator[bytes]:
 
 
 def _decompress(source: Path) -> Iterator[bytes]:
-    """The content of exactly one frame, verified by zstd's own checksum."""
-    frame = zstandard.ZstdDecompressor().decompressobj()
+    """The content of the first frame, BLOCK bytes at a time, verified by zstd's own checksum."""
     try:
-        with source.open("rb") as file:
-            while not frame.eof and (block := file.read(BLOCK)):
-                yield frame.decompress(block)
-            if not frame.eof:
-                raise _damaged(source, "is cut short")
-            if frame.unused_data or file.read(1):
-                raise _damaged(source, "has bytes after its end")
+        with source.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as stream:
+            while block := stream.read(BLOCK):
+                yield block
     except FileNotFoundError:
         raise UserError(f"{source} is missing; run `dvc pull` or `dvc repro tokenize`.") from None
     except zstandard.ZstdError as error:
