@@ -98,7 +98,7 @@ def test_from_trained_to_committed_to_changed(finished: Project, monkeypatch: py
 
     finished.set(model__n_layer=2)
     changed = status(finished.root)
-    assert changed.sentence == "to run: train, evaluate, report."
+    assert changed.sentence == "to run: check, train, evaluate, report."
     assert commands(changed) == ["dvc repro", "dvc status"]
 
     monkeypatch.chdir(finished.root)

@@ -23,7 +23,7 @@ from dvc_objects.fs.errors import RemoteMissingDepsError
 from dvc_objects.fs.local import localfs
 from pydantic import BaseModel, Field
 
-from tokenmill.core import git
+from tokenmill.core import git, paths
 from tokenmill.core.errors import UserError, first_line
 from tokenmill.core.records import read_record
 from tokenmill.doctor.finding import Finding, Project, ok, problem, warning
@@ -217,11 +217,16 @@ def _outdated(repo: Repo) -> list[str]:
     made = {str(out) for stage in stages for out in stage.outs}
     reasons = {stage: list(_reasons(said.get(stage.addressing, []), made)) for stage in stages}
     found = [stage for stage in stages if reasons[stage]]
-    todo = [stage for stage in found if "changed" in reasons[stage]]
+    todo = [stage for stage in found if "changed" in reasons[stage] and not _always_writes_the_same(stage)]
     while todo:
         todo = [reader for stage in todo for reader in graph.predecessors(stage) if reader not in found]
         found = [*found, *todo]
     return [getattr(stage, "name", stage.addressing) for stage in stages if stage in found]
+
+
+def _always_writes_the_same(stage: Any) -> bool:
+    """Whether it is the stage that checks params.yaml: no stage runs because this one did."""
+    return [str(out) for out in stage.outs] == [paths.CHECKED.as_posix()]
 
 
 def _reasons(said: Iterable[Any], made: Collection[str]) -> Iterator[Literal["changed", "missing"]]:
