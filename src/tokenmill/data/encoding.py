@@ -125,7 +125,8 @@ def is_utf8(source: Source) -> bool:
 
 LEGACY = (
     *("cp1252", "cp1251", "koi8_r", "cp866", "gb18030", "big5", "cp932", "euc_jp", "cp949", "cp437", "cp850"),
-    *("cp1250", "cp1253", "cp1254", "cp1255", "cp1256", "iso8859_2"),
+    *("cp1250", "cp1253", "cp1254", "cp1255", "cp1256", "iso8859_2", "iso8859_5", "iso8859_6", "mac_cyrillic", "cp855"),
+    *("tis_620", "johab"),
 )
 """Encodings that are looked for: those in which most old text is."""
 
@@ -156,7 +157,7 @@ def detect(data: bytes) -> str:
     few = len(_BEYOND_ASCII_BYTE.findall(sample)) < FEW_BYTES
     if few and re.search(rb"[A-Za-z]", sample) and _decodes(sample, "cp1252"):
         return "cp1252"
-    best = charset_normalizer.from_bytes(sample, cp_isolation=list(LEGACY)).best()
+    best = charset_normalizer.from_bytes(sample, cp_isolation=list(LEGACY), threshold=0.4).best()
     if best is None:
         return "utf-8"
     if _odd_letters(sample, best.encoding) > 0.05:  # text of DOS, read as that of Windows, has signs within words
