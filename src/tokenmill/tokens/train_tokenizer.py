@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from tokenmill.core import files, shards
@@ -27,7 +28,7 @@ MEASURED_BYTES = 1 << 20
 LONGEST_WORD = 1024
 """Characters; no word of any language is longer."""
 
-_LONG_RUN = re.compile(rf"\S{{{LONGEST_WORD}}}|\s{{{LONGEST_WORD}}}")
+_LONG_RUN = rf"\S{{{LONGEST_WORD}}}|\s{{{LONGEST_WORD}}}"
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def train_bpe(clean: Path, params: TokenizerParams, progress: Progress) -> Token
 
     def texts() -> Iterator[list[str]]:
         for batch in corpus.sample(clean, params.sample_bytes):
-            yield [part for text in batch for part in cut_long_words(text)]
+            yield cut_long_words(batch)
             progress.advance(sum(len(text.encode()) for text in batch))
         progress.note(f"tokenizer: the words are counted; merging them into {params.vocab_size:,} entries")
 
@@ -109,13 +110,15 @@ def bpe_of(texts: Iterable[list[str]], vocab_size: int) -> Tokenizer:
     return backend
 
 
-def cut_long_words(text: str) -> list[str]:
-    """The text, cut within words and other runs of LONGEST_WORD characters.
+def cut_long_words(texts: list[str]) -> list[str]:
+    """The texts, cut within words and other runs of LONGEST_WORD characters.
 
     Training takes the square of a word's length: 400 kB of one letter would take minutes.
     """
-    cuts = [0, *(match.end() for match in _LONG_RUN.finditer(text)), len(text)]
-    return [text[start:end] for start, end in pairwise(cuts)]
+    if not pl.Series(texts, dtype=pl.String).str.contains(_LONG_RUN).any():
+        return texts
+    cuts = [[0, *(match.end() for match in re.finditer(_LONG_RUN, text)), len(text)] for text in texts]
+    return [text[start:end] for text, places in zip(texts, cuts, strict=True) for start, end in pairwise(places)]
 
 
 def collect_characters(clean: Path, progress: Progress) -> Tokenizer:
