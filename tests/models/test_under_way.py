@@ -60,7 +60,7 @@ def test_before_its_first_epoch_there_is_no_model(root: Path):
 
 
 def test_trainings_in_copies_are_found_by_their_experiments(root: Path):
-    copies = [root / ".dvc/tmp/exps" / name for name in ("tmpabc", "tmpxyz")]
+    copies = [root / ".dvc/tmp/exps" / name for name in ("standalone/tmpabc", "tmpxyz")]
     for number, copy in enumerate(copies):
         begin(root, copy, fingerprint=f"{number:016x}")
     write_text(

@@ -172,7 +172,7 @@ def check_status(repo: Repo) -> tuple[Finding, list[str] | None]:
         stages = with_timeout(STATUS_TIMEOUT, lambda: _outdated(repo))
     except (LockError, TimeoutError) as error:
         if isinstance(error, LockError):
-            found = warning("pipeline", "not compared while DVC is at work here", "tokenmill watch")
+            found = warning("pipeline", "not compared while DVC is at work here", "wait for the other DVC command")
         else:
             text = f"not compared: that takes more than {STATUS_TIMEOUT:.0f} s (DVC hashes large files once)"
             found = warning("pipeline", text, "dvc status")
@@ -192,8 +192,6 @@ def check_status(repo: Repo) -> tuple[Finding, list[str] | None]:
 
 def _mended(repo: Repo, error: Exception) -> str:
     """How to mend the file that an error names; a kill or a full disk may have cut dvc.lock or DVC's own lock off."""
-    if isinstance(error, LockError):
-        return "wait for the other DVC command"
     if "RWLock-file" in str(error):
         return f"rm {quote(str(_locks(Path(repo.root_dir))))}"
     if "dvc.lock" not in str(error):

@@ -19,7 +19,7 @@ from tokenmill.training.history import StepRow, ValidationRow
 from tokenmill.training.live import LiveRun, read_live_rows, read_live_run
 
 TEMPORARY = Path(".dvc/tmp/exps")
-"""Where DVC runs experiments with `--temp` and those of the queue, each in a copy of the repository."""
+"""Where DVC runs the experiments of a queue, each in a copy of the repository; those with `--temp` in `standalone/`."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,11 @@ def under_way(root: Path) -> UnderWay | None:
 def all_under_way(root: Path) -> list[UnderWay]:
     """All unfinished trainings of a project: those that are on first, then the newest first."""
     names = _experiments(root)
-    copies = [path.parent.parent for path in (root / TEMPORARY).glob(f"*/{paths.LIVE}/run.json")]
+    copies = [
+        path.parent.parent
+        for place in (root / TEMPORARY, root / TEMPORARY / "standalone")
+        for path in place.glob(f"*/{paths.LIVE}/run.json")
+    ]
     found = [under_way(root)]
     found += [_read(root, copy, names.get(copy.name, f"the copy {copy.name}")) for copy in copies]
     return sorted(filter(None, found), key=lambda one: (not one.run.is_on, -one.run.began))
