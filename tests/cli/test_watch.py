@@ -65,6 +65,18 @@ def test_a_small_window_is_no_error(project: Path):
     assert max(map(len, shown(watched, 40, 10))) <= 40
 
 
+def test_rows_come_before_the_first_validation(project: Path):
+    begin(project)
+    (project / "live/validation.csv").write_text("step,epoch,val_loss,val_bits_per_byte\n")
+    watched = Watched(Path(), None)
+    assert watched.look()
+    assert "loss 3.200" in "\n".join(shown(watched, 80, 24))
+    (project / "live/steps.csv").write_text("step,epoch,loss,learning_rate,gradient_norm\n")
+    assert watched.look()
+    assert "step 0 of 20" not in shown(watched, 80, 24)
+    assert watched.write_page().exists()
+
+
 def test_once_prints_and_ends(project: Path, capsys: pytest.CaptureFixture[str]):
     begin(project)
     main(["watch", "--once"])

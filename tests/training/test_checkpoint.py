@@ -20,7 +20,7 @@ from tokenmill.training.checkpoint import CheckpointStore, prune_runs
 from tokenmill.training.history import EpochRow, RunState
 from tokenmill.training.optimizer import Optimizer
 
-RESUMABLE = {"epochs": 2, "schedule": {"horizon_epochs": None}}
+RESUMABLE = {"epochs": 2, "schedule": {"horizon_epochs": None}, "validate_every_steps": 5, "early_stopping": 3}
 
 
 def trained(seed: int = 0) -> tuple[GPT, Optimizer]:

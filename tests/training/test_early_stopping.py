@@ -1,5 +1,6 @@
 """Validation within an epoch, and training that ends when the validation loss no longer falls."""
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -59,14 +60,16 @@ def test_validation_within_an_epoch_changes_no_weight(here: Path, tokens: Path):
 HOPELESS: dict[str, Any] = {"learning_rate": 1e-9, "epochs": 5, "early_stopping": 2, "validate_every_steps": 4}
 
 
-def test_a_killed_run_ends_early_at_the_same_epoch(here: Path, tokens: Path):
+def test_a_killed_run_ends_early_at_the_same_epoch(here: Path, tokens: Path, said: io.StringIO):
     """With a learning rate of nothing the loss never falls by much, and rounding decides which one is the lowest."""
     once = run(tokens, here / "once", **HOPELESS)
     first = digest(here / "once")
     (here / ".resume").rename(here / "elsewhere")
     first_epoch: dict[str, Any] = HOPELESS | {"epochs": 1}
     run(tokens, here / "again", **first_epoch)
+    said.truncate(0)
     again = run(tokens, here / "again", **HOPELESS)
+    assert "continuing from step 5" in said.getvalue()
     assert again.state == once.state
     assert digest(here / "again") == first
     assert run(tokens, here / "again", **HOPELESS).state == once.state, "a finished run has nothing left to do"

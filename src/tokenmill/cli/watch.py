@@ -33,7 +33,7 @@ PAGE = Path(".dvc/tmp/tokenmill/watch.html")
 COLOURS = {1: "cyan", 3: "yellow"}
 """In the terminal, of the series of a chart."""
 
-CHART_LINES = 8
+CHART_LINES, PIPE_WIDTH = 8, 80
 DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 """Of a character of braille, which has four rows of two."""
 
@@ -54,6 +54,8 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Show a training until it ends or Ctrl-C is pressed, which only ends the watching."""
     screen, watched = console(), Watched(Path(), options.name)
+    if not screen.is_terminal:
+        screen.width = PIPE_WIDTH
     with contextlib.suppress(KeyboardInterrupt):
         _wait(watched, screen, wait=not options.once)
         watched.answers.update(watched.now, wait=not screen.is_terminal or options.once)
@@ -270,7 +272,7 @@ def draw(chart: "Chart", width: int, height: int) -> list[Text]:
     columns = width - left
     cells: dict[tuple[int, int], tuple[int, int]] = {}
     for line in chart.lines:
-        for (x, y), (to_x, to_y) in itertools.pairwise([line.points[0], *line.points]):
+        for (x, y), (to_x, to_y) in itertools.pairwise([*line.points[:1], *line.points]):
             count = max(1, round(abs(to_x - x) / 100 * columns * 2), round(abs(to_y - y) / 100 * height * 4))
             for part in range(count + 1):
                 dot_x = min(int((x + (to_x - x) * part / count) / 100 * columns * 2), columns * 2 - 1)

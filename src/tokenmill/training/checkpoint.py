@@ -255,6 +255,9 @@ class Resumable(BaseModel):
 
     epochs: int = Field(ge=1)
     schedule: dict[Literal["horizon_epochs"], int | None]
+    validate_every_steps: int | None = None
+    early_stopping: int | None = None
+    """Older checkpoints have neither."""
 
 
 class SavedState(BaseModel):

@@ -76,8 +76,7 @@ def params_at_checkpoint(train: TrainParams, checkpoint: Checkpoint) -> TrainPar
     """Today's parameters with those of RESUMABLE_KEYS under which the checkpoint was trained."""
     then = checkpoint.resumable
     schedule = ScheduleParams(**(train.schedule.model_dump() | then["schedule"]))
-    every = then.get("validate_every_steps")  # older checkpoints have none
-    return train.model_copy(update={"epochs": then["epochs"], "schedule": schedule, "validate_every_steps": every})
+    return train.model_copy(update=then | {"schedule": schedule})
 
 
 def _exact_sentence(checkpoint: Checkpoint, newer: Checkpoint | None, work: Workload) -> str:
