@@ -34,8 +34,9 @@ def writer(trained: Checkpoint) -> Writer:
 
 
 def test_writer_answers_as_the_evaluation_does(writer: Writer):
-    params = EvaluateParams(prompts=[PromptParams(user="count?")], max_new_tokens=30, temperature=2.0, top_k=7, seed=4)
-    (prompt,) = prepare(params.prompts, writer.tokenizer, context_length=64)
+    prompts = [PromptParams(user="count?")]
+    params = EvaluateParams(prompts=prompts, max_new_tokens=30, temperature=2.0, top_k=7, seed=4)
+    (prompt,) = prepare(prompts, writer.tokenizer, context_length=64)
     expected = answer(writer.model, writer.tokenizer, prompt, params)
     drawn = dataclasses.replace(DRAWN, top_k=7)
     assert expected.greedy.startswith(ANSWER)

@@ -5,14 +5,16 @@ the files in `live/` and the checkpoints in `.resume/`.
 """
 
 import contextlib
-import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, Field
 
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
+from tokenmill.core.records import read_record
 from tokenmill.costs import TIMING, Cost, find_times, read_timing
 from tokenmill.model.manifest import WEIGHTS
 from tokenmill.training.history import StepRow, ValidationRow
@@ -20,6 +22,13 @@ from tokenmill.training.live import LiveRun, read_live_rows, read_live_run
 
 TEMPORARY = Path(".dvc/tmp/exps")
 """Where DVC runs the experiments of a queue, each in a copy of the repository; those with `--temp` in `standalone/`."""
+
+
+class _ExperimentInfo(BaseModel):
+    """What DVC writes about an experiment of the queue that runs, as far as it is needed."""
+
+    name: Annotated[str, Field(pattern=r"^[\w.-]{1,100}$")]
+    root_dir: str
 
 
 @dataclass(frozen=True)
@@ -120,8 +129,7 @@ def _experiments(root: Path) -> dict[str, str]:
     """The names of running experiments, by the name of the copy in which each runs."""
     names = {}
     for path in (root / TEMPORARY / "run").glob("*/*.run"):
-        with contextlib.suppress(OSError, ValueError, AttributeError, TypeError):
-            info = json.loads(path.read_bytes())
-            if re.fullmatch(r"[\w.-]{1,100}", info["name"]):
-                names[Path(info["root_dir"]).name] = f"the experiment {info['name']}"
+        with contextlib.suppress(OSError, UserError):
+            info = read_record(path, _ExperimentInfo, way_out="wait for the run")
+            names[Path(info.root_dir).name] = f"the experiment {info.name}"
     return names
