@@ -66,10 +66,9 @@ class UnderWay:
         return self.folder / paths.TOKENIZER
 
     def weights(self) -> tuple[int, Path] | None:
-        """The step and the folder of the newest weights on disk, or None."""
+        """The step and the folder of the newest weights on disk, or None; later ones are of an earlier, longer run."""
         found = [(int(path.name[5:]), path) for path in self.checkpoints.glob("step-*") if (path / WEIGHTS).exists()]
-        found = [(step, path) for step, path in found if step <= self.run.steps]
-        return max(found, default=None)
+        return max((one for one in found if one[0] <= self.step), default=None)
 
     def seconds_left(self) -> float | None:
         """As many as the rest takes at this session's speed, validations and checkpoints included."""

@@ -4,8 +4,9 @@
     live/steps.csv        what metrics/steps.csv will be, so far
     live/validation.csv   every validation so far
 
-They lie in the folder in which the stage runs. DVC tracks none of them, and they go when the run is finished, for then
-metrics/ has the record. DVC's extension for VS Code draws its plots again when SIGNAL changes (DVCLive's vscode.py).
+They lie in the folder in which the stage runs, and DVC tracks none of them. When the run is finished, metrics/ has the
+record; run.json goes, and the tables stay for the plots until the next run. DVC's extension for VS Code draws its plots
+again when SIGNAL changes (DVCLive's vscode.py).
 """
 
 import contextlib
@@ -112,12 +113,12 @@ class LiveFiles:
             self._write()
 
     def close(self, *, finished: bool) -> None:
-        """Remove the signal and, if the run is finished, the files."""
+        """Write the last rows; remove the signal and, if the run is finished, `run.json`."""
         self._write()
         with contextlib.suppress(OSError):
             _signal().unlink(missing_ok=True)
             if finished and self._folder:
-                shutil.rmtree(self._folder)
+                (self._folder / RUN).unlink(missing_ok=True)
 
     def _write(self) -> None:
         rows, self._rows, self._written_at = self._rows, [], time.monotonic()
