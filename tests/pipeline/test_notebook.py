@@ -1,0 +1,77 @@
+"""The notebook for Colab, with a folder in place of Drive and `kill -9` in place of a disconnect."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tests.pipeline import notebook
+from tests.pipeline.project import ROOT, Project, ran
+from tests.pipeline.test_kill import MANY, wait_for
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name == "nt", reason="Windows has no kill -9")]
+
+NOTEBOOK = ROOT / "notebooks/colab.ipynb"
+
+
+def session(project: Project, place: Path, *, epochs: int) -> subprocess.Popen[str]:
+    """Run all cells on a machine where nobody has told git a name."""
+    values = {
+        "REPOSITORY": str(project.root),
+        "TEXT": "data/raw/sample",
+        "EPOCHS": epochs,
+        "MINUTES": 10,
+        "DRIVE": str(place / "My Drive"),
+        "PROJECT": str(place / "session"),
+    }
+    env = {key: value for key, value in project.env.items() if not key.startswith("GIT_")}
+    return subprocess.Popen(
+        [sys.executable, notebook.__file__, str(NOTEBOOK), json.dumps(values)],
+        cwd=place,
+        env=env | {"GIT_CONFIG_GLOBAL": os.devnull},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def mirrored_steps(drive: Path) -> list[int]:
+    """The checkpoints that are whole on the drive."""
+    return [int(path.parent.name.removeprefix("step-")) for path in drive.glob("checkpoints/*/step-*/manifest.json")]
+
+
+def test_a_second_session_goes_on_where_the_first_was_killed(finished: Project, tmp_path: Path) -> None:
+    drive = tmp_path / "My Drive"
+    finished.run("dvc", "push")
+    shutil.copytree(tmp_path / "tokenmill-remote", drive / "results")
+    per_epoch = pd.read_csv(finished.root / "metrics/history.csv").step[0]
+    first = session(finished, tmp_path, epochs=MANY)
+    wait_for(lambda: mirrored_steps(drive))
+    os.killpg(first.pid, signal.SIGKILL)
+    assert "tokenize" not in ran(first.communicate()[0]), "the tokens are on the drive"
+    shutil.rmtree(tmp_path / "session")
+    epochs = int(max(mirrored_steps(drive)) // per_epoch + 2)
+    second = session(finished, tmp_path, epochs=epochs)
+    said = second.communicate(timeout=120)[0]
+    assert second.returncode == 0, said
+    assert "fetching the checkpoint of step" in said
+    assert "starting from scratch" not in said
+    assert f"epoch-{epochs}" in said, "the report"
+    assert "train" not in ran(repro_at_home(finished, drive))
+
+
+def repro_at_home(project: Project, drive: Path) -> str:
+    """`dvc repro` on another computer that can read the drive."""
+    project.run("git", "pull", "-q", str(drive / "project.git"), "main")
+    home = project.clone("home")
+    home.run("dvc", "remote", "add", "--local", "-d", "drive", str(drive / "results"))
+    home.run("dvc", "pull")
+    assert "My Drive" not in (home.root / "params.yaml").read_text()
+    return home.repro()
