@@ -10,6 +10,7 @@ import pytest
 from tests.evaluation.trained import ANSWER, make_tokenizer_file, train_a_model
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import rounded
+from tokenmill.core.tokenizer import read_tokenizer
 from tokenmill.evaluation.evaluate import evaluate
 from tokenmill.evaluation.params import EvaluateParams
 from tokenmill.evaluation.results import Evaluation
@@ -54,6 +55,14 @@ def test_every_epoch_is_measured(made: Path):
     assert evaluation.metrics(last)["seen_right"] == 1.0
     assert last.val_loss < evaluation.epochs[0].val_loss
     assert "✓" in samples_markdown(evaluation)
+
+
+def test_an_answer_ends_where_the_next_turn_begins(made: Path, monkeypatch: pytest.MonkeyPatch):
+    ids = read_tokenizer(made / "tokenizer.json").encode("one\nUser: two")
+    monkeypatch.setattr("tokenmill.evaluation.evaluate.generate", lambda *_, **__: iter(ids))
+    prompts = [{"user": "count?", "expect": "two"}, {"text": "one", "expect": "two"}]
+    answers = measured(made, prompts=prompts).epochs[0].answers
+    assert [(answer.greedy, answer.found) for answer in answers] == [("one", False), ("one\nUser: two", True)]
 
 
 def test_losses_are_those_that_training_measured(made: Path):

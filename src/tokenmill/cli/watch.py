@@ -242,9 +242,10 @@ def ask(project: Path, weights: Path, tokenizer_file: Path) -> list[tuple[str, s
     from tokenmill.core import paths  # noqa: PLC0415
     from tokenmill.core.params import PARAMS_FILE, Section, load  # noqa: PLC0415
     from tokenmill.core.tokenizer import read_tokenizer  # noqa: PLC0415
+    from tokenmill.evaluation.evaluate import continuation  # noqa: PLC0415
     from tokenmill.evaluation.params import EvaluateParams, RawText  # noqa: PLC0415
     from tokenmill.evaluation.prompts import chosen_prompts, prepare  # noqa: PLC0415
-    from tokenmill.model.generate import Sampling, generate  # noqa: PLC0415
+    from tokenmill.model.generate import Sampling  # noqa: PLC0415
     from tokenmill.model.huggingface import load_model  # noqa: PLC0415
 
     class Params(Section):
@@ -258,10 +259,7 @@ def ask(project: Path, weights: Path, tokenizer_file: Path) -> list[tuple[str, s
     chosen = chosen_prompts(params.evaluate, raw, tokens, tokenizer, context_length=context)
     sampling = Sampling(max_new_tokens=params.evaluate.max_new_tokens)
     return [
-        (
-            prompt.question.prompt,
-            tokenizer.decode(list(generate(model, prompt.ids, end=tokenizer.eot_id, sampling=sampling))),
-        )
+        (prompt.question.prompt, continuation(model, tokenizer, prompt, sampling)[0])
         for prompt in prepare(chosen, tokenizer, context_length=context)
     ]
 

@@ -10,6 +10,9 @@ answers when it reads `prompt(question)`.
 
 from collections.abc import Iterable
 
+NEXT_TURN = "\nUser:"
+"""Ends an answer: the model begins to write the next question itself."""
+
 NAMES = {
     "system": "System",
     "developer": "System",

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tokenmill.core.chat import NEXT_TURN
 from tokenmill.core.token_file import SPLITS, Split, open_tokens, read_metadata
 from tokenmill.core.tokenizer import TextTokenizer, read_tokenizer
 from tokenmill.display.terminal import Progress
@@ -80,17 +81,21 @@ def _losses(
 
 def answer(model: GPT, tokenizer: TextTokenizer, prompt: Prompt, params: EvaluateParams) -> Answer:
     """Continue a prompt twice: greedily, and sampled with a fixed seed."""
-    greedy_ids, sampled_ids = (
-        list(generate(model, prompt.ids, end=tokenizer.eot_id, sampling=sampling))
-        for sampling in (Sampling(max_new_tokens=params.max_new_tokens), Sampling.of(params))
-    )
-    text = tokenizer.decode(greedy_ids)
+    greedy, greedy_ids = continuation(model, tokenizer, prompt, Sampling(max_new_tokens=params.max_new_tokens))
+    sampled, _ = continuation(model, tokenizer, prompt, Sampling.of(params))
     return Answer(
-        greedy=text.strip(),
-        sampled=tokenizer.decode(sampled_ids).strip(),
-        found=None if prompt.question.expect is None else prompt.question.expect in text,
+        greedy=greedy.strip(),
+        sampled=sampled.strip(),
+        found=None if prompt.question.expect is None else prompt.question.expect in greedy,
         repetition=repetition(greedy_ids),
     )
+
+
+def continuation(model: GPT, tokenizer: TextTokenizer, prompt: Prompt, sampling: Sampling) -> tuple[str, Sequence[int]]:
+    """What the model writes after a prompt, and the ids of it; an answer ends where the next turn begins."""
+    ids = list(generate(model, prompt.ids, end=tokenizer.eot_id, sampling=sampling))
+    text = tokenizer.decode(ids)
+    return text.partition(NEXT_TURN)[0] if prompt.question.kind == "user" else text, ids
 
 
 def repetition(ids: Sequence[int]) -> float:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tokenmill.core.chat import render
+from tokenmill.core.chat import NEXT_TURN, render
 from tokenmill.core.errors import UserError
 from tokenmill.core.tokenizer import TextTokenizer, read_tokenizer, token_bytes
 from tokenmill.model.device import choose_device
@@ -19,9 +19,6 @@ from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import MANIFEST, read_manifest
 from tokenmill.models.find import Checkpoint
-
-NEXT_TURN = "\nUser:"
-"""Ends an answer: the model begins to write the next question itself."""
 
 
 @dataclass
