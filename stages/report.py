@@ -17,7 +17,7 @@ from tokenmill.model.manifest import MANIFEST, Manifest, read_manifest
 from tokenmill.reports.answers import samples_markdown
 from tokenmill.reports.epoch_refs import write_epoch_refs
 from tokenmill.reports.run_report import RunRecord, epoch_times, render_report
-from tokenmill.training.history import EpochRow, StepRow, read_rows, train_metrics
+from tokenmill.training.history import EpochRow, StepRow, ValidationRow, read_rows, train_metrics
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.schedule import Workload
 
@@ -83,4 +83,13 @@ def _record(manifest: Manifest, evaluation: Evaluation, history: list[EpochRow])
         manifest=manifest,
         unigram_bits_per_byte=read_metrics(DataMetrics).unigram_bits_per_byte,
         weights=[manifest.check_weights(paths.MODEL / f"epoch-{result.epoch}") for result in evaluation.epochs],
+        validations=_validations(history[-1].step) if train.validate_every_steps else [],
     )
+
+
+def _validations(step: int) -> list[ValidationRow]:
+    """Those within epochs, as the last checkpoint of the run has them."""
+    from tokenmill.training.checkpoint import RESUME, CheckpointStore, read_state  # noqa: PLC0415 (loads PyTorch)
+
+    folder = CheckpointStore(paths.MODEL / RESUME).checkpoint_folder(step)
+    return read_state(folder).state.validations if folder.exists() else []

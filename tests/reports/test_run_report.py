@@ -1,6 +1,7 @@
 """The stage `report` as DVC runs it: reports/index.html is self-contained, right, and the same every time."""
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -14,9 +15,10 @@ import pytest
 from stages import report as stage
 from tests.imports import ROOT
 from tests.reports.html_page import Page
-from tests.reports.run_material import FINGERPRINT, HOSTILE, evaluation, prepare, write_timing
+from tests.reports.run_material import FINGERPRINT, HOSTILE, PER_EPOCH, evaluation, prepare, write_timing
 from tokenmill.core.files import write_json
 from tokenmill.evaluation.results import EpochResult
+from tokenmill.training.history import RunState, ValidationRow
 
 
 def in_a_process(folder: Path, **env: str) -> str:
@@ -75,6 +77,19 @@ def test_run_page_is_self_contained(source: str):
     page = Page(source)
     page.assert_self_contained()
     assert {"data.html", "samples.md"} == {target for target in page.targets if not target.startswith("#")}
+
+
+def test_validations_within_epochs_are_drawn(tmp_path: Path, epochs: Epochs):
+    folder = prepare(tmp_path)
+    manifest = json.loads((folder / "models/gpt/manifest.json").read_text())
+    manifest["train"]["validate_every_steps"] = 7
+    write_json(folder / "models/gpt/manifest.json", manifest)
+    state = RunState(step=3 * PER_EPOCH, validations=[ValidationRow(7, 0.35, 3.1875, 1.0)])
+    saved = {"state": state.as_json(), "horizon": {"epochs": 3, "schedule": {"horizon_epochs": None}}}
+    write_json(folder / f"models/gpt/resume/step-{3 * PER_EPOCH:09d}/state.json", saved)
+    page = epochs(folder)
+    assert "epoch 0.35: validation loss 3.1875" in page
+    assert page.index("3.1875") < page.rindex("epoch 1: validation loss 3.5000")
 
 
 def test_hostile_text_is_escaped_on_the_run_page(source: str):

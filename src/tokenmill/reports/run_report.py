@@ -158,6 +158,8 @@ class RunRecord:
     """What the frequencies of tokens alone give."""
     weights: Sequence[str]
     """SHA-256 of every epoch's weights."""
+    validations: Sequence[ValidationRow] = ()
+    """Within epochs."""
 
 
 @dataclass(frozen=True)
@@ -185,7 +187,7 @@ def render_report(run: RunRecord) -> str:
         verdict=verdict(evaluation),
         prompts=_prompts(evaluation),
         losses_by_epoch=_losses_by_epoch(evaluation),
-        losses_by_step=losses_by_step(run.steps, run.history),
+        losses_by_step=losses_by_step(run.steps, [*run.history, *run.validations]),
         learning_rate=_curve(run.steps, "learning_rate", "Learning rate by step"),
         gradient_norm=_curve(run.steps, "gradient_norm", "Gradient norm before clipping by step"),
         total=sum((time.cost for time in run.times.values()), Cost()),
@@ -242,14 +244,15 @@ def _epoch_series(losses: Sequence[tuple[int, float]], name: str, colour: int) -
     return Series([loss for _, loss in losses], colour, [epoch for epoch, _ in losses], titles)
 
 
-def losses_by_step(steps: Sequence[StepRow], history: Sequence[EpochRow | ValidationRow]) -> Chart:
+def losses_by_step(steps: Sequence[StepRow], validations: Sequence[EpochRow | ValidationRow]) -> Chart:
     """The training loss during training, and every validation loss."""
     x, losses = _means(steps, "loss")
-    titles = [f"epoch {row.epoch:.3g}: validation loss {row.val_loss:.4f}" for row in history]
+    rows = sorted(validations, key=lambda row: row.step)
+    titles = [f"epoch {row.epoch:.3g}: validation loss {row.val_loss:.4f}" for row in rows]
     return line_chart(
         [
             Series(losses, TRAIN, x),
-            Series([row.val_loss for row in history], VALIDATION, [row.step for row in history], titles),
+            Series([row.val_loss for row in rows], VALIDATION, [row.step for row in rows], titles),
         ],
         log="y",
         x_label="step",
