@@ -10,7 +10,7 @@ import pytest
 from tests.imports import ROOT
 from tests.pipeline.project import Project
 from tokenmill.cli.main import main
-from tokenmill.compare.runs import COLUMNS, find_runs
+from tokenmill.compare.runs import COLUMNS, METRICS, find_runs
 from tokenmill.core.errors import UserError
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # DVC's own
@@ -77,6 +77,16 @@ def test_each_run_stands_with_what_it_changed_and_took(project: Project):
     took = [rows["calm-oxen"][name] for name in ("seconds", "money", "currency", "tokens_per_second")]
     assert took == [60.0, 0.2, "EUR", 1500.0], "up to the last step of the run"
     assert pd.isna(rows["main"]["seconds"])
+
+
+@pytest.mark.slow
+def test_a_run_under_way_has_no_results_of_the_one_before(project: Project):
+    metrics = project.root / "metrics/train.json"
+    content = metrics.read_bytes()
+    metrics.unlink()
+    workspace = find_runs(project.root, commits=1).set_index("run").loc["workspace"]
+    metrics.write_bytes(content)
+    assert workspace[list(METRICS)].isna().all()
 
 
 @pytest.mark.slow

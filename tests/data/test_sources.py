@@ -8,6 +8,7 @@ import zstandard
 
 from tests.data.material import PACK, json_lines, parquet
 from tokenmill.core.errors import UserError
+from tokenmill.core.paths import SAMPLE
 from tokenmill.data.readers import FORMATS
 from tokenmill.data.sources import blocks, find
 
@@ -91,6 +92,8 @@ def test_a_bomb_takes_bounded_memory(tmp_path, ending):
 
 
 def test_unreadable_input_is_refused(tmp_path, run):
+    with pytest.raises(UserError, match="dvc repro sample"):
+        find(tmp_path / SAMPLE, FORMATS)
     with pytest.raises(UserError, match=r"data.raw \(.*nowhere\) does not exist"):
         run(tmp_path / "nowhere")
     with pytest.raises(UserError, match=r"holds no text \(no files\)"):

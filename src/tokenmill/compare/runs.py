@@ -79,6 +79,8 @@ def _with_base(shown: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], di
 
 def _row(entry: dict[str, Any], base: dict[str, Any] | None, repo: Repo, root: Path) -> dict[str, Any]:
     row = {name: _metric(entry, metric) for name, metric in METRICS.items()}
+    if row["val_loss"] is None:  # a run under way: what `evaluate` found is of the run before
+        row = dict.fromkeys(METRICS)
     named = {
         "run": entry["Experiment"] or entry["rev"],
         "rev": entry["rev"],

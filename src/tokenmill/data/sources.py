@@ -20,7 +20,7 @@ import zstandard
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import refuse_special
-from tokenmill.core.paths import PROMPTS_FILE
+from tokenmill.core.paths import PROMPTS_FILE, SAMPLE
 
 COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz")
 
@@ -79,7 +79,9 @@ def find(raw: Path, formats: Collection[str], encoding: str = "auto") -> Found:
     """
     readable = f"{' '.join(formats)}, each also {' '.join(COMPRESSIONS)}"
     if not raw.exists():
-        raise UserError(f"data.raw ({raw}) does not exist; set data.raw to a file or folder of {readable}.")
+        own = f"set data.raw to a file or folder of {readable}"
+        way_out = "`dvc repro sample` writes it" if raw.match(SAMPLE.as_posix()) else own
+        raise UserError(f"data.raw ({raw}) does not exist; {way_out}.")
     sources: list[Source] = []
     skipped: Counter[str] = Counter()
     for path in _files(raw) if raw.is_dir() else [raw]:
