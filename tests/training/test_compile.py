@@ -77,6 +77,23 @@ def test_what_a_cpu_compiles_begins_behind_the_lookups(architecture: str, monkey
     assert torch.equal(targets_BT, ids_BT)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch's parts among each other
+@pytest.mark.parametrize("architecture", get_args(Architecture))
+def test_what_is_compiled_is_one_graph(architecture: str):
+    model = build(model_config(architecture=architecture), seed=0)
+    ids_BT = torch.zeros(2, CONTEXT, dtype=torch.long)
+    graphs = []
+
+    def keep(graph: torch.fx.GraphModule, _: object) -> torch.fx.GraphModule:
+        graphs.append(graph)
+        return graph
+
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = loss_of(torch.compile(model, dynamic=False, backend=keep), ids_BT, ids_BT)  # type: ignore[arg-type]
+    loss.backward()
+    assert len(graphs) == 1
+
+
 class Lookup(torch.nn.Module):
     """As a model: an embedding, and what is behind it."""
 

@@ -57,7 +57,7 @@ def _plain_attention(q_BHTK: Tensor, k_BHTK: Tensor, v_BHTK: Tensor) -> Tensor:
 
 def rms_norm(x: Tensor) -> Tensor:
     """Scale the last axis to a root mean square of one (Zhang and Sennrich 2019), without a learned weight."""
-    if torch.is_inference_mode_enabled():
+    if _needs_no_gradient():
         return F.rms_norm(x, x.shape[-1:], eps=NORM_EPS)
     return _RMSNorm.apply(x)  # type: ignore[return-value]
 
@@ -67,23 +67,28 @@ def apply_rotary(x: Tensor, cos_TK: Tensor, sin_TK: Tensor) -> Tensor:
 
     `cos_TK` and `sin_TK` hold one value for each feature; the sine of a pair's second feature is negative.
     """
-    if torch.is_inference_mode_enabled():
+    if _needs_no_gradient():
         return _rotated(x, cos_TK, sin_TK)
     return _Rotary.apply(x, cos_TK, sin_TK)  # type: ignore[return-value]
 
 
 def relu_squared(x: Tensor) -> Tensor:
     """max(x, 0)² (So et al. 2021)."""
-    if torch.is_inference_mode_enabled():
+    if _needs_no_gradient():
         return x.relu().square_()
     return _ReluSquared.apply(x)  # type: ignore[return-value]
 
 
 def gelu(x: Tensor) -> Tensor:
     """x · (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2, GPT-2's form of GELU (Hendrycks and Gimpel 2016)."""
-    if x.device.type != "cpu" or torch.is_inference_mode_enabled():
+    if x.device.type != "cpu" or _needs_no_gradient():
         return F.gelu(x, approximate="tanh")
     return _GELU.apply(x, torch.is_grad_enabled())  # type: ignore[return-value]
+
+
+def _needs_no_gradient() -> bool:
+    """Whether this is inference mode. Compiled code never asks: the question would cut its graph in two."""
+    return not torch.compiler.is_compiling() and torch.is_inference_mode_enabled()
 
 
 def softcap(x: Tensor, cap: float) -> Tensor:
