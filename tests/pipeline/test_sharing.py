@@ -38,6 +38,34 @@ def test_more_epochs_continue_bit_for_bit_here_and_in_a_clone(finished: Project)
     assert finished.digest(*outputs) == continued
 
 
+def test_another_repository_imports_a_released_model(finished: Project) -> None:
+    finished.run("dvc", "push", "train")
+    finished.run("gto", "register", "gpt", "--version", "v1.0.0")
+    other = Project(finished.root.parent / "other")
+    other.root.mkdir()
+    other.run("git", "init", "-q")
+    other.run("dvc", "init", "-q")
+    other.run("dvc", "artifacts", "get", str(finished.root), "gpt", "--rev", "v1.0.0", "-o", "got")
+    other.run("dvc", "import", "-q", str(finished.root), "models/gpt", "--rev", "gpt@v1.0.0")
+    folders = (other.root / "got", other.root / "gpt", finished.root / "models/gpt")
+    assert len({Project(folder).digest(".") for folder in folders}) == 1
+    assert "rev: gpt@v1.0.0" in (other.root / "gpt.dvc").read_text()
+
+
+def test_a_merge_leaves_one_sides_lock_whole(finished: Project) -> None:
+    lock = finished.root / "dvc.lock"
+    before = lock.read_text()
+    first, last = before.splitlines()[0], before.splitlines()[-1]
+    for branch, line in (("theirs", first), ("ours", last)):
+        finished.run("git", "switch", "-q", "-C", branch, "main")
+        lock.write_text(before.replace(line, f"{line} # {branch}").replace("  train:", f"  train: # {branch}"))
+        finished.commit()
+    ours = lock.read_text()
+    finished.run("git", "merge", "theirs", check=False)
+    assert lock.read_text() == ours
+    assert finished.run("git", "diff", "--name-only", "--diff-filter=U") == "dvc.lock\n"
+
+
 def test_without_tokens_the_sentence_says_what_to_do(finished: Project) -> None:
     shutil.rmtree(finished.root / "data/tokens")
     output = finished.run("python", "-m", "stages", "train", check=False)
