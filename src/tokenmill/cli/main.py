@@ -18,6 +18,7 @@ COMMANDS = {
     "export": "write a trained model as a folder for Hugging Face, with its tokenizer and a card",
     "demo": "serve a page in the browser on which the trained models answer, two side by side if you like",
     "plan": "estimate what training would take: parameters, steps, memory, hours, money; runs nothing",
+    "fetch": "bring text from Hugging Face, the web or a bucket to data/raw, under DVC",
     "fit": "propose a model and its training for a text and an amount of time, and put it into params.yaml",
     "preset": "put a known configuration into params.yaml, or list the presets",
     "profile": "find what limits a training step: data, Python, memory bandwidth or compute; writes no checkpoint",

@@ -1,0 +1,132 @@
+"""`tokenmill fetch`: text from a Hugging Face dataset, the web or a bucket, under DVC in data/raw.
+
+A dataset of Hugging Face is a git repository with large files (Git LFS), so `dvc import` fetches it at a revision; of
+everything else `dvc import-url` records the hash or ETag. Either way `dvc update` brings what is new at the source.
+"""
+
+import argparse
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from tokenmill.cli.arguments import Parser
+from tokenmill.core.errors import UserError, first_line
+
+EXAMPLES = """\
+  tokenmill fetch hf://datasets/OWNER/NAME/data      a folder of a dataset, to data/raw/NAME
+  tokenmill fetch hf://datasets/OWNER/NAME@v1.0      all of it, at a tag, branch or commit, to data/raw/NAME
+  tokenmill fetch https://example.org/books.jsonl.zst
+  tokenmill fetch s3://bucket/books --name library   to data/raw/library
+"""
+
+RAW = Path("data/raw")
+
+DATASET = re.compile(r"hf://datasets/(\w[\w.-]*/\w[\w.-]*)(?:@(refs/(?:convert|pr)/\w+|[^/]+))?(?:/(.+?))?/?")
+"""An address of Hugging Face: owner/name, revision, path."""
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """A DVC command that brings an address to a folder or file."""
+
+    target: Path
+    command: list[str]
+
+
+def add_arguments(parser: Parser) -> None:
+    """From where, and the name here."""
+    parser.add_argument(
+        "address", metavar="ADDRESS", help="hf://datasets/OWNER/NAME[@REVISION][/PATH], or any of DVC's"
+    )
+    parser.add_argument("--name", help="of the folder or file in data/raw (default: the last name of the address)")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Let DVC fetch it, and say what to type next.
+
+    Raises:
+        UserError: the address is not understood, is not there, would leave the folder or not fit the disk.
+    """
+    from tokenmill.core.units import message  # noqa: PLC0415
+
+    fetch = planned(options.address, options.name)
+    if fetch.target.exists() or fetch.target.with_name(f"{fetch.target.name}.dvc").exists():
+        raise UserError(
+            f"{fetch.target} exists; `dvc update {fetch.target}.dvc` brings what is new there, --name another copy."
+        )
+    if not Path(".dvc").is_dir():
+        raise UserError(f"{Path.cwd()} is no project; run the command in the project's root.")
+    if fetch.command[0] == "import-url":
+        check_listing(options.address)
+    RAW.mkdir(parents=True, exist_ok=True)
+    print(message(f"dvc {shlex.join(fetch.command)}"), flush=True)
+    if subprocess.run([sys.executable, "-m", "dvc", *fetch.command], check=False).returncode:
+        raise UserError(message(f"{options.address} was not fetched; DVC says above why."))
+    print(f"to train on it: dvc exp run -S data.raw={shlex.quote(fetch.target.as_posix())}")
+
+
+def planned(address: str, name: str | None = None) -> Fetch:
+    """What to type for an address.
+
+    Raises:
+        UserError: it is no address, or of a form that Hugging Face does not have.
+
+    Example:
+        >>> shlex.join(planned("hf://datasets/ada/books@v1/data").command)
+        'import https://huggingface.co/datasets/ada/books data -o data/raw/books --rev=v1'
+    """
+    parts = urlsplit(address)
+    if not parts.scheme or not (parts.netloc or parts.path):
+        raise UserError(f"{address} is no address such as hf://… or https://…; what is here already is for data.raw.")
+    if parts.scheme != "hf":
+        target = _target(address, name or (parts.path.rstrip("/") or parts.netloc))
+        return Fetch(target, ["import-url", address, target.as_posix()])
+    found = DATASET.fullmatch(address)
+    if not found:
+        raise UserError(f"{address} is no dataset of Hugging Face; write hf://datasets/OWNER/NAME[@REVISION][/PATH].")
+    dataset, revision, path = found.groups()
+    target = _target(address, name or (path if path and Path(path).suffix else dataset))
+    repository = f"{os.environ.get('HF_ENDPOINT', 'https://huggingface.co').rstrip('/')}/datasets/{dataset}"
+    at = [f"--rev={revision}"] if revision else []
+    return Fetch(target, ["import", repository, path or ".", "-o", target.as_posix(), *at])
+
+
+def _target(address: str, path: str) -> Path:
+    """Where something with this path goes, by its last name."""
+    last = re.sub(r"[^\w.-]+", "-", path.rsplit("/", 1)[-1]).lstrip(".-")
+    if not last:
+        raise UserError(f"{address} ends in no name; give one by --name NAME.")
+    return RAW / last
+
+
+def check_listing(address: str) -> None:
+    """Refuse names that lead out of the folder, which DVC 3.67 would follow, and more bytes than the disk has left.
+
+    Raises:
+        UserError: a name or the size is such, or the address cannot be read.
+    """
+    from dvc.fs import parse_external_url  # noqa: PLC0415 (DVC)
+
+    from tokenmill.core.units import message, size  # noqa: PLC0415
+
+    try:
+        fs, root = parse_external_url(address)
+        files: dict[str, Any] = fs.fs.find(root, detail=True) if fs.isdir(root) else {root: fs.info(root)}
+    except FileNotFoundError:
+        raise UserError(message(f"{address} cannot be read: nothing answers there.")) from None
+    except Exception as error:  # each kind of server has its own
+        raise UserError(message(f"{address} cannot be read: {first_line(error)}.")) from None
+    for name in files:
+        parts = [] if name == root else name.removeprefix(root).lstrip("/").split("/")
+        if {"", ".", ".."} & set(parts) or "\\" in name:
+            raise UserError(message(f"{address} has a file whose name leads elsewhere ({name}); take another folder."))
+    total, free = sum(info.get("size") or 0 for info in files.values()), shutil.disk_usage(".").free
+    if total > free:
+        raise UserError(message(f"{address} takes {size(total)}, and {size(free)} are free here; make room."))
