@@ -18,6 +18,7 @@ LAYERS = (
     ("display",),
     ("sample", "data", "tokens", "model"),
     ("training", "evaluation"),
+    ("finetuning",),
     ("schema", "models", "reports"),
     ("planning",),
     ("stage",),

@@ -72,7 +72,7 @@ def test_what_a_cpu_compiles_begins_behind_the_lookups(architecture: str, monkey
     ids_BT = torch.zeros(2, CONTEXT, dtype=torch.long)
     loss = loss_of(model, ids_BT, ids_BT)
     assert torch.equal(loss_of(Compilation(on=True, why="").of(model), ids_BT, ids_BT), loss)
-    ((x_BTD, targets_BT, _cache),) = compiled
+    ((x_BTD, targets_BT, *_),) = compiled
     assert x_BTD.shape == (2, CONTEXT, 16)
     assert torch.equal(targets_BT, ids_BT)
 

@@ -8,6 +8,7 @@ Each turn begins with the name of its role, and a line break joins the turns. A 
 answers when it reads `prompt(question)`.
 """
 
+import re
 from collections.abc import Iterable
 
 NEXT_TURN = "\nUser:"
@@ -25,6 +26,10 @@ NAMES = {
     "bot": "Assistant",
     "model": "Assistant",
 }
+
+
+TURN = re.compile(r"^(System|User|Assistant|Tool|Function):", re.MULTILINE)
+"""Begins a turn in a conversation's text."""
 
 
 def render(messages: Iterable[tuple[str, str]]) -> str:
@@ -52,3 +57,19 @@ def prompt(user: str) -> str:
         'User: What is the capital of France?\nAssistant:'
     """
     return f"User: {user}\nAssistant:"
+
+
+def answers(text: str) -> list[tuple[int, int]]:
+    r"""The parts of a conversation that the assistant writes: behind `Assistant:` to the end of the next `User:`.
+
+    What begins the next turn belongs to the answer, because a model must write it to end the answer. A line of a turn
+    that begins like a turn counts as one: whoever reads the text cannot tell them apart.
+
+    Example:
+        >>> text = "User: Hi!\nAssistant: Hello.\nUser: Bye.\nAssistant: Bye!"
+        >>> [text[start:end] for start, end in answers(text)]
+        [' Hello.\nUser:', ' Bye!']
+    """
+    turns = list(TURN.finditer(text))
+    ends = [turn.end() for turn in turns[1:]] + [len(text)]
+    return [(turn.end(), end) for turn, end in zip(turns, ends, strict=False) if turn[1] == "Assistant"]

@@ -116,14 +116,28 @@ class GPT(nn.Module, ABC):
         """Compute what is neither trained nor saved, if there is such a thing."""
 
     @abstractmethod
-    def forward(self, ids_BT: Tensor, targets_BT: Tensor | None = None, cache: KVCache | None = None) -> Tensor:
+    def forward(
+        self,
+        ids_BT: Tensor,
+        targets_BT: Tensor | None = None,
+        cache: KVCache | None = None,
+        starts_BT: Tensor | None = None,
+    ) -> Tensor:
         """Ids (B, T) -> logits (B, T, V); with targets (B, T) -> their mean loss in nats, a scalar.
 
         With a cache the ids follow those that it holds, and only the last position's logits are computed: (B, 1, V).
+        With `starts_BT`, where the text of each position starts in its sequence, no text sees another one, each has the
+        positions that it has alone, and targets may be `IGNORED`.
         """
 
     @abstractmethod
-    def forward_embedded(self, x_BTD: Tensor, targets_BT: Tensor | None = None, cache: KVCache | None = None) -> Tensor:
+    def forward_embedded(
+        self,
+        x_BTD: Tensor,
+        targets_BT: Tensor | None = None,
+        cache: KVCache | None = None,
+        starts_BT: Tensor | None = None,
+    ) -> Tensor:
         """`forward` behind the lookup of embeddings: the part that is compiled on a CPU."""
 
     @staticmethod
@@ -188,9 +202,11 @@ def copy_model(model: GPT, transform: Callable[[Tensor], Tensor]) -> GPT:
     return copy
 
 
-def loss_of(model: GPT, inputs_BT: Tensor, targets_BT: Tensor) -> Tensor:
+def loss_of(model: GPT, inputs_BT: Tensor, targets_BT: Tensor, starts_BT: Tensor | None = None) -> Tensor:
     """Mean cross-entropy of the next token, in nats; a scalar."""
-    return model(inputs_BT, targets_BT=targets_BT)
+    if starts_BT is None:
+        return model(inputs_BT, targets_BT=targets_BT)
+    return model(inputs_BT, targets_BT=targets_BT, starts_BT=starts_BT)
 
 
 def is_hidden_matrix(name: str, parameter: Tensor) -> bool:

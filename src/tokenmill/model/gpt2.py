@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import GPT, KVCache, LayerCache, TrainingMemory
-from tokenmill.model.ops import attend, gelu, next_token_loss
+from tokenmill.model.ops import attend, gelu, next_token_loss, own_text_mask
 
 
 class Attention(nn.Module):
@@ -26,13 +26,13 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(config.n_embd, 3 * config.n_embd)
         self.out = nn.Linear(config.n_embd, config.n_embd)
 
-    def forward(self, x_BTD: Tensor, cache: LayerCache | None = None) -> Tensor:
+    def forward(self, x_BTD: Tensor, cache: LayerCache | None = None, mask: Tensor | None = None) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
         q, k, v = (h.unflatten(-1, (self.n_head, -1)).transpose(1, 2) for h in self.qkv(x_BTD).chunk(3, dim=-1))
         if cache is not None:
             k, v = cache.extend(k, v)
         dropout = self.dropout if self.training else 0.0
-        return self.out(attend(q, k, v, dropout=dropout))
+        return self.out(attend(q, k, v, dropout=dropout, mask_B1TT=mask))
 
 
 class Block(nn.Module):
@@ -47,9 +47,9 @@ class Block(nn.Module):
         self.down = nn.Linear(4 * config.n_embd, config.n_embd)
         self.drop = nn.Dropout(config.dropout)
 
-    def forward(self, x_BTD: Tensor, cache: LayerCache | None = None) -> Tensor:
+    def forward(self, x_BTD: Tensor, cache: LayerCache | None = None, mask: Tensor | None = None) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
-        x_BTD = x_BTD + self.drop(self.attention(self.norm_1(x_BTD), cache))
+        x_BTD = x_BTD + self.drop(self.attention(self.norm_1(x_BTD), cache, mask))
         return x_BTD + self.drop(self.down(gelu(self.up(self.norm_2(x_BTD)))))
 
 
@@ -91,22 +91,37 @@ class GPT2(GPT):
                 residual = name.endswith(("attention.out.weight", "down.weight"))
                 nn.init.normal_(parameter, std=0.02 / (math.sqrt(2 * self.config.n_layer) if residual else 1.0))
 
-    def forward(self, ids_BT: Tensor, targets_BT: Tensor | None = None, cache: KVCache | None = None) -> Tensor:
+    def forward(
+        self,
+        ids_BT: Tensor,
+        targets_BT: Tensor | None = None,
+        cache: KVCache | None = None,
+        starts_BT: Tensor | None = None,
+    ) -> Tensor:
         """See `GPT.forward`."""
         start = 0 if cache is None else cache.length
         position_T = torch.arange(start, start + ids_BT.shape[1], device=ids_BT.device)
-        x_BTD = self.drop(self.tokens(ids_BT) + self.positions(position_T))
-        return self.forward_embedded(x_BTD, targets_BT, cache)
+        own_T = position_T if starts_BT is None else position_T - starts_BT
+        x_BTD = self.drop(self.tokens(ids_BT) + self.positions(own_T))
+        return self.forward_embedded(x_BTD, targets_BT, cache, starts_BT)
 
-    def forward_embedded(self, x_BTD: Tensor, targets_BT: Tensor | None = None, cache: KVCache | None = None) -> Tensor:
+    def forward_embedded(
+        self,
+        x_BTD: Tensor,
+        targets_BT: Tensor | None = None,
+        cache: KVCache | None = None,
+        starts_BT: Tensor | None = None,
+    ) -> Tensor:
         """See `GPT.forward_embedded`."""
+        mask = None if starts_BT is None else own_text_mask(starts_BT)
         for layer, block in enumerate(self.blocks):
-            x_BTD = block(x_BTD, None if cache is None else cache.layers[layer])
+            x_BTD = block(x_BTD, None if cache is None else cache.layers[layer], mask)
         if cache is not None:
             x_BTD = x_BTD[:, -1:]
         x_BTD = self.norm(x_BTD)
         if targets_BT is not None:
-            return next_token_loss(x_BTD, self.head.weight, targets_BT, cap=None)
+            some_ignored = starts_BT is not None
+            return next_token_loss(x_BTD, self.head.weight, targets_BT, cap=None, some_ignored=some_ignored)
         return self.head(x_BTD)
 
     @staticmethod

@@ -15,7 +15,16 @@ from torch.nn import functional as F
 
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import GPT, KVCache, LayerCache, TrainingMemory
-from tokenmill.model.ops import NORM_EPS, apply_rotary, attend, next_token_loss, relu_squared, rms_norm, softcap
+from tokenmill.model.ops import (
+    NORM_EPS,
+    apply_rotary,
+    attend,
+    next_token_loss,
+    own_text_mask,
+    relu_squared,
+    rms_norm,
+    softcap,
+)
 
 LOGIT_CAP = 15.0
 ROPE_BASE = 10_000.0
@@ -36,7 +45,9 @@ class Attention(nn.Module):
         self.n_head, self.head_dim, self.dropout = config.n_head, config.head_dim, config.dropout
         self.q, self.k, self.v, self.out = (nn.Linear(config.n_embd, config.n_embd, bias=False) for _ in range(4))
 
-    def forward(self, x_BTD: Tensor, cos_TK: Tensor, sin_TK: Tensor, cache: LayerCache | None = None) -> Tensor:
+    def forward(
+        self, x_BTD: Tensor, cos_TK: Tensor, sin_TK: Tensor, cache: LayerCache | None = None, mask: Tensor | None = None
+    ) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
         weights = (self.q.weight, self.k.weight, self.v.weight)
         if x_BTD.shape[1] > 1:  # one larger product is faster, although the weights are copied for it
@@ -48,7 +59,7 @@ class Attention(nn.Module):
         if cache is not None:
             k, v = cache.extend(k, v)
         dropout = self.dropout if self.training else 0.0
-        return self.out(attend(q, k, v, dropout=dropout))
+        return self.out(attend(q, k, v, dropout=dropout, mask_B1TT=mask))
 
 
 class Block(nn.Module):
@@ -61,9 +72,11 @@ class Block(nn.Module):
         self.down = nn.Linear(4 * config.n_embd, config.n_embd, bias=False)
         self.drop = nn.Dropout(config.dropout)
 
-    def forward(self, x_BTD: Tensor, cos_TK: Tensor, sin_TK: Tensor, cache: LayerCache | None = None) -> Tensor:
+    def forward(
+        self, x_BTD: Tensor, cos_TK: Tensor, sin_TK: Tensor, cache: LayerCache | None = None, mask: Tensor | None = None
+    ) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
-        x_BTD = x_BTD + self.drop(self.attention(rms_norm(x_BTD), cos_TK, sin_TK, cache))
+        x_BTD = x_BTD + self.drop(self.attention(rms_norm(x_BTD), cos_TK, sin_TK, cache, mask))
         return x_BTD + self.drop(self.down(relu_squared(self.up(rms_norm(x_BTD)))))
 
 
@@ -115,23 +128,37 @@ class NanoChat(GPT):
             else:
                 nn.init.uniform_(parameter, -bound, bound)
 
-    def forward(self, ids_BT: Tensor, targets_BT: Tensor | None = None, cache: KVCache | None = None) -> Tensor:
+    def forward(
+        self,
+        ids_BT: Tensor,
+        targets_BT: Tensor | None = None,
+        cache: KVCache | None = None,
+        starts_BT: Tensor | None = None,
+    ) -> Tensor:
         """See `GPT.forward`; the logits are float32."""
-        return self.forward_embedded(self.tokens(ids_BT), targets_BT, cache)
+        return self.forward_embedded(self.tokens(ids_BT), targets_BT, cache, starts_BT)
 
-    def forward_embedded(self, x_BTD: Tensor, targets_BT: Tensor | None = None, cache: KVCache | None = None) -> Tensor:
+    def forward_embedded(
+        self,
+        x_BTD: Tensor,
+        targets_BT: Tensor | None = None,
+        cache: KVCache | None = None,
+        starts_BT: Tensor | None = None,
+    ) -> Tensor:
         """See `GPT.forward_embedded`."""
         x_BTD = self.drop(rms_norm(x_BTD))
         start = 0 if cache is None else cache.length
         cos, sin = (angle[start : start + x_BTD.shape[1]] for angle in (self.cos, self.sin))
         cos_TK, sin_TK = torch.cat((cos, cos), dim=-1), torch.cat((sin, -sin), dim=-1)
+        mask = None if starts_BT is None else own_text_mask(starts_BT)
         for layer, block in enumerate(self.blocks):
-            x_BTD = block(x_BTD, cos_TK, sin_TK, None if cache is None else cache.layers[layer])
+            x_BTD = block(x_BTD, cos_TK, sin_TK, None if cache is None else cache.layers[layer], mask)
         if cache is not None:
             x_BTD = x_BTD[:, -1:]
         x_BTD = rms_norm(x_BTD)
         if targets_BT is not None:
-            return next_token_loss(x_BTD, self.head.weight, targets_BT, cap=LOGIT_CAP)
+            some_ignored = starts_BT is not None
+            return next_token_loss(x_BTD, self.head.weight, targets_BT, cap=LOGIT_CAP, some_ignored=some_ignored)
         return softcap(self.head(x_BTD).float(), LOGIT_CAP)
 
     @staticmethod

@@ -27,23 +27,38 @@ COMPILED_LOGITS = 2**30
 ALIGNED, ALIGNED_ROWS = 64, 256
 """Tensor cores need matrices whose sides are multiples of this, so a GPU gets the vocabulary padded with zeros."""
 IGNORED = -1
-"""A target that adds nothing to the loss (on a GPU)."""
+"""A target that adds nothing to the loss; on a CPU only where `some_ignored` says that there may be such targets."""
 FLOAT16_SCALE = 64
 """The head's gradient is summed over thousands of rows, which without this divisor may leave float16's range."""
 
 
-def attend(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, *, dropout: float) -> Tensor:
+def attend(
+    q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, *, dropout: float, mask_B1TT: Tensor | None = None
+) -> Tensor:
     """Causal attention, (B, H, T, K) -> (B, T, H * K).
 
     There are either as many keys as queries, and each position sees itself and those before it, or there is one query,
-    the newest position, which sees all S keys.
+    the newest position, which sees all S keys. With a mask a position sees what the mask says.
     """
     positions = q_BHTK.shape[2]
-    if 1 < positions <= MAX_PLAIN_LENGTH and not dropout and q_BHTK.device.type == "cpu":
+    if mask_B1TT is not None:
+        y_BHTK = F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, attn_mask=mask_B1TT, dropout_p=dropout)
+    elif 1 < positions <= MAX_PLAIN_LENGTH and not dropout and q_BHTK.device.type == "cpu":
         y_BHTK = _plain_attention(q_BHTK, k_BHSK, v_BHSK)
     else:
         y_BHTK = F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, is_causal=positions > 1, dropout_p=dropout)
     return y_BHTK.transpose(1, 2).flatten(2)
+
+
+def own_text_mask(starts_BT: Tensor) -> Tensor:
+    """Which positions (the last axis) each position sees: itself and those before it, back to the start of its text.
+
+    Args:
+        starts_BT: where the text of each position starts in its sequence.
+    """
+    position_T = torch.arange(starts_BT.shape[1], device=starts_BT.device)
+    seen_BTT = (position_T <= position_T[:, None]) & (position_T >= starts_BT[:, :, None])
+    return seen_BTT[:, None]
 
 
 def _plain_attention(q_BHTK: Tensor, k_BHTK: Tensor, v_BHTK: Tensor) -> Tensor:
@@ -163,21 +178,27 @@ class _GELU(Function):
         return gradient * slope, None
 
 
-def next_token_loss(x_BTD: Tensor, head_VD: Tensor, targets_BT: Tensor, *, cap: float | None) -> Tensor:
+def next_token_loss(
+    x_BTD: Tensor, head_VD: Tensor, targets_BT: Tensor, *, cap: float | None, some_ignored: bool = False
+) -> Tensor:
     """Mean cross-entropy in nats, a scalar, of the logits x · head, which tanh keeps within ±`cap`.
 
     The logits of a whole batch would be by far its largest tensor: 64 sequences of 512 tokens over 50,257 ids take
     6.6 GB in float32. So they are computed for some rows at a time, each with its gradient, unless gradients are
-    switched off. (PyTorch's chunked `linear_cross_entropy` has no cap and cannot be compiled.) On a GPU, targets of
-    `IGNORED` add nothing, though the mean counts them.
+    switched off. (PyTorch's chunked `linear_cross_entropy` has no cap and cannot be compiled.) Targets of `IGNORED`
+    add nothing, though the mean counts them: a GPU computes and drops them, a CPU leaves them out if `some_ignored`.
     """
     kind = x_BTD.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x_BTD.dtype
     padding = -len(head_VD) % ALIGNED if kind == "cuda" else None
     x_MD, targets_M = x_BTD.flatten(0, -2), targets_BT.flatten()
+    if some_ignored and kind != "cuda":
+        kept = (targets_M != IGNORED).nonzero().squeeze(1)
+        x_MD, targets_M = x_MD[kept], targets_M[kept]
     rows = rows_at_a_time(len(targets_M), len(head_VD), on_gpu=kind == "cuda", compiled=torch.compiler.is_compiling())
     gradient = torch.is_grad_enabled()  # asked here because inside a Function it is always off
-    return _Loss.apply(x_MD, head_VD, targets_M, cap, dtype, padding, rows, gradient)  # type: ignore[return-value]
+    loss: Tensor = _Loss.apply(x_MD, head_VD, targets_M, cap, dtype, padding, rows, gradient)  # type: ignore[assignment]
+    return loss * (len(targets_M) / targets_BT.numel()) if some_ignored else loss
 
 
 def rows_at_a_time(rows: int, vocabulary: int, *, on_gpu: bool, compiled: bool) -> int:

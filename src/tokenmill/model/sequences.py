@@ -1,8 +1,9 @@
 """The tokens of a split as sequences of `context_length`, and the mean loss of a model on them.
 
-The targets of a sequence are the same tokens shifted by one.
+The targets of a sequence are the same tokens shifted by one. Packed texts are sequences of several whole texts each.
 
-Axes: N sequences, B batch, T positions, W = T + 1 tokens of a sequence and its last target.
+Axes: N sequences, B batch, T positions, W = T + 1 tokens of a sequence and its last target, L = 3 layers: inputs,
+targets, and where the text of each position starts.
 """
 
 import math
@@ -28,6 +29,9 @@ class Sequences:
     and no thread, is needed.
     """
 
+    heaviest: int = 1
+    """What a sequence weighs in a mean if all its targets count."""
+
     def __init__(self, tokens: Tensor, *, context_length: int, device: torch.device):
         """Cut `tokens` (1-D integers, on any device) into sequences whose batches are returned on `device`.
 
@@ -38,7 +42,11 @@ class Sequences:
         self._rows_NW = tokens.as_strided((self.count, context_length + 1), (context_length, 1))
         self._device = device
 
-    def gather(self, index_B: np.ndarray, *, at_least: int = 0) -> tuple[Tensor, Tensor]:
+    def weight(self, index_B: np.ndarray) -> int:
+        """What these sequences weigh together in a mean."""
+        return len(index_B)
+
+    def gather(self, index_B: np.ndarray, *, at_least: int = 0) -> tuple[Tensor, ...]:
         """Inputs and targets of these sequences: (B, T) int64 each, on the device.
 
         If there are fewer than `at_least`, the first one is repeated behind them, with targets to be ignored.
@@ -57,15 +65,42 @@ class Sequences:
         return inputs_BT, targets_BT
 
 
+class PackedTexts(Sequences):
+    """Sequences of several whole texts each, of which no text sees another; some targets are `IGNORED`.
+
+    A mean loss is that of all targets that count, wherever they are.
+    """
+
+    def __init__(self, layers_NLT: np.ndarray, *, device: torch.device):
+        """Each sequence of `layers_NLT` (int32) has inputs, targets of which one at least counts, and starts."""
+        self.count, _, self.heaviest = layers_NLT.shape
+        self._counts_N = (layers_NLT[:, 1] != IGNORED).sum(1)
+        self._rows_NW = torch.from_numpy(layers_NLT)
+        self._device = device
+
+    def weight(self, index_B: np.ndarray) -> int:
+        """The number of targets that count."""
+        return int(self._counts_N[index_B].sum())
+
+    def gather(self, index_B: np.ndarray, *, at_least: int = 0) -> tuple[Tensor, ...]:
+        """Inputs, targets and starts of these sequences: (B, T) int64 each, on the device; see `Sequences.gather`."""
+        given = len(index_B)
+        padded_B = np.pad(index_B, (0, max(0, at_least - given)), mode="edge")
+        layers_BLT = _to_device(self._rows_NW[torch.from_numpy(padded_B)], self._device).long()
+        layers_BLT[given:, 1] = IGNORED
+        return layers_BLT.unbind(1)
+
+
 def loss_on(model: GPT, sequences: Sequences, index: np.ndarray, *, micro_batch: int, compute: Compute) -> Tensor:
-    """Mean cross-entropy over at most `micro_batch` sequences, in nats; a scalar.
+    """Mean cross-entropy over the targets of at most `micro_batch` sequences, in nats; a scalar.
 
     A GPU always gets `micro_batch` of them, so that code is compiled for one shape; those that fill up add nothing.
     """
     rows = max(len(index), micro_batch) if compute.device.type == "cuda" else len(index)
     with compute.autocast():
         loss = loss_of(model, *sequences.gather(index, at_least=rows))
-    return loss * (rows / len(index)) if rows > len(index) else loss
+    full, counted = rows * sequences.heaviest, sequences.weight(index)
+    return loss * (full / counted) if full > counted else loss
 
 
 def _to_device(tensor: Tensor, device: torch.device) -> Tensor:
@@ -127,18 +162,19 @@ def mean_loss(
     """
     was_training = model.training
     model.eval()
-    losses, sizes = [], []
-    while (start := sum(sizes)) < len(index):
+    losses, weights, start = [], [], 0
+    while start < len(index):
         part = index[start : start + micro_batch]
         try:
             losses.append(loss_on(model, sequences, part, micro_batch=micro_batch, compute=compute))
-            sizes.append(len(part))
+            weights.append(sequences.weight(part))
+            start += len(part)
         except Exception as error:
             if not is_out_of_memory(error) or micro_batch == 1 or not shrink:
                 raise
             micro_batch //= 2
     model.train(was_training)
-    return float(np.average(torch.stack(losses).cpu().double().numpy(), weights=sizes))
+    return float(np.average(torch.stack(losses).cpu().double().numpy(), weights=weights))
 
 
 def bits_per_byte(loss: float, *, tokens: int, text_bytes: int) -> float:

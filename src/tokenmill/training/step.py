@@ -1,5 +1,6 @@
 """One optimizer step, as a function of the model, the optimizer and some sequences. It never waits for the device."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,8 +39,8 @@ def train_step(
 ) -> StepResult | None:
     """Update `model` once on the sequences `index`, together with the other processes of the `group`.
 
-    Every sequence has the same weight, also in an epoch's short last step. A loss or gradient that is not finite
-    changes no weight.
+    Every target that counts has the same weight, also in an epoch's short last step. A loss or gradient that is not
+    finite changes no weight.
 
     Args:
         micro_batch: the most sequences that go through the model at the same time on each device.
@@ -47,7 +48,9 @@ def train_step(
     Returns:
         None if memory ran out. Then nothing has changed, and the step can be done again with a smaller `micro_batch`.
     """
-    micro_batches = split_into_micro_batches(index, micro_batch=micro_batch, rank=group.rank, size=group.size)
+    micro_batches = split_into_micro_batches(
+        index, micro_batch=micro_batch, rank=group.rank, size=group.size, weigh=sequences.weight
+    )
     loss = _add_gradients(model, optimizer, sequences, micro_batches, micro_batch=micro_batch, compute=compute)
     if loss is None:
         optimizer.forget_gradients()
@@ -59,18 +62,19 @@ def train_step(
 
 
 def split_into_micro_batches(
-    index: np.ndarray, *, micro_batch: int, rank: int, size: int
+    index: np.ndarray, *, micro_batch: int, rank: int, size: int, weigh: Callable[[np.ndarray], int] = len
 ) -> list[tuple[np.ndarray, float]]:
     """The part of a step's sequences `index` that process `rank` of `size` computes, `micro_batch` at a time.
 
     Each micro-batch comes with the weight of its mean gradient. The weighted sum, averaged over all processes, is the
-    mean over the step's sequences. All processes get the same number of micro-batches: one that has nothing left
-    computes a sequence with weight 0.
+    mean over what `weigh` counts in the step's sequences. All processes get the same number of micro-batches: one that
+    has nothing left computes a sequence with weight 0.
     """
     parts = np.array_split(index, size)
     count = -(-len(parts[0]) // micro_batch)
     mine = [parts[rank][start : start + micro_batch] for start in range(0, count * micro_batch, micro_batch)]
-    return [(part, size * len(part) / len(index)) if len(part) else (index[:1], 0.0) for part in mine]
+    whole = weigh(index)
+    return [(part, size * weigh(part) / whole) if len(part) else (index[:1], 0.0) for part in mine]
 
 
 def _add_gradients(

@@ -106,7 +106,7 @@ class Trainer:
         if resume_point.checkpoint:
             optimizer_state = self.load_checkpoint(resume_point.checkpoint)
         self.forward, self.optimizer = self._sync_and_wrap(optimizer_state)
-        self._pending: list[tuple[StepResult, int]] = []
+        self._pending: list[tuple[StepResult, np.ndarray]] = []
         self._saved_at = time.monotonic()
         self._find_last_step()
 
@@ -177,7 +177,7 @@ class Trainer:
             self.display.say(self.micro_batch.shrink())
         self.state.step += 1
         self.state.tokens += len(index) * self.model.config.context_length
-        self._pending.append((result, len(index)))
+        self._pending.append((result, index))
 
     def _try_step(self, index: np.ndarray) -> StepResult | None:
         """Update the model; None if memory ran out."""
@@ -211,9 +211,9 @@ class Trainer:
             if not math.isfinite(loss) or not (math.isfinite(norm) or self.optimizer.skips_overflow):
                 self._take_back(len(losses) - done)
                 raise Diverged(self.state.step, loss, norm)
-            sequences = self._pending[done][1]
-            self.state.epoch_loss.add(loss, sequences)
-            self.state.interval_loss.add(loss, sequences)
+            weight = self.setup.train_sequences.weight(self._pending[done][1])
+            self.state.epoch_loss.add(loss, weight)
+            self.state.interval_loss.add(loss, weight)
         self._pending.clear()
         if not math.isfinite(norms[-1]) and self.optimizer.is_hopeless:
             raise Diverged(self.state.step - 1, losses[-1], norms[-1])
@@ -221,7 +221,7 @@ class Trainer:
 
     def _take_back(self, steps: int) -> None:
         """Uncount the last steps, which changed no weight."""
-        sequences = sum(count for _, count in self._pending[-steps:])
+        sequences = sum(len(index) for _, index in self._pending[-steps:])
         self.state.step -= steps
         self.state.tokens -= sequences * self.model.config.context_length
         self._pending.clear()
@@ -270,7 +270,7 @@ class Trainer:
                 compute=setup.compute,
                 shrink=setup.group.size == 1,
             )
-        loss = setup.group.average(loss, weight=len(mine))
+        loss = setup.group.average(loss, weight=setup.val_sequences.weight(mine))
         return loss, bits_per_byte(loss, tokens=val.tokens, text_bytes=val.bytes)
 
     def _validate_within_epoch(self) -> None:

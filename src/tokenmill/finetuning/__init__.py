@@ -1,0 +1,1 @@
+"""Teaching a trained model to answer: chats, the weights that learn, and the stage `finetune`."""

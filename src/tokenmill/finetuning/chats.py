@@ -1,0 +1,141 @@
+"""Chats as sequences for training: several whole chats in each, targets on the answers only.
+
+Axes: N sequences, L = 3 layers (inputs, targets, starts), T positions.
+"""
+
+import bisect
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tokenmill.core import chat, shards
+from tokenmill.core.errors import UserError
+from tokenmill.core.tokenizer import TextTokenizer
+from tokenmill.model.ops import IGNORED
+
+BATCH = 4096
+"""Chats that are encoded at a time."""
+
+
+@dataclass(frozen=True)
+class EncodedChat:
+    """The tokens of a chat, end-of-text included, and which of them the assistant writes."""
+
+    ids: np.ndarray
+    answers: np.ndarray
+    """Booleans, one for each id."""
+
+    def cut(self, tokens: int) -> "EncodedChat":
+        """Its first tokens."""
+        return EncodedChat(self.ids[:tokens], self.answers[:tokens])
+
+
+@dataclass(frozen=True)
+class ChatSplit:
+    """The chats to train on, or those to validate with."""
+
+    layers: np.ndarray
+    """(N, L, T) int32, for `PackedTexts`."""
+    chats: int
+    cut: int
+    """Chats longer than the context, of which the rest is left out."""
+    answer_tokens: int
+    answer_bytes: int
+    """UTF-8 bytes of the answers, without end-of-text; bits per byte are computed from it."""
+
+    @property
+    def sha256(self) -> str:
+        """The hash of what is trained on."""
+        return hashlib.sha256(self.layers.tobytes()).hexdigest()
+
+
+def read_chats(clean: Path, tokenizer: TextTokenizer, *, context_length: int, held_out: float) -> dict[str, ChatSplit]:
+    """The chats in a folder that `clean` wrote as `train` and `val`, chosen by the hash of a chat's text.
+
+    A text without an answer within the context is left out.
+
+    Raises:
+        UserError: there is no chat for one of the two, or the tokenizer does not know a character.
+    """
+    chats: dict[str, list[EncodedChat]] = {"train": [], "val": []}
+    for batch in shards.batches(clean, ("text", "id")):
+        for start in range(0, len(batch), BATCH):
+            part = batch[start : start + BATCH]
+            is_val = part["id"].to_numpy() < int(held_out * 2**64)
+            for encoded, val in zip(encode(part["text"].to_list(), tokenizer), is_val, strict=True):
+                if encoded.answers[1 : context_length + 1].any():
+                    chats["val" if val else "train"].append(encoded)
+    for name, found in chats.items():
+        if not found:
+            raise UserError(
+                f"finetune.data has no chat with an answer within model.context_length ({context_length}) for {name}; "
+                "give more or shorter chats, in one of the shapes that README names, or another "
+                f"finetune.val_fraction ({held_out})."
+            )
+    return {name: _split(found, tokenizer, context_length) for name, found in chats.items()}
+
+
+def _split(chats: list[EncodedChat], tokenizer: TextTokenizer, context_length: int) -> ChatSplit:
+    whole = [each.cut(context_length + 1) for each in chats]
+    answers = [[int(token) for token in each.ids[each.answers] if token != tokenizer.eot_id] for each in whole]
+    texts = tokenizer.backend.decode_batch(answers, skip_special_tokens=False)
+    return ChatSplit(
+        layers=pack(whole, context_length),
+        chats=len(whole),
+        cut=sum(len(each.ids) > context_length + 1 for each in chats),
+        answer_tokens=sum(int(each.answers.sum()) for each in whole),
+        answer_bytes=sum(len(text.encode()) for text in texts),
+    )
+
+
+def encode(texts: Sequence[str], tokenizer: TextTokenizer) -> list[EncodedChat]:
+    """Each chat up to its last answer, and end-of-text where the chat ends with an answer.
+
+    Raises:
+        UserError: the tokenizer does not know a character.
+    """
+    parts = [chat.answers(text) for text in texts]
+    used = [text[: part[-1][1]] if part else "" for text, part in zip(texts, parts, strict=True)]
+    for text in used if tokenizer.type == "char" else []:
+        tokenizer.encode(text)
+    found = []
+    encodings = tokenizer.backend.encode_batch(used, add_special_tokens=False)
+    for text, part, shown, encoding in zip(texts, parts, used, encodings, strict=True):
+        ends = np.fromiter((end for _, end in encoding.offsets), np.int64, len(encoding.ids))
+        answers = np.zeros(len(ends), bool)
+        for start, end in part:
+            answers |= (ends > start) & (ends <= end)
+        closes = bool(part) and len(shown) == len(text) and not text.endswith("User:")
+        ids = [*encoding.ids, tokenizer.eot_id] if closes else encoding.ids
+        found.append(EncodedChat(np.array(ids, np.int32), np.append(answers, True) if closes else answers))
+    return found
+
+
+def pack(chats: Sequence[EncodedChat], context_length: int) -> np.ndarray:
+    """Sequences (N, L, T) int32 of whole chats: the longest first, each where the least room remains behind it.
+
+    (Best-fit decreasing: Ding et al. 2024, "Fewer Truncations Improve Language Modeling".) A chat has at most
+    `context_length` + 1 tokens; of a text's last token only the target is used. What stays empty has no target.
+    """
+    order = sorted(range(len(chats)), key=lambda chat: -len(chats[chat].ids))
+    places, rooms = [(0, 0)] * len(chats), list[tuple[int, int]]()
+    rows = 0
+    for number in order:
+        need = len(chats[number].ids) - 1
+        at = bisect.bisect_left(rooms, (need, -1))
+        room, row = rooms.pop(at) if at < len(rooms) else (context_length, rows)
+        rows += row == rows
+        places[number] = row, context_length - room
+        if room > need:
+            bisect.insort(rooms, (room - need, row))
+    layers = np.zeros((rows, 3, context_length), np.int32)
+    layers[:, 1] = IGNORED
+    for room, row in rooms:
+        layers[row, 2, context_length - room :] = context_length - room
+    for each, (row, start) in zip(chats, places, strict=True):
+        here = layers[row, :, start : start + len(each.ids) - 1]
+        here[0], here[1], here[2] = each.ids[:-1], np.where(each.answers[1:], each.ids[1:], IGNORED), start
+    return layers

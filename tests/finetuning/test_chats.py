@@ -1,0 +1,117 @@
+"""Chats as sequences: what counts, where each lies, who is held out."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.evaluation.trained import make_tokenizer_file
+from tests.tokens.clean_text import write_clean
+from tokenmill.core import chat
+from tokenmill.core.errors import UserError
+from tokenmill.core.tokenizer import TextTokenizer, read_tokenizer
+from tokenmill.finetuning.chats import EncodedChat, encode, pack, read_chats
+from tokenmill.model.ops import IGNORED
+
+TWO_TURNS = "System: Be short.\nUser: Hi!\nAssistant: Hello, you.\nUser: Bye.\nAssistant: Bye!"
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> TextTokenizer:
+    return read_tokenizer(make_tokenizer_file(tmp_path_factory.mktemp("tokenizer"), "bpe"))
+
+
+def answered(text: str, tokenizer: TextTokenizer) -> list[str]:
+    """What counts in a chat: the text of each run of tokens."""
+    each = encode([text], tokenizer)[0]
+    edges = np.flatnonzero(np.diff([0, *each.answers.astype(int), 0]))
+    runs = [each.ids[start:stop].tolist() for start, stop in edges.reshape(-1, 2)]
+    return [tokenizer.decode(run) for run in runs]
+
+
+def test_answers_and_what_ends_them_count(tokenizer: TextTokenizer):
+    assert answered(TWO_TURNS, tokenizer) == [" Hello, you.\nUser:", " Bye!<|endoftext|>"]
+
+
+def test_every_token_of_a_chat_is_there(tokenizer: TextTokenizer):
+    ids = encode([TWO_TURNS], tokenizer)[0].ids
+    assert tokenizer.decode(ids.tolist()) == TWO_TURNS + "<|endoftext|>"
+
+
+def test_a_question_without_answer_ends_the_chat_before(tokenizer: TextTokenizer):
+    each = encode([TWO_TURNS + "\nUser: Still there?"], tokenizer)[0]
+    assert tokenizer.decode(each.ids.tolist()) == TWO_TURNS + "\nUser:"
+
+
+@pytest.mark.parametrize("text", ["", "No chat at all.", "User: Hi!"])
+def test_what_has_no_answer_counts_nothing(text: str, tokenizer: TextTokenizer):
+    assert not encode([text], tokenizer)[0].answers.any()
+
+
+def test_answers_of_any_letters_count(tokenizer: TextTokenizer):
+    text = chat.render([("user", "Wie heißt du? 你好"), ("assistant", "Ärger 😀 ist mein Name")])
+    assert answered(text, tokenizer) == [" Ärger 😀 ist mein Name<|endoftext|>"]
+
+
+def test_results_of_tools_are_no_answers(tokenizer: TextTokenizer):
+    text = chat.render([("user", "2+2?"), ("assistant", "add(2, 2)"), ("tool", "4"), ("assistant", "4.")])
+    assert answered(text, tokenizer) == [" add(2, 2)\nTool:", " 4.<|endoftext|>"]
+
+
+def chats_of(sizes: Sequence[int]) -> list[EncodedChat]:
+    """Chats of distinct tokens, of which the later half counts."""
+    starts = np.cumsum([1, *sizes[:-1]])
+    return [
+        EncodedChat(np.arange(start, start + size, dtype=np.int32), np.arange(size) >= size // 2)
+        for start, size in zip(starts, sizes, strict=True)
+    ]
+
+
+def test_each_packed_chat_is_whole_and_once():
+    sizes = np.random.default_rng(0).integers(2, 18, 60).tolist()
+    chats = chats_of(sizes)
+    layers = pack(chats, 16)
+    inputs, targets, starts = layers.transpose(1, 0, 2)
+    whole = {tuple(each.ids[:-1]): np.where(each.answers[1:], each.ids[1:], IGNORED) for each in chats}
+    for row in range(len(layers)):
+        for start in np.unique(starts[row]):
+            here = starts[row] == start
+            assert here[start]
+            if (ids := tuple(inputs[row, here])) in whole:
+                assert (targets[row, here] == whole.pop(ids)).all()
+            else:
+                assert not any(ids)
+                assert (targets[row, here] == IGNORED).all()
+    assert not whole
+    assert len(layers) <= 1.1 * sum(size - 1 for size in sizes) / 16 + 1
+
+
+def exchange(number: int, answer: str = "It is") -> str:
+    return chat.render([("user", f"What is number {number}?"), ("assistant", f"{answer} {number}.")])
+
+
+def test_a_hash_chooses_what_is_held_out(tmp_path: Path, tokenizer: TextTokenizer):
+    clean = write_clean(tmp_path / "clean", [exchange(number) for number in range(400)])
+    found = read_chats(clean, tokenizer, context_length=64, held_out=0.25)
+    assert found["train"].chats + found["val"].chats == 400
+    assert 70 <= found["val"].chats <= 130
+    fewer = write_clean(tmp_path / "fewer", [exchange(number) for number in range(0, 400, 2)])
+    assert read_chats(fewer, tokenizer, context_length=64, held_out=0.25)["val"].chats < found["val"].chats
+
+
+def test_long_chats_are_cut_and_counted(tmp_path: Path, tokenizer: TextTokenizer):
+    texts = [exchange(number, "It is " * 60) for number in range(40)] + [exchange(number) for number in range(40)]
+    clean = write_clean(tmp_path / "clean", [*texts, "Just text.", f"User: {'why ' * 99}\nAssistant: So."])
+    found = read_chats(clean, tokenizer, context_length=40, held_out=0.2).values()
+    assert sum(split.chats for split in found) == 80
+    assert sum(split.cut for split in found) == 40
+    for split in found:
+        assert split.answer_tokens == (split.layers[:, 1] != IGNORED).sum()
+        assert split.answer_bytes > 0
+
+
+def test_chats_on_one_side_only_are_refused(tmp_path: Path, tokenizer: TextTokenizer):
+    clean = write_clean(tmp_path / "clean", [exchange(1)])
+    with pytest.raises(UserError, match=r"finetune\.data"):
+        read_chats(clean, tokenizer, context_length=64, held_out=0.5)
