@@ -26,5 +26,6 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def served(kept: Path) -> Iterator[Served]:
     """The demo of `kept`, and of the folders beside it."""
-    with start(kept, "--port", "0", "--model", "../reciter", "../endless", "../damaged") as running:
+    models, name = ("--model", "../reciter", "../endless", "../damaged"), ("--host-name", "Demo.example")
+    with start(kept, "--port", "0", *models, *name) as running:
         yield running

@@ -127,6 +127,14 @@ def test_other_requests_are_refused(
 
 
 @pytest.mark.slow
+def test_a_proxy_under_its_own_name_is_answered(served: Served):
+    headers = {"host": "demo.example", "origin": "https://demo.example", "x-forwarded-proto": "https"}
+    request = urllib.request.Request(f"{served.url}/config", headers=headers)  # noqa: S310 (our own server)
+    with NO_PROXY.open(request, timeout=60) as answer:
+        assert json.load(answer)["root"] == "https://demo.example"
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [0, 1, 2, 4])
 def test_file_of_the_host_is_no_value(served: Served, place: int):
     """Gradio would copy it into its own folder."""

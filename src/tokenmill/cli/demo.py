@@ -24,6 +24,7 @@ EXAMPLES = """\
   tokenmill demo --open --port 8000
   tokenmill demo --model /path/to/model       a further folder, with config.json, model.safetensors, tokenizer.json
   tokenmill demo --host 0.0.0.0               for everybody in the network
+  tokenmill demo --host-name demo.example.org behind a proxy that keeps this Host header
 """
 
 
@@ -32,6 +33,9 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--port", type=port, default=7860, metavar="N", help="0 is any free one (default 7860)")
     parser.add_argument(
         "--host", default="127.0.0.1", metavar="ADDRESS", help="where to listen (default: only this machine)"
+    )
+    parser.add_argument(
+        "--host-name", nargs="+", action="extend", default=[], metavar="NAME", help="a proxy's names for this page"
     )
     parser.add_argument(
         "--model", type=Path, nargs="+", action="extend", default=[], metavar="FOLDER", help="further models to offer"
@@ -99,4 +103,4 @@ def _serve(options: argparse.Namespace, models: "Models", evaluate: "EvaluatePar
             print("everybody in the network can open it, and everybody's prompts run on this machine", flush=True)
         if options.open:
             webbrowser.open(server.url(listener))
-        server.serve(whole, listener)
+        server.serve(whole, listener, options.host_name)

@@ -186,16 +186,16 @@ def is_public(listener: socket.socket) -> bool:
     return not ipaddress.ip_address(listener.getsockname()[0]).is_loopback
 
 
-def gate(app: ASGIApp, listener: socket.socket) -> Gate:
-    """The gate for a socket: only this machine's names lead through it."""
-    names = {"localhost", listener.getsockname()[0]}
+def gate(app: ASGIApp, listener: socket.socket, further: Iterable[str]) -> Gate:
+    """The gate for a socket: only this machine's names and the `further` ones lead through it."""
+    names = {"localhost", listener.getsockname()[0], *(name.lower() for name in further)}
     if is_public(listener):
         return Gate(app, names | {name.lower() for name in (socket.gethostname(), socket.getfqdn())}, any_address=True)
     return Gate(app, names | {"127.0.0.1", "::1"}, any_address=False)
 
 
-def serve(page: gr.Blocks, listener: socket.socket) -> None:
-    """Serve the page until Ctrl-C.
+def serve(page: gr.Blocks, listener: socket.socket, names: Iterable[str]) -> None:
+    """Serve the page until Ctrl-C, also under further `names` of hosts.
 
     Raises:
         KeyboardInterrupt: Ctrl-C.
@@ -216,7 +216,7 @@ def serve(page: gr.Blocks, listener: socket.socket) -> None:
         enable_monitoring=False,
     )
     config = uvicorn.Config(
-        gate(app, listener),
+        gate(app, listener, names),
         log_level="warning",
         timeout_graceful_shutdown=0,
         limit_concurrency=MOST_CONNECTIONS,
