@@ -39,6 +39,13 @@ def test_order_is_that_of_the_bytes_of_the_paths(tmp_path):
     assert found.skipped == {".pdf": 1, "(none)": 1}
 
 
+@pytest.mark.parametrize("name", ["a.txt", "a.parquet", "a.jsonl.zst"])
+def test_a_pointer_of_git_lfs_is_no_text(tmp_path: Path, name: str):
+    (tmp_path / name).write_text(f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 1\n")
+    with pytest.raises(UserError, match="Git LFS"):
+        find(tmp_path, FORMATS)
+
+
 @pytest.mark.parametrize("ending", PACK)
 def test_streams_are_what_was_packed(tmp_path, ending):
     data = os.urandom(3_000_000) + bytes(3_000_000)

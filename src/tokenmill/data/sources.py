@@ -33,6 +33,9 @@ MAX_RECORD_BYTES = 32 << 20
 ZSTD_INPUT = 1 << 9
 """Compressed bytes given to zstd at a time: at its highest ratio (4 bytes for a block of 128 KiB) that is 16 MiB."""
 
+LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+"""What stands in place of a large file where git has no LFS; about 130 bytes."""
+
 Advance = Callable[[int], object]
 """Is told the number of bytes read from disk since the last call."""
 
@@ -79,7 +82,7 @@ def find(raw: Path, formats: Collection[str], encoding: str = "auto") -> Found:
     """
     readable = f"{' '.join(formats)}, each also {' '.join(COMPRESSIONS)}"
     if not raw.exists():
-        own = f"set data.raw to a file or folder of {readable}"
+        own = f"set data.raw to a file or folder of {readable} (`tokenmill fetch` brings an address here)"
         way_out = "`dvc repro sample` writes it" if raw.match(SAMPLE.as_posix()) else own
         raise UserError(f"data.raw ({raw}) does not exist; {way_out}.")
     sources: list[Source] = []
@@ -122,7 +125,18 @@ def _source(path: Path, raw: Path, formats: Collection[str], encoding: str) -> S
     name = path.name if path == raw else path.relative_to(raw).as_posix()
     printable = os.fsencode(name).decode("utf-8", "replace")  # a Linux name may be any bytes
     status = path.stat()
+    if status.st_size < 1024 and _begins_with(path, LFS_POINTER):
+        raise UserError(
+            f"{path} is a pointer of Git LFS, not the text; `git lfs pull` in its repository, or `tokenmill fetch`."
+        )
     return Source(path, printable, endings[-1], compression, status.st_size, status.st_mtime_ns, encoding)
+
+
+def _begins_with(path: Path, start: bytes) -> bool:
+    """Whether a file begins so; one that cannot be read is another's to refuse."""
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        return file.read(len(start)) == start
+    return False
 
 
 def blocks(source: Source, advance: Advance = lambda _: None) -> Iterator[bytes]:
