@@ -1,4 +1,4 @@
-"""`tokenmill export`: a trained model as a folder that Hugging Face `transformers` loads, with tokenizer and card."""
+"""`tokenmill export`: a trained model as a folder for `transformers`, llama.cpp or ONNX, with tokenizer and card."""
 
 import argparse
 import re
@@ -11,12 +11,19 @@ EXAMPLES = """\
   tokenmill export --epoch 2 my-model               another epoch, to my-model
   tokenmill export --rev wroth-code                 the model of an experiment, branch, tag or commit
   tokenmill export --model FOLDER --tokenizer FILE  a model in a folder
+  tokenmill export --format gguf                    for llama.cpp and Ollama, to exports/epoch-4-gguf
 """
 
 
 def add_arguments(parser: Parser) -> None:
     """The folder, and which model."""
     parser.add_argument("folder", nargs="?", type=Path, metavar="FOLDER", help="a new folder (default: below exports)")
+    parser.add_argument(
+        "--format",
+        choices=("hf", "gguf", "onnx"),
+        default="hf",
+        help="hf: for transformers (default); gguf: for llama.cpp, architecture gpt2 only; onnx: for onnxruntime",
+    )
     parser.add_argument("--epoch", type=int, metavar="N", help="this epoch")
     parser.add_argument("--rev", metavar="REV", help="of another git revision or DVC experiment, or a ref epoch-N")
     parser.add_argument("--model", type=Path, metavar="FOLDER", help="in a folder: config.json, model.safetensors")
@@ -30,13 +37,14 @@ def run(options: argparse.Namespace) -> None:
         UserError: there is no such model, or the folder exists.
     """
     from tokenmill.core.units import visible  # noqa: PLC0415
-    from tokenmill.export import CARD, export, record_of  # noqa: PLC0415 (PyTorch)
+    from tokenmill.export.folder import CARD, export, record_of  # noqa: PLC0415 (PyTorch)
     from tokenmill.models.find import find  # noqa: PLC0415
 
     root = Path()
     which = {name: getattr(options, name) for name in ("epoch", "rev", "model", "tokenizer")}
     checkpoint = find(root, **which)
-    target = options.folder or Path("exports") / re.sub(r"[^\w.-]+", "-", checkpoint.name).strip("-.")
-    export(checkpoint, record_of(checkpoint, root, options.rev), target)
+    name = re.sub(r"[^\w.-]+", "-", checkpoint.name).strip("-.")
+    target = options.folder or Path("exports") / (name if options.format == "hf" else f"{name}-{options.format}")
+    export(checkpoint, record_of(checkpoint, root, options.rev), target, options.format)
     print(visible(f"{checkpoint.name}: {target}"))
     print(f"fill in the licence in {visible(str(target / CARD))} before you publish it")

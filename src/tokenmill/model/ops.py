@@ -41,9 +41,10 @@ def attend(
     the newest position, which sees all S keys. With a mask a position sees what the mask says.
     """
     positions = q_BHTK.shape[2]
+    any_length = torch.compiler.is_exporting()  # then `positions` stands for any number
     if mask_B1TT is not None:
         y_BHTK = F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, attn_mask=mask_B1TT, dropout_p=dropout)
-    elif 1 < positions <= MAX_PLAIN_LENGTH and not dropout and q_BHTK.device.type == "cpu":
+    elif any_length or (1 < positions <= MAX_PLAIN_LENGTH and not dropout and q_BHTK.device.type == "cpu"):
         y_BHTK = _plain_attention(q_BHTK, k_BHSK, v_BHSK)
     else:
         y_BHTK = F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, is_causal=positions > 1, dropout_p=dropout)

@@ -1,7 +1,8 @@
-"""A trained model as a folder for Hugging Face, with its tokenizer, its chat template and a card.
+"""A trained model as a folder for other tools, with its tokenizer, its chat template and a card.
 
-`transformers` loads it without code of ours (`AutoModelForCausalLM`, `AutoTokenizer`, `pipeline`), and writes the same
-greedy text. What is known of the run (data, parameters, losses, answers) is on the card, README.md.
+`hf` is what `transformers` loads without code of ours (`AutoModelForCausalLM`, `AutoTokenizer`, `pipeline`); `gguf` and
+`onnx` are one file each in place of its weights. All write the same greedy text. What is known of the run (data,
+parameters, losses, answers) is on the card, README.md.
 """
 
 import contextlib
@@ -12,7 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tokenmill.core import paths
 from tokenmill.core.chat import NAMES
@@ -37,6 +38,8 @@ CHAT_TEMPLATE = (
 """What `core.chat.render` does, in Jinja2."""
 
 CARD = "README.md"
+
+Format = Literal["hf", "gguf", "onnx"]
 
 
 @dataclass(frozen=True)
@@ -79,15 +82,17 @@ def _files(root: Path, rev: str | None) -> Iterator[Path]:
         yield Path(name)
 
 
-def export(checkpoint: Checkpoint, record: Record, target: Path) -> None:
+def export(checkpoint: Checkpoint, record: Record, target: Path, kind: Format = "hf") -> None:
     """Write the folder, whole or not at all.
 
     Raises:
-        UserError: there is something at `target`, or a file of the model is missing or damaged.
+        UserError: there is something at `target`, a file of the model is missing or damaged, or the format has no such
+            model or needs a package that is not installed.
     """
     if target.exists():
         raise UserError(f"{target} exists; name another folder, or remove it.")
-    tokenizer, config = read_tokenizer(checkpoint.tokenizer), load_model(checkpoint.folder).config
+    tokenizer, model = read_tokenizer(checkpoint.tokenizer), load_model(checkpoint.folder)
+    config = model.config
     if config.vocab_size != tokenizer.vocab_size:
         raise UserError(
             f"{checkpoint.folder} knows {config.vocab_size:,} tokens, {checkpoint.tokenizer} has "
@@ -95,12 +100,34 @@ def export(checkpoint: Checkpoint, record: Record, target: Path) -> None:
         )
     ends = {"bos_token_id": tokenizer.eot_id, "eos_token_id": tokenizer.eot_id, "pad_token_id": tokenizer.eot_id}
     with write_directory(target) as folder:
-        shutil.copyfile(checkpoint.folder / WEIGHTS, folder / WEIGHTS)
+        write_text(folder / CARD, _card(checkpoint, record, config, tokenizer, kind))
+        if kind == "gguf":  # it holds all that follows
+            with _package(kind):
+                from tokenmill.export.gguf import write_gguf  # noqa: PLC0415
+            write_gguf(model, tokenizer, folder / "model.gguf", chat_template=CHAT_TEMPLATE)
+            return
+        if kind == "onnx":
+            with _package(kind):
+                from tokenmill.export.onnx import write_onnx  # noqa: PLC0415
+            write_onnx(model, folder / "model.onnx")
+        else:
+            shutil.copyfile(checkpoint.folder / WEIGHTS, folder / WEIGHTS)
         shutil.copyfile(checkpoint.tokenizer, folder / paths.TOKENIZER.name)
         write_json(folder / CONFIG, hf_config(config) | ends)
         write_json(folder / "generation_config.json", ends | {"do_sample": False, "max_new_tokens": 64})
         write_json(folder / "tokenizer_config.json", _tokenizer_config(config))
-        write_text(folder / CARD, _card(checkpoint, record, config, tokenizer))
+
+
+@contextlib.contextmanager
+def _package(extra: Format) -> Iterator[None]:
+    """Name the extra of this project that a format needs."""
+    try:
+        yield
+    except ImportError as error:
+        raise UserError(
+            f"--format {extra} needs the package {error.name}; `pip install -c constraints.txt -e '.[{extra}]'` "
+            "installs it."
+        ) from None
 
 
 def _tokenizer_config(config: ModelConfig) -> dict[str, Any]:
@@ -117,11 +144,12 @@ def _tokenizer_config(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-def _card(checkpoint: Checkpoint, record: Record, config: ModelConfig, tokenizer: TextTokenizer) -> str:
+def _card(checkpoint: Checkpoint, record: Record, config: ModelConfig, tokenizer: TextTokenizer, kind: Format) -> str:
     epoch = re.fullmatch(r"epoch-(\d+)", checkpoint.folder.name)
     results = {result.epoch: result for result in record.evaluation.epochs} if record.evaluation else {}
     return render(
         "model_card.md",
+        kind=kind,
         config=config,
         tokenizer=tokenizer,
         record=record,

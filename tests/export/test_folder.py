@@ -16,10 +16,10 @@ from tokenmill.core.clean_report import read_clean_report
 from tokenmill.core.errors import UserError
 from tokenmill.core.tokenizer import read_tokenizer
 from tokenmill.evaluation.results import read_evaluation
-from tokenmill.export import Record, export
+from tokenmill.export.folder import Record, export
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.generate import Sampling, generate
-from tokenmill.model.gpt import build
+from tokenmill.model.gpt import GPT, build
 from tokenmill.model.huggingface import load_model, save_weights
 from tokenmill.models.find import Checkpoint
 
@@ -27,12 +27,22 @@ TEXT = "User: one two?\nAssistant: count one two"
 NOTHING = Record(None, None, None)
 
 
-def checkpoint_in(folder: Path, architecture: str, kind: Literal["bpe", "char"]) -> Checkpoint:
+def drawn(config: ModelConfig) -> GPT:
+    """A model all of whose weights are random; a fresh one of `modern` has zeros, so that its blocks do nothing."""
+    model, generator = build(config, seed=1), torch.Generator().manual_seed(1)
+    for parameter in model.parameters():
+        parameter.data.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+    return model
+
+
+def checkpoint_in(
+    folder: Path, architecture: str, kind: Literal["bpe", "char"], context_length: int = 64
+) -> Checkpoint:
     tokenizer = make_tokenizer_file(folder, kind)
-    sizes = {"n_layer": 2, "n_head": 2, "n_embd": 32, "context_length": 64, "dropout": 0.0}
+    sizes = {"n_layer": 2, "n_head": 2, "n_embd": 32, "context_length": context_length, "dropout": 0.0}
     vocabulary = read_tokenizer(tokenizer).vocab_size
     config = ModelConfig.model_validate({"architecture": architecture, "vocab_size": vocabulary} | sizes)
-    save_weights(build(config, seed=1), folder / "epoch-2")
+    save_weights(drawn(config), folder / "epoch-2")
     return Checkpoint("epoch 2", folder / "epoch-2", tokenizer)
 
 

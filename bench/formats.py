@@ -1,0 +1,139 @@
+"""How far the formats of `tokenmill export` are from TokenMill's own logits, ids and greedy text.
+
+`python -m bench.formats` prints a table: both architectures at two sizes, each with random weights, on conversations of
+the built-in corpus. `pip install -c constraints.txt -e '.[dev,gguf,onnx]' llama-cpp-python` installs what the formats
+need; one whose package is missing has a line that says so.
+"""
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tokenmill.core.chat import render
+from tokenmill.core.errors import UserError
+from tokenmill.core.files import write_text
+from tokenmill.core.tokenizer import TextTokenizer, read_tokenizer
+from tokenmill.export.folder import Format, Record, export
+from tokenmill.model.config import Architecture, ModelConfig
+from tokenmill.model.generate import Sampling, generate
+from tokenmill.model.gpt import GPT, build
+from tokenmill.model.huggingface import load_model, save_weights
+from tokenmill.models.find import Checkpoint
+from tokenmill.sample.generator import conversations
+from tokenmill.tokens.train_tokenizer import bpe_of
+
+SIZES = {"4 layers, 128 wide": (4, 4, 128, 256, 1024), "8 layers, 512 wide": (8, 8, 512, 512, 4096)}
+"""Layers, heads, width, context, vocabulary."""
+TEXTS, NEW = 4, 16
+"""Prompts, and greedy tokens for each."""
+FORMATS: dict[Format, str] = {"hf": "transformers", "onnx": "onnxruntime", "gguf": "llama.cpp"}
+
+Encode = Callable[[str], Sequence[int]]
+Logits = Callable[[Sequence[int]], Tensor]
+"""Ids -> (T, V)."""
+
+
+def main() -> None:
+    """Print the table, a row for each architecture, size and format."""
+    texts = [render(turns) for turns in conversations(seed=0, count=4000)]
+    print("| model | format, read by | largest difference of logits | of ids | greedy texts |")
+    print("| --- | --- | --- | --- | --- |")
+    architectures: tuple[Architecture, ...] = ("gpt2", "modern")
+    for architecture in architectures:
+        for size in SIZES:
+            with tempfile.TemporaryDirectory() as name:
+                for cells in _rows(_checkpoint(Path(name), architecture, size, texts), texts[:TEXTS]):
+                    print(f"| {architecture}, {size} | {cells} |", flush=True)
+
+
+def _checkpoint(folder: Path, architecture: Architecture, size: str, texts: list[str]) -> Checkpoint:
+    """A model all of whose weights are random: fresh blocks of `modern` do nothing."""
+    n_layer, n_head, n_embd, context_length, vocab_size = SIZES[size]
+    write_text(folder / "tokenizer.json", bpe_of([texts], vocab_size).to_str())
+    tokenizer, generator = read_tokenizer(folder / "tokenizer.json"), torch.Generator().manual_seed(0)
+    config = ModelConfig(
+        architecture=architecture,
+        n_layer=n_layer,
+        n_head=n_head,
+        n_embd=n_embd,
+        context_length=context_length,
+        dropout=0.0,
+        vocab_size=tokenizer.vocab_size,
+    )
+    model = build(config, seed=0)
+    for parameter in model.parameters():
+        parameter.data.add_(0.05 * torch.randn(parameter.shape, generator=generator))
+    save_weights(model, folder / "model")
+    return Checkpoint("random", folder / "model", folder / "tokenizer.json")
+
+
+def _rows(checkpoint: Checkpoint, texts: list[str]) -> Iterator[str]:
+    """The cells behind the model's name, for each format."""
+    ours, tokenizer = load_model(checkpoint.folder), read_tokenizer(checkpoint.tokenizer)
+    for kind, reader in FORMATS.items():
+        target = checkpoint.folder.with_name(kind)
+        try:
+            export(checkpoint, Record(None, None, None), target, kind)
+            encode, logits = READERS[kind](target)
+        except (UserError, ImportError) as error:
+            yield f"{kind}, {reader} | {error} | | "
+            continue
+        yield f"{kind}, {reader} | {_compare(ours, tokenizer, encode, logits, texts)}"
+
+
+def _compare(ours: GPT, tokenizer: TextTokenizer, encode: Encode, logits: Logits, texts: list[str]) -> str:
+    largest, ids_differ, equal = 0.0, 0, 0
+    for text in texts:
+        ids = tokenizer.encode(text)[: ours.config.context_length - NEW]
+        ids_differ += encode(text)[: len(ids)] != ids
+        with torch.no_grad():
+            largest = max(largest, float((logits(ids) - ours(torch.tensor([ids]))[0]).abs().max()))
+        written = list(ids)
+        for _ in range(NEW):
+            written.append(int(logits(written)[-1].argmax()))
+        end = tokenizer.vocab_size  # an id that no model gives: every text gets its NEW tokens
+        equal += written[len(ids) :] == list(generate(ours, ids, end=end, sampling=Sampling(max_new_tokens=NEW)))
+    return f"{largest:.1e} | {ids_differ or 'none'} | {equal} of {len(texts)} equal"
+
+
+def _transformers(folder: Path) -> tuple[Encode, Logits]:
+    from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: PLC0415 (a contender may be missing)
+
+    model: Any = AutoModelForCausalLM.from_pretrained(folder)
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+    return lambda text: tokenizer(text)["input_ids"], lambda ids: model(torch.tensor([ids])).logits[0].detach()
+
+
+def _onnxruntime(folder: Path) -> tuple[Encode, Logits]:
+    import onnxruntime  # noqa: PLC0415  # pyright: ignore[reportMissingImports]
+
+    session = onnxruntime.InferenceSession(folder / "model.onnx")
+    encode = read_tokenizer(folder / "tokenizer.json").encode
+    return encode, lambda ids: torch.tensor(session.run(None, {"input_ids": torch.tensor([ids]).numpy()})[0][0])
+
+
+def _llama_cpp(folder: Path) -> tuple[Encode, Logits]:
+    import llama_cpp  # noqa: PLC0415  # pyright: ignore[reportMissingImports]
+
+    model = llama_cpp.Llama(str(folder / "model.gguf"), n_ctx=0, logits_all=True, verbose=False)
+
+    def logits(ids: Sequence[int]) -> Tensor:
+        model.reset()
+        model.eval(ids)
+        return torch.tensor(model.scores[: len(ids)])
+
+    return lambda text: model.tokenize(text.encode(), add_bos=False, special=False), logits
+
+
+READERS: dict[Format, Callable[[Path], tuple[Encode, Logits]]] = {
+    "hf": _transformers,
+    "onnx": _onnxruntime,
+    "gguf": _llama_cpp,
+}
+
+if __name__ == "__main__":
+    main()

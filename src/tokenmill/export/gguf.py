@@ -1,0 +1,71 @@
+"""A `gpt2` model as one GGUF file, with its tokenizer and chat template, for llama.cpp, Ollama and LM Studio.
+
+The format is that of llama.cpp's `convert_hf_to_gguf.py`; the package `gguf` maps the names of transformers to it.
+Matrices and embeddings are float32, as trained; llama.cpp quantizes such a file.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gguf
+
+from tokenmill.core.errors import UserError
+from tokenmill.core.tokenizer import TextTokenizer
+from tokenmill.model.gpt import GPT
+from tokenmill.model.huggingface import hf_name
+
+LAYER_NORM_EPS = 1e-5
+"""Of `torch.nn.LayerNorm`, and of GPT-2."""
+
+
+def write_gguf(model: GPT, tokenizer: TextTokenizer, file: Path, *, chat_template: str) -> None:
+    """Write the file.
+
+    Raises:
+        UserError: llama.cpp has no such architecture or tokenizer.
+    """
+    config = model.config
+    if config.architecture != "gpt2":
+        raise UserError(
+            f"model.architecture ({config.architecture}) is unknown to llama.cpp, so there is no GGUF of it; "
+            "take --format hf or onnx, or train with gpt2."
+        )
+    if tokenizer.type != "bpe":
+        raise UserError(f"tokenizer.type ({tokenizer.type}) is unknown to llama.cpp; take --format hf or onnx.")
+    writer = gguf.GGUFWriter(file, "gpt2")
+    writer.add_name(f"{config.n_layer} layers, {config.n_embd} wide")
+    writer.add_block_count(config.n_layer)
+    writer.add_context_length(config.context_length)
+    writer.add_embedding_length(config.n_embd)
+    writer.add_feed_forward_length(4 * config.n_embd)
+    writer.add_head_count(config.n_head)
+    writer.add_layer_norm_eps(LAYER_NORM_EPS)
+    writer.add_file_type(gguf.LlamaFileType.ALL_F32)
+    _add_tokenizer(writer, tokenizer)
+    writer.add_chat_template(chat_template)
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.GPT2, config.n_layer)
+    for ours, parameter in model.named_parameters():  # as (out, in), unlike transformers
+        name = names.get_name(hf_name(model, ours), try_suffixes=(".weight", ".bias"))
+        assert name is not None, ours
+        writer.add_tensor(name, parameter.detach().numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def _add_tokenizer(writer: gguf.GGUFWriter, tokenizer: TextTokenizer) -> None:
+    layout: dict[str, Any] = json.loads(tokenizer.backend.to_str())
+    vocabulary = tokenizer.backend.get_vocab(with_added_tokens=True)
+    tokens = sorted(vocabulary, key=vocabulary.__getitem__)
+    special = tokenizer.backend.get_added_tokens_decoder()
+    kinds = [gguf.TokenType.CONTROL if id_ in special else gguf.TokenType.NORMAL for id_ in range(len(tokens))]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(tokens)
+    writer.add_token_types(kinds)
+    writer.add_token_merges([" ".join(pair) for pair in layout["model"]["merges"]])
+    for add in (writer.add_bos_token_id, writer.add_eos_token_id, writer.add_pad_token_id):
+        add(tokenizer.eot_id)
+    writer.add_add_bos_token(False)

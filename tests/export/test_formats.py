@@ -1,0 +1,83 @@
+"""GGUF and ONNX files against the model that they were made of."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.export.test_folder import NOTHING, TEXT, checkpoint_in
+from tokenmill.core.errors import UserError
+from tokenmill.core.tokenizer import END_OF_TEXT, read_tokenizer
+from tokenmill.export.folder import CHAT_TEMPLATE, export
+from tokenmill.model.generate import Sampling, generate
+from tokenmill.model.huggingface import load_model
+from tokenmill.model.ops import MAX_PLAIN_LENGTH
+
+
+def test_gguf_holds_model_and_tokenizer(tmp_path: Path):
+    gguf = pytest.importorskip("gguf")
+    checkpoint = checkpoint_in(tmp_path, "gpt2", "bpe")
+    export(checkpoint, NOTHING, tmp_path / "out", "gguf")
+    reader = gguf.GGUFReader(tmp_path / "out/model.gguf")
+    model = load_model(checkpoint.folder)
+    field = {name: value.contents() for name, value in reader.fields.items()}
+    assert field["general.architecture"] == field["tokenizer.ggml.model"] == "gpt2"
+    assert field["gpt2.context_length"] == model.config.context_length
+    assert field["tokenizer.ggml.tokens"][field["tokenizer.ggml.eos_token_id"]] == END_OF_TEXT
+    assert field["tokenizer.chat_template"] == CHAT_TEMPLATE
+    assert field["gpt2.attention.layer_norm_epsilon"] == pytest.approx(model.get_submodule("norm").eps)
+    merges = json.loads(checkpoint.tokenizer.read_bytes())["model"]["merges"]
+    assert field["tokenizer.ggml.merges"] == [" ".join(pair) for pair in merges]
+    tensors = {tensor.name: torch.tensor(tensor.data) for tensor in reader.tensors}
+    assert len(tensors) == len(list(model.parameters()))
+    assert torch.equal(tensors["blk.1.attn_qkv.weight"], model.get_parameter("blocks.1.attention.qkv.weight"))
+    assert torch.equal(tensors["output.weight"], model.head.weight)
+
+
+def test_llama_cpp_writes_the_same(tmp_path: Path):
+    llama_cpp = pytest.importorskip("llama_cpp")
+    checkpoint = checkpoint_in(tmp_path, "gpt2", "bpe")
+    export(checkpoint, NOTHING, tmp_path / "out", "gguf")
+    ours, tokenizer = load_model(checkpoint.folder), read_tokenizer(checkpoint.tokenizer)
+    theirs = llama_cpp.Llama(str(tmp_path / "out/model.gguf"), n_ctx=64, logits_all=True, verbose=False)
+    ids = theirs.tokenize(TEXT.encode(), add_bos=False, special=False)
+    assert ids == tokenizer.encode(TEXT)
+    new = list(generate(ours, ids, end=tokenizer.eot_id, sampling=Sampling(max_new_tokens=8)))
+    written = theirs.create_completion(TEXT, max_tokens=8, temperature=0.0)
+    assert written["choices"][0]["text"] == tokenizer.decode(new)
+
+
+@pytest.mark.parametrize(("architecture", "kind"), [("modern", "bpe"), ("gpt2", "char")])
+def test_gguf_refuses_what_llama_cpp_lacks(architecture: str, kind: Any, tmp_path: Path):
+    pytest.importorskip("gguf")
+    with pytest.raises(UserError, match=r"unknown to llama\.cpp"):
+        export(checkpoint_in(tmp_path, architecture, kind), NOTHING, tmp_path / "out", "gguf")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ["gpt2", "modern"])
+def test_onnx_runtime_computes_the_same(architecture: str, tmp_path: Path):
+    pytest.importorskip("onnxscript")
+    runtime = pytest.importorskip("onnxruntime")
+    context = 2 * MAX_PLAIN_LENGTH  # the model has two ways to attend
+    checkpoint = checkpoint_in(tmp_path, architecture, "bpe", context)
+    export(checkpoint, NOTHING, tmp_path / "out", "onnx")
+    ours, session = load_model(checkpoint.folder), runtime.InferenceSession(tmp_path / "out/model.onnx")
+    for shape in [(1, 1), (2, 7), (1, context)]:
+        ids_BT = torch.randint(ours.config.vocab_size, shape, generator=torch.manual_seed(0))
+        (found,) = session.run(None, {"input_ids": ids_BT.numpy()})
+        with torch.no_grad():
+            assert torch.allclose(torch.tensor(found), ours(ids_BT), atol=1e-4, rtol=0)
+    assert (tmp_path / "out/tokenizer.json").exists()
+
+
+def test_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delitem(sys.modules, "tokenmill.export.onnx", raising=False)
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    with pytest.raises(UserError, match="onnxscript"):
+        export(checkpoint_in(tmp_path, "gpt2", "char"), NOTHING, tmp_path / "out", "onnx")
+    assert not (tmp_path / "out").exists()
