@@ -40,7 +40,7 @@ Logits = Callable[[Sequence[int]], Tensor]
 def main() -> None:
     """Print the table, a row for each architecture, size and format."""
     texts = [render(turns) for turns in conversations(seed=0, count=4000)]
-    print("| model | format, read by | largest difference of logits | of ids | greedy texts |")
+    print("| model | format, read by | largest difference of logits | ids that differ | greedy texts |")
     print("| --- | --- | --- | --- | --- |")
     architectures: tuple[Architecture, ...] = ("gpt2", "modern")
     for architecture in architectures:

@@ -1,5 +1,6 @@
 """GGUF and ONNX files against the model that they were made of."""
 
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -46,8 +47,7 @@ def test_llama_cpp_writes_the_same(tmp_path: Path):
     ids = theirs.tokenize(TEXT.encode(), add_bos=False, special=False)
     assert ids == tokenizer.encode(TEXT)
     new = list(generate(ours, ids, end=tokenizer.eot_id, sampling=Sampling(max_new_tokens=8)))
-    written = theirs.create_completion(TEXT, max_tokens=8, temperature=0.0)
-    assert written["choices"][0]["text"] == tokenizer.decode(new)
+    assert list(itertools.islice(theirs.generate(ids, temp=0.0), len(new))) == new
 
 
 @pytest.mark.parametrize(("architecture", "kind"), [("modern", "bpe"), ("gpt2", "char")])
