@@ -10,6 +10,7 @@ writes; no kernel is made. All layers are alike, so models of one and of two lay
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 
 from tests.cuda import fake
@@ -162,10 +163,10 @@ def planned(make: Callable[[int], nn.Module], call: Callable[[Any, Tensor], Any]
     }
 
 
-def ours(layers: int) -> nn.Module:
-    """TokenMill's GPT-2."""
+def ours(architecture: str, layers: int) -> nn.Module:
+    """TokenMill's model of GPT-2's size."""
     sizes = {"n_layer": layers, "n_head": 12, "n_embd": 768, "vocab_size": VOCABULARY, "context_length": CONTEXT}
-    config = ModelConfig.model_validate({"architecture": "gpt2", "dropout": 0.0} | sizes)
+    config = ModelConfig.model_validate({"architecture": architecture, "dropout": 0.0} | sizes)
     return empty_model(config, "cuda")
 
 
@@ -182,12 +183,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--nanogpt", type=Path)
+    parser.add_argument("--architecture", default="gpt2")
     parser.add_argument("--largest", type=int, default=0, help="kernels to print")
     options = parser.parse_args()
     if options.nanogpt:
         found = planned(lambda layers: theirs(options.nanogpt, layers), lambda model, ids: model(ids, ids))
     else:
-        found = planned(ours, lambda model, ids: model(ids, targets_BT=ids))
+        found = planned(partial(ours, options.architecture), lambda model, ids: model(ids, targets_BT=ids))
     for kernel in sorted(found.pop("kernels"), reverse=True)[: options.largest]:
         print(*kernel, file=sys.stderr)
     print(json.dumps(found))
