@@ -30,6 +30,9 @@ DATA = {
 """Metrics of the data, the same for every epoch."""
 
 
+STEPS = paths.METRICS / "steps.csv"
+
+
 class Params(Section):
     """The section that this stage reads."""
 
@@ -39,19 +42,18 @@ class Params(Section):
 def main() -> None:
     """metrics of all stages, reports/evaluation.json, models/gpt -> reports/{index.html,samples.md}, refs/epoch-N."""
     data = {name: read_metrics(form).model_dump(exclude_unset=True) for name, form in DATA.items()}
-    manifest, evaluation, history = (
-        read_manifest(paths.MODEL),
-        read_evaluation(paths.EVALUATION),
-        read_rows(paths.HISTORY, EpochRow),
-    )
+    manifest, evaluation = read_manifest(paths.MODEL), read_evaluation(paths.EVALUATION)
+    history, steps = read_rows(paths.HISTORY, EpochRow), read_rows(STEPS, StepRow)
     if not len(evaluation.epochs) == len(history) == manifest.epochs:
         raise UserError(
             f"{paths.EVALUATION} has {len(evaluation.epochs)} epochs, {paths.HISTORY} {len(history)}, {paths.MODEL} "
             f"{manifest.epochs}; `dvc repro -f train evaluate` makes them fit."
         )
+    if not steps or steps[-1].step != history[-1].step:
+        raise UserError(f"{STEPS} ends before step {history[-1].step:,} of {paths.HISTORY}; `git checkout {STEPS}`.")
     write_text(paths.SAMPLES, samples_markdown(evaluation))
     publish_times(paths.resume_root(), manifest.fingerprint, paths.METRICS)  # `train` may have come from the cache
-    write_text(paths.RUN_REPORT, render_report(_record(manifest, evaluation, history)))
+    write_text(paths.RUN_REPORT, render_report(_record(manifest, evaluation, history, steps)))
     epochs = [
         data
         | {
@@ -66,7 +68,7 @@ def main() -> None:
         print(f"compare epochs: dvc metrics diff {names[0]} {names[-1]}")
 
 
-def _record(manifest: Manifest, evaluation: Evaluation, history: list[EpochRow]) -> RunRecord:
+def _record(manifest: Manifest, evaluation: Evaluation, history: list[EpochRow], steps: list[StepRow]) -> RunRecord:
     """Everything that the run report shows."""
     tokens = read_metadata(paths.PACKED)
     kept, anew = manifest.train.model_dump(), "`dvc repro -f train` makes it"
@@ -75,7 +77,7 @@ def _record(manifest: Manifest, evaluation: Evaluation, history: list[EpochRow])
     return RunRecord(
         evaluation=evaluation,
         history=history,
-        steps=read_rows(paths.METRICS / "steps.csv", StepRow),
+        steps=steps,
         times=epoch_times(find_times(paths.resume_root(), manifest.fingerprint, TIMING), work),
         currency=load(Params).runtime.cost.currency,
         clean=read_clean_report(paths.CLEAN_REPORT),

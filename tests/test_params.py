@@ -2,6 +2,7 @@
 
 import copy
 import importlib
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -181,6 +182,22 @@ def test_rotary_positions_need_pairs_of_features(write: Write):
     assert error.parameters == ["model"]
     assert "model.n_embd / model.n_head (12 / 4 = 3) must be even" in str(error)
     check_all(write(**odd, model__architecture="gpt2"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: &a [x, x]\n" + "".join(f"{b}: &{b} [*{a}, *{a}]\n" for a, b in itertools.pairwise("abcdefghijklmnopqrstu")),
+        "model: &model [*model]",
+        f"model: {'9' * 10_000}",
+        "train: 2020-13-45",
+    ],
+    ids=["laughs", "itself", "a long number", "an impossible date"],
+)
+def test_yaml_that_cannot_be_held_is_refused(tmp_path: Path, text: str):
+    (tmp_path / "params.yaml").write_text(text)
+    with pytest.raises(UserError, match=r"params\.yaml"):
+        read_yaml(tmp_path / "params.yaml")
 
 
 def test_stage_reads_only_its_own_sections(write: Write):

@@ -196,6 +196,12 @@ def test_a_field_of_megabytes_and_an_open_quote(tmp_path, run):
     assert run(tmp_path / "a.csv")[0] == ["x", "open\nand so on"]
 
 
+def test_a_cell_beyond_the_bound_is_no_text(tmp_path, run, monkeypatch):
+    monkeypatch.setattr("tokenmill.data.readers.MAX_RECORD_BYTES", 10)
+    (tmp_path / "a.parquet").write_bytes(parquet([{"text": "é" * 5}, {"text": "é" * 6}, {"text": "short"}]))
+    assert run(tmp_path / "a.parquet")[0] == ["é" * 5, "short"]
+
+
 def test_a_line_beyond_the_bound_is_not_held():
     data = [b"short\n", b"x" * 600, b"x" * 600, b"\nlast"]
     assert list(lines(data, longest=1000)) == [b"short", None, b"last"]

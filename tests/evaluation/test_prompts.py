@@ -87,7 +87,7 @@ def test_auto_takes_the_prompts_beside_the_raw_text(tmp_path: Path, tokenizer: T
         ("prompts: [{user: a, text: b}]", "either `user` or `text`"),
         ("prompts: [{usr: a}]", r"prompts\.0\.usr"),
         ("prompts: [", "not valid YAML"),
-        ("a: &a [b]\nprompts: [*a]", "refers to parts of itself"),
+        ("prompts: &a [*a]", "more than"),
         ("prompts: [" + "{text: a}," * (MOST_PROMPTS + 1) + "]", f"at most {MOST_PROMPTS:,}"),
         ("#" * (MOST_BYTES + 1), f"may have {MOST_BYTES:,}"),
     ],

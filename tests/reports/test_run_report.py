@@ -16,6 +16,7 @@ from stages import report as stage
 from tests.imports import ROOT
 from tests.reports.html_page import Page
 from tests.reports.run_material import FINGERPRINT, HOSTILE, PER_EPOCH, evaluation, prepare, write_timing
+from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_json
 from tokenmill.evaluation.results import EpochResult
 from tokenmill.training.history import RunState, ValidationRow
@@ -90,6 +91,13 @@ def test_validations_within_epochs_are_drawn(tmp_path: Path, epochs: Epochs):
     page = epochs(folder)
     assert "epoch 0.35: validation loss 3.1875" in page
     assert page.index("3.1875") < page.rindex("epoch 1: validation loss 3.5000")
+
+
+def test_steps_that_end_too_early_are_refused(tmp_path: Path, epochs: Epochs):
+    steps = prepare(tmp_path) / "metrics/steps.csv"
+    steps.write_text("".join(steps.read_text().splitlines(keepends=True)[:-1]))
+    with pytest.raises(UserError, match=r"steps\.csv"):
+        epochs(tmp_path)
 
 
 def test_hostile_text_is_escaped_on_the_run_page(source: str):

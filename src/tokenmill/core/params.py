@@ -19,6 +19,9 @@ from tokenmill.core.errors import UserError
 
 PARAMS_FILE = Path("params.yaml")
 
+MOST_VALUES = 10_000
+"""More values in a file are refused: a few references within it can stand for more than any memory holds."""
+
 LARGEST = 10**15
 """Bound of every number: more bytes, documents or steps than a machine will see."""
 
@@ -79,14 +82,19 @@ def parse_yaml(text: str, path: Path) -> dict[str, Any]:
     """The same for text that was read elsewhere; `path` is where it comes from.
 
     Raises:
-        UserError: it is not YAML, or holds no mapping.
+        UserError: it is not YAML, holds no mapping, or refers to parts of itself so often that it has no end.
     """
     try:
         content = YAML(typ="safe", pure=True).load(text)
-    except YAMLError as error:
+    except (YAMLError, ValueError, RecursionError) as error:  # a number of 10,000 digits, an impossible date
         raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):
         raise UserError(f"{path} must hold sections (`model:`, `train:`, …), not {type(content).__name__}.")
+    values = [content]
+    for count, value in enumerate(values):
+        if count > MOST_VALUES:
+            raise UserError(f"{path} has more than {MOST_VALUES:,} values; does it repeat parts of itself (`*name`)?")
+        values.extend(value.values() if isinstance(value, dict) else value if isinstance(value, list) else [])
     return content
 
 

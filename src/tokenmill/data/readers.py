@@ -178,17 +178,23 @@ def parquet_rows(source: Source, columns: list[str] | None, advance: Advance) ->
 def _rows(path: Path, source: Source, columns: list[str] | None) -> Iterator[dict[str, Any]]:
     try:
         table = pl.scan_parquet(path, glob=False)
-        names = table.collect_schema().names()
-        wanted = [name for name in names if name in (KEYS if columns is None else columns)]
+        schema = table.collect_schema()
+        wanted = [name for name in schema if name in (KEYS if columns is None else columns)]
         if not wanted:
-            raise no_text(source.path, names, columns)
-        for batch in table.select(wanted).collect_batches(chunk_size=PARQUET_ROWS, maintain_order=True):
+            raise no_text(source.path, schema.names(), columns)
+        cells = [_bounded(name) if schema[name] == pl.String else pl.col(name) for name in wanted]
+        for batch in table.select(cells).collect_batches(chunk_size=PARQUET_ROWS, maintain_order=True):
             yield from batch.iter_rows(named=True)
     except PermissionError:
         raise not_permitted(source) from None
     except (pl.exceptions.PolarsError, OSError) as error:
         reason = " ".join(str(error).split())[:160]
         raise UserError(f"{source.path} is not a readable parquet file ({reason}); get it again.") from None
+
+
+def _bounded(name: str) -> pl.Expr:
+    """A column of text without its cells beyond MAX_RECORD_BYTES, which would be held several times in memory."""
+    return pl.when(pl.col(name).str.len_bytes() <= MAX_RECORD_BYTES).then(pl.col(name)).alias(name)
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,8 @@ BLOCK_BYTES = 1 << 20
 """Bytes read at a time."""
 
 MAX_RECORD_BYTES = 32 << 20
-"""A longer record is not held in memory: a line of JSON is counted as invalid, a file of another format is refused."""
+"""A longer record is not held in memory: a line of JSON is counted as invalid, a cell of parquet as no text, and a file
+of another format is refused."""
 
 ZSTD_INPUT = 1 << 9
 """Compressed bytes given to zstd at a time: at its highest ratio (4 bytes for a block of 128 KiB) that is 16 MiB."""

@@ -50,7 +50,7 @@ class EvaluateParams(Section):
     the beginnings of held-out documents, or the questions of held-out conversations. The report then shows beside each
     answer what really follows, and nothing is right or wrong."""
 
-    max_new_tokens: int = Field(ge=1)
+    max_new_tokens: int = Field(ge=1, le=100_000)
     """Maximum length of an answer; it ends earlier at end-of-text."""
 
     temperature: float = Field(gt=0.0)

@@ -5,9 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ruamel.yaml import YAML, YAMLError
-from ruamel.yaml.events import AliasEvent
-
 from tokenmill.core.chat import prompt as chat_prompt
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import refuse_special
@@ -60,25 +57,14 @@ def read_prompts(path: Path) -> list[PromptParams]:
     """The prompts in a file.
 
     Raises:
-        UserError: it is too large, is not YAML, repeats parts by reference, or a prompt in it is wrong.
+        UserError: it is too large, is not YAML, or a prompt in it is wrong.
     """
     if path.stat().st_size > MOST_BYTES:
         raise UserError(f"{path} has {path.stat().st_size:,} bytes; prompts may have {MOST_BYTES:,}.")
-    _refuse_aliases(path)
     prompts = load(PromptsFile, path).prompts
     if len(prompts) > MOST_PROMPTS:
         raise UserError(f"{path} has {len(prompts):,} prompts; at most {MOST_PROMPTS:,} are asked.")
     return prompts
-
-
-def _refuse_aliases(path: Path) -> None:
-    """Refuse references within the file: a few lines of them can stand for more than any memory holds."""
-    try:
-        events = list(YAML(typ="safe", pure=True).parse(path.read_text(encoding="utf-8")))
-        if any(isinstance(event, AliasEvent) for event in events):
-            raise UserError(f"{path} refers to parts of itself (`*name`); write them out.")
-    except (YAMLError, UnicodeDecodeError):
-        return  # `load` says what is wrong
 
 
 def prepare(prompts: Sequence[PromptParams], tokenizer: TextTokenizer, *, context_length: int) -> list[Prompt]:
