@@ -19,10 +19,6 @@ HUB = "https://huggingface.co/datasets/ada/books"
         ("hf://datasets/ada/books@v1", f"import {HUB} . -o data/raw/books --rev=v1"),
         ("hf://datasets/ada/books/en/old/", f"import {HUB} en/old -o data/raw/books"),
         ("hf://datasets/ada/books@v1/en/a.txt", f"import {HUB} en/a.txt -o data/raw/a.txt --rev=v1"),
-        (
-            "hf://datasets/ada/books@refs/convert/parquet/en",
-            f"import {HUB} en -o data/raw/books --rev=refs/convert/parquet",
-        ),
         ("https://h.org/a.txt.gz?x=1", "import-url https://h.org/a.txt.gz?x=1 data/raw/a.txt.gz"),
         ("s3://bucket/books/", "import-url s3://bucket/books/ data/raw/books"),
         ("s3://bucket", "import-url s3://bucket data/raw/bucket"),

@@ -28,7 +28,7 @@ EXAMPLES = """\
 
 RAW = Path("data/raw")
 
-DATASET = re.compile(r"hf://datasets/(\w[\w.-]*/\w[\w.-]*)(?:@(refs/(?:convert|pr)/\w+|[^/]+))?(?:/(.+?))?/?")
+DATASET = re.compile(r"hf://datasets/(\w[\w.-]*/\w[\w.-]*)(?:@([^/]+))?(?:/(.+?))?/?")
 """An address of Hugging Face: owner/name, revision, path."""
 
 
