@@ -4,11 +4,15 @@ The code beside this file is the code that runs. A queued experiment works in a 
 import the library of the original, even if the environment has that one installed.
 """
 
+import functools
 import importlib
 import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+
+FOR_EACH = ("finetune",)
+"""Stages that DVC runs for each item of a list in params.yaml, which is their argument."""
 
 
 def main() -> None:
@@ -16,13 +20,14 @@ def main() -> None:
     if not (3, 11) <= sys.version_info < (3, 15):  # (a user's `python` may be any)
         sys.exit(f"error: TokenMill needs Python 3.11 to 3.14, not {sys.version.split()[0]} ({sys.executable}).")
     names = sorted(path.stem for path in HERE.glob("[!_]*.py"))
-    if len(sys.argv) != 2 or sys.argv[1] not in names:
-        sys.exit(f"usage: python -m stages NAME; NAME is one of {', '.join(names)}")
+    name, *item = sys.argv[1:] or [""]
+    if name not in names or len(item) != (name in FOR_EACH):
+        sys.exit(f"usage: python -m stages NAME [ITEM, for {', '.join(FOR_EACH)}]; NAME is one of {', '.join(names)}")
     sys.path.insert(0, str(HERE.parent / "src"))
     try:
         stage = importlib.import_module("tokenmill.stage")
         stage.set_wait_policy()  # before PyTorch is loaded
-        work = importlib.import_module(f"stages.{sys.argv[1]}")
+        work = importlib.import_module(f"stages.{name}")
     except ModuleNotFoundError as error:
         if error.name and error.name.startswith(("tokenmill", "stages")):
             raise
@@ -32,7 +37,7 @@ def main() -> None:
         )
     except EOFError:  # of `marshal`: Python does not look whether its own files are whole
         sys.exit("error: Python's byte code is cut off, as by a full disk; remove it: find . -name '*.pyc' -delete")
-    stage.run(work.main)
+    stage.run(functools.partial(work.main, *item))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from tokenmill.core.executor import ExecutorParams
 from tokenmill.core.params import PARAMS_FILE, Section, read_yaml, validate
 from tokenmill.data.params import CleanParams, DataParams
 from tokenmill.evaluation.params import EvaluateParams
+from tokenmill.finetuning.params import FinetuneParams
 from tokenmill.model.config import ModelParams
 from tokenmill.sample.generator import SampleParams
 from tokenmill.tokens.params import TokenizeParams, TokenizerParams
@@ -32,6 +33,7 @@ class AllParams(Section):
     model: ModelParams
     train: TrainSection
     evaluate: EvaluateParams
+    finetune: FinetuneParams
     runtime: RuntimeSection
 
 

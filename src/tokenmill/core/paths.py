@@ -16,11 +16,16 @@ TOKENS = Path("data/tokens")
 
 MODEL = Path("models/gpt")
 
+MODELS = MODEL.parent
+"""What `finetune` makes is beside the base model."""
+
 LIVE = Path("live")
 
 METRICS = Path("metrics")
 TRAIN_METRICS = METRICS / "train.json"
 HISTORY = METRICS / "history.csv"
+FINETUNED_METRICS = METRICS / "finetuned"
+"""A folder for each method."""
 
 EVALUATION = Path("reports/evaluation.json")
 SAMPLES = Path("reports/samples.md")

@@ -4,7 +4,6 @@ Axes: N sequences, L = 3 layers (inputs, targets, starts), T positions.
 """
 
 import bisect
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,10 +45,9 @@ class ChatSplit:
     answer_bytes: int
     """UTF-8 bytes of the answers, without end-of-text; bits per byte are computed from it."""
 
-    @property
-    def sha256(self) -> str:
-        """The hash of what is trained on."""
-        return hashlib.sha256(self.layers.tobytes()).hexdigest()
+    def counts(self) -> dict[str, int]:
+        """What metrics show of it."""
+        return {"chats": self.chats, "cut": self.cut, "answer_tokens": self.answer_tokens}
 
 
 def read_chats(clean: Path, tokenizer: TextTokenizer, *, context_length: int, held_out: float) -> dict[str, ChatSplit]:

@@ -30,7 +30,7 @@ from torch import Tensor
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import sha256_of, write_beside, write_directory, write_json
 from tokenmill.core.records import read_record
-from tokenmill.core.token_file import SPLITS, Sha256, TokenMetadata
+from tokenmill.core.token_file import SPLITS, Sha256, Split, TokenMetadata
 from tokenmill.costs import TIMES
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import is_out_of_memory
@@ -60,6 +60,11 @@ RESUME = "resume"
 
 def fingerprint(model: ModelConfig, train: TrainParams, tokens: TokenMetadata) -> str:
     """Sixteen hexadecimal digits; two runs have the same ones if one can continue from the other's checkpoints."""
+    return fingerprint_of(model, train, {name: tokens.split(name).sha256 for name in SPLITS})
+
+
+def fingerprint_of(model: ModelConfig, train: TrainParams, text: dict[Split, str], **more: object) -> str:
+    """The same from the hashes of the two splits, and from whatever `more` decides what the run computes."""
     parameters = train.model_dump(exclude=RESUMABLE_KEYS)
     # The parameter's first name: runs from before it was renamed keep their fingerprint and so their checkpoints.
     parameters["validation_windows"] = parameters.pop("validation_sequences")
@@ -67,8 +72,8 @@ def fingerprint(model: ModelConfig, train: TrainParams, tokens: TokenMetadata) -
         "numerics": NUMERICS_VERSION,
         "model": model.model_dump(),
         "train": parameters,
-        "tokens": {name: tokens.split(name).sha256 for name in SPLITS},
-    }
+        "tokens": text,
+    } | more
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 

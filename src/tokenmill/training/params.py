@@ -21,11 +21,12 @@ def _auto_or_count(value: object, info: ValidationInfo) -> object:
 AutoOrCount = Annotated[Literal["auto"] | int, BeforeValidator(_auto_or_count)]
 
 
-def _auto_or_rate(value: object) -> object:
+def _auto_or_rate(value: object, info: ValidationInfo) -> object:
     """Refuse anything but `auto` or a positive number with one sentence."""
     if value == "auto" or (isinstance(value, int | float) and not isinstance(value, bool) and value > 0):
         return value
-    raise ValueError(f"train.learning_rate ({value!r}) must be 'auto' or a number greater than 0.")
+    section = "finetune" if "base_fraction" in info.data else "train"
+    raise ValueError(f"{section}.learning_rate ({value!r}) must be 'auto' or a number greater than 0.")
 
 
 AutoOrRate = Annotated[Literal["auto"] | float, BeforeValidator(_auto_or_rate)]

@@ -14,14 +14,21 @@ from tokenmill.core.token_file import SPLITS, TokenMetadata, open_tokens, read_m
 from tokenmill.costs import COSTS, TIMING, epoch_costs, publish_times, read_timing, write_costs
 from tokenmill.display.training import TrainingDisplay
 from tokenmill.model.config import ModelConfig, ModelParams
-from tokenmill.model.device import choose_compute, choose_device, configure_process, is_out_of_memory, unused_gpu
-from tokenmill.model.gpt import build, parameter_count
+from tokenmill.model.device import (
+    Compute,
+    choose_compute,
+    choose_device,
+    configure_process,
+    is_out_of_memory,
+    unused_gpu,
+)
+from tokenmill.model.gpt import GPT, build, parameter_count
 from tokenmill.model.manifest import FORMAT, Manifest, TrainedWith
 from tokenmill.model.optimizers import OPTIMIZERS
 from tokenmill.model.sequences import Sequences, place_tokens
 from tokenmill.model.size import flops_per_token
 from tokenmill.training.checkpoint import CheckpointStore, export_model, fingerprint, prune_runs
-from tokenmill.training.compile import choose_compilation
+from tokenmill.training.compile import Compilation, choose_compilation
 from tokenmill.training.distributed import Group, process_group
 from tokenmill.training.history import RunState
 from tokenmill.training.launch import Interrupt
@@ -40,6 +47,34 @@ class Outcome:
 
     manifest: Manifest
     state: RunState
+
+
+@dataclass(frozen=True)
+class Data:
+    """What a run learns from and validates with, opened for a device."""
+
+    train: Sequences
+    val: Sequences
+    val_tokens: int
+    """What bits per byte are computed from: tokens of the validation text,"""
+    val_bytes: int
+    """and its bytes."""
+    place: str
+    """Where the tokens are."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a run trains, on what, and from which weights."""
+
+    work: Workload
+    manifest: Manifest
+    """What the output will say of itself; its fingerprint names the folder of the checkpoints."""
+    start: Callable[[], GPT]
+    """The model before the first step, on the CPU."""
+    open: Callable[[Compute, Group], Data]
+    compilation: Compilation | None = None
+    """None: `runtime.compile` says it."""
 
 
 def train(
@@ -67,11 +102,33 @@ def train(
     """
     metadata = read_metadata(tokens)
     work = Workload(ModelConfig.of(model, metadata.vocab_size), train, metadata.train.tokens)
-    manifest = _manifest(work.config, train, metadata)
+    _refuse_short(metadata, work.config.context_length)
+    job = Job(
+        work=work,
+        manifest=_manifest(work.config, train, metadata),
+        start=lambda: build(work.config, seed=train.seed),
+        open=lambda compute, group: _open(
+            tokens, metadata, work.config, compute, group, placement=runtime.token_placement
+        ),
+    )
+    return run(job, runtime=runtime, output=output, times=times, live=live, peak_flops=peak_flops)
+
+
+def run(
+    job: Job,
+    *,
+    runtime: RuntimeParams,
+    output: Path,
+    times: Path,
+    live: Path | None = None,
+    peak_flops: Callable[[torch.device], float | None] = lambda _: None,
+) -> Outcome | None:
+    """Do a job to its end; see `train`."""
+    work, manifest, train = job.work, job.manifest, job.work.train
     with process_group(choose_device(runtime.device), shards=runtime.parallel == "fsdp") as group:
         if group.shards:
             _refuse_sharding(train)
-        setup, place = _set_up(work, runtime, metadata, tokens=tokens, group=group)
+        setup, place = _set_up(job, runtime, group)
         store = CheckpointStore(resume_root() / manifest.fingerprint)
         display = TrainingDisplay() if group.is_main else TrainingDisplay(io.StringIO())
         with contextlib.ExitStack() as stack:
@@ -82,7 +139,7 @@ def train(
                 if not store.steps():
                     fill_from_previous(store, output, manifest.fingerprint, display.say)
             plan, files = run_summary(setup, manifest.parameters, place), LiveFiles(live if group.is_main else None)
-            state = _train(setup, store, display, plan, live=files, mirror=mirror)
+            state = _train(setup, job.start, store, display, plan, live=files, mirror=mirror)
             if group.is_main:
                 # Early stopping leaves fewer epochs.
                 manifest = manifest.model_copy(update={"epochs": len(state.epochs), "weights": state.epoch_weights})
@@ -122,28 +179,39 @@ def _refuse_sharding(train: TrainParams) -> None:
         )
 
 
-def _set_up(
-    work: Workload, runtime: RuntimeParams, metadata: TokenMetadata, *, tokens: Path, group: Group
-) -> tuple[TrainingSetup, str]:
+def _set_up(job: Job, runtime: RuntimeParams, group: Group) -> tuple[TrainingSetup, str]:
     """Choose the device and open the tokens; say where the tokens are."""
-    context_length = work.config.context_length
-    compute = choose_compute(runtime.device, work.train.precision)
+    compute = choose_compute(runtime.device, job.work.train.precision)
     configure_process(compute)
-    _refuse_short(metadata, context_length)
-    where = {"placement": runtime.token_placement, "device": compute.device, "processes": group.on_this_machine}
-    train_ids, place = place_tokens(open_tokens(tokens, "train"), **where)
-    val_ids, _ = place_tokens(open_tokens(tokens, "val"), **where)
+    data = job.open(compute, group)
     setup = TrainingSetup(
-        work=work,
+        work=job.work,
         runtime=runtime,
         compute=compute,
-        compilation=choose_compilation(runtime.compile, compute.device, work),
-        tokens=metadata,
-        train_sequences=Sequences(train_ids, context_length=context_length, device=compute.device),
-        val_sequences=Sequences(val_ids, context_length=context_length, device=compute.device),
+        compilation=job.compilation or choose_compilation(runtime.compile, compute.device, job.work),
+        val_tokens=data.val_tokens,
+        val_bytes=data.val_bytes,
+        train_sequences=data.train,
+        val_sequences=data.val,
         group=group,
     )
-    return setup, place
+    return setup, data.place
+
+
+def _open(
+    tokens: Path, metadata: TokenMetadata, config: ModelConfig, compute: Compute, group: Group, *, placement: str
+) -> Data:
+    """The tokens of both splits as sequences."""
+    where = {"placement": placement, "device": compute.device, "processes": group.on_this_machine}
+    train_ids, place = place_tokens(open_tokens(tokens, "train"), **where)
+    val_ids, _ = place_tokens(open_tokens(tokens, "val"), **where)
+    return Data(
+        train=Sequences(train_ids, context_length=config.context_length, device=compute.device),
+        val=Sequences(val_ids, context_length=config.context_length, device=compute.device),
+        val_tokens=metadata.val.tokens,
+        val_bytes=metadata.val.bytes,
+        place=place,
+    )
 
 
 def _refuse_short(metadata: TokenMetadata, context_length: int) -> None:
@@ -159,6 +227,7 @@ def _refuse_short(metadata: TokenMetadata, context_length: int) -> None:
 
 def _train(
     setup: TrainingSetup,
+    start: Callable[[], GPT],
     store: CheckpointStore,
     display: TrainingDisplay,
     plan: list[tuple[str, str]],
@@ -179,7 +248,7 @@ def _train(
             display.say(f"{unseen}; training on the CPU")
         display.say(point.sentence)
         display.start(plan, step=point.step, total=work.steps, prices=runtime.cost)
-        model = build(work.config, seed=work.train.seed)
+        model = start()
         if not group.shards:
             model = model.to(compute.device)
         trainer = Trainer(

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tokenmill.core.token_file import TokenMetadata
 from tokenmill.costs import Timing
 from tokenmill.display.training import TrainingDisplay
 from tokenmill.model.device import Compute
@@ -46,7 +45,10 @@ class TrainingSetup:
     runtime: RuntimeParams
     compute: Compute
     compilation: Compilation
-    tokens: TokenMetadata
+    val_tokens: int
+    """What bits per byte are computed from: tokens of the validation text,"""
+    val_bytes: int
+    """and its bytes."""
     train_sequences: Sequences
     val_sequences: Sequences
     group: Group
@@ -257,7 +259,7 @@ class Trainer:
 
     def _validate(self) -> tuple[float, float]:
         """The loss on the fixed validation sequences, in nats per token, and in bits per byte."""
-        setup, val = self.setup, self.setup.tokens.val
+        setup = self.setup
         index = evenly_spread(setup.val_sequences.count, setup.work.train.validation_sequences)
         mine = setup.group.part_of(index)
         loss = 0.0
@@ -271,7 +273,7 @@ class Trainer:
                 shrink=setup.group.size == 1,
             )
         loss = setup.group.average(loss, weight=setup.val_sequences.weight(mine))
-        return loss, bits_per_byte(loss, tokens=val.tokens, text_bytes=val.bytes)
+        return loss, bits_per_byte(loss, tokens=setup.val_tokens, text_bytes=setup.val_bytes)
 
     def _validate_within_epoch(self) -> None:
         """Validate and add a row, after all losses up to here were read and are finite."""

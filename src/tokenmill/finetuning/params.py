@@ -1,0 +1,84 @@
+"""The section `finetune` of params.yaml."""
+
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from pydantic import Field, field_validator, model_validator
+
+from tokenmill.core.params import Section
+from tokenmill.model.config import ModelParams
+from tokenmill.training.params import AutoOrRate, ScheduleParams, TrainParams, auto_learning_rate
+
+Method: TypeAlias = Literal["full"]
+
+RATE = 0.25
+"""The learning rate as a fraction of that of training from scratch: 6.25e-5 after 2.5e-4 (Radford et al. 2018,
+"Improving Language Understanding by Generative Pre-Training", section 4.1)."""
+
+SCHEDULE = ScheduleParams(type="wsd", warmup_steps=10, decay_fraction=0.5, final_fraction=0.0, horizon_epochs=None)
+"""Linear decay as in that paper, but over the later half alone: so more epochs continue from the middle of a run."""
+
+
+class FinetuneParams(Section):
+    """How a trained model learns to answer."""
+
+    methods: list[Method]
+    """One stage for each: `full` trains all weights. Empty: none."""
+
+    data: str | None
+    """A file or a folder of chats by its absolute path, in any shape and format that `clean` reads. They are cleaned by
+    the parameters of `clean`."""
+
+    val_fraction: float = Field(gt=0.0, lt=1.0)
+    """Share of the chats to validate with, chosen by the hash of their text."""
+
+    epochs: int = Field(ge=1)
+    """Passes over the chats. If it is raised later, training continues."""
+
+    batch_size: int = Field(ge=1)
+    """Sequences of `model.context_length` tokens in a step; each holds as many whole chats as fit."""
+
+    base_fraction: float = Field(ge=0.0, le=0.9)
+    """Share of the sequences that are text of the base model's training, evenly spread, against forgetting."""
+
+    learning_rate: AutoOrRate
+    """The highest learning rate, of AdamW. `auto`: a quarter of the one that AdamW gets for training a model of this
+    width from scratch (Radford et al. 2018, section 4.1)."""
+
+    seed: int = Field(ge=0, le=2**32 - 1)
+    """Determines the order of the sequences."""
+
+    @field_validator("data")
+    @classmethod
+    def _data_is_found_from_everywhere(cls, value: str | None) -> str | None:
+        if value is not None and not Path(value).is_absolute() and not Path(value).exists():
+            raise ValueError(f"finetune.data ({value!r}) does not exist; give the absolute path of a file or a folder.")
+        return value
+
+    @model_validator(mode="after")
+    def _methods_have_data(self) -> "FinetuneParams":
+        if self.methods and self.data is None:
+            raise ValueError(
+                f"finetune.methods ({', '.join(self.methods)}) needs finetune.data: the path of a file or a folder of "
+                "chats; or set finetune.methods to []."
+            )
+        return self
+
+    def as_training(self, base: TrainParams, model: ModelParams) -> TrainParams:
+        """The parameters of a training that begins with a model trained with those of `base`."""
+        rate = self.learning_rate
+        if rate == "auto":
+            rate = float(f"{RATE * auto_learning_rate(model, 'adamw'):.2g}")
+        own = {
+            "epochs": self.epochs,
+            "batch_size": self.batch_size,
+            "gradient_accumulation_steps": 1,
+            "learning_rate": rate,
+            "optimizer": "adamw",
+            "weight_decay": 0.0,
+            "schedule": SCHEDULE,
+            "seed": self.seed,
+            "validate_every_steps": None,
+            "early_stopping": None,
+        }
+        return base.model_copy(update=own)

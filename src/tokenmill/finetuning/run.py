@@ -1,0 +1,160 @@
+"""A whole fine-tuning, from chats on disk to `models/METHOD/`, by the trainer that trained the base."""
+
+import hashlib
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from tokenmill.core.errors import UserError
+from tokenmill.core.executor import Executor
+from tokenmill.core.records import checked
+from tokenmill.core.token_file import Split, open_tokens
+from tokenmill.core.tokenizer import TextTokenizer, read_tokenizer
+from tokenmill.data.clean import clean
+from tokenmill.data.params import CleanParams
+from tokenmill.finetuning.chats import ChatSplit, read_chats
+from tokenmill.finetuning.params import FinetuneParams, Method
+from tokenmill.model.gpt import GPT
+from tokenmill.model.huggingface import load_model
+from tokenmill.model.manifest import MANIFEST, RESTORE, Manifest, TrainedWith, read_manifest
+from tokenmill.model.sequences import PackedTexts, evenly_spread
+from tokenmill.training.checkpoint import fingerprint_of
+from tokenmill.training.compile import Compilation
+from tokenmill.training.params import RuntimeParams, TrainParams
+from tokenmill.training.run import Data, Job, Outcome, run
+from tokenmill.training.schedule import Workload
+
+
+@dataclass(frozen=True)
+class Base:
+    """The model to start from: the newest epoch of a folder of models."""
+
+    manifest: Manifest
+    folder: Path
+    sha256: str
+    """Of its weights."""
+
+    def load(self) -> GPT:
+        """The model, on the CPU."""
+        return load_model(self.folder)
+
+
+def newest_epoch(models: Path) -> Base:
+    """The newest epoch of the folder `models`.
+
+    Raises:
+        UserError: it is missing or damaged.
+    """
+    manifest = read_manifest(models)
+    folder = models / f"epoch-{manifest.epochs}"
+    return Base(manifest, folder, manifest.check_weights(folder))
+
+
+def finetune(
+    method: Method,
+    params: FinetuneParams,
+    *,
+    clean_params: CleanParams,
+    encoding: str,
+    executor: Executor,
+    runtime: RuntimeParams,
+    models: Path,
+    tokens: Path,
+    tokenizer_file: Path,
+    output: Path,
+    times: Path,
+    live: Path | None = None,
+    peak_flops: Callable[[torch.device], float | None] = lambda _: None,
+) -> tuple[Outcome, dict[str, ChatSplit]] | None:
+    """Fine-tune the newest epoch of `models` to `finetune.epochs`; write the folder `output`, and the chats it had.
+
+    Args:
+        tokens: the base model's own text, of which `finetune.base_fraction` takes some.
+
+    Returns:
+        None in all processes of a group but the main one.
+
+    Raises:
+        UserError: chats, model and tokenizer do not fit; or the run was stopped or diverged, with all before saved.
+    """
+    base = newest_epoch(models)
+    tokenizer = read_tokenizer(tokenizer_file)
+    base.manifest.check_tokenizer(tokenizer.sha256, str(tokenizer_file))
+    chats = prepare(params, clean_params, tokenizer, base.manifest, encoding=encoding, executor=executor)
+    kept = base.manifest.train.model_dump()
+    trained = checked(kept, TrainParams, source=models / MANIFEST, way_out=RESTORE)
+    train = params.as_training(trained, base.manifest.model)
+    rows = with_base_text(chats["train"].layers, tokens, params.base_fraction)
+    job = _job(method, base, train, rows, chats["val"])
+    outcome = run(job, runtime=runtime, output=output, times=times, live=live, peak_flops=peak_flops)
+    return (outcome, chats) if outcome else None
+
+
+def prepare(
+    params: FinetuneParams,
+    clean_params: CleanParams,
+    tokenizer: TextTokenizer,
+    base: Manifest,
+    *,
+    encoding: str,
+    executor: Executor,
+) -> dict[str, ChatSplit]:
+    """The chats of `finetune.data`, cleaned as the base's text was, as `train` and `val`.
+
+    Raises:
+        UserError: they cannot be read, or there are too few.
+    """
+    context_length = base.model.context_length
+    with tempfile.TemporaryDirectory() as name:
+        try:
+            folder = Path(name, "clean")
+            clean(raw=Path(str(params.data)), out=folder, params=clean_params, encoding=encoding, executor=executor)
+        except UserError as error:
+            raise UserError(str(error).replace("data.raw", "finetune.data")) from None
+        return read_chats(folder, tokenizer, context_length=context_length, held_out=params.val_fraction)
+
+
+def with_base_text(layers: np.ndarray, tokens: Path, fraction: float) -> np.ndarray:
+    """Sequences of chats (N, L, T), and behind them evenly spread ones of the base's text, `fraction` of them all."""
+    context_length, wanted = layers.shape[2], round(len(layers) * fraction / (1 - fraction))
+    if not wanted:
+        return layers
+    ids = open_tokens(tokens, "train")
+    index = evenly_spread((len(ids) - 1) // context_length, wanted)
+    windows = np.stack([ids[start : start + context_length + 1] for start in index * context_length])
+    base = np.stack([windows[:, :-1], windows[:, 1:], np.zeros_like(windows[:, 1:])], axis=1)
+    return np.concatenate([layers, base.astype(np.int32)])
+
+
+def _job(method: Method, base: Base, train: TrainParams, rows: np.ndarray, val: ChatSplit) -> Job:
+    """The training of `base` on the sequences `rows`."""
+    config = base.manifest.model
+    hashes: dict[Split, str] = {"train": _sha256(rows), "val": _sha256(val.layers)}
+    manifest = base.manifest.model_copy(
+        update={
+            "fingerprint": fingerprint_of(config, train, hashes, start=base.sha256, method=method),
+            "train": TrainedWith.model_validate(train.model_dump()),
+            "epochs": train.epochs,
+        }
+    )
+    return Job(
+        work=Workload(config, train, len(rows) * config.context_length + 1),
+        manifest=manifest,
+        start=base.load,
+        open=lambda compute, _: Data(
+            train=PackedTexts(rows, device=compute.device),
+            val=PackedTexts(val.layers, device=compute.device),
+            val_tokens=val.answer_tokens,
+            val_bytes=val.answer_bytes,
+            place="memory",
+        ),
+        compilation=Compilation(False, "fine-tuning is too short for it"),
+    )
+
+
+def _sha256(layers: np.ndarray) -> str:
+    return hashlib.sha256(layers.tobytes()).hexdigest()
