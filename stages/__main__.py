@@ -11,7 +11,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 
-FOR_EACH = ("finetune",)
+FOR_EACH = ("finetune", "evaluate_finetuned")
 """Stages that DVC runs for each item of a list in params.yaml, which is their argument."""
 
 

@@ -27,6 +27,7 @@ HISTORY = METRICS / "history.csv"
 FINETUNED_METRICS = METRICS / "finetuned"
 """A folder for each method."""
 
+REPORTS = Path("reports")
 EVALUATION = Path("reports/evaluation.json")
 SAMPLES = Path("reports/samples.md")
 DATA_REPORT = Path("reports/data.html")

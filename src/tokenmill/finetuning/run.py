@@ -145,6 +145,7 @@ def _job(method: Method, base: Base, train: TrainParams, rows: np.ndarray, val: 
         work=Workload(config, train, len(rows) * config.context_length + 1),
         manifest=manifest,
         start=base.load,
+        origin=str(base.folder),
         open=lambda compute, _: Data(
             train=PackedTexts(rows, device=compute.device),
             val=PackedTexts(val.layers, device=compute.device),

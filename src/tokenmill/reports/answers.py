@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Literal
 
+from tokenmill.core.errors import UserError
 from tokenmill.evaluation.results import Answer, Evaluation, Question
 from tokenmill.reports.page import render
 
@@ -106,6 +107,19 @@ def compare_answers(question: Question, answers: Sequence[tuple[str, Answer | No
         versions.append(Version(name, answer, spans, is_unchanged))
         before = answer
     return PromptAnswers(question, versions)
+
+
+def beside_base(base: Evaluation, tuned: Evaluation) -> str:
+    """The answers of a fine-tuned model under those of the model that it started from.
+
+    Raises:
+        UserError: the two were not asked the same.
+    """
+    if base.questions != tuned.questions:
+        raise UserError("the base model was asked other prompts; `dvc repro evaluate` asks it the same.")
+    start = base.epochs[-1].model_copy(update={"epoch": 0})
+    both = Evaluation(questions=tuned.questions, epochs=[start, *tuned.epochs])
+    return f"Epoch 0 is the model before fine-tuning. Losses are those of its own text.\n\n{samples_markdown(both)}"
 
 
 def samples_markdown(evaluation: Evaluation) -> str:

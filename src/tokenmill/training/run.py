@@ -72,6 +72,8 @@ class Job:
     """What the output will say of itself; its fingerprint names the folder of the checkpoints."""
     start: Callable[[], GPT]
     """The model before the first step, on the CPU."""
+    origin: str
+    """What that model is: `scratch`, or the folder of its weights."""
     open: Callable[[Compute, Group], Data]
     compilation: Compilation | None = None
     """None: `runtime.compile` says it."""
@@ -107,6 +109,7 @@ def train(
         work=work,
         manifest=_manifest(work.config, train, metadata),
         start=lambda: build(work.config, seed=train.seed),
+        origin="scratch",
         open=lambda compute, group: _open(
             tokens, metadata, work.config, compute, group, placement=runtime.token_placement
         ),
@@ -139,7 +142,7 @@ def run(
                 if not store.steps():
                     fill_from_previous(store, output, manifest.fingerprint, display.say)
             plan, files = run_summary(setup, manifest.parameters, place), LiveFiles(live if group.is_main else None)
-            state = _train(setup, job.start, store, display, plan, live=files, mirror=mirror)
+            state = _train(setup, job, store, display, plan, live=files, mirror=mirror)
             if group.is_main:
                 # Early stopping leaves fewer epochs.
                 manifest = manifest.model_copy(update={"epochs": len(state.epochs), "weights": state.epoch_weights})
@@ -227,7 +230,7 @@ def _refuse_short(metadata: TokenMetadata, context_length: int) -> None:
 
 def _train(
     setup: TrainingSetup,
-    start: Callable[[], GPT],
+    job: Job,
     store: CheckpointStore,
     display: TrainingDisplay,
     plan: list[tuple[str, str]],
@@ -246,9 +249,9 @@ def _train(
         point = find_resume_point(store, work, say=display.say) if group.is_main else ResumePoint(None, "")
         if runtime.device == "auto" and (unseen := unused_gpu(compute.device)):
             display.say(f"{unseen}; training on the CPU")
-        display.say(point.sentence)
+        display.say(point.sentence if point.checkpoint else f"starting from {job.origin}")
         display.start(plan, step=point.step, total=work.steps, prices=runtime.cost)
-        model = start()
+        model = job.start()
         if not group.shards:
             model = model.to(compute.device)
         trainer = Trainer(
