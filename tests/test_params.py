@@ -4,11 +4,13 @@ import copy
 import importlib
 import itertools
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from dvc.utils.hydra import apply_overrides
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.executor import ExecutorParams
@@ -198,6 +200,22 @@ def test_yaml_that_cannot_be_held_is_refused(tmp_path: Path, text: str):
     (tmp_path / "params.yaml").write_text(text)
     with pytest.raises(UserError, match=r"params\.yaml"):
         read_yaml(tmp_path / "params.yaml")
+
+
+def test_dvc_sets_lists_and_empties_them_again(tmp_path: Path):
+    path = Path(shutil.copy(ROOT / "params.yaml", tmp_path))
+    before = read_yaml(path)
+    for name, value, none in (
+        ("clean.mask", "[email, card]", "[]"),
+        ("clean.filters.languages", "[en]", "null"),
+        ("finetune.methods", "[full]", "[]"),
+        ("evaluate.prompts", "[{text: a}]", "auto"),
+        ("clean.columns", "[a, b]", "null"),
+    ):
+        apply_overrides(path, [f"{name}={value}"])
+        assert read_yaml(path) != before
+        apply_overrides(path, [f"{name}={none}"])
+        assert read_yaml(path) == before
 
 
 def test_stage_reads_only_its_own_sections(write: Write):

@@ -57,7 +57,7 @@ def find(
     if model is not None:
         if epoch is not None or rev is not None:
             raise UserError("--model names one model; leave out --epoch and --rev.")
-        return _in_folder(model, tokenizer)
+        return _in_folder(model, tokenizer, root)
     if tokenizer is not None:
         raise UserError("--tokenizer goes with --model; the other models know their own.")
     if rev is not None:
@@ -126,11 +126,13 @@ def epoch_folder(epoch: int) -> str:
     return f"epoch-{epoch}"
 
 
-def _in_folder(folder: Path, tokenizer: Path | None) -> Checkpoint:
-    """The model in a folder, with the given tokenizer or the one beside it."""
+def _in_folder(folder: Path, tokenizer: Path | None, root: Path) -> Checkpoint:
+    """The model in a folder, with the given tokenizer, the one beside it, or the project's if the model is in it."""
     if not (folder / CONFIG).exists():
         raise UserError(f"--model {folder} holds no {CONFIG}: give a folder such as {paths.MODEL / epoch_folder(1)}.")
     file = tokenizer or folder / paths.TOKENIZER.name
+    if not file.exists() and not tokenizer and (root / paths.MODELS).resolve() in folder.resolve().parents:
+        file = root / paths.TOKENIZER
     if not file.exists():
         fix = "give another." if tokenizer else "copy it there, or name it by --tokenizer FILE."
         raise UserError(f"there is no tokenizer {file}; {fix}")
