@@ -149,9 +149,10 @@ def import_everything() -> None:
 
     for path in sorted(SOURCE.rglob("*.py")):
         if path.stem not in ("__main__", "__init__"):
-            importlib.import_module(
-                "tokenmill." + path.relative_to(SOURCE).with_suffix("").as_posix().replace("/", ".")
-            )
+            with contextlib.suppress(ModuleNotFoundError):  # of an extra that is not installed
+                importlib.import_module(
+                    "tokenmill." + path.relative_to(SOURCE).with_suffix("").as_posix().replace("/", ".")
+                )
     for path in sorted((SOURCE.parents[1] / "stages").glob("*.py")):
         if path.stem not in ("__main__", "__init__"):
             importlib.import_module(f"stages.{path.stem}")

@@ -80,6 +80,7 @@ READERS = {
     "model": ("train",),
     "train": ("train",),
     "evaluate": ("evaluate",),
+    "finetune": ("params",),
     "runtime": ("clean", "tokenize", "train"),
 }
 """The stages that obey a section."""
