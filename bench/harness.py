@@ -71,8 +71,12 @@ class RowFile:
 
 
 def section(name: str, **changes: Any) -> dict[str, Any]:
-    """A section of this project's params.yaml, with changes; a dictionary inside is merged too."""
+    """A section of this project's params.yaml, with changes; a dictionary inside is merged too.
+
+    Benchmarks start from random weights, so `model.start_from` is left out.
+    """
     values = YAML(typ="safe").load(ROOT / "params.yaml")[name]
+    values.pop("start_from", None)
     return values | {k: values[k] | v if isinstance(v, dict) else v for k, v in changes.items()}
 
 

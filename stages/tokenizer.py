@@ -1,20 +1,26 @@
-"""Stage `tokenizer`: learn the vocabulary from the clean corpus."""
+"""Stage `tokenizer`: learn the vocabulary from the clean corpus, or take that of the model to start from."""
 
 import dataclasses
 
 from tokenmill.core import files, params, paths
+from tokenmill.core.start import StartParams
 from tokenmill.tokens.params import TokenizerParams
-from tokenmill.tokens.train_tokenizer import train_tokenizer
+from tokenmill.tokens.train_tokenizer import take_tokenizer, train_tokenizer
 
 
 class Params(params.Section):
     """The sections of params.yaml that this stage obeys."""
 
     tokenizer: TokenizerParams
+    model: StartParams
 
 
 def main() -> None:
     """Write data/tokenizer/tokenizer.json and metrics/tokenizer.json."""
-    report = train_tokenizer(paths.CLEAN, paths.TOKENIZER, params.load(Params).tokenizer)
+    given = params.load(Params)
+    if given.model.start:
+        report = take_tokenizer(paths.CLEAN, paths.TOKENIZER, given.model.start / paths.TOKENIZER.name)
+    else:
+        report = train_tokenizer(paths.CLEAN, paths.TOKENIZER, given.tokenizer)
     files.write_json(paths.METRICS / "tokenizer.json", dataclasses.asdict(report))
     print(report.summary())

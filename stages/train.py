@@ -3,18 +3,17 @@
 from tokenmill.core import paths
 from tokenmill.core.files import write_json
 from tokenmill.core.params import Section, load
-from tokenmill.model.config import ModelParams
 from tokenmill.planning.hardware import peak_flops
 from tokenmill.training.history import EpochRow, StepRow, train_metrics, write_rows
 from tokenmill.training.launch import launch
-from tokenmill.training.params import RuntimeParams, TrainSection
+from tokenmill.training.params import ModelSection, RuntimeParams, TrainSection
 from tokenmill.training.run import train
 
 
 class Params(Section):
     """What this stage reads of params.yaml."""
 
-    model: ModelParams
+    model: ModelSection
     train: TrainSection
     runtime: RuntimeParams
 
@@ -35,6 +34,7 @@ def _train(params: Params) -> None:
         output=paths.MODEL,
         times=paths.METRICS,
         live=paths.LIVE,
+        start=params.model.start,
         peak_flops=peak_flops,
     )
     if outcome is None:

@@ -14,10 +14,10 @@ from dvc.utils.hydra import apply_overrides
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.executor import ExecutorParams
+from tokenmill.core.files import write_json
 from tokenmill.core.params import ParamsError, Section, load, read_yaml
-from tokenmill.model.config import ModelParams
 from tokenmill.schema import AllParams, RuntimeSection, check_all
-from tokenmill.training.params import RuntimeParams, TrainParams
+from tokenmill.training.params import ModelSection, RuntimeParams, TrainParams
 
 ROOT = Path(__file__).resolve().parents[1]
 Write = Callable[..., Path]
@@ -220,10 +220,10 @@ def test_dvc_sets_lists_and_empties_them_again(tmp_path: Path):
 
 def test_stage_reads_only_its_own_sections(write: Write):
     class View(Section):
-        model: ModelParams
+        model: ModelSection
 
     path = write(train__epochs="four")
-    assert load(View, path).model == ModelParams.model_validate(read_yaml(path)["model"])
+    assert load(View, path).model == ModelSection.model_validate(read_yaml(path)["model"])
     with pytest.raises(ParamsError) as error:
         load(View, write(model__n_layer=0))
     assert error.value.parameters == ["model.n_layer"]
@@ -310,3 +310,13 @@ def test_every_stage_reads_the_projects_params(name: str):
     stage = importlib.import_module(f"stages.{name}")
     if hasattr(stage, "Params"):
         assert load(stage.Params, ROOT / "params.yaml")
+
+
+def test_model_to_start_from_has_these_sizes(write: Write, tmp_path: Path):
+    sizes = {"architecture": "gpt2", "n_layer": 3, "n_head": 2, "n_embd": 8, "context_length": 16, "dropout": 0.0}
+    write_json(tmp_path / "start/config.json", {"tokenmill": sizes | {"vocab_size": 300}})
+    own = {f"model__{name}": value for name, value in sizes.items()} | {"model__start_from": str(tmp_path / "start")}
+    check_all(write(**own | {"model__dropout": 0.5}))
+    error = refused(write(**own | {"model__n_layer": 4, "model__n_embd": 16}))
+    assert error.parameters == ["model.n_layer", "model.n_embd"]
+    assert refused(write(model__start_from="nowhere")).parameters == ["model.start_from"]

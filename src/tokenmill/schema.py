@@ -8,14 +8,17 @@ only here. This module can refuse but never change a result, so DVC does not tra
 from pathlib import Path
 
 from tokenmill.core.executor import ExecutorParams
-from tokenmill.core.params import PARAMS_FILE, Section, read_yaml, validate
+from tokenmill.core.params import PARAMS_FILE, ParamsError, Section, read_yaml, validate
+from tokenmill.core.paths import RANDOM
+from tokenmill.core.records import read_record
 from tokenmill.data.params import CleanParams, DataParams
 from tokenmill.evaluation.params import EvaluateParams
 from tokenmill.finetuning.params import FinetuneParams
 from tokenmill.model.config import ModelParams
+from tokenmill.model.manifest import CONFIG, RESTORE, Saved
 from tokenmill.sample.generator import SampleParams
 from tokenmill.tokens.params import TokenizeParams, TokenizerParams
-from tokenmill.training.params import RuntimeParams, TrainSection
+from tokenmill.training.params import ModelSection, RuntimeParams, TrainSection
 
 
 class RuntimeSection(RuntimeParams, ExecutorParams, extra="forbid"):
@@ -30,7 +33,7 @@ class AllParams(Section):
     clean: CleanParams
     tokenizer: TokenizerParams
     tokenize: TokenizeParams
-    model: ModelParams
+    model: ModelSection
     train: TrainSection
     evaluate: EvaluateParams
     finetune: FinetuneParams
@@ -44,4 +47,28 @@ def check_all(path: Path = PARAMS_FILE) -> AllParams:
         UserError: the file cannot be read.
         ParamsError: lists every problem.
     """
-    return validate(AllParams, read_yaml(path), path)
+    params = validate(AllParams, read_yaml(path), path)
+    _check_start(params.model, path)
+    return params
+
+
+def _check_start(model: ModelSection, path: Path) -> None:
+    """Refuse a model that params.yaml does not describe, or that is no folder of a model."""
+    if model.start is None:
+        return
+    folder = path.parent / model.start
+    if not (folder / CONFIG).exists():
+        problem = (
+            f"model.start_from ({model.start_from}) holds no {CONFIG}; `tokenmill import` writes such a folder, "
+            f"`dvc pull {model.start_from}` fetches one, and {RANDOM} stands for random weights."
+        )
+        raise ParamsError(path, [("model.start_from", problem)])
+    found = read_record(folder / CONFIG, Saved, way_out=RESTORE).tokenmill
+    names = [name for name in ModelParams.model_fields if name != "dropout"]
+    problems = [
+        (f"model.{name}", f"model.{name} ({mine}) must be {there}, as in {model.start_from}, where training starts.")
+        for name in names
+        if (mine := getattr(model, name)) != (there := getattr(found, name))
+    ]
+    if problems:
+        raise ParamsError(path, problems)

@@ -95,7 +95,7 @@ def prepare(folder: Path, epochs: int = 3) -> Path:
     shutil.copyfile(ROOT / "params.yaml", folder / "params.yaml")
     manifest = {"format_version": 1, "fingerprint": FINGERPRINT, "parameters": 123_456, "epochs": epochs}
     manifest |= {
-        "model": params["model"] | {"vocab_size": 400},
+        "model": {k: v for k, v in params["model"].items() if k != "start_from"} | {"vocab_size": 400},
         "train": params["train"] | {"batch_size": 16},
         "tokenizer_sha256": "c" * 64,
     }

@@ -119,7 +119,13 @@ def write_tokens(folder: Path, *, sequences: int, seed: int = 0) -> Path:
 
 
 def run(
-    tokens: Path, output: Path, *, model: dict[str, Any] | None = None, live: Path | None = None, **changes: Any
+    tokens: Path,
+    output: Path,
+    *,
+    model: dict[str, Any] | None = None,
+    live: Path | None = None,
+    start: Path | None = None,
+    **changes: Any,
 ) -> Outcome:
     """Train in this process, with checkpoints under DVC_ROOT."""
     outcome = train(
@@ -130,6 +136,7 @@ def run(
         output=output,
         times=output.parent,
         live=live,
+        start=start,
     )
     assert outcome or "RANK" in os.environ
     return outcome  # type: ignore[return-value]

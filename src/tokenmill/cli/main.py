@@ -16,6 +16,7 @@ COMMANDS = {
     "compare": "show epochs and experiments side by side: losses, parameters, answers; also as a page",
     "generate": "let a trained model answer, continue a text, or chat",
     "export": "write a trained model as a folder for Hugging Face, llama.cpp or ONNX, with its tokenizer and a card",
+    "import": "bring a model from which training starts to models/start, under DVC: GPT-2, an epoch, an experiment",
     "demo": "serve a page in the browser on which the trained models answer, two side by side if you like",
     "plan": "estimate what training would take: parameters, steps, memory, hours, money; runs nothing",
     "fetch": "bring text from Hugging Face, the web or a bucket to data/raw, under DVC",

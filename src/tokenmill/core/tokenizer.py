@@ -92,8 +92,10 @@ def read_tokenizer(file: Path) -> TextTokenizer:
     return parse_tokenizer(content, file)
 
 
-def parse_tokenizer(content: bytes, file: Path) -> TextTokenizer:
-    """The tokenizer that `content`, read from `file`, describes.
+def parse_tokenizer(
+    content: bytes, file: Path, way_out: str = "delete it and run `dvc repro tokenizer`"
+) -> TextTokenizer:
+    """The tokenizer that `content`, read from `file`, describes; `way_out` is what to do about another one.
 
     Raises:
         UserError: it is damaged, of another kind, or has no `<|endoftext|>`.
@@ -102,16 +104,16 @@ def parse_tokenizer(content: bytes, file: Path) -> TextTokenizer:
         backend = Tokenizer.from_buffer(content)
         layout = json.loads(content)
     except Exception as error:  # `tokenizers` raises bare Exception
-        raise UserError(
-            f"{file} is not a tokenizer ({first_line(error)}); delete it and run `dvc repro tokenizer`."
-        ) from None
+        raise UserError(f"{file} is not a tokenizer ({first_line(error)}); {way_out}.") from None
     vocabulary = backend.get_vocab(with_added_tokens=True)
     eot_id = vocabulary.get(END_OF_TEXT)
     if eot_id is None or eot_id not in backend.get_added_tokens_decoder():
-        raise UserError(f"{file} has no special token {END_OF_TEXT}; delete it and run `dvc repro tokenizer`.")
+        raise UserError(f"{file} has no special token {END_OF_TEXT}; {way_out}.")
     if set(vocabulary.values()) != set(range(len(vocabulary))):
-        raise UserError(f"{file} has gaps in its ids; delete it and run `dvc repro tokenizer`.")
-    kind = _tokenizer_type(layout, file)
+        raise UserError(f"{file} has gaps in its ids; {way_out}.")
+    kind = _tokenizer_type(layout)
+    if kind is None:
+        raise UserError(f"{file} is neither byte-level BPE nor a character tokenizer of this project; {way_out}.")
     backend.encode_special_tokens = True
     return TextTokenizer(
         type=kind,
@@ -122,18 +124,15 @@ def parse_tokenizer(content: bytes, file: Path) -> TextTokenizer:
     )
 
 
-def _tokenizer_type(layout: dict[str, Any], file: Path) -> TokenizerType:
-    """Recognise the type by the parts of the file that decide how text is cut."""
+def _tokenizer_type(layout: dict[str, Any]) -> TokenizerType | None:
+    """Recognise the type by the parts of the file that decide how text is cut; None for any other."""
     model, before = layout["model"], layout["pre_tokenizer"]
     plain = model["type"] == "BPE" and not any(layout[part] for part in ("normalizer", "truncation", "padding"))
     if plain and before and before["type"] == "ByteLevel" and before["use_regex"] and not before["add_prefix_space"]:
         return "bpe"
     if plain and not before and not model["merges"]:
         return "char"
-    raise UserError(
-        f"{file} is neither byte-level BPE nor a character tokenizer of this project; "
-        "delete it and run `dvc repro tokenizer`."
-    )
+    return None
 
 
 def token_bytes(tokenizer: TextTokenizer) -> list[bytes]:

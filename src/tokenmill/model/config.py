@@ -13,7 +13,7 @@ ROTARY: tuple[Architecture, ...] = ("modern",)
 
 
 class ModelParams(Section):
-    """The section `model`."""
+    """The section `model`, without what training starts from."""
 
     architecture: Architecture
     """`gpt2`: exactly GPT-2 (learned positions, LayerNorm, GELU, biases; Radford et al. 2019) with an untied

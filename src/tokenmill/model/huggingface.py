@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import safetensors.torch
-from pydantic import BaseModel
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -20,7 +19,7 @@ from tokenmill.core.files import write_beside, write_json
 from tokenmill.core.records import read_record
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import GPT, empty_model, model_class
-from tokenmill.model.manifest import CONFIG, MANIFEST, RESTORE, WEIGHTS, read_manifest
+from tokenmill.model.manifest import CONFIG, MANIFEST, RESTORE, WEIGHTS, Saved, read_manifest
 
 
 def hf_name(model: GPT, name: str) -> str:
@@ -56,8 +55,7 @@ def load_weights(model: GPT, folder: Path) -> None:
         UserError: a file is missing or damaged, or its shapes are those of another model.
     """
     path = folder / WEIGHTS
-    with _reading(path):
-        tensors = safetensors.torch.load_file(path)
+    tensors = read_weights(path)
     for name, parameter in model.named_parameters():
         published = hf_name(model, name)
         tensor = tensors.pop(published, None)
@@ -77,12 +75,6 @@ def load_weights(model: GPT, folder: Path) -> None:
         raise UserError(
             f"{path} holds {min(tensors)}, which the model has no place for; it was trained with other sizes."
         )
-
-
-class Saved(BaseModel):
-    """config.json: what transformers reads, and our own configuration."""
-
-    tokenmill: ModelConfig
 
 
 def read_config(folder: Path) -> ModelConfig:
@@ -128,6 +120,16 @@ def _check_sizes(config: ModelConfig, path: Path) -> None:
             f"{path} is smaller than the model of {path.with_name(CONFIG)}: {config.n_layer:,} layers, "
             f"{config.n_embd:,} wide, {config.vocab_size:,} tokens; {RESTORE}."
         )
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file under the names that transformers gives them.
+
+    Raises:
+        UserError: it is missing or damaged.
+    """
+    with _reading(path):
+        return safetensors.torch.load_file(path)
 
 
 @contextlib.contextmanager

@@ -1,9 +1,10 @@
-"""`models/gpt/manifest.json`: which models a folder holds and with which parameters they were trained."""
+"""What is known of a model without loading it: `config.json` in its folder, and `models/gpt/manifest.json`, which says
+which models a folder holds and with which parameters they were trained."""
 
 from pathlib import Path
 from typing import Literal
 
-from pydantic import AliasChoices, Field, model_validator
+from pydantic import AliasChoices, BaseModel, Field, model_validator
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import sha256_of
@@ -46,6 +47,8 @@ class Manifest(Section):
     """The hash of the weights of each epoch; None in a manifest of an older version."""
     tokenizer_sha256: str
     """The hash of the tokenizer.json that made the tokens."""
+    start_sha256: Sha256 | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The hash of the weights that training started from; None for random ones."""
 
     @model_validator(mode="after")
     def _weights_of_every_epoch(self) -> "Manifest":
@@ -76,6 +79,12 @@ class Manifest(Section):
                 f"the model was trained with another tokenizer (sha256 {self.tokenizer_sha256[:12]}) than {source} "
                 f"({sha256[:12]}); use the one that it was trained with, or run `dvc repro`."
             )
+
+
+class Saved(BaseModel):
+    """config.json: what transformers reads, and our own configuration."""
+
+    tokenmill: ModelConfig
 
 
 def read_manifest(folder: Path) -> Manifest:

@@ -71,8 +71,26 @@ def train_tokenizer(clean: Path, file: Path, params: TokenizerParams) -> Tokeniz
     with Progress("tokenizer", total=bytes_read, unit="B") as progress:
         backend = train_bpe(clean, params, progress) if is_bpe else collect_characters(clean, progress)
     files.write_text(file, backend.to_str(pretty=True) + "\n")
+    return _report(clean, file, bytes_read, params.vocab_size if is_bpe else None)
+
+
+def take_tokenizer(clean: Path, file: Path, source: Path) -> TokenizerReport:
+    """Copy the tokenizer of the model to start from to `file`, byte for byte, and measure it on the corpus in `clean`.
+
+    Raises:
+        UserError: it is missing or of another kind, or the corpus holds no text.
+    """
+    if not shards.totals(clean).bytes:
+        raise UserError(f"{clean} holds no text; look at data.raw and the clean report.")
+    read_tokenizer(source)
+    with files.write_atomic(file) as copy:
+        copy.write(source.read_bytes())
+    return _report(clean, file, 0, None)
+
+
+def _report(clean: Path, file: Path, bytes_read: int, requested: int | None) -> TokenizerReport:
     tokenizer = read_tokenizer(file)
-    requested = params.vocab_size if is_bpe else tokenizer.vocab_size
+    requested = requested or tokenizer.vocab_size
     return TokenizerReport(
         type=tokenizer.type,
         vocab_size=tokenizer.vocab_size,

@@ -58,9 +58,10 @@ RESUME = "resume"
 """The folder of checkpoints in `models/gpt/`."""
 
 
-def fingerprint(model: ModelConfig, train: TrainParams, tokens: TokenMetadata) -> str:
+def fingerprint(model: ModelConfig, train: TrainParams, tokens: TokenMetadata, start_sha256: str | None = None) -> str:
     """Sixteen hexadecimal digits; two runs have the same ones if one can continue from the other's checkpoints."""
-    return fingerprint_of(model, train, {name: tokens.split(name).sha256 for name in SPLITS})
+    more = {} if start_sha256 is None else {"start": start_sha256}
+    return fingerprint_of(model, train, {name: tokens.split(name).sha256 for name in SPLITS}, **more)
 
 
 def fingerprint_of(model: ModelConfig, train: TrainParams, text: dict[Split, str], **more: object) -> str:

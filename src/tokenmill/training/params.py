@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
 from tokenmill.core.params import Section
+from tokenmill.core.start import StartParams
 from tokenmill.costs import CostParams
 from tokenmill.model.config import ModelParams
 from tokenmill.model.optimizers import OPTIMIZERS, OptimizerName
@@ -30,6 +31,10 @@ def _auto_or_rate(value: object, info: ValidationInfo) -> object:
 
 
 AutoOrRate = Annotated[Literal["auto"] | float, BeforeValidator(_auto_or_rate)]
+
+
+class ModelSection(StartParams, ModelParams, extra="forbid"):
+    """The section `model`."""
 
 
 class ScheduleParams(Section):

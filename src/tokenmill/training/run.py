@@ -38,6 +38,7 @@ from tokenmill.training.mirror import Mirror, mirrored
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.resume import ResumePoint, fill_from_previous, find_resume_point
 from tokenmill.training.schedule import Workload
+from tokenmill.training.start import check_start, load_start
 from tokenmill.training.trainer import Trainer, TrainingSetup
 
 
@@ -88,12 +89,14 @@ def train(
     output: Path,
     times: Path,
     live: Path | None = None,
+    start: Path | None = None,
     peak_flops: Callable[[torch.device], float | None] = lambda _: None,
 ) -> Outcome | None:
     """Train to `train.epochs` on the folder `tokens`; write the folder `output`, and TIMES into the folder `times`.
 
     Args:
         live: a folder for files that tell how the run goes while it is on; see `training.live`.
+        start: a model's folder, from whose weights training starts; None: from random ones.
         peak_flops: the floating-point operations a second of a device, if they are known, for the table of costs.
 
     Returns:
@@ -107,9 +110,9 @@ def train(
     _refuse_short(metadata, work.config.context_length)
     job = Job(
         work=work,
-        manifest=_manifest(work.config, train, metadata),
-        start=lambda: build(work.config, seed=train.seed),
-        origin="scratch",
+        manifest=_manifest(work.config, train, metadata, start),
+        start=lambda: _first(work.config, train.seed, start),
+        origin=f"the weights of {start}" if start else "scratch",
         open=lambda compute, group: _open(
             tokens, metadata, work.config, compute, group, placement=runtime.token_placement
         ),
@@ -154,16 +157,26 @@ def run(
     return Outcome(manifest, state)
 
 
-def _manifest(config: ModelConfig, train: TrainParams, tokens: TokenMetadata) -> Manifest:
+def _first(config: ModelConfig, seed: int, start: Path | None) -> GPT:
+    """The model before the first step: random, or with the weights in a folder."""
+    model = build(config, seed=seed)
+    if start:
+        load_start(model, start)
+    return model
+
+
+def _manifest(config: ModelConfig, train: TrainParams, tokens: TokenMetadata, start: Path | None) -> Manifest:
     """What the output will say of itself."""
+    start_sha256 = check_start(start, config, tokens) if start else None
     return Manifest(
         format_version=FORMAT,
-        fingerprint=fingerprint(config, train, tokens),
+        fingerprint=fingerprint(config, train, tokens, start_sha256),
         model=config,
         train=TrainedWith.model_validate(train.model_dump()),
         parameters=parameter_count(config),
         epochs=train.epochs,
         tokenizer_sha256=tokens.tokenizer_sha256,
+        start_sha256=start_sha256,
     )
 
 
