@@ -30,7 +30,7 @@ OURS = ("TokenMill, GPT-2", "TokenMill")
 VARIANTS = (*PLAIN, *OURS)
 
 
-Batch = Callable[[], tuple[Tensor, Tensor]]
+Batch = Callable[[], tuple[Tensor, ...]]
 
 
 @dataclass(frozen=True)

@@ -195,7 +195,10 @@ def _cases() -> dict[str, Callable[[Path], None]]:
             )
 
     def writer(ending: str, make: Callable[[], bytes]) -> Callable[[Path], None]:
-        return lambda raw: Path(raw, f"b{ending}").write_bytes(make()) and None
+        def write(raw: Path) -> None:
+            Path(raw, f"b{ending}").write_bytes(make())
+
+        return write
 
     return {name: writer(*case) for name, case in files.items()} | FOLDERS
 

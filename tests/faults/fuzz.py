@@ -12,7 +12,7 @@ from pathlib import Path
 
 import atheris  # type: ignore[import-not-found]
 
-with atheris.instrument_imports(include=["tokenmill"]):
+with atheris.instrument_imports(include=["tokenmill"]):  # type: ignore[attr-defined]
     from tokenmill.core.errors import UserError
     from tokenmill.core.params import parse_yaml
     from tokenmill.core.records import parse_record, parse_rows
