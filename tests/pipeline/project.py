@@ -37,6 +37,10 @@ LEFT_OUT = ("metrics/", "reports/", "tests/", "bench/", "docs/")
 """Results, and what no stage reads."""
 
 
+KEPT_IN_GIT = "models/random/README.md"
+"""What `model.start_from` names for random weights; all else below models/ is DVC's."""
+
+
 @dataclass(frozen=True)
 class Project:
     """A git and DVC repository to type commands in."""
