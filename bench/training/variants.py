@@ -161,7 +161,7 @@ class ScriptAttention(nn.Module):
         self.layer, self.flash = layer, flash
         self.register_buffer("mask", torch.ones(context_length, context_length).tril().bool(), persistent=False)
 
-    def forward(self, x_BTD: Tensor, cache: None = None) -> Tensor:  # noqa: ARG002 (training has no cache)
+    def forward(self, x_BTD: Tensor, cache: None = None, mask: None = None) -> Tensor:  # noqa: ARG002 (never given)
         """(B, T, D) -> (B, T, D)."""
         heads, length = self.layer.n_head, x_BTD.shape[1]
         q, k, v = (h.unflatten(-1, (heads, -1)).transpose(1, 2) for h in self.layer.qkv(x_BTD).chunk(3, dim=-1))

@@ -1,11 +1,15 @@
 """Text from elsewhere: which DVC command an address becomes, and what is refused before it."""
 
+import shutil
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from dvc import fs as dvc_fs
 
+from tests.imports import ROOT
+from tests.pipeline.project import Project
 from tokenmill.cli.fetch import check_listing, planned
 from tokenmill.core.errors import UserError
 
@@ -29,6 +33,23 @@ def test_an_address_becomes_one_command_of_dvc(address: str, command: str, monke
     monkeypatch.delenv("HF_ENDPOINT", raising=False)
     name = "x" if address.endswith("..") else None
     assert planned(address, name).command == command.split()
+
+
+@pytest.mark.parametrize("folder", ["data/raw/books", "models/start/small"])
+def test_dvc_sees_what_a_user_adds_in_a_clone_too(tmp_path: Path, folder: str) -> None:
+    project = Project(tmp_path / "here")
+    (project.root / folder).mkdir(parents=True)
+    shutil.copy(ROOT / ".gitignore", project.root)
+    (project.root / folder / "a.txt").write_text("a text")
+    project.run("git", "init", "-q")
+    project.run("dvc", "init", "-q")
+    project.run("dvc", "remote", "add", "-q", "-d", "remote", str(tmp_path / "remote"))
+    project.run("dvc", "add", "-q", folder)
+    project.commit()
+    project.run("dvc", "push", "-q")
+    clone = project.clone("there")
+    clone.run("dvc", "pull", "-q")
+    assert (clone.root / folder / "a.txt").read_text() == "a text"
 
 
 @pytest.mark.parametrize("address", ["books", "hf://ada/books", "hf://datasets/../books", "s3://bucket/..", "s3:"])
