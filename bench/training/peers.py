@@ -304,11 +304,11 @@ def our_run(recipe: Recipe, here: Path, train: np.ndarray, val: np.ndarray, *, v
     """TokenMill's stage `train` from start to end, on its part of the text."""
     part, epochs = portion(recipe, train)
     write_tokens(here / "data" / "tokens", train=part, val=val, vocabulary=vocabulary)
-    model = {"architecture": "modern", "context_length": recipe.context, "dropout": 0.0} | recipe.sizes
+    model = {"architecture": "modern", "context_length": recipe.context, "dropout": 0.0, "start_from": "models/random"}
     schedule = {"warmup_steps": 10, "decay_fraction": recipe.our_decay}
     changes = {"batch_size": recipe.our_batch, "learning_rate": recipe.our_rate, "epochs": epochs, "schedule": schedule}
     parameters = YAML(typ="safe").load(ROOT / "params.yaml")
-    parameters |= {"model": model, "train": section("train", **changes)}
+    parameters |= {"model": model | recipe.sizes, "train": section("train", **changes)}
     YAML(typ="safe").dump(parameters, here / "params.yaml")
     began = time.perf_counter()
     done = subprocess.run(
