@@ -50,8 +50,8 @@ def test_what_has_no_answer_counts_nothing(text: str, tokenizer: TextTokenizer):
 
 
 def test_answers_of_any_letters_count(tokenizer: TextTokenizer):
-    text = chat.render([("user", "Wie heißt du? 你好"), ("assistant", "Ärger 😀 ist mein Name")])
-    assert answered(text, tokenizer) == [" Ärger 😀 ist mein Name<|endoftext|>"]
+    text = chat.render([("user", "Wie heißt du? 你好"), ("assistant", "Ärger 😀 heiß ich")])
+    assert answered(text, tokenizer) == [" Ärger 😀 heiß ich<|endoftext|>"]
 
 
 def test_results_of_tools_are_no_answers(tokenizer: TextTokenizer):
