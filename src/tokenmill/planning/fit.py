@@ -71,7 +71,10 @@ MOST_EPOCHS = 16
 """Beyond them text that is read again teaches little (Muennighoff et al. 2023), and a model learns it by heart."""
 
 FEW: dict[str, Any] = {"optimizer": "muon", "batch_size": 16, "gradient_accumulation_steps": 1}
-"""Of steps that are timed."""
+"""Of a training before its batch is chosen."""
+
+TIMED = 4, 16
+"""Sequences of the steps that are timed."""
 
 StepSeconds = Callable[[Workload], float]
 """How long an optimizer step of this training takes."""
@@ -226,7 +229,7 @@ def fit(corpus: Corpus, params: AllParams, *, seconds: float, step_seconds: Step
     proposals: list[tuple[float, Workload]] = []
     needed = 0.0
     for layers, width in LADDER:
-        work = _batched(_workload(params, text, layers, width), step_seconds, seconds)
+        work = _batched(workload(params, text, layers, width), step_seconds, seconds)
         needed = epoch_seconds(work, text, step_seconds(work))
         epochs = min(MOST_EPOCHS, int(seconds / needed))
         if not epochs:
@@ -290,7 +293,8 @@ def epoch_seconds(work: Workload, text: TokenizedText, step_seconds: float) -> f
     return step_seconds * (work.steps_per_epoch + validated / work.sequences_per_step / 3)
 
 
-def _workload(params: AllParams, text: TokenizedText, layers: int, width: int) -> Workload:
+def workload(params: AllParams, text: TokenizedText, layers: int, width: int) -> Workload:
+    """A model of this depth and width for this text, with a batch that is fit for timing."""
     heads = width // (32 if width < 384 else 64)
     context = context_for(width, document_tokens=text.corpus.median_bytes / text.bytes_per_token)
     shape = {"architecture": "modern", "n_layer": layers, "n_embd": width, "n_head": heads, "context_length": context}
@@ -320,16 +324,24 @@ def _power_of_two_above(value: float) -> int:
 
 
 def measured_here(params: AllParams) -> StepSeconds:
-    """Steps of this machine, timed now: a few for each model; their time grows with the sequences of a step."""
+    """Steps of this machine, timed now: with few and with more sequences, for their time grows from an update's."""
 
-    timed: dict[str, float] = {}
+    timed: dict[str, tuple[float, float]] = {}
+
+    def of_batch(work: Workload, batch_size: int) -> float:
+        return measure(
+            Workload(work.config, work.train.model_copy(update=FEW | {"batch_size": batch_size}), 1), params.runtime
+        ).seconds
 
     def seconds(work: Workload) -> float:
         name = work.config.model_dump_json()
         if name not in timed:
-            few = Workload(work.config, work.train.model_copy(update=FEW), tokens=1)
-            timed[name] = measure(few, params.runtime).seconds / few.sequences_per_step
-        return timed[name] * work.sequences_per_step
+            few, more = TIMED
+            fewer, longer = of_batch(work, few), of_batch(work, more)
+            each = max(longer - fewer, 0.5 * longer) / (more - few)
+            timed[name] = max(0.0, longer - each * more), each
+        update, each = timed[name]
+        return update + each * work.sequences_per_step
 
     return seconds
 

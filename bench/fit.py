@@ -1,0 +1,199 @@
+"""What `tokenmill fit` promises, against trained models: `python -m bench.fit TEXT [TEXT ...] --minutes 1 4`.
+
+For each text and each number of minutes, the proposal is trained, and then its neighbours for as long: a smaller and a
+larger model, half and twice the batch, half and twice the vocabulary. A good proposal takes the time that it promises,
+and none of its neighbours learns much more. Losses are bits per byte, which vocabularies cannot change.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import io
+import json
+import multiprocessing
+import os
+import tempfile
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ruamel.yaml import YAML
+
+from bench.harness import ROOT, RowFile
+from tokenmill.core.token_file import read_metadata, token_file
+from tokenmill.planning.fit import LADDER, Corpus, Fit, StepSeconds, epoch_seconds, fit, measured_here, workload
+from tokenmill.schema import AllParams
+from tokenmill.stage import report_errors, set_wait_policy
+from tokenmill.training.schedule import Workload
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """A model and its training, for a vocabulary."""
+
+    name: str
+    work: Workload
+    vocabulary: int
+    epochs: float
+    """As many as the time allows; only the proposal's are whole."""
+
+
+def main() -> None:
+    """Train every proposal and its neighbours, and print a table for each."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("texts", type=Path, nargs="+", metavar="TEXT", help="a file or a folder, as data.raw")
+    parser.add_argument("--minutes", type=float, nargs="+", default=[1.0])
+    parser.add_argument("--json", type=Path, help="write all figures to this file, row by row")
+    options = parser.parse_args()
+    set_wait_policy()  # as the command does, before PyTorch is loaded
+    rows = RowFile(options.json)
+    report_errors(lambda: run(options.texts, options.minutes, rows))
+
+
+def run(texts: list[Path], minutes: list[float], rows: RowFile) -> None:
+    """All texts for the first number of minutes, then for the next."""
+    for each in minutes:
+        for text in texts:
+            with tempfile.TemporaryDirectory() as folder:
+                compare(text.resolve(), each, Path(folder), rows)
+
+
+def compare(text: Path, minutes: float, folder: Path, rows: RowFile) -> None:
+    """The proposal for a text, and its neighbours, trained one after the other."""
+    params = AllParams.model_validate(YAML(typ="safe").load(ROOT / "params.yaml"))
+    params = params.model_copy(update={"data": params.data.model_copy(update={"raw": str(text)})})
+    step_seconds = measured_here(params)
+    corpus = Corpus.read(Path(), params)
+    proposal = fit(corpus, params, seconds=60 * minutes, step_seconds=step_seconds)
+    print(f"\n{text.name}, {minutes:g} minutes: {proposal.seconds:.0f} s promised", flush=True)
+    best = None
+    for candidate in candidates(proposal, params, step_seconds):
+        tokens = tokenized(text, params, candidate.vocabulary, folder)
+        row = train(candidate, params, tokens, folder / "run")
+        best = best or row["bits_per_byte"]
+        print(
+            f"{candidate.name:18} {row['model']:>9} {candidate.vocabulary:>6,} x {row['batch']:<3} "
+            f"{candidate.epochs:5.2f} epochs {row['seconds']:6.0f} s  {row['bits_per_byte']:.4f} "
+            f"{100 * (row['bits_per_byte'] / best - 1):+.1f}%",
+            flush=True,
+        )
+        rows.add({"text": text.name, "minutes": minutes, "promised": proposal.seconds} | row)
+
+
+def candidates(proposal: Fit, params: AllParams, step_seconds: StepSeconds) -> list[Candidate]:
+    """The proposal, and its neighbours with as many epochs as take the same time."""
+    work, text = proposal.work, proposal.text
+    batch, rung = work.train.batch_size, LADDER.index((work.config.n_layer, work.config.n_embd))
+
+    def neighbour(name: str, *, rung: int = rung, batch: int = batch, vocabulary: int = text.vocabulary) -> Candidate:
+        other = dataclasses.replace(text, vocabulary=vocabulary)
+        chosen = workload(params, other, *LADDER[rung])
+        changes = {"batch_size": batch, "schedule": work.train.schedule}
+        chosen = Workload(chosen.config, chosen.train.model_copy(update=changes), chosen.tokens)
+        epochs = proposal.seconds / epoch_seconds(chosen, text, step_seconds(chosen))
+        return Candidate(name, chosen, vocabulary, epochs)
+
+    return [
+        Candidate("proposed", work, text.vocabulary, work.train.epochs),
+        *([neighbour("smaller model", rung=rung - 1)] if rung else []),
+        neighbour("larger model", rung=rung + 1),
+        neighbour("half the batch", batch=max(1, batch // 2)),
+        neighbour("twice the batch", batch=2 * batch),
+        neighbour("half the vocabulary", vocabulary=text.vocabulary // 2),
+        neighbour("twice the vocabulary", vocabulary=2 * text.vocabulary),
+    ]
+
+
+def tokenized(text: Path, params: AllParams, vocabulary: int, folder: Path) -> Path:
+    """The folder of tokens of a text, as the stages make it; made once for each vocabulary."""
+    from tokenmill.core.executor import ThreadExecutor  # noqa: PLC0415 (after the arguments are read)
+    from tokenmill.data.clean import clean  # noqa: PLC0415
+    from tokenmill.tokens.corpus import choose_split  # noqa: PLC0415
+    from tokenmill.tokens.pack import pack  # noqa: PLC0415
+    from tokenmill.tokens.train_tokenizer import train_tokenizer  # noqa: PLC0415
+    from tokenmill.tokens.unpack import unpack  # noqa: PLC0415
+
+    cleaned, out = folder / "clean", folder / f"tokens-{vocabulary}"
+    with contextlib.redirect_stderr(io.StringIO()):
+        if not cleaned.exists():
+            clean(raw=text, out=cleaned, params=params.clean, executor=ThreadExecutor(threads=1))
+        if not out.exists():
+            tokenizer, packed = folder / "tokenizer.json", folder / "packed"
+            wanted = params.tokenizer.model_copy(update={"type": "bpe", "vocab_size": vocabulary})
+            train_tokenizer(cleaned, tokenizer, wanted)
+            split = params.tokenize.model_copy(update={"split": choose_split(cleaned, params.tokenize)})
+            pack(cleaned, tokenizer, packed, split)
+            unpack(packed, out)
+    return out
+
+
+def train(candidate: Candidate, params: AllParams, tokens: Path, folder: Path) -> dict[str, Any]:
+    """Train in a process of its own, as the stage does; what came out."""
+    whole = round(candidate.epochs)
+    if abs(candidate.epochs - whole) > 0.01:
+        tokens, whole = repeated(tokens, candidate.epochs, folder.with_name("repeated")), 1
+    values = candidate.work.train.model_dump() | {"epochs": max(1, whole), "learning_rate": candidate.work.train.peak}
+    context = multiprocessing.get_context("spawn")
+    link, far = context.Pipe()
+    work = {"model": candidate.work.config.model_dump(), "train": values, "runtime": params.runtime.model_dump()}
+    process = context.Process(target=_train, args=(far, work, tokens, folder))
+    process.start()
+    far.close()
+    bits, seconds, steps = link.recv()
+    process.join()
+    config = candidate.work.config
+    return {
+        "candidate": candidate.name,
+        "model": f"{config.n_layer} x {config.n_embd}",
+        "vocabulary": candidate.vocabulary,
+        "batch": candidate.work.train.batch_size,
+        "context": config.context_length,
+        "epochs": candidate.epochs,
+        "steps": steps,
+        "seconds": seconds,
+        "bits_per_byte": bits,
+    }
+
+
+def repeated(tokens: Path, epochs: float, out: Path) -> Path:
+    """Tokens whose one epoch is so many of `tokens`: the text behind itself, and the beginning of it once more."""
+    out.mkdir(exist_ok=True)
+    ids = np.fromfile(token_file(tokens, "train"), dtype=read_metadata(tokens).dtype)
+    np.resize(ids, round(len(ids) * epochs)).tofile(token_file(out, "train"))
+    token_file(out, "val").write_bytes(token_file(tokens, "val").read_bytes())
+    metadata = json.loads((tokens / "metadata.json").read_text())
+    from tokenmill.core.files import sha256_of  # noqa: PLC0415
+
+    metadata["train"] |= {"tokens": round(len(ids) * epochs), "sha256": sha256_of(token_file(out, "train"))}
+    (out / "metadata.json").write_text(json.dumps(metadata))
+    return out
+
+
+def _train(link: Connection, sections: dict[str, dict[str, Any]], tokens: Path, out: Path) -> None:
+    """In the new process: the whole training; send bits per byte, seconds and steps."""
+    from tokenmill.model.config import ModelParams  # noqa: PLC0415 (in this process only)
+    from tokenmill.training.params import RuntimeParams, TrainParams  # noqa: PLC0415
+    from tokenmill.training.run import train as run_training  # noqa: PLC0415
+
+    sections["model"].pop("vocab_size")
+    with tempfile.TemporaryDirectory() as root:
+        os.environ["DVC_ROOT"] = root
+        began = time.perf_counter()
+        with contextlib.redirect_stderr(io.StringIO()):
+            outcome = run_training(
+                model=ModelParams.model_validate(sections["model"]),
+                train=TrainParams.model_validate(sections["train"]),
+                runtime=RuntimeParams.model_validate(sections["runtime"]),
+                tokens=tokens,
+                output=out,
+                times=Path(root),
+            )
+        assert outcome
+        last = outcome.state.epochs[-1]
+        link.send((last.val_bits_per_byte, time.perf_counter() - began, last.step))
+
+
+if __name__ == "__main__":
+    main()
