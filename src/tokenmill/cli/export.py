@@ -1,4 +1,4 @@
-"""`tokenmill export`: a trained model as a folder for `transformers`, llama.cpp or ONNX, with tokenizer and card."""
+"""`tokenmill export`: a trained model as a folder for `transformers`, llama.cpp or ONNX, or on the Hugging Face Hub."""
 
 import argparse
 import re
@@ -12,6 +12,8 @@ EXAMPLES = """\
   tokenmill export --rev wroth-code                 the model of an experiment, branch, tag or commit
   tokenmill export --model FOLDER --tokenizer FILE  a model in a folder
   tokenmill export --format gguf                    for llama.cpp and Ollama, to exports/epoch-4-gguf
+  tokenmill export --push ada/speeches              to the Hugging Face Hub, where only you see it
+  tokenmill export --push ada/speeches --public --license apache-2.0
 """
 
 
@@ -28,23 +30,43 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--rev", metavar="REV", help="of another git revision or DVC experiment, or a ref epoch-N")
     parser.add_argument("--model", type=Path, metavar="FOLDER", help="in a folder: config.json, model.safetensors")
     parser.add_argument("--tokenizer", type=Path, metavar="FILE", help="for --model, if it is not in its folder")
+    parser.add_argument("--license", metavar="NAME", help="on the card, as the hub names it: apache-2.0, mit, …")
+    parser.add_argument("--push", metavar="OWNER/NAME", help="upload it to this repository of the Hugging Face Hub")
+    parser.add_argument("--public", action="store_true", help="let everybody see what --push uploads")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Find the model, and write its folder.
+    """Find the model, write its folder, and upload it if asked: as it is, if it exists and holds this model.
 
     Raises:
-        UserError: there is no such model, or the folder exists.
+        UserError: there is no such model, the folder exists, or the upload fails.
     """
+    from tokenmill.core.errors import UserError  # noqa: PLC0415
     from tokenmill.core.units import visible  # noqa: PLC0415
+    from tokenmill.export import publish  # noqa: PLC0415 (the hub's client)
     from tokenmill.export.folder import CARD, export, record_of  # noqa: PLC0415 (PyTorch)
     from tokenmill.models.find import find  # noqa: PLC0415
 
-    root = Path()
+    if options.public and options.push is None:
+        raise UserError("--public is for --push OWNER/NAME.")
+    if options.license:
+        publish.check_license(options.license)
+    root, api = Path(), None if options.push is None else publish.client(options.push)
     which = {name: getattr(options, name) for name in ("epoch", "rev", "model", "tokenizer")}
     checkpoint = find(root, **which)
     name = re.sub(r"[^\w.-]+", "-", checkpoint.name).strip("-.")
     target = options.folder or Path("exports") / (name if options.format == "hf" else f"{name}-{options.format}")
-    export(checkpoint, record_of(checkpoint, root, options.rev), target, options.format)
+    if not (api and publish.is_export_of(checkpoint, target, options.format)):
+        export(checkpoint, record_of(checkpoint, root, options.rev), target, options.format)
+    if options.license:
+        publish.set_license(target, options.license)
     print(visible(f"{checkpoint.name}: {target}"))
-    print(f"fill in the licence in {visible(str(target / CARD))} before you publish it")
+    if not publish.license_of(target):
+        if options.public:
+            raise UserError(
+                f"{target / CARD} names no licence; add --license apache-2.0 or another, or write it there."
+            )
+        print(f"fill in the licence in {visible(str(target / CARD))} before you publish it")
+    if api and options.push:
+        address = publish.push(api, target, options.push, public=options.public)
+        print(visible(f"{address}: pushed, {'public' if options.public else 'private; --public is for everybody'}"))

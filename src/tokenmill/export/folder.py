@@ -41,6 +41,9 @@ CARD = "README.md"
 
 Format = Literal["hf", "gguf", "onnx"]
 
+FILES: dict[Format, str] = {"hf": WEIGHTS, "gguf": "model.gguf", "onnx": "model.onnx"}
+"""Which file has the weights."""
+
 
 @dataclass(frozen=True)
 class Record:
@@ -104,12 +107,12 @@ def export(checkpoint: Checkpoint, record: Record, target: Path, kind: Format = 
         if kind == "gguf":  # it holds all that follows
             with _package(kind):
                 from tokenmill.export.gguf import write_gguf  # noqa: PLC0415
-            write_gguf(model, tokenizer, folder / "model.gguf", chat_template=CHAT_TEMPLATE)
+            write_gguf(model, tokenizer, folder / FILES[kind], chat_template=CHAT_TEMPLATE)
             return
         if kind == "onnx":
             with _package(kind):
                 from tokenmill.export.onnx import write_onnx  # noqa: PLC0415
-            write_onnx(model, folder / "model.onnx")
+            write_onnx(model, folder / FILES[kind])
         else:
             shutil.copyfile(checkpoint.folder / WEIGHTS, folder / WEIGHTS)
         shutil.copyfile(checkpoint.tokenizer, folder / paths.TOKENIZER.name)

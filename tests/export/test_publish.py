@@ -1,0 +1,166 @@
+"""`tokenmill export --push`, against a stand-in of the hub: what arrives there, and what each refusal says."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import huggingface_hub.constants
+import pytest
+
+from tests.export.hub import TOKEN, Hub, running
+from tests.export.test_folder import NOTHING, checkpoint_in
+from tokenmill.cli.main import main
+from tokenmill.core.errors import UserError
+from tokenmill.export.folder import export
+from tokenmill.export.publish import is_export_of, license_of, set_license
+
+NAME = "ada/speeches"
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A hub that answers, a model to push, and a token."""
+    checkpoint_in(tmp_path, "modern", "bpe")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_TOKEN_PATH", str(tmp_path / "no token"))
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    with running(Hub()) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        yield hub
+
+
+def push(*options: str) -> None:
+    main(["export", "--model", "epoch-2", "--tokenizer", "tokenizer.json", "out", "--push", NAME, *options])
+
+
+def refusal(*options: str) -> str:
+    """How a push that ends with an error ends."""
+    with pytest.raises(SystemExit) as stopped:
+        push(*options)
+    return str(stopped.value)
+
+
+def exported() -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in Path("out").iterdir()}
+
+
+@pytest.mark.parametrize("xet", [False, True])
+def test_what_arrives_is_what_was_exported(
+    xet: bool, hub: Hub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """The client has two ways; the one by Xet is tried with small files, whose bytes are in the commit."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", not xet)
+    hub.large = () if xet else hub.large
+    push("--license", "mit")
+    assert hub.files == {NAME: exported()}
+    assert hub.private == {NAME: True}
+    assert b"\nlicense: mit\n" in hub.files[NAME]["README.md"]
+    assert len(hub.stored) == len(hub.large)
+    printed = capsys.readouterr()
+    assert f"{hub.url}/{NAME}: pushed, private" in printed.out
+    assert TOKEN not in printed.out + printed.err
+
+
+def test_a_second_push_keeps_the_edited_card(hub: Hub):
+    push()
+    Path("out/README.md").write_text(Path("out/README.md").read_text() + "\nMine.\n")
+    push()
+    assert hub.files[NAME]["README.md"].endswith(b"\nMine.\n")
+    assert sum("/stored/" in request for request in hub.requests) == 1, "what the hub has is not sent again"
+
+
+@pytest.mark.parametrize("place", ["/repos/create", "/preupload/", "/batch", "/stored/", "/commit/"])
+def test_a_push_cut_off_and_typed_again_succeeds(place: str, hub: Hub):
+    hub.cut_off = place
+    assert f"{NAME} was not pushed" in refusal()
+    assert not hub.files
+    hub.cut_off = None
+    push()
+    assert hub.files == {NAME: exported()}
+
+
+@pytest.mark.parametrize(
+    ("place", "status", "sentence"),
+    [
+        ("/repos/create", 403, f"may not write {NAME}"),
+        ("/preupload/", 403, f"may not write {NAME}"),
+        ("/commit/", 401, "does not accept the token"),
+        ("/commit/", 413, "(413): too"),
+    ],
+)
+def test_refusals_are_sentences(place: str, status: int, sentence: str, hub: Hub):
+    hub.refuse[place] = (status, "too large")
+    if place == "/repos/create":
+        hub.refuse[f"/api/models/{NAME}"] = (404, "Repository not found")
+    assert sentence in refusal()
+    assert not hub.files
+
+
+def test_a_wrong_token_is_not_printed(hub: Hub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.setenv("HF_TOKEN", "hf_of_nobody")
+    said = refusal()
+    assert "does not accept the token" in said
+    assert "hf_of_nobody" not in said + "".join(capsys.readouterr())
+
+
+def test_nobody_answers(hub: Hub, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    assert f"{NAME} was not pushed" in refusal()
+
+
+@pytest.mark.parametrize("token", ["", "hf of ada", "hf_\x1b[2J"])
+def test_without_a_token_nothing_is_written(token: str, hub: Hub, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HF_TOKEN", token)
+    assert refusal()
+    assert not Path("out").exists()
+    assert not hub.requests
+
+
+@pytest.mark.parametrize("name", ["speeches", "ada/", "ada/../eve", "a/b/c", "ada/-x", "ada/sp eeches", ""])
+def test_malformed_names_are_refused(name: str, hub: Hub):
+    with pytest.raises(SystemExit):
+        main(["export", "--model", "epoch-2", "--tokenizer", "tokenizer.json", "out", f"--push={name}"])
+    assert not hub.requests
+
+
+def test_public_needs_a_licence(hub: Hub):
+    assert "names no licence" in refusal("--public")
+    assert not hub.requests
+    push("--public", "--license", "apache-2.0")
+    assert hub.private == {NAME: False}
+    assert hub.files == {NAME: exported()}
+
+
+def test_a_public_repository_is_not_taken_for_private(hub: Hub):
+    hub.private[NAME] = False
+    assert refusal()
+    assert not hub.files
+
+
+def test_a_folder_of_another_model_is_not_pushed(tmp_path: Path, hub: Hub):
+    other = checkpoint_in(tmp_path / "other", "gpt2", "bpe")
+    export(other, NOTHING, Path("out"))
+    assert refusal()
+    assert not hub.requests
+
+
+def test_a_damaged_export_is_not_taken_for_whole(tmp_path: Path):
+    checkpoint = checkpoint_in(tmp_path, "modern", "bpe")
+    export(checkpoint, NOTHING, tmp_path / "out")
+    assert is_export_of(checkpoint, tmp_path / "out", "hf")
+    assert not is_export_of(checkpoint, tmp_path / "out", "onnx")
+    weights = tmp_path / "out/model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    assert not is_export_of(checkpoint, tmp_path / "out", "hf")
+
+
+def test_licence_of_the_card(tmp_path: Path):
+    export(checkpoint_in(tmp_path, "modern", "bpe"), NOTHING, tmp_path / "out")
+    assert license_of(tmp_path / "out") is None
+    set_license(tmp_path / "out", "cc-by-4.0")
+    assert license_of(tmp_path / "out") == "cc-by-4.0"
+    (tmp_path / "out/README.md").write_text("---\nlicense: [\n---\n")
+    with pytest.raises(UserError, match="no YAML"):
+        license_of(tmp_path / "out")
