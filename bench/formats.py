@@ -1,5 +1,8 @@
 """How far the formats of `tokenmill export` are from TokenMill's own logits, ids and greedy text.
 
+Where a greedy text is another one, the table has the lead of TokenMill's token over the other, in logits: a lead below
+the difference of the logits is a tie that rounding decides.
+
 `python -m bench.formats` prints a table: both architectures at two sizes, each with random weights, on conversations of
 the built-in corpus. `pip install -c constraints.txt -e '.[dev,gguf,onnx]' llama-cpp-python` installs what the formats
 need; one whose package is missing has a line that says so.
@@ -86,7 +89,7 @@ def _rows(checkpoint: Checkpoint, texts: list[str]) -> Iterator[str]:
 
 
 def _compare(ours: GPT, tokenizer: TextTokenizer, encode: Encode, logits: Logits, texts: list[str]) -> str:
-    largest, ids_differ, equal = 0.0, 0, 0
+    largest, ids_differ, ties = 0.0, 0, list[str]()
     for text in texts:
         ids = tokenizer.encode(text)[: ours.config.context_length - NEW]
         ids_differ += encode(text)[: len(ids)] != ids
@@ -96,8 +99,21 @@ def _compare(ours: GPT, tokenizer: TextTokenizer, encode: Encode, logits: Logits
         for _ in range(NEW):
             written.append(int(logits(written)[-1].argmax()))
         end = tokenizer.vocab_size  # an id that no model gives: every text gets its NEW tokens
-        equal += written[len(ids) :] == list(generate(ours, ids, end=end, sampling=Sampling(max_new_tokens=NEW)))
-    return f"{largest:.1e} | {ids_differ or 'none'} | {equal} of {len(texts)} equal"
+        expected = [*ids, *generate(ours, ids, end=end, sampling=Sampling(max_new_tokens=NEW))]
+        if written != expected:
+            ties.append(f"{_lead(ours, expected, written):.0e}")
+    equal = f"{len(texts) - len(ties)} of {len(texts)} equal" + (
+        f"; the others at leads of {', '.join(ties)}" * bool(ties)
+    )
+    return f"{largest:.1e} | {ids_differ or 'none'} | {equal}"
+
+
+def _lead(model: GPT, expected: list[int], written: list[int]) -> float:
+    """By how much the model prefers its own next token to the other one, where two texts part."""
+    place = next(i for i, (a, b) in enumerate(zip(expected, written, strict=True)) if a != b)
+    with torch.no_grad():
+        logits_V = model(torch.tensor([expected[:place]]))[0, -1]
+    return float(logits_V[expected[place]] - logits_V[written[place]])
 
 
 def _transformers(folder: Path) -> tuple[Encode, Logits]:
