@@ -23,7 +23,17 @@ from ruamel.yaml import YAML
 
 from bench.harness import ROOT, RowFile
 from tokenmill.core.token_file import read_metadata, token_file
-from tokenmill.planning.fit import LADDER, Corpus, Fit, StepSeconds, epoch_seconds, fit, measured_here, workload
+from tokenmill.planning.fit import (
+    LADDER,
+    Corpus,
+    Fit,
+    StepSeconds,
+    TokenizedText,
+    epoch_seconds,
+    fit,
+    measured_here,
+    workload,
+)
 from tokenmill.schema import AllParams
 from tokenmill.stage import report_errors, set_wait_policy
 from tokenmill.training.schedule import Workload
@@ -84,25 +94,25 @@ def compare(text: Path, minutes: float, folder: Path, rows: RowFile) -> None:
 
 def candidates(proposal: Fit, params: AllParams, step_seconds: StepSeconds) -> list[Candidate]:
     """The proposal, and its neighbours with as many epochs as take the same time."""
-    work, text = proposal.work, proposal.text
+    work, corpus, vocabulary = proposal.work, proposal.text.corpus, proposal.text.vocabulary
     batch, rung = work.train.batch_size, LADDER.index((work.config.n_layer, work.config.n_embd))
 
-    def neighbour(name: str, *, rung: int = rung, batch: int = batch, vocabulary: int = text.vocabulary) -> Candidate:
-        other = dataclasses.replace(text, vocabulary=vocabulary)
-        chosen = workload(params, other, *LADDER[rung])
+    def neighbour(name: str, *, rung: int = rung, batch: int = batch, vocabulary: int = vocabulary) -> Candidate:
+        text = TokenizedText.of(corpus, vocabulary, val_fraction=params.tokenize.val_fraction)
+        chosen = workload(params, text, *LADDER[rung])
         changes = {"batch_size": batch, "schedule": work.train.schedule}
         chosen = Workload(chosen.config, chosen.train.model_copy(update=changes), chosen.tokens)
         epochs = proposal.seconds / epoch_seconds(chosen, text, step_seconds(chosen))
         return Candidate(name, chosen, vocabulary, epochs)
 
     return [
-        Candidate("proposed", work, text.vocabulary, work.train.epochs),
+        Candidate("proposed", work, vocabulary, work.train.epochs),
         *([neighbour("smaller model", rung=rung - 1)] if rung else []),
         neighbour("larger model", rung=rung + 1),
         neighbour("half the batch", batch=max(1, batch // 2)),
         neighbour("twice the batch", batch=2 * batch),
-        neighbour("half the vocabulary", vocabulary=text.vocabulary // 2),
-        neighbour("twice the vocabulary", vocabulary=2 * text.vocabulary),
+        neighbour("half the vocabulary", vocabulary=vocabulary // 2),
+        neighbour("twice the vocabulary", vocabulary=2 * vocabulary),
     ]
 
 

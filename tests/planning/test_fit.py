@@ -126,7 +126,7 @@ def test_repeated_text_and_useless_parameters_are_worth_less(params: AllParams):
 
 
 def test_vocabulary_and_context_follow_text_and_width():
-    assert [vocabulary_for(size) for size in (10_000, 1_100_000, 10**10)] == [512, 1024, 32_768]
+    assert [vocabulary_for(size) for size in (10_000, 1_100_000, 10**10)] == [512, 2048, 32_768]
     assert context_for(128, document_tokens=10_000) == 128
     assert context_for(768, document_tokens=10_000) == 1024
     assert context_for(768, document_tokens=100) == 128

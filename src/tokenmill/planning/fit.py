@@ -52,7 +52,7 @@ SAMPLE_BYTES = 8_000_000
 MEASURED_BYTES = 500_000
 """Text that is encoded to know the bytes of a token."""
 
-BYTES_PER_ENTRY = 1000
+BYTES_PER_ENTRY = 500
 """Text for an entry of the vocabulary: each then occurs some hundred times."""
 
 SMALLEST, LARGEST = 512, 32_768
@@ -254,7 +254,7 @@ def vocabulary_for(text_bytes: int) -> int:
 
     Example:
         >>> vocabulary_for(1_100_000), vocabulary_for(100_000_000)
-        (1024, 32768)
+        (2048, 32768)
     """
     return min(max(_power_of_two(text_bytes / BYTES_PER_ENTRY), SMALLEST), LARGEST)
 
