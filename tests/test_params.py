@@ -137,6 +137,10 @@ def read_line(text: str, key: str) -> str:
         ("runtime.micro_batch_size", True),
         ("runtime.micro_batch_size", 0),
         ("runtime.checkpoint.keep", 1),
+        ("finetune.lora.rank", 0),
+        ("finetune.lora.alpha", 0),
+        ("finetune.lora.targets", []),
+        ("finetune.lora.targets", "up"),
     ],
 )
 def test_wrong_value_is_refused_by_its_name(write: Write, name: str, value: object):
@@ -208,7 +212,8 @@ def test_dvc_sets_lists_and_empties_them_again(tmp_path: Path):
     for name, value, none in (
         ("clean.mask", "[email, card]", "[]"),
         ("clean.filters.languages", "[en]", "null"),
-        ("finetune.methods", "[full]", "[]"),
+        ("finetune.methods", "[full, lora]", "[]"),
+        ("finetune.lora.targets", "[up, down]", "all"),
         ("evaluate.prompts", "[{text: a}]", "auto"),
         ("clean.columns", "[a, b]", "null"),
     ):

@@ -13,7 +13,7 @@ from tokenmill.core.paths import RANDOM
 from tokenmill.core.records import read_record
 from tokenmill.data.params import CleanParams, DataParams
 from tokenmill.evaluation.params import EvaluateParams
-from tokenmill.finetuning.params import FinetuneParams
+from tokenmill.finetuning.params import FinetuneSection
 from tokenmill.model.config import ModelParams
 from tokenmill.model.manifest import CONFIG, RESTORE, Saved
 from tokenmill.sample.generator import SampleParams
@@ -36,7 +36,7 @@ class AllParams(Section):
     model: ModelSection
     train: TrainSection
     evaluate: EvaluateParams
-    finetune: FinetuneParams
+    finetune: FinetuneSection
     runtime: RuntimeSection
 
 

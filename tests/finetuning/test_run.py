@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -11,19 +11,20 @@ from tests.evaluation.trained import train_a_model
 from tests.training.tiny import digest, runtime_params
 from tokenmill.core.errors import UserError
 from tokenmill.core.executor import ThreadExecutor
-from tokenmill.finetuning.params import FinetuneParams
+from tokenmill.finetuning.params import FinetuneParams, Method
 from tokenmill.finetuning.run import finetune
-from tokenmill.model.manifest import read_manifest
+from tokenmill.model.manifest import ADAPTER, ADAPTER_CONFIG, WEIGHTS, read_manifest
 from tokenmill.training.launch import Interrupt
 from tokenmill.training.run import Outcome
 
 SECTION = {
-    "methods": ["full"],
+    "methods": ["full", "lora"],
     "val_fraction": 0.2,
     "epochs": 2,
     "batch_size": 4,
     "base_fraction": 0.0,
     "learning_rate": 0.01,
+    "lora": {"rank": 2, "alpha": 8, "targets": "all"},
     "seed": 0,
 }
 
@@ -50,20 +51,30 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def tune(base: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> Outcome:
-    """Fine-tune with the checkpoints in `folder`, into `folder`/full."""
+METHODS = get_args(Method)
+
+
+def tune(
+    base: Path,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    method: Method = "full",
+    runtime: dict[str, Any] | None = None,
+    **changes: Any,
+) -> Outcome:
+    """Fine-tune with the checkpoints in `folder`, into `folder`/model."""
     monkeypatch.setenv("DVC_ROOT", str(folder))
     found = finetune(
-        "full",
+        method,
         FinetuneParams.model_validate(SECTION | {"data": str(base / "chats.jsonl")} | changes),
         clean_params=parameters(),
         encoding="auto",
         executor=ThreadExecutor(threads=1),
-        runtime=runtime_params(),
+        runtime=runtime_params(**runtime or {}),
         models=base / "model",
         tokens=base / "tokens",
         tokenizer_file=base / "tokenizer.json",
-        output=folder / "full",
+        output=folder / "model",
         times=folder,
     )
     assert found
@@ -76,40 +87,66 @@ def stop_after(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Interrupt, "reason", property(lambda _: next(reasons)))
 
 
-def test_chats_are_learned_and_the_base_stays(base: Path, here: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("method", METHODS)
+def test_chats_are_learned_and_the_base_stays(base: Path, here: Path, monkeypatch: pytest.MonkeyPatch, method: Method):
     before = digest(base / "model")
-    outcome = tune(base, here, monkeypatch, epochs=4)
+    outcome = tune(base, here, monkeypatch, method, epochs=4)
     losses = [row.val_loss for row in outcome.state.epochs]
     assert losses[-1] < losses[0]
     assert digest(base / "model") == before
-    manifest, start = read_manifest(here / "full"), read_manifest(base / "model")
+    manifest, start = read_manifest(here / "model"), read_manifest(base / "model")
     assert (manifest.epochs, manifest.model) == (4, start.model)
     assert manifest.fingerprint != start.fingerprint
 
 
-@pytest.mark.parametrize("base_fraction", [0.0, 0.5])
+@pytest.mark.parametrize(("method", "base_fraction"), [("full", 0.0), ("full", 0.5), ("lora", 0.0)])
 def test_a_run_stopped_five_times_ends_in_the_same_bytes(
-    base: Path, here: Path, monkeypatch: pytest.MonkeyPatch, base_fraction: float
+    base: Path, here: Path, monkeypatch: pytest.MonkeyPatch, method: Method, base_fraction: float
 ):
-    tune(base, here / "quiet", monkeypatch, base_fraction=base_fraction)
+    tune(base, here / "quiet", monkeypatch, method, base_fraction=base_fraction)
     for steps in (1, 2, 1, 3, 1):
         with monkeypatch.context() as patch:
             stop_after(steps, patch)
             with pytest.raises(UserError, match="stopped"):
-                tune(base, here / "stopped", patch, base_fraction=base_fraction)
-    tune(base, here / "stopped", monkeypatch, base_fraction=base_fraction)
-    assert digest(here / "stopped/full") == digest(here / "quiet/full")
+                tune(base, here / "stopped", patch, method, base_fraction=base_fraction)
+    tune(base, here / "stopped", monkeypatch, method, base_fraction=base_fraction)
+    assert digest(here / "stopped/model") == digest(here / "quiet/model")
 
 
+def test_lora_keeps_the_adapter_of_each_epoch(base: Path, here: Path, monkeypatch: pytest.MonkeyPatch):
+    (here / "mirror").mkdir()
+    place = {"checkpoint": {"mirror": str(here / "mirror")}}
+    tune(base, here / "one", monkeypatch, "lora", runtime=place)
+    found = digest(here / "one/model")
+    for epoch in (1, 2):
+        assert {f"epoch-{epoch}/{name}" for name in (WEIGHTS, ADAPTER, ADAPTER_CONFIG)} <= found.keys()
+    last = max((here / "one/model/resume").iterdir())
+    assert (last / ADAPTER).read_bytes() == (here / "one/model/epoch-2" / ADAPTER).read_bytes()
+    assert not (last / WEIGHTS).exists()
+    for other in ("two", "three"):  # other machines, which have only the mirror; the last finds it damaged
+        tune(base, here / other, monkeypatch, "lora", runtime=place)
+        assert digest(here / other / "model") == found
+        next((here / "mirror").glob(f"*/weights/*/{ADAPTER}")).write_bytes(b"")
+
+
+def test_lora_that_cannot_be_is_refused(base: Path, here: Path, monkeypatch: pytest.MonkeyPatch):
+    for changes, words in (({"targets": ["qkv"]}, "q, k, v"), ({"rank": 33}, "n_embd")):
+        with pytest.raises(UserError, match=rf"finetune\.lora\..*{words}"):
+            tune(base, here, monkeypatch, "lora", lora=SECTION["lora"] | changes)
+    with pytest.raises(UserError, match=r"runtime\.parallel"):
+        tune(base, here, monkeypatch, "lora", runtime={"parallel": "fsdp"})
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_more_epochs_continue(
-    base: Path, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    base: Path, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], method: Method
 ):
-    tune(base, here / "one", monkeypatch, epochs=4)
-    tune(base, here / "two", monkeypatch, epochs=2)
+    tune(base, here / "one", monkeypatch, method, epochs=4)
+    tune(base, here / "two", monkeypatch, method, epochs=2)
     capsys.readouterr()
-    tune(base, here / "two", monkeypatch, epochs=4)
+    tune(base, here / "two", monkeypatch, method, epochs=4)
     assert "continuing from step" in capsys.readouterr().err
-    assert digest(here / "two/full/epoch-4") == digest(here / "one/full/epoch-4")
+    assert digest(here / "two/model/epoch-4") == digest(here / "one/model/epoch-4")
 
 
 def test_other_chats_and_another_base_are_another_run(base: Path, here: Path, monkeypatch: pytest.MonkeyPatch):

@@ -8,6 +8,7 @@ from tests.training.tiny import model_config, runtime_params
 from tokenmill.core import paths
 from tokenmill.core.tokenizer import read_tokenizer
 from tokenmill.model.gpt import build
+from tokenmill.model.manifest import WEIGHTS
 from tokenmill.training.checkpoint import CheckpointStore
 from tokenmill.training.history import EpochRow, RunState, StepRow, ValidationRow
 from tokenmill.training.live import LiveFiles
@@ -25,7 +26,7 @@ def begin(root: Path, folder: Path | None = None, *, fingerprint: str = FINGERPR
     config = model_config(vocab_size=read_tokenizer(folder / paths.TOKENIZER).vocab_size, context_length=128)
     model, store = build(config, seed=1), CheckpointStore(root / ".resume" / fingerprint)
     ends = [END][:epochs]
-    weights = [store.save_epoch(row.epoch, model) for row in ends]
+    weights = [store.save_epoch(row.epoch, model)[WEIGHTS] for row in ends]
     state = RunState(
         step=15, steps=STEPS, epochs=ends, validations=[ValidationRow(15, 1.5, 3.75, 1.75)], epoch_weights=weights
     )

@@ -14,7 +14,7 @@ from tests.training.fork_server import ROOT
 from tests.training.tiny import CPU, model_config, train_params
 from tokenmill.core.files import sha256_of
 from tokenmill.model.gpt import GPT, build
-from tokenmill.model.manifest import MANIFEST
+from tokenmill.model.manifest import MANIFEST, WEIGHTS
 from tokenmill.training import checkpoint as checkpoint_module
 from tokenmill.training.checkpoint import CheckpointStore, prune_runs
 from tokenmill.training.history import EpochRow, RunState
@@ -38,7 +38,7 @@ def row(epoch: int) -> EpochRow:
 def filled(folder: Path, *steps: int) -> CheckpointStore:
     """A store with a checkpoint at each of these steps and an epoch every ten."""
     store, (model, optimizer) = CheckpointStore(folder), trained()
-    weights = [store.save_epoch(n, model) for n in range(1, max(steps) // 10 + 1)]
+    weights = [store.save_epoch(n, model)[WEIGHTS] for n in range(1, max(steps) // 10 + 1)]
     for step in steps:
         done = step // 10
         state = RunState(step=step, epochs=[row(n + 1) for n in range(done)], epoch_weights=weights[:done])
@@ -53,7 +53,7 @@ def found(store: CheckpointStore) -> tuple[list[int], list[str]]:
 
 def test_loaded_is_what_was_saved(tmp_path: Path):
     store, (model, optimizer) = CheckpointStore(tmp_path / "run"), trained()
-    weights = [store.save_epoch(1, model)]
+    weights = [store.save_epoch(1, model)[WEIGHTS]]
     state = RunState(step=12, tokens=96, epochs=[row(1)], epoch_weights=weights)
     state.epoch_loss.add(1 / 3, 4)
     store.save(state, model, optimizer.state(), RESUMABLE)

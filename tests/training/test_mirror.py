@@ -22,6 +22,7 @@ from tests.training.fork_server import ROOT, ForkServer
 from tests.training.test_checkpoint import RESUMABLE, filled, found, row, trained
 from tests.training.tiny import digest, run
 from tokenmill.core.errors import UserError
+from tokenmill.model.manifest import WEIGHTS
 from tokenmill.training import mirror as mirror_module
 from tokenmill.training.checkpoint import CheckpointStore
 from tokenmill.training.history import RunState
@@ -149,7 +150,7 @@ def test_wherever_a_copy_ends_a_whole_checkpoint_is_there(
     """Copying the second checkpoint is cut after each of its writes and removals in turn."""
     store = filled(tmp_path / "here" / "run", 10)
     newer, (model, optimizer) = CheckpointStore(tmp_path / "newer" / "run"), trained(seed=1)
-    weights = [newer.save_epoch(1, trained()[0]), newer.save_epoch(2, model)]
+    weights = [newer.save_epoch(1, trained()[0])[WEIGHTS], newer.save_epoch(2, model)[WEIGHTS]]
     state = RunState(step=25, epochs=[row(1), row(2)], epoch_weights=weights)
     newer.save(state, model, optimizer.state(), RESUMABLE)
     ends: list[list[int]] = []

@@ -1,19 +1,20 @@
 """The section `finetune` of params.yaml."""
 
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from tokenmill.core.params import Section
-from tokenmill.model.config import ModelParams
+from tokenmill.model.config import LoraParams, ModelParams
 from tokenmill.training.params import AutoOrRate, ScheduleParams, TrainParams, auto_learning_rate
 
-Method: TypeAlias = Literal["full"]
+Method: TypeAlias = Literal["full", "lora"]
 
-RATE = 0.25
-"""The learning rate as a fraction of that of training from scratch: 6.25e-5 after 2.5e-4 (Radford et al. 2018,
-"Improving Language Understanding by Generative Pre-Training", section 4.1)."""
+RATES: dict[Method, float] = {"full": 0.25, "lora": 2.5}
+"""The learning rate as a multiple of that of training from scratch. All weights: 6.25e-5 after 2.5e-4 (Radford et al.
+2018, "Improving Language Understanding by Generative Pre-Training", section 4.1). LoRA: ten times that (Schulman et al.
+2025, "LoRA Without Regret")."""
 
 SCHEDULE = ScheduleParams(type="wsd", warmup_steps=10, decay_fraction=0.5, final_fraction=0.0, horizon_epochs=None)
 """Linear decay as in that paper, but over the later half alone: so more epochs continue from the middle of a run."""
@@ -23,7 +24,7 @@ class FinetuneParams(Section):
     """How a trained model learns to answer."""
 
     methods: list[Method]
-    """One stage for each: `full` trains all weights. Empty: none."""
+    """One stage for each: `full` trains all weights, `lora` two thin matrices beside each large one. Empty: none."""
 
     data: str | None
     """A file or a folder of chats by its absolute path, in any shape and format that `clean` reads. They are cleaned by
@@ -43,10 +44,13 @@ class FinetuneParams(Section):
 
     learning_rate: AutoOrRate
     """The highest learning rate, of AdamW. `auto`: a quarter of the one that AdamW gets for training a model of this
-    width from scratch (Radford et al. 2018, section 4.1)."""
+    width from scratch (Radford et al. 2018, section 4.1), and for `lora` ten times as much (Schulman et al. 2025)."""
+
+    lora: LoraParams
+    """What learns with `lora`, and how."""
 
     seed: int = Field(ge=0, le=2**32 - 1)
-    """Determines the order of the sequences."""
+    """Determines the order of the sequences, and with `lora` where A starts."""
 
     @field_validator("data")
     @classmethod
@@ -64,11 +68,11 @@ class FinetuneParams(Section):
             )
         return self
 
-    def as_training(self, base: TrainParams, model: ModelParams) -> TrainParams:
+    def as_training(self, method: Method, base: TrainParams, model: ModelParams) -> TrainParams:
         """The parameters of a training that begins with a model trained with those of `base`."""
         rate = self.learning_rate
         if rate == "auto":
-            rate = float(f"{RATE * auto_learning_rate(model, 'adamw'):.2g}")
+            rate = float(f"{RATES[method] * auto_learning_rate(model, 'adamw'):.2g}")
         own = {
             "epochs": self.epochs,
             "batch_size": self.batch_size,
@@ -82,3 +86,15 @@ class FinetuneParams(Section):
             "early_stopping": None,
         }
         return base.model_copy(update=own)
+
+
+def _lora_fits(finetune: FinetuneParams, info: ValidationInfo) -> FinetuneParams:
+    """Refuse LoRA on maps that the model does not have."""
+    model: ModelParams | None = info.data.get("model")
+    if model is not None and "lora" in finetune.methods:
+        finetune.lora.maps(model)
+    return finetune
+
+
+FinetuneSection = Annotated[FinetuneParams, AfterValidator(_lora_fits)]
+"""The section `finetune` of a file whose section `model` is read before it."""

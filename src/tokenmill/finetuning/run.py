@@ -18,8 +18,10 @@ from tokenmill.data.clean import clean
 from tokenmill.data.params import CleanParams
 from tokenmill.finetuning.chats import ChatSplit, read_chats
 from tokenmill.finetuning.params import FinetuneParams, Method
+from tokenmill.model.config import LoraParams
 from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import load_model
+from tokenmill.model.lora import adapt, trained_parameters
 from tokenmill.model.manifest import MANIFEST, RESTORE, Manifest, TrainedWith, read_manifest
 from tokenmill.model.sequences import PackedTexts, evenly_spread
 from tokenmill.training.checkpoint import fingerprint_of
@@ -87,9 +89,9 @@ def finetune(
     chats = prepare(params, clean_params, tokenizer, base.manifest, encoding=encoding, executor=executor)
     kept = base.manifest.train.model_dump()
     trained = checked(kept, TrainParams, source=models / MANIFEST, way_out=RESTORE)
-    train = params.as_training(trained, base.manifest.model)
+    train = params.as_training(method, trained, base.manifest.model)
     rows = with_base_text(chats["train"].layers, tokens, params.base_fraction)
-    job = _job(method, base, train, rows, chats["val"])
+    job = _job(base, train, rows, chats["val"], lora=_lora(params.lora, base, runtime) if method == "lora" else None)
     outcome = run(job, runtime=runtime, output=output, times=times, live=live, peak_flops=peak_flops)
     return (outcome, chats) if outcome else None
 
@@ -130,13 +132,29 @@ def with_base_text(layers: np.ndarray, tokens: Path, fraction: float) -> np.ndar
     return np.concatenate([layers, base.astype(np.int32)])
 
 
-def _job(method: Method, base: Base, train: TrainParams, rows: np.ndarray, val: ChatSplit) -> Job:
-    """The training of `base` on the sequences `rows`."""
-    config = base.manifest.model
+def _lora(lora: LoraParams, base: Base, runtime: RuntimeParams) -> LoraParams:
+    """Refuse LoRA that the model or the processes do not allow."""
+    try:
+        lora.maps(base.manifest.model)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    if runtime.parallel == "fsdp":
+        raise UserError("finetune.methods (lora) does not go with runtime.parallel (fsdp); set that to ddp.")
+    return lora
+
+
+def _job(base: Base, train: TrainParams, rows: np.ndarray, val: ChatSplit, *, lora: LoraParams | None) -> Job:
+    """The training of `base` on the sequences `rows`, of all its weights or by LoRA."""
+    config, origin = base.manifest.model, str(base.folder)
     hashes: dict[Split, str] = {"train": _sha256(rows), "val": _sha256(val.layers)}
+    method: dict[str, object] = {"method": "full"}
+    if lora:
+        method = {"method": "lora", "lora": lora.model_dump()}
+        learning = trained_parameters(config, lora)
+        origin += f" with LoRA: {learning:,} parameters learn, {base.manifest.parameters:,} stay"
     manifest = base.manifest.model_copy(
         update={
-            "fingerprint": fingerprint_of(config, train, hashes, start=base.sha256, method=method),
+            "fingerprint": fingerprint_of(config, train, hashes, start=base.sha256, **method),
             "train": TrainedWith.model_validate(train.model_dump()),
             "epochs": train.epochs,
         }
@@ -144,8 +162,8 @@ def _job(method: Method, base: Base, train: TrainParams, rows: np.ndarray, val: 
     return Job(
         work=Workload(config, train, len(rows) * config.context_length + 1),
         manifest=manifest,
-        start=base.load,
-        origin=str(base.folder),
+        start=lambda: adapt(base.load(), lora, seed=train.seed) if lora else base.load(),
+        origin=origin,
         open=lambda compute, _: Data(
             train=PackedTexts(rows, device=compute.device),
             val=PackedTexts(val.layers, device=compute.device),

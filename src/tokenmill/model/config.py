@@ -1,8 +1,8 @@
 """What a model is made of: the section `model` of params.yaml, and the same with its vocabulary."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from tokenmill.core.params import Section
 
@@ -10,6 +10,11 @@ Architecture = Literal["gpt2", "modern"]
 """The modules of this folder that define an architecture; naming a module here registers it."""
 ROTARY: tuple[Architecture, ...] = ("modern",)
 """Architectures with rotary positions, which need an even number of features per head."""
+LINEAR_MAPS: dict[Architecture, tuple[str, ...]] = {
+    "gpt2": ("qkv", "out", "up", "down"),
+    "modern": ("q", "k", "v", "out", "up", "down"),
+}
+"""The names of the linear maps in a block of each architecture."""
 
 
 class ModelParams(Section):
@@ -71,3 +76,41 @@ class ModelConfig(ModelParams):
     def of(cls, params: ModelParams, vocab_size: int) -> "ModelConfig":
         """Join the parameters with the vocabulary size that the tokens were made with."""
         return cls(**params.model_dump(), vocab_size=vocab_size)
+
+
+def _all_or_names(value: object) -> object:
+    """Refuse anything but `all` or a list of names with one sentence; pydantic has one for each alternative."""
+    if value == "all" or (isinstance(value, list) and value and all(isinstance(name, str) for name in value)):
+        return value
+    raise ValueError(f"finetune.lora.targets ({value!r}) must be 'all' or a list of names, such as [up, down].")
+
+
+class LoraParams(Section):
+    """The section `finetune.lora`: which maps learn by LoRA (Hu et al. 2021), and how."""
+
+    rank: int = Field(ge=1, le=1 << 17)
+    """Rows of A and columns of B, whose product is added to the weights of a map; at most `model.n_embd`."""
+
+    alpha: float = Field(gt=0.0, le=1e6)
+    """The product is multiplied by `alpha` / `rank`."""
+
+    targets: Annotated[Literal["all"] | list[str], BeforeValidator(_all_or_names)]
+    """The linear maps of the blocks that learn: `all`, or a list of names. `gpt2` has `qkv`, `out`, `up` and `down`;
+    `modern` has `q`, `k`, `v`, `out`, `up` and `down`."""
+
+    def maps(self, model: ModelParams) -> tuple[str, ...]:
+        """The names of the maps that learn in a model.
+
+        Raises:
+            ValueError: it has no map of some name, or is narrower than the rank.
+        """
+        there = LINEAR_MAPS[model.architecture]
+        missing = [name for name in self.targets if name not in there] if self.targets != "all" else []
+        if missing:
+            raise ValueError(
+                f"finetune.lora.targets ({', '.join(missing)}): {model.architecture} has no such map in its blocks; "
+                f"it has {', '.join(there)}."
+            )
+        if self.rank > model.n_embd:
+            raise ValueError(f"finetune.lora.rank ({self.rank}) must be at most model.n_embd ({model.n_embd}).")
+        return there if self.targets == "all" else tuple(name for name in there if name in self.targets)

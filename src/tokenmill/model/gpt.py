@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from tokenmill.model.config import Architecture, ModelConfig
+from tokenmill.model.config import Architecture, LoraParams, ModelConfig
 
 
 class LayerCache:
@@ -88,6 +88,8 @@ class GPT(nn.Module, ABC):
     """A causal language model. Each architecture is a subclass in a module of its own, named as in params.yaml."""
 
     config: ModelConfig
+    lora: LoraParams | None = None
+    """How the model learns by LoRA (model/lora.py); None: all its weights learn."""
     tokens: nn.Embedding
     blocks: nn.ModuleList
     head: nn.Linear
@@ -194,9 +196,12 @@ def parameter_count(config: ModelConfig) -> int:
 
 
 def copy_model(model: GPT, transform: Callable[[Tensor], Tensor]) -> GPT:
-    """A copy with `transform` of each parameter. It has no buffers, so it can be saved but not run."""
+    """A copy with `transform` of each parameter that learns. It has no buffers, so it can be saved but not run."""
     copy = empty_model(model.config)
+    copy.lora = model.lora
     for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
         owner, _, last = name.rpartition(".")
         setattr(copy.get_submodule(owner), last, torch.nn.Parameter(transform(parameter)))
     return copy

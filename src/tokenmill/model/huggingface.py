@@ -41,6 +41,8 @@ def save_weights(model: GPT, folder: Path) -> None:
     """Write `config.json` and `model.safetensors` into `folder`; the same weights are the same bytes."""
     tensors: dict[str, Tensor] = {}
     for name, parameter in model.named_parameters():
+        if name.endswith((".lora_A", ".lora_B")):  # the weights hold their product
+            continue
         tensor = parameter.detach().float().cpu()
         tensors[hf_name(model, name)] = _transposed(model, name, tensor).contiguous()
     write_json(folder / CONFIG, hf_config(model.config))

@@ -15,7 +15,9 @@ from tokenmill.model.config import ModelConfig
 
 MANIFEST = "manifest.json"
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-"""The files of one epoch's folder."""
+"""The files of one epoch's folder,"""
+ADAPTER_CONFIG, ADAPTER = "adapter_config.json", "adapter_model.safetensors"
+"""and those beside them that the library PEFT loads, if the epoch learned by LoRA."""
 FORMAT = 1
 RESTORE = "`dvc checkout --force` or `dvc pull` restores it, `dvc repro -f train` makes it"
 """What to do about a damaged model."""

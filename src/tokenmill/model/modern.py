@@ -49,11 +49,12 @@ class Attention(nn.Module):
         self, x_BTD: Tensor, cos_TK: Tensor, sin_TK: Tensor, cache: LayerCache | None = None, mask: Tensor | None = None
     ) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
-        weights = (self.q.weight, self.k.weight, self.v.weight)
-        if x_BTD.shape[1] > 1:  # one larger product is faster, although the weights are copied for it
-            qkv = F.linear(x_BTD, torch.cat(weights))
+        maps = (self.q, self.k, self.v)
+        if x_BTD.shape[1] > 1 and self.q.weight.requires_grad:
+            # One larger product is faster, although the weights are copied for it; maps with LoRA must be called.
+            qkv = F.linear(x_BTD, torch.cat([each.weight for each in maps]))
         else:
-            qkv = torch.cat([F.linear(x_BTD, weight) for weight in weights], dim=-1)
+            qkv = torch.cat([each(x_BTD) for each in maps], dim=-1)
         qk, v = qkv.unflatten(-1, (-1, self.head_dim)).transpose(1, 2).tensor_split((2 * self.n_head,), 1)
         q, k = apply_rotary(rms_norm(qk), cos_TK, sin_TK).chunk(2, dim=1)
         if cache is not None:

@@ -42,10 +42,10 @@ def attend(
     """
     positions = q_BHTK.shape[2]
     any_length = torch.compiler.is_exporting()  # then `positions` stands for any number
-    if mask_B1TT is not None:
+    if any_length or (1 < positions <= MAX_PLAIN_LENGTH and not dropout and q_BHTK.device.type == "cpu"):
+        y_BHTK = _plain_attention(q_BHTK, k_BHSK, v_BHSK, mask_B1TT)
+    elif mask_B1TT is not None:
         y_BHTK = F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, attn_mask=mask_B1TT, dropout_p=dropout)
-    elif any_length or (1 < positions <= MAX_PLAIN_LENGTH and not dropout and q_BHTK.device.type == "cpu"):
-        y_BHTK = _plain_attention(q_BHTK, k_BHSK, v_BHSK)
     else:
         y_BHTK = F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, is_causal=positions > 1, dropout_p=dropout)
     return y_BHTK.transpose(1, 2).flatten(2)
@@ -62,12 +62,16 @@ def own_text_mask(starts_BT: Tensor) -> Tensor:
     return seen_BTT[:, None]
 
 
-def _plain_attention(q_BHTK: Tensor, k_BHTK: Tensor, v_BHTK: Tensor) -> Tensor:
+def _plain_attention(q_BHTK: Tensor, k_BHTK: Tensor, v_BHTK: Tensor, mask_B1TT: Tensor | None) -> Tensor:
     """Attention as its definition says: scores, softmax, weighted mean of the values."""
     positions = q_BHTK.shape[2]
-    mask_TT = torch.full((positions, positions), -torch.inf, dtype=q_BHTK.dtype, device=q_BHTK.device).triu_(1)
+    if mask_B1TT is None:
+        hidden = torch.full((positions, positions), -torch.inf, dtype=q_BHTK.dtype, device=q_BHTK.device).triu_(1)
+    else:
+        hidden = q_BHTK.new_zeros(mask_B1TT.shape).masked_fill_(~mask_B1TT, -torch.inf)
+        hidden = hidden.expand(-1, q_BHTK.shape[1], -1, -1).flatten(0, 1)
     q, k, v = (x.flatten(0, 1) for x in (q_BHTK, k_BHTK, v_BHTK))
-    scores = torch.baddbmm(mask_TT, q, k.transpose(1, 2), alpha=q.shape[-1] ** -0.5)
+    scores = torch.baddbmm(hidden, q, k.transpose(1, 2), alpha=q.shape[-1] ** -0.5)
     return torch.bmm(scores.softmax(-1), v).unflatten(0, q_BHTK.shape[:2])
 
 
@@ -233,7 +237,7 @@ class _Loss(Function):
         vocabulary, scale = len(head_VD), FLOAT16_SCALE if dtype == torch.float16 else 1
         head = F.pad(head_VD.to(dtype), (0, 0, 0, padding or 0))
         total = torch.zeros((), device=x_MD.device)
-        by_x, by_head = [], torch.zeros_like(head_VD) if gradient else None
+        by_x, by_head = [], torch.zeros_like(head_VD) if gradient and ctx.needs_input_grad[1] else None
         for x, targets in zip(x_MD.split(rows), targets_M.split(rows), strict=True):
             x_RD = x.to(dtype)
             logits_RV = (x_RD @ head.T).float()
@@ -244,11 +248,12 @@ class _Loss(Function):
             else:
                 loss, by_logits_RV = _padded_cross_entropy(logits_RV, targets, cap, gradient, vocabulary)
             total += loss
-            if by_head is not None and by_logits_RV is not None:
+            if by_logits_RV is not None:
                 by_logits_RV = by_logits_RV.to(dtype)
                 by_x.append(by_logits_RV @ head)
-                by_head.add_((by_logits_RV.T @ (x_RD if scale == 1 else x_RD / scale))[:vocabulary], alpha=scale)
-        if by_head is not None:
+                if by_head is not None:
+                    by_head.add_((by_logits_RV.T @ (x_RD if scale == 1 else x_RD / scale))[:vocabulary], alpha=scale)
+        if gradient:
             ctx.save_for_backward(torch.cat(by_x).to(x_MD.dtype), by_head)
         return total / len(targets_M)
 
@@ -256,7 +261,8 @@ class _Loss(Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         by_x, by_head = ctx.saved_tensors
         each = gradient / len(by_x)
-        return by_x * each.to(by_x.dtype), by_head * each, None, None, None, None, None, None
+        by_head = None if by_head is None else by_head * each
+        return by_x * each.to(by_x.dtype), by_head, None, None, None, None, None, None
 
 
 def _cross_entropy(

@@ -36,7 +36,8 @@ from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import is_out_of_memory
 from tokenmill.model.gpt import GPT, copy_model
 from tokenmill.model.huggingface import hf_config, load_weights, save_weights
-from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS, Manifest
+from tokenmill.model.lora import load_adapter, save_adapter
+from tokenmill.model.manifest import ADAPTER, ADAPTER_CONFIG, CONFIG, MANIFEST, WEIGHTS, Manifest
 from tokenmill.training.history import RunState
 from tokenmill.training.params import TrainParams
 
@@ -94,7 +95,7 @@ class Checkpoint:
 
     def load(self, model: GPT) -> dict[str, Tensor]:
         """Load the weights into `model`; return the optimizer's state."""
-        load_weights(model, self.folder)
+        (load_adapter if model.lora else load_weights)(model, self.folder)
         state = safetensors.torch.load_file(self.folder / OPTIMIZER)
         return {name: tensor.clone() for name, tensor in state.items()}  # not mapped: the file may be pruned
 
@@ -160,17 +161,19 @@ class CheckpointStore:
     def save(self, state: RunState, model: GPT, optimizer: dict[str, Tensor], resumable: dict[str, Any]) -> None:
         """Write a checkpoint; an older one of the same step is replaced."""
         with write_directory(self.checkpoint_folder(state.step)) as folder:
-            save_weights(model, folder)
+            _save_learned(model, folder)
             with write_beside(folder / OPTIMIZER) as path:
                 safetensors.torch.save_file({k: v.detach().cpu().contiguous() for k, v in optimizer.items()}, path)
             write_json(folder / STATE, {"state": state.as_json(), "horizon": resumable})
             write_json(folder / MANIFEST, _hashes(folder))
 
-    def save_epoch(self, epoch: int, model: GPT) -> str:
-        """Keep the weights of an epoch's end; return the SHA-256 of their file."""
+    def save_epoch(self, epoch: int, model: GPT) -> dict[str, str]:
+        """Keep the weights of an epoch's end, and its adapter with LoRA; return the SHA-256 of these files by name."""
         with write_directory(self.epoch_folder(epoch)) as folder:
             save_weights(model, folder)
-            return sha256_of(folder / WEIGHTS)
+            if model.lora:
+                save_adapter(model, folder)
+            return {name: sha256_of(folder / name) for name in (WEIGHTS, ADAPTER) if (folder / name).exists()}
 
     def prune(self, *, upto: int, newest: int, also: set[int]) -> None:
         """Remove the checkpoints up to a step, but not the `newest` of them and not those of the steps `also`.
@@ -252,6 +255,15 @@ class AsyncCheckpointer:
             self._mirror(state.step)
 
 
+def _save_learned(model: GPT, folder: Path) -> None:
+    """Write what training changes: all weights, or the adapter of a model that learns by LoRA."""
+    if not model.lora:
+        save_weights(model, folder)
+        return
+    write_json(folder / CONFIG, hf_config(model.config))
+    save_adapter(model, folder)
+
+
 def _on_host(tensor: Tensor) -> Tensor:
     return tensor.detach().to("cpu", copy=True)
 
@@ -313,15 +325,18 @@ def _damage(folder: Path, epochs: Path) -> str | None:
         wrong = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
         if wrong:
             return f"{', '.join(wrong)} changed since it was written"
-        weights = read_state(folder).state.epoch_weights
+        kept = read_state(folder).state.epoch_files()
     except (UserError, OSError) as error:
         return str(error)
     others = [
-        f"epoch-{epoch}"
-        for epoch, sha256 in enumerate(weights, start=1)
-        if not ((path := epochs / f"epoch-{epoch}" / WEIGHTS).exists() and sha256_of(path) == sha256)
+        f"epoch-{epoch}" for epoch, files in enumerate(kept, start=1) if not has_files(epochs / f"epoch-{epoch}", files)
     ]
     return f"the weights of {', '.join(others)} are gone or another run's" if others else None
+
+
+def has_files(folder: Path, hashes: dict[str, str]) -> bool:
+    """Whether a folder has files of these names with these hashes."""
+    return all((folder / name).exists() and sha256_of(folder / name) == sha256 for name, sha256 in hashes.items())
 
 
 def prune_runs(root: Path, *, keep: int) -> None:
@@ -340,9 +355,11 @@ def export_model(store: CheckpointStore, manifest: Manifest, output: Path, *, st
     """Write the folder `models/gpt/`, whole or not at all: all epochs, the checkpoints of `steps`, and the manifest."""
     with write_directory(output) as folder:
         for epoch in range(1, manifest.epochs + 1):
-            target = folder / f"epoch-{epoch}"
+            source, target = store.epoch_folder(epoch), folder / f"epoch-{epoch}"
             target.mkdir()
-            _link_or_copy(str(store.epoch_folder(epoch) / WEIGHTS), str(target / WEIGHTS))
+            for name in (WEIGHTS, ADAPTER, ADAPTER_CONFIG):
+                if (source / name).exists():
+                    _link_or_copy(str(source / name), str(target / name))
             write_json(target / CONFIG, hf_config(manifest.model))
         for checkpoint in map(store.checkpoint_folder, sorted(steps)):
             # The one before the decay is missing if the run started behind it.

@@ -14,6 +14,7 @@ from pydantic import AliasChoices, Field, TypeAdapter
 from tokenmill.core import records
 from tokenmill.core.files import rounded, write_text
 from tokenmill.core.token_file import Sha256
+from tokenmill.model.manifest import ADAPTER, WEIGHTS
 
 ANEW = "`dvc repro -f train` makes it"
 
@@ -100,6 +101,19 @@ class RunState:
     validations: list[ValidationRow] = field(default_factory=list)
     epoch_weights: list[Sha256] = field(default_factory=list)
     """SHA-256 of the weights at the end of each epoch: runs over more and over fewer epochs share their folder."""
+    epoch_adapters: list[Sha256] = field(default_factory=list)
+    """And of the adapters, if the run learns by LoRA."""
+
+    def add_epoch(self, hashes: dict[str, Sha256]) -> None:
+        """Remember the files that are kept of the next epoch."""
+        self.epoch_weights.append(hashes[WEIGHTS])
+        if ADAPTER in hashes:
+            self.epoch_adapters.append(hashes[ADAPTER])
+
+    def epoch_files(self) -> list[dict[str, Sha256]]:
+        """The hashes of the files that are kept of each epoch, by their names."""
+        adapters = [*({ADAPTER: sha256} for sha256 in self.epoch_adapters), *[{}] * len(self.epoch_weights)]
+        return [{WEIGHTS: sha256} | adapter for sha256, adapter in zip(self.epoch_weights, adapters, strict=False)]
 
     def stopped_at(self, patience: int | None) -> int | None:
         """The end of the first epoch whose last `patience` validations brought no lower loss than those before.
@@ -115,7 +129,7 @@ class RunState:
 
     def as_json(self) -> dict[str, Any]:
         """Plain values; floats survive JSON bit by bit."""
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if value or name != "epoch_adapters"}
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "RunState":

@@ -23,8 +23,8 @@ from fsspec.implementations.local import LocalFileSystem
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import sha256_of, write_directory
 from tokenmill.costs import TIMING
-from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS
-from tokenmill.training.checkpoint import STEP_NAME, CheckpointStore, copy_tree, read_hashes, read_state
+from tokenmill.model.manifest import ADAPTER_CONFIG, CONFIG, MANIFEST, WEIGHTS
+from tokenmill.training.checkpoint import STEP_NAME, CheckpointStore, copy_tree, has_files, read_hashes, read_state
 
 WAIT_SECONDS = 300.0
 """How long the end of training waits for the last copy, at most."""
@@ -155,7 +155,8 @@ class Mirror:
         """Copy an epoch's weights, unless they are there in full length."""
         path = f"{target}/{WEIGHTS}"
         if not (self._fs.exists(path) and self._fs.size(path) == (source / WEIGHTS).stat().st_size):
-            self._put(source, target, [path.name for path in source.iterdir()])
+            self._put(source, target, [path.name for path in source.iterdir() if path.name != WEIGHTS])
+            self._put(source, target, [WEIGHTS])
 
     def _put_checkpoint(self, source: Path, target: str) -> None:
         """Copy a checkpoint with its manifest last, so that what a kill leaves behind is not taken for a checkpoint."""
@@ -244,19 +245,18 @@ class Mirror:
             for name, sha256 in read_hashes(checkpoint).items():
                 self._get(f"{source}/{name}", checkpoint / name, sha256)
             epochs = {}
-            for epoch, sha256 in enumerate(read_state(checkpoint).state.epoch_weights, start=1):
-                if not self._has_epoch(epoch, sha256):
+            for epoch, files in enumerate(read_state(checkpoint).state.epoch_files(), start=1):
+                if not has_files(self._store.epoch_folder(epoch), files):
                     epochs[epoch] = Path(temporary) / f"epoch-{epoch}"
                     epochs[epoch].mkdir()
-                    self._get(f"{self._run}/weights/{sha256}/{WEIGHTS}", epochs[epoch] / WEIGHTS, sha256)
-                    shutil.copyfile(checkpoint / CONFIG, epochs[epoch] / CONFIG)  # the same for all epochs of a run
+                    for name, sha256 in files.items():
+                        self._get(f"{self._run}/weights/{files[WEIGHTS]}/{name}", epochs[epoch] / name, sha256)
+                    for name in (CONFIG, ADAPTER_CONFIG):  # the same for all epochs of a run
+                        if (checkpoint / name).exists():
+                            shutil.copyfile(checkpoint / name, epochs[epoch] / name)
             for epoch, folder in epochs.items():
                 _move(folder, self._store.epoch_folder(epoch))
             _move(checkpoint, self._store.checkpoint_folder(step))
-
-    def _has_epoch(self, epoch: int, sha256: str) -> bool:
-        weights = self._store.epoch_folder(epoch) / WEIGHTS
-        return weights.exists() and sha256_of(weights) == sha256
 
     def _get(self, source: str, target: Path, sha256: str) -> None:
         self._fs.get_file(source, str(target))

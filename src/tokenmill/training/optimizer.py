@@ -86,10 +86,11 @@ class Optimizer:
     """One or two PyTorch optimizers that step together and save their state by parameter name."""
 
     def __init__(self, model: GPT, train: "TrainParams", compute: Compute):
-        """Optimize all parameters of `model`, which already lies on its device."""
-        self._names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
-        hidden = {n: p for n, p in model.named_parameters() if train.optimizer == "muon" and is_hidden_matrix(n, p)}
-        rest = {n: p for n, p in model.named_parameters() if n not in hidden}
+        """Optimize all parameters of `model` that learn; it already lies on its device."""
+        learning = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+        self._names: dict[Tensor, str] = {parameter: name for name, parameter in learning.items()}
+        hidden = {n: p for n, p in learning.items() if train.optimizer == "muon" and is_hidden_matrix(n, p)}
+        rest = {n: p for n, p in learning.items() if n not in hidden}
         self._optimizers: list[UnwrappedOptimizer] = [_adamw(rest, train)]
         if hidden:
             precision = torch.bfloat16 if multiplies_bfloat16(compute.device) else torch.float32

@@ -18,6 +18,7 @@ from tokenmill.costs import Timing
 from tokenmill.display.training import TrainingDisplay
 from tokenmill.model.device import Compute
 from tokenmill.model.gpt import GPT
+from tokenmill.model.lora import merge
 from tokenmill.model.sequences import Sequences, bits_per_byte, evenly_spread, mean_loss, perplexity
 from tokenmill.training.checkpoint import RESUMABLE_KEYS, AsyncCheckpointer, Checkpoint, CheckpointStore
 from tokenmill.training.compile import Compilation
@@ -177,6 +178,7 @@ class Trainer:
         index = self.setup.work.sampler.indices_at(self.state.step)
         while (result := self._try_step(index)) is None:
             self.display.say(self.micro_batch.shrink())
+        merge(self.model)
         self.state.step += 1
         self.state.tokens += len(index) * self.model.config.context_length
         self._pending.append((result, index))
@@ -300,7 +302,7 @@ class Trainer:
         )
         model = whole_model(self.model)
         if self.setup.group.is_main:
-            state.epoch_weights.append(self.store.save_epoch(row.epoch, model))
+            state.add_epoch(self.store.save_epoch(row.epoch, model))
         state.epochs.append(row)
         self.live.add(ValidationRow(row.step, row.epoch, loss, bits))
         self.display.epoch(row.epoch, train_loss=row.train_loss, val_loss=loss, bits_per_byte=bits)
