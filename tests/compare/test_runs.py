@@ -56,7 +56,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     project.commit()
     project.run("dvc", "repro")
     project.commit()
-    project.run("dvc", "exp", "run", "-n", "calm-oxen", "-S", "model.n_layer=2", "-S", "runtime.device=cpu")
+    project.run("dvc", "exp", "run", "--queue", "-n", "calm-oxen", "-S", "model.n_layer=2", "-S", "runtime.device=cpu")
+    project.run("dvc", "exp", "run", "--run-all")
     project.run("git", "checkout", "-q", "-f", "HEAD")
     (project.root / "notes.txt").write_text("nothing new")
     project.commit()
@@ -72,6 +73,7 @@ def test_each_run_stands_with_what_it_changed_and_took(project: Project):
     assert list(runs["run"]) == ["workspace", "main", "calm-oxen"]
     rows = runs.set_index("run").to_dict("index")
     assert rows["calm-oxen"]["changed"] == "model.n_layer=2", "runtime changes no result"
+    assert not any(runs["state"]), "nothing is under way, and of a queued run that ended well nothing need be said"
     assert (rows["main"]["val_loss"], rows["main"]["right"]) == (2.0, 0.4)
     assert (rows["calm-oxen"]["bits_per_byte"], rows["calm-oxen"]["epochs"]) == (1.0, 1)
     took = [rows["calm-oxen"][name] for name in ("seconds", "money", "currency", "tokens_per_second")]

@@ -1,11 +1,13 @@
 """Training that starts from the weights of a model that there is."""
 
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests.training.fork_server import ForkServer
 from tests.training.tiny import digest, model_config, run, write_tokens
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import sha256_of
@@ -52,6 +54,18 @@ def test_stopped_run_ends_with_the_same_bytes(start: Path, here: Path):
             run(here / "tokens", here / "again", start=start, runtime={"max_minutes": 1e-9})
     run(here / "tokens", here / "again", start=start)
     assert digest(here / "again") == whole
+
+
+def test_killed_run_ends_with_the_same_bytes(start: Path, here: Path, fork_server: ForkServer):
+    arguments = {"start": str(start), "epochs": 8, "runtime": {"checkpoint": {"every_steps": 2}}}
+    assert fork_server.start(here / "whole", here / "tokens", **arguments).wait() == 0
+    killed = fork_server.start(here / "killed", here / "tokens", **arguments)
+    killed.until(lambda: len(killed.checkpoints()) > 1)
+    assert killed.stop(signal.SIGKILL) == -signal.SIGKILL
+    again = fork_server.start(here / "killed", here / "tokens", **arguments)
+    assert again.wait() == 0
+    assert "continuing from step" in again.said
+    assert digest(here / "killed/model") == digest(here / "whole/model")
 
 
 def test_other_sizes_are_refused(start: Path, here: Path):

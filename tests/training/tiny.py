@@ -124,7 +124,7 @@ def run(
     *,
     model: dict[str, Any] | None = None,
     live: Path | None = None,
-    start: Path | None = None,
+    start: Path | str | None = None,
     **changes: Any,
 ) -> Outcome:
     """Train in this process, with checkpoints under DVC_ROOT."""
@@ -136,7 +136,7 @@ def run(
         output=output,
         times=output.parent,
         live=live,
-        start=start,
+        start=Path(start) if start else None,
     )
     assert outcome or "RANK" in os.environ
     return outcome  # type: ignore[return-value]

@@ -85,7 +85,7 @@ def _row(entry: dict[str, Any], base: dict[str, Any] | None, repo: Repo, root: P
         "run": entry["Experiment"] or entry["rev"],
         "rev": entry["rev"],
         "created": entry["Created"],
-        "state": (entry["State"] or "").lower(),
+        "state": (entry["State"] or "").lower().removeprefix("success"),
         "changed": " ".join(_changes(entry, base)) if base else "",
     }
     return named | row | _times(entry, repo, root)
