@@ -42,8 +42,8 @@ def run(options: argparse.Namespace) -> None:
         raise UserError(f"{Path.cwd()} is no project; run the command in the project's root.")
     if options.folder and not options.folder.exists():
         raise UserError(
-            f"{options.folder} is not here; `hf download OWNER/NAME --revision REV --local-dir FOLDER` brings a model of "
-            "Hugging Face, `dvc get` one of another project."
+            f"{options.folder} is not here; `hf download OWNER/NAME --revision REV --local-dir FOLDER` brings a model "
+            "of Hugging Face, `dvc get` one of another project."
         )
     found = find(Path(), epoch=options.epoch, rev=options.rev, model=options.folder, tokenizer=options.tokenizer)
     name = options.name or re.sub(r"[^\w.-]+", "-", (options.folder or Path(found.name)).resolve().name).strip("-.")
