@@ -32,6 +32,7 @@ from tokenmill.planning.fit import (
     epoch_seconds,
     fit,
     measured_here,
+    with_dropout,
     workload,
 )
 from tokenmill.schema import AllParams
@@ -100,6 +101,7 @@ def candidates(proposal: Fit, params: AllParams, step_seconds: StepSeconds) -> l
     def neighbour(name: str, *, rung: int = rung, batch: int = batch, vocabulary: int = vocabulary) -> Candidate:
         text = TokenizedText.of(corpus, vocabulary, val_fraction=params.tokenize.val_fraction)
         chosen = workload(params, text, *LADDER[rung])
+        chosen = with_dropout(chosen) if work.config.dropout else chosen
         changes = {"batch_size": batch, "schedule": work.train.schedule}
         chosen = Workload(chosen.config, chosen.train.model_copy(update=changes), chosen.tokens)
         epochs = proposal.seconds / epoch_seconds(chosen, text, step_seconds(chosen))

@@ -14,6 +14,8 @@ from tokenmill.model.config import ModelConfig
 from tokenmill.model.size import flops_per_token
 from tokenmill.planning import fit as fitting
 from tokenmill.planning.fit import (
+    DROPOUT,
+    DROPOUT_FROM,
     Corpus,
     balance,
     context_for,
@@ -96,6 +98,15 @@ def test_more_time_never_promises_a_higher_loss(params: AllParams):
     assert sizes == sorted(sizes)
 
 
+def test_text_that_is_read_often_gets_dropout(params: AllParams):
+    corpus = corpus_of(params, text_bytes=10_000_000)
+    proposals = [fit(corpus, params, seconds=seconds, step_seconds=step_seconds) for seconds in (30, 60, 3000)]
+    for proposal in proposals:
+        often = proposal.work.train.epochs >= DROPOUT_FROM
+        assert proposal.values["model.dropout"] == (DROPOUT if often else 0.0)
+    assert {proposal.values["model.dropout"] for proposal in proposals} == {0.0, DROPOUT}
+
+
 def test_too_little_time_is_refused(params: AllParams):
     with pytest.raises(UserError, match="one pass of the smallest model"):
         fit(corpus_of(params, text_bytes=10**9), params, seconds=1, step_seconds=step_seconds)
@@ -103,7 +114,8 @@ def test_too_little_time_is_refused(params: AllParams):
 
 def test_every_proposed_value_has_a_reason_and_is_valid(params: AllParams, project: Path):
     proposal = fit(corpus_of(params, text_bytes=1_000_000), params, seconds=60, step_seconds=step_seconds)
-    assert [name for name, *_ in proposal.reasons] == ["vocabulary", "model", "context", "batch", "epochs", "rate"]
+    names = ["vocabulary", "model", "context", "batch", "epochs", "dropout", "rate"]
+    assert [name for name, *_ in proposal.reasons] == names
     before = (project / PARAMS_FILE).read_text()
     change = apply(proposal.values, project / PARAMS_FILE)
     written = validate(AllParams, change.content, project / PARAMS_FILE)

@@ -67,6 +67,10 @@ NEARLY = 1.01
 ENOUGH_STEPS = 1000
 """A run has about so many steps at least, so that Muon's rate suits it."""
 
+DROPOUT, DROPOUT_FROM = 0.1, 7
+"""So much dropout from so many epochs on. A small model that reads 1 MB eight times or more learns it by heart without
+it; after five epochs dropout only costs (docs/plan-against-reality.md)."""
+
 MOST_EPOCHS = 16
 """Beyond them text that is read again teaches little (Muennighoff et al. 2023), and a model learns it by heart."""
 
@@ -167,7 +171,7 @@ class Fit:
     def values(self) -> dict[str, Any]:
         """Parameters by their dotted names."""
         config, train = self.work.config, self.work.train
-        names = ("architecture", "n_layer", "n_head", "n_embd", "context_length")
+        names = ("architecture", "n_layer", "n_head", "n_embd", "context_length", "dropout")
         return {
             "tokenizer.type": "bpe",
             "tokenizer.vocab_size": config.vocab_size,
@@ -211,6 +215,11 @@ class Fit:
             ),
             ("epochs", f"{train.epochs}", f"{most}; {si(seen, space='')} tokens, {repeats}"),
             (
+                "dropout",
+                f"{config.dropout:g}",
+                "against learning by heart" if config.dropout else "not for so few epochs",
+            ),
+            (
                 "rate",
                 f"{train.peak:g}",
                 f"Muon's at this width (auto), after {train.schedule.warmup_steps} warm-up steps",
@@ -226,13 +235,18 @@ def fit(corpus: Corpus, params: AllParams, *, seconds: float, step_seconds: Step
     """
     vocabulary = vocabulary_for(corpus.text_bytes)
     text = TokenizedText.of(corpus, vocabulary, val_fraction=params.tokenize.val_fraction)
+
+    def epochs_of(work: Workload) -> int:
+        return min(MOST_EPOCHS, int(seconds / epoch_seconds(work, text, step_seconds(work))))
+
     proposals: list[tuple[float, Workload]] = []
     needed = 0.0
     for layers, width in LADDER:
         work = _batched(workload(params, text, layers, width), step_seconds, seconds)
-        needed = epoch_seconds(work, text, step_seconds(work))
-        epochs = min(MOST_EPOCHS, int(seconds / needed))
-        if not epochs:
+        if epochs_of(work) >= DROPOUT_FROM:
+            work = with_dropout(work)  # whose steps take longer
+        if not (epochs := epochs_of(work)):
+            needed = epoch_seconds(work, text, step_seconds(work))
             break
         work = _changed(work, epochs=epochs)
         proposals.append((predicted_loss(work), work))
@@ -298,7 +312,8 @@ def workload(params: AllParams, text: TokenizedText, layers: int, width: int) ->
     heads = width // (32 if width < 384 else 64)
     context = context_for(width, document_tokens=text.corpus.median_bytes / text.bytes_per_token)
     shape = {"architecture": "modern", "n_layer": layers, "n_embd": width, "n_head": heads, "context_length": context}
-    config = ModelConfig.model_validate(params.model.model_dump() | shape | {"vocab_size": text.vocabulary})
+    fixed = {"vocab_size": text.vocabulary, "dropout": 0.0}
+    config = ModelConfig.model_validate(params.model.model_dump() | shape | fixed)
     train = params.train.model_copy(update=FEW | {"learning_rate": auto_learning_rate(config, "muon")})
     return Workload(config, train, text.train_tokens)
 
@@ -308,6 +323,11 @@ def _batched(work: Workload, step_seconds: StepSeconds, seconds: float) -> Workl
     tokens = min(work.tokens_per_step * seconds / step_seconds(work), MOST_EPOCHS * work.tokens)
     of_step = min(batch_tokens_for(tokens * flops_per_token(work.config)), tokens / ENOUGH_STEPS)
     return _changed(work, batch_size=max(4, _power_of_two(of_step / work.config.context_length)))
+
+
+def with_dropout(work: Workload) -> Workload:
+    """The same training with the dropout that many epochs need."""
+    return Workload(work.config.model_copy(update={"dropout": DROPOUT}), work.train, work.tokens)
 
 
 def _changed(work: Workload, **changes: object) -> Workload:
