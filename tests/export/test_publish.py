@@ -12,7 +12,7 @@ from tests.export.test_folder import NOTHING, checkpoint_in
 from tokenmill.cli.main import main
 from tokenmill.core.errors import UserError
 from tokenmill.export.folder import export
-from tokenmill.export.publish import is_export_of, license_of, set_license
+from tokenmill.export.publish import complete_card, is_export_of, license_of
 
 NAME = "ada/speeches"
 
@@ -24,7 +24,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(time, "sleep", lambda _: None)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", True)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_TOKEN_PATH", str(tmp_path / "no token"))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     with running(Hub()) as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
@@ -57,6 +57,7 @@ def test_what_arrives_is_what_was_exported(
     assert hub.files == {NAME: exported()}
     assert hub.private == {NAME: True}
     assert b"\nlicense: mit\n" in hub.files[NAME]["README.md"]
+    assert f'pipeline("text-generation", "{NAME}")'.encode() in hub.files[NAME]["README.md"]
     assert len(hub.stored) == len(hub.large)
     printed = capsys.readouterr()
     assert f"{hub.url}/{NAME}: pushed, private" in printed.out
@@ -110,6 +111,13 @@ def test_nobody_answers(hub: Hub, monkeypatch: pytest.MonkeyPatch):
     assert f"{NAME} was not pushed" in refusal()
 
 
+def test_a_token_that_login_saved_is_taken(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("HF_TOKEN")
+    (tmp_path / "token").write_text(f"{TOKEN}\n")
+    push()
+    assert hub.files == {NAME: exported()}
+
+
 @pytest.mark.parametrize("token", ["", "hf of ada", "hf_\x1b[2J"])
 def test_without_a_token_nothing_is_written(token: str, hub: Hub, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HF_TOKEN", token)
@@ -159,7 +167,7 @@ def test_a_damaged_export_is_not_taken_for_whole(tmp_path: Path):
 def test_licence_of_the_card(tmp_path: Path):
     export(checkpoint_in(tmp_path, "modern", "bpe"), NOTHING, tmp_path / "out")
     assert license_of(tmp_path / "out") is None
-    set_license(tmp_path / "out", "cc-by-4.0")
+    complete_card(tmp_path / "out", "cc-by-4.0")
     assert license_of(tmp_path / "out") == "cc-by-4.0"
     (tmp_path / "out/README.md").write_text("---\nlicense: [\n---\n")
     with pytest.raises(UserError, match="no YAML"):

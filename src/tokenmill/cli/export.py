@@ -58,8 +58,7 @@ def run(options: argparse.Namespace) -> None:
     target = options.folder or Path("exports") / (name if options.format == "hf" else f"{name}-{options.format}")
     if not (api and publish.is_export_of(checkpoint, target, options.format)):
         export(checkpoint, record_of(checkpoint, root, options.rev), target, options.format)
-    if options.license:
-        publish.set_license(target, options.license)
+    publish.complete_card(target, options.license, options.push)
     print(visible(f"{checkpoint.name}: {target}"))
     if not publish.license_of(target):
         if options.public:

@@ -53,16 +53,20 @@ def check_license(name: str) -> None:
         raise UserError(f"--license {name!r} is no licence of the hub; take one such as apache-2.0, mit or other.")
 
 
-def set_license(folder: Path, name: str) -> None:
-    """Write the licence onto the card.
+def complete_card(folder: Path, license: str | None = None, repository: str | None = None) -> None:  # noqa: A002
+    """Write the licence onto the card, and the repository into its example.
 
     Raises:
-        UserError: the card has no line for it.
+        UserError: the card has no line for the licence.
     """
-    text, found = LICENSE_LINE.subn(f"license: {name}", (folder / CARD).read_text(encoding="utf-8"), count=1)
-    if not found:
-        raise UserError(f"{folder / CARD} has no line `license: …`; write it between the dashes at its beginning.")
-    write_text(folder / CARD, text)
+    card = (folder / CARD).read_text(encoding="utf-8")
+    if license:
+        card, found = LICENSE_LINE.subn(f"license: {license}", card, count=1)
+        if not found:
+            raise UserError(f"{folder / CARD} has no line `license: …`; write it between the dashes at its beginning.")
+    if repository:
+        card = card.replace('"text-generation", "PATH"', f'"text-generation", "{repository}"')
+    write_text(folder / CARD, card)
 
 
 def client(name: str) -> HfApi:
