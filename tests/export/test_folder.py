@@ -106,6 +106,17 @@ def test_generation_ends_at_end_of_text(exported: tuple[Checkpoint, Path]):
         assert json.loads((exported[1] / name).read_bytes())["eos_token_id"] == end
 
 
+def test_generation_ends_at_the_context_or_before(exported: tuple[Checkpoint, Path]):
+    """A limit on new tokens in the folder would win over a caller's `max_length`, and be vLLM's upper bound."""
+    from transformers import AutoModelForCausalLM  # noqa: PLC0415
+
+    model: Any = AutoModelForCausalLM.from_pretrained(exported[1])
+    ids_BT = torch.tensor([read_tokenizer(exported[0].tokenizer).encode(TEXT)])
+    model.generation_config.eos_token_id = None
+    assert model.generate(ids_BT).shape[1] == model.config.max_position_embeddings
+    assert model.generate(ids_BT, max_length=ids_BT.shape[1] + 2).shape[1] == ids_BT.shape[1] + 2
+
+
 def test_card_tells_the_run_and_escapes_its_text(tmp_path: Path):
     checkpoint, run = checkpoint_in(tmp_path, "gpt2", "char"), prepare(tmp_path / "run")
     evaluation = read_evaluation(run / "reports/evaluation.json")

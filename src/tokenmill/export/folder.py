@@ -117,7 +117,7 @@ def export(checkpoint: Checkpoint, record: Record, target: Path, kind: Format = 
             shutil.copyfile(checkpoint.folder / WEIGHTS, folder / WEIGHTS)
         shutil.copyfile(checkpoint.tokenizer, folder / paths.TOKENIZER.name)
         write_json(folder / CONFIG, hf_config(config) | ends)
-        write_json(folder / "generation_config.json", ends | {"do_sample": False, "max_new_tokens": 64})
+        write_json(folder / "generation_config.json", ends | {"do_sample": False, "max_length": config.context_length})
         write_json(folder / "tokenizer_config.json", _tokenizer_config(config))
 
 
