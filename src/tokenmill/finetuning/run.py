@@ -91,7 +91,9 @@ def finetune(
     trained = checked(kept, TrainParams, source=models / MANIFEST, way_out=RESTORE)
     train = params.as_training(method, trained, base.manifest.model)
     rows = with_base_text(chats["train"].layers, tokens, params.base_fraction)
-    job = _job(base, train, rows, chats["val"], lora=_lora(params.lora, base, runtime) if method == "lora" else None)
+    job = tuning_job(
+        base, train, rows, chats["val"], lora=_lora(params.lora, base, runtime) if method == "lora" else None
+    )
     outcome = run(job, runtime=runtime, output=output, times=times, live=live, peak_flops=peak_flops)
     return (outcome, chats) if outcome else None
 
@@ -143,7 +145,7 @@ def _lora(lora: LoraParams, base: Base, runtime: RuntimeParams) -> LoraParams:
     return lora
 
 
-def _job(base: Base, train: TrainParams, rows: np.ndarray, val: ChatSplit, *, lora: LoraParams | None) -> Job:
+def tuning_job(base: Base, train: TrainParams, rows: np.ndarray, val: ChatSplit, *, lora: LoraParams | None) -> Job:
     """The training of `base` on the sequences `rows`, of all its weights or by LoRA."""
     config, origin = base.manifest.model, str(base.folder)
     hashes: dict[Split, str] = {"train": _sha256(rows), "val": _sha256(val.layers)}
