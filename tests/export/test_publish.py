@@ -11,6 +11,7 @@ from tests.export.hub import TOKEN, Hub, running
 from tests.export.test_folder import NOTHING, checkpoint_in
 from tokenmill.cli.main import main
 from tokenmill.core.errors import UserError
+from tokenmill.core.files import sha256_of
 from tokenmill.export.folder import export
 from tokenmill.export.publish import complete_card, is_export_of, license_of
 
@@ -25,6 +26,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     monkeypatch.setattr(time, "sleep", lambda _: None)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", True)
     monkeypatch.setattr(huggingface_hub.constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
+    monkeypatch.setenv("HF_XET_CACHE", str(tmp_path / "xet"))
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     with running(Hub()) as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
@@ -46,22 +48,24 @@ def exported() -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in Path("out").iterdir()}
 
 
-@pytest.mark.parametrize("xet", [False, True])
-def test_what_arrives_is_what_was_exported(
-    xet: bool, hub: Hub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    """The client has two ways; the one by Xet is tried with small files, whose bytes are in the commit."""
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", not xet)
-    hub.large = () if xet else hub.large
+def test_what_arrives_is_what_was_exported(hub: Hub, capsys: pytest.CaptureFixture[str]):
     push("--license", "mit")
     assert hub.files == {NAME: exported()}
     assert hub.private == {NAME: True}
     assert b"\nlicense: mit\n" in hub.files[NAME]["README.md"]
     assert f'pipeline("text-generation", "{NAME}")'.encode() in hub.files[NAME]["README.md"]
-    assert len(hub.stored) == len(hub.large)
     printed = capsys.readouterr()
     assert f"{hub.url}/{NAME}: pushed, private" in printed.out
     assert TOKEN not in printed.out + printed.err
+
+
+def test_weights_arrive_by_xet(hub: Hub, monkeypatch: pytest.MonkeyPatch):
+    """Which today's hub prefers to Git LFS: chunks go to a store of their own, the commit names the file's SHA-256."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", False)
+    push()
+    weights = Path("out/model.safetensors")
+    assert hub.files == {NAME: exported() | {weights.name: sha256_of(weights).encode()}}
+    assert sum(map(len, hub.stored.values())) > 0.8 * weights.stat().st_size
 
 
 def test_a_second_push_keeps_the_edited_card(hub: Hub):
