@@ -26,7 +26,7 @@ def answering(project: Path) -> Answering:
 
 
 def states(
-    answering: Answering, name: str, prompt: str = "hello", *, kind: str = QUESTION, **changes: Any
+    answering: Answering, name: str | None, prompt: str = "hello", *, kind: str = QUESTION, **changes: Any
 ) -> list[str]:
     epoch, turns = changes.pop("epoch", None), changes.pop("turns", None)
     return [state for state, _ in answering.answer(name, epoch, prompt, kind, turns, *values(changes))]
@@ -47,6 +47,10 @@ def test_answer_is_what_the_model_writes(answering: Answering, project: Path, ep
     assert len(texts) >= 2
     assert all(after.startswith(before) for before, after in pairwise(texts))
     assert "tokens/s" in grown[-1]
+
+
+def test_a_page_that_knows_no_model_yet_asks_the_first(answering: Answering):
+    assert words(states(answering, None)[-1]) == words(states(answering, THIS_RUN)[-1])
 
 
 def test_continued_text_is_escaped(answering: Answering, project: Path):

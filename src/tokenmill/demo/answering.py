@@ -129,12 +129,18 @@ class Answering:
             list(writer.stream("", Sampling(max_new_tokens=2), chat=True))
 
     def answer(
-        self, name: str, epoch: int | str | None, prompt: str | None, kind: str, turns: Turns | None, *values: Any
+        self,
+        name: str | None,
+        epoch: int | str | None,
+        prompt: str | None,
+        kind: str,
+        turns: Turns | None,
+        *values: Any,
     ) -> Iterator[State]:
         """The states of a conversation while its next turn grows. A user's error is part of the turn.
 
         Args:
-            name: of a model, or NONE.
+            name: of a model, or NONE; None, as of a page that does not know the models yet, is the first.
             epoch: of this model; None is the last.
             prompt: any text.
             kind: QUESTION or TEXT. A question continues the conversation; an empty one asks nothing.
@@ -152,6 +158,7 @@ class Answering:
                 raise UserError(f"the prompt has {len(prompt):,} characters; at most {MOST_CHARACTERS:,} are read.")
             sampling = sampling_of(dict(zip(FIELDS, values, strict=True)))
             yield html(turns), turns
+            name = self.models.names()[0] if name is None else name
             checkpoint = self.models.checkpoint(name, valid("the epoch", epoch, int) if epoch else None)
             turn.model = checkpoint.name
             stream = self._stream(self.loaded.get(checkpoint), turns, sampling)

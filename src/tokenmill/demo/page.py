@@ -76,7 +76,8 @@ class Column:
         self.turns = gr.State([])
         with gr.Row():
             label = "Compare with" if optional else "Model"
-            self.name = gr.Dropdown(label=label, elem_id=f"{side}-model", scale=3, min_width=120)
+            known = {"choices": [NONE], "value": NONE} if optional else {}
+            self.name = gr.Dropdown(label=label, elem_id=f"{side}-model", scale=3, min_width=120, **known)
             self.epoch = gr.Dropdown(label="Epoch", elem_id=f"{side}-epoch", scale=1, min_width=90)
 
     def place_answer(self) -> None:
