@@ -198,7 +198,7 @@ def _trl(
     from datasets import Dataset  # type: ignore[import-not-found]  # noqa: PLC0415 (only this contender needs them)
     from peft import LoraConfig, PeftModel, TaskType  # noqa: PLC0415
     from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast  # noqa: PLC0415
-    from trl import SFTConfig, SFTTrainer  # type: ignore[import-not-found]  # noqa: PLC0415
+    from trl import SFTTrainer  # type: ignore[import-not-found]  # noqa: PLC0415
 
     base, rows = newest_epoch(folder / "models"), np.load(folder / "train.npy")
     texts, context = texts_of(rows), rows.shape[2]
@@ -208,29 +208,6 @@ def _trl(
     chats = [_labelled(ids, targets, at_most=context) for ids, targets in texts]
     tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"), eos_token=END_OF_TEXT)
     tokenizer.pad_token = tokenizer.eos_token
-    options = SFTConfig(
-        output_dir=str(folder / "trl"),
-        use_cpu=True,
-        bf16=False,
-        num_train_epochs=1,
-        per_device_train_batch_size=batch,
-        learning_rate=train.peak,
-        lr_scheduler_type="warmup_stable_decay",
-        lr_scheduler_kwargs={"num_decay_steps": steps // 2, "min_lr_ratio": 0.0},
-        warmup_steps=train.schedule.warmup_steps,
-        weight_decay=0.0,
-        adam_beta2=train.beta2,
-        max_grad_norm=train.gradient_clip,
-        gradient_checkpointing=False,
-        max_length=context,
-        packing=packing,
-        packing_strategy="bfd",
-        save_strategy="no",
-        logging_steps=train.log_every_steps,
-        report_to="none",
-        disable_tqdm=True,
-        seed=0,
-    )
     lora = LoraConfig(
         r=params.lora.rank,
         lora_alpha=int(params.lora.alpha),
@@ -240,7 +217,9 @@ def _trl(
     )
     trainer = SFTTrainer(
         model=AutoModelForCausalLM.from_pretrained(base.folder),
-        args=options,
+        args=_sft_config(
+            train, folder, steps=steps, per_device_train_batch_size=batch, max_length=context, packing=packing
+        ),
         train_dataset=Dataset.from_list(chats),
         processing_class=tokenizer,
         peft_config=lora if method == "lora" else None,
@@ -255,6 +234,33 @@ def _trl(
         model = build(base.manifest.model, seed=0)
         load_weights(model, Path(name))
     return model.eval(), seconds
+
+
+def _sft_config(train: TrainParams, folder: Path, *, steps: int, **more: Any) -> Any:
+    """SFTTrainer's parameters for the same training in so many steps."""
+    from trl import SFTConfig  # type: ignore[import-not-found]  # noqa: PLC0415
+
+    return SFTConfig(
+        output_dir=str(folder / "trl"),
+        use_cpu=True,
+        bf16=False,
+        num_train_epochs=1,
+        learning_rate=train.peak,
+        lr_scheduler_type="warmup_stable_decay",
+        lr_scheduler_kwargs={"num_decay_steps": steps // 2, "min_lr_ratio": 0.0},
+        warmup_steps=train.schedule.warmup_steps,
+        weight_decay=0.0,
+        adam_beta2=train.beta2,
+        max_grad_norm=train.gradient_clip,
+        gradient_checkpointing=False,
+        packing_strategy="bfd",
+        save_strategy="no",
+        logging_steps=train.log_every_steps,
+        report_to="none",
+        disable_tqdm=True,
+        seed=0,
+        **more,
+    )
 
 
 def _labelled(ids: np.ndarray, targets: np.ndarray, *, at_most: int) -> dict[str, list[int]]:
