@@ -1,5 +1,7 @@
 """Train the model to `train.epochs`; continue if an earlier run was stopped or had fewer epochs."""
 
+import functools
+
 from tokenmill.core import paths
 from tokenmill.core.files import write_json
 from tokenmill.core.params import Section, load
@@ -7,7 +9,7 @@ from tokenmill.planning.hardware import peak_flops
 from tokenmill.training.history import EpochRow, StepRow, train_metrics, write_rows
 from tokenmill.training.launch import launch
 from tokenmill.training.params import ModelSection, RuntimeParams, TrainSection
-from tokenmill.training.run import train
+from tokenmill.training.run import step_flops, train
 
 
 class Params(Section):
@@ -21,7 +23,8 @@ class Params(Section):
 def main() -> None:
     """data/tokens -> models/gpt, metrics/{train.json,history.csv,steps.csv}."""
     params = load(Params)
-    launch(lambda: _train(params), runtime=params.runtime)
+    flops = functools.partial(step_flops, params.model, params.train, paths.TOKENS)
+    launch(lambda: _train(params), runtime=params.runtime, step_flops=flops)
 
 
 def _train(params: Params) -> None:

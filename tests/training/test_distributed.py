@@ -265,6 +265,18 @@ def test_auto_is_one_process_on_a_cpu_or_one_for_each_gpu(monkeypatch: pytest.Mo
     assert launch._process_count(runtime_params(processes=2)) == 2
 
 
+@pytest.mark.parametrize(
+    ("flops", "parallel", "count"), [(6e9, "ddp", 1), (2.5e12, "ddp", 2), (1e15, "ddp", 4), (6e9, "fsdp", 4)]
+)
+def test_auto_takes_no_gpu_that_a_step_cannot_keep_busy(
+    flops: float, parallel: str, count: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(launch, "choose_device", lambda _: torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    runtime = runtime_params(processes="auto", parallel=parallel)
+    assert launch._process_count(runtime, lambda: flops) == count
+
+
 @pytest.mark.parametrize(("device", "there"), [("cpu", 3), ("cuda", 4), ("mps", 1)])
 def test_more_processes_than_devices_are_refused(device: str, there: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 3)

@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 
 from tokenmill.core.errors import UserError
+from tokenmill.display.terminal import note
 from tokenmill.model.device import choose_device
 from tokenmill.training.params import RuntimeParams
 
@@ -26,8 +27,17 @@ SHUTDOWN_SECONDS = 600
 copy to the mirror. Whoever needs longer is killed."""
 
 
-def launch(work: Callable[[], None], *, runtime: RuntimeParams) -> None:
+ENOUGH_FLOPS = 1e12
+"""Operations of a step that keep a GPU busy: about what it makes while the step's some hundred kernels are launched.
+With less for each, more GPUs are no faster. Assumed from data sheets, not measured."""
+
+
+def launch(work: Callable[[], None], *, runtime: RuntimeParams, step_flops: Callable[[], float] | None = None) -> None:
     """Do `work` in this process, or have `runtime.processes` processes run this program's command.
+
+    Args:
+        step_flops: floating-point operations of a step, of which each process gets ENOUGH_FLOPS if their number is
+            `auto`; None gives every device a process.
 
     A process that torchrun or this function started (RANK is set) is one of several already.
 
@@ -35,18 +45,25 @@ def launch(work: Callable[[], None], *, runtime: RuntimeParams) -> None:
         UserError: there are fewer devices than processes, or one of the processes was killed.
         SystemExit: one of the processes failed, and has said why.
     """
-    if "RANK" in os.environ or (count := _process_count(runtime)) == 1:
+    if "RANK" in os.environ or (count := _process_count(runtime, step_flops)) == 1:
         work()
     else:
         _launch_processes(count)
 
 
-def _process_count(runtime: RuntimeParams) -> int:
+def _process_count(runtime: RuntimeParams, step_flops: Callable[[], float] | None = None) -> int:
     """How many processes the parameters ask for, at most one a device, or one a core on a CPU."""
     device = choose_device(runtime.device).type
     most = {"cuda": torch.cuda.device_count(), "mps": 1}.get(device, os.cpu_count() or 1)
     if runtime.processes == "auto":
-        return 1 if device == "cpu" else most
+        if device == "cpu" or most == 1:
+            return 1
+        if step_flops is None or runtime.parallel == "fsdp":  # which is for what one device does not hold
+            return most
+        count = min(most, max(1, int(step_flops() / ENOUGH_FLOPS)))
+        if count < most:
+            note(f"training on {count} of {most} GPUs: more are no faster at so small a step (runtime.processes)")
+        return count
     if runtime.processes > most:
         unit = "core" if device == "cpu" else "device"
         raise UserError(

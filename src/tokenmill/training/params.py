@@ -174,8 +174,8 @@ class RuntimeParams(Section, extra="ignore"):
 
     processes: AutoOrCount
     """Processes that train together, each on its own device. Each computes its part of every step's sequences, so the
-    result is the same to rounding. `auto`: one for each GPU of this machine, one on a CPU. Under torchrun, which may
-    span machines, torchrun's number counts."""
+    result is the same to rounding. `auto`: one for each GPU of this machine, or fewer where a step is too small to keep
+    them busy, and one on a CPU. Under torchrun, which may span machines, torchrun's number counts."""
 
     parallel: Literal["ddp", "fsdp"]
     """How several processes hold the model. `ddp`: each holds all of it. `fsdp`: each holds its part of the weights,

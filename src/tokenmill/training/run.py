@@ -157,6 +157,13 @@ def run(
     return Outcome(manifest, state)
 
 
+def step_flops(model: ModelParams, train: TrainParams, tokens: Path) -> int:
+    """Floating-point operations of a step, without the update."""
+    metadata = read_metadata(tokens)
+    work = Workload(ModelConfig.of(model, metadata.vocab_size), train, metadata.train.tokens)
+    return work.tokens_per_step * flops_per_token(work.config)
+
+
 def _first(config: ModelConfig, seed: int, start: Path | None) -> GPT:
     """The model before the first step: random, or with the weights in a folder."""
     model = build(config, seed=seed)
