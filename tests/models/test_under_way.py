@@ -9,6 +9,7 @@ from tests.models.unfinished import FINGERPRINT, STEPS, begin
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_text
+from tokenmill.model.manifest import WEIGHTS
 from tokenmill.models.find import available, find
 from tokenmill.models.under_way import all_under_way, under_way
 from tokenmill.models.writer import Writer
@@ -40,6 +41,15 @@ def test_a_training_tells_where_it_is(root: Path):
     run = under_way(root)
     assert run is not None
     assert run.sentence.startswith("the training in this workspace stopped at step 18")
+
+
+def test_an_epoch_has_weights_where_checkpoints_have_none(root: Path):
+    begin(root)
+    folder = root / ".resume" / FINGERPRINT
+    (folder / "step-000000015" / WEIGHTS).unlink()
+    run = under_way(root)
+    assert run is not None
+    assert run.weights() == (10, folder / "epochs" / "epoch-1")
 
 
 def test_its_newest_finished_epoch_writes(root: Path, capsys: pytest.CaptureFixture[str]):

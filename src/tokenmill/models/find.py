@@ -83,7 +83,7 @@ def available(root: Path) -> list[Checkpoint]:
         names, folder = "epoch {}", root / paths.MODEL
         epochs, tokenizer = read_manifest(folder).epochs, root / paths.TOKENIZER
     elif run := under_way(root):
-        names, folder = "epoch {} of the training under way", run.checkpoints / "epochs"
+        names, folder = "epoch {} of the training under way", run.epochs
         epochs, tokenizer = len(run.epoch_ends), run.tokenizer
     else:
         return []

@@ -61,14 +61,24 @@ class UnderWay:
         return self.root / paths.resume_root() / self.run.fingerprint
 
     @property
+    def epochs(self) -> Path:
+        """The folder of the weights at the end of each epoch."""
+        return self.checkpoints / "epochs"
+
+    @property
     def tokenizer(self) -> Path:
         """The file tokenizer.json."""
         return self.folder / paths.TOKENIZER
 
     def weights(self) -> tuple[int, Path] | None:
-        """The step and the folder of the newest weights on disk, or None; later ones are of an earlier, longer run."""
-        found = [(int(path.name[5:]), path) for path in self.checkpoints.glob("step-*") if (path / WEIGHTS).exists()]
-        return max((one for one in found if one[0] <= self.step), default=None)
+        """The step and the folder of the newest weights on disk, or None; later ones are of an earlier, longer run.
+
+        The checkpoints of a run that learns by LoRA have no weights, but its epochs do.
+        """
+        steps = [(int(path.name[5:]), path) for path in self.checkpoints.glob("step-*")]
+        epochs = [(row.step, self.epochs / f"epoch-{n}") for n, row in enumerate(self.epoch_ends, start=1)]
+        found = [(step, path) for step, path in epochs + steps if step <= self.step and (path / WEIGHTS).exists()]
+        return max(found, key=lambda one: one[0], default=None)
 
     def seconds_left(self) -> float | None:
         """As many as the rest takes at this session's speed, validations and checkpoints included."""
