@@ -1,6 +1,7 @@
 """Clean text becomes token files and comes back unchanged; the bytes do not depend on how the work is divided."""
 
 import itertools
+import json
 import random
 from collections.abc import Callable
 from functools import partial
@@ -17,7 +18,7 @@ from tests.tokens.clean_text import PROSE, write_clean
 from tokenmill.core import shards
 from tokenmill.core.errors import UserError
 from tokenmill.core.token_file import SPLITS, Split, TokenMetadata, open_tokens
-from tokenmill.core.tokenizer import END_OF_TEXT, read_tokenizer
+from tokenmill.core.tokenizer import END_OF_TEXT, RECORD, read_tokenizer
 from tokenmill.tokens import corpus as corpus_module
 from tokenmill.tokens import encoder
 from tokenmill.tokens import pack as pack_module
@@ -238,6 +239,18 @@ def test_unknown_character_leaves_the_old_folder(corpus: Corpus, char_file: Path
         pack(corpus(["river ☃", "x"]), char_file, tmp_path / "packed", TAIL)
     assert [path.name for path in tmp_path.glob("packed/*")] == ["old"]
     assert not list(tmp_path.glob(".packed*"))
+
+
+@pytest.mark.parametrize("record", ["another tokenizer's", "no hash"])
+def test_tokenizer_that_no_stage_wrote_is_refused(record: str, prose: Path, tmp_path: Path) -> None:
+    file = tmp_path / "tokenizer" / "tokenizer.json"
+    train_tokenizer(prose, file, TokenizerParams(type="bpe", vocab_size=300, sample_bytes=10**6))
+    pack(prose, file, tmp_path / "whole", HASH)
+    hashed = "0" * 64 if record == "another tokenizer's" else "none"
+    (file.parent / RECORD).write_text(json.dumps({"sha256": hashed}))
+    with pytest.raises(UserError, match=RECORD):
+        pack(prose, file, tmp_path / "refused", HASH)
+    assert not (tmp_path / "refused").exists()
 
 
 def test_corpus_with_other_bytes_than_recorded_is_refused(prose: Path, bpe_file: Path, tmp_path, monkeypatch) -> None:

@@ -12,12 +12,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
 from tokenizers import Tokenizer
 
 from tokenmill.core.errors import UserError, first_line
-from tokenmill.core.token_file import TokenizerType
+from tokenmill.core.files import sha256_of, write_json
+from tokenmill.core.records import read_record
+from tokenmill.core.token_file import Sha256, TokenizerType
 
 END_OF_TEXT = "<|endoftext|>"
+
+RECORD = "hash.json"
+"""A file beside tokenizer.json with its hash: what a stage encodes with is what another stage wrote."""
 
 _PRINTABLE = (*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1))
 
@@ -77,6 +83,29 @@ def unknown_characters(characters: str) -> str:
         f"The character tokenizer does not know {shown}{more}: its corpus has none; "
         "run `dvc repro` if the corpus changed, use other text, or set tokenizer.type to bpe."
     )
+
+
+class _Record(BaseModel):
+    """What RECORD holds."""
+
+    sha256: Sha256
+
+
+def record_tokenizer(file: Path) -> None:
+    """Write the hash of tokenizer.json beside it."""
+    write_json(file.with_name(RECORD), _Record(sha256=sha256_of(file)).model_dump())
+
+
+def check_recorded(tokenizer: "TextTokenizer", file: Path) -> None:
+    """Refuse a tokenizer that is not the one whose hash was recorded; without a record any one is right.
+
+    Raises:
+        UserError: it is another one, or the record is damaged.
+    """
+    way_out = "make both again with `dvc repro -f tokenizer`"
+    record = file.with_name(RECORD)
+    if record.exists() and read_record(record, _Record, way_out=way_out).sha256 != tokenizer.sha256:
+        raise UserError(f"{file} is not the one that {record.name} beside it records (SHA-256); {way_out}.")
 
 
 def read_tokenizer(file: Path) -> TextTokenizer:

@@ -16,7 +16,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 
 from tokenmill.core import files, shards
 from tokenmill.core.errors import UserError
-from tokenmill.core.tokenizer import END_OF_TEXT, TextTokenizer, read_tokenizer
+from tokenmill.core.tokenizer import END_OF_TEXT, TextTokenizer, read_tokenizer, record_tokenizer
 from tokenmill.display.terminal import Progress
 from tokenmill.tokens import corpus
 from tokenmill.tokens.encoder import CODE_POINTS, code_points
@@ -89,6 +89,7 @@ def take_tokenizer(clean: Path, file: Path, source: Path) -> TokenizerReport:
 
 
 def _report(clean: Path, file: Path, bytes_read: int, requested: int | None) -> TokenizerReport:
+    record_tokenizer(file)
     tokenizer = read_tokenizer(file)
     requested = requested or tokenizer.vocab_size
     return TokenizerReport(
