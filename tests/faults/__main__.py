@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.faults import corpora, damage, disk, kills, trial, values
+from tests.faults import corpora, damage, disk, kills, sharing, trial, values
 from tests.faults.material import Quiet
 from tests.faults.table import Result, table
 from tests.pipeline.project import small_project
@@ -26,9 +26,10 @@ KINDS: dict[str, Callable[[Quiet, random.Random, int, str], Iterator[Result]]] =
     "disk": disk.trials,
     "kills": kills.stage_trials,
     "dvc": kills.dvc_trials,
+    "sharing": sharing.trials,
 }
 
-SHARES = {"damage": 0.42, "values": 0.2, "corpora": 0.08, "disk": 0.08, "kills": 0.2, "dvc": 0.02}
+SHARES = {"damage": 0.42, "values": 0.2, "corpora": 0.08, "disk": 0.08, "kills": 0.19, "dvc": 0.02, "sharing": 0.01}
 """How many of all trials are of a kind, unless one kind is asked for: those that run DVC take half a minute each."""
 
 
