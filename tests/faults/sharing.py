@@ -1,6 +1,7 @@
 """A remote that vanishes or a DVC that is killed within push and pull; two users, or two runs, at once.
 
-A pull after one that was interrupted may fetch a part only and say so; the next one brings the rest (DVC 3.67).
+After an interrupted push or pull the next one may transfer a part only, and a push does not say so (DVC 3.67 keeps what
+it knew when it was killed). The one after it transfers the rest: a user repeats it until everything is up to date.
 """
 
 import contextlib
@@ -61,7 +62,7 @@ def _seconds_of_push(quiet: Quiet) -> float:
 def _push(place: Place, chance: random.Random) -> Ended:
     project, remote, seconds = place
     what, said = _disturbed(project, remote, chance.uniform(0.4, 1) * seconds, chance, "push")
-    return what, said + _try(project, "dvc", "push")[1], []
+    return what, said + _until_up_to_date(project, "push"), []
 
 
 def _pull(place: Place, chance: random.Random) -> Ended:
@@ -69,12 +70,7 @@ def _pull(place: Place, chance: random.Random) -> Ended:
     said = _try(project, "dvc", "push")[1]
     other = _clone(project, "other", remote)
     what, disturbed = _disturbed(other, remote, chance.uniform(0.4, 1) * seconds, chance, "pull")
-    said += disturbed
-    for _ in range(3):
-        code, again = _try(other, "dvc", "pull")
-        said += again
-        if not code:
-            break
+    said += disturbed + _until_up_to_date(other, "pull")
     return what, said, [other]
 
 
@@ -116,6 +112,15 @@ def _disturbed(project: Project, remote: Path, after: float, chance: random.Rand
         remote.unlink()
         away.rename(remote)
     return f"the remote is gone after {after:.1f} s", said
+
+
+def _until_up_to_date(project: Project, command: str) -> str:
+    said = ""
+    for _ in range(4):
+        said += (again := _try(project, "dvc", command)[1])
+        if "Everything is up to date" in again:
+            break
+    return said
 
 
 def _clone(project: Project, name: str, remote: Path) -> Project:
