@@ -6,6 +6,7 @@ import the library of the original, even if the environment has that one install
 
 import functools
 import importlib
+import signal
 import sys
 from pathlib import Path
 
@@ -24,6 +25,8 @@ def main() -> None:
     if name not in names or len(item) != (name in FOR_EACH):
         sys.exit(f"usage: python -m stages NAME [ITEM, for {', '.join(FOR_EACH)}]; NAME is one of {', '.join(names)}")
     sys.path.insert(0, str(HERE.parent / "src"))
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # (a program in the background may ignore it)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # so Ctrl-C during the imports ends this without a traceback
     try:
         stage = importlib.import_module("tokenmill.stage")
         stage.set_wait_policy()  # before PyTorch is loaded

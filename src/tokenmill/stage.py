@@ -7,6 +7,7 @@ import atexit
 import contextlib
 import gc
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -42,6 +43,8 @@ def report_errors(work: Callable[[], None]) -> None:
 
     The exit code is 130 after Ctrl-C, and 141 when the reader of stdout, such as `head`, has closed it.
     """
+    if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:  # (stages/__main__.py set it for the time of the imports)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     atexit.register(gc.freeze)  # else Python searches all of PyTorch for garbage before it ends: half a second
     try:
         work()

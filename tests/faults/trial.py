@@ -46,9 +46,11 @@ class Trial:
         """Start `command` in `root`; what it says goes to `log`."""
         self._began, self._log = time.monotonic(), log or root.parent / "said"
         self._log.write_bytes(b"")
+        handler = signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the trial does what a program does
         self.pid = os.fork()
         if not self.pid:
             _become(root, command, self._log)
+        signal.signal(signal.SIGINT, handler)
 
     def kill(self, number: signal.Signals) -> None:
         """Send a signal to it and to what it started; it may have ended already."""

@@ -24,12 +24,15 @@ MANY = 500
 
 
 def start(project: Project) -> subprocess.Popen[bytes]:
-    """`dvc repro` in the background, in a process group of its own."""
+    """`dvc repro` in the background, in a process group of its own.
+
+    DVC starts stages through $SHELL: bash becomes the command that it runs, dash stays between it and DVC.
+    """
     with (project.root.parent / "log").open("ab") as log:
         return subprocess.Popen(
             ["dvc", "repro", "train"],
             cwd=project.root,
-            env=project.env,
+            env=project.env | {"SHELL": "/bin/sh"},
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -82,6 +85,8 @@ def test_kills_ctrl_c_and_damage_end_in_the_bytes_of_a_quiet_run(finished: Proje
         for pid in {"trainer": [trainer.pid], "DVC": [dvc.pid], "both": [dvc.pid, trainer.pid]}[victim]:
             os.kill(pid, signal.SIGKILL)
         dvc.wait()
+        psutil.wait_procs([trainer], timeout=60)
+        assert not trainer.is_running(), f"it trains on after {victim} was killed"
     stopped = stop_by_ctrl_c(finished)
     newest = max((finished.root / ".resume").glob("*/step-*"))
     assert int(newest.name.removeprefix("step-")) == stopped

@@ -2,7 +2,10 @@
 
 import os
 import random
+import shlex
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +65,21 @@ def test_trainer_without_its_parent_saves_and_stops(tmp_path: Path, tokens: Path
     assert "the process that started this training is gone after step" in trainer.said
     last = int(trainer.checkpoints()[-1].name[5:])
     assert f"after step {last:,} of" in trainer.said
+
+
+def test_training_notices_that_dvc_is_gone_behind_a_shell(tmp_path: Path):
+    (tmp_path / "dvc").write_text("import subprocess, sys\nsubprocess.run(['/bin/sh', '-c', sys.argv[1] + '; :'])")
+    (tmp_path / "trainer.py").write_text(
+        "import time\nfrom tokenmill.training.launch import Interrupt\n"
+        "interrupt = Interrupt(max_minutes=1)\nprint('started', flush=True)\n"
+        "while not interrupt.reason:\n    time.sleep(0.05)\nprint(interrupt.reason)"
+    )
+    command = [sys.executable, str(tmp_path / "dvc"), shlex.join([sys.executable, str(tmp_path / "trainer.py")])]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as dvc:
+        assert dvc.stdout
+        assert dvc.stdout.readline() == "started\n"
+        dvc.kill()
+        assert "is gone" in dvc.stdout.read()
 
 
 def test_max_minutes_saves_and_the_next_run_continues(

@@ -54,8 +54,12 @@ exit codes:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command, or `status` without one; a user's error is one sentence on stderr and exit code 1."""
     typed = list(sys.argv[1:] if arguments is None else arguments)
-    options = build_parser(typed[:1]).parse_args(typed)
-    stage.report_errors(lambda: _module(options.command or "status").run(options))
+
+    def work() -> None:
+        options = build_parser(typed[:1]).parse_args(typed)
+        _module(options.command or "status").run(options)
+
+    stage.report_errors(work)
 
 
 def build_parser(with_arguments: Collection[str] = tuple(COMMANDS)) -> Parser:
