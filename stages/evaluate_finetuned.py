@@ -1,11 +1,13 @@
-"""Measure every epoch of a fine-tuned model as `evaluate` measures those of its base, and show both side by side."""
+"""Measure every epoch of a fine-tuned model as `evaluate` measures those of its base, and show the answers of both."""
 
 from pathlib import Path
 
 from tokenmill.core import paths
 from tokenmill.core.files import write_json, write_text
 from tokenmill.core.params import Section, load
+from tokenmill.core.records import read_record
 from tokenmill.evaluation.evaluate import evaluate
+from tokenmill.evaluation.held_out import HeldOut, ask_held_out
 from tokenmill.evaluation.params import EvaluateParams, EvaluateRuntime, RawText
 from tokenmill.evaluation.results import read_evaluation
 from tokenmill.reports.answers import beside_base
@@ -20,10 +22,10 @@ class Params(Section):
 
 
 def main(name: str) -> None:
-    """models/METHOD, data/tokens, reports/evaluation.json -> metrics/finetuned/METHOD/eval.json, reports/METHOD.md.
+    """models/{gpt,METHOD}, data/tokens, reports/{evaluation,METHOD_held_out}.json -> reports/METHOD.md, and eval.json.
 
-    `val_loss` in eval.json is that on the base's own text, so what was forgotten; metrics/finetuned/METHOD/train.json
-    has the loss on held-out chats.
+    `base_text_loss` in metrics/finetuned/METHOD/eval.json is that on the base's own text, so what was forgotten;
+    train.json beside it has the loss on held-out chats.
     """
     params = load(Params)
     evaluation = evaluate(
@@ -34,8 +36,17 @@ def main(name: str) -> None:
         params=params.evaluate,
         device=params.runtime.device,
     )
+    file, way_out = paths.REPORTS / f"{name}_held_out.json", f"`dvc repro -f finetune@{name}` makes it"
+    held_out = ask_held_out(
+        read_record(file, HeldOut, way_out=way_out).chats,
+        base=paths.MODEL,
+        tuned=paths.MODELS / name,
+        tokenizer_file=paths.TOKENIZER,
+        params=params.evaluate,
+        device=params.runtime.device,
+    )
     base, last = read_evaluation(paths.EVALUATION), evaluation.epochs[-1]
-    write_text(paths.REPORTS / f"{name}.md", beside_base(base, evaluation))
+    write_text(paths.REPORTS / f"{name}.md", beside_base(base, evaluation, held_out))
     text = {"base_text_loss": last.val_loss, "base_text_loss_before": base.epochs[-1].val_loss}
     write_json(paths.FINETUNED_METRICS / name / "eval.json", evaluation.metrics(last) | text)
     print(f"base and fine-tuned side by side: {paths.REPORTS / f'{name}.md'}")

@@ -11,7 +11,7 @@ from tests.tokens.clean_text import write_clean
 from tokenmill.core import chat
 from tokenmill.core.errors import UserError
 from tokenmill.core.tokenizer import TextTokenizer, read_tokenizer
-from tokenmill.finetuning.chats import EncodedChat, encode, pack, read_chats
+from tokenmill.finetuning.chats import EXAMPLES, EncodedChat, encode, pack, read_chats
 from tokenmill.model.ops import IGNORED
 
 TWO_TURNS = "System: Be short.\nUser: Hi!\nAssistant: Hello, you.\nUser: Bye.\nAssistant: Bye!"
@@ -100,6 +100,14 @@ def test_a_hash_chooses_what_is_held_out(tmp_path: Path, tokenizer: TextTokenize
     assert read_chats(fewer, tokenizer, context_length=64, held_out=0.25)["val"].chats < found["val"].chats
 
 
+def test_some_held_out_chats_are_kept_as_text(tmp_path: Path, tokenizer: TextTokenizer):
+    texts = [exchange(number) for number in range(60)] + [f"{exchange(number)}\nUser: And?" for number in range(60, 99)]
+    found = read_chats(write_clean(tmp_path / "clean", texts), tokenizer, context_length=64, held_out=0.2)["val"]
+    whole = [text.removesuffix("\nUser: And?") for text in texts]
+    assert found.chats > EXAMPLES == len(set(found.examples))
+    assert [text for text in whole if text in found.examples] == found.examples
+
+
 def test_long_chats_are_cut_and_counted(tmp_path: Path, tokenizer: TextTokenizer):
     texts = [exchange(number, "It is " * 60) for number in range(40)] + [exchange(number) for number in range(40)]
     clean = write_clean(tmp_path / "clean", [*texts, "Just text.", f"User: {'why ' * 99}\nAssistant: So."])
@@ -109,6 +117,7 @@ def test_long_chats_are_cut_and_counted(tmp_path: Path, tokenizer: TextTokenizer
     for split in found:
         assert split.answer_tokens == (split.layers[:, 1] != IGNORED).sum()
         assert split.answer_bytes > 0
+        assert all(len(tokenizer.encode(text)) <= 41 for text in split.examples)
 
 
 def test_chats_on_one_side_only_are_refused(tmp_path: Path, tokenizer: TextTokenizer):

@@ -2,8 +2,10 @@
 
 import pytest
 
+from tokenmill.core.errors import UserError
+from tokenmill.evaluation.held_out import HeldOutAnswers
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question
-from tokenmill.reports.answers import samples_markdown
+from tokenmill.reports.answers import beside_base, samples_markdown
 from tokenmill.reports.page import markdown
 
 
@@ -64,3 +66,21 @@ def test_samples_show_every_epoch_under_every_prompt():
     assert second == "Go on\n\n| epoch | likeliest | sampled |\n| --- | --- | --- |\n| 1 | w | v |\n| 2 | u | t |\n"
     tables = [line for line in text.splitlines() if line.startswith("|")]
     assert {line.replace("\\|", "").count("|") for line in tables} == {4, 8}
+
+
+def test_fine_tuned_answers_stand_beside_those_of_the_base():
+    question = Question(prompt="W|hy?", expect=None, left_out="", truth="b\x1b|c")
+    one = HeldOutAnswers(question, answer("old", "o|o", None, 0.0), answer("new", "n\nn", None, 0.0))
+    tuned = TWO_EPOCHS.model_copy(update={"epochs": TWO_EPOCHS.epochs[:1]})
+    text = beside_base(TWO_EPOCHS, tuned, [one])
+    chats, prompts = text.split("# Same prompts, different epochs")
+    assert "## W\\|hy?\n\nIn the chat: b␛\\|c\n\n| | likeliest | sampled |" in chats
+    assert "| before fine-tuning | old | o\\|o |\n| after | new | n <br> n |\n" in chats
+    assert "| 0 ✓ | x\\|y | c |\n| 1 ✗ | no \\| no | a <br> b |\n" in prompts
+    assert "held-out chats" not in beside_base(TWO_EPOCHS, tuned, [])
+
+
+def test_base_that_was_asked_other_prompts_is_refused():
+    other = TWO_EPOCHS.model_copy(update={"questions": TWO_EPOCHS.questions[::-1]})
+    with pytest.raises(UserError, match="dvc repro evaluate"):
+        beside_base(other, TWO_EPOCHS, [])

@@ -4,7 +4,7 @@ A text begins, and the model continues it. Where a document is a conversation, t
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -27,7 +27,8 @@ WINDOW = 1 << 20
 """Tokens in which the beginning of a document is looked for; longer documents are opened in their middle."""
 
 EXCHANGE = re.compile(
-    r"(?P<system>System: .+?\n)?User: (?P<question>.+?)\nAssistant: ?(?P<answer>.+?)(?=\nUser: |\Z)", re.DOTALL
+    r"(?P<before>(?:System|Assistant): .+?\n)?User: (?P<question>.+?)\nAssistant: ?(?P<answer>.+?)(?=\nUser: |\Z)",
+    re.DOTALL,
 )
 """The first turns of a conversation, as `core.chat` writes them."""
 
@@ -54,6 +55,14 @@ def openings(tokens: Path, tokenizer: TextTokenizer, *, context_length: int, max
             _first_question(text, tokenizer, context_length, max_new_tokens)
             or _beginning(text, tokenizer, min(OPENING_TOKENS, context_length // 2), max_new_tokens)
         )
+    return [opening for opening in found if opening]
+
+
+def first_questions(
+    chats: Sequence[str], tokenizer: TextTokenizer, *, context_length: int, max_new_tokens: int
+) -> list[Opening]:
+    """The first question of each conversation with its answer; what is no conversation is passed over."""
+    found = (_first_question(text, tokenizer, context_length, max_new_tokens) for text in chats)
     return [opening for opening in found if opening]
 
 
@@ -98,7 +107,7 @@ def _first_question(text: str, tokenizer: TextTokenizer, context_length: int, mo
     if not turns or len(tokenizer.encode(before := text[: turns.start("answer")].rstrip())) > context_length:
         return None
     truth = _first_tokens(turns["answer"], tokenizer, most).strip()
-    return Opening(text=before, truth=truth) if turns["system"] else Opening(user=turns["question"], truth=truth)
+    return Opening(text=before, truth=truth) if turns["before"] else Opening(user=turns["question"], truth=truth)
 
 
 def _beginning(text: str, tokenizer: TextTokenizer, length: int, most: int) -> Opening | None:

@@ -14,9 +14,13 @@ from tokenmill.core import chat, shards
 from tokenmill.core.errors import UserError
 from tokenmill.core.tokenizer import TextTokenizer
 from tokenmill.model.ops import IGNORED
+from tokenmill.model.sequences import evenly_spread
 
 BATCH = 4096
 """Chats that are encoded at a time."""
+
+EXAMPLES = 5
+"""Held-out chats at most whose questions the report shows."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,8 @@ class ChatSplit:
     answer_tokens: int
     answer_bytes: int
     """UTF-8 bytes of the answers, without end-of-text; bits per byte are computed from it."""
+    examples: list[str]
+    """At most EXAMPLES of the chats, evenly spread, as far as they are learned."""
 
     def counts(self) -> dict[str, int]:
         """What metrics show of it."""
@@ -86,6 +92,14 @@ def _split(chats: list[EncodedChat], tokenizer: TextTokenizer, context_length: i
         cut=sum(len(each.ids) > context_length + 1 for each in chats),
         answer_tokens=sum(int(each.answers.sum()) for each in whole),
         answer_bytes=sum(len(text.encode()) for text in texts),
+        examples=[_text(whole[number], tokenizer) for number in evenly_spread(len(whole), EXAMPLES)],
+    )
+
+
+def _text(each: EncodedChat, tokenizer: TextTokenizer) -> str:
+    """A chat as text again, without what ends its last answer."""
+    return tokenizer.decode([token for token in each.ids.tolist() if token != tokenizer.eot_id]).removesuffix(
+        chat.NEXT_TURN
     )
 
 

@@ -7,6 +7,7 @@ from difflib import SequenceMatcher
 from typing import Literal
 
 from tokenmill.core.errors import UserError
+from tokenmill.evaluation.held_out import HeldOutAnswers
 from tokenmill.evaluation.results import Answer, Evaluation, Question
 from tokenmill.reports.page import render
 
@@ -109,8 +110,13 @@ def compare_answers(question: Question, answers: Sequence[tuple[str, Answer | No
     return PromptAnswers(question, versions)
 
 
-def beside_base(base: Evaluation, tuned: Evaluation) -> str:
-    """The answers of a fine-tuned model under those of the model that it started from.
+def beside_base(base: Evaluation, tuned: Evaluation, held_out: Sequence[HeldOutAnswers]) -> str:
+    """The answers of a fine-tuned model under those of the model that it started from, as a page in Markdown.
+
+    Args:
+        base: asked the same as `tuned`.
+        tuned: all epochs, with the answers to the prompts of the base.
+        held_out: answers to questions of held-out chats.
 
     Raises:
         UserError: the two were not asked the same.
@@ -119,7 +125,7 @@ def beside_base(base: Evaluation, tuned: Evaluation) -> str:
         raise UserError("the base model was asked other prompts; `dvc repro evaluate` asks it the same.")
     start = base.epochs[-1].model_copy(update={"epoch": 0})
     both = Evaluation(questions=tuned.questions, epochs=[start, *tuned.epochs])
-    return f"Epoch 0 is the model before fine-tuning. Losses are those of its own text.\n\n{samples_markdown(both)}"
+    return render("finetuned.md", evaluation=both, held_out=held_out)
 
 
 def samples_markdown(evaluation: Evaluation) -> str:
