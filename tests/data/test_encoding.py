@@ -3,7 +3,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.data.material import in_blocks
-from tokenmill.data.encoding import decode, detect, mark_json_damage, mark_json_stream_damage, replace_damage, utf8
+from tokenmill.data.encoding import (
+    DETECTION_BYTES,
+    decode,
+    detect,
+    mark_json_damage,
+    mark_json_stream_damage,
+    replace_damage,
+    utf8,
+)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
@@ -95,6 +103,23 @@ def test_legacy_encodings_are_found(language: str, encoding: str) -> None:
         data = LEGACY[language].encode(encoding)
     assert b"".join(utf8([data], "auto", found.append)).decode().endswith(LEGACY[language])
     assert len(found) == 1
+
+
+OLD = [("zh", "gb18030"), ("ja", "cp932"), ("ja", "euc_jp"), ("ru", "koi8_r")]
+
+
+@pytest.mark.parametrize(("language", "encoding"), OLD)
+@pytest.mark.parametrize("shift", range(4))
+def test_the_sample_may_end_within_a_character(language: str, encoding: str, shift: int) -> None:
+    text = (LEGACY[language][0] + "\n" * shift + LEGACY[language] * 500).encode(encoding)
+    assert len(text) > DETECTION_BYTES
+    assert detect(text) == encoding
+
+
+@pytest.mark.parametrize(("language", "encoding"), OLD)
+def test_a_damaged_byte_hides_no_encoding(language: str, encoding: str) -> None:
+    text = LEGACY[language].encode(encoding)
+    assert detect(5 * text + b"\xff\xff" + text) == encoding
 
 
 @pytest.mark.parametrize(

@@ -156,6 +156,7 @@ def test_strange_bytes_in_strange_names(tmp_path, run):
     documents, report = run(tmp_path)
     assert documents == ["nul here", "lone half", "Größe\nzwei", "marked"]
     assert report.invalid_utf8 == 1
+    assert "data.encoding" in report.damage_warning()
     assert json.dumps(report.model_dump(by_alias=True))
 
 

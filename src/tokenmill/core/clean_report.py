@@ -117,11 +117,11 @@ class CleanReport(Section):
         return (
             f"clean: {self.documents.kept:,} of {self.documents.read:,} documents kept from "
             f"{self.files.read:,} files, {self.characters.into:,} -> {self.characters.out:,} characters\n"
-            f"       dropped: {self.dropped_in_words() or 'none'}; "
-            f"invalid UTF-8 replaced in {self.invalid_utf8:,} documents"
+            f"       dropped: {self.dropped_in_words() or 'none'}"
             + (f"; files skipped: {skipped}" if skipped else "")
             + self._most_dropped()
             + self._encodings_in_words()
+            + (f"\n       {warning}" if (warning := self.damage_warning()) else "")
             + (f"\n       {warning}" if (warning := self.letters_warning()) else "")
         )
 
@@ -136,6 +136,15 @@ class CleanReport(Section):
     def letters_warning(self) -> str:
         """A sentence if the mode takes many letters; else empty."""
         return self.letters.warning(self.params["clean"]["mode"]) if self.letters else ""
+
+    def damage_warning(self) -> str:
+        """A sentence if bytes could not be read as text; else empty."""
+        return (
+            f"{self.invalid_utf8:,} of {self.documents.read:,} documents have bytes that are no text in their file's "
+            "encoding; if the text looks wrong, name the encoding in data.encoding"
+            if self.invalid_utf8
+            else ""
+        )
 
     def _encodings_in_words(self) -> str:
         """A line that names the encodings that are not UTF-8, with an example of each."""

@@ -136,6 +136,12 @@ DETECTION_BYTES = 1 << 16
 CONTEXT_BYTES = 32
 """Bytes before the first one beyond ASCII that are looked at."""
 
+LONGEST_CHARACTER = 4
+"""Bytes of a character, at most (GB18030)."""
+
+SHORTEST_PART = 128
+"""Bytes by which an encoding may still be told, if longer parts of the text are damaged."""
+
 FEW_BYTES = 8
 """Fewer bytes beyond ASCII tell no encoding; among Latin letters they are taken for Windows-1252."""
 
@@ -157,12 +163,22 @@ def detect(data: bytes) -> str:
     few = len(_BEYOND_ASCII_BYTE.findall(sample)) < FEW_BYTES
     if few and re.search(rb"[A-Za-z]", sample) and _decodes(sample, "cp1252"):
         return "cp1252"
-    best = charset_normalizer.from_bytes(sample, cp_isolation=list(LEGACY), threshold=0.4).best()
+    matches = (charset_normalizer.from_bytes(part, cp_isolation=list(LEGACY), threshold=0.4) for part in _parts(sample))
+    best = next((each.best() for each in matches if each), None)
     if best is None:
         return "utf-8"
     if _odd_letters(sample, best.encoding) > 0.05:  # text of DOS, read as that of Windows, has signs within words
         return min((best.encoding, "cp437", "cp850"), key=partial(_odd_letters, sample))
     return "cp1252" if sample.decode(best.encoding, "replace") == sample.decode("cp1252", "replace") else best.encoding
+
+
+def _parts(sample: bytes) -> Iterator[bytes]:
+    """The sample, without the bytes of a character that its end may cut, and its beginnings, which have less damage."""
+    while True:
+        yield from (sample[: len(sample) - cut] for cut in range(LONGEST_CHARACTER))
+        if (half := len(sample) // 2) < SHORTEST_PART:
+            return
+        sample = sample[:half]
 
 
 _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
