@@ -13,6 +13,7 @@ from tests.training.tiny import CPU, train_params
 from tokenmill.model import ops
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import build, model_class, parameter_count
+from tokenmill.model.optimizers import OPTIMIZERS, OptimizerName
 from tokenmill.model.sequences import loss_of
 from tokenmill.model.size import flops_per_token, matmul_parameters, memory
 from tokenmill.training.optimizer import Optimizer
@@ -88,8 +89,8 @@ def test_activations_are_what_pytorch_keeps(
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("kind", ["adamw", "muon"])
-def test_weights_gradients_and_optimizer_state_are_counted(architecture: str, kind: Literal["adamw", "muon"]):
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_weights_gradients_and_optimizer_state_are_counted(architecture: str, kind: OptimizerName):
     config = config_of(architecture)
     model = build(config, seed=0)
     optimizer = Optimizer(model, train_params(optimizer=kind), CPU)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tests.training.tiny import digest, run
 from tokenmill.core.errors import UserError
+from tokenmill.model.optimizers import OPTIMIZERS
 from tokenmill.training import trainer
 from tokenmill.training.optimizer import Optimizer
 
@@ -33,7 +34,7 @@ def diverged(tokens: Path, output: Path, **changes: Any) -> str:
     return str(error.value)
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_weights_of_just_before_the_divergence_are_saved(here: Path, tokens: Path, optimizer: str):
     """However late the losses are read, the weights saved are those before the first bad step, and they are finite."""
     folders = {}

@@ -12,12 +12,13 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from tests.training.tiny import CPU, VOCABULARY, model_config, train_params
 from tokenmill.model.config import Architecture
 from tokenmill.model.gpt import GPT, build
+from tokenmill.model.optimizers import OPTIMIZERS
 from tokenmill.model.sequences import loss_of
 from tokenmill.training.optimizer import AdamW, Muon, Optimizer, _update
 
 ONE = torch.ones(())
 HALF = dataclasses.replace(CPU, precision=torch.float16)
-EVERY = [(a, o) for a in get_args(Architecture) for o in ("adamw", "muon")]
+EVERY = [(a, o) for a in get_args(Architecture) for o in OPTIMIZERS]
 
 
 def made(architecture: str, optimizer: str, compute: object = CPU) -> tuple[GPT, Optimizer]:
@@ -199,7 +200,7 @@ def test_a_reloaded_optimizer_takes_the_same_next_steps(architecture: str, optim
     )
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_a_float16_overflow_changes_no_weight_but_the_scale(optimizer: str):
     model, optim = made("modern", optimizer, HALF)
     before, scale = values(model), optim._scaler.get_scale()
@@ -239,7 +240,7 @@ def test_what_is_not_finite_changes_nothing_then_or_later(architecture: str, opt
         assert all(parameter.grad is None for parameter in model.parameters())
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("steps_before", [0, 2])
 def test_a_device_that_decides_for_itself_decides_the_same(optimizer: str, steps_before: int):
     """The way of a GPU, which the optimizers can go on the CPU as well."""
