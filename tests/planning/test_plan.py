@@ -178,14 +178,14 @@ def test_here_agrees_with_steps_timed_by_hand(project: Path):
     for text in TINY:
         override(content, text)
     params = validate(AllParams, content, project / PARAMS_FILE)
-    ids = torch.randint(1024, (16 * 16 + 1,), dtype=torch.int32)
+    ids = torch.randint(1024, (16 * 8 * 16 + 1,), dtype=torch.int32)
     compute = choose_compute(params.runtime.device, params.train.precision)
-    config, compilation = ModelConfig.of(params.model, 1024), Compilation(on=False, why="")
-    steps = StepBenchmark(ids, config, params.train, compute, compilation=compilation, per_step=16)
+    work = Workload(ModelConfig.of(params.model, 1024), params.train, len(ids))
+    steps = StepBenchmark(ids, work, compute, Compilation(on=False, why=""))
     seconds = []
     for number in range(9):
         began = time.perf_counter()
-        assert steps.step(number) == 256
+        assert steps.step(number) == work.tokens_per_step
         seconds.append(time.perf_counter() - began)
     assert min(seconds) / 3 < plan.rows[0].step_seconds < 3 * max(seconds)
 

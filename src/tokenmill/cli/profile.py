@@ -9,7 +9,7 @@ from tokenmill.display.terminal import console, print_columns
 from tokenmill.stage import set_wait_policy
 
 if TYPE_CHECKING:
-    from tokenmill.planning.profile import Profile
+    from tokenmill.planning.benchmark import Profile
 
 TRACE = Path("reports/trace.json")
 
@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> None:
     """Profile the training of the project in the current folder."""
     set_wait_policy()
     from tokenmill.core import paths  # noqa: PLC0415
-    from tokenmill.planning.profile import profile_training  # noqa: PLC0415 (PyTorch)
+    from tokenmill.planning.benchmark import profile_training  # noqa: PLC0415 (PyTorch)
     from tokenmill.schema import check_all  # noqa: PLC0415
 
     params = check_all()

@@ -9,9 +9,8 @@ from pydantic import Field
 from tokenmill.core.params import Section
 from tokenmill.core.tokenizer import read_tokenizer
 from tokenmill.evaluation.evaluate import answer
-from tokenmill.evaluation.openings import COUNT, first_questions
 from tokenmill.evaluation.params import EvaluateParams
-from tokenmill.evaluation.prompts import prepare
+from tokenmill.evaluation.prompts import MOST_OPENINGS, first_questions, prepare
 from tokenmill.evaluation.results import Answer, Question
 from tokenmill.model.device import DeviceName, choose_compute, configure_process
 from tokenmill.model.huggingface import load_model
@@ -21,7 +20,7 @@ from tokenmill.model.manifest import read_manifest
 class HeldOut(Section):
     """What the stage `finetune` leaves to ask about."""
 
-    chats: list[str] = Field(max_length=COUNT)
+    chats: list[str] = Field(max_length=MOST_OPENINGS)
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,25 @@
-"""Which prompts every epoch answers: those in params.yaml, those beside the raw text, or openings of held-out text."""
+"""Which prompts every epoch answers: those in params.yaml, those beside the raw text, or openings of held-out text.
+
+An opening is the beginning of a held-out document, with what really follows: the model continues the text or, where the
+document is a conversation, answers its first question.
+"""
 
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+
+import numpy as np
 
 from tokenmill.core.chat import prompt as chat_prompt
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import refuse_special
 from tokenmill.core.params import Section, load
 from tokenmill.core.paths import PROMPTS_FILE
+from tokenmill.core.token_file import open_tokens
 from tokenmill.core.tokenizer import TextTokenizer
-from tokenmill.evaluation.openings import Opening, openings
 from tokenmill.evaluation.params import EvaluateParams, PromptParams
 from tokenmill.evaluation.results import Question
 
@@ -21,11 +29,36 @@ MOST_BYTES = 1 << 16
 MOST_PROMPTS = 100
 """More prompts in a file are refused."""
 
+MOST_OPENINGS = 10
+"""More prompts are not taken from held-out text."""
+
+OPENING_TOKENS = 32
+"""Maximum length of a beginning: half of the context, or of the document, where that is less."""
+
+SHORTEST = 4
+"""Documents of fewer tokens are passed over: they have no beginning and no continuation."""
+
+WINDOW = 1 << 20
+"""Tokens in which the beginning of a document is looked for; longer documents are opened in their middle."""
+
+EXCHANGE = re.compile(
+    r"(?P<before>(?:System|Assistant): .+?\n)?User: (?P<question>.+?)\nAssistant: ?(?P<answer>.+?)(?=\nUser: |\Z)",
+    re.DOTALL,
+)
+"""The first turns of a conversation, as `core.chat` writes them."""
+
 
 class PromptsFile(Section):
     """The content of `prompts.yaml`."""
 
     prompts: list[PromptParams]
+
+
+class Opening(PromptParams):
+    """A prompt from held-out text."""
+
+    truth: str
+    """What follows there, as far as the model may write."""
 
 
 @dataclass(frozen=True)
@@ -93,3 +126,86 @@ def prepare(prompts: Sequence[PromptParams], tokenizer: TextTokenizer, *, contex
         )
         prepared.append(Prompt(question, ids))
     return prepared
+
+
+def openings(tokens: Path, tokenizer: TextTokenizer, *, context_length: int, max_new_tokens: int) -> list[Opening]:
+    """At most MOST_OPENINGS prompts, evenly spread over the validation text in `tokens`; always the same ones.
+
+    Raises:
+        UserError: the tokens are missing or damaged.
+    """
+    found = []
+    ids = open_tokens(tokens, "val")
+    for place, is_middle in places(ids, tokenizer.eot_id, length=context_length + max_new_tokens):
+        text = tokenizer.decode(_document(ids[place : place + context_length + max_new_tokens], tokenizer.eot_id))
+        text = _from_line(text.strip("\ufffd")) if is_middle else text.rstrip("\ufffd")
+        found.append(
+            _first_question(text, tokenizer, context_length, max_new_tokens)
+            or _beginning(text, tokenizer, min(OPENING_TOKENS, context_length // 2), max_new_tokens)
+        )
+    return [opening for opening in found if opening]
+
+
+def first_questions(
+    chats: Sequence[str], tokenizer: TextTokenizer, *, context_length: int, max_new_tokens: int
+) -> list[Opening]:
+    """The first question of each conversation with its answer; what is no conversation is passed over."""
+    found = (_first_question(text, tokenizer, context_length, max_new_tokens) for text in chats)
+    return [opening for opening in found if opening]
+
+
+def places(ids: np.ndarray, end: int, *, length: int) -> Iterator[tuple[int, bool]]:
+    """Yield where documents begin, at even distances, and whether the place is in the middle of a long one instead.
+
+    Args:
+        ids: documents, each followed by the token `end`.
+        end: end-of-text.
+        length: tokens to read from a place in the middle; where documents are that short, only their beginnings come.
+
+    Example:
+        >>> list(places(np.array([1, 2, 3, 4, 0, 5, 6, 7, 8, 0]), 0, length=3))
+        [(0, False), (5, False)]
+    """
+    for start, stop in pairwise(sorted({len(ids) * part // MOST_OPENINGS for part in range(MOST_OPENINGS + 1)})):
+        before = max(0, start - 1)
+        ends = np.flatnonzero(np.asarray(ids[before : min(stop - 1, start + WINDOW)]) == end)
+        begins = [0] * (start == 0) + (before + 1 + ends).tolist()
+        long_enough = (begin for begin in begins if len(_document(ids[begin : begin + SHORTEST], end)) == SHORTEST)
+        if (begin := next(long_enough, None)) is not None:
+            yield begin, False
+        elif not begins and stop - start > length:
+            yield start, True
+
+
+def _document(ids: np.ndarray, end: int) -> list[int]:
+    """The tokens before the first `end`."""
+    ends = np.flatnonzero(ids == end)
+    return ids[: ends[0] if len(ends) else None].tolist()
+
+
+def _from_line(text: str) -> str:
+    """The text from its next line on, or from its next word where its lines are long."""
+    gap = re.search(r"\n\s*", text[: len(text) // 2]) or re.search(r"\s+", text)
+    return text[gap.end() :] if gap else text
+
+
+def _first_question(text: str, tokenizer: TextTokenizer, context_length: int, most: int) -> Opening | None:
+    """The first question of a conversation with its answer; None if the text is none, or the question is too long."""
+    turns = EXCHANGE.match(text)
+    if not turns or len(tokenizer.encode(before := text[: turns.start("answer")].rstrip())) > context_length:
+        return None
+    truth = _first_tokens(turns["answer"], tokenizer, most).strip()
+    return Opening(text=before, truth=truth) if turns["before"] else Opening(user=turns["question"], truth=truth)
+
+
+def _beginning(text: str, tokenizer: TextTokenizer, length: int, most: int) -> Opening | None:
+    """The beginning of a text, which ends with a word; None if nothing is left to follow."""
+    head = _first_tokens(text, tokenizer, min(length, len(tokenizer.encode(text)) // 2))
+    words = list(re.finditer(r"\s+", head))
+    opening = head[: words[-1].start()] if words and words[-1].start() else head
+    follows = _first_tokens(text[len(opening) :], tokenizer, most).strip()
+    return Opening(text=opening, truth=follows) if opening.strip() and follows else None
+
+
+def _first_tokens(text: str, tokenizer: TextTokenizer, count: int) -> str:
+    return tokenizer.decode(tokenizer.encode(text)[:count]).rstrip("\ufffd")
