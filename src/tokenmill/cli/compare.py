@@ -6,7 +6,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from tokenmill.cli.arguments import Parser
+from tokenmill.cli.main import Parser
 
 PAGE = Path("reports/compare.html")
 

@@ -2,8 +2,7 @@
 
 import argparse
 
-from tokenmill.cli.arguments import Parser
-from tokenmill.cli.main import build_parser
+from tokenmill.cli.main import Parser, build_parser
 
 SHELLS = ("bash", "zsh", "tcsh")
 

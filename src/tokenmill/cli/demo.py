@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tokenmill.cli.arguments import Parser, port
+from tokenmill.cli.main import Parser, port
 from tokenmill.stage import set_wait_policy
 
 if TYPE_CHECKING:

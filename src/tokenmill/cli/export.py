@@ -4,7 +4,8 @@ import argparse
 import re
 from pathlib import Path
 
-from tokenmill.cli.arguments import Parser
+from tokenmill.cli.generate import add_model_arguments, find_model
+from tokenmill.cli.main import Parser
 
 EXAMPLES = """\
   tokenmill export                                  the last epoch, to exports/epoch-4
@@ -26,10 +27,7 @@ def add_arguments(parser: Parser) -> None:
         default="hf",
         help="hf: for transformers (default); gguf: for llama.cpp, architecture gpt2 only; onnx: for onnxruntime",
     )
-    parser.add_argument("--epoch", type=int, metavar="N", help="this epoch")
-    parser.add_argument("--rev", metavar="REV", help="of another git revision or DVC experiment, or a ref epoch-N")
-    parser.add_argument("--model", type=Path, metavar="FOLDER", help="in a folder: config.json, model.safetensors")
-    parser.add_argument("--tokenizer", type=Path, metavar="FILE", help="for --model, if it is not in its folder")
+    add_model_arguments(parser)
     parser.add_argument("--license", metavar="NAME", help="on the card, as the hub names it: apache-2.0, mit, …")
     parser.add_argument("--push", metavar="OWNER/NAME", help="upload it to this repository of the Hugging Face Hub")
     parser.add_argument("--public", action="store_true", help="let everybody see what --push uploads")
@@ -45,19 +43,17 @@ def run(options: argparse.Namespace) -> None:
     from tokenmill.core.units import visible  # noqa: PLC0415
     from tokenmill.export import publish  # noqa: PLC0415 (the hub's client)
     from tokenmill.export.folder import CARD, export, record_of  # noqa: PLC0415 (PyTorch)
-    from tokenmill.models.find import find  # noqa: PLC0415
 
     if options.public and options.push is None:
         raise UserError("--public is for --push OWNER/NAME.")
     if options.license:
         publish.check_license(options.license)
-    root, api = Path(), None if options.push is None else publish.client(options.push)
-    which = {name: getattr(options, name) for name in ("epoch", "rev", "model", "tokenizer")}
-    checkpoint = find(root, **which)
+    api = None if options.push is None else publish.client(options.push)
+    checkpoint = find_model(options)
     name = re.sub(r"[^\w.-]+", "-", checkpoint.name).strip("-.")
     target = options.folder or Path("exports") / (name if options.format == "hf" else f"{name}-{options.format}")
     if not (api and publish.is_export_of(checkpoint, target, options.format)):
-        export(checkpoint, record_of(checkpoint, root, options.rev), target, options.format)
+        export(checkpoint, record_of(checkpoint, Path(), options.rev), target, options.format)
     publish.complete_card(target, options.license, options.push)
     print(visible(f"{checkpoint.name}: {target}"))
     if not publish.license_of(target):

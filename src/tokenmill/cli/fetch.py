@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from tokenmill.cli.arguments import Parser
+from tokenmill.cli.main import Parser
 from tokenmill.core.errors import UserError, first_line
 
 EXAMPLES = """\

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from tokenmill.cli.arguments import Parser, positive
+from tokenmill.cli.main import Parser, positive
 from tokenmill.cli.preset import offer
 from tokenmill.core.units import duration, si, size
 from tokenmill.display.terminal import console, note, print_columns

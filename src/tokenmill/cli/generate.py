@@ -12,13 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tokenmill.cli.arguments import Parser, count
+from tokenmill.cli.main import Parser, count
 from tokenmill.display.terminal import note, print_stream, rate
 from tokenmill.stage import set_wait_policy
 
 if TYPE_CHECKING:
     from tokenmill.evaluation.params import EvaluateParams
     from tokenmill.model.generate import Sampling
+    from tokenmill.models.find import Checkpoint
     from tokenmill.models.writer import Stream, Writer
 
 ONE_THREAD_UP_TO = 4_000_000
@@ -47,11 +48,7 @@ def add_arguments(parser: Parser) -> None:
     """The prompt, the model, and how it writes."""
     parser.add_argument("prompt", nargs="?", metavar="QUESTION", help="a question; without it, chat")
     parser.add_argument("--text", metavar="TEXT", help="a beginning to continue as it stands, instead of a question")
-    which = parser.add_argument_group("which model (default: the last epoch in models/gpt)")
-    which.add_argument("--epoch", type=int, metavar="N", help="this epoch")
-    which.add_argument("--rev", metavar="REV", help="of another git revision or DVC experiment, or a ref epoch-N")
-    which.add_argument("--model", type=Path, metavar="FOLDER", help="in a folder: config.json, model.safetensors")
-    which.add_argument("--tokenizer", type=Path, metavar="FILE", help="for --model, if it is not in its folder")
+    add_model_arguments(parser)
     how = parser.add_argument_group("how it writes (default: evaluate in params.yaml)")
     how.add_argument("--temperature", type=float, metavar="X", help="higher is more daring; 0: the likeliest token")
     how.add_argument("--top-k", type=int, metavar="N", help="sample among the N likeliest tokens")
@@ -64,6 +61,27 @@ def add_arguments(parser: Parser) -> None:
     how.add_argument("--samples", type=count, default=1, metavar="N", help="write N answers, each with its own seed")
 
 
+def add_model_arguments(parser: Parser) -> None:
+    """Which model."""
+    which = parser.add_argument_group("which model (default: the last epoch in models/gpt)")
+    which.add_argument("--epoch", type=int, metavar="N", help="this epoch")
+    which.add_argument("--rev", metavar="REV", help="of another git revision or DVC experiment, or a ref epoch-N")
+    which.add_argument("--model", type=Path, metavar="FOLDER", help="in a folder: config.json, model.safetensors")
+    which.add_argument("--tokenizer", type=Path, metavar="FILE", help="for --model, if it is not in its folder")
+
+
+def find_model(options: argparse.Namespace) -> "Checkpoint":
+    """The model that these arguments name.
+
+    Raises:
+        UserError: there is no such model.
+    """
+    from tokenmill.models.find import find  # noqa: PLC0415 (pydantic)
+
+    which = {name: getattr(options, name) for name in ("epoch", "rev", "model", "tokenizer")}
+    return find(Path(), **which)
+
+
 def run(options: argparse.Namespace) -> None:
     """Answer the question, continue the text, or without either answer what comes from stdin."""
     set_wait_policy()
@@ -72,17 +90,14 @@ def run(options: argparse.Namespace) -> None:
     from tokenmill.core.errors import UserError  # noqa: PLC0415
     from tokenmill.model.generate import Sampling  # noqa: PLC0415
     from tokenmill.model.gpt import parameter_count  # noqa: PLC0415
-    from tokenmill.models.find import find  # noqa: PLC0415
     from tokenmill.models.writer import Writer  # noqa: PLC0415
 
     if options.prompt is not None and options.text is not None:
         raise UserError("give either a question or --text, not both.")
-    root = Path()
     given = {field.name: getattr(options, field.name) for field in dataclasses.fields(Sampling)}
     given = {name: value for name, value in given.items() if value is not None}
-    sampling = dataclasses.replace(default_sampling(evaluate_params(root)), **given)
-    where = {name: getattr(options, name) for name in ("epoch", "rev", "model", "tokenizer")}
-    checkpoint = find(root, **where)
+    sampling = dataclasses.replace(default_sampling(evaluate_params(Path())), **given)
+    checkpoint = find_model(options)
     writer = Writer.load(checkpoint)
     if parameter_count(writer.model.config) <= ONE_THREAD_UP_TO and writer.model.device.type == "cpu":
         torch.set_num_threads(1)

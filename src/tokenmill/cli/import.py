@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tokenmill.cli.arguments import Parser
+from tokenmill.cli.main import Parser
 
 EXAMPLES = """\
   tokenmill import /path/to/gpt2                    GPT-2 as transformers saves it, to models/start/gpt2

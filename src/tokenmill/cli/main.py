@@ -1,13 +1,17 @@
-"""`tokenmill` answers questions about the pipeline, its models and plans; `dvc repro` runs the pipeline."""
+"""The command `tokenmill`: its parser, the types of arguments, and how a command that was typed is found and run."""
 
 import argparse
+import difflib
 import importlib
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from types import ModuleType
+from typing import Any, NoReturn
 
 from tokenmill import stage
-from tokenmill.cli.arguments import Parser
+from tokenmill.core.units import visible
+
+ABOUT = "`tokenmill` answers questions about the pipeline, its models and plans; `dvc repro` runs the pipeline."
 
 COMMANDS = {
     "summary": "show what the pipeline made: losses, answers, costs, and what to type next",
@@ -51,33 +55,93 @@ exit codes:
 """
 
 
+class Parser(argparse.ArgumentParser):
+    """A command line; a mistake in it is one sentence on stderr, with the nearest known word, and exit code 2."""
+
+    def error(self, message: str) -> NoReturn:
+        """End with the sentence instead of the whole usage."""
+        after = "" if message.endswith("?") else ";"
+        self.exit(2, f"error: {visible(message)}{after} `{self.prog} --help` shows what there is.\n")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # type: ignore[override] (overloaded)
+        """Refuse an unknown option here, where the options like it are known."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            near = _nearest(unknown[0], self._option_string_actions)
+            self.error(f"{unknown[0]} is not an argument of `{self.prog}`{near}")
+        return found, unknown
+
+    def arguments(self) -> list[argparse.Action]:
+        """Its arguments and options."""
+        return list(self._actions)
+
+    def commands(self) -> dict[str, "Parser"]:
+        """The parsers of its commands, by name."""
+        found = (action.choices for action in self._actions if isinstance(action, argparse._SubParsersAction))  # noqa: SLF001
+        return dict(next(found, {}))
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Refuse a value that is not among an argument's choices."""
+        if action.choices is None or value in action.choices:
+            return
+        choices = [str(choice) for choice in action.choices]
+        what = "command" if action.dest == "command" else str(action.metavar or action.dest).lower()
+        message = f"{value} is not a {what}{_nearest(str(value), choices) or '; there are ' + ', '.join(choices)}"
+        raise argparse.ArgumentError(None, message)
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    """`; did you mean plan?`, or nothing if no known word is like it."""
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def positive(text: str) -> float:
+    """A number greater than 0."""
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} must be greater than 0")
+    return value
+
+
+def count(text: str) -> int:
+    """A whole number, 1 or more."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} must be 1 or more")
+    return value
+
+
+def port(text: str) -> int:
+    """The number of a TCP port; 0 is any free one."""
+    value = int(text)
+    if not 0 <= value < 65536:
+        raise argparse.ArgumentTypeError(f"{text} must be between 0 and 65535")
+    return value
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run one command, or `status` without one; a user's error is one sentence on stderr and exit code 1."""
+    """Run one command, or tell the status without one; a user's error is one sentence on stderr and exit code 1."""
     typed = list(sys.argv[1:] if arguments is None else arguments)
 
     def work() -> None:
         options = build_parser(typed[:1]).parse_args(typed)
-        _module(options.command or "status").run(options)
+        if options.command:
+            _module(options.command).run(options)
+        else:
+            _module("summary").print_status()
 
     stage.report_errors(work)
 
 
 def build_parser(with_arguments: Collection[str] = tuple(COMMANDS)) -> Parser:
     """The parser of the command line; only the commands named have their arguments, so that only they are imported."""
-    parser = Parser(
-        prog="tokenmill",
-        description=__doc__,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    as_written = argparse.RawDescriptionHelpFormatter
+    parser = Parser(prog="tokenmill", description=ABOUT, epilog=EPILOG, formatter_class=as_written)
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
     for name, help_ in COMMANDS.items():
-        command = commands.add_parser(
-            name,
-            help=help_,
-            description=f"{help_[0].upper()}{help_[1:]}.",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
+        about = f"{help_[0].upper()}{help_[1:]}."
+        command = commands.add_parser(name, help=help_, description=about, formatter_class=as_written)
         if name in with_arguments:
             module = _module(name)
             if hasattr(module, "add_arguments"):

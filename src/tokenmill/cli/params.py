@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokenmill.cli.arguments import Parser
+from tokenmill.cli.main import Parser
 from tokenmill.core.errors import UserError
 
 if TYPE_CHECKING:

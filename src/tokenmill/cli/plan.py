@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tokenmill.cli.arguments import Parser, count, positive
+from tokenmill.cli.main import Parser, count, positive
 from tokenmill.core.units import duration, si, size
 from tokenmill.display.terminal import console, print_columns
 from tokenmill.planning.hardware import UTILISATION

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.text import Text
 
-from tokenmill.cli.arguments import Parser
+from tokenmill.cli.main import Parser
 from tokenmill.core.units import duration, visible
 from tokenmill.display.terminal import console, print_columns
 from tokenmill.planning.hardware import UTILISATION

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tokenmill.cli.arguments import Parser, count
+from tokenmill.cli.main import Parser, count
 from tokenmill.display.terminal import console, print_columns
 from tokenmill.stage import set_wait_policy
 

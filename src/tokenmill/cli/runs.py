@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokenmill.cli.arguments import Parser, count
+from tokenmill.cli.main import Parser, count
 from tokenmill.core.units import duration, visible
 from tokenmill.display.terminal import console, print_columns
 

@@ -18,9 +18,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from tokenmill.cli.arguments import Parser
-from tokenmill.core.units import visible
-from tokenmill.display.terminal import console
+from tokenmill.cli.main import Parser
+from tokenmill.display.terminal import console, shortened
 
 if TYPE_CHECKING:
     from tokenmill.models.under_way import UnderWay
@@ -135,13 +134,13 @@ class Answers:
         if not self.rows:
             return [
                 Text(""),
-                Text(_shortened(self.problem or "the first checkpoint brings the first answers", width), "dim"),
+                Text(shortened(self.problem or "the first checkpoint brings the first answers", width), "dim"),
             ]
         shown = [Text(""), Text(f"answers of the weights at step {self.step:,}:", "dim")]
         for prompt, answer in self.rows[: max(0, (height - 2) // 2)]:
             shown += [
-                Text(_shortened(prompt, width), "dim"),
-                Text("  " + (_shortened(answer, width - 2) or "(nothing)")),
+                Text(shortened(prompt, width), "dim"),
+                Text("  " + (shortened(answer, width - 2) or "(nothing)")),
             ]
         return shown
 
@@ -209,7 +208,7 @@ class Watched:
         facts = "   ".join(" ".join([name, value, *notes]).replace(" ", "\xa0") for name, value, notes in self.facts())
         width = min(width, 120)
         parts: list[Text | Table] = [Text(line, "bold") for line in textwrap.wrap(self.sentence, width)]
-        parts += [Text(_shortened(" · ".join(line[1] for line in self.now.run.plan[:2]), width), "dim"), bar]
+        parts += [Text(shortened(" · ".join(line[1] for line in self.now.run.plan[:2]), width), "dim"), bar]
         parts += [Text(line.replace("\xa0", " ")) for line in textwrap.wrap(facts, width)]
         chart = self.chart()
         if chart:
@@ -296,7 +295,3 @@ def _legend() -> Text:
     return Text.assemble(
         ("── training", COLOURS[1]), "   ", ("── validation", COLOURS[3]), ("   nats per token, by step", "dim")
     )
-
-
-def _shortened(text: str, width: int) -> str:
-    return textwrap.shorten(visible(text), width, placeholder=" …")

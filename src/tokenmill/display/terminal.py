@@ -7,6 +7,7 @@ brackets. A pipe or a file gets plain text.
 import re
 import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Self, TextIO
@@ -43,6 +44,11 @@ def note(sentence: str) -> None:
     """Print a sentence about the program's work on stderr, dimmed on a terminal; nothing if it is empty."""
     if sentence:
         console(sys.stderr).print(message(sentence), style="dim")
+
+
+def shortened(text: str, width: int) -> str:
+    """The text on one line of at most `width` columns, with nothing invisible in it."""
+    return textwrap.shorten(visible(text), width, placeholder=" …")
 
 
 def print_columns(

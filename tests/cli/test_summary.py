@@ -11,7 +11,7 @@ from tests.fresh import imported_by
 from tests.imports import ROOT
 from tests.pipeline.project import Project
 from tokenmill.cli.main import build_parser, main
-from tokenmill.cli.status import COMMIT, Status, after_training, status
+from tokenmill.cli.summary import COMMIT, Status, after_training, status
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # DVC's own
 
