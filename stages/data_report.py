@@ -4,9 +4,8 @@ The parameters that the page shows are those that the stages before wrote beside
 """
 
 from tokenmill.core import paths
-from tokenmill.core.clean_report import read_clean_report
 from tokenmill.core.files import write_json, write_text
-from tokenmill.core.metrics import TokenizerMetrics, TokensMetrics, read_metrics
+from tokenmill.core.metrics import TokenizerMetrics, TokensMetrics, read_clean_report, read_metrics
 from tokenmill.core.token_file import read_metadata
 from tokenmill.core.tokenizer import read_tokenizer, token_bytes
 from tokenmill.reports.data_report import render_report

@@ -4,10 +4,16 @@ This is a stage of its own because it writes outside its outputs: it must run ev
 """
 
 from tokenmill.core import paths
-from tokenmill.core.clean_report import read_clean_report
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_text
-from tokenmill.core.metrics import CleanMetrics, DataMetrics, TokenizerMetrics, TokensMetrics, read_metrics
+from tokenmill.core.metrics import (
+    CleanMetrics,
+    DataMetrics,
+    TokenizerMetrics,
+    TokensMetrics,
+    read_clean_report,
+    read_metrics,
+)
 from tokenmill.core.params import PARAMS_FILE, Section, load
 from tokenmill.core.records import checked
 from tokenmill.core.token_file import read_metadata

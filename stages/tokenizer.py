@@ -3,7 +3,7 @@
 import dataclasses
 
 from tokenmill.core import files, params, paths
-from tokenmill.core.start import StartParams
+from tokenmill.core.params import StartParams
 from tokenmill.tokens.params import TokenizerParams
 from tokenmill.tokens.train_tokenizer import take_tokenizer, train_tokenizer
 

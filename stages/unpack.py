@@ -3,7 +3,7 @@
 import numpy as np
 
 from tokenmill.core import paths
-from tokenmill.tokens.unpack import unpack
+from tokenmill.tokens.pack import unpack
 
 
 def main() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.reports.data_material import REPORT
-from tokenmill.core.clean_report import read_clean_report
 from tokenmill.core.errors import UserError
+from tokenmill.core.metrics import read_clean_report
 
 
 def test_clean_report_is_read_back(tmp_path: Path) -> None:

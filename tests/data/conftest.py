@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 
 from tests.data.material import parameters
-from tokenmill.core.clean_report import CleanReport
 from tokenmill.core.executor import ThreadExecutor
+from tokenmill.core.metrics import CleanReport
 from tokenmill.data.clean import clean
 
 

@@ -24,9 +24,8 @@ from tokenmill.evaluation.prompts import (
     prepare,
 )
 from tokenmill.evaluation.results import Question
-from tokenmill.tokens.pack import pack
+from tokenmill.tokens.pack import pack, unpack
 from tokenmill.tokens.params import TokenizeParams
-from tokenmill.tokens.unpack import unpack
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ from tests.reports.data_material import HOSTILE
 from tests.reports.run_material import prepare
 from tokenmill.cli.main import main
 from tokenmill.core.chat import render
-from tokenmill.core.clean_report import read_clean_report
 from tokenmill.core.errors import UserError
+from tokenmill.core.metrics import read_clean_report
 from tokenmill.core.tokenizer import read_tokenizer
 from tokenmill.evaluation.results import read_evaluation
 from tokenmill.export.folder import Record, export

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
 from tests.reports.data_material import DOCUMENTS, REPORT
-from tokenmill.core.clean_report import CleanReport
 from tokenmill.core.errors import UserError
+from tokenmill.core.metrics import CleanReport
 from tokenmill.core.token_file import SPLITS, SplitMetadata, TokenMetadata, open_tokens, read_metadata
 from tokenmill.core.tokenizer import BYTE_OF, read_tokenizer, token_bytes
 from tokenmill.reports import data_stats

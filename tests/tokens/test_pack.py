@@ -24,10 +24,9 @@ from tokenmill.tokens import encoder
 from tokenmill.tokens import pack as pack_module
 from tokenmill.tokens.corpus import TextSpan
 from tokenmill.tokens.encoder import FRAGMENTS
-from tokenmill.tokens.pack import insert_end_of_text, pack, summary, text_batches
+from tokenmill.tokens.pack import insert_end_of_text, pack, summary, text_batches, unpack
 from tokenmill.tokens.params import TokenizeParams, TokenizerParams
 from tokenmill.tokens.train_tokenizer import train_tokenizer
-from tokenmill.tokens.unpack import unpack
 
 Corpus = Callable[..., Path]
 HASH = TokenizeParams(split="hash", val_fraction=0.3)

@@ -28,7 +28,7 @@ def run(code: str, *arguments: object, before: tuple[str, ...] = ()) -> subproce
         "from tokenmill.tokens.train_tokenizer import train_tokenizer\n"
         "from tokenmill.tokens.pack import pack\n"
         "from tokenmill.tokens.params import TokenizeParams, TokenizerParams\n"
-        "from tokenmill.tokens.unpack import unpack\n"
+        "from tokenmill.tokens.pack import unpack\n"
         "one, two, three = map(Path, sys.argv[1:4])\n"
     )
     return subprocess.run(

@@ -10,11 +10,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML, YAMLError
 
+from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 
 PARAMS_FILE = Path("params.yaml")
@@ -30,6 +31,19 @@ class Section(BaseModel):
     """Base class of every section: strict types, unknown keys refused, immutable."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
+
+
+class StartParams(Section, extra="ignore"):
+    """The part of the section `model` that the tokenizer obeys, too."""
+
+    start_from: str = Field(min_length=1, exclude=True)  # the rest of the section is what the model is
+    """`models/random`: random weights. Or a folder that `tokenmill import` wrote: training goes on from its weights,
+    with its tokenizer (the section `tokenizer` does not count then), and the sizes must be those of its model."""
+
+    @property
+    def start(self) -> Path | None:
+        """The folder of the model to start from; None for random weights."""
+        return None if Path(self.start_from) == paths.RANDOM else Path(self.start_from)
 
 
 View = TypeVar("View", bound=Section)

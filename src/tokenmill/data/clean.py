@@ -14,10 +14,10 @@ import polars as pl
 import xxhash
 from numpy.typing import NDArray
 
-from tokenmill.core.clean_report import CleanReport, Letters
 from tokenmill.core.errors import UserError
 from tokenmill.core.executor import Executor
 from tokenmill.core.files import enough_room, write_directory
+from tokenmill.core.metrics import CleanReport, Letters
 from tokenmill.core.shards import SCHEMA, SHARD_BYTES, write_shards
 from tokenmill.data import filters
 from tokenmill.data.chunks import CHUNK_BYTES, Chunk, Planner

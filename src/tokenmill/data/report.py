@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from tokenmill.core.clean_report import Characters, CleanReport, Documents, Files, Lengths, Letters
+from tokenmill.core.metrics import Characters, CleanReport, Documents, Files, Lengths, Letters
 from tokenmill.data.filters import enabled_reasons, languages
 from tokenmill.data.params import LOSSY, CleanParams
 from tokenmill.data.sources import Found

@@ -17,9 +17,9 @@ from typing import Any, Literal
 
 from tokenmill.core import paths
 from tokenmill.core.chat import NAMES
-from tokenmill.core.clean_report import CleanReport, read_clean_report
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import sha256_of, write_directory, write_json, write_text
+from tokenmill.core.metrics import CleanReport, read_clean_report
 from tokenmill.core.tokenizer import END_OF_TEXT, TextTokenizer, read_tokenizer
 from tokenmill.evaluation.results import Evaluation, read_evaluation
 from tokenmill.model.config import ModelConfig

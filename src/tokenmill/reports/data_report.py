@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenmill.core.clean_report import CleanReport
+from tokenmill.core.metrics import CleanReport
 from tokenmill.core.units import size
 from tokenmill.reports.charts import Chart, Series, bar_chart, line_chart
 from tokenmill.reports.data_stats import RARE, DataStats

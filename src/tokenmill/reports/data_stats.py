@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from tokenmill.core.clean_report import CleanReport
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import rounded, write_text
+from tokenmill.core.metrics import CleanReport
 from tokenmill.core.token_file import SPLITS, Split, TokenMetadata, open_tokens, token_file
 from tokenmill.core.tokenizer import TextTokenizer, token_bytes
 from tokenmill.display.terminal import Progress

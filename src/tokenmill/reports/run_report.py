@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tokenmill.core.clean_report import CleanReport
+from tokenmill.core.metrics import CleanReport
 from tokenmill.core.token_file import TokenMetadata
 from tokenmill.costs import Cost, epoch_costs, read_timing
 from tokenmill.evaluation.results import EpochResult, Evaluation

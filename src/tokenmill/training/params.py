@@ -5,8 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
-from tokenmill.core.params import Section
-from tokenmill.core.start import StartParams
+from tokenmill.core.params import Section, StartParams
 from tokenmill.costs import CostParams
 from tokenmill.model.config import ModelParams
 from tokenmill.model.optimizers import OPTIMIZERS, OptimizerName

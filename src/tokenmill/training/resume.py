@@ -1,4 +1,4 @@
-"""Where training continues: from the run's own checkpoints, else from the previous output, else from scratch.
+"""Where training continues: from the run's own checkpoints, else from the previous output, else from its start.
 
 DVC removes `models/gpt` before the stage runs. But dvc.lock still names it, and the cache or the remote still holds it;
 on another machine there is nothing else.
@@ -10,9 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
-from tokenmill.core.files import write_atomic, write_directory
+from tokenmill.core import paths
+from tokenmill.core.errors import UserError
+from tokenmill.core.files import sha256_of, write_atomic, write_directory
 from tokenmill.core.records import parse_record
-from tokenmill.model.manifest import MANIFEST, Manifest
+from tokenmill.core.token_file import TokenMetadata
+from tokenmill.model.config import ModelConfig
+from tokenmill.model.huggingface import read_config
+from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS, Manifest
 from tokenmill.training.checkpoint import RESUME, STEP_NAME, Checkpoint, CheckpointStore
 from tokenmill.training.params import ScheduleParams, TrainParams
 from tokenmill.training.schedule import Workload, first_difference
@@ -126,3 +131,21 @@ def _fetch(repository: "DVCFileSystem", source: str, target: Path) -> None:
                 write_atomic(folder / Path(path).name) as write,
             ):
                 shutil.copyfileobj(read, write, 1 << 20)
+
+
+def check_start(folder: Path, config: ModelConfig, tokens: TokenMetadata) -> str:
+    """Refuse a model that is not the one to train, or has another tokenizer than the tokens; return its hash.
+
+    Raises:
+        UserError: they differ, or a file is missing or damaged.
+    """
+    found = read_config(folder).model_copy(update={"dropout": config.dropout})
+    if found != config:
+        raise UserError(f"{folder / CONFIG} has other sizes than the model to train; `tokenmill params` names them.")
+    file = folder / paths.TOKENIZER.name
+    for path in (folder / WEIGHTS, file):
+        if not path.exists():
+            raise UserError(f"{path} is missing; `dvc pull {folder}` fetches it.")
+    if sha256_of(file) != tokens.tokenizer_sha256:
+        raise UserError(f"the tokens were made with another tokenizer than {file}; `dvc repro` encodes them again.")
+    return sha256_of(folder / WEIGHTS)

@@ -23,6 +23,7 @@ from tokenmill.model.device import (
     unused_gpu,
 )
 from tokenmill.model.gpt import GPT, build, parameter_count
+from tokenmill.model.huggingface import load_weights
 from tokenmill.model.manifest import FORMAT, Manifest, TrainedWith
 from tokenmill.model.optimizers import OPTIMIZERS
 from tokenmill.model.sequences import Sequences, place_tokens
@@ -36,9 +37,8 @@ from tokenmill.training.live import LiveFiles
 from tokenmill.training.memory import MicroBatch
 from tokenmill.training.mirror import Mirror, mirrored
 from tokenmill.training.params import RuntimeParams, TrainParams
-from tokenmill.training.resume import ResumePoint, fill_from_previous, find_resume_point
+from tokenmill.training.resume import ResumePoint, check_start, fill_from_previous, find_resume_point
 from tokenmill.training.schedule import Workload
-from tokenmill.training.start import check_start, load_start
 from tokenmill.training.trainer import Trainer, TrainingSetup
 
 
@@ -168,7 +168,7 @@ def _first(config: ModelConfig, seed: int, start: Path | None) -> GPT:
     """The model before the first step: random, or with the weights in a folder."""
     model = build(config, seed=seed)
     if start:
-        load_start(model, start)
+        load_weights(model, start)
     return model
 
 
