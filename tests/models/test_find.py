@@ -14,8 +14,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_text
 from tokenmill.model.gpt import build
 from tokenmill.model.huggingface import load_model, read_config
-from tokenmill.models.find import available, epochs_at, find
-from tokenmill.models.revision import FETCHED
+from tokenmill.models.find import FETCHED, available, epochs_at, find
 from tokenmill.reports.epoch_refs import write_epoch_refs
 
 pytestmark = pytest.mark.slow

@@ -21,7 +21,7 @@ from tokenmill.core.metrics import TrainMetrics, read_metrics
 from tokenmill.core.params import PARAMS_FILE, read_yaml
 from tokenmill.display.terminal import note
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question, read_evaluation
-from tokenmill.models.find import chosen_epoch, is_finished
+from tokenmill.models.find import Revision, chosen_epoch, is_finished
 from tokenmill.models.under_way import under_way
 from tokenmill.reports.answers import PromptAnswers, compare_answers
 from tokenmill.reports.page import flat
@@ -245,8 +245,6 @@ def _workspace_run(root: Path) -> ComparedRun:
 
 def _recorded_run(root: Path, rev: str) -> ComparedRun:
     """The run that a revision records, from git and from DVC's cache or remote."""
-    from tokenmill.models.revision import Revision  # noqa: PLC0415 (loads DVC, which takes a second)
-
     with contextlib.closing(Revision(root, rev)) as revision, tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for file in FILES:

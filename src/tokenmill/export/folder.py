@@ -25,7 +25,7 @@ from tokenmill.evaluation.results import Evaluation, read_evaluation
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.huggingface import hf_config, load_model
 from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS, Manifest, read_manifest
-from tokenmill.models.find import Checkpoint
+from tokenmill.models.find import Checkpoint, Revision
 from tokenmill.reports.page import flat, render
 
 CHAT_TEMPLATE = (
@@ -75,8 +75,6 @@ def _files(root: Path, rev: str | None) -> Iterator[Path]:
     if rev is None:
         yield root
         return
-    from tokenmill.models.revision import Revision  # noqa: PLC0415 (loads DVC, which takes a second)
-
     with contextlib.closing(Revision(root, rev)) as revision, tempfile.TemporaryDirectory() as name:
         for file in (paths.EVALUATION, paths.CLEAN_REPORT):
             with contextlib.suppress(UserError):
