@@ -11,6 +11,12 @@ from tests.imports import CANNOT_CHANGE_A_RESULT, ROOT, SOURCE, circle, place, s
 PIPELINE = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"]
 PIPELINE = {name: stage.get("do", stage) for name, stage in PIPELINE.items()}  # `do`: of a stage for each item
 
+RECORDED = {
+    "data/tokens": {"data/tokenizer"},
+    "models/gpt": {"data/tokens", "data/packed", "data/tokenizer"},
+}
+"""Folders, and the artefacts whose hashes are in their metadata: the tokenizer's, the fingerprint of the run."""
+
 
 @pytest.mark.parametrize("stage", sorted(set(PIPELINE) - {"report"}))
 def test_stage_depends_on_the_folders_it_imports(stage: str) -> None:
@@ -22,6 +28,13 @@ def test_stage_depends_on_the_folders_it_imports(stage: str) -> None:
 def test_report_depends_on_the_whole_library() -> None:
     """It reads what every stage writes, and takes seconds."""
     assert {"src/tokenmill", "stages/report.py"} < set(PIPELINE["report"]["deps"])
+
+
+@pytest.mark.parametrize("stage", PIPELINE)
+def test_what_another_dependency_records_is_not_named(stage: str) -> None:
+    """A stage that names a folder names nothing whose hash is in it."""
+    named = set(PIPELINE[stage]["deps"])
+    assert not any(name in named and named & recorded for name, recorded in RECORDED.items())
 
 
 @pytest.mark.parametrize("stage", PIPELINE)

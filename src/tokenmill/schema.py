@@ -8,8 +8,7 @@ only here. This module can refuse but never change a result, so DVC does not tra
 from pathlib import Path
 
 from tokenmill.core.executor import ExecutorParams
-from tokenmill.core.params import PARAMS_FILE, ParamsError, Section, read_yaml, validate
-from tokenmill.core.paths import RANDOM
+from tokenmill.core.params import PARAMS_FILE, RANDOM, ParamsError, Section, read_yaml, validate
 from tokenmill.core.records import read_record
 from tokenmill.data.params import CleanParams, DataParams
 from tokenmill.evaluation.params import EvaluateParams
@@ -53,7 +52,6 @@ def check_all(path: Path = PARAMS_FILE) -> AllParams:
 
 
 def _check_start(model: ModelSection, path: Path) -> None:
-    """Refuse a model that params.yaml does not describe, or that is no folder of a model."""
     if model.start is None:
         return
     folder = path.parent / model.start

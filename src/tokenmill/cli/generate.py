@@ -140,7 +140,6 @@ def default_sampling(evaluate: "EvaluateParams | None") -> "Sampling":
 
 
 def _answer(writer: "Writer", prompt: str, sampling: "Sampling", *, chat: bool, samples: int) -> None:
-    """Print the answer while it is written, or several answers."""
     if samples == 1:
         _show(writer.stream(prompt, sampling, chat=chat), [])
         return

@@ -81,7 +81,6 @@ class Parser(argparse.ArgumentParser):
         return dict(next(found, {}))
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Refuse a value that is not among an argument's choices."""
         if action.choices is None or value in action.choices:
             return
         choices = [str(choice) for choice in action.choices]

@@ -132,7 +132,6 @@ def _print_rows(plan: "Plan") -> None:
 
 
 def _fits(row: "PlanRow", batch_size: int) -> str:
-    """Whether a batch fits the memory, or the largest part of it that does."""
     if row.sequences is None:
         return ""
     if row.sequences == batch_size:

@@ -55,7 +55,6 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _print(runs: "pd.DataFrame") -> None:
-    """Numbers in columns, and under them what a run changed."""
     shown = [("run", "val loss", "bits/byte", "right", "time", "tokens/s", "cost")]
     shown += [_cells(row) for row in runs.to_dict("records")]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]

@@ -66,7 +66,6 @@ def run(_: argparse.Namespace) -> None:
 
 
 def _print_under_way(run: "UnderWay") -> None:
-    """What is known of a training that is not finished."""
     console().print(run.sentence)
     ends = [(f"{row.epoch:.0f}", f"{row.val_loss:.4f}", f"{row.val_bits_per_byte:.4f}") for row in run.epoch_ends]
     if ends:
@@ -165,7 +164,6 @@ def status(root: Path) -> Status:
 
 
 def _outside(root: Path) -> Status | None:
-    """The folder is no project's root."""
     project = next((path for path in (root.resolve(), *root.resolve().parents) if _is_project(path)), None)
     if project == root.resolve():
         return None
@@ -214,7 +212,6 @@ def _inside(root: Path) -> Status:
 
 
 def _outdated(root: Path, stages: Sequence[str]) -> Status:
-    """Some stages are to run."""
     named = ", ".join(stages)
     if not any((root / folder).exists() for folder in ("data/clean", "data/tokens", "models/gpt")):
         pull = [("dvc pull && dvc repro", "fetch what the remote has, run the rest")]
@@ -231,7 +228,6 @@ def _outdated(root: Path, stages: Sequence[str]) -> Status:
 
 
 def _trained(root: Path) -> Status:
-    """Everything is up to date: how good the model is."""
     from tokenmill.core import git, paths  # noqa: PLC0415
     from tokenmill.doctor.finding import ONE_COMMIT  # noqa: PLC0415
     from tokenmill.evaluation.results import read_evaluation  # noqa: PLC0415 (pydantic)

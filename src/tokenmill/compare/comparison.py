@@ -170,7 +170,6 @@ class Comparison:
         return ""
 
     def _differ(self, output: Path) -> bool:
-        """Whether an output is not the same in all runs."""
         return len({run.hashes.get(output.as_posix()) for run in self.runs}) > 1
 
     @cached_property
@@ -217,7 +216,6 @@ def _at_least_two(root: Path, names: Sequence[str], runs: dict[str, ComparedRun]
 
 
 def _parse(name: str) -> tuple[str, int | None]:
-    """A revision, and an epoch if the name says one."""
     if match := EPOCH.fullmatch(name):
         return WORKSPACE, int(match[1])
     if match := REV_AND_EPOCH.fullmatch(name):
@@ -244,7 +242,6 @@ def _workspace_run(root: Path) -> ComparedRun:
 
 
 def _recorded_run(root: Path, rev: str) -> ComparedRun:
-    """The run that a revision records, from git and from DVC's cache or remote."""
     with contextlib.closing(Revision(root, rev)) as revision, tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for file in FILES:

@@ -68,7 +68,6 @@ def render_terminal(comparison: Comparison, *, width: int, colours: bool) -> str
 
 
 def _table(title: str, table: pd.DataFrame) -> Table:
-    """Names of rows on the left, cells on the right."""
     shown = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="none")
     shown.add_column(title, overflow="fold")
     for name in table.columns:
@@ -79,7 +78,6 @@ def _table(title: str, table: pd.DataFrame) -> Table:
 
 
 def _prompt(one: PromptAnswers, *, colours: bool) -> RenderableType:
-    """A prompt, and below it a row for each answer."""
     answers = Table.grid(padding=(0, 2, 0, 0))
     answers.add_column(overflow="fold", max_width=24)
     answers.add_column()
@@ -113,5 +111,4 @@ def _line(text: str) -> Text:
 
 
 def _one_line(text: str) -> str:
-    """Text without line breaks and control characters."""
     return visible(" ".join(text.split()))

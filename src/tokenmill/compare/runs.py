@@ -98,7 +98,6 @@ def _metric(entry: Mapping[str, Any], name: str) -> float | None:
 
 
 def _model(entry: Mapping[str, Any]) -> str:
-    """The hash of the trained model."""
     return str(entry.get(paths.MODEL.as_posix()))
 
 

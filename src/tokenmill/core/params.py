@@ -15,13 +15,15 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML, YAMLError
 
-from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 
 PARAMS_FILE = Path("params.yaml")
 
 MOST_VALUES = 10_000
 """More values in a file are refused: a few references within it can stand for more than any memory holds."""
+
+RANDOM = Path("models/random")
+"""A folder that holds no model: training starts from random weights."""
 
 LARGEST = 10**15
 """Bound of every number: more bytes, documents or steps than a machine will see."""
@@ -43,7 +45,7 @@ class StartParams(Section, extra="ignore"):
     @property
     def start(self) -> Path | None:
         """The folder of the model to start from; None for random weights."""
-        return None if Path(self.start_from) == paths.RANDOM else Path(self.start_from)
+        return None if Path(self.start_from) == RANDOM else Path(self.start_from)
 
 
 View = TypeVar("View", bound=Section)

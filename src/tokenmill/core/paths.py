@@ -15,8 +15,6 @@ PACKED = Path("data/packed")
 TOKENS = Path("data/tokens")
 
 MODEL = Path("models/gpt")
-RANDOM = Path("models/random")
-"""A folder that holds no model: training starts from random weights."""
 STARTS = Path("models/start")
 """Where `tokenmill import` puts models to start from, each in a folder of its own that DVC tracks."""
 

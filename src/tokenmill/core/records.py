@@ -87,7 +87,6 @@ def _cells(row: dict[str | Any, Any]) -> dict[str, str | None]:
 
 
 def _content(path: Path, way_out: str) -> bytes:
-    """The bytes of a file of a sensible size."""
     try:
         with path.open("rb") as file:
             content = file.read(LARGEST + 1)

@@ -51,7 +51,6 @@ def write_shards(
 
 
 def _grouped(batches: Iterable[pl.DataFrame], shard_bytes: int) -> Iterator[list[pl.DataFrame]]:
-    """The documents of each shard, in frames."""
     pending: list[pl.DataFrame] = []
     held = 0
     for batch in batches:
@@ -151,7 +150,6 @@ def totals(folder: Path) -> Totals:
 
 
 def _read_footer(shard: Path) -> dict[str, int]:
-    """The totals that `write_shard` left in a shard."""
     try:
         metadata = pl.read_parquet_metadata(shard)
         return {key: int(metadata[key]) for key in ("documents", "bytes", "chars", "row_group_rows")}

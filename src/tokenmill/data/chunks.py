@@ -163,7 +163,6 @@ class Planner:
             yield from strategy(group)
 
     def _strategy(self, source: Source) -> Callable[[Iterable[Source]], Iterator[Chunk]]:
-        """How a file is divided."""
         plain = source.compression is None and not FORMATS[source.format].compressed
         if plain and source.size <= self._size:
             return self._small_files

@@ -114,7 +114,6 @@ def clean_chunk(chunk: Chunk, params: CleanParams) -> CleanedChunk:
 
 
 def _cleaned(raw: pl.Series, params: CleanParams, tally: Tally) -> pl.Series:
-    """The texts normalized, without boilerplate and masked."""
     text = normalize(raw, params.mode)
     if params.mode in LOSSY:
         tally.add_letters(raw, text)

@@ -126,7 +126,6 @@ class SeenNearDuplicates:
 
 
 def _with_any(signatures: Hashes, ordered: Hashes) -> NDArray[np.bool_]:
-    """True for the rows with any of the sorted hashes."""
     return np.logical_or.reduce(among(signatures, ordered), axis=1)
 
 
@@ -247,7 +246,6 @@ def shingles(texts: pl.Series, ngram: int) -> Iterator[Shingles]:
 
 
 def _cut(text: pl.Series) -> Iterator[pl.Series]:
-    """One long text in blocks of whole characters."""
     data, start = text.cast(pl.Binary).item(), 0
     while start < len(data):
         block = data[start : start + BLOCK_BYTES].decode(errors="ignore")
@@ -256,7 +254,6 @@ def _cut(text: pl.Series) -> Iterator[pl.Series]:
 
 
 def _block_shingles(row: int, texts: pl.Series, ngram: int) -> Shingles:
-    """The shingles of the texts of a block, which begins at `row`."""
     data, starts = _joined(texts)
     word_starts, words = _words(data)
     begin = np.searchsorted(word_starts, starts)
@@ -287,7 +284,6 @@ def _joined(texts: pl.Series) -> tuple[NDArray[np.uint8], NDArray[np.intp]]:
 
 
 def _words(data: NDArray[np.uint8]) -> tuple[NDArray[np.intp], Hashes]:
-    """Where each word begins, and its hash."""
     letter, digit = data - np.uint8(ord("a")) < 26, data - np.uint8(ord("0")) < 10
     inside = np.zeros(len(data) + 2, dtype=np.bool_)
     inside[1:-1] = letter | digit | (data >= 0x80)

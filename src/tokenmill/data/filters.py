@@ -262,7 +262,6 @@ def _slices(texts: pl.Series) -> Iterator[pl.Series]:
 
 
 def _apply(enabled: list[Filter], texts: pl.Series, params: FilterParams) -> pl.Series:
-    """The reason of each text of a slice."""
     frame = pl.DataFrame({"text": texts.str.head(MAX_CHARS)}).with_row_index("row")
     reasons = np.full(len(texts), None, dtype=object)
     for one in enabled:

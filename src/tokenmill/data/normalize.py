@@ -106,7 +106,6 @@ def _steps_1_to_3_ascii(texts: pl.Series) -> pl.Series:
 
 
 def _steps_1_to_3(texts: pl.Series) -> pl.Series:
-    """Steps 1 to 3 for any rows."""
     return texts.str.replace_all(_BREAKS, "\n").str.replace_all(_SPACES, " ").str.replace_all(_INVISIBLE, "")
 
 
@@ -154,7 +153,6 @@ def _spaces_for(texts: pl.Series, pattern: str) -> pl.Series:
 
 
 def _step_6(texts: pl.Series) -> pl.Series:
-    """Step 6 for rows that need it."""
     texts = _change(texts, texts.str.contains(r"[ \t]\n"), _without_trailing_blanks)
     texts = _change(texts, texts.str.contains_any(["  ", "\t"]), _single_blanks)
     return _change(

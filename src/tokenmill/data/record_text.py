@@ -59,7 +59,6 @@ def record_texts(
 
 
 def _shown(record: Any) -> str:
-    """A record as the report shows it."""
     try:
         return orjson.dumps(record, default=str).decode()
     except TypeError:  # it is nested deeply

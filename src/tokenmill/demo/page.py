@@ -121,7 +121,6 @@ class Column:
         yield [gr.skip(), *self._epochs(name)]
 
     def _epochs(self, name: str) -> list[Any]:
-        """Offer the epochs of a model and choose the last."""
         sentence, epochs = gr.skip(), list[int]()
         try:
             epochs = self._answering.models.epochs(name)
@@ -213,12 +212,10 @@ def _examples(prompts: Sequence[PromptParams]) -> gr.Dataset:
 
 
 def _example(entry: PromptParams) -> tuple[str, str]:
-    """A prompt and its kind."""
     return (entry.user, QUESTION) if entry.user else (entry.text or "", TEXT)
 
 
 def _sampling_fields(sampling: Sampling) -> list[gr.Slider | gr.Number]:
-    """A field for each value of FIELDS."""
     temperature, top_k, length = sampling.temperature, sampling.top_k or 0, min(sampling.max_new_tokens, MOST_TOKENS)
     top_p, penalty = sampling.top_p or 1, sampling.repetition_penalty
     with gr.Accordion("Sampling", open=False):

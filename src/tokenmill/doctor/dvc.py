@@ -272,7 +272,6 @@ class Locks(BaseModel):
 
 
 def _locks(root: Path) -> Path:
-    """Where DVC notes who reads and writes what."""
     return root / ".dvc" / "tmp" / "rwlock"
 
 

@@ -178,7 +178,6 @@ def places(ids: np.ndarray, end: int, *, length: int) -> Iterator[tuple[int, boo
 
 
 def _document(ids: np.ndarray, end: int) -> list[int]:
-    """The tokens before the first `end`."""
     ends = np.flatnonzero(ids == end)
     return ids[: ends[0] if len(ends) else None].tolist()
 

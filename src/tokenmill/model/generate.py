@@ -173,7 +173,6 @@ class Sampler:
             self._seen_BV = self._seen_BV[list(rows)]
 
     def _draw(self, logits_BV: Tensor) -> Tensor:
-        """One random id for each row."""
         ids, p = candidate_probabilities(logits_BV, self._sampling)
         chosen_B1 = (p / self._noise_like(p)).argmax(-1, keepdim=True)
         return (chosen_B1 if ids is None else ids.gather(-1, chosen_B1))[:, 0]

@@ -148,7 +148,6 @@ def _in_folder(folder: Path, tokenizer: Path | None, root: Path) -> Checkpoint:
 
 
 def _at_revision(root: Path, rev: str, epoch: int | None) -> Checkpoint:
-    """An epoch of the model that a revision records, fetched if it is not here."""
     with contextlib.closing(Revision(root, rev)) as revision:
         number = chosen_epoch(epoch, read_manifest(revision.fetch(paths.MODEL, [MANIFEST])).epochs, rev)
         folder = epoch_folder(number)
@@ -259,7 +258,6 @@ class Revision:
         return target
 
     def _hash_of(self, output: Path) -> str:
-        """The hash that dvc.lock records for an output."""
         try:
             recorded = self._files.info(f"/{output.as_posix()}").get("md5")
         except FileNotFoundError:
@@ -277,7 +275,6 @@ class Revision:
 
 
 def _similar(root: Path, rev: str) -> str:
-    """Names that the user may have meant."""
     names = git.revisions(root)
     near = difflib.get_close_matches(rev, names, n=4, cutoff=0.5) or names[:12]
     return f"near it: {', '.join(near)}."

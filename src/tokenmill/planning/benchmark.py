@@ -136,7 +136,6 @@ def _warm(steps: StepBenchmark, sequences: int) -> float:
 
 
 def _seconds(steps: StepBenchmark, sequences: int) -> float:
-    """The time of one step over so many sequences."""
     synchronize(steps.compute)
     began = time.perf_counter()
     done = steps.step(0, sequences=sequences)

@@ -109,7 +109,6 @@ def render_report(
 
 
 def _words(reason: str) -> str:
-    """A reason's name as words."""
     return reason.replace("_", " ")
 
 

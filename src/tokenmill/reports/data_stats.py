@@ -119,7 +119,6 @@ def count_tokens(folder: Path, metadata: TokenMetadata, tokenizer: TextTokenizer
 
 
 def _blocks(folder: Path, split: Split) -> Iterator[np.ndarray]:
-    """The ids of a split, BLOCK at a time."""
     dtype = open_tokens(folder, split).dtype
     with token_file(folder, split).open("rb") as file:
         while len(ids := np.fromfile(file, dtype=dtype, count=BLOCK)):

@@ -85,7 +85,6 @@ def _course(epochs: Sequence[EpochResult]) -> str:
 
 
 def _gap_trend(first: EpochResult, last: EpochResult) -> str:
-    """How the gap between the losses changed."""
     begin, end = first.val_loss - first.train_loss, last.val_loss - last.train_loss
     if end <= begin or end <= 0:
         return f"It is {_gap(last)} the training loss (after epoch {first.epoch}: {_gap(first)}): no overfitting."
@@ -217,7 +216,6 @@ def _lines(run: RunRecord) -> list[EpochLine]:
 
 
 def _prompts(evaluation: Evaluation) -> list[PromptAnswers]:
-    """Every prompt with the answers of all epochs."""
     return [
         compare_answers(question, [(f"epoch {result.epoch}", result.answers[number]) for result in evaluation.epochs])
         for number, question in enumerate(evaluation.questions)
@@ -225,7 +223,6 @@ def _prompts(evaluation: Evaluation) -> list[PromptAnswers]:
 
 
 def _losses_by_epoch(evaluation: Evaluation) -> Chart:
-    """Both losses of every epoch's weights."""
     epochs = evaluation.epochs
     first, last = epochs[0].val_loss, epochs[-1].val_loss
     return line_chart(
@@ -262,7 +259,6 @@ def losses_by_step(steps: Sequence[StepRow], validations: Sequence[EpochRow | Va
 
 
 def _curve(steps: Sequence[StepRow], column: str, title: str) -> Chart:
-    """One column of steps.csv."""
     x, values = _means(steps, column)
     return line_chart(
         [Series(values, TRAIN, x)],

@@ -99,7 +99,6 @@ def sample(clean: Path, budget: int) -> Iterator[list[str]]:
 
 
 def _sample_units(texts: pl.Series) -> pl.Series:
-    """The texts; longer ones are cut into segments."""
     if (texts.str.len_chars() <= SAMPLE_UNIT_CHARS).all():
         return texts
     return pl.Series([unit for text in texts.to_list() for unit in segments(text, SAMPLE_UNIT_CHARS)], dtype=pl.String)

@@ -265,7 +265,6 @@ class Mirror:
 
 
 def _move(source: Path, target: Path) -> None:
-    """Replace a folder by another one, whole or not at all."""
     with write_directory(target) as folder:
         folder.rmdir()
         source.replace(folder)

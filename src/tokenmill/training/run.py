@@ -39,7 +39,7 @@ from tokenmill.training.mirror import Mirror, mirrored
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.resume import ResumePoint, check_start, fill_from_previous, find_resume_point
 from tokenmill.training.schedule import Workload
-from tokenmill.training.trainer import Trainer, TrainingSetup
+from tokenmill.training.trainer import Data, Trainer, TrainingSetup
 
 
 @dataclass(frozen=True)
@@ -48,20 +48,6 @@ class Outcome:
 
     manifest: Manifest
     state: RunState
-
-
-@dataclass(frozen=True)
-class Data:
-    """What a run learns from and validates with, opened for a device."""
-
-    train: Sequences
-    val: Sequences
-    val_tokens: int
-    """What bits per byte are computed from: tokens of the validation text,"""
-    val_bytes: int
-    """and its bytes."""
-    place: str
-    """Where the tokens are."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +120,7 @@ def run(
     with process_group(choose_device(runtime.device), shards=runtime.parallel == "fsdp") as group:
         if group.shards:
             _refuse_sharding(train)
-        setup, place = _set_up(job, runtime, group)
+        setup = _set_up(job, runtime, group)
         store = CheckpointStore(resume_root() / manifest.fingerprint)
         display = TrainingDisplay() if group.is_main else TrainingDisplay(io.StringIO())
         with contextlib.ExitStack() as stack:
@@ -144,7 +130,7 @@ def run(
                 mirror = stack.enter_context(mirrored(store, runtime.checkpoint.mirror, display.say))
                 if not store.steps():
                     fill_from_previous(store, output, manifest.fingerprint, display.say)
-            plan, files = run_summary(setup, manifest.parameters, place), LiveFiles(live if group.is_main else None)
+            plan, files = run_summary(setup, manifest.parameters), LiveFiles(live if group.is_main else None)
             state = _train(setup, job, store, display, plan, live=files, mirror=mirror)
             if group.is_main:
                 # Early stopping leaves fewer epochs.
@@ -173,7 +159,6 @@ def _first(config: ModelConfig, seed: int, start: Path | None) -> GPT:
 
 
 def _manifest(config: ModelConfig, train: TrainParams, tokens: TokenMetadata, start: Path | None) -> Manifest:
-    """What the output will say of itself."""
     start_sha256 = check_start(start, config, tokens) if start else None
     return Manifest(
         format_version=FORMAT,
@@ -202,29 +187,18 @@ def _refuse_sharding(train: TrainParams) -> None:
         )
 
 
-def _set_up(job: Job, runtime: RuntimeParams, group: Group) -> tuple[TrainingSetup, str]:
-    """Choose the device and open the tokens; say where the tokens are."""
+def _set_up(job: Job, runtime: RuntimeParams, group: Group) -> TrainingSetup:
+    """Choose the device and open the tokens."""
     compute = choose_compute(runtime.device, job.work.train.precision)
     configure_process(compute)
     data = job.open(compute, group)
-    setup = TrainingSetup(
-        work=job.work,
-        runtime=runtime,
-        compute=compute,
-        compilation=job.compilation or choose_compilation(runtime.compile, compute.device, job.work),
-        val_tokens=data.val_tokens,
-        val_bytes=data.val_bytes,
-        train_sequences=data.train,
-        val_sequences=data.val,
-        group=group,
-    )
-    return setup, data.place
+    compilation = job.compilation or choose_compilation(runtime.compile, compute.device, job.work)
+    return TrainingSetup(job.work, runtime, compute, compilation, data, group)
 
 
 def _open(
     tokens: Path, metadata: TokenMetadata, config: ModelConfig, compute: Compute, group: Group, *, placement: str
 ) -> Data:
-    """The tokens of both splits as sequences."""
     where = {"placement": placement, "device": compute.device, "processes": group.on_this_machine}
     train_ids, place = place_tokens(open_tokens(tokens, "train"), **where)
     val_ids, _ = place_tokens(open_tokens(tokens, "val"), **where)
@@ -238,7 +212,6 @@ def _open(
 
 
 def _refuse_short(metadata: TokenMetadata, context_length: int) -> None:
-    """Refuse a split that does not fill a sequence."""
     for name in SPLITS:
         split = metadata.split(name)
         if split.tokens <= context_length:
@@ -258,7 +231,6 @@ def _train(
     live: LiveFiles,
     mirror: Mirror | None,
 ) -> RunState:
-    """Train from the resume point to the end."""
     work, compute, group, runtime = setup.work, setup.compute, setup.group, setup.runtime
     each = min(work.train.batch_size, -(-work.sequences_per_step // group.size))
     micro_batch = MicroBatch(
@@ -311,8 +283,8 @@ def _write_times(setup: TrainingSetup, store: CheckpointStore, times: Path, *, p
     publish_times(resume_root(), store.folder.name, times)
 
 
-def run_summary(setup: TrainingSetup, parameters: int, place: str) -> list[tuple[str, str]]:
-    """Pairs of a name and a sentence; `place` says where the tokens are."""
+def run_summary(setup: TrainingSetup, parameters: int) -> list[tuple[str, str]]:
+    """Pairs of a name and a sentence."""
     work, train, model = setup.work, setup.work.train, setup.work.config
     seen = work.tokens_per_epoch * train.epochs
     precision = str(setup.compute.precision).removeprefix("torch.")
@@ -322,7 +294,7 @@ def run_summary(setup: TrainingSetup, parameters: int, place: str) -> list[tuple
     steps = f"{work.steps_per_epoch:,} steps x {train.epochs} epochs = {work.steps:,} steps"
     return [
         ("model", f"{model.architecture}, {parameters:,} parameters: {shape}, vocabulary {model.vocab_size:,}"),
-        ("device", f"{devices}{setup.compute.name}, {precision}, tokens in {place}"),
+        ("device", f"{devices}{setup.compute.name}, {precision}, tokens in {setup.data.place}"),
         ("compile", str(setup.compilation)),
         ("step", f"{batch} = {work.tokens_per_step:,} tokens"),
         ("run", f"{steps}, {seen:,} tokens ({seen / parameters:.1f} per parameter)"),

@@ -39,6 +39,20 @@ SEQUENCES_IN_MESSAGE = 8
 
 
 @dataclass(frozen=True)
+class Data:
+    """What a run learns from and validates with, opened for a device."""
+
+    train: Sequences
+    val: Sequences
+    val_tokens: int
+    """What bits per byte are computed from: tokens of the validation text,"""
+    val_bytes: int
+    """and its bytes."""
+    place: str
+    """Where the tokens are."""
+
+
+@dataclass(frozen=True)
 class TrainingSetup:
     """What is trained, on what, and how."""
 
@@ -46,12 +60,7 @@ class TrainingSetup:
     runtime: RuntimeParams
     compute: Compute
     compilation: Compilation
-    val_tokens: int
-    """What bits per byte are computed from: tokens of the validation text,"""
-    val_bytes: int
-    """and its bytes."""
-    train_sequences: Sequences
-    val_sequences: Sequences
+    data: Data
     group: Group
 
     @property
@@ -191,7 +200,7 @@ class Trainer:
         return train_step(
             self.forward,
             self.optimizer,
-            self.setup.train_sequences,
+            self.setup.data.train,
             index,
             micro_batch=min(self.micro_batch.sequences, -(-work.sequences_per_step // group.size)),
             learning_rate=work.learning_rate_at(step),
@@ -215,7 +224,7 @@ class Trainer:
             if not math.isfinite(loss) or not (math.isfinite(norm) or self.optimizer.skips_overflow):
                 self._take_back(len(losses) - done)
                 raise Diverged(self.state.step, loss, norm)
-            weight = self.setup.train_sequences.weight(self._pending[done][1])
+            weight = self.setup.data.train.weight(self._pending[done][1])
             self.state.epoch_loss.add(loss, weight)
             self.state.interval_loss.add(loss, weight)
         self._pending.clear()
@@ -261,21 +270,21 @@ class Trainer:
 
     def _validate(self) -> tuple[float, float]:
         """The loss on the fixed validation sequences, in nats per token, and in bits per byte."""
-        setup = self.setup
-        index = evenly_spread(setup.val_sequences.count, setup.work.train.validation_sequences)
+        setup, data = self.setup, self.setup.data
+        index = evenly_spread(data.val.count, setup.work.train.validation_sequences)
         mine = setup.group.part_of(index)
         loss = 0.0
         if len(mine):
             loss = mean_loss(
                 self.forward,
-                setup.val_sequences,
+                data.val,
                 mine,
                 micro_batch=self.micro_batch.sequences,
                 compute=setup.compute,
                 shrink=setup.group.size == 1,
             )
-        loss = setup.group.average(loss, weight=setup.val_sequences.weight(mine))
-        return loss, bits_per_byte(loss, tokens=setup.val_tokens, text_bytes=setup.val_bytes)
+        loss = setup.group.average(loss, weight=data.val.weight(mine))
+        return loss, bits_per_byte(loss, tokens=data.val_tokens, text_bytes=data.val_bytes)
 
     def _validate_within_epoch(self) -> None:
         """Validate and add a row, after all losses up to here were read and are finite."""
