@@ -41,7 +41,7 @@ class CostParams(Section):
     """What `price_per_hour` is counted in."""
 
     units_per_hour: float | None = Field(ge=0)
-    """Units that an hour takes from a balance, as Colab's compute units."""
+    """Units that an hour takes from a balance, such as Colab's compute units."""
 
     def cost_of(self, seconds: float) -> "Cost":
         """The cost of `seconds` on this machine."""

@@ -10,8 +10,7 @@ from tests.evaluation.test_evaluate import PARAMS
 from tests.evaluation.trained import ANSWER, make_tokenizer_file, train_a_model
 from tokenmill.core.chat import render
 from tokenmill.core.errors import UserError
-from tokenmill.evaluation.evaluate import evaluate
-from tokenmill.evaluation.held_out import HeldOutAnswers, ask_held_out
+from tokenmill.evaluation.evaluate import HeldOutAnswers, ask_held_out, evaluate
 from tokenmill.evaluation.params import EvaluateParams
 from tokenmill.model.manifest import MANIFEST
 

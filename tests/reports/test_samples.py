@@ -3,7 +3,7 @@
 import pytest
 
 from tokenmill.core.errors import UserError
-from tokenmill.evaluation.held_out import HeldOutAnswers
+from tokenmill.evaluation.evaluate import HeldOutAnswers
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question
 from tokenmill.reports.answers import beside_base, samples_markdown
 from tokenmill.reports.page import markdown

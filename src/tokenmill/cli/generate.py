@@ -57,7 +57,7 @@ def add_arguments(parser: Parser) -> None:
     )
     how.add_argument("--repetition-penalty", type=float, metavar="X", help="above 1: avoid tokens used before")
     how.add_argument("--seed", type=int, metavar="N", help="seed of the sampling; the same seed gives the same text")
-    how.add_argument("--max-new-tokens", type=int, metavar="N", help="an answer has at most so many tokens")
+    how.add_argument("--max-new-tokens", type=int, metavar="N", help="an answer has at most this many tokens")
     how.add_argument("--samples", type=count, default=1, metavar="N", help="write N answers, each with its own seed")
 
 

@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> None:
     target = paths.STARTS / name
     config = adopt(found, target)
     if subprocess.run([sys.executable, "-m", "dvc", "add", "--quiet", str(target)], check=False).returncode:
-        raise UserError(f"{target} is written, but DVC does not track it; it says above why.")
+        raise UserError(f"{target} is written, but DVC does not track it; its message is above.")
     values = {"start_from": target.as_posix()} | config.model_dump(exclude={"vocab_size", "dropout"})
     print(visible(f"{found.name}: {target}"))
     print(f"to keep it:        git add {paths.STARTS} && git commit, and `dvc push`")

@@ -96,7 +96,7 @@ def made_lines() -> list[tuple[str, str]]:
 
 
 def cost_lines(costs: "pd.DataFrame") -> list[tuple[str, str]]:
-    """What all epochs took, and each of them, as far as it is known; none for an empty table."""
+    """What all epochs together and each of them took, where that is known; none for an empty table."""
     from tokenmill.costs import AMOUNTS, Cost  # noqa: PLC0415 (pydantic)
     from tokenmill.display.training import amounts  # noqa: PLC0415 (pydantic)
 
@@ -241,7 +241,7 @@ def _trained(root: Path) -> Status:
 
 
 def after_training(epochs: int, *, root: Path) -> Commands:
-    """What to do with a model of the project at `root`, trained for so many epochs."""
+    """What to do with a model of the project at `root`, trained for `epochs` epochs."""
     from tokenmill.core.params import PARAMS_FILE, read_yaml  # noqa: PLC0415 (pydantic)
     from tokenmill.planning.presets import is_own_text_at_defaults  # noqa: PLC0415
 

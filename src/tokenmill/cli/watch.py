@@ -112,7 +112,7 @@ class Answers:
     _thread: threading.Thread | None = None
 
     def update(self, now: "UnderWay", *, wait: bool = False) -> None:
-        """Ask the newest weights, if they are newer; if a thread is at that still, do nothing."""
+        """Ask the newest weights, if they are new, unless a thread is still asking the ones before."""
         newest = now.weights()
         if newest and newest[0] != self.step and not (self._thread and self._thread.is_alive()):
             self._thread = threading.Thread(target=self._ask, args=(now, *newest), daemon=True)
@@ -231,7 +231,7 @@ class Watched:
 
 
 def ask(project: Path, weights: Path, tokenizer_file: Path) -> list[tuple[str, str]]:
-    """The fixed prompts of the project whose params.yaml lies in `project`, and the answers of these weights.
+    """The fixed prompts of the project whose params.yaml is in `project`, and the answers of these weights.
 
     Raises:
         UserError: a file is missing or damaged, or a prompt does not fit.

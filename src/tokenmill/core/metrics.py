@@ -1,6 +1,6 @@
 """What stages report for other stages and commands to read: `metrics/*.json` and `data/clean_report.json`.
 
-It lies in `core`, so that no report depends on the code of the stage that wrote it.
+These models are in `core`, so that no report depends on the code of the stage that wrote a file.
 """
 
 from pathlib import Path
@@ -156,7 +156,7 @@ class CleanReport(Section):
     invalid_utf8: int
     """Documents in which invalid Unicode was replaced."""
     encodings: dict[str, int]
-    """Files by encoding, as far as it is not UTF-8."""
+    """Files by encoding, without those in UTF-8."""
     encoded: dict[str, str]
     """Some of these files with their encodings."""
     dropped: dict[str, int]

@@ -39,7 +39,7 @@ class StartParams(Section, extra="ignore"):
     """The part of the section `model` that the tokenizer obeys, too."""
 
     start_from: str = Field(min_length=1, exclude=True)  # the rest of the section is what the model is
-    """`models/random`: random weights. Or a folder that `tokenmill import` wrote: training goes on from its weights,
+    """`models/random`: random weights. Or a folder that `tokenmill import` wrote: training starts from its weights,
     with its tokenizer (the section `tokenizer` does not count then), and the sizes must be those of its model."""
 
     @property

@@ -1,4 +1,4 @@
-"""Where artefacts lie, relative to the root of a project: the same in the work tree, in every revision, in dvc.yaml."""
+"""Where artefacts are, relative to the root of a project: the same in the work tree, in every revision, in dvc.yaml."""
 
 import os
 from pathlib import Path

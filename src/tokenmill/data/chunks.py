@@ -154,7 +154,7 @@ class Planner:
     """Cuts the input into chunks of about `size` bytes."""
 
     def __init__(self, params: CleanParams, advance: Advance, size: int = CHUNK_BYTES):
-        """`advance` is told the bytes on disk that are read here already."""
+        """`advance` is called with the bytes on disk that are read here already."""
         self._params, self._advance, self._size = params, advance, size
 
     def chunks(self, sources: Iterable[Source]) -> Iterator[Chunk]:

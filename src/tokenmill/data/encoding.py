@@ -1,9 +1,8 @@
 """Bytes of unknown encoding as UTF-8, with a mark where they are damaged.
 
-UTF-8 is tried first. UTF-16 and UTF-32 are told by their byte-order mark, other encodings by charset-normalizer from a
-bounded sample. Bytes that cannot be decoded become DAMAGE, a code point that
-Unicode reserves for internal use. Only `replace_damage` turns it into U+FFFD: there a text is one document, so that
-damaged documents can be counted exactly.
+UTF-8 is tried first. UTF-16 and UTF-32 are recognised by their byte-order mark, other encodings by charset-normalizer
+from a bounded sample. Bytes that cannot be decoded become DAMAGE, a code point that Unicode reserves for internal use.
+Only `replace_damage` turns it into U+FFFD: there a text is one document, so that damaged documents can be counted.
 """
 
 import codecs
@@ -74,9 +73,9 @@ def utf8(blocks: Iterable[bytes], encoding: str, found: Callable[[str], object])
 
     Args:
         blocks: the file from its beginning.
-        encoding: its name, or `auto`. Then the first block beyond ASCII tells it, and a file in ASCII or UTF-8 passes
+        encoding: its name, or `auto`: then the first block beyond ASCII decides, and a file in ASCII or UTF-8 passes
             through unchanged.
-        found: is told the encoding if it is not UTF-8.
+        found: called with the encoding if it is not UTF-8.
     """
     stream = iter(blocks)
     head = b""
@@ -101,7 +100,7 @@ def utf8(blocks: Iterable[bytes], encoding: str, found: Callable[[str], object])
 
 
 def byte_order(head: bytes) -> tuple[bytes, str]:
-    """The byte-order mark with which a file begins, and its encoding; both empty if nothing tells it.
+    """The byte-order mark with which a file begins, and its encoding; both empty if it is not clear.
 
     UTF-16 without a mark has a NUL in every second byte where its letters are Latin.
     """
@@ -116,7 +115,7 @@ def byte_order(head: bytes) -> tuple[bytes, str]:
 
 
 def is_utf8(source: Source) -> bool:
-    """Whether a plain file is UTF-8, as far as its first block tells."""
+    """Whether a plain file is UTF-8, judged by its first block."""
     with opened(source) as file:
         head = file.read(BLOCK_BYTES)
     encoding = byte_order(head)[1] or (source.encoding if source.encoding != "auto" else detect(head))
@@ -131,7 +130,7 @@ LEGACY = (
 """Encodings that are looked for: those in which most old text is."""
 
 DETECTION_BYTES = 1 << 16
-"""Bytes, from the first one beyond ASCII, by which an encoding is told."""
+"""Bytes, from the first one beyond ASCII, by which an encoding is recognised."""
 
 CONTEXT_BYTES = 32
 """Bytes before the first one beyond ASCII that are looked at."""

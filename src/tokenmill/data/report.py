@@ -19,7 +19,7 @@ EXCERPT = 400
 """Characters of each that are shown."""
 
 SOURCES = 50
-"""Files that are listed one by one: the largest ones, and the first ones that are not UTF-8."""
+"""At most this many files are listed: the largest ones, and the first ones that are not UTF-8."""
 
 LANGUAGE_SAMPLE = 128
 """The language of one in this many kept documents is detected; which ones depends on their text alone."""

@@ -134,7 +134,7 @@ def _source(path: Path, raw: Path, formats: Collection[str], encoding: str) -> S
 
 
 def _begins_with(path: Path, start: bytes) -> bool:
-    """Whether a file begins so; one that cannot be read is another's to refuse."""
+    """Whether a file begins with these bytes; False if it cannot be read, which is refused later."""
     with contextlib.suppress(OSError), path.open("rb") as file:
         return file.read(len(start)) == start
     return False

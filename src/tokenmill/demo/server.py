@@ -129,7 +129,7 @@ async def _body(receive: Receive) -> Message | PlainTextResponse:
 def _is_plain(body: bytes) -> bool:
     """Whether a body is a JSON object whose `data`, if any, are texts and numbers.
 
-    Of an object that looks like an uploaded file, Gradio copies the file that its `path` names, wherever it lies.
+    Of an object that looks like an uploaded file, Gradio copies the file that its `path` names, wherever it is.
     """
     try:
         content = json.loads(body)

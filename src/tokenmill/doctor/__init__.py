@@ -1,1 +1,1 @@
-"""What stands in the way of a run: checks that look and change nothing, each with the command that mends it."""
+"""What could stop a run: checks that look and change nothing, each with the command that fixes what it finds."""

@@ -77,7 +77,7 @@ def open_repository(root: Path) -> tuple[Finding, Repo | None]:
 
 
 def check_cache(project: Project) -> Iterator[Finding]:
-    """The cache is writable, and its files do not lie on the disk twice."""
+    """The cache is writable, and its files are not stored twice."""
     if project.repo is None:
         return
     folder = Path(project.repo.cache.local.path)
@@ -178,20 +178,20 @@ def check_status(repo: Repo) -> tuple[Finding, list[str] | None]:
             found = warning("pipeline", text, "dvc status")
         return found, None
     except DvcException as error:
-        return problem("pipeline", " ".join(str(error).split()), _mended(repo, error)), None
+        return problem("pipeline", " ".join(str(error).split()), _repair(repo, error)), None
     except sqlite3.DatabaseError as error:
         fix = f"rm -r {quote(str(repo.site_cache_dir))}"
         return problem("pipeline", f"DVC's index of hashes is damaged ({error}); DVC makes it again", fix), None
     except Exception as error:  # DVC's own mistakes on a damaged file
         text = f"DVC cannot read it ({type(error).__name__}: {first_line(error)})"
-        return problem("pipeline", text, _mended(repo, error)), None
+        return problem("pipeline", text, _repair(repo, error)), None
     if stages:
         return warning("pipeline", f"to run: {', '.join(stages)}", "dvc repro"), stages
     return ok("pipeline", "every stage is up to date"), stages
 
 
-def _mended(repo: Repo, error: Exception) -> str:
-    """How to mend the file that an error names; a kill or a full disk may have cut dvc.lock or DVC's own lock off."""
+def _repair(repo: Repo, error: Exception) -> str:
+    """What repairs the file that an error names: dvc.lock or DVC's own lock, cut off by a kill or a full disk."""
     if "RWLock-file" in str(error):
         return f"rm {quote(str(_locks(Path(repo.root_dir))))}"
     if "dvc.lock" not in str(error):

@@ -1,4 +1,4 @@
-"""What a check gets and what it gives: the project as far as it is known, and findings."""
+"""What a check takes and returns: what is known of the project, and findings."""
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass

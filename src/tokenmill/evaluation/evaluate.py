@@ -1,15 +1,22 @@
-"""Measure every epoch of a training in the same way: losses on fixed sequences, answers to fixed prompts."""
+"""Measure every epoch of a training in the same way: losses on fixed sequences, answers to fixed prompts.
+
+Of a fine-tuned model and its base also the answers to questions of chats that fine-tuning never saw.
+"""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import Field
+
 from tokenmill.core.chat import NEXT_TURN
+from tokenmill.core.params import Section
 from tokenmill.core.token_file import SPLITS, Split, open_tokens, read_metadata
 from tokenmill.core.tokenizer import TextTokenizer, read_tokenizer
 from tokenmill.display.terminal import Progress
 from tokenmill.evaluation.params import EvaluateParams
-from tokenmill.evaluation.prompts import Prompt, chosen_prompts, prepare
-from tokenmill.evaluation.results import Answer, EpochResult, Evaluation
+from tokenmill.evaluation.prompts import MOST_OPENINGS, Prompt, chosen_prompts, first_questions, prepare
+from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question
 from tokenmill.model.device import Compute, DeviceName, choose_compute, configure_process
 from tokenmill.model.generate import Sampling, generate
 from tokenmill.model.gpt import GPT
@@ -19,6 +26,21 @@ from tokenmill.model.sequences import Sequences, bits_per_byte, evenly_spread, m
 
 NGRAM = 4
 """Length of the token n-grams whose recurrence counts as repetition (seq-rep-4, Welleck et al. 2020, section 6.1)."""
+
+
+class HeldOut(Section):
+    """What the stage `finetune` leaves to ask about."""
+
+    chats: list[str] = Field(max_length=MOST_OPENINGS)
+
+
+@dataclass(frozen=True)
+class HeldOutAnswers:
+    """A held-out chat's first question, with the chat's own answer as its truth, and two models' answers to it."""
+
+    question: Question
+    before: Answer
+    after: Answer
 
 
 def evaluate(
@@ -109,3 +131,29 @@ def repetition(ids: Sequence[int]) -> float:
     """
     ngrams = [tuple(ids[i : i + NGRAM]) for i in range(len(ids) - NGRAM + 1)]
     return 1 - len(set(ngrams)) / len(ngrams) if ngrams else 0.0
+
+
+def ask_held_out(
+    chats: Sequence[str], *, base: Path, tuned: Path, tokenizer_file: Path, params: EvaluateParams, device: DeviceName
+) -> list[HeldOutAnswers]:
+    """Ask the newest epochs of two folders of models the first question of each chat.
+
+    Raises:
+        UserError: a model is missing, damaged, or has another tokenizer.
+    """
+    tokenizer = read_tokenizer(tokenizer_file)
+    manifests = {models: read_manifest(models) for models in (base, tuned)}
+    for manifest in manifests.values():
+        manifest.check_tokenizer(tokenizer.sha256, str(tokenizer_file))
+    context_length = manifests[tuned].model.context_length
+    questions = first_questions(chats, tokenizer, context_length=context_length, max_new_tokens=params.max_new_tokens)
+    prompts = prepare(questions, tokenizer, context_length=context_length)
+
+    def answers(models: Path) -> list[Answer]:
+        compute = choose_compute(device, manifests[models].train.precision)
+        configure_process(compute)
+        model = load_model(models / f"epoch-{manifests[models].epochs}", str(compute.device))
+        return [answer(model, tokenizer, prompt, params) for prompt in prompts]
+
+    both = zip(prompts, answers(base), answers(tuned), strict=True)
+    return [HeldOutAnswers(prompt.question, before, after) for prompt, before, after in both]

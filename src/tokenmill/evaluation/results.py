@@ -22,7 +22,7 @@ class Question(Section):
     kind: Literal["user", "text"] = "user"
     """A user's message, or a text to continue."""
     mark: Mark | None = None
-    """Whether the training text contains the question; None: nobody says."""
+    """Whether the training text contains the question; None: unknown."""
     truth: str | None = None
     """What follows the prompt in the held-out text; None if the prompt is not from there."""
 

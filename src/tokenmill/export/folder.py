@@ -26,6 +26,7 @@ from tokenmill.model.config import ModelConfig
 from tokenmill.model.huggingface import hf_config, load_model
 from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS, Manifest, read_manifest
 from tokenmill.models.find import Checkpoint, Revision
+from tokenmill.models.writer import check_tokenizer
 from tokenmill.reports.page import flat, render
 
 CHAT_TEMPLATE = (
@@ -47,7 +48,7 @@ FILES: dict[Format, str] = {"hf": WEIGHTS, "gguf": "model.gguf", "onnx": "model.
 
 @dataclass(frozen=True)
 class Record:
-    """What is known of the run that trained a model; None where nobody recorded it."""
+    """What is known of the run that trained a model; None where nothing is recorded."""
 
     manifest: Manifest | None
     evaluation: Evaluation | None
@@ -93,12 +94,8 @@ def export(checkpoint: Checkpoint, record: Record, target: Path, kind: Format = 
     if target.exists():
         raise UserError(f"{target} exists; name another folder, or remove it.")
     tokenizer, model = read_tokenizer(checkpoint.tokenizer), load_model(checkpoint.folder)
+    check_tokenizer(checkpoint, model, tokenizer)
     config = model.config
-    if config.vocab_size != tokenizer.vocab_size:
-        raise UserError(
-            f"{checkpoint.folder} knows {config.vocab_size:,} tokens, {checkpoint.tokenizer} has "
-            f"{tokenizer.vocab_size:,}; use the tokenizer that it was trained with."
-        )
     ends = {"bos_token_id": tokenizer.eot_id, "eos_token_id": tokenizer.eot_id, "pad_token_id": tokenizer.eot_id}
     with write_directory(target) as folder:
         write_text(folder / CARD, _card(checkpoint, record, config, tokenizer, kind))

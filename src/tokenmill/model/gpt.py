@@ -56,7 +56,7 @@ class KVCache:
         return self.layers[-1].length
 
     def clear(self) -> None:
-        """Forget all positions, so that the next call starts anew; the memory is used again."""
+        """Forget all positions, and keep the memory for the next text."""
         for layer in self.layers:
             layer.length = 0
 

@@ -45,7 +45,7 @@ class Memory:
     optimizer: int
     activations: int
     logits: int
-    """The logits that the loss holds at the same time, their gradient and what lies between, all in float32."""
+    """The logits that the loss holds at the same time, their gradient and what is between them, all in float32."""
 
     @property
     def total(self) -> int:

@@ -28,7 +28,7 @@ HEAD, EMBEDDING = "lm_head.weight", "transformer.wte.weight"
 
 
 class PublishedGPT2(BaseModel):
-    """config.json of `GPT2LMHeadModel`, as far as it decides what the model computes; transformers' defaults."""
+    """config.json of `GPT2LMHeadModel`, the fields that decide what the model computes, with transformers' defaults."""
 
     model_type: Literal["gpt2"]
     vocab_size: int = 50257

@@ -25,7 +25,7 @@ TEMPORARY = Path(".dvc/tmp/exps")
 
 
 class _ExperimentInfo(BaseModel):
-    """What DVC writes about an experiment of the queue that runs, as far as it is needed."""
+    """What is read of DVC's file about a running experiment of the queue."""
 
     name: Annotated[str, Field(pattern=r"^[\w.-]{1,100}$")]
     root_dir: str
@@ -90,7 +90,7 @@ class UnderWay:
 
     def spent(self) -> tuple[Cost, float | None]:
         """What all sessions took so far, and tokens per second now, if they are known."""
-        with contextlib.suppress(UserError):  # a damaged table is the matter of `tokenmill doctor`
+        with contextlib.suppress(UserError):  # a damaged table is reported elsewhere
             rows = read_timing(find_times(self.root / paths.resume_root(), self.run.fingerprint, TIMING))
             if len(rows):
                 return Cost.of(rows.iloc[-1]), float(rows["tokens_per_second"].iloc[-1])

@@ -61,7 +61,7 @@ class Writer:
         """
         tokenizer = read_tokenizer(checkpoint.tokenizer)
         model = load_model(checkpoint.folder, str(choose_device(device)))
-        _check_tokenizer(checkpoint, model, tokenizer)
+        check_tokenizer(checkpoint, model, tokenizer)
         transpose_in_memory(model)
         return cls(model, tokenizer, token_bytes(tokenizer))
 
@@ -135,10 +135,13 @@ class Writer:
         return ids[-context:] or [self.tokenizer.eot_id], notes
 
 
-def _check_tokenizer(checkpoint: Checkpoint, model: GPT, tokenizer: TextTokenizer) -> None:
+def check_tokenizer(checkpoint: Checkpoint, model: GPT, tokenizer: TextTokenizer) -> None:
     """Refuse a tokenizer other than the one that the model was trained with.
 
     A folder outside a run has no manifest; there only the size of the vocabulary can be compared.
+
+    Raises:
+        UserError: it is another one.
     """
     run = checkpoint.folder.parent
     if (run / MANIFEST).exists():

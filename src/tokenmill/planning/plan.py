@@ -147,12 +147,12 @@ class Plan:
         return _memory(self.work, precision, self.work.train.batch_size)
 
     def peak_shares(self, step_seconds: float, *, devices: int) -> dict[str, float]:
-        """The share of each GPU's peak that a step of so many seconds would reach."""
+        """The share of each GPU's peak that a step of this many seconds would reach."""
         rate = self.rate(step_seconds, devices=devices)
         return {gpu.name: rate / gpu.flops for gpu in self.gpus}
 
     def rate(self, step_seconds: float, *, devices: int) -> float:
-        """Operations per second of each device in a step of so many seconds."""
+        """Operations per second of each device in a step of this many seconds."""
         return self.work.tokens_per_step * self.flops_per_token / step_seconds / devices
 
 

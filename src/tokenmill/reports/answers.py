@@ -7,7 +7,7 @@ from difflib import SequenceMatcher
 from typing import Literal
 
 from tokenmill.core.errors import UserError
-from tokenmill.evaluation.held_out import HeldOutAnswers
+from tokenmill.evaluation.evaluate import HeldOutAnswers
 from tokenmill.evaluation.results import Answer, Evaluation, Question
 from tokenmill.reports.page import render
 

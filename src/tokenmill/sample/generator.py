@@ -32,13 +32,13 @@ Conversation = tuple[Exchange, ...]
 """What was said, in order; hashable, so that repeats are found."""
 
 VALIDATION_EVERY = 16
-"""One conversation to validate with for so many to train on."""
+"""For each conversation to validate with, this many to train on."""
 
 OPENING_PERCENT, CLOSING_PERCENT, COURTESY_PERCENT = 8, 12, 30
 """How often a conversation begins with a greeting, ends with thanks, and has a courtesy before or after a question."""
 
 REPEAT_EVERY, BLEMISH_EVERY = 100, 150
-"""On average, one conversation in so many repeats an earlier one, and one in so many has a blemish."""
+"""On average, one conversation in this many repeats an earlier one, or has a blemish."""
 
 TRIES = 50
 """How often a conversation that was already said is drawn again before it is accepted."""

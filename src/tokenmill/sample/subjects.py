@@ -27,7 +27,7 @@ FILES = ("countries", "nature", "arithmetic", "words", "dates", "things", "peopl
 """The tables of questions; their order decides what a seed draws. `small_talk` and `courtesies` stand apart."""
 
 HELD_OUT_EVERY = 8
-"""On average, one combination of facts, and one phrasing of a question, in so many is held out."""
+"""On average, one combination of facts, and one phrasing of a question, in this many is held out."""
 
 
 def is_held_out(text: str) -> bool:

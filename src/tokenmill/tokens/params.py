@@ -41,7 +41,7 @@ class TokenizeParams(Section):
     """`auto`: the files that are named `val`, `valid` or `validation` (`valid.txt`, a folder `val`,
     `validation-00000-of-00001.parquet`); where there are none, `hash`; where that would hold out fewer than 20
     documents and less than half or more than twice of what is asked for, `ends`. `hash`: whole documents, chosen by a
-    hash of their text, so that no duplicate lies in both splits and a new document moves no other. `ends`: the end of
+    hash of their text, so that no duplicate is in both splits and a new document moves no other. `ends`: the end of
     every document; for a few long ones. `tail`: the last characters of the corpus, also within a document."""
     val_fraction: Annotated[float, Field(gt=0, le=0.5)]
     """Fraction of the corpus kept for validation: of documents with `hash`, of characters with `ends` and `tail`.

@@ -204,7 +204,7 @@ class FlagSync:
 
 
 def shard(model: GPT, compute: Compute) -> None:
-    """Shard a whole model, which may lie in the host's memory, over the devices of all processes, in place.
+    """Shard a whole model, which may be in the host's memory, over the devices of all processes, in place.
 
     The weights of blocks travel in the precision of the products, which would round them to it anyway; gradients are
     added up in float32.
@@ -259,5 +259,5 @@ def shard_like(value: Tensor, parameter: Tensor) -> Tensor:
 
 
 def is_sharded(tensor: Tensor) -> "TypeGuard[DTensor]":
-    """Whether a tensor is sharded; told by its method, because importing DTensor takes a second."""
+    """Whether a tensor is sharded. Its method shows that, because importing DTensor takes a second."""
     return hasattr(tensor, "full_tensor")

@@ -4,7 +4,7 @@
     live/steps.csv        what metrics/steps.csv will be, so far
     live/validation.csv   every validation so far
 
-They lie in the folder in which the stage runs, and DVC tracks none of them. When the run is finished, metrics/ has the
+They are in the folder in which the stage runs, and DVC tracks none of them. When the run is finished, metrics/ has the
 record; run.json goes, and the tables stay for the plots until the next run. DVC's extension for VS Code draws its plots
 again when SIGNAL changes (DVCLive's vscode.py).
 """
@@ -143,7 +143,7 @@ def _signal() -> Path:
 
 
 def read_live_run(folder: Path) -> LiveRun | None:
-    """The run whose files lie in `folder`, if there are any.
+    """The run whose files are in `folder`, if there are any.
 
     Raises:
         UserError: the file is damaged.

@@ -23,7 +23,7 @@ FREE_MEMORY_SHARE = 0.5
 """Share of free memory for what autograd keeps of a micro-batch; the backward pass and other programs need the rest."""
 
 MAX_SHRINK_ON_CPU = 8
-"""One process shrinks to this part at most: what a CPU's allocator gets back lies in pieces, and a fresh process finds
+"""One process shrinks to this part at most: what a CPU's allocator gets back is fragmented, and a fresh process finds
 room for more sequences."""
 
 
@@ -87,7 +87,7 @@ class MicroBatch:
 
 
 def _release_freed_memory(device: torch.device) -> None:
-    """Give back what the allocator keeps for steps of the old size, and what lies between it in pieces."""
+    """Give back what the allocator keeps for steps of the old size, and the fragments between."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
     elif device.type == "cpu":

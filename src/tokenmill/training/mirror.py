@@ -69,7 +69,7 @@ class Mirror:
 
         Raises:
             UserError: the folder does not exist, or the package for such URLs is missing. The folder is never created,
-                because below the name of a drive that is not mounted it would lie on the machine's own disk.
+                because below the name of a drive that is not mounted it would be on the machine's own disk.
         """
         self._url, self._store, self._say = url, store, say
         try:

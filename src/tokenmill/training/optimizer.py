@@ -86,7 +86,7 @@ class Optimizer:
     """One or two PyTorch optimizers that step together and save their state by parameter name."""
 
     def __init__(self, model: GPT, train: "TrainParams", compute: Compute):
-        """Optimize all parameters of `model` that learn; it already lies on its device."""
+        """Optimize all parameters of `model` that learn; it is already on its device."""
         learning = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
         self._names: dict[Tensor, str] = {parameter: name for name, parameter in learning.items()}
         hidden = {n: p for n, p in learning.items() if train.optimizer == "muon" and is_hidden_matrix(n, p)}

@@ -111,12 +111,13 @@ class TrainParams(Section):
     """Each row of `metrics/steps.csv` is the mean of this many steps."""
 
     validate_every_steps: int | None = Field(ge=1)
-    """Measure the validation loss after so many steps, too, and show it while the run is on (`tokenmill watch`); null:
-    at the end of each epoch only. It changes no weight, and a run continues under another value."""
+    """The validation loss is also measured each time this many steps are done, and shown while the run is on
+    (`tokenmill watch`); null: at the end of each epoch only. It changes no weight, and a run continues under another
+    value."""
 
     early_stopping: int | None = Field(ge=1)
-    """Training ends after an epoch whose last so many validations brought no lower loss than those before; null: it
-    never ends early. The weights of every epoch are kept, so the best one is among them."""
+    """Training ends after an epoch if the last validations, this many, brought no lower loss than those before; null:
+    it never ends early. The weights of every epoch are kept, so the best one is among them."""
 
     @property
     def peak(self) -> float:
