@@ -4,12 +4,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from tokenmill.core.errors import UserError
-from tokenmill.evaluation.evaluate import HeldOutAnswers
 from tokenmill.evaluation.results import Answer, Evaluation, Question
 from tokenmill.reports.page import render
+
+if TYPE_CHECKING:  # it loads PyTorch
+    from tokenmill.evaluation.evaluate import HeldOutAnswers
 
 WORDS = re.compile(r"\w+\s*|[^\w\s]\s*|\s+")
 """A word or a punctuation mark, with the white space after it."""
@@ -110,7 +112,7 @@ def compare_answers(question: Question, answers: Sequence[tuple[str, Answer | No
     return PromptAnswers(question, versions)
 
 
-def beside_base(base: Evaluation, tuned: Evaluation, held_out: Sequence[HeldOutAnswers]) -> str:
+def beside_base(base: Evaluation, tuned: Evaluation, held_out: "Sequence[HeldOutAnswers]") -> str:
     """The answers of a fine-tuned model under those of the model that it started from, as a page in Markdown.
 
     Args:
