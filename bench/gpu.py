@@ -30,7 +30,7 @@ import torch
 
 from bench.harness import ROOT
 from bench.training.peers import GPT2_SHAPES, TIMES_FEWER
-from bench.training.variants import OURS, PLAIN
+from bench.training.variants import OURS
 from tokenmill.core.errors import UserError
 from tokenmill.stage import report_errors
 
@@ -141,7 +141,7 @@ def arguments_of(part: str, options: argparse.Namespace) -> list[str]:
         return ["bench.generate", "--gpu", *(["--tiny", "--tokens", "4", "--rounds", "1"] if options.tiny else [])]
     if part == "ladder":
         peak = ["--peak-tflops", str(options.peak_tflops)] if options.peak_tflops else []
-        few = ["--only", PLAIN[0], *OURS] if options.tiny else []
+        few = ["--only", *OURS] if options.tiny else []
         return ["bench.training.ladder", *tiny, *few, *peak, "--picture", str(options.output / "ladder.svg")]
     common = [*size, *(["--text", str(options.text)] if options.text else [])]
     common += ["--nanogpt", str(options.nanogpt)] if options.nanogpt else []

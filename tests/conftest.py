@@ -2,6 +2,7 @@
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -12,19 +13,61 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # several test processes share the cores
 
+HERE = Path(__file__).parent
+
 # A busy machine is no bug; and a gate that draws other examples each time would fail on somebody else's change.
 settings.register_profile("gate", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("gate")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow tests go first, so that there are short ones to take from others until the end.
+SECONDS = {
+    "bench": 30,
+    "core": 40,
+    "cuda": 45,
+    "data": 60,
+    "demo": 40,
+    "faults": 30,
+    "training": 90,
+    "pipeline/test_experiments.py": 45,
+    "pipeline/test_kill.py": 25,
+    "pipeline/test_notebook.py": 20,
+    "pipeline/test_repro.py": 40,
+    "pipeline/test_sharing.py": 35,
+    "pipeline/test_start.py": 25,
+}
+"""What the slow tests of a folder take, roughly, where it is more than 10; those of tests/pipeline share little."""
 
-    Of the short ones those go last that need the finished project, which a slow one makes meanwhile.
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Each process gets a share of the folders with slow tests, and begins with them; then come the others.
+
+    A process that is done takes from the ends of the others: so what is expensive to make is made once, and no long one
+    is left for the end. xdist gives each process a part of the list, all of the same length.
     """
+    count = getattr(config, "workerinput", {}).get("workercount", 1)
+    slow_files = {item.path for item in items if item.get_closest_marker("slow")}
+    slow: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.path in slow_files:
+            slow.setdefault(_unit(item), []).append(item)
+    shares, loads = [list[str]() for _ in range(count)], [0] * count
+    for unit in sorted(slow, key=lambda unit: (-SECONDS.get(unit, 10), unit)):
+        least = loads.index(min(loads))
+        shares[least].append(unit)
+        loads[least] += SECONDS.get(unit, 10)
+    short, left = [item for item in items if item.path not in slow_files], len(items)
+    items.clear()
+    for number, share in enumerate(shares):
+        first = [item for unit in share for item in slow[unit]]
+        short.sort(key=lambda item: _unit(item) not in share)  # what uses the same things comes next
+        length = left // (count - number)
+        room = max(0, length - len(first))
+        items += first + short[:room]
+        short, left = short[room:], left - length
+    items += short
 
-    def place(item: pytest.Item) -> tuple[bool, bool]:
-        is_short = item.get_closest_marker("slow") is None
-        return is_short, is_short and "finished_template" in getattr(item, "fixturenames", ())
 
-    items.sort(key=place)
+def _unit(item: pytest.Item) -> str:
+    """Who shares what is expensive: the tests of a folder, or of a file where a folder is too much for a process."""
+    path = item.path.relative_to(HERE)
+    return path.as_posix() if path.parts[0] == "pipeline" else path.parts[0]

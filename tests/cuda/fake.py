@@ -16,12 +16,13 @@ COMPILER = shutil.which("g++")
 
 
 def load(folder: Path) -> None:
-    """Compile the shim into a folder and load it; torch is found, but not imported yet."""
+    """Compile the shim into a folder, unless it is there, and load it; torch is found, but not imported yet."""
     spec = importlib.util.find_spec("torch")
     assert spec is not None
     assert spec.origin is not None
     torch, library = Path(spec.origin).parent, folder / "fake_cuda.so"
     paths = [f"-I{torch / 'include'}", f"-L{torch / 'lib'}", f"-Wl,-rpath,{torch / 'lib'}"]
     options = ["-std=c++20", "-O0", "-w", "-shared", "-fPIC", *paths, "-o", library]
-    subprocess.run([COMPILER or "g++", SOURCE, *options, "-lc10", "-ltorch_cpu"], check=True)
+    if not library.exists():
+        subprocess.run([COMPILER or "g++", SOURCE, *options, "-lc10", "-ltorch_cpu"], check=True)
     ctypes.CDLL(str(library), mode=os.RTLD_GLOBAL)

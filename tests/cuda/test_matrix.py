@@ -16,10 +16,11 @@ pytestmark = pytest.mark.skipif(fake.COMPILER is None, reason="the shim needs g+
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_every_combination_traces_without_a_wait(tmp_path: Path):
+@pytest.mark.slow
+def test_every_combination_traces_without_a_wait(shim: Path):
     """One process for all of them, because it takes seconds to start."""
     environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-    command = [sys.executable, "-m", "tests.cuda.matrix", str(tmp_path)]
+    command = [sys.executable, "-m", "tests.cuda.matrix", str(shim)]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = {row.pop("combination"): row for row in map(json.loads, done.stdout.splitlines())}

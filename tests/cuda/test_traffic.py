@@ -21,9 +21,9 @@ MOVED, PEAK = 97.7, 16.2
 
 
 @pytest.mark.slow
-def test_a_compiled_step_moves_few_bytes(tmp_path: Path):
+def test_a_compiled_step_moves_few_bytes(shim: Path):
     environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-    command = [sys.executable, "-W", "ignore", "-m", "tests.cuda.traffic", str(tmp_path)]
+    command = [sys.executable, "-W", "ignore", "-m", "tests.cuda.traffic", str(shim)]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])

@@ -33,7 +33,7 @@ def finished_template(template: Path, tmp_path_factory: pytest.TempPathFactory, 
         if not (folder / "first_repro").exists():
             shutil.rmtree(folder, ignore_errors=True)
             project = Project(template).copy(folder / "project")
-            said = project.repro()
+            said = project.really_repro()
             project.commit()
             (folder / "first_repro").write_text(said)
     return folder / "project"

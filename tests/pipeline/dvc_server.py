@@ -1,6 +1,7 @@
 """A process that has imported DVC and forks for each command: `dvc` takes most of a second to start, a fork none.
 
 Each command is DVC's own `main` in a process of its own, with the folder, the environment and the output it is given.
+The stages that it starts are forked, too (stage_server.py).
 As a program this reads one JSON object per line and answers with the command's exit code.
 """
 
@@ -9,11 +10,16 @@ import functools
 import importlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import NoReturn
+
+from tests.pipeline import stage_server
+
+ROOT = Path(__file__).resolve().parents[2]
 
 PRELOADED = ("dvc.cli.parser", "dvc.repo", "dvc.api", "dvc.repo.experiments.queue.celery", "dvc.stage.cache", "celery")
 
@@ -22,14 +28,16 @@ class DvcServer:
     """The server as the tests see it; it ends with this process."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        self.python = Path(tempfile.mkdtemp(prefix="python-"))
+        """The folder of a `python` that forks stages; for the front of PATH."""
+        command = [sys.executable, "-m", "tests.pipeline.dvc_server", str(self.python)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
         atexit.register(self.close)
 
     def close(self) -> None:
         """End it, once it has done what was asked."""
         self._process.communicate()
+        shutil.rmtree(self.python)
 
     def run(self, arguments: tuple[str, ...], *, cwd: Path, env: dict[str, str]) -> tuple[int, str]:
         """Run `dvc ARGUMENTS`; give its exit code, and its output and errors together."""
@@ -48,10 +56,16 @@ def dvc_server() -> DvcServer:
     return DvcServer()
 
 
-def serve() -> None:
+def serve(python: Path) -> None:
     """Fork and wait, command by command."""
     for name in PRELOADED:
         importlib.import_module(name)
+    if stage_server.WORKS:
+        listener, (alive, other_end) = stage_server.listen(python), os.pipe()
+        if not os.fork():
+            os.close(other_end)  # which ends with its only owner, this process
+            stage_server.serve(listener, alive)
+            return
     for line in sys.stdin:
         request = json.loads(line)
         if not (child := os.fork()):
@@ -72,4 +86,4 @@ def become_dvc(arguments: list[str], cwd: str, env: dict[str, str], output: str)
 
 
 if __name__ == "__main__":
-    serve()
+    serve(Path(sys.argv[1]))

@@ -55,10 +55,15 @@ class Project:
         identity = {"NAME": "Test", "EMAIL": "test@example.org"}
         return env | {f"GIT_{who}_{k}": v for who in ("AUTHOR", "COMMITTER") for k, v in identity.items()}
 
+    @property
+    def forking_env(self) -> dict[str, str]:
+        """The same, but stages and commands are forked: quick, and nothing to kill."""
+        return self.env | {"PATH": f"{dvc_server().python}{os.pathsep}{self.env['PATH']}"}
+
     def run(self, *command: str, check: bool = True) -> str:
         """Run a command here; give its output and errors together."""
         if command[0] == "dvc":
-            code, said = dvc_server().run(command[1:], cwd=self.root, env=self.env)
+            code, said = dvc_server().run(command[1:], cwd=self.root, env=self.forking_env)
         else:
             code, said = self._run(command)
         assert not check or code == 0, f"{' '.join(command)} exited {code}:\n{said}"
@@ -67,12 +72,18 @@ class Project:
 
     def _run(self, command: tuple[str, ...]) -> tuple[int, str]:
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        done = subprocess.run(command, cwd=self.root, env=self.env, check=False, **pipes)
+        done = subprocess.run(command, cwd=self.root, env=self.forking_env, check=False, **pipes)
         return done.returncode, done.stdout
 
     def repro(self, *arguments: str) -> str:
         """`dvc repro`."""
         return self.run("dvc", "repro", *arguments)
+
+    def really_repro(self) -> str:
+        """`dvc repro` where each stage is a new Python."""
+        code, said = dvc_server().run(("repro",), cwd=self.root, env=self.env)
+        assert code == 0, said
+        return said
 
     def set(self, **values: object) -> None:
         """Change parameters, `__` for a dot."""

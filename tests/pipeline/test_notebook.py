@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name == "nt", reason="Wind
 NOTEBOOK = ROOT / "notebooks/colab.ipynb"
 
 
-def session(project: Project, place: Path, *, epochs: int) -> subprocess.Popen[str]:
+def session(project: Project, place: Path, *, epochs: int, env: dict[str, str]) -> subprocess.Popen[str]:
     """Run all cells on a machine where nobody has told git a name."""
     values = {
         "REPOSITORY": str(project.root),
@@ -30,7 +30,7 @@ def session(project: Project, place: Path, *, epochs: int) -> subprocess.Popen[s
         "DRIVE": str(place / "My Drive"),
         "PROJECT": str(place / "session"),
     }
-    env = {key: value for key, value in project.env.items() if not key.startswith("GIT_")}
+    env = {key: value for key, value in env.items() if not key.startswith("GIT_")}
     return subprocess.Popen(
         [sys.executable, notebook.__file__, str(NOTEBOOK), json.dumps(values)],
         cwd=place,
@@ -52,13 +52,13 @@ def test_a_second_session_goes_on_where_the_first_was_killed(finished: Project, 
     finished.run("dvc", "push")
     shutil.copytree(tmp_path / "tokenmill-remote", drive / "results")
     per_epoch = pd.read_csv(finished.root / "metrics/history.csv").step[0]
-    first = session(finished, tmp_path, epochs=MANY)
+    first = session(finished, tmp_path, epochs=MANY, env=finished.env)
     wait_for(lambda: mirrored_steps(drive))
     os.killpg(first.pid, signal.SIGKILL)
     assert "tokenize" not in ran(first.communicate()[0]), "the tokens are on the drive"
     shutil.rmtree(tmp_path / "session")
     epochs = int(max(mirrored_steps(drive)) // per_epoch + 2)
-    second = session(finished, tmp_path, epochs=epochs)
+    second = session(finished, tmp_path, epochs=epochs, env=finished.forking_env)
     said = second.communicate(timeout=120)[0]
     assert second.returncode == 0, said
     assert "fetching the checkpoint of step" in said
