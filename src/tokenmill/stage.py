@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import DISK_FULL
+from tokenmill.core.processes import end_with_dvc
 from tokenmill.core.units import message
 
 SPIN_COUNT = 1000
@@ -35,6 +36,7 @@ def run(main: Callable[[], None]) -> None:
         check_all()
         main()
 
+    end_with_dvc()
     report_errors(checked)
 
 

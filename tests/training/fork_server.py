@@ -123,13 +123,10 @@ def serve() -> None:
 
     for line in sys.stdin:
         request = json.loads(line)
-        between = request.pop("between", False)
         if "wait" in request:
             answer = os.waitstatus_to_exitcode(os.waitpid(request["wait"], 0)[1])
         elif not (answer := os.fork()):
             os.close(1)
-            if between and os.fork():
-                signal.pause()
             become_trainer(request)
             return
         print(answer, flush=True)

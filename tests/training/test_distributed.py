@@ -218,7 +218,7 @@ def test_a_killed_launcher_leaves_a_checkpoint_no_process(tmp_path: Path, launch
     said = launched.communicate()[1]
     psutil.wait_procs(processes.values(), timeout=60)
     last = int(max((tmp_path / "run").glob(".resume/*/step-*")).name[5:])
-    assert f"the process that started this training is gone after step {last:,} of" in said
+    assert f" after step {last:,} of" in said
 
 
 @pytest.mark.slow

@@ -2,10 +2,7 @@
 
 import os
 import random
-import shlex
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -55,31 +52,6 @@ def test_signal_saves_and_the_next_run_ends_the_same(
     assert again.wait() == 0
     assert f"continuing from step {last} of 60" in again.said
     assert digest(again.root / "model") == quiet
-
-
-def test_trainer_without_its_parent_saves_and_stops(tmp_path: Path, tokens: Path, fork_server: ForkServer):
-    trainer = fork_server.start(tmp_path / "orphan", tokens, between=True, **(LONG | {"epochs": 100_000}))
-    trainer.until(lambda: rows(trainer.root) > 3)
-    assert trainer.stop(signal.SIGKILL) == -signal.SIGKILL
-    trainer.until(lambda: "error" in trainer.said)
-    assert "the process that started this training is gone after step" in trainer.said
-    last = int(trainer.checkpoints()[-1].name[5:])
-    assert f"after step {last:,} of" in trainer.said
-
-
-def test_training_notices_that_dvc_is_gone_behind_a_shell(tmp_path: Path):
-    (tmp_path / "dvc").write_text("import subprocess, sys\nsubprocess.run(['/bin/sh', '-c', sys.argv[1] + '; :'])")
-    (tmp_path / "trainer.py").write_text(
-        "import time\nfrom tokenmill.training.launch import Interrupt\n"
-        "interrupt = Interrupt(max_minutes=1)\nprint('started', flush=True)\n"
-        "while not interrupt.reason:\n    time.sleep(0.05)\nprint(interrupt.reason)"
-    )
-    command = [sys.executable, str(tmp_path / "dvc"), shlex.join([sys.executable, str(tmp_path / "trainer.py")])]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as dvc:
-        assert dvc.stdout
-        assert dvc.stdout.readline() == "started\n"
-        dvc.kill()
-        assert "is gone" in dvc.stdout.read()
 
 
 def test_max_minutes_saves_and_the_next_run_continues(

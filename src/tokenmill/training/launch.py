@@ -4,7 +4,6 @@
 the others by RANK, WORLD_SIZE, ... in its environment. This process only waits for them and passes signals on.
 """
 
-import contextlib
 import logging
 import os
 import signal
@@ -13,14 +12,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from types import FrameType, TracebackType
 
-import psutil
 import torch
 import torch.distributed as dist
 
 from tokenmill.core.errors import UserError
+from tokenmill.core.processes import end_with_parent
 from tokenmill.display.terminal import note
 from tokenmill.model.device import choose_device
 from tokenmill.training.params import RuntimeParams
@@ -48,7 +46,10 @@ def launch(work: Callable[[], None], *, runtime: RuntimeParams, step_flops: Call
         UserError: there are fewer devices than processes, or one of the processes was killed.
         SystemExit: one of the processes failed, and has said why.
     """
-    if "RANK" in os.environ or (count := _process_count(runtime, step_flops)) == 1:
+    if "RANK" in os.environ:
+        end_with_parent()
+        work()
+    elif (count := _process_count(runtime, step_flops)) == 1:
         work()
     else:
         _launch_processes(count)
@@ -138,18 +139,17 @@ def _exit_like(codes: list[int]) -> None:
     sys.exit(next((code for code in codes if code > 0), 1))
 
 
-LOOK_SECONDS = 1.0
-"""How often a training looks whether DVC still runs: a look takes up to a millisecond, as long as a small step."""
-
-
 class Interrupt:
-    """While active, remembers the first signal to stop; a second one stops at once."""
+    """While active, remembers the first signal to stop; a second Ctrl-C stops at once.
+
+    A second SIGTERM is no impatience: systems that end a job send one to each of its processes, and a process that has
+    lost DVC gets one more.
+    """
 
     def __init__(self, *, max_minutes: float | None):
         """Also stop once `max_minutes` have passed from now; None is no limit."""
         self._max_minutes, self._began = max_minutes, time.monotonic()
         self._signal: int | None = None
-        self._starters, self._is_orphan, self._looked = _starters(), False, self._began
         self._previous: dict[int, object] = {}
 
     def __enter__(self) -> "Interrupt":
@@ -164,7 +164,7 @@ class Interrupt:
             signal.signal(number, handler)  # type: ignore[arg-type]
 
     def _remember(self, number: int, _: FrameType | None) -> None:
-        if self._signal is not None:
+        if self._signal is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
         self._signal = number
 
@@ -173,37 +173,6 @@ class Interrupt:
         """Why to stop, or None."""
         if self._signal is not None:
             return f"stopped by {signal.Signals(self._signal).name}"
-        if self._became_orphan():
-            return "the process that started this training is gone"
         if self._max_minutes is not None and time.monotonic() - self._began >= 60 * self._max_minutes:
             return f"stopped by runtime.max_minutes ({self._max_minutes:g})"
         return None
-
-    def _became_orphan(self) -> bool:
-        """Whether one of the starters has ended, as of at most LOOK_SECONDS ago."""
-        if not self._is_orphan and time.monotonic() - self._looked >= LOOK_SECONDS:
-            self._looked = time.monotonic()
-            self._is_orphan = any(_has_ended(starter) for starter in self._starters)
-        return self._is_orphan
-
-
-def _starters() -> list[psutil.Process]:
-    """The processes above this one up to DVC, or only its parent if DVC is not among them.
-
-    Between DVC and its stage are the launcher of several processes, and every shell that does not become the command
-    that it runs: dash, which is /bin/sh on Debian, stays there when DVC is killed.
-    """
-    above = psutil.Process().parents()
-    for count, process in enumerate(above, start=1):
-        with contextlib.suppress(psutil.Error):  # (of another user)
-            if any(Path(word).stem == "dvc" for word in process.cmdline()):
-                return above[:count]
-    return above[:1]
-
-
-def _has_ended(process: psutil.Process) -> bool:
-    """Also if whoever started it has not noticed yet."""
-    try:
-        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
