@@ -27,7 +27,7 @@ SECONDS = {
     "data": 60,
     "demo": 40,
     "faults": 30,
-    "training": 90,
+    "training": 110,
     "pipeline/test_experiments.py": 45,
     "pipeline/test_kill.py": 25,
     "pipeline/test_notebook.py": 20,
