@@ -181,7 +181,7 @@ def work(how: str, method: Method, folder: Path, turn: int) -> Row:
 def _tokenmill(method: Method, params: FinetuneParams, train: TrainParams, folder: Path) -> tuple[GPT, float]:
     """The whole run of the stage, chats aside: validation, checkpoints and output are part of the seconds."""
     base, rows, val = newest_epoch(folder / "models"), np.load(folder / "train.npy"), np.load(folder / "val.npy")
-    split = ChatSplit(val, chats=0, cut=0, answer_tokens=int((val[:, 1] != IGNORED).sum()), answer_bytes=1)
+    split = ChatSplit(val, chats=0, cut=0, answer_tokens=int((val[:, 1] != IGNORED).sum()), answer_bytes=1, examples=[])
     job = tuning_job(base, train, rows, split, lora=params.lora if method == "lora" else None)
     with tempfile.TemporaryDirectory() as name:
         output = Path(name, "model")
