@@ -1,4 +1,4 @@
-"""The clean report's file is read back whole or refused."""
+"""What stages report is read back whole or refused."""
 
 import json
 from pathlib import Path
