@@ -1,5 +1,4 @@
-"""The models that the page offers (this run, experiments, folders), what is known of them, and a cache of those in
-memory."""
+"""The models that the page offers: this run, experiments, folders; and a cache of those that are in memory."""
 
 import functools
 import threading

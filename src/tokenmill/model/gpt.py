@@ -168,8 +168,7 @@ def build(config: ModelConfig, *, seed: int) -> GPT:
 
 
 def empty_model(config: ModelConfig, device: str = "meta") -> GPT:
-    """A model whose weights and buffers are not set: on the meta device it takes no memory, elsewhere it is to be
-    loaded."""
+    """A model whose weights and buffers are not set, to be loaded; on the meta device it takes no memory."""
     with torch.device(device), _SkipInit():
         return model_class(config.architecture)(config)
 

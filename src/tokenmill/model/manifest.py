@@ -1,5 +1,7 @@
-"""What is known of a model without loading it: `config.json` in its folder, and `models/gpt/manifest.json`, which says
-which models a folder holds and with which parameters they were trained."""
+"""What is known of a model without loading it: `config.json` in its folder, and `manifest.json` beside all epochs.
+
+The manifest says which models a folder holds and with which parameters they were trained.
+"""
 
 from pathlib import Path
 from typing import Literal

@@ -1,8 +1,8 @@
-"""How long a training step takes here, and on what: steps of a fresh model; no checkpoint is read or written.
+"""How long a training step takes on this machine, and what it spends the time on.
 
-A profile divides the time in four. Products (matrices, attention) are limited by computation, other operations mostly
-by memory bandwidth; gathering and copying tokens is data; the gaps between operations are Python, autograd and kernel
-launches.
+A fresh model makes the steps; no checkpoint is read or written. A profile divides the time in four. Products (matrices,
+attention) are limited by computation, other operations mostly by memory bandwidth; gathering and copying tokens is
+data; the gaps between operations are Python, autograd and kernel launches.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Clean text to compressed token files, the slow half of tokenizing, done once, cached and shared; and their unpacking.
+"""Clean text to compressed token files, the slow half of tokenizing, whose output is cached and shared; and back.
 
 The work overlaps: one thread reads and splits the corpus, the executor encodes (threads here, or a cluster), and the
 calling thread compresses, hashes and writes. A few batches of BATCH_BYTES and one document are in memory, however large
