@@ -117,7 +117,6 @@ class GPT(nn.Module, ABC):
     def compute_buffers(self) -> None:
         """Compute what is neither trained nor saved, if there is such a thing."""
 
-    @abstractmethod
     def forward(
         self,
         ids_BT: Tensor,
@@ -131,16 +130,17 @@ class GPT(nn.Module, ABC):
         With `starts_BT`, where the text of each position starts in its sequence, no text sees another one, each has the
         positions that it has alone, and targets may be `IGNORED`.
         """
+        return self.forward_embedded(self.embed(ids_BT, cache, starts_BT), targets_BT, cache, starts_BT)
+
+    @abstractmethod
+    def embed(self, ids_BT: Tensor, cache: KVCache | None, starts_BT: Tensor | None) -> Tensor:
+        """Ids (B, T) -> what the blocks read, (B, T, D): the lookup of embeddings, which is not compiled on a CPU."""
 
     @abstractmethod
     def forward_embedded(
-        self,
-        x_BTD: Tensor,
-        targets_BT: Tensor | None = None,
-        cache: KVCache | None = None,
-        starts_BT: Tensor | None = None,
+        self, x_BTD: Tensor, targets_BT: Tensor | None, cache: KVCache | None, starts_BT: Tensor | None
     ) -> Tensor:
-        """`forward` behind the lookup of embeddings: the part that is compiled on a CPU."""
+        """`forward` behind `embed`: the part that is compiled on a CPU."""
 
     @staticmethod
     @abstractmethod

@@ -91,26 +91,15 @@ class GPT2(GPT):
                 residual = name.endswith(("attention.out.weight", "down.weight"))
                 nn.init.normal_(parameter, std=0.02 / (math.sqrt(2 * self.config.n_layer) if residual else 1.0))
 
-    def forward(
-        self,
-        ids_BT: Tensor,
-        targets_BT: Tensor | None = None,
-        cache: KVCache | None = None,
-        starts_BT: Tensor | None = None,
-    ) -> Tensor:
-        """See `GPT.forward`."""
+    def embed(self, ids_BT: Tensor, cache: KVCache | None, starts_BT: Tensor | None) -> Tensor:
+        """Tokens and positions; see `GPT.embed`."""
         start = 0 if cache is None else cache.length
         position_T = torch.arange(start, start + ids_BT.shape[1], device=ids_BT.device)
         own_T = position_T if starts_BT is None else position_T - starts_BT
-        x_BTD = self.drop(self.tokens(ids_BT) + self.positions(own_T))
-        return self.forward_embedded(x_BTD, targets_BT, cache, starts_BT)
+        return self.drop(self.tokens(ids_BT) + self.positions(own_T))
 
     def forward_embedded(
-        self,
-        x_BTD: Tensor,
-        targets_BT: Tensor | None = None,
-        cache: KVCache | None = None,
-        starts_BT: Tensor | None = None,
+        self, x_BTD: Tensor, targets_BT: Tensor | None, cache: KVCache | None, starts_BT: Tensor | None
     ) -> Tensor:
         """See `GPT.forward_embedded`."""
         mask = None if starts_BT is None else own_text_mask(starts_BT)

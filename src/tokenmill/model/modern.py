@@ -129,24 +129,14 @@ class NanoChat(GPT):
             else:
                 nn.init.uniform_(parameter, -bound, bound)
 
-    def forward(
-        self,
-        ids_BT: Tensor,
-        targets_BT: Tensor | None = None,
-        cache: KVCache | None = None,
-        starts_BT: Tensor | None = None,
-    ) -> Tensor:
-        """See `GPT.forward`; the logits are float32."""
-        return self.forward_embedded(self.tokens(ids_BT), targets_BT, cache, starts_BT)
+    def embed(self, ids_BT: Tensor, cache: KVCache | None, starts_BT: Tensor | None) -> Tensor:  # noqa: ARG002
+        """Tokens alone; see `GPT.embed`."""
+        return self.tokens(ids_BT)
 
     def forward_embedded(
-        self,
-        x_BTD: Tensor,
-        targets_BT: Tensor | None = None,
-        cache: KVCache | None = None,
-        starts_BT: Tensor | None = None,
+        self, x_BTD: Tensor, targets_BT: Tensor | None, cache: KVCache | None, starts_BT: Tensor | None
     ) -> Tensor:
-        """See `GPT.forward_embedded`."""
+        """See `GPT.forward_embedded`; the logits are float32."""
         x_BTD = self.drop(rms_norm(x_BTD))
         start = 0 if cache is None else cache.length
         cos, sin = (angle[start : start + x_BTD.shape[1]] for angle in (self.cos, self.sin))
