@@ -187,18 +187,19 @@ class CleanReport(Section):
         }
 
     def summary(self) -> str:
-        """The report in two lines."""
+        """The report in a few lines."""
+        documents, characters = self.documents, self.characters
         skipped = ", ".join(f"{count:,} {ending}" for ending, count in self.files.skipped.items())
-        return (
-            f"clean: {self.documents.kept:,} of {self.documents.read:,} documents kept from "
-            f"{self.files.read:,} files, {self.characters.into:,} -> {self.characters.out:,} characters\n"
-            f"       dropped: {self.dropped_in_words() or 'none'}"
-            + (f"; files skipped: {skipped}" if skipped else "")
-            + self._most_dropped()
-            + self._encodings_in_words()
-            + (f"\n       {warning}" if (warning := self.damage_warning()) else "")
-            + (f"\n       {warning}" if (warning := self.letters_warning()) else "")
-        )
+        kept = f"{documents.kept:,} of {documents.read:,} documents kept from {self.files.read:,} files"
+        lines = [
+            f"clean: {kept}, {characters.into:,} -> {characters.out:,} characters",
+            f"dropped: {self.dropped_in_words() or 'none'}" + (f"; files skipped: {skipped}" if skipped else ""),
+            self._most_dropped(),
+            self._encodings_in_words(),
+            self.damage_warning(),
+            self.letters_warning(),
+        ]
+        return "\n       ".join(filter(None, lines))
 
     def _most_dropped(self) -> str:
         """A line that says why, if fewer than half of the documents are kept."""
@@ -206,7 +207,7 @@ class CleanReport(Section):
             return ""
         reason = max(self.dropped, key=self.dropped.__getitem__)
         part = f"{self.dropped[reason] / self.documents.read:.0%}"
-        return f"\n       {part} were dropped as {reason} ({self.meanings[reason]}); the section clean decides it"
+        return f"{part} were dropped as {reason} ({self.meanings[reason]}); the section clean decides it"
 
     def letters_warning(self) -> str:
         """A sentence if the mode takes many letters; else empty."""
@@ -228,7 +229,7 @@ class CleanReport(Section):
             f"{count:,} {encoding}" + (f" ({example[encoding]})" if encoding in example else "")
             for encoding, count in self.encodings.items()
         )
-        return f"\n       files not in UTF-8: {counts}; data.encoding overrides what was found" if counts else ""
+        return f"files not in UTF-8: {counts}; data.encoding overrides what was found" if counts else ""
 
     def dropped_in_words(self) -> str:
         """The reasons that occurred, with their counts."""
