@@ -2,7 +2,9 @@
 
 For each text and each number of minutes, the proposal is trained, and then its neighbours for as long: a smaller and a
 larger model, half and twice the batch, half and twice the vocabulary. A good proposal takes the time that it promises,
-and none of its neighbours learns much more. Losses are bits per byte, which vocabularies cannot change.
+and none of its neighbours learns much more. Losses are bits per byte, which vocabularies cannot change. Behind the
+seconds stand those of the processor: if they are fewer, the machine did something else, too. A machine that is faster
+at one time than at another promises something else after the training than before.
 """
 
 import argparse
@@ -83,11 +85,14 @@ def compare(text: Path, minutes: float, folder: Path, rows: RowFile) -> None:
     for candidate in candidates(proposal, params, step_seconds):
         tokens = tokenized(text, params, candidate.vocabulary, folder)
         row = train(candidate, params, tokens, folder / "run")
+        if best is None:
+            again = epoch_seconds(proposal.work, proposal.text, measured_here(params)(proposal.work))
+            print(f"{again * candidate.epochs:.0f} s promised after it", flush=True)
         best = best or row["bits_per_byte"]
         print(
             f"{candidate.name:18} {row['model']:>9} {candidate.vocabulary:>6,} x {row['batch']:<3} "
-            f"{candidate.epochs:5.2f} epochs {row['seconds']:6.0f} s  {row['bits_per_byte']:.4f} "
-            f"{100 * (row['bits_per_byte'] / best - 1):+.1f}%",
+            f"{candidate.epochs:5.2f} epochs {row['seconds']:6.0f} s ({row['cpu_seconds']:.0f})  "
+            f"{row['bits_per_byte']:.4f} {100 * (row['bits_per_byte'] / best - 1):+.1f}%",
             flush=True,
         )
         rows.add({"text": text.name, "minutes": minutes, "promised": proposal.seconds} | row)
@@ -152,7 +157,7 @@ def train(candidate: Candidate, params: AllParams, tokens: Path, folder: Path) -
     process = context.Process(target=_train, args=(far, work, tokens, folder))
     process.start()
     far.close()
-    bits, seconds, steps = link.recv()
+    bits, seconds, cpu_seconds, steps = link.recv()
     process.join()
     config = candidate.work.config
     return {
@@ -164,6 +169,7 @@ def train(candidate: Candidate, params: AllParams, tokens: Path, folder: Path) -
         "epochs": candidate.epochs,
         "steps": steps,
         "seconds": seconds,
+        "cpu_seconds": cpu_seconds,
         "bits_per_byte": bits,
     }
 
@@ -183,7 +189,7 @@ def repeated(tokens: Path, epochs: float, out: Path) -> Path:
 
 
 def _train(link: Connection, sections: dict[str, dict[str, Any]], tokens: Path, out: Path) -> None:
-    """In the new process: the whole training; send bits per byte, seconds and steps."""
+    """In the new process: the whole training; send bits per byte, seconds, seconds of the processor, and steps."""
     from tokenmill.model.config import ModelParams  # noqa: PLC0415 (in this process only)
     from tokenmill.training.params import RuntimeParams, TrainParams  # noqa: PLC0415
     from tokenmill.training.run import train as run_training  # noqa: PLC0415
@@ -191,7 +197,7 @@ def _train(link: Connection, sections: dict[str, dict[str, Any]], tokens: Path, 
     sections["model"].pop("vocab_size")
     with tempfile.TemporaryDirectory() as root:
         os.environ["DVC_ROOT"] = root
-        began = time.perf_counter()
+        began, cpu_began = time.perf_counter(), time.process_time()
         with contextlib.redirect_stderr(io.StringIO()):
             outcome = run_training(
                 model=ModelParams.model_validate(sections["model"]),
@@ -203,7 +209,8 @@ def _train(link: Connection, sections: dict[str, dict[str, Any]], tokens: Path, 
             )
         assert outcome
         last = outcome.state.epochs[-1]
-        link.send((last.val_bits_per_byte, time.perf_counter() - began, last.step))
+        seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu_began
+        link.send((last.val_bits_per_byte, seconds, cpu_seconds, last.step))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from tokenmill.planning.fit import (
     DROPOUT,
     DROPOUT_FROM,
     Corpus,
+    TokenizedText,
     balance,
     context_for,
     epoch_seconds,
@@ -105,6 +106,26 @@ def test_text_that_is_read_often_gets_dropout(params: AllParams):
         often = proposal.work.train.epochs >= DROPOUT_FROM
         assert proposal.values["model.dropout"] == (DROPOUT if often else 0.0)
     assert {proposal.values["model.dropout"] for proposal in proposals} == {0.0, DROPOUT}
+
+
+def test_a_smaller_vocabulary_is_taken_where_only_so_the_text_is_read_once(
+    params: AllParams, monkeypatch: pytest.MonkeyPatch
+):
+    corpus = corpus_of(params, text_bytes=4_000_000)
+    text = lambda corpus, vocabulary, **_: TokenizedText(corpus, vocabulary, 4.0, 1_000_000, 50_000)  # noqa: E731
+    monkeypatch.setattr(TokenizedText, "of", text)
+
+    def proposed(seconds: float) -> int:
+        """With a machine on which only the output layer takes time: a second for a million tokens x 1024 entries."""
+        work = fit(corpus, params, seconds=seconds, step_seconds=output_seconds).work
+        return work.config.vocab_size
+
+    def output_seconds(work: Workload) -> float:
+        return work.tokens_per_step * work.config.vocab_size / 1024e6
+
+    assert [proposed(seconds) for seconds in (100, 9, 5, 1.5)] == [8192, 8192, 4096, 1024]
+    with pytest.raises(UserError, match="1 s"):
+        proposed(0.9)
 
 
 def test_too_little_time_is_refused(params: AllParams):

@@ -58,6 +58,9 @@ BYTES_PER_ENTRY = 500
 SMALLEST, LARGEST = 512, 32_768
 """Entries of a vocabulary; 256 of them are the bytes."""
 
+CHEAPEST = 1024
+"""Entries of the vocabulary with which a small model reads a text soonest; with fewer there are more tokens to read."""
+
 GIVE_UP = 1.05
 """Models are not measured further when one is predicted to end with so much more loss than the best."""
 
@@ -230,28 +233,19 @@ class Fit:
 def fit(corpus: Corpus, params: AllParams, *, seconds: float, step_seconds: StepSeconds) -> Fit:
     """Propose a training of at most so many seconds.
 
+    If the time does not suffice to read the text once, half of the vocabulary is tried, and half of that: the output
+    layer is most of a small model's work.
+
     Raises:
         UserError: the smallest model does not read the text once in this time.
     """
     vocabulary = vocabulary_for(corpus.text_bytes)
-    text = TokenizedText.of(corpus, vocabulary, val_fraction=params.tokenize.val_fraction)
-
-    def epochs_of(work: Workload) -> int:
-        return min(MOST_EPOCHS, int(seconds / epoch_seconds(work, text, step_seconds(work))))
-
-    proposals: list[tuple[float, Workload]] = []
-    needed = 0.0
-    for layers, width in LADDER:
-        work = _batched(workload(params, text, layers, width), step_seconds, seconds)
-        if epochs_of(work) >= DROPOUT_FROM:
-            work = with_dropout(work)  # whose steps take longer
-        if not (epochs := epochs_of(work)):
-            needed = epoch_seconds(work, text, step_seconds(work))
+    while True:
+        text = TokenizedText.of(corpus, vocabulary, val_fraction=params.tokenize.val_fraction)
+        proposals, needed = _proposals(params, text, seconds, step_seconds)
+        if proposals or vocabulary <= CHEAPEST:
             break
-        work = _changed(work, epochs=epochs)
-        proposals.append((predicted_loss(work), work))
-        if proposals[-1][0] > GIVE_UP * min(loss for loss, _ in proposals):
-            break  # larger ones learn still less in this time
+        vocabulary //= 2
     if not proposals:
         raise UserError(
             f"one pass of the smallest model over this text takes {duration(needed)}; give more time, or less text."
@@ -261,6 +255,28 @@ def fit(corpus: Corpus, params: AllParams, *, seconds: float, step_seconds: Step
     warmup = min(20, work.steps // 10)
     work = _changed(work, schedule=work.train.schedule.model_copy(update={"warmup_steps": warmup}))
     return Fit(work, text, epoch_seconds(work, text, step_seconds(work)) * work.train.epochs)
+
+
+def _proposals(
+    params: AllParams, text: TokenizedText, seconds: float, step_seconds: StepSeconds
+) -> tuple[list[tuple[float, Workload]], float]:
+    """Trainings that read the text at least once, with predicted losses; and the time of the first that does not."""
+
+    def epochs_of(work: Workload) -> int:
+        return min(MOST_EPOCHS, int(seconds / epoch_seconds(work, text, step_seconds(work))))
+
+    proposals: list[tuple[float, Workload]] = []
+    for layers, width in LADDER:
+        work = _batched(workload(params, text, layers, width), step_seconds, seconds)
+        if epochs_of(work) >= DROPOUT_FROM:
+            work = with_dropout(work)  # whose steps take longer
+        if not (epochs := epochs_of(work)):
+            return proposals, epoch_seconds(work, text, step_seconds(work))
+        work = _changed(work, epochs=epochs)
+        proposals.append((predicted_loss(work), work))
+        if proposals[-1][0] > GIVE_UP * min(loss for loss, _ in proposals):
+            break  # larger ones learn still less in this time
+    return proposals, 0.0
 
 
 def vocabulary_for(text_bytes: int) -> int:
