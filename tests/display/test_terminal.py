@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from tokenmill.display.terminal import console, print_columns, print_stream, wrapped
+from tokenmill.display.terminal import console, print_columns, print_stream, shortened, wrapped
 
 TEXT = st.lists(st.sampled_from([*"ab \n\té漢🦊", "e\u0301"]), max_size=60).map("".join)
 
@@ -70,6 +70,15 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.delenv("NO_COLOR", raising=False)
     return Terminal()
+
+
+@given(st.text("ab 。字\n", max_size=40), st.integers(4, 20))
+def test_one_line_shows_the_beginning_of_any_script(text: str, width: int):
+    line = shortened(text, width)
+    beginning = line.removesuffix(" …")
+    assert cell_len(line) <= width
+    assert " ".join(text.split()).startswith(beginning)
+    assert line == beginning or 2 * cell_len(beginning) >= width - 4
 
 
 def test_columns_are_aligned_and_lines_end_without_blanks():

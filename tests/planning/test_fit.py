@@ -108,9 +108,7 @@ def test_text_that_is_read_often_gets_dropout(params: AllParams):
     assert {proposal.values["model.dropout"] for proposal in proposals} == {0.0, DROPOUT}
 
 
-def test_a_smaller_vocabulary_is_taken_where_only_so_the_text_is_read_once(
-    params: AllParams, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_smaller_vocabulary_lets_the_text_be_read_once(params: AllParams, monkeypatch: pytest.MonkeyPatch):
     corpus = corpus_of(params, text_bytes=4_000_000)
     text = lambda corpus, vocabulary, **_: TokenizedText(corpus, vocabulary, 4.0, 1_000_000, 50_000)  # noqa: E731
     monkeypatch.setattr(TokenizedText, "of", text)

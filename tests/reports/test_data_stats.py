@@ -16,7 +16,7 @@ from tokenmill.core.metrics import CleanReport
 from tokenmill.core.token_file import SPLITS, SplitMetadata, TokenMetadata, open_tokens, read_metadata
 from tokenmill.core.tokenizer import BYTE_OF, read_tokenizer, token_bytes
 from tokenmill.reports import data_stats
-from tokenmill.reports.data_stats import DataStats, TokenCounter, TokenCounts, count_tokens
+from tokenmill.reports.data_stats import DataStats, TokenCounter, TokenCounts, count_tokens, is_divided
 
 VOCABULARY = [b"", b" ", b"\n", b"a", b" b", b"c ", b"a b", b" ", b"\xe2\x80", b"\xa8", b"\t \n", b"de"]
 EOT = 0
@@ -56,6 +56,18 @@ def test_files_of_both_splits_are_counted(prepared: Path, monkeypatch: pytest.Mo
     assert counts.words == sum(len(text.encode().split()) for text in DOCUMENTS)
     assert counts.by_length.sum() == len(DOCUMENTS)
     assert counts.by_length @ np.arange(len(counts.by_length)) == len(ids) - len(DOCUMENTS)
+
+
+def test_of_divided_documents_the_first_parts_are_measured(prepared: Path) -> None:
+    folder, tokenizer = prepared / "data/tokens", read_tokenizer(prepared / "data/tokenizer/tokenizer.json")
+    metadata, whole = read_metadata(folder), CleanReport.model_validate(REPORT)
+    read = {"read": len(DOCUMENTS), "kept": len(DOCUMENTS)}
+    assert not is_divided(metadata, whole.model_copy(update={"documents": whole.documents.model_copy(update=read)}))
+    read["kept"] = metadata.train.documents
+    assert is_divided(metadata, whole.model_copy(update={"documents": whole.documents.model_copy(update=read)}))
+    counts = count_tokens(folder, metadata, tokenizer, lengths_of=("train",))
+    assert counts.by_length.sum() == metadata.train.documents
+    assert counts.by_id.sum() == metadata.train.tokens + metadata.val.tokens
 
 
 def test_tokens_of_another_tokenizer_are_refused(prepared: Path) -> None:

@@ -209,6 +209,7 @@ def test_one_epoch_without_prompts_has_a_page(tmp_path: Path, epochs: Epochs):
     page = Page(epochs(folder))
     page.assert_self_contained()
     assert "best" not in page.words
+    assert "expected answers" not in page.words, "nothing is expected"
     assert "training, at the epoch's end" not in page.words, "a chart of one epoch would have a dot for a line"
     content["questions"], content["epochs"][0]["answers"] = [], []
     write_json(folder / "reports/evaluation.json", content)

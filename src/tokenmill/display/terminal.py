@@ -7,12 +7,11 @@ brackets. A pipe or a file gets plain text.
 import re
 import shutil
 import sys
-import textwrap
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Self, TextIO
 
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn
 from rich.progress import Progress as Bar
@@ -44,11 +43,6 @@ def note(sentence: str) -> None:
     """Print a sentence about the program's work on stderr, dimmed on a terminal; nothing if it is empty."""
     if sentence:
         console(sys.stderr).print(message(sentence), style="dim")
-
-
-def shortened(text: str, width: int) -> str:
-    """The text on one line of at most `width` columns, with nothing invisible in it."""
-    return textwrap.shorten(visible(text), width, placeholder=" …")
 
 
 def print_columns(
@@ -136,6 +130,23 @@ def _lines(word: str, width: int) -> Iterator[str]:
             yield word[begin:end]
             begin = end
     yield word[begin:]
+
+
+def shortened(text: str, width: int) -> str:
+    """Text of a corpus or a model as one line of at most so many columns.
+
+    It ends at a space if one is in its second half; scripts without spaces are cut between characters.
+
+    Example:
+        >>> shortened("one two\\nthree four", 16), shortened("そこで天皇がお歌いになつた歌", 16)
+        ('one two three …', 'そこで天皇がお …')
+    """
+    line = " ".join(visible(text).split())
+    if cell_len(line) <= width:
+        return line
+    cut = set_cell_size(line, width - 2)
+    words = cut if line[len(cut)] == " " else cut.rpartition(" ")[0]
+    return (words if 2 * cell_len(words) >= width else cut).rstrip() + " …"
 
 
 class Progress:

@@ -62,14 +62,15 @@ class TokenCounter:
         self._last_flags = ENDS_WORD
         self._document_length = 0  # of the document that the next block continues
 
-    def add(self, ids: np.ndarray) -> None:
-        """Count the next block, which must not be empty."""
+    def add(self, ids: np.ndarray, *, lengths: bool = True) -> None:
+        """Count the next block, which must not be empty; without `lengths` its documents' lengths are left out."""
         self._by_id += np.bincount(ids, minlength=len(self._by_id))
         flags = self._flags.take(ids)
         before = np.concatenate(([np.uint8(self._last_flags)], flags[:-1]))
         self._word_starts += int(np.count_nonzero(flags & (before >> 1) & STARTS_WORD))
         self._last_flags = flags[-1]
-        self._add_lengths(np.flatnonzero(ids == self._eot_id), len(ids))
+        if lengths:
+            self._add_lengths(np.flatnonzero(ids == self._eot_id), len(ids))
 
     def _add_lengths(self, ends: np.ndarray, block: int) -> None:
         """Count the documents that end at these positions of a block."""
@@ -92,13 +93,21 @@ def _padded(counts: np.ndarray, length: int) -> np.ndarray:
     return np.pad(counts, (0, length - len(counts)))
 
 
-def count_tokens(folder: Path, metadata: TokenMetadata, tokenizer: TextTokenizer) -> TokenCounts:
+def is_divided(metadata: TokenMetadata, clean: CleanReport) -> bool:
+    """Whether documents are divided between the splits, which then hold more of them than the clean text."""
+    return metadata.train.documents + metadata.val.documents > clean.documents.kept
+
+
+def count_tokens(
+    folder: Path, metadata: TokenMetadata, tokenizer: TextTokenizer, *, lengths_of: Sequence[Split] = SPLITS
+) -> TokenCounts:
     """Count what `unpack` wrote.
 
     Args:
         folder: data/tokens.
         metadata: its metadata.json.
         tokenizer: the one in data/tokenizer.
+        lengths_of: the splits whose documents are measured.
 
     Raises:
         UserError: the files do not match their metadata, or another tokenizer made them.
@@ -113,7 +122,7 @@ def count_tokens(folder: Path, metadata: TokenMetadata, tokenizer: TextTokenizer
     with Progress("data report", total=total, unit="B") as progress:
         for split in SPLITS:
             for ids in _blocks(folder, split):
-                counter.add(ids)
+                counter.add(ids, lengths=split in lengths_of)
                 progress.advance(ids.nbytes)
     return counter.finish()
 
@@ -132,6 +141,11 @@ class DataStats:
     clean: CleanReport
     counts: TokenCounts
     metadata: TokenMetadata
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether the lengths are those of the parts to train on."""
+        return is_divided(self.metadata, self.clean)
 
     @cached_property
     def occurrences(self) -> np.ndarray:
