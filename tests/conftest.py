@@ -21,18 +21,18 @@ settings.load_profile("gate")
 
 
 SECONDS = {
-    "bench": 30,
-    "core": 40,
-    "cuda": 45,
+    "bench": 40,
+    "core": 20,
+    "cuda": 35,
     "data": 60,
     "demo": 40,
-    "faults": 30,
-    "training": 110,
-    "pipeline/test_experiments.py": 45,
+    "faults": 20,
+    "training": 180,
+    "pipeline/test_experiments.py": 55,
     "pipeline/test_kill.py": 25,
     "pipeline/test_notebook.py": 20,
-    "pipeline/test_repro.py": 40,
-    "pipeline/test_sharing.py": 35,
+    "pipeline/test_repro.py": 35,
+    "pipeline/test_sharing.py": 30,
     "pipeline/test_start.py": 25,
 }
 """What the slow tests of a folder take, roughly, where it is more than 10; those of tests/pipeline share little."""
