@@ -5,6 +5,7 @@ environment, input and outputs. The code of TokenMill itself is imported in the 
 take it. Any other command line is the real Python's.
 """
 
+import atexit
 import contextlib
 import gc
 import importlib
@@ -15,7 +16,9 @@ import select
 import shlex
 import socket
 import sys
+import traceback
 from pathlib import Path
+from typing import NoReturn
 
 WORKS = hasattr(os, "pidfd_open")
 """Linux; elsewhere every stage is a new process."""
@@ -65,11 +68,10 @@ def serve(listener: socket.socket, alive: int) -> None:
             client, _ = listener.accept()
             if not (pid := os.fork()):
                 become(client)
-                return
             running[os.pidfd_open(pid)] = pid, client
 
 
-def become(client: socket.socket) -> None:
+def become(client: socket.socket) -> NoReturn:
     """Do in this process what the command line of a client says."""
     with client, client.makefile("rb") as message:
         _, given, *_ = socket.recv_fds(client, 1, 3)
@@ -82,7 +84,19 @@ def become(client: socket.socket) -> None:
     os.environ.update(request["environ"])
     name, *arguments = request["arguments"]
     sys.argv, sys.path[0] = [name, *arguments], request["cwd"]
-    runpy.run_module(name, run_name="__main__", alter_sys=True)
+    code: object = 1
+    try:
+        runpy.run_module(name, run_name="__main__", alter_sys=True)
+        code = 0
+    except SystemExit as end:
+        code = end.code or 0
+        if not isinstance(code, int):
+            print(code, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    os._exit(code if isinstance(code, int) else 1)  # a new process would not have to take so many modules apart
 
 
 if __name__ == "__main__":
