@@ -121,6 +121,10 @@ def test_detached_head_and_missing_repository(repository: Repository, tmp_path: 
     repository.run("git", "checkout", "-q", "--detach")
     branch, _ = checks.check_git(Project(repository.root))
     assert branch.level == "warning"
+    monkeypatch.setattr(checks.dvc, "check_running", lambda _: Finding("warning", "runs", "at work here", None))
+    branch, _ = checks.check_git(Project(repository.root))
+    assert (branch.level, branch.fix) == ("ok", None), "nobody should switch branches under a run"
+    monkeypatch.undo()
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
     shutil.rmtree(repository.root / ".git")
     assert single(checks.check_git, Project(repository.root)).level == "problem"

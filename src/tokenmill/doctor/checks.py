@@ -116,7 +116,9 @@ def check_git(project: Project) -> Iterator[Finding]:
         yield problem("git", f"{root.resolve()} is not in a git repository, or git refuses it", "git status")
         return
     branch = git.ask(root, "symbolic-ref", "--quiet", "--short", "HEAD")
-    if branch is None:
+    if branch is None and dvc.check_running(root).level != "ok":
+        yield ok("git", "on no branch while an experiment runs")
+    elif branch is None:
         yield warning("git", "HEAD is on no branch, as after a killed `dvc exp run`", "git switch main")
     else:
         yield ok("git", f"on branch {branch.strip()}")
