@@ -68,6 +68,13 @@ def test_samples_show_every_epoch_under_every_prompt():
     assert {line.replace("\\|", "").count("|") for line in tables} == {4, 8}
 
 
+def test_text_without_questions_has_no_column_for_right_answers():
+    one = result(1, 3.0, 3.5, answer("w", "v", None, 0.1))
+    text = samples_markdown(Evaluation(questions=TWO_EPOCHS.questions[1:], epochs=[one]))
+    head, line, row = text.splitlines()[2:5]
+    assert (head.count("|"), line.count("|"), row) == (7, 7, "| 1 | 3.0000 | 3.5000 | 33.12 | 2.5247 | 0.10 |")
+
+
 def test_fine_tuned_answers_stand_beside_those_of_the_base():
     question = Question(prompt="W|hy?", expect=None, left_out="", truth="b\x1b|c")
     one = HeldOutAnswers(question, answer("old", "o|o", None, 0.0), answer("new", "n\nn", None, 0.0))
