@@ -50,7 +50,7 @@ def cluster() -> Iterator[Any]:
             shutil.rmtree(folder)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def executor(cluster: Any) -> Iterator[Executor]:
     with open_executor(ExecutorParams(data_engine="ray", ray_address=cluster.address), threads=1) as opened:
         yield opened
