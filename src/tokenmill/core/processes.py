@@ -33,7 +33,7 @@ def end_with_parent() -> None:
 
 def _is_dvc(process: psutil.Process) -> bool:
     try:
-        return any(Path(word).stem == "dvc" for word in process.cmdline())
+        return any(Path(word).name in ("dvc", "dvc.exe") for word in process.cmdline())
     except psutil.Error:  # another user's
         return False
 
