@@ -6,6 +6,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -148,41 +149,45 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_a_killed_node_loses_nothing(cluster: Any, executor: Executor, tmp_path: Path) -> None:
     doomed = cluster.add_node(num_cpus=2, **NODE)
     raylet = psutil.Process(doomed.all_processes["raylet"][0].process.pid)
-    numbers, killed = itertools.count(), False
+    numbers = itertools.count()
 
-    def items() -> Iterator[int]:
-        while not killed:  # a busy machine takes its time to start a node's workers
-            yield next(numbers)
-        yield from itertools.islice(numbers, 20)
+    def kill() -> None:
+        while not begun_by(doomed.node_id, tmp_path):
+            time.sleep(0.02)
+        for process in [*raylet.children(recursive=True), raylet]:  # as when a machine loses its power
+            process.kill()
 
-    results = []
-    for result in executor.map(slowly(tmp_path), items()):
-        results.append(result)
-        if not killed and is_at_work(doomed.node_id, tmp_path):
-            for process in [*raylet.children(recursive=True), raylet]:  # as when a machine loses its power
-                process.kill()
-            killed = True
-    assert killed
+    with ThreadPoolExecutor(1) as pool:
+        killed = pool.submit(kill)
+
+        def items() -> Iterator[int]:
+            while not killed.done():  # a busy machine takes its time to start a node's workers
+                yield next(numbers)
+            yield from itertools.islice(numbers, 20)
+
+        results = list(executor.map(slowly(tmp_path, never=doomed.node_id), items()))
+    killed.result()
     assert results == [number**2 for number in range(next(numbers))]
-    begun = [path.name.split("-")[0] for path in tmp_path.glob("*.begun")]
-    assert len(begun) > len(set(begun)) == len(results), "no item was begun twice: the kill hit nothing"
+    elsewhere = {path.name.split("-")[0] for path in tmp_path.glob("*.done")}
+    assert len(elsewhere) == len(results)
+    assert begun_by(doomed.node_id, tmp_path) <= elsewhere
     cluster.remove_node(doomed, allow_graceful=False)
 
 
-def slowly(folder: Path) -> Callable[[int], int]:
-    """0.2 s for every item; leaves a file when it begins and another when it is done."""
+def slowly(folder: Path, *, never: str) -> Callable[[int], int]:
+    """0.2 s for an item, and no end on the node `never`; leaves a file when it begins and another when it is done."""
 
     def function(number: int) -> int:
         node = ray.get_runtime_context().get_node_id()
         begun = folder / f"{number}-{node}-{time.time_ns()}.begun"
         begun.touch()
-        time.sleep(0.2)
+        time.sleep(600 if node == never else 0.2)
         begun.with_suffix(".done").touch()
         return number**2
 
     return function
 
 
-def is_at_work(node: str, folder: Path) -> bool:
-    """Whether a node has begun an item that it has not done."""
-    return any(not path.with_suffix(".done").exists() for path in folder.glob(f"*-{node}-*.begun"))
+def begun_by(node: str, folder: Path) -> set[str]:
+    """The items that a node has begun."""
+    return {path.name.split("-")[0] for path in folder.glob(f"*-{node}-*.begun")}
