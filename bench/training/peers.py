@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -63,31 +63,18 @@ KINDS = (("gpt2", "adamw", "equal"), ("gpt2", "adamw", "auto"), ("modern", "adam
 """Architecture, optimizer and precision of TokenMill's rows; `equal` is the precision of nanoGPT's."""
 
 
-def steps_table(
-    checkout: Path | None,
-    ids: np.ndarray,
-    shape: dict[str, int],
-    *,
-    batch: int,
-    ways: tuple[bool, ...],
-    kinds: Sequence[tuple[str, str, str]],
-    rounds: int,
-    file: RowFile,
-) -> None:
-    """Add tokens per second of all, nanoGPT first where its checkout is given; `ways`: compiled, not, or both."""
-    on_gpu = torch.cuda.is_available()
+def steps_table(pairs: Iterable[tuple[str, Contender]], *, tokens_per_step: int, rounds: int, file: RowFile) -> None:
+    """Add tokens per second of all contenders; the first one that runs is what the others are compared with."""
     contenders: dict[str, Contender] = {}
-    for name, contender in _contenders(
-        checkout, ids, shape, batch=batch, ways=ways, kinds=kinds, equal="bfloat16" if on_gpu else "float32"
-    ):
+    for name, contender in pairs:
         contenders.setdefault(name, contender)  # `auto` may be the precision of nanoGPT's
+    on_gpu = torch.cuda.is_available()
     at_a_time, steps = (1, 10) if on_gpu else (len(contenders), 30)  # a turn on a CPU begins with cold caches
     before = list(file.rows)
 
     def write(timed: dict[str, Timed]) -> None:
         first = next((one for one in timed.values() if not one.failed), Timed())
-        rows = [_row(name, one, first, batch * shape["context_length"]) for name, one in timed.items()]
-        file.replace([*before, *rows])
+        file.replace([*before, *(_row(name, one, first, tokens_per_step) for name, one in timed.items())])
 
     measure(contenders, rounds=rounds, steps=steps, at_a_time=at_a_time, done=write)
 
@@ -100,9 +87,9 @@ def _contenders(
     batch: int,
     ways: tuple[bool, ...],
     kinds: Sequence[tuple[str, str, str]],
-    equal: str,
 ) -> Iterator[tuple[str, Contender]]:
-    """Names and who they are."""
+    """Names and who they are, nanoGPT first where its checkout is given; `ways`: compiled, not, or both."""
+    equal = "bfloat16" if torch.cuda.is_available() else "float32"
     for compiled in ways:
         end = ", compiled" if compiled and len(ways) > 1 else ""
         how = {"precision": equal, "batch": batch, "compiled": compiled}
@@ -237,16 +224,16 @@ def run(options: argparse.Namespace) -> None:
     shapes = GPT2_SHAPES if options.gpu else ((recipe.batch, recipe.context),)
     for batch, context in () if options.skip_steps else [options.shape] if options.shape else shapes:
         model = GPT2_124M if options.gpu else recipe.sizes | {"vocab_size": len(characters)}
-        steps_table(
+        contenders = _contenders(
             options.nanogpt,
             train,
             model | {"context_length": context},
             batch=batch,
             ways=(True,) if options.gpu else (False,) if options.tiny else (False, True),
             kinds=KINDS[-1:] if options.tiny else KINDS,
-            rounds=1 if options.tiny else options.rounds,
-            file=file,
         )
+        rounds = 1 if options.tiny else options.rounds
+        steps_table(contenders, tokens_per_step=batch * context, rounds=rounds, file=file)
     if not options.skip_loss:
         to_the_loss(options, recipe, train, val, vocabulary=len(characters), file=file)
     for row in file.rows:

@@ -1,5 +1,6 @@
 """A stage ends with the DVC that started it, so that it never writes beside the same stage of the next `dvc repro`."""
 
+import contextlib
 import os
 import signal
 import sys
@@ -19,23 +20,20 @@ def end_with_dvc() -> None:
     All between them are watched. Some shells become the command that they run; dash, which is /bin/sh on Debian, stays
     beside it when DVC is killed.
     """
-    above = psutil.Process().parents()
-    for count, process in enumerate(above, start=1):
-        if _is_dvc(process):
-            _end_with(above[:count])
-            return
+    above = list[psutil.Process]()
+    with contextlib.suppress(psutil.Error):  # one has just ended, or is another user's
+        process = psutil.Process()
+        while process := process.parent():
+            above.append(process)
+            if any(Path(word).name in ("dvc", "dvc.exe") for word in process.cmdline()):
+                _end_with(above)
+                return
 
 
 def end_with_parent() -> None:
     """Get SIGTERM soon after the parent of this process has ended."""
-    _end_with(psutil.Process().parents()[:1])
-
-
-def _is_dvc(process: psutil.Process) -> bool:
-    try:
-        return any(Path(word).name in ("dvc", "dvc.exe") for word in process.cmdline())
-    except psutil.Error:  # another user's
-        return False
+    if parent := psutil.Process().parent():
+        _end_with([parent])
 
 
 def _end_with(others: list[psutil.Process]) -> None:

@@ -38,10 +38,10 @@ LONG_STEP = 1.5
 """Seconds; a step that takes longer is measured on a part of its sequences."""
 
 STEPS = 5
-"""So many whole steps are measured at least; their mean counts, with the short stops that every machine makes."""
+"""Whole steps that are measured at least; their mean counts, with the short stops that every machine makes."""
 
 MEASURED_SECONDS = 1.0
-"""They are measured for at least so long."""
+"""They are measured for at least this long."""
 
 
 class StepBenchmark:
@@ -114,7 +114,7 @@ def measure(work: Workload, runtime: RuntimeParams) -> Speed:
         few, before, seconds = min(2 * few, sequences), seconds, _warm(steps, min(2 * few, sequences))
     if few == sequences:
         many = [seconds] if seconds >= LONG_STEP else []
-        while not many or (seconds < LONG_STEP and (len(many) < STEPS or sum(many) < MEASURED_SECONDS)):
+        while seconds < LONG_STEP and (len(many) < STEPS or sum(many) < MEASURED_SECONDS):
             many.append(_seconds(steps, sequences))
         return Speed(statistics.mean(many), compute.name, f"{len(many)} steps")
     half = few // 2

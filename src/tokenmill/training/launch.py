@@ -166,7 +166,7 @@ class Interrupt:
     def _remember(self, number: int, _: FrameType | None) -> None:
         if self._signal is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
-        self._signal = number
+        self._signal = self._signal or number
 
     @property
     def reason(self) -> str | None:
