@@ -74,6 +74,26 @@ LEGACY = {
         "obdarzeni rozumem i sumieniem i powinni postępować wobec innych w duchu braterstwa. Każdy "
         "człowiek posiada wszystkie prawa i wolności zawarte w niniejszej Deklaracji."
     ),
+    "es": (
+        "En un lugar de la Mancha, de cuyo nombre no quiero acordarme, no ha mucho tiempo que vivía un hidalgo. "
+        "Duelos y quebrantos los sábados, lentejas los viernes, algún palomino de añadidura los domingos."
+    ),
+    "it": (
+        "Quel ramo del lago di Como ... talché non è chi, al primo vederlo, purché sia di fronte, non lo "
+        "discerna tosto. Perché così è la verità, e già si può dire che la città è là; né più né meno."
+    ),
+    "pt": (
+        "Não há razão para que a criação não seja também uma ação; são três irmãos, e a mãe deles é avó. "
+        "Já não é possível, disse ele, à noite, que você compreenda a situação política da nação."
+    ),
+    "sv": (
+        "Det var en gång en flicka som hette Åsa och hon bodde på en ö i havet. Hon gick över ängen, såg "
+        "på träden och hörde fåglarna sjunga."
+    ),
+    "cs": (
+        "Všichni lidé rodí se svobodní a sobě rovní co do důstojnosti a práv. Jsou nadáni rozumem a "
+        "svědomím a mají spolu jednat v duchu bratrství."
+    ),
     "en": (
         "It’s a truth universally acknowledged — or so they say — that “a single man” in possession of a "
         "good fortune must be in want of a wife. The café was naïve… and the £5 fee wasn’t paid. "
@@ -94,6 +114,14 @@ LEGACY = {
             ("ja", "euc_jp"),
         ),
         *(("fr", "cp1252"), ("fr", "cp437"), ("de", "cp1252"), ("de", "cp437"), ("da", "cp850"), ("en", "cp1252")),
+        *(
+            ("es", "cp1252"),
+            ("it", "cp1252"),
+            ("pt", "cp1252"),
+            ("sv", "cp1252"),
+            ("cs", "iso8859_2"),
+            ("cs", "cp1250"),
+        ),
         *(("pl", "cp1250"), ("pl", "iso8859_2"), ("de", "utf-16-le"), ("de", "utf-16-be")),
     ],
 )
@@ -105,7 +133,16 @@ def test_legacy_encodings_are_found(language: str, encoding: str) -> None:
     assert len(found) == 1
 
 
-OLD = [("zh", "gb18030"), ("ja", "cp932"), ("ja", "euc_jp"), ("ru", "koi8_r")]
+def test_english_with_the_dashes_of_big5() -> None:
+    """Hardly a byte beyond ASCII is a letter, so no language tells the encoding."""
+    text = "the genius of our people—not so much—is America’s, and each man’s world "
+    for repetitions in (3, 1000):
+        assert text * repetitions == (text * repetitions).encode("big5").decode(
+            detect(text.encode("big5") * repetitions)
+        )
+
+
+OLD = [("zh", "gb18030"), ("ja", "cp932"), ("ja", "euc_jis_2004"), ("ru", "koi8-r")]
 
 
 @pytest.mark.parametrize(("language", "encoding"), OLD)

@@ -123,8 +123,8 @@ def test_encodings_are_named_by_file(tmp_path, run):
     (tmp_path / "c.txt").write_bytes("Größe".encode())
     documents, report = run(tmp_path)
     assert documents == ["Все люди рождаются свободными и равными", "Größe und Straße", "Größe"]
-    assert report.encoded == {"a.txt": "koi8_r", "b.csv": "cp1252"}
-    assert report.encodings == {"koi8_r": 1, "cp1252": 1}
+    assert report.encoded == {"a.txt": "koi8-r", "b.csv": "cp1252"}
+    assert report.encodings == {"koi8-r": 1, "cp1252": 1}
     assert report.invalid_utf8 == 0
 
 

@@ -24,7 +24,7 @@ WORKS = hasattr(os, "pidfd_open")
 """Linux; elsewhere every stage is a new process."""
 
 PRELOADED = ("torch", "pandas", "polars", "tokenizers", "splintr", "safetensors.torch", "pydantic", "ruamel.yaml")
-PRELOADED += ("rich.console", "jinja2", "zstandard", "xxhash", "orjson", "ijson", "charset_normalizer", "psutil")
+PRELOADED += ("rich.console", "jinja2", "zstandard", "xxhash", "orjson", "ijson", "chardet", "psutil")
 
 
 def listen(folder: Path) -> socket.socket:

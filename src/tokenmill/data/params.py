@@ -29,7 +29,7 @@ class DataParams(Section):
 
     encoding: str
     """The encoding of the text files: `auto` finds it for each file (UTF-8 first, then byte-order marks, then
-    charset-normalizer), or a name that Python knows, such as `cp1251`, for all of them."""
+    chardet), or a name that Python knows, such as `cp1251`, for all of them."""
 
     @field_validator("encoding")
     @classmethod
