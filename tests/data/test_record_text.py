@@ -6,6 +6,22 @@ from tokenmill.data.record_text import join, text_of
 HI = "User: Hi\nAssistant: Ho"
 
 
+def node(parent: str | None, role: str, *parts: object) -> dict[str, object]:
+    message = {"author": {"role": role}, "content": {"content_type": "text", "parts": parts}}
+    return {"message": message, "parent": parent}
+
+
+EXPORTED = {
+    "root": {"message": None, "parent": None},
+    "a": node("root", "system", ""),
+    "b": node("a", "user", "Hi", {"asset_pointer": "an image"}),
+    "c": node("b", "tool", "a search"),
+    "d": node("c", "assistant", "Ho"),
+    "e": node("c", "assistant", "another answer"),
+}
+"""A conversation as ChatGPT exports it."""
+
+
 @pytest.mark.parametrize(
     ("record", "text"),
     [
@@ -35,6 +51,12 @@ HI = "User: Hi\nAssistant: Ho"
         ),
         ({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": ""}]}, ""),
         ({"messages": []}, ""),
+        ({"question": "Hi", "context": "C", "answer": "Ho"}, "User: Hi\nC\nAssistant: Ho"),
+        ({"instruction": "Hi", "context": {"no": "text"}, "response": "Ho"}, HI),
+        ({"title": "T", "mapping": EXPORTED, "current_node": "d"}, HI),
+        ({"mapping": EXPORTED, "current_node": "c"}, "User: Hi"),
+        ({"mapping": {"a": 5, "b": {"message": {"author": 5}, "parent": "b"}}, "current_node": "b"}, ""),
+        ({"mapping": {}, "current_node": ["a"]}, ""),
         ({"messages": ["no roles"]}, None),
         ({"title": "x"}, None),
         ({"text": ["x"]}, None),

@@ -23,7 +23,10 @@ ANSWERS = {
     "question": ("answer", "response", "output", "completion"),
 }
 
-KEYS = frozenset({*MESSAGES, *TEXT, *QUESTIONS, "input", *(key for keys in ANSWERS.values() for key in keys)})
+EXTRA = ("input", "context")
+"""What a question refers to."""
+
+KEYS = frozenset({*MESSAGES, *TEXT, *QUESTIONS, *EXTRA, *(key for keys in ANSWERS.values() for key in keys)})
 """Every key of a known shape: the columns of a table that have to be read."""
 
 
@@ -79,17 +82,16 @@ def no_text(path: Path, keys: Sequence[str], columns: Sequence[str] | None) -> U
 def text_of(record: Any) -> str | None:
     r"""The text of a record in one of the usual shapes; None if it has none of them.
 
-    The shapes, in this order: a bare string; `messages` or `conversations`; `text`; `instruction` with `input`,
-    `prompt` or `question` with their answer; `content` or `body`. A null is an empty text.
+    The shapes, in this order: a bare string; `messages` or `conversations`; `text`; `instruction`, `prompt` or
+    `question`, with `input` or `context` and with their answer; a conversation of ChatGPT's export (`mapping`);
+    `content` or `body`. A null is an empty text.
 
     Example:
         >>> text_of({"instruction": "Add.", "input": "1 + 1", "output": "2"})
         'User: Add.\n1 + 1\nAssistant: 2'
     """
-    if isinstance(record, str):
-        return record
     if not isinstance(record, Mapping):
-        return None
+        return record if isinstance(record, str) else None
     for key in MESSAGES:
         if isinstance(record.get(key), Sequence) and not isinstance(record[key], str):
             return _conversation(record[key])
@@ -98,7 +100,10 @@ def text_of(record: Any) -> str | None:
     for key in QUESTIONS:
         answer = next((name for name in ANSWERS[key] if name in record), None)
         if key in record and answer:
-            return _exchange(record.get(key), record.get("input"), record[answer])
+            extra = [text for name in EXTRA if (text := _plain(record.get(name)))]
+            return _exchange(record[key], "\n".join(extra), record[answer])
+    if isinstance(record.get("mapping"), Mapping):
+        return _exported(record["mapping"], record.get("current_node"))
     return next((_plain(record[key]) for key in TEXT if key in record), None)
 
 
@@ -136,13 +141,11 @@ def _named(value: Any) -> str:
     return text_of(value) or ""
 
 
-def _exchange(question: Any, extra: Any, answer: Any) -> str | None:
-    parts = [_plain(question), _plain(extra), _plain(answer)]
-    if any(part is None for part in parts):
+def _exchange(question: Any, extra: str, answer: Any) -> str | None:
+    question, answer = _plain(question), _plain(answer)
+    if question is None or answer is None:
         return None
-    question, extra, answer = (part.strip() for part in parts if part is not None)
-    asked = f"{question}\n{extra}" if extra else question
-    return chat.render([("user", asked), ("assistant", answer)])
+    return chat.render([("user", f"{question.strip()}\n{extra.strip()}"), ("assistant", answer)])
 
 
 def _conversation(messages: Sequence[Any]) -> str | None:
@@ -156,6 +159,23 @@ def _conversation(messages: Sequence[Any]) -> str | None:
             return None
         turns.append((role, content))
     return chat.render(turns)
+
+
+def _exported(nodes: Mapping[str, Any], last: Any) -> str:
+    """A conversation of ChatGPT's export: a tree of messages, of which the branch that ends with `last` was shown."""
+    turns = list[tuple[str, str]]()
+    for _ in nodes:
+        node = _mapping(nodes.get(last) if isinstance(last, str) else None)
+        message, last = _mapping(node.get("message")), node.get("parent")
+        role = _mapping(message.get("author")).get("role")
+        text = _content(_mapping(message.get("content")).get("parts", ()))
+        if role in ("user", "assistant") and text:  # the others are the system's and of tools
+            turns.append((role, text))
+    return chat.render(reversed(turns))
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _content(value: Any) -> str | None:
