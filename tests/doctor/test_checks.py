@@ -104,6 +104,18 @@ def test_results_in_no_commit_are_named(repository: Repository):
     )
 
 
+def test_a_git_without_an_identity_is_named(repository: Repository, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    project = Project(repository.root)
+    monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    for name in ("NAME", "EMAIL"):
+        monkeypatch.delenv(f"GIT_COMMITTER_{name}", raising=False)
+    assert single(checks.check_identity, project).name == "identity"
+    repository.run("git", "config", "user.name", "A")
+    repository.run("git", "config", "user.email", "a@b")
+    assert not list(checks.check_identity(project))
+
+
 def test_deleted_results_and_left_locks_are_named(repository: Repository):
     (repository.root / "metrics").mkdir()
     (repository.root / "metrics/a b.json").write_text("{}")

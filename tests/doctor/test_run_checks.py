@@ -15,6 +15,8 @@ from tokenmill.doctor.finding import Finding
 @pytest.fixture(autouse=True)
 def _activated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("GIT_COMMITTER_NAME", "Test")
+    monkeypatch.setenv("GIT_COMMITTER_EMAIL", "test@example.org")
 
 
 def found(repository: Repository) -> dict[str, Finding]:

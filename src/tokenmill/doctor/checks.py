@@ -4,6 +4,7 @@ A new check is a function and a line in CHECKS.
 """
 
 import importlib.metadata
+import os
 import platform
 import shutil
 import sys
@@ -136,6 +137,18 @@ def check_git(project: Project) -> Iterator[Finding]:
         yield ok("commit", f"{', '.join(ONE_COMMIT)} are as committed")
 
 
+def check_identity(project: Project) -> Iterator[Finding]:
+    """Git knows whom commits are by; on a fresh machine, such as Colab's, it does not."""
+    names = ("name", "email")
+    known = [
+        os.environ.get(f"GIT_COMMITTER_{name.upper()}") or git.ask(project.root, "config", f"user.{name}")
+        for name in names
+    ]
+    if not all(known):
+        fix = 'git config --global user.name "Your Name" && git config --global user.email you@example.org'
+        yield warning("identity", "git does not know your name, so neither `git commit` nor `dvc exp run` works", fix)
+
+
 def _locked(root: Path) -> Iterator[Finding]:
     """Locks that a killed git left behind, in the index and beside the refs that `report` writes."""
     folder = root / (git.ask(root, "rev-parse", "--git-dir") or ".git").strip()
@@ -216,6 +229,7 @@ CHECKS: tuple[Check, ...] = (
     check_params,
     check_text,
     check_git,
+    check_identity,
     dvc.check_repository,
     dvc.check_cache,
     dvc.check_remote,
