@@ -1,14 +1,16 @@
 """Numbers with units, and text in which nothing is invisible."""
 
 import doctest
+import shlex
 import unicodedata
 
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenmill.core import units
-from tokenmill.core.units import INVISIBLE, duration, message, si, size, visible
+from tokenmill.core.units import INVISIBLE, duration, message, override, si, size, visible
 
 
 def test_examples_in_docstrings_hold() -> None:
@@ -61,3 +63,11 @@ def test_visible_keeps_what_can_be_seen() -> None:
 )
 def test_message_shows_addresses_without_passwords(text: str, shown: str) -> None:
     assert message(text) == shown
+
+
+@given(st.text(st.characters(exclude_categories=("C", "Zl", "Zp")) | st.sampled_from("\\\"' $/"), min_size=1))
+def test_hydra_reads_an_override_as_it_was_meant(value: str) -> None:
+    option, assignment = shlex.split(override("data.raw", value))
+    (read,) = OverridesParser.create().parse_overrides([assignment])
+    assert (option, read.key_or_group) == ("-S", "data.raw")
+    assert str(read.value()) == value

@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> None:
     Raises:
         UserError: the address is not understood, is not there, would leave the folder or not fit the disk.
     """
-    from tokenmill.core.units import message  # noqa: PLC0415
+    from tokenmill.core.units import message, override  # noqa: PLC0415
 
     fetch = planned(options.address, options.name)
     if fetch.target.exists() or fetch.target.with_name(f"{fetch.target.name}.dvc").exists():
@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> None:
     print(message(f"dvc {shlex.join(fetch.command)}"), flush=True)
     if subprocess.run([sys.executable, "-m", "dvc", *fetch.command], check=False).returncode:
         raise UserError(message(f"{options.address} was not fetched; DVC says above why."))
-    print(f"to train on it: dvc exp run -S data.raw={shlex.quote(fetch.target.as_posix())}")
+    print(f"to train on it: dvc exp run {override('data.raw', fetch.target.as_posix())}")
 
 
 def planned(address: str, name: str | None = None) -> Fetch:

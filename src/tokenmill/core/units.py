@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from shlex import quote
 
 PREFIXES = ("", "k", "M", "G", "T")
 
@@ -72,6 +73,19 @@ def message(text: str) -> str:
         's3://key:•••@bucket␇'
     """
     return visible(masked(text))
+
+
+def override(name: str, value: str) -> str:
+    r"""`-S` and a parameter with its text, as a shell takes them, and as Hydra's grammar does, by which DVC reads them.
+
+    Example:
+        >>> override("data.raw", "/my texts")
+        '-S \'data.raw="/my texts"\''
+    """
+    if not re.fullmatch(r"[A-Za-z0-9_.+-]*/[A-Za-z0-9_./+-]*", value):
+        escaped = re.sub(r'(\\*)("|$)', r"\1\1\2", value).replace('"', '\\"')
+        value = f'"{escaped}"'
+    return f"-S {quote(f'{name}={value}')}"
 
 
 def visible(text: str) -> str:

@@ -18,7 +18,7 @@ import torch
 from tokenmill.core import git
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import PARAMS_FILE
-from tokenmill.core.units import size
+from tokenmill.core.units import override, size
 from tokenmill.data.readers import FORMATS
 from tokenmill.data.sources import find
 from tokenmill.doctor import disk, dvc
@@ -99,7 +99,7 @@ def check_text(project: Project) -> Iterator[Finding]:
     sources = project.raw.sources
     text = f"{raw}: {len(sources):,} files, {sum(source.size for source in sources):,} bytes"
     if not Path(raw).is_absolute() and not (root / raw).resolve().is_relative_to(root.resolve()):
-        fix = f"dvc exp run -S data.raw={quote(str((root / raw).resolve()))}"
+        fix = f"dvc exp run {override('data.raw', str((root / raw).resolve()))}"
         yield warning("text", f"{text}; queued and --temp runs do not find a relative path outside", fix)
     else:
         yield ok("text", text)
