@@ -6,6 +6,7 @@ Also how the threads of a CPU wait for each other, which is set before PyTorch i
 import atexit
 import contextlib
 import gc
+import io
 import os
 import signal
 import sys
@@ -47,6 +48,9 @@ def report_errors(work: Callable[[], None]) -> None:
     """
     if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:  # (stages/__main__.py set it for the time of the imports)
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # (a notebook's is not)
+            stream.reconfigure(errors="replace")  # `?` for what the terminal's encoding lacks
     atexit.register(gc.freeze)  # else Python searches all of PyTorch for garbage before it ends: half a second
     try:
         work()

@@ -1,5 +1,6 @@
 """`tokenmill`: the reference of every parameter, and errors as sentences."""
 
+import io
 import os
 import re
 import shlex
@@ -14,6 +15,7 @@ from tokenmill.cli.main import COMMANDS, build_parser, main
 from tokenmill.cli.params import reference
 from tokenmill.core.params import Section
 from tokenmill.schema import AllParams
+from tokenmill.stage import report_errors
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -187,3 +189,11 @@ def test_control_characters_of_an_error_are_made_visible(tmp_path: Path):
     assert done.returncode == 1
     assert "␛]0;b␇" in done.stderr
     assert "\x1b" not in done.stderr
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_output_fits_the_encoding_of_the_terminal(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=encoding))
+    report_errors(lambda: print("✓ one … two"))
+    assert written.getvalue() == b"? one ? two\n"
