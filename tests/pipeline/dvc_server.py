@@ -17,11 +17,22 @@ import tempfile
 from pathlib import Path
 from typing import NoReturn
 
+from tests import forks
 from tests.pipeline import stage_server
 
 ROOT = Path(__file__).resolve().parents[2]
 
 PRELOADED = ("dvc.cli.parser", "dvc.repo", "dvc.api", "dvc.repo.experiments.queue.celery", "dvc.stage.cache", "celery")
+PRELOADED += ("dvc.repo.index", "dvc.repo.experiments.run", "dvc.repo.open_repo", "dvc.data_cloud", "dvc.utils.hydra")
+PRELOADED += (
+    "dvc.utils.strictyaml",
+    "ruamel.yaml",
+    "dvc_render",
+    "pyparsing",
+    "networkx",
+    "pygit2",
+    "dulwich.porcelain",
+)
 
 
 class DvcServer:
@@ -60,6 +71,7 @@ def serve(python: Path) -> None:
     """Fork and wait, command by command."""
     for name in PRELOADED:
         importlib.import_module(name)
+    forks.ready()
     if stage_server.WORKS:
         listener, (alive, other_end) = stage_server.listen(python), os.pipe()
         if not os.fork():
@@ -82,7 +94,7 @@ def become_dvc(arguments: list[str], cwd: str, env: dict[str, str], output: str)
     os.environ.clear()
     os.environ.update(env)
     sys.argv = ["dvc", *arguments]
-    sys.exit(importlib.import_module("dvc.cli").main(arguments))
+    forks.become(lambda: importlib.import_module("dvc.cli").main(arguments))
 
 
 if __name__ == "__main__":

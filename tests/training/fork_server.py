@@ -17,6 +17,8 @@ from typing import Any, Self
 
 import torch.distributed as dist
 
+from tests import forks
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -119,8 +121,9 @@ def serve() -> None:
         os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
         if holds := request.pop("update_holds", None):
             alone.limit_update(holds)
-        report_errors(lambda: tiny.run(tokens, root / "model", **request) and None)
+        forks.become(lambda: report_errors(lambda: tiny.run(tokens, root / "model", **request) and None))
 
+    forks.ready()
     for line in sys.stdin:
         request = json.loads(line)
         if "wait" in request:
@@ -128,7 +131,6 @@ def serve() -> None:
         elif not (answer := os.fork()):
             os.close(1)
             become_trainer(request)
-            return
         print(answer, flush=True)
 
 

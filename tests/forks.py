@@ -1,0 +1,34 @@
+"""Processes forked from one that has imported everything: each costs what it does, not what it would have to load."""
+
+import atexit
+import gc
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from typing import NoReturn
+
+
+def ready() -> None:
+    """Before the first fork: no child looks for garbage among the imports, which would copy their memory, too."""
+    gc.collect()
+    gc.freeze()
+
+
+def become(work: Callable[[], object]) -> NoReturn:
+    """Do `work`, and end as a program would, except that no module is taken apart: a second's work for PyTorch's."""
+    code: object = 1
+    try:
+        code = work() or 0
+    except SystemExit as end:
+        code = end.code or 0
+        if not isinstance(code, int):
+            print(code, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+    threading._shutdown()  # pyright: ignore[reportAttributeAccessIssue] (waits for threads, as a program does)
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else 1)
