@@ -24,15 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 PRELOADED = ("dvc.cli.parser", "dvc.repo", "dvc.api", "dvc.repo.experiments.queue.celery", "dvc.stage.cache", "celery")
 PRELOADED += ("dvc.repo.index", "dvc.repo.experiments.run", "dvc.repo.open_repo", "dvc.data_cloud", "dvc.utils.hydra")
-PRELOADED += (
-    "dvc.utils.strictyaml",
-    "ruamel.yaml",
-    "dvc_render",
-    "pyparsing",
-    "networkx",
-    "pygit2",
-    "dulwich.porcelain",
-)
+PRELOADED += ("dvc.utils.strictyaml", "ruamel.yaml", "dvc_render", "networkx", "pygit2", "dulwich.porcelain")
 
 
 class DvcServer:

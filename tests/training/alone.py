@@ -1,4 +1,4 @@
-"""A trainer as a program of its own, started as the stage `train` is; its one argument is JSON for `tiny.run`.
+"""A trainer as a program of its own, which does what the stage `train` does; its one argument is JSON for `tiny.run`.
 
 More keys: `root` and `tokens`; `room`, the bytes of memory it may take besides what the program itself takes; and
 `update_holds`, the micro-batch up to which the optimizer's update finds memory.
@@ -6,7 +6,6 @@ More keys: `root` and `tokens`; `room`, the bytes of memory it may take besides 
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,33 +14,10 @@ import psutil
 import torch
 
 from tests.training import tiny
-from tests.training.fork_server import ROOT
 from tokenmill.stage import report_errors
 from tokenmill.training import trainer
 from tokenmill.training.launch import launch
 from tokenmill.training.optimizer import Optimizer
-
-
-def start(root: Path, tokens: Path, **arguments: Any) -> "subprocess.Popen[str]":
-    """Start one, with its checkpoints in `root/.resume` and its output in `root/model`."""
-    root.mkdir(exist_ok=True)
-    return subprocess.Popen(
-        [sys.executable, *command(root, tokens, **arguments)],
-        cwd=ROOT,
-        env=environment(root),
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def command(root: Path, tokens: Path, **arguments: Any) -> list[str]:
-    """What Python is to run."""
-    return ["-m", "tests.training.alone", json.dumps({"root": str(root), "tokens": str(tokens)} | arguments)]
-
-
-def environment(root: Path) -> dict[str, str]:
-    """Where it finds the code, and its checkpoints."""
-    return os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "DVC_ROOT": str(root)}
 
 
 def limit_memory(room: int) -> None:

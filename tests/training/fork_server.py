@@ -1,8 +1,7 @@
 """A process that has imported everything and forks trainers: about 40 of them start in the time of two imports.
 
-As a program it reads one JSON object per line: the arguments of `tiny.run`, with `root`, `tokens` and, where memory
-shall run out, the `update_holds` of tests/training/alone.py. It answers with the process id. Each trainer is a process
-of its own, forked before PyTorch has started a thread, and ends as the stage `train` does.
+As a program it reads one JSON object per line, the arguments of tests/training/alone.py, and answers with a process id.
+Each trainer is a process of its own, forked before PyTorch has started a thread, and ends as the stage `train` does.
 """
 
 import json
@@ -13,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import torch.distributed as dist
 
@@ -61,11 +60,14 @@ class ForkServer:
         meeting = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # pyright: ignore[reportPrivateImportUsage]
         shared = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(meeting.port)}
         shared["TORCHELASTIC_USE_AGENT_STORE"] = "True"
-        trainers = []
-        for rank in range(size):
-            request = {"root": str(root), "tokens": str(tokens), "environ": shared | {"RANK": str(rank)}} | arguments
-            trainers.append(Trainer(self, root, self._ask(request), meeting=meeting, said=f"said-{rank}.txt"))
+        trainers = [self.member(root, tokens, shared | {"RANK": str(rank)}, **arguments) for rank in range(size)]
+        trainers[0].meeting = meeting
         return trainers
+
+    def member(self, root: Path, tokens: Path, environ: dict[str, str], /, **arguments: Any) -> "Trainer":
+        """Fork one of several trainers, with the variables that torchrun gives it."""
+        request = {"root": str(root), "tokens": str(tokens), "environ": environ} | arguments
+        return Trainer(self, root, self._ask(request), said=f"said-{environ['RANK']}.txt")
 
     def wait(self, pid: int) -> int:
         """The exit code of a trainer, or minus the signal that ended it."""
@@ -75,9 +77,12 @@ class ForkServer:
 class Trainer:
     """A training in a process of its own."""
 
-    def __init__(self, server: ForkServer, root: Path, pid: int, *, meeting: object = None, said: str = "said.txt"):
+    meeting: object = None
+    """Where the processes find each other; it lives as long as this."""
+
+    def __init__(self, server: ForkServer, root: Path, pid: int, *, said: str = "said.txt"):
         self.server, self.root, self.pid = server, root, pid
-        self._meeting, self._said = meeting, said
+        self._said = said
 
     @property
     def said(self) -> str:
@@ -105,23 +110,17 @@ def serve() -> None:
     """Fork and wait, as asked."""
     import dvc.repo  # noqa: F401, PLC0415 (what training imports later, so that it is imported once)
     import pandas as pd  # noqa: F401, PLC0415
-    import torch  # noqa: PLC0415
     import torch._dynamo  # noqa: PLC0415
+    import torch.distributed.launcher.api  # noqa: F401, PLC0415
 
-    from tests.training import alone, tiny  # noqa: PLC0415
-    from tokenmill.stage import report_errors  # noqa: PLC0415
+    from tests.training import alone  # noqa: PLC0415
 
-    def become_trainer(request: dict[str, Any]) -> None:
-        torch.set_num_threads(1)
-        root, tokens = Path(request.pop("root")), Path(request.pop("tokens"))
-        os.chdir(root)
-        os.environ["DVC_ROOT"] = str(root)
-        os.environ.update(request.pop("environ", {}))
+    def become_trainer(request: dict[str, Any]) -> NoReturn:
+        os.environ.update({"DVC_ROOT": request["root"]} | request.pop("environ", {}))
         said = f"said-{os.environ['RANK']}.txt" if "RANK" in os.environ else "said.txt"
-        os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
-        if holds := request.pop("update_holds", None):
-            alone.limit_update(holds)
-        forks.become(lambda: report_errors(lambda: tiny.run(tokens, root / "model", **request) and None))
+        os.dup2(os.open(Path(request["root"], said), os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+        sys.orig_argv = [sys.executable, "-m", "tests.training.alone", json.dumps(request)]
+        forks.become(lambda: alone.main(request))
 
     forks.ready()
     for line in sys.stdin:

@@ -5,7 +5,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -14,7 +13,6 @@ import psutil
 import pytest
 import torch
 
-from tests.training.alone import command, environment, start
 from tests.training.fork_server import ForkServer, Trainer
 from tests.training.test_killed import rows
 from tests.training.tiny import assert_same_to_rounding, digest, history, runtime_params
@@ -187,60 +185,52 @@ def test_two_processes_killed_at_random_end_in_the_same_bytes(
 
 
 @pytest.fixture
-def launched(tmp_path: Path, tokens: Path) -> Iterator["subprocess.Popen[str]"]:
+def launched(tmp_path: Path, tokens: Path, fork_server: ForkServer) -> Iterator[Trainer]:
     """A stage that trains in two processes of its own, in the middle of it."""
-    stage = start(tmp_path / "run", tokens, **(LONG | {"epochs": 100_000, "runtime": {"processes": 2}}))
-    end = time.monotonic() + 120
-    while rows(tmp_path / "run") < 5:
-        assert stage.poll() is None
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    stage = fork_server.start(tmp_path / "run", tokens, **(LONG | {"epochs": 100_000, "runtime": {"processes": 2}}))
+    stage.until(lambda: rows(tmp_path / "run") >= 5)
     yield stage
-    stage.wait()
     assert not [p for p in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(p.info["cmdline"] or [])]
 
 
-def members(stage: "subprocess.Popen[str]") -> dict[str, psutil.Process]:
-    """The processes of a stage by their rank."""
+def members(stage: Trainer) -> dict[str, psutil.Process]:
+    """The processes of a stage by their rank; each is a new Python."""
     return {child.environ()["RANK"]: child for child in psutil.Process(stage.pid).children()}
 
 
-def addresses(stage: "subprocess.Popen[str]") -> set[str]:
+def addresses(stage: Trainer) -> set[str]:
     """Where the processes of a stage listen."""
     group = [psutil.Process(stage.pid), *members(stage).values()]
     return {c.laddr.ip for p in group for c in p.net_connections() if c.status == psutil.CONN_LISTEN}
 
 
 @pytest.mark.slow
-def test_ctrl_c_to_a_stage_of_two_processes_saves_once(tmp_path: Path, launched: "subprocess.Popen[str]"):
+def test_ctrl_c_to_a_stage_of_two_processes_saves_once(launched: Trainer):
     assert members(launched).keys() == {"0", "1"}
     if sys.platform == "linux":  # other systems choose the interface otherwise
         assert addresses(launched) == {"127.0.0.1"}
-    launched.send_signal(signal.SIGINT)
-    said = launched.communicate()[1]
-    last = int(max((tmp_path / "run").glob(".resume/*/step-*")).name[5:])
-    assert launched.returncode == 1
-    assert said.count("error:") == 1
-    assert f"error: stopped by SIGINT after step {last:,} of 500,000; everything up to there is saved" in said
+    assert launched.stop(signal.SIGINT) == 1
+    last = int(launched.checkpoints()[-1].name[5:])
+    assert launched.said.count("error:") == 1
+    assert f"error: stopped by SIGINT after step {last:,} of 500,000; everything up to there is saved" in launched.said
 
 
 @pytest.mark.slow
-def test_a_killed_launcher_leaves_a_checkpoint_no_process(tmp_path: Path, launched: "subprocess.Popen[str]"):
+def test_a_killed_launcher_leaves_a_checkpoint_no_process(launched: Trainer):
     processes = members(launched)
-    launched.kill()
-    said = launched.communicate()[1]
+    launched.stop(signal.SIGKILL)
     psutil.wait_procs(processes.values(), timeout=60)
-    last = int(max((tmp_path / "run").glob(".resume/*/step-*")).name[5:])
-    assert f" after step {last:,} of" in said
+    last = int(launched.checkpoints()[-1].name[5:])
+    assert f" after step {last:,} of" in launched.said
 
 
 @pytest.mark.slow
-def test_a_killed_process_ends_the_others_and_is_named(launched: "subprocess.Popen[str]"):
+def test_a_killed_process_ends_the_others_and_is_named(launched: Trainer):
     members(launched)["1"].kill()
-    said = launched.communicate()[1].splitlines()
-    assert launched.returncode == 1
+    assert launched.wait() == 1
+    said = launched.said.splitlines()
     assert said[-1].startswith("error: a process of this training was killed by SIGKILL")
-    assert "Traceback" not in said
+    assert "Traceback" not in launched.said
 
 
 @pytest.mark.slow
@@ -256,15 +246,19 @@ def test_memory_out_in_a_group_ends_all_with_what_to_type(tmp_path: Path, tokens
 
 @pytest.mark.slow
 def test_torchruns_processes_find_each_other(tmp_path: Path, tokens: Path, fork_server: ForkServer):
+    """Its own processes only say what it gives them, and wait."""
     one = fork_server.start(tmp_path / "one", tokens, log_every_steps=1)
     (tmp_path / "two").mkdir()
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    subprocess.run(
-        [sys.executable, *torchrun, *command(tmp_path / "two", tokens, log_every_steps=1)],
-        env=environment(tmp_path / "two"),
-        check=True,
-    )
-    assert one.wait() == 0
+    say = 'env -0 > "environ.$RANK" && mv "environ.$RANK" "environ-$RANK" && until [ -e done ]; do sleep 0.1; done'
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
+    with subprocess.Popen([*torchrun, "sh", "-c", say], cwd=tmp_path) as agent:
+        given = [tmp_path / f"environ-{rank}" for rank in range(2)]
+        one.until(lambda: all(path.exists() for path in given) or agent.poll() is not None)
+        environs = [dict(entry.split("=", 1) for entry in path.read_text().split("\0")[:-1]) for path in given]
+        two = [fork_server.member(tmp_path / "two", tokens, environ, log_every_steps=1) for environ in environs]
+        codes = wait([one, *two])
+        (tmp_path / "done").touch()
+    assert [agent.returncode, *codes] == [0] * 4
     assert_same_to_rounding(tmp_path / "two", tmp_path / "one")
 
 

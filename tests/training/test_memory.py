@@ -11,7 +11,6 @@ import psutil
 import pytest
 import torch
 
-from tests.training.alone import start
 from tests.training.fork_server import ForkServer
 from tests.training.tiny import CPU, assert_same_to_rounding, digest, model_config, run, write_tokens
 from tokenmill.core.errors import UserError
@@ -136,7 +135,7 @@ def test_the_cpu_allocators_error_means_out_of_memory():
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such limit")
-def test_a_process_with_too_little_memory_halves_and_ends(here: Path):
+def test_a_process_with_too_little_memory_halves_and_ends(here: Path, fork_server: ForkServer):
     """The limit is the operating system's; the step needs some 400 MB, and 320 are there."""
     tokens = write_tokens(here / "tokens", sequences=8192)
     arguments: dict[str, Any] = {"model": {"context_length": 32}, "batch_size": 4096, "epochs": 2}
@@ -144,9 +143,8 @@ def test_a_process_with_too_little_memory_halves_and_ends(here: Path):
     run(tokens, here / "quiet" / "model", **arguments)
     ends: list[tuple[int, str]] = []
     while len(ends) < 4 and not (ends and ends[-1][0] == 0):  # one process may have to leave it to the next
-        tight = start(here / "tight", tokens, room=320 << 20, **arguments)
-        said = tight.communicate()[1]
-        ends.append((tight.returncode, said))
+        tight = fork_server.start(here / "tight", tokens, room=320 << 20, **arguments)
+        ends.append((tight.wait(), tight.said))
     assert ends[-1][0] == 0, ends
     assert "out of memory" in ends[0][1]
     (kept,) = (here / "tight").glob(".resume/*/micro_batch.json")
