@@ -4,6 +4,7 @@ There is no other way to read them, so each damage ends in the same sentence: th
 """
 
 import csv
+import functools
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,6 +18,12 @@ LARGEST = 1 << 28
 """Bytes of such a file at most; the largest ones, tables of steps and evaluations, have some megabytes."""
 
 Form = TypeVar("Form")
+
+
+@functools.cache
+def adapter(form: type[Form]) -> TypeAdapter[Form]:
+    """What checks values against a form; to make it takes longer than most checks."""
+    return TypeAdapter(form)
 
 
 def read_record(path: Path, form: type[Form], *, way_out: str) -> Form:
@@ -39,7 +46,7 @@ def parse_record(content: bytes, form: type[Form], *, source: object, way_out: s
     Raises:
         UserError: it is damaged, or of another form.
     """
-    return _parsed(lambda: TypeAdapter(form).validate_python(json.loads(content)), "JSON", source, way_out)
+    return _parsed(lambda: adapter(form).validate_python(json.loads(content)), "JSON", source, way_out)
 
 
 def checked(value: Any, form: type[Form], *, source: object, way_out: str) -> Form:
@@ -48,7 +55,7 @@ def checked(value: Any, form: type[Form], *, source: object, way_out: str) -> Fo
     Raises:
         UserError: it is of another form.
     """
-    return _parsed(lambda: TypeAdapter(form).validate_python(value), "JSON", source, way_out)
+    return _parsed(lambda: adapter(form).validate_python(value), "JSON", source, way_out)
 
 
 def read_rows(path: Path, form: type[Form], *, way_out: str) -> list[Form]:
@@ -70,7 +77,7 @@ def parse_rows(content: bytes, form: type[Form], *, source: object, way_out: str
     def parse() -> list[Form]:
         rows = csv.DictReader(content.decode("utf-8").splitlines(), strict=True)
         table: Any = list[form]  # pyright: ignore[reportInvalidTypeForm] (a form that is known only now)
-        return TypeAdapter(table).validate_python([_cells(row) for row in rows])
+        return adapter(table).validate_python([_cells(row) for row in rows])
 
     return _parsed(parse, "a table", source, way_out)
 

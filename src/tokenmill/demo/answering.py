@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, fields
 from typing import Any, TypeAlias, TypeVar
 
 from markupsafe import Markup
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from tokenmill.core.errors import UserError
+from tokenmill.core.records import adapter
 from tokenmill.core.units import visible
 from tokenmill.demo.models import Loaded, Models
 from tokenmill.display.terminal import rate
@@ -66,7 +67,7 @@ def valid(name: str, value: Any, form: type[Form]) -> Form:
         UserError: it has another one.
     """
     try:
-        return TypeAdapter(form).validate_python(value)
+        return adapter(form).validate_python(value)
     except ValidationError as error:
         problem = error.errors()[0]
         where = ".".join(map(str, problem["loc"])) or name

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AliasChoices, Field, TypeAdapter
+from pydantic import AliasChoices, Field
 
 from tokenmill.core import records
 from tokenmill.core.files import rounded, write_text
@@ -134,7 +134,7 @@ class RunState:
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "RunState":
         """The inverse of `as_json`."""
-        return TypeAdapter(cls).validate_python(content)
+        return records.adapter(cls).validate_python(content)
 
 
 def train_metrics(row: EpochRow, *, parameters: int) -> dict[str, float]:
