@@ -298,16 +298,17 @@ def test_runtime_holds_only_what_changes_speed(section: type[Section], keys: set
 
 def test_every_parameter_is_described_and_has_no_default():
     def check(section: type[Section], name: str) -> None:
+        descriptions = section.descriptions()
         for key, field in section.model_fields.items():
             annotation = field.annotation
             if isinstance(annotation, type) and issubclass(annotation, Section):
                 check(annotation, f"{name}{key}.")
             else:
-                assert field.description, f"{name}{key}"
+                assert descriptions[key], f"{name}{key}"
                 assert field.is_required(), f"{name}{key}"
 
     check(AllParams, "")
-    assert TrainParams.model_fields["epochs"].description
+    assert TrainParams.descriptions()["epochs"]
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "stages").glob("[a-z]*.py")))

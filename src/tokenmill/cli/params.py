@@ -67,16 +67,18 @@ def reference(path: Path = Path("params.yaml")) -> str:
 
 
 def _rows(section: Any, prefix: str, values: Mapping[str, Any]) -> Iterator[str]:
+    descriptions = section.descriptions()
     for name, field in section.model_fields.items():
-        full, value, meaning = f"{prefix}.{name}", values[name], _prose(field.description)
+        full, value, meaning = f"{prefix}.{name}", values[name], _prose(descriptions.get(name))
         if _is_section(field.annotation):
             yield from _rows(field.annotation, full, value)
             continue
         shown = f"{len(value)} entries" if isinstance(value, list) and value else f"`{_yaml(value)}`"
         yield f"| `{full}` | {shown} | {_values(field)} | {meaning} |"
         for entry in _entries(field.annotation):
+            of_entry = entry.descriptions()
             for key, part in entry.model_fields.items():
-                yield f"| `{full}[].{key}` | | {_values(part)} | {_prose(part.description)} |"
+                yield f"| `{full}[].{key}` | | {_values(part)} | {_prose(of_entry.get(key))} |"
 
 
 def _entries(annotation: Any) -> Iterator[Any]:

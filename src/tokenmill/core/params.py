@@ -5,13 +5,16 @@ values. The file is read with ruamel.yaml, as DVC reads it, so that both see the
 reads a string).
 """
 
+import ast
 import difflib
+import inspect
+import itertools
+import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML, YAMLError
 
@@ -32,7 +35,24 @@ LARGEST = 10**15
 class Section(BaseModel):
     """Base class of every section: strict types, unknown keys refused, immutable."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    @classmethod
+    def descriptions(cls) -> dict[str, str]:
+        """What each parameter means, from the string below it.
+
+        Pydantic reads these strings whenever a class is made (`use_attribute_docstrings`), for all sections together a
+        tenth of a second at every start.
+        """
+        found: dict[str, str] = {}
+        for section in reversed(cls.__mro__[: cls.__mro__.index(Section)]):
+            (tree,) = ast.parse(textwrap.dedent(inspect.getsource(section))).body
+            assert isinstance(tree, ast.ClassDef)
+            for field, below in itertools.pairwise(tree.body):
+                match field, below:
+                    case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                        found[name] = inspect.cleandoc(text)
+        return found
 
 
 class StartParams(Section, extra="ignore"):
@@ -147,12 +167,13 @@ def _sentence(view: type[Section], details: ErrorDetails) -> str:
     name = _name(loc)
     message = details["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
     if kind == "extra_forbidden":
-        near = difflib.get_close_matches(str(loc[-1]), _fields(view, loc[:-1]), n=1)
+        section = _section(view, loc[:-1])
+        near = difflib.get_close_matches(str(loc[-1]), section.model_fields if section else (), n=1)
         hint = f"did you mean {_name((*loc[:-1], near[0]))}?" if near else "remove it."
         return f"{name} ({value!r}) is not a parameter; {hint}"
     if kind == "missing":
-        field = _fields(view, loc[:-1]).get(str(loc[-1]))
-        meaning = " ".join(field.description.split()) if field and field.description else ""
+        section = _section(view, loc[:-1])
+        meaning = " ".join(section.descriptions().get(str(loc[-1]), "").split()) if section else ""
         return f"{name} is missing; add it{f': {meaning}' if meaning else '.'}"
     if kind == "value_error":
         return message if not name or message.startswith(name) else f"{name}: {message}"
@@ -163,9 +184,9 @@ def _name(loc: tuple[int | str, ...]) -> str:
     return ".".join(map(str, loc))
 
 
-def _fields(view: Any, loc: tuple[int | str, ...]) -> dict[str, FieldInfo]:
-    """The fields of the section at `loc`; none where that is no section."""
+def _section(view: Any, loc: tuple[int | str, ...]) -> type[Section] | None:
+    """The section at `loc`; None where that is no section."""
     for part in loc:
         field = getattr(view, "model_fields", {}).get(part)
         view = field.annotation if field else None
-    return getattr(view, "model_fields", {})
+    return view if isinstance(view, type) and issubclass(view, Section) else None
