@@ -1,16 +1,15 @@
 """What a compiled step of GPT-2 moves through the memory of an H100, and how much it holds, as Inductor plans it.
 
-    python -m tests.cuda.traffic FOLDER [--nanogpt CHECKOUT] [--largest COUNT]
+    python -m tests.cuda.traffic FOLDER [--nanogpt CHECKOUT [--no-bias]] [--largest COUNT]
 
 Inductor fuses the forward and the backward pass of a model of 64 x 512 tokens and counts what each kernel reads and
-writes; no kernel is made. All layers are alike, so models of one and of two layers give the bytes of twelve.
+writes; no kernel is made.
 """
 
 # Imports follow statements here, for the device must be there before torch is imported.
 
 import argparse
 import sys
-from functools import partial
 from pathlib import Path
 
 from tests.cuda import fake
@@ -27,7 +26,6 @@ from typing import Any
 from unittest import mock
 
 import torch
-import torch._dynamo
 import torch._functorch.config
 import torch._inductor.config
 import torch._inductor.memory
@@ -142,40 +140,35 @@ def _flash_attention() -> Iterator[None]:
     library._destroy()
 
 
-def planned(make: Callable[[int], nn.Module], call: Callable[[Any, Tensor], Any]) -> dict[str, Any]:
-    """Bytes of a step and the peak of its passes, of a model that `make` makes with so many layers."""
-    found = []
-    for layers in (1, 2):
-        torch._dynamo.reset()
-        with planning() as plans, contextlib.suppress(Planned), torch.autocast("cuda", dtype=torch.bfloat16):
-            with torch.device("cuda"):
-                model = make(layers)
-                ids = torch.zeros(BATCH, CONTEXT, dtype=torch.long)
-            call(torch.compile(model, dynamic=False), ids)
-        assert len(plans) == 2, "forward and backward"
-        found.append(plans)
-    one, two = (sum(each.moved for each in plans) for plans in found)
-    low, high = (max(each.peak for each in plans) for plans in found)
+def planned(make: Callable[[], nn.Module], call: Callable[[Any, Tensor], Any]) -> dict[str, Any]:
+    """Bytes of a step and the peak of its passes, of a model that `make` makes."""
+    with planning() as plans, contextlib.suppress(Planned), torch.autocast("cuda", dtype=torch.bfloat16):
+        with torch.device("cuda"):
+            model = make()
+            ids = torch.zeros(BATCH, CONTEXT, dtype=torch.long)
+        call(torch.compile(model, dynamic=False), ids)
+    assert len(plans) == 2, "forward and backward"
     return {
-        "moved": one + (LAYERS - 1) * (two - one),
-        "peak": low + (LAYERS - 1) * (high - low),
-        "kernels": [kernel for each in found[0] for kernel in each.kernels],
+        "moved": sum(each.moved for each in plans),
+        "peak": max(each.peak for each in plans),
+        "kernels": [kernel for each in plans for kernel in each.kernels],
     }
 
 
-def ours(architecture: str, layers: int) -> nn.Module:
+def ours(architecture: str) -> nn.Module:
     """TokenMill's model of GPT-2's size."""
-    sizes = {"n_layer": layers, "n_head": 12, "n_embd": 768, "vocab_size": VOCABULARY, "context_length": CONTEXT}
+    sizes = {"n_layer": LAYERS, "n_head": 12, "n_embd": 768, "vocab_size": VOCABULARY, "context_length": CONTEXT}
     config = ModelConfig.model_validate({"architecture": architecture, "dropout": 0.0} | sizes)
     return empty_model(config, "cuda")
 
 
-def theirs(checkout: Path, layers: int) -> nn.Module:
-    """nanoGPT's, with its padded vocabulary."""
+def theirs(checkout: Path, *, bias: bool) -> nn.Module:
+    """nanoGPT's, with its padded vocabulary; its train.py has no biases, the published GPT-2 has them."""
     sys.path.insert(0, str(checkout))
     from model import GPT, GPTConfig  # type: ignore[import-not-found]  # noqa: PLC0415
 
-    return GPT(GPTConfig(block_size=CONTEXT, vocab_size=50_304, n_layer=layers, n_head=12, n_embd=768, dropout=0.0))
+    sizes = {"n_layer": LAYERS, "n_head": 12, "n_embd": 768, "vocab_size": 50_304, "block_size": CONTEXT}
+    return GPT(GPTConfig(**sizes, dropout=0.0, bias=bias))
 
 
 def main() -> None:
@@ -183,13 +176,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--nanogpt", type=Path)
+    parser.add_argument("--no-bias", action="store_true", help="nanoGPT's as its train.py makes it")
     parser.add_argument("--architecture", default="gpt2")
     parser.add_argument("--largest", type=int, default=0, help="kernels to print")
     options = parser.parse_args()
     if options.nanogpt:
-        found = planned(lambda layers: theirs(options.nanogpt, layers), lambda model, ids: model(ids, ids))
+        found = planned(lambda: theirs(options.nanogpt, bias=not options.no_bias), lambda model, ids: model(ids, ids))
     else:
-        found = planned(partial(ours, options.architecture), lambda model, ids: model(ids, targets_BT=ids))
+        found = planned(lambda: ours(options.architecture), lambda model, ids: model(ids, targets_BT=ids))
     for kernel in sorted(found.pop("kernels"), reverse=True)[: options.largest]:
         print(*kernel, file=sys.stderr)
     print(json.dumps(found))

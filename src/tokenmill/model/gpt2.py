@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import GPT, KVCache, LayerCache, TrainingMemory
+from tokenmill.model.inductor import LayerNorm, LinearBeforeFunction, rows, shaped
 from tokenmill.model.ops import attend, gelu, next_token_loss, own_text_mask
 
 
@@ -40,17 +41,19 @@ class Block(nn.Module):
 
     def __init__(self, config: ModelConfig):
         super().__init__()
-        self.norm_1 = nn.LayerNorm(config.n_embd)
+        self.norm_1 = LayerNorm(config.n_embd)
         self.attention = Attention(config)
-        self.norm_2 = nn.LayerNorm(config.n_embd)
-        self.up = nn.Linear(config.n_embd, 4 * config.n_embd)
+        self.norm_2 = LayerNorm(config.n_embd)
+        self.up = LinearBeforeFunction(config.n_embd, 4 * config.n_embd)
         self.down = nn.Linear(4 * config.n_embd, config.n_embd)
         self.drop = nn.Dropout(config.dropout)
 
     def forward(self, x_BTD: Tensor, cache: LayerCache | None = None, mask: Tensor | None = None) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
-        x_BTD = x_BTD + self.drop(self.attention(self.norm_1(x_BTD), cache, mask))
-        return x_BTD + self.drop(self.down(gelu(self.up(self.norm_2(x_BTD)))))
+        shape, x = x_BTD.shape, rows(x_BTD)
+        x = x + rows(self.drop(self.attention(shaped(self.norm_1(x), shape), cache, mask)))
+        x = x + rows(self.drop(self.down(gelu(self.up(shaped(self.norm_2(x), shape))))))
+        return shaped(x, shape)
 
 
 class GPT2(GPT):
@@ -77,7 +80,7 @@ class GPT2(GPT):
         self.positions = nn.Embedding(config.context_length, config.n_embd)
         self.drop = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layer))
-        self.norm = nn.LayerNorm(config.n_embd)
+        self.norm = LayerNorm(config.n_embd)
         self.head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
 
     def initialize(self) -> None:

@@ -106,6 +106,12 @@ def gelu(x: Tensor) -> Tensor:
     return _GELU.apply(x, torch.is_grad_enabled())  # type: ignore[return-value]
 
 
+def product_dtype(x: Tensor) -> torch.dtype:
+    """The precision in which x is multiplied with a matrix."""
+    kind = x.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+
+
 def _needs_no_gradient() -> bool:
     """Whether this is inference mode. Compiled code never asks: the question would cut its graph in two."""
     return not torch.compiler.is_compiling() and torch.is_inference_mode_enabled()
@@ -193,8 +199,7 @@ def next_token_loss(
     switched off. (PyTorch's chunked `linear_cross_entropy` has no cap and cannot be compiled.) Targets of `IGNORED`
     add nothing, though the mean counts them: a GPU computes and drops them, a CPU leaves them out if `some_ignored`.
     """
-    kind = x_BTD.device.type
-    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x_BTD.dtype
+    kind, dtype = x_BTD.device.type, product_dtype(x_BTD)
     padding = -len(head_VD) % ALIGNED if kind == "cuda" else None
     x_MD, targets_M = x_BTD.flatten(0, -2), targets_BT.flatten()
     if some_ignored and kind != "cuda":
