@@ -126,18 +126,18 @@ class Corpus:
         sources = find(root / params.data.raw, FORMATS).sources
         disk = sum(source.size for source in sources)
         every = min(len(sources), max(1, disk // SAMPLE_BYTES))
-        read: list[str] = []
-        lengths: list[int] = []
+        read, lengths, total = list[str](), list[int](), 0
         blocks: list[int] = []
         for text in chain.from_iterable(texts(each, params.clean, Tally(), blocks.append) for each in sources[::every]):
             read.append(text)
             lengths.append(len(text.encode()))
-            if sum(lengths) > SAMPLE_BYTES:
+            total += lengths[-1]
+            if total > SAMPLE_BYTES:
                 break
-        if not sum(lengths):
+        if not total:
             raise UserError(f"data.raw ({params.data.raw}) holds no text; set data.raw to text of your own.")
         share = max(1.0, disk / sum(blocks))
-        return cls(round(sum(lengths) * share), round(len(read) * share), statistics.median(lengths), read)
+        return cls(round(total * share), round(len(read) * share), statistics.median(lengths), read)
 
 
 @dataclass(frozen=True)
