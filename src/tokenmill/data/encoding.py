@@ -11,8 +11,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
-import chardet
-
 from tokenmill.data.report import Tally
 from tokenmill.data.sources import BLOCK_BYTES, Advance, Source, blocks, opened
 
@@ -178,6 +176,8 @@ def detect(data: bytes) -> str:
 
 def _likeliest(sample: bytes) -> str | None:
     """The encoding that fits the whole sample, if there is one."""
+    import chardet  # noqa: PLC0415 (40 ms, and hardly a text needs it)
+
     found = chardet.detect_all(sample, include_encodings=LEGACY, compat_names=False, prefer_superset=False)
     confidence = {match["encoding"]: match["confidence"] for match in found}
     best = max(confidence, key=confidence.__getitem__)
