@@ -11,12 +11,7 @@ from torch import Size, Tensor, nn
 from torch.autograd import Function
 from torch.nn import functional as F
 
-from tokenmill.model.ops import product_dtype
-
-
-def for_gpu(x: Tensor) -> bool:
-    """Whether this code is being compiled for a GPU."""
-    return torch.compiler.is_compiling() and x.device.type == "cuda"
+from tokenmill.model import ops
 
 
 def rows(x_BTD: Tensor) -> Tensor:
@@ -25,7 +20,7 @@ def rows(x_BTD: Tensor) -> Tensor:
     Inductor fuses what has the same axes. A matrix product has rows, so it takes a pass of its own to round the
     gradient of a (B, T, D) sum for a product.
     """
-    return x_BTD.flatten(0, 1) if for_gpu(x_BTD) else x_BTD
+    return x_BTD.flatten(0, 1) if ops.for_gpu(x_BTD) else x_BTD
 
 
 def shaped(x: Tensor, shape: Size) -> Tensor:
@@ -38,9 +33,9 @@ class LayerNorm(nn.LayerNorm):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 (PyTorch's signature)
         """Any shape (..., D) -> the same shape."""
-        if not for_gpu(input):
+        if not ops.for_gpu(input):
             return super().forward(input)
-        return _LayerNorm.apply(input, self.weight, self.bias, self.eps, product_dtype(input))  # type: ignore[return-value]
+        return _LayerNorm.apply(input, self.weight, self.bias, self.eps, ops.product_dtype(input))  # type: ignore[return-value]
 
 
 class _LayerNorm(Function):
@@ -73,6 +68,6 @@ class LinearBeforeFunction(nn.Linear):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 (PyTorch's signature)
         """(B, T, D) -> (B, T, E), on a GPU in float32."""
-        if not for_gpu(input):
+        if not ops.for_gpu(input):
             return super().forward(input)
         return F.linear(input, self.weight) + self.bias.float().expand(len(input), 1, -1)

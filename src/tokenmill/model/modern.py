@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tokenmill.model import ops
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import GPT, KVCache, LayerCache, TrainingMemory
 from tokenmill.model.ops import (
@@ -56,7 +57,11 @@ class Attention(nn.Module):
         else:
             qkv = torch.cat([each(x_BTD) for each in maps], dim=-1)
         qk, v = qkv.unflatten(-1, (-1, self.head_dim)).transpose(1, 2).tensor_split((2 * self.n_head,), 1)
-        q, k = apply_rotary(rms_norm(qk), cos_TK, sin_TK).chunk(2, dim=1)
+        if ops.for_gpu(qk):  # flash attention's result lies in memory as its queries do, and so it needs no copy
+            qk = apply_rotary(rms_norm(qk.transpose(1, 2)), cos_TK[:, None], sin_TK[:, None]).transpose(1, 2)
+        else:
+            qk = apply_rotary(rms_norm(qk), cos_TK, sin_TK)
+        q, k = qk.chunk(2, dim=1)
         if cache is not None:
             k, v = cache.extend(k, v)
         dropout = self.dropout if self.training else 0.0

@@ -106,6 +106,11 @@ def gelu(x: Tensor) -> Tensor:
     return _GELU.apply(x, torch.is_grad_enabled())  # type: ignore[return-value]
 
 
+def for_gpu(x: Tensor) -> bool:
+    """Whether this code is being compiled for a GPU."""
+    return x.device.type == "cuda" and torch.compiler.is_compiling() and not torch.compiler.is_exporting()
+
+
 def product_dtype(x: Tensor) -> torch.dtype:
     """The precision in which x is multiplied with a matrix."""
     kind = x.device.type
@@ -129,7 +134,8 @@ class _RMSNorm(Function):
         norm = torch.linalg.vector_norm(x_f32, dim=-1, keepdim=True)
         scale = norm.square_().div_(x.shape[-1]).add_(NORM_EPS).rsqrt_()
         y = (x_f32 * scale).to(x.dtype)
-        ctx.save_for_backward(y, scale)
+        # The product behind it keeps the rounded result anyway, and Inductor notices that both are the same.
+        ctx.save_for_backward(y.to(product_dtype(x)) if for_gpu(x) else y, scale)
         return y
 
     @staticmethod
