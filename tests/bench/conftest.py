@@ -29,7 +29,7 @@ def bench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
 def in_a_process(name: str, *arguments: str | Path, path: Path = ROOT) -> subprocess.CompletedProcess[str]:
     """The same as a program, with `path` among the places where Python looks for modules."""
     return subprocess.run(
-        [sys.executable, "-m", f"bench.{name}", *map(str, arguments)],
+        [sys.executable, "-m", name, *map(str, arguments)],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{path}", "PYTHONWARNINGS": "ignore"},
         capture_output=True,

@@ -109,8 +109,9 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Run:
     here = tmp_path_factory.mktemp("gpu")
     (here / "text.txt").write_text("Now is the winter of our discontent.\n" * 500, encoding="utf-8")
     (here / "sitecustomize.py").write_text(ONLY_FEW_PACKAGES)
+    (here / "all_parts.py").write_text(ALL_PARTS_HERE)
     given = ("--tiny", "--text", here / "text.txt", "--output", here / "out")
-    done = in_a_process("gpu", *given, "--part", *ALL_BUT_ONE, path=here)
+    done = in_a_process("all_parts", *given, "--part", *ALL_BUT_ONE, path=here)
     assert done.returncode == 0, done.stderr + done.stdout
     return Run(here / "out")
 
@@ -119,7 +120,7 @@ ONLY_FEW_PACKAGES = """
 import sys
 from importlib.machinery import PathFinder
 
-OURS = {"tokenmill", "bench", "stages"}
+OURS = {"tokenmill", "bench", "stages", "all_parts"}
 GIVEN = {"torch", "numpy", "safetensors", "pydantic", "ruamel", "filelock", "fsspec", "rich", "psutil"}
 TORCH = {"torchgen", "functorch", "sympy", "mpmath", "networkx", "jinja2", "markupsafe", "typing_extensions"}
 OTHERS = {"pydantic_core", "annotated_types", "typing_inspection", "markdown_it", "mdurl", "pygments"}
@@ -135,6 +136,25 @@ class Few:
 sys.meta_path[:] = [Few if finder is PathFinder else finder for finder in sys.meta_path if isinstance(finder, type)]
 """
 """What a GPU machine has: Python finds no other package than those that bench/gpu.py names, and what they need."""
+
+
+ALL_PARTS_HERE = """
+import importlib, json, sys
+from bench import gpu
+
+def here(command, file, *, limit):
+    sys.argv, failed = command[2:], None
+    try:
+        importlib.import_module(command[2]).main()
+    except SystemExit as end:
+        failed = end.code and str(end.code)
+    return gpu.Part(json.loads(file.read_text()), failed)
+
+if __name__ == "__main__":  # a contender imports this, too
+    gpu.run_part = here
+    gpu.main()
+"""
+"""bench.gpu with all parts in its own process, for each new one imports PyTorch; `run_part` has tests of its own."""
 
 
 def test_a_ladder_is_drawn(tmp_path: Path):
