@@ -24,19 +24,19 @@ settings.load_profile("gate")
 
 
 SECONDS = {
-    "bench": 40,
+    "bench": 35,
     "core": 20,
-    "cuda": 35,
-    "data": 60,
-    "demo": 40,
+    "cuda": 30,
+    "data": 45,
+    "demo": 35,
     "faults": 20,
-    "training": 180,
-    "pipeline/test_experiments.py": 55,
+    "training": 120,
+    "pipeline/test_experiments.py": 35,
     "pipeline/test_kill.py": 25,
     "pipeline/test_notebook.py": 20,
-    "pipeline/test_repro.py": 35,
-    "pipeline/test_sharing.py": 30,
-    "pipeline/test_start.py": 25,
+    "pipeline/test_repro.py": 15,
+    "pipeline/test_sharing.py": 20,
+    "pipeline/test_start.py": 15,
 }
 """What the slow tests of a folder take, roughly, where it is more than 10; those of tests/pipeline share little."""
 

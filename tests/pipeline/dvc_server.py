@@ -1,16 +1,22 @@
-"""A process that has imported DVC and forks for each command: `dvc` takes most of a second to start, a fork none.
+"""Commands of DVC, stages and commands of TokenMill, forked from a process that has imported what they need.
 
-Each command is DVC's own `main` in a process of its own, with the folder, the environment and the output it is given.
-The stages that it starts are forked, too (stage_server.py).
-As a program this reads one JSON object per line and answers with the command's exit code.
+DVC takes most of a second of the processor to start, and a stage 1.5 to 2.5 s. A `python` and a `dvc` before the real
+ones in PATH (forked_python.py) hand over `python -m stages …`, `python -m tokenmill …` and `dvc …`, with their folder,
+environment, input and outputs. The code of TokenMill itself is imported in the fork, from where a new process would
+take it.
 """
 
 import atexit
+import contextlib
 import functools
 import importlib
 import json
 import os
+import runpy
+import select
+import shlex
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -18,76 +24,88 @@ from pathlib import Path
 from typing import NoReturn
 
 from tests import forks
-from tests.pipeline import stage_server
+from tests.pipeline import forked_python
 
 ROOT = Path(__file__).resolve().parents[2]
 
-PRELOADED = ("dvc.cli.parser", "dvc.repo", "dvc.api", "dvc.repo.experiments.queue.celery", "dvc.stage.cache", "celery")
+PRELOADED = ("torch", "pandas", "polars", "tokenizers", "splintr", "safetensors.torch", "ruamel.yaml", "filelock")
+PRELOADED += (
+    "pydantic.main",
+    "pydantic.type_adapter",
+    "pydantic.dataclasses",
+    "pydantic.json_schema",
+    "pydantic_settings",
+)
+PRELOADED += ("rich.progress", "rich.table", "jinja2", "zstandard", "xxhash", "orjson", "ijson", "chardet", "psutil")
+PRELOADED += ("dvc.cli.parser", "dvc.repo", "dvc.api", "dvc.repo.experiments.queue.celery", "dvc.stage.cache", "celery")
 PRELOADED += ("dvc.repo.index", "dvc.repo.experiments.run", "dvc.repo.open_repo", "dvc.data_cloud", "dvc.utils.hydra")
-PRELOADED += ("dvc.utils.strictyaml", "ruamel.yaml", "dvc_render", "networkx", "pygit2", "dulwich.porcelain")
-
-
-class DvcServer:
-    """The server as the tests see it; it ends with this process."""
-
-    def __init__(self) -> None:
-        self.python = Path(tempfile.mkdtemp(prefix="python-"))
-        """The folder of a `python` that forks stages; for the front of PATH."""
-        command = [sys.executable, "-m", "tests.pipeline.dvc_server", str(self.python)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
-        atexit.register(self.close)
-
-    def close(self) -> None:
-        """End it, once it has done what was asked."""
-        self._process.communicate()
-        shutil.rmtree(self.python)
-
-    def run(self, arguments: tuple[str, ...], *, cwd: Path, env: dict[str, str]) -> tuple[int, str]:
-        """Run `dvc ARGUMENTS`; give its exit code, and its output and errors together."""
-        assert self._process.stdin
-        assert self._process.stdout
-        with tempfile.NamedTemporaryFile() as output:
-            request = {"arguments": arguments, "cwd": str(cwd), "env": env, "output": output.name}
-            self._process.stdin.write(json.dumps(request) + "\n")
-            self._process.stdin.flush()
-            return int(self._process.stdout.readline()), Path(output.name).read_text(encoding="utf-8")
+PRELOADED += ("dvc.utils.strictyaml", "dvc_render", "networkx", "pygit2", "dulwich.porcelain")
 
 
 @functools.cache
-def dvc_server() -> DvcServer:
-    """The server of this process, started at the first call."""
-    return DvcServer()
+def forking() -> Path:
+    """The folder of a `python` and a `dvc` that fork, for the front of PATH; the server ends with this process.
+
+    On other systems than Linux it is the real ones' folder.
+    """
+    if not hasattr(os, "pidfd_open"):
+        return Path(sys.executable).parent
+    folder = Path(tempfile.mkdtemp(prefix="python-"))
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(folder / "socket"))
+        listener.listen()
+        command = [sys.executable, "-m", "tests.pipeline.dvc_server", str(listener.fileno()), str(folder / "python")]
+        server = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[listener.fileno()], cwd=ROOT)
+    client = ["exec", sys.executable, "-IS", forked_python.__file__, sys.executable, str(folder / "socket")]
+    for name, first in (("python", []), ("dvc", ["-m", "dvc"])):
+        (folder / name).write_text(f'#!/bin/sh\n{shlex.join([*client, *first])} "$@"\n')
+        (folder / name).chmod(0o755)
+
+    @atexit.register
+    def end() -> None:
+        server.communicate()
+        shutil.rmtree(folder)
+
+    return folder
 
 
-def serve(python: Path) -> None:
-    """Fork and wait, command by command."""
+def serve(listener: socket.socket, python: str) -> None:
+    """Fork for each request, until stdin is closed."""
     for name in PRELOADED:
-        importlib.import_module(name)
+        with contextlib.suppress(ModuleNotFoundError):
+            importlib.import_module(name)
     forks.ready()
-    if stage_server.WORKS:
-        listener, (alive, other_end) = stage_server.listen(python), os.pipe()
-        if not os.fork():
-            os.close(other_end)  # which ends with its only owner, this process
-            stage_server.serve(listener, alive)
-            return
-    for line in sys.stdin:
-        request = json.loads(line)
-        if not (child := os.fork()):
-            become_dvc(**request)
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    running: dict[int, tuple[int, socket.socket]] = {}
+    while 0 not in (ready := select.select([listener.fileno(), 0, *running], [], [])[0]):
+        for pidfd in set(ready) & set(running):
+            pid, client = running.pop(pidfd)
+            client.sendall(str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])).encode())
+            client.close()
+            os.close(pidfd)
+        if listener.fileno() in ready:
+            client, _ = listener.accept()
+            if not (pid := os.fork()):
+                become(client, python)
+            running[os.pidfd_open(pid)] = pid, client
 
 
-def become_dvc(arguments: list[str], cwd: str, env: dict[str, str], output: str) -> NoReturn:
-    """Do in this process what the program `dvc` does."""
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    for stream in (1, 2):
-        os.dup2(os.open(output, os.O_WRONLY | os.O_APPEND), stream)
-    os.chdir(cwd)
+def become(client: socket.socket, python: str) -> NoReturn:
+    """Do in this process what the command line of a client says."""
+    with client, client.makefile("rb") as message:
+        _, given, *_ = socket.recv_fds(client, 1, 3)
+        request = json.load(message)
+    for stream, file in enumerate(given):
+        os.dup2(file, stream)
+        os.close(file)
+    os.chdir(request["cwd"])
     os.environ.clear()
-    os.environ.update(env)
-    sys.argv = ["dvc", *arguments]
-    forks.become(lambda: importlib.import_module("dvc.cli").main(arguments))
+    os.environ.update(request["environ"])
+    name, *arguments = request["arguments"]
+    sys.argv, sys.path[0] = [name, *arguments], request["cwd"]
+    if name == "tokenmill":
+        sys.executable = python  # with which `import` and `fetch` run `-m dvc`
+    forks.become(lambda: runpy.run_module(name, run_name="__main__", alter_sys=True) and None)
 
 
 if __name__ == "__main__":
-    serve(Path(sys.argv[1]))
+    serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2])

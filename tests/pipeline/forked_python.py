@@ -1,6 +1,6 @@
-"""The `python` that stands in PATH before the real one: it hands stages and commands over to stage_server.py.
+"""The `python` and the `dvc` that stand in PATH before the real ones: they hand over to dvc_server.py.
 
-It runs for each of them, so it imports little.
+It runs for each command, so it imports little.
 """
 
 import json
@@ -11,7 +11,7 @@ import sys
 
 def hand_over(python: str, address: str, *arguments: str) -> int:
     """Let a fork do what the command line says; give its exit code. Any other command line is the real Python's."""
-    if arguments[:2] not in (("-m", "stages"), ("-m", "tokenmill")):
+    if arguments[:2] not in (("-m", "stages"), ("-m", "tokenmill"), ("-m", "dvc")):
         os.execv(python, [python, *arguments])  # noqa: S606
     request = {"arguments": arguments[1:], "cwd": os.getcwd(), "environ": dict(os.environ)}  # noqa: PTH109 (see above)
     with socket.socket(socket.AF_UNIX) as server:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from tests.pipeline.dvc_server import dvc_server
+from tests.pipeline.dvc_server import forking
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -57,22 +57,19 @@ class Project:
 
     @property
     def forking_env(self) -> dict[str, str]:
-        """The same, but stages and commands are forked: quick, and nothing to kill."""
-        return self.env | {"PATH": f"{dvc_server().python}{os.pathsep}{self.env['PATH']}"}
+        """The same, but DVC, stages and commands are forked: quick, and nothing to kill."""
+        return self.env | {"PATH": f"{forking()}{os.pathsep}{self.env['PATH']}"}
 
     def run(self, *command: str, check: bool = True) -> str:
         """Run a command here; give its output and errors together."""
-        if command[0] == "dvc":
-            code, said = dvc_server().run(command[1:], cwd=self.root, env=self.forking_env)
-        else:
-            code, said = self._run(command)
+        code, said = self._run(command, self.forking_env)
         assert not check or code == 0, f"{' '.join(command)} exited {code}:\n{said}"
         assert check or code != 0, f"{' '.join(command)} did not fail:\n{said}"
         return said
 
-    def _run(self, command: tuple[str, ...]) -> tuple[int, str]:
-        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        done = subprocess.run(command, cwd=self.root, env=self.forking_env, check=False, **pipes)
+    def _run(self, command: tuple[str, ...], env: dict[str, str]) -> tuple[int, str]:
+        pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        done = subprocess.run(command, cwd=self.root, env=env, check=False, text=True, **pipes)
         return done.returncode, done.stdout
 
     def repro(self, *arguments: str) -> str:
@@ -81,7 +78,7 @@ class Project:
 
     def really_repro(self) -> str:
         """`dvc repro` where each stage is a new Python."""
-        code, said = dvc_server().run(("repro",), cwd=self.root, env=self.env)
+        code, said = self._run((str(forking() / "dvc"), "repro"), self.env)
         assert code == 0, said
         return said
 
