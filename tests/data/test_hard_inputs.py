@@ -96,22 +96,22 @@ def test_deeply_nested_record_is_dropped_and_counted(tmp_path, run, depth):
 def test_text_without_a_line_break(tmp_path):
     raw = tmp_path / "a.txt"
     with raw.open("w") as file:
-        file.writelines(f"{i} bottles of beer on the wall, " * 1_000 for i in range(9_000))
+        file.writelines(f"{i} bottles of beer on the wall, " * 1_000 for i in range(6_000))
     read, kept, peak = clean_in_a_process(raw, tmp_path / "out")
-    assert raw.stat().st_size > 300_000_000
+    assert raw.stat().st_size > 200_000_000
     assert (read, kept) == (raw.stat().st_size >> 20,) * 2
-    assert peak < 700
+    assert peak < 500
 
 
 @pytest.mark.slow
-def test_two_gigabytes_of_json_lines_without_a_line_break(tmp_path):
+def test_a_gigabyte_of_json_lines_without_a_line_break(tmp_path):
     (tmp_path / "a.jsonl").write_bytes(b'{"text": "good"}\n')
     with (tmp_path / "b.jsonl").open("wb") as file:
         file.write(b'{"text": "before"}\n')
-        file.truncate(2 << 30)
+        file.truncate(1 << 30)
     read, kept, peak = clean_in_a_process(tmp_path, tmp_path.parent / "out")
     assert (read, kept) == (3, 2)
-    assert peak < 1000
+    assert peak < 500
 
 
 @pytest.fixture(scope="module")
@@ -119,10 +119,10 @@ def bomb(tmp_path_factory):
     file = tmp_path_factory.mktemp("bomb") / "bomb.gz"
     with gzip.GzipFile(file, "wb", compresslevel=9) as archive:
         archive.write(b'{"text": "before"}\n')
-        for _ in range(400):
+        for _ in range(200):
             archive.write(b"bomb " * 200_000)
         archive.write(b'\n{"text": "after"}\n')
-    assert file.stat().st_size < 1 << 20
+    assert file.stat().st_size < 1 << 19
     return file
 
 
@@ -133,7 +133,7 @@ def test_an_archive_that_grows_a_thousandfold(tmp_path, name, bomb):
     raw.hardlink_to(bomb)
     _, kept, peak = clean_in_a_process(raw, tmp_path / "out")
     assert kept >= 2
-    assert peak < 1000
+    assert peak < 400
 
 
 @pytest.mark.slow
