@@ -36,7 +36,7 @@ PRELOADED += (
     "pydantic.json_schema",
     "pydantic_settings",
 )
-PRELOADED += ("rich.progress", "rich.table", "jinja2", "zstandard", "xxhash", "orjson", "ijson", "chardet", "psutil")
+PRELOADED += ("rich.progress", "rich.table", "jinja2", "zstandard", "xxhash", "orjson", "ijsonpsutil")
 PRELOADED += ("dvc.cli.parser", "dvc.repo", "dvc.api", "dvc.repo.experiments.queue.celery", "dvc.stage.cache", "celery")
 PRELOADED += ("dvc.repo.index", "dvc.repo.experiments.run", "dvc.repo.open_repo", "dvc.data_cloud", "dvc.utils.hydra")
 PRELOADED += ("dvc.utils.strictyaml", "dvc_render", "networkx", "pygit2", "dulwich.porcelain")

@@ -54,7 +54,7 @@ def fetched(url: Path | str, folder: Path) -> tuple[list[int], list[str]]:
 
 @pytest.fixture(scope="module")
 def bucket(monkeypatch_module: pytest.MonkeyPatch) -> Iterator[str]:
-    """An S3 of our own on this machine."""
+    """An S3 of our own on this machine; Moto keeps one set of buckets for all servers of a process."""
     moto = pytest.importorskip("moto.server")
     pytest.importorskip("s3fs")
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
@@ -65,8 +65,8 @@ def bucket(monkeypatch_module: pytest.MonkeyPatch) -> Iterator[str]:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch_module.setenv(name, "test")
     monkeypatch_module.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    fsspec.filesystem("s3").mkdir("bucket")
-    yield "s3://bucket"
+    fsspec.filesystem("s3").mkdir("mirror")
+    yield "s3://mirror"
     server.stop()
 
 
