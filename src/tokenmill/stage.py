@@ -66,6 +66,8 @@ def report_errors(work: Callable[[], None]) -> None:
         sys.exit("error: Python's byte code is cut off, as by a full disk; remove it: find . -name '*.pyc' -delete")
     except OSError as error:
         sys.exit(f"error: {message(describe(error))}")
+    except MemoryError:
+        sys.exit("error: out of memory; free some and type the same command again: nothing is half-written.")
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)

@@ -197,3 +197,9 @@ def test_output_fits_the_encoding_of_the_terminal(encoding: str, monkeypatch: py
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=encoding))
     report_errors(lambda: print("✓ one … two"))
     assert written.getvalue() == b"? one ? two\n"
+
+
+def test_no_memory_ends_in_a_sentence() -> None:
+    with pytest.raises(SystemExit) as end:
+        report_errors(lambda: bytes(1 << 62) and None)
+    assert "out of memory" in str(end.value.code)

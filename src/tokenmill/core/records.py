@@ -6,6 +6,7 @@ There is no other way to read them, so each damage ends in the same sentence: th
 import csv
 import functools
 import json
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -96,7 +97,8 @@ def _cells(row: dict[str | Any, Any]) -> dict[str, str | None]:
 def _content(path: Path, way_out: str) -> bytes:
     try:
         with path.open("rb") as file:
-            content = file.read(LARGEST + 1)
+            size = os.fstat(file.fileno()).st_size  # (to read n bytes takes memory for n bytes, however few there are)
+            content = file.read(min(size, LARGEST) + 1)
     except FileNotFoundError:
         raise UserError(f"{path} is missing; `dvc repro` makes it.") from None
     if len(content) > LARGEST:
