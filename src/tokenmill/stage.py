@@ -48,9 +48,7 @@ def report_errors(work: Callable[[], None]) -> None:
     """
     if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:  # (stages/__main__.py set it for the time of the imports)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # (a notebook's is not)
-            stream.reconfigure(errors="replace")  # `?` for what the terminal's encoding lacks
+    _replace_unknown_characters()
     atexit.register(gc.freeze)  # else Python searches all of PyTorch for garbage before it ends: half a second
     try:
         work()
@@ -71,6 +69,13 @@ def report_errors(work: Callable[[], None]) -> None:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
+
+
+def _replace_unknown_characters() -> None:
+    """Print `?` for what the terminal's encoding lacks."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # (a notebook's is not)
+            stream.reconfigure(errors="replace")
 
 
 def describe(error: OSError) -> str:
