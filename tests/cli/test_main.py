@@ -200,6 +200,9 @@ def test_output_fits_the_encoding_of_the_terminal(encoding: str, monkeypatch: py
 
 
 def test_no_memory_ends_in_a_sentence() -> None:
+    def take_all() -> None:
+        bytes(1 << 62)
+
     with pytest.raises(SystemExit) as end:
-        report_errors(lambda: bytes(1 << 62) and None)
+        report_errors(take_all)
     assert "out of memory" in str(end.value.code)
