@@ -52,7 +52,7 @@ EXPORTED = {
         ({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": ""}]}, ""),
         ({"messages": []}, ""),
         ({"question": "Hi", "context": "C", "answer": "Ho"}, "User: Hi\nC\nAssistant: Ho"),
-        ({"instruction": "Hi", "context": {"no": "text"}, "response": "Ho"}, HI),
+        ({"instruction": "Hi", "context": {"no": "text"}, "response": "Ho"}, None),
         ({"title": "T", "mapping": EXPORTED, "current_node": "d"}, HI),
         ({"mapping": EXPORTED, "current_node": "c"}, "User: Hi"),
         ({"mapping": {"a": 5, "b": {"message": {"author": 5}, "parent": "b"}}, "current_node": "b"}, ""),

@@ -114,6 +114,8 @@ def test_a_git_without_an_identity_is_named(repository: Repository, monkeypatch:
     repository.run("git", "config", "user.name", "A")
     repository.run("git", "config", "user.email", "a@b")
     assert not list(checks.check_identity(project))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert not list(checks.check_identity(project)), "no git at all is another check's finding"
 
 
 def test_deleted_results_and_left_locks_are_named(repository: Repository):

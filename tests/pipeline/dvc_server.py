@@ -7,7 +7,6 @@ take it.
 """
 
 import atexit
-import contextlib
 import functools
 import importlib
 import json
@@ -36,7 +35,7 @@ PRELOADED += (
     "pydantic.json_schema",
     "pydantic_settings",
 )
-PRELOADED += ("rich.progress", "rich.table", "jinja2", "zstandard", "xxhash", "orjson", "ijsonpsutil")
+PRELOADED += ("rich.progress", "rich.table", "jinja2", "zstandard", "xxhash", "orjson", "ijson", "psutil")
 PRELOADED += ("dvc.cli.parser", "dvc.repo", "dvc.api", "dvc.repo.experiments.queue.celery", "dvc.stage.cache", "celery")
 PRELOADED += ("dvc.repo.index", "dvc.repo.experiments.run", "dvc.repo.open_repo", "dvc.data_cloud", "dvc.utils.hydra")
 PRELOADED += ("dvc.utils.strictyaml", "dvc_render", "networkx", "pygit2", "dulwich.porcelain")
@@ -72,8 +71,7 @@ def forking() -> Path:
 def serve(listener: socket.socket, python: str) -> None:
     """Fork for each request, until stdin is closed."""
     for name in PRELOADED:
-        with contextlib.suppress(ModuleNotFoundError):
-            importlib.import_module(name)
+        importlib.import_module(name)
     forks.ready()
     running: dict[int, tuple[int, socket.socket]] = {}
     while 0 not in (ready := select.select([listener.fileno(), 0, *running], [], [])[0]):

@@ -97,13 +97,12 @@ def _cells(row: dict[str | Any, Any]) -> dict[str, str | None]:
 def _content(path: Path, way_out: str) -> bytes:
     try:
         with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size  # (to read n bytes takes memory for n bytes, however few there are)
-            content = file.read(min(size, LARGEST) + 1)
+            size = os.fstat(file.fileno()).st_size
+            if size > LARGEST:
+                raise UserError(f"{path} has more than {LARGEST:,} bytes, so no stage wrote it; {way_out}.")
+            return file.read(size)  # (with a bound instead, Python takes memory for so many bytes)
     except FileNotFoundError:
         raise UserError(f"{path} is missing; `dvc repro` makes it.") from None
-    if len(content) > LARGEST:
-        raise UserError(f"{path} has more than {LARGEST:,} bytes, so no stage wrote it; {way_out}.")
-    return content
 
 
 def _parsed(parse: Callable[[], Form], kind: str, source: object, way_out: str) -> Form:

@@ -121,6 +121,7 @@ def is_utf8(source: Source) -> bool:
 
 
 CENTRAL_EUROPEAN = ("cp1250", "iso8859-2")
+"""Read as one of these, text in cp1252 has a few other letters, and the languages of both are much alike to chardet."""
 
 LEGACY = (
     *("cp1252", "cp1251", "koi8-r", "koi8-u", "cp866", "gb18030", "big5hkscs", "cp932", "euc_jis_2004", "cp949"),
@@ -145,7 +146,8 @@ CONFIDENT = 0.04
 """Chardet's confidence in what does not fit is less; texts of a line, if they fit, have 0.06 and more."""
 
 CLEARLY = 1.2
-"""Times as confident in these as in cp1252: in languages that were written in them, 1.5 times and more."""
+"""Chardet has to be so many times as confident in one of CENTRAL_EUROPEAN as in cp1252. Where a language was written in
+one of them, it is 1.5 times and more."""
 
 FEW_BYTES = 8
 """Fewer bytes beyond ASCII tell no encoding; among Latin letters they are taken for Windows-1252."""
@@ -170,7 +172,8 @@ def detect(data: bytes) -> str:
         return "cp1252"
     best = next(filter(None, map(_likeliest, _parts(sample))), "utf-8")
     if _odd_letters(sample, best) <= 0.05:
-        return best  # else quotation marks and dashes in English, which no letters explain
+        return best
+    # Dashes and quotation marks, say in English: nothing but them tells the encoding.
     return min((best, "big5hkscs", "cp437", "cp850"), key=partial(_odd_letters, sample))
 
 

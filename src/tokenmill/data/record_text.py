@@ -100,8 +100,7 @@ def text_of(record: Any) -> str | None:
     for key in QUESTIONS:
         answer = next((name for name in ANSWERS[key] if name in record), None)
         if key in record and answer:
-            extra = [text for name in EXTRA if (text := _plain(record.get(name)))]
-            return _exchange(record[key], "\n".join(extra), record[answer])
+            return _exchange([record[key], *(record.get(name) for name in EXTRA)], record[answer])
     if isinstance(record.get("mapping"), Mapping):
         return _exported(record["mapping"], record.get("current_node"))
     return next((_plain(record[key]) for key in TEXT if key in record), None)
@@ -141,11 +140,13 @@ def _named(value: Any) -> str:
     return text_of(value) or ""
 
 
-def _exchange(question: Any, extra: str, answer: Any) -> str | None:
-    question, answer = _plain(question), _plain(answer)
-    if question is None or answer is None:
+def _exchange(question: Sequence[Any], answer: Any) -> str | None:
+    """A question of several parts, and its answer; None if one of them is no text, so that nothing is lost unseen."""
+    parts = [_plain(part) for part in (*question, answer)]
+    if any(part is None for part in parts):
         return None
-    return chat.render([("user", f"{question.strip()}\n{extra.strip()}"), ("assistant", answer)])
+    *asked, answered = (part.strip() for part in parts if part is not None)
+    return chat.render([("user", "\n".join(filter(None, asked))), ("assistant", answered)])
 
 
 def _conversation(messages: Sequence[Any]) -> str | None:

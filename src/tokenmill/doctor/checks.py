@@ -138,8 +138,8 @@ def check_git(project: Project) -> Iterator[Finding]:
 
 
 def check_identity(project: Project) -> Iterator[Finding]:
-    """Git knows whom commits are by; on a fresh machine, such as Colab's, it does not."""
-    names = ("name", "email")
+    """Git, if it is there, knows whom commits are by; on a fresh machine, such as Colab's, it does not."""
+    names = ("name", "email") if shutil.which("git") else ()
     known = [
         os.environ.get(f"GIT_COMMITTER_{name.upper()}") or git.ask(project.root, "config", f"user.{name}")
         for name in names
