@@ -2,6 +2,7 @@
 
 import io
 import re
+import time
 
 import pytest
 
@@ -15,10 +16,18 @@ def test_the_progress_line_tells_cost_so_far_and_to_come(monkeypatch: pytest.Mon
     prices = CostParams(price_per_hour=0.5, currency="EUR", units_per_hour=1.8)
     display.start([("model", "x")], step=100, total=300, prices=prices)
     monkeypatch.setattr("tokenmill.display.training.LINE_EVERY", 0.0)
+    monkeypatch.setattr("tokenmill.display.training.clock", lambda _: "14:05")
     display._began -= 7200.0  # a hundred steps took two hours
     display.interval(step=200, epoch=2.0, loss=1.5, tokens_per_second=1000.0, spent=Cost(10_800, units=5.4, money=1.5))
     assert "3.0 h, 5.4 units, 1.50 EUR; 2.0 h, 3.6 units, 1.00 EUR" in out.getvalue()
-    assert out.getvalue().strip().endswith(clock(7200.0))
+    assert out.getvalue().strip().endswith("14:05")
+
+
+def test_an_end_on_another_day_has_its_date(monkeypatch: pytest.MonkeyPatch):
+    noon = time.mktime((2026, 3, 2, 12, 0, 0, 0, 0, -1))
+    monkeypatch.setattr(time, "time", lambda: noon)
+    assert clock(7200.0) == "14:00"
+    assert clock(86_400.0) == "Tue 03 Mar 12:00"
 
 
 def test_unknown_amounts_are_not_shown():
@@ -42,6 +51,7 @@ def test_the_bar_shows_as_many_facts_as_fit(monkeypatch: pytest.MonkeyPatch, col
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", columns)
     monkeypatch.setattr("tokenmill.display.training.DRAW_EVERY", 0.0)
+    monkeypatch.setattr("tokenmill.display.training.clock", lambda _: "14:05")  # late in the evening it is longer
     screen = Terminal()
     display = TrainingDisplay(screen)
     prices = CostParams(price_per_hour=0.5, currency="EUR", units_per_hour=1.8)

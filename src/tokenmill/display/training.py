@@ -96,6 +96,7 @@ def _paid(spent: Cost, currency: str) -> str:
 
 def clock(seconds: float) -> str:
     """The time of day after this many seconds, with the date if that is not today."""
-    end = time.localtime(time.time() + seconds)
-    today = time.localtime()[:3] == end[:3]
+    now = time.time()
+    end = time.localtime(now + seconds)
+    today = time.localtime(now)[:3] == end[:3]
     return time.strftime("%H:%M" if today else "%a %d %b %H:%M", end)
