@@ -1,9 +1,11 @@
 """A trainer as a program of its own, which does what the stage `train` does; its one argument is JSON for `tiny.run`.
 
 More keys: `root` and `tokens`; `room`, the bytes of memory it may take besides what the program itself takes; and
-`update_holds`, the micro-batch up to which the optimizer's update finds memory.
+`update_holds`, the micro-batch up to which the optimizer's update finds memory; and `roomy`, the processes of a sharded
+model in which whole gradients fit, each of which then says how often it reduced a group of them.
 """
 
+import atexit
 import json
 import os
 import sys
@@ -15,7 +17,7 @@ import torch
 
 from tests.training import tiny
 from tokenmill.stage import report_errors
-from tokenmill.training import trainer
+from tokenmill.training import memory, trainer
 from tokenmill.training.launch import launch
 from tokenmill.training.optimizer import Optimizer
 
@@ -48,6 +50,19 @@ def limit_update(holds: int) -> None:
     Optimizer.step = step_or_nothing  # type: ignore[method-assign]
 
 
+def limit_gradients(roomy: list[int]) -> None:
+    from torch.distributed.fsdp._fully_shard import _fsdp_param_group as groups  # noqa: PLC0415 (takes a second)
+
+    def counted(*arguments: Any, **keywords: Any) -> Any:
+        count[0] += 1
+        return reduce(*arguments, **keywords)
+
+    count, reduce = [0], groups.foreach_reduce  # pyright: ignore[reportPrivateImportUsage]
+    groups.foreach_reduce = counted  # pyright: ignore[reportPrivateImportUsage]
+    memory.WHOLE_GRADIENTS_SHARE = int(os.environ["RANK"]) in roomy
+    atexit.register(lambda: print(f"{count[0]} reductions", file=sys.stderr))
+
+
 def main(arguments: dict[str, Any]) -> None:
     torch.set_num_threads(1)
     root, tokens = Path(arguments.pop("root")), Path(arguments.pop("tokens"))
@@ -56,6 +71,8 @@ def main(arguments: dict[str, Any]) -> None:
         limit_memory(room)
     if holds := arguments.pop("update_holds", None):
         limit_update(holds)
+    if roomy := arguments.pop("roomy", None):
+        limit_gradients(roomy)
     runtime = tiny.runtime_params(**arguments.get("runtime", {}))
     report_errors(lambda: launch(lambda: tiny.run(tokens, root / "model", **arguments) and None, runtime=runtime))
 

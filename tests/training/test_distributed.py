@@ -67,9 +67,21 @@ def test_weights_that_travel_in_half_precision_are_enough(
 ):
     arguments: dict[str, Any] = {"precision": "bfloat16", "epochs": 1, "model": {"architecture": architecture}}
     one = fork_server.start(tmp_path / "one", tokens, **arguments)
-    both = fork_server.together(tmp_path / "run", tokens, runtime={"parallel": "fsdp"}, **arguments)
+    cut = {"parallel": "fsdp", "micro_batch_size": 1}
+    both = fork_server.together(tmp_path / "run", tokens, runtime=cut, **arguments)
     assert [one.wait(), *wait(both)] == [0, 0, 0], both[0].said
     assert history(tmp_path / "run") == pytest.approx(history(tmp_path / "one"), rel=1e-2)
+
+
+def test_whole_gradients_that_fit_are_reduced_once_a_step(tmp_path: Path, tokens: Path, fork_server: ForkServer):
+    """18 of 19 sequences in 3 steps, and 1 in the last; a process alone with room cannot leave the others out."""
+    arguments: dict[str, Any] = {"epochs": 1, "log_every_steps": 1, "batch_size": 6}
+    groups, runtime = 3, {"parallel": "fsdp", "micro_batch_size": 1}  # of parameters: two blocks and the rest
+    for roomy, micro_batches in (([0, 1], 4), ([0], 3 * 3 + 1)):
+        both = fork_server.together(tmp_path / str(roomy), tokens, runtime=runtime, roomy=roomy, **arguments)
+        assert wait(both) == [0, 0], both[0].said
+        assert [one.said.split()[-2:] for one in both] == [[str(groups * micro_batches), "reductions"]] * 2
+    assert_same_to_rounding(tmp_path / "[0, 1]", tmp_path / "[0]")
 
 
 @pytest.mark.parametrize(

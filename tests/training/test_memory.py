@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -17,7 +18,9 @@ from tokenmill.core.errors import UserError
 from tokenmill.model.device import is_out_of_memory
 from tokenmill.model.size import memory
 from tokenmill.training import step
-from tokenmill.training.memory import sequences_that_fit
+from tokenmill.training.checkpoint import CheckpointStore
+from tokenmill.training.distributed import Group
+from tokenmill.training.memory import WHOLE_GRADIENTS_SHARE, MicroBatch, sequences_that_fit
 
 WIDE: dict[str, Any] = {"batch_size": 5, "gradient_accumulation_steps": 2, "optimizer": "adamw"}
 
@@ -161,3 +164,17 @@ def test_memory_out_in_an_update_ends_with_what_to_type(here: Path, tokens: Path
     again = fork_server.start(here / "broken", tokens, update_holds=2)
     assert again.wait() == 0, again.said
     assert digest(here / "broken" / "model") == digest(here / "quiet")
+
+
+@pytest.mark.parametrize(("bytes_", "fits"), [(0, False), (1, True)])
+def test_whole_gradients_fit_beside_all_else(here: Path, bytes_: int, fits: bool, monkeypatch: pytest.MonkeyPatch):
+    """Two processes share the machine; each has all gradients and half of the weights and the optimizer's state."""
+    config = model_config()
+    need = memory(config, sequences=2, precision="float32", optimizer="adamw")
+    taken = (need.weights + need.optimizer) // 2 + need.gradients + need.activations + need.logits
+    total = int(2 * taken / WHOLE_GRADIENTS_SHARE) + 2 * bytes_
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=0, total=total - 1))
+    monkeypatch.setattr(Group, "all_reduce_min", lambda _, value: value)
+    group = Group(size=2, shards=True, on_this_machine=2)
+    micro_batch = MicroBatch(CheckpointStore(here), 2, at_most=2, config=config, compute=CPU, group=group)
+    assert micro_batch.holds_whole_gradients() is fits

@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 import torch
 
 from tokenmill.core import paths
@@ -18,11 +17,10 @@ from tokenmill.core.units import size
 from tokenmill.doctor.dvc import existing, links
 from tokenmill.doctor.finding import BUILT_IN, TOKEN_STAGES, Finding, Project, ok, problem, warning
 from tokenmill.model.config import ModelConfig
-from tokenmill.model.device import Compute
 from tokenmill.model.gpt import parameter_count
 from tokenmill.model.size import memory
 from tokenmill.schema import AllParams
-from tokenmill.training.memory import sequences_that_fit
+from tokenmill.training.memory import device_memory, sequences_that_fit
 
 UNPACKED = {".gz": 3.5, ".zst": 3.5, ".bz2": 4.5, ".xz": 4.5, None: 1.0}
 """Bytes of text per byte of such a file."""
@@ -170,7 +168,7 @@ def check_memory(project: Project) -> Iterator[Finding]:
         optimizer=params.train.optimizer,
         shards=torch.cuda.device_count() if sharded else 1,
     )
-    free, total = _memory(compute)
+    free, total = device_memory(compute.device)
     text = (
         f"training takes about {size(need.total)} with {sequences} sequences at a time, "
         f"{size(free)} of {size(total)} free"
@@ -182,11 +180,3 @@ def check_memory(project: Project) -> Iterator[Finding]:
         yield warning("memory", f"{text}; training will take fewer sequences at a time", fix)
     else:
         yield ok("memory", text)
-
-
-def _memory(compute: Compute) -> tuple[int, int]:
-    """Free and total bytes."""
-    if compute.device.type == "cuda":
-        return torch.cuda.mem_get_info(compute.device)
-    host = psutil.virtual_memory()
-    return host.available, host.total

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, NoReturn, TypeGuard, TypeVar
 
 import numpy as np
@@ -24,6 +25,7 @@ from tokenmill.model.device import Compute
 from tokenmill.model.gpt import GPT, copy_model
 
 if TYPE_CHECKING:
+    from torch.distributed.fsdp import FSDPModule
     from torch.distributed.tensor import DTensor
 
 CONTROL_TIMEOUT = timedelta(days=7)
@@ -53,8 +55,12 @@ class Group:
         """Whether this process reads, writes and prints for all."""
         return self.rank == 0
 
-    def wrap(self, model: GPT, compute: Compute) -> nn.Module:
-        """A model whose backward pass averages gradients over all processes; all start with process 0's weights."""
+    def wrap(self, model: GPT, compute: Compute, *, whole_gradients: bool) -> nn.Module:
+        """A model whose backward pass averages gradients over all processes; all start with process 0's weights.
+
+        Args:
+            whole_gradients: whether each process has room for the gradients of a whole model, also if it is sharded.
+        """
         if self.size == 1:
             return model
         if self.shards:
@@ -62,6 +68,8 @@ class Group:
             for name, parameter in model.named_parameters():
                 parameter.data.copy_(weights[name])
             shard(model, compute)
+            if whole_gradients:
+                model.no_sync = partial(_no_sync, model)  # type: ignore[assignment] (as DDP's)
             return model
         wrapped = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
         wrapped.broadcast_buffers = False  # all have the same ones; the argument has another name since torch 2.13
@@ -132,6 +140,15 @@ SINGLE = Group()
 def without_averaging(model: nn.Module, *, last: bool) -> AbstractContextManager[object]:
     """Inside, gradients are only added up in this process; the step's `last` micro-batch averages them all."""
     return contextlib.nullcontext() if last or not hasattr(model, "no_sync") else model.no_sync()  # type: ignore[operator]
+
+
+@contextlib.contextmanager
+def _no_sync(sharded: "FSDPModule") -> Iterator[None]:
+    sharded.set_requires_gradient_sync(False)
+    try:
+        yield
+    finally:
+        sharded.set_requires_gradient_sync(True)
 
 
 @contextlib.contextmanager

@@ -22,6 +22,11 @@ from tokenmill.training.distributed import SINGLE, Group
 FREE_MEMORY_SHARE = 0.5
 """Share of free memory for what autograd keeps of a micro-batch; the backward pass and other programs need the rest."""
 
+WHOLE_GRADIENTS_SHARE = 0.75
+"""Share of a device's memory that training may take with whole gradients of a sharded model; the rest is for what the
+estimate leaves out, as gathered weights. It is a share of all memory, not of the free one, because the same run must
+decide the same."""
+
 MAX_SHRINK_ON_CPU = 8
 """One process shrinks to this part at most: what a CPU's allocator gets back is fragmented, and a fresh process finds
 room for more sequences."""
@@ -50,6 +55,17 @@ class MicroBatch:
         known = store.micro_batch(under=self._under)
         fitting = known or (sequences_that_fit(config, at_most, compute.device) if wanted == "auto" else wanted)
         self.sequences = self._first = group.all_reduce_min(fitting)
+
+    def holds_whole_gradients(self) -> bool:
+        """Whether all processes of a sharded model have room for the gradients of the whole, beside all else."""
+        compute, group = self._compute, self._group
+        if not group.shards:
+            return False
+        precision = "float32" if compute.precision == torch.float32 else "half"
+        need = memory(self._config, sequences=self.sequences, precision=precision, optimizer="adamw", shards=group.size)
+        there = device_memory(compute.device)[1] / (1 if compute.device.type == "cuda" else group.on_this_machine)
+        taken = need.total + (group.size - 1) * need.gradients  # `need` counts one of as many parts
+        return bool(group.all_reduce_min(int(taken <= WHOLE_GRADIENTS_SHARE * there)))
 
     def shrink(self) -> str:
         """Halve the micro-batch after memory ran out in a step that can be done again; return a sentence about it.
@@ -93,6 +109,14 @@ def _release_freed_memory(device: torch.device) -> None:
     elif device.type == "cpu":
         with contextlib.suppress(OSError, AttributeError):  # a C library other than glibc
             ctypes.CDLL(None).malloc_trim(0)
+
+
+def device_memory(device: torch.device) -> tuple[int, int]:
+    """Free and total bytes of a GPU, or of the host for any other device."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)
+    host = psutil.virtual_memory()
+    return host.available, host.total
 
 
 def sequences_that_fit(config: ModelConfig, at_most: int, device: torch.device) -> int:

@@ -131,7 +131,8 @@ class Trainer:
         """Give all processes the state of the main one; return the model to call, which averages gradients."""
         setup, group = self.setup, self.setup.group
         self.state = RunState.from_json(group.broadcast(self.state.as_json()))
-        forward = setup.compilation.of(group.wrap(self.model, setup.compute))
+        wrapped = group.wrap(self.model, setup.compute, whole_gradients=self.micro_batch.holds_whole_gradients())
+        forward = setup.compilation.of(wrapped)
         optimizer = Optimizer(self.model, setup.work.train, setup.compute)
         if shared := group.broadcast_tensors(optimizer_state):
             optimizer.load(shared)
