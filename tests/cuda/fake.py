@@ -23,6 +23,9 @@ def load(folder: Path) -> None:
     torch, library = Path(spec.origin).parent, folder / "fake_cuda.so"
     paths = [f"-I{torch / 'include'}", f"-L{torch / 'lib'}", f"-Wl,-rpath,{torch / 'lib'}"]
     options = ["-std=c++20", "-O0", "-w", "-shared", "-fPIC", *paths, "-o", library]
+    libraries = ["-Wl,--no-as-needed", "-lc10", "-ltorch_cpu"]
+    if (torch / "lib/libtorch_cuda.so").exists():
+        libraries.append("-ltorch_cuda")  # what it registers is then registered before, and replaced
     if not library.exists():
-        subprocess.run([COMPILER or "g++", SOURCE, *options, "-lc10", "-ltorch_cpu"], check=True)
+        subprocess.run([COMPILER or "g++", SOURCE, *options, *libraries], check=True)
     ctypes.CDLL(str(library), mode=os.RTLD_GLOBAL)

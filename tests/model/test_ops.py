@@ -151,3 +151,15 @@ def test_without_gradients_the_head_is_multiplied_once(mode: Any, products: int)
         found = ops.next_token_loss(x, head, targets, cap=15.0)
     assert seen.count == products
     assert torch.equal(found.detach(), expected)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch's parts among each other
+def test_compiled_attention_drops_out_the_same():
+    """In torch 2.11 a compiled function takes itself for an exported one, whose attention has no dropout."""
+    draws = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, 3, ops.MAX_PLAIN_LENGTH, 4, generator=draws) for _ in range(3))
+    found = []
+    for attend in (ops.attend, torch.compile(ops.attend, dynamic=False, backend="eager")):
+        torch.manual_seed(1)
+        found.append(attend(q, k, v, dropout=0.5))
+    torch.testing.assert_close(*found)
