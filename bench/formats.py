@@ -20,12 +20,12 @@ from tokenmill.core.chat import render
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_text
 from tokenmill.core.tokenizer import TextTokenizer, read_tokenizer
-from tokenmill.export.folder import Format, Record, export
 from tokenmill.model.config import Architecture, ModelConfig
 from tokenmill.model.generate import Sampling, generate
 from tokenmill.model.gpt import GPT, build
 from tokenmill.model.huggingface import load_model, save_weights
-from tokenmill.models.find import Checkpoint
+from tokenmill.runs.export import Format, Record, export
+from tokenmill.runs.find import Checkpoint
 from tokenmill.sample.generator import conversations
 from tokenmill.tokens.train_tokenizer import bpe_of
 

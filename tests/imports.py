@@ -19,10 +19,10 @@ LAYERS = (
     ("sample", "data", "tokens", "model"),
     ("training", "evaluation"),
     ("finetuning",),
-    ("schema", "models", "reports"),
-    ("planning",),
+    ("schema", "reports"),
+    ("runs", "planning"),
     ("stage",),
-    ("compare", "demo", "doctor", "export"),
+    ("demo", "doctor"),
     ("cli",),
     ("__main__",),
 )

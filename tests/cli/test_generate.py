@@ -16,7 +16,7 @@ import torch
 
 from tests.evaluation.trained import make_tokenizer_file
 from tests.fresh import COMPILER, imported_by
-from tests.models.kept import write_models
+from tests.runs.finished import write_models
 from tokenmill.cli.main import main
 
 pytestmark = pytest.mark.slow
@@ -67,7 +67,7 @@ Generate = Callable[..., Said]
 
 def test_an_answer_imports_no_compiler_and_no_dvc(project: Path):
     found = imported_by("-m", "tokenmill", "generate", "--text", "one", "--max-new-tokens", "3", cwd=project)
-    assert {"torch", "tokenmill.models.writer"} <= found
+    assert {"torch", "tokenmill.runs.writer"} <= found
     assert not (COMPILER | {"dvc", "polars", "matplotlib", "gradio"}) & found
 
 

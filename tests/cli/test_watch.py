@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from tests.imports import ROOT
-from tests.models.unfinished import begin
+from tests.runs.unfinished import begin
 from tokenmill.cli.main import main
 from tokenmill.cli.watch import PAGE, Watched, draw
 from tokenmill.reports.charts import Series, line_chart

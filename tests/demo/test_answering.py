@@ -14,9 +14,9 @@ from tests.demo.wanted import wanted
 from tokenmill.demo.answering import MOST_CHARACTERS, MOST_TOKENS, MOST_TURNS, NONE, QUESTION, TEXT, Answering, Turn
 from tokenmill.demo.models import THIS_RUN, Loaded, Models
 from tokenmill.model.generate import Sampling
-from tokenmill.models.find import find
-from tokenmill.models.writer import Writer
 from tokenmill.reports.page import excerpt
+from tokenmill.runs.find import find
+from tokenmill.runs.writer import Writer
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from tests.demo.demo_project import write_run
 from tokenmill.core.errors import UserError
 from tokenmill.demo.models import Loaded
 from tokenmill.model.huggingface import WEIGHTS
-from tokenmill.models.find import Checkpoint, available
-from tokenmill.models.writer import Writer
+from tokenmill.runs.find import Checkpoint, available
+from tokenmill.runs.writer import Writer
 
 
 @pytest.fixture

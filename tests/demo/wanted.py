@@ -5,8 +5,8 @@ from typing import Any
 
 from tests.demo.served import SAMPLING
 from tokenmill.model.generate import Sampling
-from tokenmill.models.find import find
-from tokenmill.models.writer import Writer
+from tokenmill.runs.find import find
+from tokenmill.runs.writer import Writer
 
 
 def wanted(root: Path, prompt: str, *, chat: bool = True, changes: dict[str, Any] | None = None, **which: Any) -> str:

@@ -31,9 +31,9 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Print the comparison and write the page."""
-    from tokenmill.compare.comparison import Comparison, find_epochs  # noqa: PLC0415 (pandas, as the next two)
-    from tokenmill.compare.output import render_page, render_terminal  # noqa: PLC0415
     from tokenmill.core.files import write_text  # noqa: PLC0415
+    from tokenmill.runs.comparison import Comparison, find_epochs  # noqa: PLC0415 (pandas, as the next two)
+    from tokenmill.runs.side_by_side import render_page, render_terminal  # noqa: PLC0415
 
     comparison = Comparison(find_epochs(Path(), options.names))
     write_text(PAGE, render_page(comparison))

@@ -41,8 +41,8 @@ def run(options: argparse.Namespace) -> None:
     """
     from tokenmill.core.errors import UserError  # noqa: PLC0415
     from tokenmill.core.units import visible  # noqa: PLC0415
-    from tokenmill.export import publish  # noqa: PLC0415 (the hub's client)
-    from tokenmill.export.folder import CARD, export, record_of  # noqa: PLC0415 (PyTorch)
+    from tokenmill.runs import publish  # noqa: PLC0415 (the hub's client)
+    from tokenmill.runs.export import CARD, export, record_of  # noqa: PLC0415 (PyTorch)
 
     if options.public and options.push is None:
         raise UserError("--public is for --push OWNER/NAME.")

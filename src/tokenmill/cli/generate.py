@@ -19,8 +19,8 @@ from tokenmill.stage import set_wait_policy
 if TYPE_CHECKING:
     from tokenmill.evaluation.params import EvaluateParams
     from tokenmill.model.generate import Sampling
-    from tokenmill.models.find import Checkpoint
-    from tokenmill.models.writer import Stream, Writer
+    from tokenmill.runs.find import Checkpoint
+    from tokenmill.runs.writer import Stream, Writer
 
 ONE_THREAD_UP_TO = 4_000_000
 """Parameters of a model for which one CPU core is faster than several that wait for each other at every product."""
@@ -76,7 +76,7 @@ def find_model(options: argparse.Namespace) -> "Checkpoint":
     Raises:
         UserError: there is no such model.
     """
-    from tokenmill.models.find import find  # noqa: PLC0415 (pydantic)
+    from tokenmill.runs.find import find  # noqa: PLC0415 (pydantic)
 
     which = {name: getattr(options, name) for name in ("epoch", "rev", "model", "tokenizer")}
     return find(Path(), **which)
@@ -90,7 +90,7 @@ def run(options: argparse.Namespace) -> None:
     from tokenmill.core.errors import UserError  # noqa: PLC0415
     from tokenmill.model.generate import Sampling  # noqa: PLC0415
     from tokenmill.model.gpt import parameter_count  # noqa: PLC0415
-    from tokenmill.models.writer import Writer  # noqa: PLC0415
+    from tokenmill.runs.writer import Writer  # noqa: PLC0415
 
     if options.prompt is not None and options.text is not None:
         raise UserError("give either a question or --text, not both.")

@@ -35,8 +35,8 @@ def run(options: argparse.Namespace) -> None:
     from tokenmill.core import paths  # noqa: PLC0415
     from tokenmill.core.errors import UserError  # noqa: PLC0415
     from tokenmill.core.units import visible  # noqa: PLC0415
-    from tokenmill.models.adopt import adopt  # noqa: PLC0415 (PyTorch)
-    from tokenmill.models.find import find  # noqa: PLC0415
+    from tokenmill.runs.adopt import adopt  # noqa: PLC0415 (PyTorch)
+    from tokenmill.runs.find import find  # noqa: PLC0415
 
     if not Path(".dvc").is_dir():
         raise UserError(f"{Path.cwd()} is no project; run the command in the project's root.")

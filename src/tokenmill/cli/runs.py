@@ -41,7 +41,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Print the table of the project in the current folder."""
-    from tokenmill.compare.runs import find_runs  # noqa: PLC0415 (DVC and pandas)
+    from tokenmill.runs.table import find_runs  # noqa: PLC0415 (DVC and pandas)
 
     runs = find_runs(Path(), commits=options.commits)
     if column := SORT[options.sort]:

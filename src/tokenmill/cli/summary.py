@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tokenmill.evaluation.params import Mark
     from tokenmill.evaluation.results import Evaluation
-    from tokenmill.models.under_way import UnderWay
+    from tokenmill.runs.under_way import UnderWay
 
 Commands = list[tuple[str, str]]
 """What to type, and what it does."""
@@ -40,8 +40,8 @@ def run(_: argparse.Namespace) -> None:
     from tokenmill.costs import COSTS, publish_times, read_costs  # noqa: PLC0415 (pydantic)
     from tokenmill.evaluation.results import read_evaluation  # noqa: PLC0415 (pydantic)
     from tokenmill.model.manifest import read_manifest  # noqa: PLC0415 (pydantic)
-    from tokenmill.models.find import is_finished  # noqa: PLC0415 (pydantic)
-    from tokenmill.models.under_way import under_way  # noqa: PLC0415 (pydantic)
+    from tokenmill.runs.find import is_finished  # noqa: PLC0415 (pydantic)
+    from tokenmill.runs.under_way import under_way  # noqa: PLC0415 (pydantic)
 
     if not is_finished(Path()) and (run := under_way(Path())):
         _print_under_way(run)
@@ -184,8 +184,8 @@ def _inside(root: Path) -> Status:
     """In a project: what must be put right or waited for, else what `dvc status` says."""
     from tokenmill.core.errors import UserError  # noqa: PLC0415
     from tokenmill.doctor import dvc  # noqa: PLC0415 (DVC)
-    from tokenmill.models.find import is_finished  # noqa: PLC0415 (pydantic)
-    from tokenmill.models.under_way import under_way  # noqa: PLC0415 (pydantic)
+    from tokenmill.runs.find import is_finished  # noqa: PLC0415 (pydantic)
+    from tokenmill.runs.under_way import under_way  # noqa: PLC0415 (pydantic)
     from tokenmill.schema import check_all  # noqa: PLC0415 (pydantic)
 
     try:

@@ -22,8 +22,8 @@ from tokenmill.cli.main import Parser
 from tokenmill.display.terminal import console, shortened
 
 if TYPE_CHECKING:
-    from tokenmill.models.under_way import UnderWay
     from tokenmill.reports.charts import Chart
+    from tokenmill.runs.under_way import UnderWay
 
 EVERY, PAGE_EVERY = 1.0, 5.0
 """Seconds between two drawings in the terminal, and between two of the page, which loads itself again as often."""
@@ -158,7 +158,7 @@ class Watched:
 
     def look(self) -> bool:
         """Read its files again; False if there are none, or no longer."""
-        from tokenmill.models.under_way import all_under_way  # noqa: PLC0415 (pydantic)
+        from tokenmill.runs.under_way import all_under_way  # noqa: PLC0415 (pydantic)
 
         found = [one for one in all_under_way(self.root) if self.name in (None, one.where.split()[-1])]
         if hasattr(self, "now"):  # stay with it, even if another one begins

@@ -15,8 +15,8 @@ from tokenmill.core.units import visible
 from tokenmill.demo.models import Loaded, Models
 from tokenmill.display.terminal import rate
 from tokenmill.model.generate import Sampling
-from tokenmill.models.writer import Stream, Writer
 from tokenmill.reports.page import excerpt
+from tokenmill.runs.writer import Stream, Writer
 from tokenmill.stage import describe
 
 Form = TypeVar("Form")

@@ -14,9 +14,9 @@ from tokenmill.core.params import PARAMS_FILE, parse_yaml
 from tokenmill.core.records import parse_record
 from tokenmill.core.units import visible
 from tokenmill.model.manifest import MANIFEST, WEIGHTS
-from tokenmill.models.find import Checkpoint, available, epochs_at, find
-from tokenmill.models.writer import Writer
 from tokenmill.reports.page import excerpt, flat
+from tokenmill.runs.find import Checkpoint, available, epochs_at, find
+from tokenmill.runs.writer import Writer
 
 Version: TypeAlias = tuple[int, int, int] | None
 """Of a weights file: inode, size, modification time; None if there is no file."""

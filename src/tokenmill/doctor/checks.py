@@ -24,7 +24,7 @@ from tokenmill.data.sources import find
 from tokenmill.doctor import disk, dvc
 from tokenmill.doctor.finding import BUILT_IN, ONE_COMMIT, Check, Finding, Project, ok, problem, warning
 from tokenmill.model.device import Compute, choose_compute, unused_gpu
-from tokenmill.models.under_way import under_way
+from tokenmill.runs.under_way import under_way
 from tokenmill.schema import check_all
 from tokenmill.training.compile import missing_compiler
 

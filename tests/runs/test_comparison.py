@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.compare.project_of_runs import write_run
 from tests.reports.html_page import Page
-from tokenmill.compare.comparison import ComparedEpoch, ComparedRun, Comparison
-from tokenmill.compare.output import render_page, render_terminal
+from tests.runs.project_of_runs import write_run
+from tokenmill.runs.comparison import ComparedEpoch, ComparedRun, Comparison
+from tokenmill.runs.side_by_side import render_page, render_terminal
 
 MakeRun = Callable[..., ComparedRun]
 LOCK = """\

@@ -16,9 +16,9 @@ from huggingface_hub.utils import HFValidationError, logging, validate_repo_id
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import sha256_of, write_text
-from tokenmill.export.folder import CARD, FILES, Format
 from tokenmill.model.manifest import WEIGHTS
-from tokenmill.models.find import Checkpoint
+from tokenmill.runs.export import CARD, FILES, Format
+from tokenmill.runs.find import Checkpoint
 
 LICENSE = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
 LICENSE_LINE = re.compile(r"(?m)^(?:# .*\n)?license:.*$")

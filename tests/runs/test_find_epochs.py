@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.compare.project_of_runs import make_project, write_run
 from tests.pipeline.project import Project
-from tokenmill.compare.comparison import find_epochs
+from tests.runs.project_of_runs import make_project, write_run
 from tokenmill.core.errors import UserError
+from tokenmill.runs.comparison import find_epochs
 
 
 def places(root: Path, *names: str) -> list[tuple[str, int, int]]:

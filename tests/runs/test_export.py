@@ -16,12 +16,12 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.metrics import read_clean_report
 from tokenmill.core.tokenizer import read_tokenizer
 from tokenmill.evaluation.results import read_evaluation
-from tokenmill.export.folder import Record, export
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.generate import Sampling, generate
 from tokenmill.model.gpt import GPT, build
 from tokenmill.model.huggingface import load_model, save_weights
-from tokenmill.models.find import Checkpoint
+from tokenmill.runs.export import Record, export
+from tokenmill.runs.find import Checkpoint
 
 TEXT = "User: one two?\nAssistant: count one two"
 NOTHING = Record(None, None, None)

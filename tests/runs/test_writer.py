@@ -11,8 +11,8 @@ from tokenmill.core.errors import UserError
 from tokenmill.evaluation.evaluate import answer, prepare
 from tokenmill.evaluation.params import EvaluateParams, PromptParams
 from tokenmill.model.generate import Sampling
-from tokenmill.models.find import Checkpoint
-from tokenmill.models.writer import NEXT_TURN, Writer
+from tokenmill.runs.find import Checkpoint
+from tokenmill.runs.writer import NEXT_TURN, Writer
 
 pytestmark = pytest.mark.slow
 LIKELIEST = Sampling(max_new_tokens=12)

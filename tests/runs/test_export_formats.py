@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from tests.export.test_folder import NOTHING, TEXT, checkpoint_in
+from tests.runs.test_export import NOTHING, TEXT, checkpoint_in
 from tokenmill.core.errors import UserError
 from tokenmill.core.tokenizer import END_OF_TEXT, read_tokenizer
-from tokenmill.export.folder import CHAT_TEMPLATE, export
 from tokenmill.model.generate import Sampling, generate
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.ops import MAX_PLAIN_LENGTH
+from tokenmill.runs.export import CHAT_TEMPLATE, export
 
 
 def test_gguf_holds_model_and_tokenizer(tmp_path: Path):
@@ -76,7 +76,6 @@ def test_onnx_runtime_computes_the_same(architecture: str, tmp_path: Path):
 
 
 def test_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.delitem(sys.modules, "tokenmill.export.onnx", raising=False)
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(UserError, match="onnxscript"):
         export(checkpoint_in(tmp_path, "gpt2", "char"), NOTHING, tmp_path / "out", "onnx")

@@ -21,10 +21,10 @@ from tokenmill.core.metrics import TrainMetrics, read_metrics
 from tokenmill.core.params import PARAMS_FILE, read_yaml
 from tokenmill.display.terminal import note
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question, read_evaluation
-from tokenmill.models.find import Revision, chosen_epoch, is_finished
-from tokenmill.models.under_way import under_way
 from tokenmill.reports.answers import PromptAnswers, compare_answers
 from tokenmill.reports.page import flat
+from tokenmill.runs.find import Revision, chosen_epoch, is_finished
+from tokenmill.runs.under_way import under_way
 from tokenmill.training.history import EpochRow, read_rows
 
 LOCK = Path("dvc.lock")

@@ -21,7 +21,7 @@ from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import model_class
 from tokenmill.model.huggingface import hf_config, load_model, read_config, read_weights
 from tokenmill.model.manifest import CONFIG, WEIGHTS
-from tokenmill.models.find import Checkpoint
+from tokenmill.runs.find import Checkpoint
 
 WAY_OUT = "training cannot start from it; take another model"
 HEAD, EMBEDDING = "lm_head.weight", "transformer.wte.weight"

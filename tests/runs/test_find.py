@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from tests.models.kept import EXPERIMENT, make_project, write_models
 from tests.pipeline.project import Project
+from tests.runs.finished import EXPERIMENT, make_project, write_models
 from tokenmill.core import git
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_text
 from tokenmill.model.gpt import build
 from tokenmill.model.huggingface import load_model, read_config
-from tokenmill.models.find import FETCHED, available, epochs_at, find
 from tokenmill.reports.epoch_refs import write_epoch_refs
+from tokenmill.runs.find import FETCHED, available, epochs_at, find
 
 pytestmark = pytest.mark.slow
 

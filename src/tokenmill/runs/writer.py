@@ -18,7 +18,7 @@ from tokenmill.model.generate import Sampling, generate, generate_batch, transpo
 from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import MANIFEST, read_manifest
-from tokenmill.models.find import Checkpoint
+from tokenmill.runs.find import Checkpoint
 
 
 @dataclass

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.models.unfinished import FINGERPRINT, STEPS, begin
+from tests.runs.unfinished import FINGERPRINT, STEPS, begin
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_text
 from tokenmill.model.manifest import WEIGHTS
-from tokenmill.models.find import available, find
-from tokenmill.models.under_way import all_under_way, under_way
-from tokenmill.models.writer import Writer
+from tokenmill.runs.find import available, find
+from tokenmill.runs.under_way import all_under_way, under_way
+from tokenmill.runs.writer import Writer
 from tokenmill.training.live import RUN
 
 

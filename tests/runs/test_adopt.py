@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from tests.evaluation.trained import make_tokenizer_file
-from tests.export.test_folder import NOTHING, TEXT, checkpoint_in
+from tests.runs.test_export import NOTHING, TEXT, checkpoint_in
 from tokenmill.core.errors import UserError
 from tokenmill.core.tokenizer import END_OF_TEXT, read_tokenizer
-from tokenmill.export.folder import export
 from tokenmill.model.huggingface import load_model
-from tokenmill.models.adopt import adopt
-from tokenmill.models.find import Checkpoint
+from tokenmill.runs.adopt import adopt
+from tokenmill.runs.export import export
+from tokenmill.runs.find import Checkpoint
 
 
 def published(folder: Path) -> tuple[Checkpoint, Any]:

@@ -7,13 +7,13 @@ from pathlib import Path
 import huggingface_hub.constants
 import pytest
 
-from tests.export.hub import TOKEN, Hub, running
-from tests.export.test_folder import NOTHING, checkpoint_in
+from tests.runs.hub import TOKEN, Hub, running
+from tests.runs.test_export import NOTHING, checkpoint_in
 from tokenmill.cli.main import main
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import sha256_of
-from tokenmill.export.folder import export
-from tokenmill.export.publish import complete_card, is_export_of, license_of
+from tokenmill.runs.export import export
+from tokenmill.runs.publish import complete_card, is_export_of, license_of
 
 NAME = "ada/speeches"
 

@@ -21,7 +21,7 @@ from tokenmill.core.files import write_atomic
 from tokenmill.core.records import parse_record
 from tokenmill.display.terminal import note
 from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS, read_manifest
-from tokenmill.models.under_way import under_way
+from tokenmill.runs.under_way import under_way
 from tokenmill.training.history import parse_epochs
 
 COMPARED = ["tokens", "train_loss", "val_loss"]

@@ -10,8 +10,8 @@ import pytest
 from tests.imports import ROOT
 from tests.pipeline.project import Project
 from tokenmill.cli.main import main
-from tokenmill.compare.runs import COLUMNS, METRICS, find_runs
 from tokenmill.core.errors import UserError
+from tokenmill.runs.table import COLUMNS, METRICS, find_runs
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # DVC's own
 

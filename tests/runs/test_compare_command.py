@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.compare.project_of_runs import write_run
 from tests.reports.html_page import Page
+from tests.runs.project_of_runs import write_run
 from tokenmill.cli.main import main
 
 COMPARE = [sys.executable, "-W", "error", "-m", "tokenmill", "compare"]

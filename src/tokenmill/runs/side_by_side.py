@@ -10,11 +10,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tokenmill.compare.comparison import ComparedRun, Comparison
 from tokenmill.core.units import visible
 from tokenmill.reports.answers import PromptAnswers, Version
 from tokenmill.reports.charts import Chart, Series, line_chart
 from tokenmill.reports.page import render
+from tokenmill.runs.comparison import ComparedRun, Comparison
 
 COLOURS = (1, 3, 4, 2)
 """Colours of the runs, the palest last. Further runs are not drawn."""

@@ -25,9 +25,10 @@ from tokenmill.evaluation.results import Evaluation, read_evaluation
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.huggingface import hf_config, load_model
 from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS, Manifest, read_manifest
-from tokenmill.models.find import Checkpoint, Revision
-from tokenmill.models.writer import check_tokenizer
 from tokenmill.reports.page import flat, render
+from tokenmill.runs.export_formats import write_gguf, write_onnx
+from tokenmill.runs.find import Checkpoint, Revision
+from tokenmill.runs.writer import check_tokenizer
 
 CHAT_TEMPLATE = (
     "{%- set names = "
@@ -101,13 +102,11 @@ def export(checkpoint: Checkpoint, record: Record, target: Path, kind: Format = 
         write_text(folder / CARD, _card(checkpoint, record, config, tokenizer, kind))
         if kind == "gguf":  # it holds all that follows
             with _package(kind):
-                from tokenmill.export.gguf import write_gguf  # noqa: PLC0415
-            write_gguf(model, tokenizer, folder / FILES[kind], chat_template=CHAT_TEMPLATE)
+                write_gguf(model, tokenizer, folder / FILES[kind], chat_template=CHAT_TEMPLATE)
             return
         if kind == "onnx":
             with _package(kind):
-                from tokenmill.export.onnx import write_onnx  # noqa: PLC0415
-            write_onnx(model, folder / FILES[kind])
+                write_onnx(model, folder / FILES[kind])
         else:
             shutil.copyfile(checkpoint.folder / WEIGHTS, folder / WEIGHTS)
         shutil.copyfile(checkpoint.tokenizer, folder / paths.TOKENIZER.name)

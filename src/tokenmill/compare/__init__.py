@@ -1,1 +1,0 @@
-"""Runs side by side: epochs, experiments, branches."""

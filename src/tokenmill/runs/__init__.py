@@ -1,0 +1,1 @@
+"""What runs leave behind: find a model, let it write, compare runs, import a model as a start, export one."""
