@@ -4,7 +4,6 @@ The code beside this file is the code that runs. A queued experiment works in a 
 import the library of the original, even if the environment has that one installed.
 """
 
-import functools
 import importlib
 import signal
 import sys
@@ -40,7 +39,13 @@ def main() -> None:
         )
     except EOFError:  # of `marshal`: Python does not look whether its own files are whole
         sys.exit("error: Python's byte code is cut off, as by a full disk; remove it: find . -name '*.pyc' -delete")
-    stage.run(functools.partial(work.main, *item))
+
+    def checked() -> None:
+        """Check the whole params.yaml first, so that a mistake in it ends the first stage."""
+        importlib.import_module("tokenmill.schema").check_all()
+        work.main(*item)
+
+    stage.run(checked)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 This is a stage of its own because it writes outside its outputs: it must run even if `train` comes from the cache.
 """
 
+from pathlib import Path
+
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_text
@@ -19,9 +21,9 @@ from tokenmill.core.records import checked
 from tokenmill.core.token_file import read_metadata
 from tokenmill.costs import TIMING, find_times, publish_times
 from tokenmill.evaluation.results import Evaluation, read_evaluation
+from tokenmill.git import write_epoch_refs
 from tokenmill.model.manifest import MANIFEST, Manifest, read_manifest
 from tokenmill.reports.answers import samples_markdown
-from tokenmill.reports.epoch_refs import write_epoch_refs
 from tokenmill.reports.run_report import RunRecord, epoch_times, render_report
 from tokenmill.training.history import EpochRow, StepRow, ValidationRow, read_rows, train_metrics
 from tokenmill.training.params import RuntimeParams, TrainParams
@@ -68,7 +70,7 @@ def main() -> None:
         }
         for row, result in zip(history, evaluation.epochs, strict=True)
     ]
-    names = write_epoch_refs(epochs, PARAMS_FILE)
+    names = write_epoch_refs(Path(), epochs, PARAMS_FILE)
     print(f"run report: {paths.RUN_REPORT}   answers: {paths.SAMPLES}")
     if len(names) > 1:
         print(f"compare epochs: dvc metrics diff {names[0]} {names[-1]}")

@@ -14,14 +14,13 @@ CANNOT_CHANGE_A_RESULT = {"display", "planning", "costs", "schema", "stage"}
 
 LAYERS = (
     ("core",),
-    ("costs",),
+    ("costs", "git", "stage"),
     ("display",),
     ("sample", "data", "tokens", "model"),
     ("training", "evaluation"),
     ("finetuning",),
     ("schema", "reports"),
     ("runs", "planning"),
-    ("stage",),
     ("demo", "doctor"),
     ("cli",),
     ("__main__",),

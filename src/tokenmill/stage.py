@@ -1,6 +1,7 @@
 """Run a stage or a command: what a user can cause ends as one sentence with an exit code, not as a traceback.
 
-Also how the threads of a CPU wait for each other, which is set before PyTorch is loaded.
+It ends with the DVC that started it, so that it never writes beside the same stage of the next `dvc repro`. How the
+threads of a CPU wait for each other is set before PyTorch is loaded.
 """
 
 import atexit
@@ -10,13 +11,15 @@ import io
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
+
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import DISK_FULL
-from tokenmill.core.processes import end_with_dvc
 from tokenmill.core.units import message
 
 SPIN_COUNT = 1000
@@ -28,17 +31,14 @@ because on every machine something runs for 20 ms now and then."""
 
 LOAD = Path("/proc/loadavg")
 
+LOOK_SECONDS = 0.5
+"""How often a process looks whether those above it still run."""
+
 
 def run(main: Callable[[], None]) -> None:
-    """Run a stage's `main` after a check of the whole params.yaml, so that a mistake in it ends the first stage."""
-    from tokenmill.schema import check_all  # noqa: PLC0415 (loads every section; commands do not need them)
-
-    def checked() -> None:
-        check_all()
-        main()
-
+    """Run a stage's `main` as a child of DVC."""
     end_with_dvc()
-    report_errors(checked)
+    report_errors(main)
 
 
 def report_errors(work: Callable[[], None]) -> None:
@@ -109,3 +109,43 @@ def _running_elsewhere() -> float:
 def _own_threads() -> int:
     """Threads that OpenMP will start in this process."""
     return int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0)))
+
+
+def end_with_dvc() -> None:
+    """Get SIGTERM soon after DVC has ended, if DVC is among the processes above this one.
+
+    All between them are watched. Some shells become the command that they run; dash, which is /bin/sh on Debian, stays
+    beside it when DVC is killed.
+    """
+    above = list[psutil.Process]()
+    with contextlib.suppress(psutil.Error):  # one has just ended, or is another user's
+        process = psutil.Process()
+        while process := process.parent():
+            above.append(process)
+            if any(Path(word).name in ("dvc", "dvc.exe") for word in process.cmdline()):
+                _end_with(above)
+                return
+
+
+def end_with_parent() -> None:
+    """Get SIGTERM soon after the parent of this process has ended."""
+    if parent := psutil.Process().parent():
+        _end_with([parent])
+
+
+def _end_with(others: list[psutil.Process]) -> None:
+    def watch() -> None:
+        while not any(map(_has_ended, others)):
+            time.sleep(LOOK_SECONDS)
+        print("the process that started this one is gone", file=sys.stderr)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="end with parent", daemon=True).start()
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    """Also if whoever started it has not noticed yet."""
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True

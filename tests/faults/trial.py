@@ -123,10 +123,15 @@ def _work(command: Sequence[str]) -> None:
     else:
         from importlib import import_module  # noqa: PLC0415
 
+        from tokenmill.schema import check_all  # noqa: PLC0415
         from tokenmill.stage import run as run_stage  # noqa: PLC0415
 
+        def checked() -> None:
+            check_all()
+            import_module(f"stages.{program}").main()
+
         sys.argv = [f"stages/{program}"]
-        run_stage(import_module(f"stages.{program}").main)
+        run_stage(checked)
 
 
 def _exit_code(work: Callable[[], None]) -> int:

@@ -9,12 +9,11 @@ import pytest
 
 from tests.pipeline.project import Project
 from tests.runs.finished import EXPERIMENT, make_project, write_models
-from tokenmill.core import git
+from tokenmill import git
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_text
 from tokenmill.model.gpt import build
 from tokenmill.model.huggingface import load_model, read_config
-from tokenmill.reports.epoch_refs import write_epoch_refs
 from tokenmill.runs.find import FETCHED, available, epochs_at, find
 
 pytestmark = pytest.mark.slow
@@ -97,7 +96,8 @@ def test_ref_of_an_epoch_finds_the_model_it_measured(project: Project, monkeypat
         train = json.loads((project.root / "metrics/train.json").read_text())
         rows = (project.root / "metrics/history.csv").read_text().splitlines()[1:]
         told = [row.split(",") for row in rows]
-        write_epoch_refs(
+        git.write_epoch_refs(
+            project.root,
             [
                 {"train.json": train | {"tokens": int(r[2]), "train_loss": float(r[4]), "val_loss": float(r[5])}}
                 for r in told[:epochs]

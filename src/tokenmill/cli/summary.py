@@ -228,7 +228,8 @@ def _outdated(root: Path, stages: Sequence[str]) -> Status:
 
 
 def _trained(root: Path) -> Status:
-    from tokenmill.core import git, paths  # noqa: PLC0415
+    from tokenmill import git  # noqa: PLC0415
+    from tokenmill.core import paths  # noqa: PLC0415
     from tokenmill.doctor.finding import ONE_COMMIT  # noqa: PLC0415
     from tokenmill.evaluation.results import read_evaluation  # noqa: PLC0415 (pydantic)
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tokenmill.core import git, paths
+from tokenmill import git
+from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.metrics import TrainMetrics
 from tokenmill.core.params import PARAMS_FILE, parse_yaml

@@ -15,7 +15,7 @@ from shlex import quote
 
 import torch
 
-from tokenmill.core import git
+from tokenmill import git
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import PARAMS_FILE
 from tokenmill.core.units import override, size

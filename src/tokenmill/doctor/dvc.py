@@ -23,7 +23,8 @@ from dvc_objects.fs.errors import RemoteMissingDepsError
 from dvc_objects.fs.local import localfs
 from pydantic import BaseModel, Field
 
-from tokenmill.core import git, paths
+from tokenmill import git
+from tokenmill.core import paths
 from tokenmill.core.errors import UserError, first_line
 from tokenmill.core.records import read_record
 from tokenmill.doctor.finding import Finding, Project, ok, problem, warning

@@ -15,7 +15,8 @@ from typing import IO, cast
 
 from filelock import FileLock
 
-from tokenmill.core import git, paths
+from tokenmill import git
+from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_atomic
 from tokenmill.core.records import parse_record

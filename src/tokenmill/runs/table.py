@@ -17,7 +17,8 @@ from dvc.repo import Repo
 from dvc.scm import SCMError
 from pydantic import BaseModel, Field
 
-from tokenmill.core import git, paths
+from tokenmill import git
+from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.records import read_record
 from tokenmill.costs import AMOUNTS, COSTS, TIMING, find_times, read_costs, read_timing

@@ -18,9 +18,9 @@ import torch
 import torch.distributed as dist
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.processes import end_with_parent
 from tokenmill.display.terminal import note
 from tokenmill.model.device import choose_device
+from tokenmill.stage import end_with_parent
 from tokenmill.training.params import RuntimeParams
 
 SHUTDOWN_SECONDS = 600

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenmill.core import git
+from tokenmill import git
 from tokenmill.core.errors import UserError
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tokenmill.reports.epoch_refs import write_epoch_refs
+from tokenmill.git import write_epoch_refs
 
 EPOCHS: list[dict[str, dict[str, Any]]] = [
     {"train.json": {"epoch": n, "val_loss": 3.5 - n}, "eval.json": {"perplexity": 9.0 - n}} for n in (1, 2, 3)
@@ -43,7 +43,7 @@ def repository(empty: Path) -> Path:
 
 
 def write(epochs: list[dict[str, dict[str, Any]]] = EPOCHS) -> list[str]:
-    return write_epoch_refs(epochs, Path("params.yaml"))
+    return write_epoch_refs(Path(), epochs, Path("params.yaml"))
 
 
 def refs() -> list[str]:
