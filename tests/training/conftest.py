@@ -9,7 +9,7 @@ import torch
 
 from tests.training.fork_server import ForkServer
 from tests.training.tiny import write_tokens
-from tokenmill.display.training import TrainingDisplay
+from tokenmill.display import TrainingDisplay
 from tokenmill.training import run
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 from rich.text import Text
 
 from tokenmill.core.units import masked, message
-from tokenmill.display.terminal import print_columns
+from tokenmill.display import print_columns
 
 if TYPE_CHECKING:
     from tokenmill.doctor.finding import Finding

@@ -7,7 +7,7 @@ from pathlib import Path
 from tokenmill.cli.main import Parser, positive
 from tokenmill.cli.preset import offer
 from tokenmill.core.units import duration, si, size
-from tokenmill.display.terminal import console, note, print_columns
+from tokenmill.display import console, note, print_columns
 from tokenmill.stage import set_wait_policy
 
 HERE = "here"

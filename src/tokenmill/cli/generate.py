@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokenmill.cli.main import Parser, count
-from tokenmill.display.terminal import note, print_stream, rate
+from tokenmill.display import note, print_stream, rate
 from tokenmill.stage import set_wait_policy
 
 if TYPE_CHECKING:

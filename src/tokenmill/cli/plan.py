@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tokenmill.cli.main import Parser, count, positive
 from tokenmill.core.units import duration, si, size
-from tokenmill.display.terminal import console, print_columns
+from tokenmill.display import console, print_columns
 from tokenmill.planning.hardware import UTILISATION
 from tokenmill.planning.presets import names
 from tokenmill.stage import set_wait_policy

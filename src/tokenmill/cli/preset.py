@@ -11,7 +11,7 @@ from rich.text import Text
 
 from tokenmill.cli.main import Parser
 from tokenmill.core.units import duration, visible
-from tokenmill.display.terminal import console, print_columns
+from tokenmill.display import console, print_columns
 from tokenmill.planning.hardware import UTILISATION
 from tokenmill.planning.presets import names
 

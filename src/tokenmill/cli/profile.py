@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokenmill.cli.main import Parser, count
-from tokenmill.display.terminal import console, print_columns
+from tokenmill.display import console, print_columns
 from tokenmill.stage import set_wait_policy
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenmill.cli.main import Parser, count
 from tokenmill.core.units import duration, visible
-from tokenmill.display.terminal import console, print_columns
+from tokenmill.display import console, print_columns
 
 if TYPE_CHECKING:
     import pandas as pd

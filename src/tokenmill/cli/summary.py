@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tokenmill.display.terminal import console, print_columns, shortened
+from tokenmill.display import amounts, console, print_columns, shortened
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,7 +98,6 @@ def made_lines() -> list[tuple[str, str]]:
 def cost_lines(costs: "pd.DataFrame") -> list[tuple[str, str]]:
     """What all epochs together and each of them took, where that is known; none for an empty table."""
     from tokenmill.costs import AMOUNTS, Cost  # noqa: PLC0415 (pydantic)
-    from tokenmill.display.training import amounts  # noqa: PLC0415 (pydantic)
 
     if costs.empty:
         return []

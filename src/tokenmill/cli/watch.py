@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tokenmill.cli.main import Parser
-from tokenmill.display.terminal import console, shortened
+from tokenmill.display import amounts, clock, console, shortened
 
 if TYPE_CHECKING:
     from tokenmill.reports.charts import Chart
@@ -177,8 +177,6 @@ class Watched:
 
     def facts(self) -> list[tuple[str, str, list[str]]]:
         """Names, values and notes, the most important first."""
-        from tokenmill.display.training import amounts, clock  # noqa: PLC0415 (pydantic)
-
         now, (spent, speed) = self.now, self.now.spent()
         left, cost = now.seconds_left(), now.run.cost
         best = min(now.validations, key=lambda row: row.val_loss, default=None)

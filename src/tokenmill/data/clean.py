@@ -28,7 +28,7 @@ from tokenmill.data.pii import mask_pii
 from tokenmill.data.readers import FORMATS
 from tokenmill.data.report import Tally, report_on
 from tokenmill.data.sources import find
-from tokenmill.display.terminal import Progress
+from tokenmill.display import Progress
 
 
 def clean(

@@ -13,7 +13,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.records import adapter
 from tokenmill.core.units import visible
 from tokenmill.demo.models import Loaded, Models
-from tokenmill.display.terminal import rate
+from tokenmill.display import rate
 from tokenmill.model.generate import Sampling
 from tokenmill.reports.page import excerpt
 from tokenmill.runs.writer import Stream, Writer

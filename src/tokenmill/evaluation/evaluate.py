@@ -13,7 +13,7 @@ from tokenmill.core.chat import NEXT_TURN
 from tokenmill.core.params import Section
 from tokenmill.core.token_file import SPLITS, Split, open_tokens, read_metadata
 from tokenmill.core.tokenizer import TextTokenizer, read_tokenizer
-from tokenmill.display.terminal import Progress
+from tokenmill.display import Progress
 from tokenmill.evaluation.params import EvaluateParams
 from tokenmill.evaluation.prompts import MOST_OPENINGS, Prompt, chosen_prompts, first_questions, prepare
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question

@@ -16,7 +16,7 @@ from tokenmill.core.files import rounded, write_text
 from tokenmill.core.metrics import CleanReport
 from tokenmill.core.token_file import SPLITS, Split, TokenMetadata, open_tokens, token_file
 from tokenmill.core.tokenizer import TextTokenizer, token_bytes
-from tokenmill.display.terminal import Progress
+from tokenmill.display import Progress
 from tokenmill.reports.page import token_text
 
 BLOCK = 1 << 20

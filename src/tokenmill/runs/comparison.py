@@ -19,7 +19,7 @@ from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.metrics import TrainMetrics, read_metrics
 from tokenmill.core.params import PARAMS_FILE, read_yaml
-from tokenmill.display.terminal import note
+from tokenmill.display import note
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question, read_evaluation
 from tokenmill.reports.answers import PromptAnswers, compare_answers
 from tokenmill.reports.page import flat

@@ -20,7 +20,7 @@ from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_atomic
 from tokenmill.core.records import parse_record
-from tokenmill.display.terminal import note
+from tokenmill.display import note
 from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS, read_manifest
 from tokenmill.runs.under_way import under_way
 from tokenmill.training.history import parse_epochs

@@ -32,7 +32,7 @@ from tokenmill.core.token_file import (
     write_metadata,
 )
 from tokenmill.core.tokenizer import check_recorded, read_tokenizer
-from tokenmill.display.terminal import Progress
+from tokenmill.display import Progress
 from tokenmill.tokens.corpus import TextSpan, choose_split, probe, segmented, split_corpus
 from tokenmill.tokens.encoder import Encoder, choose_encoder
 from tokenmill.tokens.params import TokenizeParams

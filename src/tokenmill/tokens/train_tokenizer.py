@@ -17,7 +17,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 from tokenmill.core import files, shards
 from tokenmill.core.errors import UserError
 from tokenmill.core.tokenizer import END_OF_TEXT, TextTokenizer, read_tokenizer, record_tokenizer
-from tokenmill.display.terminal import Progress
+from tokenmill.display import Progress
 from tokenmill.tokens import corpus
 from tokenmill.tokens.encoder import CODE_POINTS, code_points
 from tokenmill.tokens.params import TokenizerParams

@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 
 from tokenmill.core.errors import UserError
-from tokenmill.display.terminal import note
+from tokenmill.display import note
 from tokenmill.model.device import choose_device
 from tokenmill.stage import end_with_parent
 from tokenmill.training.params import RuntimeParams

@@ -12,7 +12,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.paths import resume_root
 from tokenmill.core.token_file import SPLITS, TokenMetadata, open_tokens, read_metadata
 from tokenmill.costs import COSTS, TIMING, epoch_costs, publish_times, read_timing, write_costs
-from tokenmill.display.training import TrainingDisplay
+from tokenmill.display import TrainingDisplay
 from tokenmill.model.config import ModelConfig, ModelParams
 from tokenmill.model.device import (
     Compute,

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from tokenmill.costs import Timing
-from tokenmill.display.training import TrainingDisplay
+from tokenmill.display import TrainingDisplay
 from tokenmill.model.device import Compute
 from tokenmill.model.gpt import GPT
 from tokenmill.model.lora import merge

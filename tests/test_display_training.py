@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tokenmill.costs import Cost, CostParams
-from tokenmill.display.training import TrainingDisplay, amounts, clock
+from tokenmill.display import TrainingDisplay, amounts, clock
 
 
 def test_the_progress_line_tells_cost_so_far_and_to_come(monkeypatch: pytest.MonkeyPatch):
@@ -15,8 +15,8 @@ def test_the_progress_line_tells_cost_so_far_and_to_come(monkeypatch: pytest.Mon
     display = TrainingDisplay(out)
     prices = CostParams(price_per_hour=0.5, currency="EUR", units_per_hour=1.8)
     display.start([("model", "x")], step=100, total=300, prices=prices)
-    monkeypatch.setattr("tokenmill.display.training.LINE_EVERY", 0.0)
-    monkeypatch.setattr("tokenmill.display.training.clock", lambda _: "14:05")
+    monkeypatch.setattr("tokenmill.display.LINE_EVERY", 0.0)
+    monkeypatch.setattr("tokenmill.display.clock", lambda _: "14:05")
     display._began -= 7200.0  # a hundred steps took two hours
     display.interval(step=200, epoch=2.0, loss=1.5, tokens_per_second=1000.0, spent=Cost(10_800, units=5.4, money=1.5))
     assert "3.0 h, 5.4 units, 1.50 EUR; 2.0 h, 3.6 units, 1.00 EUR" in out.getvalue()
@@ -50,8 +50,8 @@ class Terminal(io.StringIO):
 def test_the_bar_shows_as_many_facts_as_fit(monkeypatch: pytest.MonkeyPatch, columns: str, facts: list[str]):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", columns)
-    monkeypatch.setattr("tokenmill.display.training.DRAW_EVERY", 0.0)
-    monkeypatch.setattr("tokenmill.display.training.clock", lambda _: "14:05")  # late in the evening it is longer
+    monkeypatch.setattr("tokenmill.display.DRAW_EVERY", 0.0)
+    monkeypatch.setattr("tokenmill.display.clock", lambda _: "14:05")  # late in the evening it is longer
     screen = Terminal()
     display = TrainingDisplay(screen)
     prices = CostParams(price_per_hour=0.5, currency="EUR", units_per_hour=1.8)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from tokenmill.display.terminal import console, print_columns, print_stream, shortened, wrapped
+from tokenmill.display import console, print_columns, print_stream, shortened, wrapped
 
 TEXT = st.lists(st.sampled_from([*"ab \n\té漢🦊", "e\u0301"]), max_size=60).map("".join)
 

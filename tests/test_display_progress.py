@@ -3,14 +3,14 @@ import sys
 
 import pytest
 
-from tokenmill.display import terminal
-from tokenmill.display.terminal import Progress
+from tokenmill import display
+from tokenmill.display import Progress
 
 
 @pytest.fixture
 def clock(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr(terminal.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(display.time, "monotonic", lambda: now[0])
     return now
 
 
@@ -48,7 +48,7 @@ def test_a_bar_on_a_terminal(monkeypatch):
 
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setattr(terminal, "QUIET", 0.0)
+    monkeypatch.setattr(display, "QUIET", 0.0)
     with Progress("clean", 100) as bar:
         bar.advance(100)
     assert "100 B of 100 B (100%)" in screen.getvalue()
