@@ -104,7 +104,7 @@ DOORS = {
     "core/shards.py": "parquet",
     "core/token_file.py": "tokens",
     "reports/data_stats.py": "tokens, behind `open_tokens`",
-    "runs/export_formats.py": "what a tokenizer that was read says of itself",
+    "runs/export.py": "what a tokenizer that was read says of itself",
     "demo/server.py": "requests, not files",
     "model/huggingface.py": "weights",
     "training/checkpoint.py": "the optimizer's state, behind its hash",

@@ -1,19 +1,27 @@
 """A trained model as a folder for other tools, with its tokenizer, its chat template and a card.
 
-`hf` is what `transformers` loads without code of ours (`AutoModelForCausalLM`, `AutoTokenizer`, `pipeline`); `gguf` and
-`onnx` are one file each in place of its weights. All write the same greedy text. What is known of the run (data,
-parameters, losses, answers) is on the card, README.md.
+`hf` is what `transformers` loads without code of ours (`AutoModelForCausalLM`, `AutoTokenizer`, `pipeline`). The others
+have one file in place of its weights, and packages of their own, imported only when they are asked for. `gguf`, for
+llama.cpp, Ollama and LM Studio, holds tokenizer and chat template too, as llama.cpp's `convert_hf_to_gguf.py` writes
+them; llama.cpp quantizes such a file. `onnx`, for onnxruntime, maps `input_ids` (batch, sequence) to `logits` (batch,
+sequence, vocabulary) without a cache of keys and values, so writing reads the whole text for each token. Weights are
+float32, and all write the same greedy text. What is known of the run (data, parameters, losses, answers) is on the
+card, README.md.
 """
 
 import contextlib
 import json
+import logging
 import re
 import shutil
 import tempfile
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
 
 from tokenmill.core import paths
 from tokenmill.core.chat import NAMES
@@ -23,12 +31,15 @@ from tokenmill.core.metrics import CleanReport, read_clean_report
 from tokenmill.core.tokenizer import END_OF_TEXT, TextTokenizer, read_tokenizer
 from tokenmill.evaluation.results import Evaluation, read_evaluation
 from tokenmill.model.config import ModelConfig
-from tokenmill.model.huggingface import hf_config, load_model
+from tokenmill.model.gpt import GPT
+from tokenmill.model.huggingface import hf_config, hf_name, load_model
 from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS, Manifest, read_manifest
 from tokenmill.reports.page import flat, render
-from tokenmill.runs.export_formats import write_gguf, write_onnx
 from tokenmill.runs.find import Checkpoint, Revision
 from tokenmill.runs.writer import check_tokenizer
+
+if TYPE_CHECKING:
+    from gguf import GGUFWriter
 
 CHAT_TEMPLATE = (
     "{%- set names = "
@@ -45,6 +56,12 @@ Format = Literal["hf", "gguf", "onnx"]
 
 FILES: dict[Format, str] = {"hf": WEIGHTS, "gguf": "model.gguf", "onnx": "model.onnx"}
 """Which file has the weights."""
+
+LAYER_NORM_EPS = 1e-5
+"""Of `torch.nn.LayerNorm`, and of GPT-2."""
+
+ONE_FILE = 2**30
+"""Bytes of weights beyond which they are in `model.onnx.data`: protobuf holds 2 GiB."""
 
 
 @dataclass(frozen=True)
@@ -98,15 +115,13 @@ def export(checkpoint: Checkpoint, record: Record, target: Path, kind: Format = 
     check_tokenizer(checkpoint, model, tokenizer)
     config = model.config
     ends = {"bos_token_id": tokenizer.eot_id, "eos_token_id": tokenizer.eot_id, "pad_token_id": tokenizer.eot_id}
-    with write_directory(target) as folder:
+    with _package(kind), write_directory(target) as folder:
         write_text(folder / CARD, _card(checkpoint, record, config, tokenizer, kind))
         if kind == "gguf":  # it holds all that follows
-            with _package(kind):
-                write_gguf(model, tokenizer, folder / FILES[kind], chat_template=CHAT_TEMPLATE)
+            _write_gguf(model, tokenizer, folder / FILES[kind])
             return
         if kind == "onnx":
-            with _package(kind):
-                write_onnx(model, folder / FILES[kind])
+            _write_onnx(model, folder / FILES[kind])
         else:
             shutil.copyfile(checkpoint.folder / WEIGHTS, folder / WEIGHTS)
         shutil.copyfile(checkpoint.tokenizer, folder / paths.TOKENIZER.name)
@@ -156,3 +171,94 @@ def _card(checkpoint: Checkpoint, record: Record, config: ModelConfig, tokenizer
         raw=Path(record.clean.params["data"]["raw"]).name if record.clean else None,
         weights=sha256_of(checkpoint.folder / WEIGHTS),
     )
+
+
+def _write_gguf(model: GPT, tokenizer: TextTokenizer, file: Path) -> None:
+    """Write the file; the package `gguf` maps the names of transformers to its own.
+
+    Raises:
+        UserError: llama.cpp has no such architecture or tokenizer.
+    """
+    import gguf  # noqa: PLC0415
+
+    config = model.config
+    if config.architecture != "gpt2":
+        raise UserError(
+            f"model.architecture ({config.architecture}) is unknown to llama.cpp, so there is no GGUF of it; "
+            "take --format hf or onnx, or train with gpt2."
+        )
+    if tokenizer.type != "bpe":
+        raise UserError(f"tokenizer.type ({tokenizer.type}) is unknown to llama.cpp; take --format hf or onnx.")
+    writer = gguf.GGUFWriter(file, "gpt2")
+    writer.add_name(f"{config.n_layer} layers, {config.n_embd} wide")
+    writer.add_block_count(config.n_layer)
+    writer.add_context_length(config.context_length)
+    writer.add_embedding_length(config.n_embd)
+    writer.add_feed_forward_length(4 * config.n_embd)
+    writer.add_head_count(config.n_head)
+    writer.add_layer_norm_eps(LAYER_NORM_EPS)
+    writer.add_file_type(gguf.LlamaFileType.ALL_F32)
+    _add_tokenizer(writer, tokenizer)
+    writer.add_chat_template(CHAT_TEMPLATE)
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.GPT2, config.n_layer)
+    for ours, parameter in model.named_parameters():  # as (out, in), unlike transformers
+        name = names.get_name(hf_name(model, ours), try_suffixes=(".weight", ".bias"))
+        assert name is not None, ours
+        writer.add_tensor(name, parameter.detach().numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def _add_tokenizer(writer: "GGUFWriter", tokenizer: TextTokenizer) -> None:
+    from gguf import TokenType  # noqa: PLC0415
+
+    layout: dict[str, Any] = json.loads(tokenizer.backend.to_str())
+    vocabulary = tokenizer.backend.get_vocab(with_added_tokens=True)
+    tokens = sorted(vocabulary, key=vocabulary.__getitem__)
+    special = tokenizer.backend.get_added_tokens_decoder()
+    kinds = [TokenType.CONTROL if id_ in special else TokenType.NORMAL for id_ in range(len(tokens))]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(tokens)
+    writer.add_token_types(kinds)
+    writer.add_token_merges([" ".join(pair) for pair in layout["model"]["merges"]])
+    for add in (writer.add_bos_token_id, writer.add_eos_token_id, writer.add_pad_token_id):
+        add(tokenizer.eot_id)
+    writer.add_add_bos_token(False)
+
+
+def _write_onnx(model: GPT, file: Path) -> None:
+    """Write the file: texts of any number and, up to the model's context, of any length."""
+    import onnxscript  # noqa: F401, PLC0415  # pyright: ignore[reportMissingImports] (torch.onnx needs it later)
+    from torch.export import Dim  # noqa: PLC0415
+
+    example = torch.zeros((2, model.config.context_length), dtype=torch.int64)
+    sizes = {0: Dim("batch"), 1: Dim("sequence", max=model.config.context_length)}
+    with _quiet():
+        torch.onnx.export(
+            model,
+            (example,),
+            file,
+            dynamo=True,
+            input_names=["input_ids"],
+            output_names=["logits"],
+            dynamic_shapes=(sizes,),
+            external_data=4 * sum(parameter.numel() for parameter in model.parameters()) > ONE_FILE,
+            verbose=False,
+        )
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Leave out what the exporter says of other packages and of its own future."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
