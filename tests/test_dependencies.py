@@ -14,11 +14,12 @@ PIPELINE = {name: stage.get("do", stage) for name, stage in PIPELINE.items()}  #
 RECORDED = {
     "data/tokens": {"data/tokenizer"},
     "models/gpt": {"data/tokens", "data/packed", "data/tokenizer"},
+    "reports/data.html": {"metrics/data.json", "metrics/tokenizer.json", "metrics/tokens.json"},
 }
-"""Folders, and the artefacts whose hashes are in their metadata: the tokenizer's, the fingerprint of the run."""
+"""Artefacts, and those whose hashes or content are in them: the tokenizer's, the fingerprint of the run, metrics."""
 
 
-@pytest.mark.parametrize("stage", sorted(set(PIPELINE) - {"report"}))
+@pytest.mark.parametrize("stage", sorted(set(PIPELINE) - {"check", "report"}))
 def test_stage_depends_on_the_folders_it_imports(stage: str) -> None:
     listed = {dep for dep in PIPELINE[stage]["deps"] if dep.startswith(("src/", "stages/"))}
     folders = {place(path) for path in stage_closure(stage)} - {"stages", "__init__"}
@@ -28,6 +29,17 @@ def test_stage_depends_on_the_folders_it_imports(stage: str) -> None:
 def test_report_depends_on_the_whole_library() -> None:
     """It reads what every stage writes, and takes seconds."""
     assert {"src/tokenmill", "stages/report.py"} < set(PIPELINE["report"]["deps"])
+
+
+def test_check_depends_on_no_code() -> None:
+    """Its output is always the same, and every stage checks params.yaml again."""
+    assert not [dep for dep in PIPELINE["check"]["deps"] if dep.startswith(("src/", "stages/"))]
+
+
+@pytest.mark.parametrize("stage", PIPELINE)
+def test_a_dependency_s_path_is_no_parameter(stage: str) -> None:
+    named = set(PIPELINE[stage].get("params", []))
+    assert not named & {dep.removeprefix("${").removesuffix("}") for dep in PIPELINE[stage]["deps"]}
 
 
 @pytest.mark.parametrize("stage", PIPELINE)
