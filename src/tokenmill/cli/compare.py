@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from tokenmill.cli.main import Parser
+from tokenmill.core.files import write_text
 
 PAGE = Path("reports/compare.html")
 
@@ -31,7 +32,6 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Print the comparison and write the page."""
-    from tokenmill.core.files import write_text  # noqa: PLC0415
     from tokenmill.runs.comparison import Comparison, find_epochs  # noqa: PLC0415 (pandas, as the next two)
     from tokenmill.runs.side_by_side import render_page, render_terminal  # noqa: PLC0415
 

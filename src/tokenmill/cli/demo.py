@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokenmill.cli.main import Parser, port
+from tokenmill.core import paths
+from tokenmill.core.errors import UserError
 from tokenmill.stage import set_wait_policy
 
 if TYPE_CHECKING:
@@ -46,8 +48,7 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Check that there is something to serve before Gradio is imported, which takes seconds, then serve."""
     set_wait_policy()
-    from tokenmill.cli.generate import evaluate_params  # noqa: PLC0415 (pydantic and PyTorch, as the next three)
-    from tokenmill.core.errors import UserError  # noqa: PLC0415
+    from tokenmill.cli.generate import evaluate_params  # noqa: PLC0415 (pydantic, as the next two)
     from tokenmill.core.params import PARAMS_FILE  # noqa: PLC0415
     from tokenmill.demo.models import Models  # noqa: PLC0415
 
@@ -67,8 +68,6 @@ def run(options: argparse.Namespace) -> None:
 
 def _prompts(root: Path, evaluate: "EvaluateParams | None") -> "list[PromptParams]":
     """The prompts of the evaluation: those in params.yaml, else those that the last evaluation chose."""
-    from tokenmill.core import paths  # noqa: PLC0415
-    from tokenmill.core.errors import UserError  # noqa: PLC0415
     from tokenmill.evaluation.params import PromptParams  # noqa: PLC0415 (pydantic)
     from tokenmill.evaluation.results import read_evaluation  # noqa: PLC0415
 

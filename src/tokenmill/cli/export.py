@@ -6,6 +6,8 @@ from pathlib import Path
 
 from tokenmill.cli.generate import add_model_arguments, find_model
 from tokenmill.cli.main import Parser
+from tokenmill.core.errors import UserError
+from tokenmill.core.units import visible
 
 EXAMPLES = """\
   tokenmill export                                  the last epoch, to exports/epoch-4
@@ -39,8 +41,6 @@ def run(options: argparse.Namespace) -> None:
     Raises:
         UserError: there is no such model, the folder exists, or the upload fails.
     """
-    from tokenmill.core.errors import UserError  # noqa: PLC0415
-    from tokenmill.core.units import visible  # noqa: PLC0415
     from tokenmill.runs import publish  # noqa: PLC0415 (the hub's client)
     from tokenmill.runs.export import CARD, export, record_of  # noqa: PLC0415 (PyTorch)
 

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from tokenmill.cli.main import Parser
 from tokenmill.core.errors import UserError, first_line
+from tokenmill.core.units import message, override, size
 
 EXAMPLES = """\
   tokenmill fetch hf://datasets/OWNER/NAME/data      a folder of a dataset, to data/raw/NAME
@@ -54,7 +55,6 @@ def run(options: argparse.Namespace) -> None:
     Raises:
         UserError: the address is not understood, is not there, would leave the folder or not fit the disk.
     """
-    from tokenmill.core.units import message, override  # noqa: PLC0415
 
     fetch = planned(options.address, options.name)
     if fetch.target.exists() or fetch.target.with_name(f"{fetch.target.name}.dvc").exists():
@@ -113,8 +113,6 @@ def check_listing(address: str) -> None:
         UserError: a name or the size is such, or the address cannot be read.
     """
     from dvc.fs import parse_external_url  # noqa: PLC0415 (DVC)
-
-    from tokenmill.core.units import message, size  # noqa: PLC0415
 
     try:
         fs, root = parse_external_url(address)

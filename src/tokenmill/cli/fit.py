@@ -6,8 +6,10 @@ from pathlib import Path
 
 from tokenmill.cli.main import Parser, positive
 from tokenmill.cli.preset import offer
+from tokenmill.core.errors import UserError
 from tokenmill.core.units import duration, si, size
 from tokenmill.display import console, note, print_columns
+from tokenmill.planning.hardware import known_hardware
 from tokenmill.stage import set_wait_policy
 
 HERE = "here"
@@ -37,9 +39,7 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Print the proposal and the difference that it makes, then write params.yaml if the user agrees."""
     set_wait_policy()
-    from tokenmill.core.errors import UserError  # noqa: PLC0415
     from tokenmill.planning.fit import Corpus, fit, measured_here, of_hardware  # noqa: PLC0415 (PyTorch)
-    from tokenmill.planning.hardware import known_hardware  # noqa: PLC0415
     from tokenmill.schema import check_all  # noqa: PLC0415
 
     params = check_all()

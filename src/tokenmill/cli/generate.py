@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokenmill.cli.main import Parser, count
+from tokenmill.core.errors import UserError
 from tokenmill.display import note, print_stream, rate
 from tokenmill.stage import set_wait_policy
 
@@ -87,7 +88,6 @@ def run(options: argparse.Namespace) -> None:
     set_wait_policy()
     import torch  # noqa: PLC0415 (seconds; so for the imports that follow)
 
-    from tokenmill.core.errors import UserError  # noqa: PLC0415
     from tokenmill.model.generate import Sampling  # noqa: PLC0415
     from tokenmill.model.gpt import parameter_count  # noqa: PLC0415
     from tokenmill.runs.writer import Writer  # noqa: PLC0415

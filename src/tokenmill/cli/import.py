@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 
 from tokenmill.cli.main import Parser
+from tokenmill.core import paths
+from tokenmill.core.errors import UserError
+from tokenmill.core.units import visible
 
 EXAMPLES = """\
   tokenmill import /path/to/gpt2                    GPT-2 as transformers saves it, to models/start/gpt2
@@ -32,9 +35,6 @@ def run(options: argparse.Namespace) -> None:
     Raises:
         UserError: there is no such model, training cannot start from it, or the name is taken or no name.
     """
-    from tokenmill.core import paths  # noqa: PLC0415
-    from tokenmill.core.errors import UserError  # noqa: PLC0415
-    from tokenmill.core.units import visible  # noqa: PLC0415
     from tokenmill.runs.adopt import adopt  # noqa: PLC0415 (PyTorch)
     from tokenmill.runs.find import find  # noqa: PLC0415
 

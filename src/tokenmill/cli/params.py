@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenmill.cli.main import Parser
 from tokenmill.core.errors import UserError
+from tokenmill.core.files import write_text
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -36,7 +37,6 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Check params.yaml; print, write or compare the reference."""
-    from tokenmill.core.files import write_text  # noqa: PLC0415
 
     text = reference()
     if options.check:

@@ -10,10 +10,11 @@ from typing import Any
 from rich.text import Text
 
 from tokenmill.cli.main import Parser
+from tokenmill.core.files import write_text
 from tokenmill.core.units import duration, visible
 from tokenmill.display import console, print_columns
 from tokenmill.planning.hardware import UTILISATION
-from tokenmill.planning.presets import names
+from tokenmill.planning.presets import apply, names, read
 
 GPU = "A100"
 
@@ -46,7 +47,6 @@ def run(options: argparse.Namespace) -> None:
 
 def _print_presets(root: Path) -> None:
     from tokenmill.planning.plan import PlanOptions, plan_training  # noqa: PLC0415 (PyTorch)
-    from tokenmill.planning.presets import read  # noqa: PLC0415
 
     rows = [("preset", "parameters", "tokens x epochs", f"on an {GPU}", "about")]
     for name in names():
@@ -65,7 +65,6 @@ def put(name: str, *, yes: bool, path: Path = Path("params.yaml")) -> None:
     Raises:
         UserError: params.yaml cannot be read, or something in it stays wrong with the preset's values.
     """
-    from tokenmill.planning.presets import read  # noqa: PLC0415
 
     preset = read(name)
     console().print(f"made for {preset.text}; set data.raw to where your copy is")
@@ -78,9 +77,7 @@ def offer(values: Mapping[str, Any], name: str, *, yes: bool, path: Path = Path(
     Raises:
         UserError: params.yaml cannot be read, or something in it stays wrong with these values.
     """
-    from tokenmill.core.files import write_text  # noqa: PLC0415
     from tokenmill.core.params import validate  # noqa: PLC0415 (pydantic)
-    from tokenmill.planning.presets import apply  # noqa: PLC0415
     from tokenmill.schema import AllParams  # noqa: PLC0415
 
     change = apply(values, path)

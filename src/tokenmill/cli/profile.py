@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokenmill.cli.main import Parser, count
+from tokenmill.core import paths
 from tokenmill.display import console, print_columns
 from tokenmill.stage import set_wait_policy
 
@@ -34,7 +35,6 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Profile the training of the project in the current folder."""
     set_wait_policy()
-    from tokenmill.core import paths  # noqa: PLC0415
     from tokenmill.planning.benchmark import profile_training  # noqa: PLC0415 (PyTorch)
     from tokenmill.schema import check_all  # noqa: PLC0415
 

@@ -12,7 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tokenmill import git
+from tokenmill.core import paths
+from tokenmill.core.errors import UserError
 from tokenmill.display import amounts, console, print_columns, shortened
+from tokenmill.planning.presets import is_own_text_at_defaults
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,7 +40,6 @@ EXAMPLES = """\
 
 def run(_: argparse.Namespace) -> None:
     """Print the summary of the pipeline in the current folder."""
-    from tokenmill.core import paths  # noqa: PLC0415
     from tokenmill.costs import COSTS, publish_times, read_costs  # noqa: PLC0415 (pydantic)
     from tokenmill.evaluation.results import read_evaluation  # noqa: PLC0415 (pydantic)
     from tokenmill.model.manifest import read_manifest  # noqa: PLC0415 (pydantic)
@@ -181,7 +184,6 @@ def _is_project(path: Path) -> bool:
 
 def _inside(root: Path) -> Status:
     """In a project: what must be put right or waited for, else what `dvc status` says."""
-    from tokenmill.core.errors import UserError  # noqa: PLC0415
     from tokenmill.doctor import dvc  # noqa: PLC0415 (DVC)
     from tokenmill.runs.find import is_finished  # noqa: PLC0415 (pydantic)
     from tokenmill.runs.under_way import under_way  # noqa: PLC0415 (pydantic)
@@ -227,8 +229,6 @@ def _outdated(root: Path, stages: Sequence[str]) -> Status:
 
 
 def _trained(root: Path) -> Status:
-    from tokenmill import git  # noqa: PLC0415
-    from tokenmill.core import paths  # noqa: PLC0415
     from tokenmill.doctor.finding import ONE_COMMIT  # noqa: PLC0415
     from tokenmill.evaluation.results import read_evaluation  # noqa: PLC0415 (pydantic)
 
@@ -243,7 +243,6 @@ def _trained(root: Path) -> Status:
 def after_training(epochs: int, *, root: Path) -> Commands:
     """What to do with a model of the project at `root`, trained for `epochs` epochs."""
     from tokenmill.core.params import PARAMS_FILE, read_yaml  # noqa: PLC0415 (pydantic)
-    from tokenmill.planning.presets import is_own_text_at_defaults  # noqa: PLC0415
 
     commands: Commands = [
         ("tokenmill generate", "chat with the model in the terminal"),

@@ -19,6 +19,9 @@ from rich.table import Table
 from rich.text import Text
 
 from tokenmill.cli.main import Parser
+from tokenmill.core import paths
+from tokenmill.core.errors import UserError, first_line
+from tokenmill.core.files import write_text
 from tokenmill.display import amounts, clock, console, shortened
 
 if TYPE_CHECKING:
@@ -72,7 +75,6 @@ def _wait(watched: "Watched", screen: Console, *, wait: bool) -> None:
     Raises:
         UserError: no training is under way, and none will come.
     """
-    from tokenmill.core.errors import UserError  # noqa: PLC0415
     from tokenmill.doctor.dvc import check_running  # noqa: PLC0415 (DVC)
 
     is_said = False
@@ -121,7 +123,6 @@ class Answers:
             self._thread.join()
 
     def _ask(self, now: "UnderWay", step: int, folder: Path) -> None:
-        from tokenmill.core.errors import UserError, first_line  # noqa: PLC0415
 
         try:
             self.rows, self.problem = ask(now.folder, folder, now.tokenizer), ""
@@ -217,7 +218,6 @@ class Watched:
 
     def write_page(self) -> Path:
         """Write the page; return its path."""
-        from tokenmill.core.files import write_text  # noqa: PLC0415
         from tokenmill.reports.page import render  # noqa: PLC0415 (jinja2)
 
         path = self.root / PAGE
@@ -236,7 +236,6 @@ def ask(project: Path, weights: Path, tokenizer_file: Path) -> list[tuple[str, s
     """
     import torch  # noqa: PLC0415 (seconds; so for the imports that follow)
 
-    from tokenmill.core import paths  # noqa: PLC0415
     from tokenmill.core.params import PARAMS_FILE, Section, load  # noqa: PLC0415
     from tokenmill.core.tokenizer import read_tokenizer  # noqa: PLC0415
     from tokenmill.evaluation.evaluate import continuation  # noqa: PLC0415
