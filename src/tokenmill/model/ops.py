@@ -41,7 +41,8 @@ def attend(
     the newest position, which sees all S keys. With a mask a position sees what the mask says.
     """
     positions = q_BHTK.shape[2]
-    any_length = _exporting()  # then `positions` stands for any number
+    # An exported model takes any length. In torch 2.11 compiled code says that it is exported, too.
+    any_length = torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling()
     if any_length or (1 < positions <= MAX_PLAIN_LENGTH and not dropout and q_BHTK.device.type == "cpu"):
         y_BHTK = _plain_attention(q_BHTK, k_BHSK, v_BHSK, mask_B1TT)
     elif mask_B1TT is not None:
@@ -108,12 +109,7 @@ def gelu(x: Tensor) -> Tensor:
 
 def for_gpu(x: Tensor) -> bool:
     """Whether this code is being compiled for a GPU."""
-    return x.device.type == "cuda" and torch.compiler.is_compiling() and not _exporting()
-
-
-def _exporting() -> bool:
-    """Whether torch.export traces this code; in torch 2.11 `is_exporting` alone is true in torch.compile as well."""
-    return torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling()
+    return x.device.type == "cuda" and torch.compiler.is_dynamo_compiling()
 
 
 def product_dtype(x: Tensor) -> torch.dtype:
