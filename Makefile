@@ -2,15 +2,19 @@
 PYTHON ?= python3
 FAULTS ?= 300
 SEED ?= 0
-BIN := .venv/bin
-READY := .venv/.ready
-READY_TO_TEST := .venv/.ready-to-test
-LOG := .venv/install.log
+VENV ?= .venv
+# The pinned PyTorch, or another that pyproject.toml allows: make TORCH=2.12.1 repro
+TORCH ?= $(shell sed -n 's/^torch==//p' constraints.txt)
+OLDEST_TORCH := $(shell sed -n 's/.*"torch>=\([0-9.]*\),.*/\1/p' pyproject.toml)
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+READY_TO_TEST := $(VENV)/.ready-to-test
+LOG := $(VENV)/install.log
 # Three processes on two cores, for many tests wait for what they started; who is done first takes from the others.
 TEST := python -m pytest -n 3 --dist worksteal
-export PATH := $(CURDIR)/$(BIN):$(PATH)
+export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: repro test test-fast check format faults bench-gpu
+.PHONY: repro test test-fast test-oldest-torch check format faults bench-gpu
 
 repro: $(READY)  ## environment, then the whole pipeline
 	@dvc repro
@@ -21,6 +25,9 @@ test: $(READY_TO_TEST)  ## the whole test suite
 
 test-fast: $(READY_TO_TEST)  ## without the tests that run whole pipelines
 	@$(TEST) -m "not slow"
+
+test-oldest-torch:  ## the whole test suite with the lowest PyTorch that pyproject.toml allows, in .venv-oldest
+	@$(MAKE) VENV=.venv-oldest TORCH=$(OLDEST_TORCH) test
 
 check: $(READY_TO_TEST)  ## format, lint, types, spelling, generated documents
 	@ruff format --check .
@@ -45,15 +52,16 @@ $(READY): EXTRAS :=
 $(READY_TO_TEST): EXTRAS := [dev]
 $(READY) $(READY_TO_TEST): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 15) else f"error: TokenMill needs Python 3.11 to 3.14, not {sys.version.split()[0]}; make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)")'
-	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@echo "installing the pinned packages into .venv (once)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@sed 's/^torch==.*/torch==$(TORCH)/' constraints.txt >$(VENV)/constraints.txt
+	@echo "installing the pinned packages into $(VENV) (once)"
 	@$(BIN)/python -m pip install --disable-pip-version-check --progress-bar off \
-		-c constraints.txt -e '.$(EXTRAS)' >$(LOG) 2>&1 & \
+		-c $(VENV)/constraints.txt -e '.$(EXTRAS)' >$(LOG) 2>&1 & \
 	pip=$$!; seconds=0; \
 	while kill -0 $$pip 2>/dev/null; do \
 		sleep 1; seconds=$$((seconds + 1)); \
-		if [ -t 1 ]; then printf '\r\033[K  %s s, %s MB  %s' $$seconds $$(du -sm .venv | cut -f1) "$$(grep -oE "^ *(Collecting|Downloading|Installing|Building).*" $(LOG) | tail -n 1 | cut -c 1-55)"; \
-		elif [ $$((seconds % 30)) = 0 ]; then echo "  $$seconds s, $$(du -sm .venv | cut -f1) MB"; fi; \
+		if [ -t 1 ]; then printf '\r\033[K  %s s, %s MB  %s' $$seconds $$(du -sm $(VENV) | cut -f1) "$$(grep -oE "^ *(Collecting|Downloading|Installing|Building).*" $(LOG) | tail -n 1 | cut -c 1-55)"; \
+		elif [ $$((seconds % 30)) = 0 ]; then echo "  $$seconds s, $$(du -sm $(VENV) | cut -f1) MB"; fi; \
 	done; \
 	if [ -t 1 ]; then printf '\r\033[K'; fi; \
 	wait $$pip || { tail -n 20 $(LOG); echo "error: pip failed; all it said is in $(LOG)"; exit 1; }

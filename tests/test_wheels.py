@@ -1,4 +1,4 @@
-"""The Pythons that the project promises, and whether the package index has what they need."""
+"""The versions of Python and PyTorch that the project promises, and whether the package index has what they need."""
 
 import functools
 import itertools
@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests import wheels
 from tests.imports import ROOT
@@ -23,11 +25,29 @@ def index_answers() -> bool:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("uv"), reason="uv is not here; `pip install uv` brings it")
+@pytest.mark.parametrize("torch", [wheels.oldest_torch(), wheels.pins()["torch"]])
 @pytest.mark.parametrize(("python", "system"), list(itertools.product(wheels.pythons(), wheels.SYSTEMS)))
-def test_every_pin_has_a_wheel(python: str, system: str) -> None:
+def test_every_pin_has_a_wheel(python: str, system: str, torch: str) -> None:
     if not index_answers():
         pytest.skip("the package index does not answer")
-    assert wheels.problem(python, system) is None
+    assert wheels.problem(python, system, torch) is None
+
+
+def test_what_is_pinned_is_allowed() -> None:
+    pins, wanted = wheels.pins(), [Requirement(text) for text in wheels.PROJECT["dependencies"]]
+    assert [str(each) for each in wanted if pins[canonicalize_name(each.name)] not in each.specifier] == []
+
+
+@pytest.mark.skipif(not shutil.which("make"), reason="make is not here")
+def test_make_tests_the_oldest_torch() -> None:
+    done = subprocess.run(["make", "-n", "test-oldest-torch"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert f"TORCH={wheels.oldest_torch()} " in done.stdout.splitlines()[0]
+
+
+@pytest.mark.parametrize("file", ["README.md", "bench/README.md", "docs/decisions.md", "docs/troubleshooting.md"])
+def test_documents_promise_the_same_torch(file: str) -> None:
+    oldest, newest = (".".join(version.split(".")[:2]) for version in (wheels.oldest_torch(), wheels.pins()["torch"]))
+    assert f"{oldest} to {newest}" in (ROOT / file).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("file", ["Makefile", "stages/__main__.py"])

@@ -1,7 +1,8 @@
 """Ask the package index whether every pin has a wheel for every Python and system that the project promises.
 
-`python -m tests.wheels` prints a line for each; `python -m tests.wheels 3.14 macos` for one. It needs the network and
-uv (`pip install uv`), reads metadata only and installs nothing.
+`python -m tests.wheels` prints a line for each, with the pinned PyTorch and the oldest supported one;
+`python -m tests.wheels 3.14 macos 2.11.0` for one. It needs the network and uv (`pip install uv`), reads metadata only
+and installs nothing.
 """
 
 import itertools
@@ -10,12 +11,19 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import tomllib
 from collections.abc import Iterable
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.imports import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+CONSTRAINTS = (ROOT / "constraints.txt").read_text(encoding="utf-8")
 
 SYSTEMS = {
     "linux": "x86_64-manylinux_2_28",
@@ -38,32 +46,47 @@ def pythons() -> list[str]:
     return [f"3.{minor}" for minor in range(int(bounds[1]), int(bounds[2]))]
 
 
-def problem(python: str, system: str) -> str | None:
-    """Why the pins cannot be installed there with every extra, or None."""
+def pins() -> dict[str, str]:
+    """The version of every package in constraints.txt."""
+    return {canonicalize_name(name): version for name, version in re.findall(r"(?m)^([\w.-]+)==(\S+)", CONSTRAINTS)}
+
+
+def oldest_torch() -> str:
+    """The lowest PyTorch that pyproject.toml allows, as `2.11.0`."""
+    wanted = {each.name: each.specifier for each in map(Requirement, PROJECT["dependencies"])}
+    (oldest,) = (each.version for each in wanted["torch"] if each.operator == ">=")
+    return oldest
+
+
+def problem(python: str, system: str, torch: str) -> str | None:
+    """Why the pins, with this PyTorch, cannot be installed there with every extra, or None."""
     command = ["uv", "pip", "compile", "--quiet", "--no-header", "--python-version", python]
-    command += ["--python-platform", SYSTEMS[system], "--all-extras", "--constraints", str(ROOT / "constraints.txt")]
+    command += ["--python-platform", SYSTEMS[system], "--all-extras"]
     command += ["--only-binary", ":all:", *itertools.chain(*(("--no-binary", name) for name in SOURCE_ONLY))]
-    done = subprocess.run(
-        [*command, str(ROOT / "pyproject.toml")],
-        env=os.environ | {"MACOSX_DEPLOYMENT_TARGET": OLDEST_MACOS},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    with tempfile.TemporaryDirectory() as folder:
+        constraints = Path(folder, "constraints.txt")
+        constraints.write_text(re.sub(r"(?m)^torch==.*", f"torch=={torch}", CONSTRAINTS), encoding="utf-8")
+        done = subprocess.run(
+            [*command, "--constraints", str(constraints), str(ROOT / "pyproject.toml")],
+            env=os.environ | {"MACOSX_DEPLOYMENT_TARGET": OLDEST_MACOS},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     return done.stderr.strip() or f"uv ended with {done.returncode}" if done.returncode else None
 
 
 def main(chosen: Iterable[str]) -> int:
-    """Print a line for each Python and system, all or the chosen ones; 1 if a wheel is missing."""
+    """Print a line for each Python, system and PyTorch, all or the chosen ones; 1 if a wheel is missing."""
     if not shutil.which("uv"):
         print("error: this needs uv; `pip install uv` brings it.", file=sys.stderr)
         return 1
     wanted, missing = set(chosen), 0
-    for python, system in itertools.product(pythons(), SYSTEMS):
-        if wanted <= {python, system}:
-            reason = problem(python, system)
+    for python, system, torch in itertools.product(pythons(), SYSTEMS, (oldest_torch(), pins()["torch"])):
+        if wanted <= {python, system, torch}:
+            reason = problem(python, system, torch)
             missing += reason is not None
-            print(f"{python}  {system:<9}  {reason or 'every pin has a wheel'}", flush=True)
+            print(f"{python}  {system:<9}  torch {torch}  {reason or 'every pin has a wheel'}", flush=True)
     return int(missing > 0)
 
 

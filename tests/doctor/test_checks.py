@@ -42,12 +42,15 @@ def test_python_must_be_the_one_on_the_path(project: Project, monkeypatch: pytes
     ("pins", "level", "named"),
     [
         (["rich=={rich}"], "ok", "all 1"),
+        (["rich>=0.1,<999"], "ok", "all 1"),
+        (["rich<0.1,>=0.0.1"], "warning", "rich {rich} instead of <0.1,>=0.0.1"),
         (["rich==0.0.1"], "warning", "rich {rich} instead of 0.0.1"),
         (["rich==0.0.1", "never-heard-of-it==1.0"], "problem", "never-heard-of-it"),
+        (["rich=?"], "problem", "pyproject.toml"),
         (None, "problem", "pyproject.toml"),
     ],
 )
-def test_packages_are_compared_with_the_pins(project: Project, pins: list[str] | None, level: str, named: str):
+def test_packages_are_those_of_pyproject(project: Project, pins: list[str] | None, level: str, named: str):
     installed = importlib.metadata.version("rich")
     if pins is not None:
         listed = [pin.format(rich=installed) for pin in pins]

@@ -14,6 +14,7 @@ from pathlib import Path
 from shlex import quote
 
 import torch
+from packaging.requirements import Requirement
 
 from tokenmill import git
 from tokenmill.core.errors import UserError
@@ -46,30 +47,30 @@ def check_python(_: Project) -> Iterator[Finding]:
 
 
 def check_packages(project: Project) -> Iterator[Finding]:
-    """The installed packages are those that pyproject.toml pins."""
+    """The installed packages are those that pyproject.toml asks for."""
     pyproject = project.root / "pyproject.toml"
     try:
         content = tomllib.loads(pyproject.read_text(encoding="utf-8"))
-        pins = [pin.partition("==") for pin in content["project"]["dependencies"]]
+        wanted = [Requirement(text) for text in content["project"]["dependencies"]]
     except (OSError, ValueError, KeyError) as error:
-        text = f"the pins in {pyproject} cannot be read ({type(error).__name__})"
+        text = f"the packages in {pyproject} cannot be read ({type(error).__name__})"
         yield problem("packages", text, "git checkout pyproject.toml")
         return
     missing, other = [], []
-    for name, _, pinned in pins:
+    for name, versions in ((each.name, each.specifier) for each in wanted):
         try:
             installed = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             missing.append(name)
             continue
-        if installed.partition("+")[0] != pinned:  # 2.13.0+cpu is torch's 2.13.0
-            other.append(f"{name} {installed} instead of {pinned}")
+        if not versions.contains(installed, prereleases=True):
+            other.append(f"{name} {installed} instead of {str(versions).removeprefix('==')}")
     if missing:
         yield problem("packages", f"missing: {', '.join(missing)}", INSTALL)
     elif other:
         yield warning("packages", f"not the tested versions: {', '.join(other)}", INSTALL)
     else:
-        yield ok("packages", f"all {len(pins)} as pinned")
+        yield ok("packages", f"all {len(wanted)} in supported versions")
 
 
 def check_params(project: Project) -> Iterator[Finding]:
