@@ -152,14 +152,15 @@ def in_turns(contenders: Mapping[str, Steps], *, rounds: int, steps: int, warm_u
 
 
 def _seconds(go: Steps, steps: int) -> float:
-    _wait()
+    wait()
     began = time.perf_counter()
     go(steps)
-    _wait()
+    wait()
     return time.perf_counter() - began
 
 
-def _wait() -> None:
+def wait() -> None:
+    """Until a GPU, if there is one, has done its work."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 

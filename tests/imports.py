@@ -28,21 +28,12 @@ LAYERS = (
 """From the lowest up: a folder imports from lower layers and from itself."""
 
 
-def closure(*files: Path) -> set[Path]:
-    """The files themselves and every file of the project that importing them executes."""
-    return _closure(files, leave_out=set())
-
-
 def stage_closure(stage: str) -> set[Path]:
-    """The files that can change what a stage writes."""
-    return _closure((ROOT / "stages" / f"{stage}.py",), leave_out=CANNOT_CHANGE_A_RESULT)
-
-
-def _closure(files: tuple[Path, ...], leave_out: set[str]) -> set[Path]:
-    todo, found = list(files), set[Path]()
+    """The files that can change what a stage writes: those that its script imports, directly or not, and itself."""
+    todo, found = [ROOT / "stages" / f"{stage}.py"], set[Path]()
     while todo:
         path = todo.pop()
-        if path not in found and place(path) not in leave_out:
+        if path not in found and place(path) not in CANNOT_CHANGE_A_RESULT:
             found.add(path)
             todo += imports(path)
     return found

@@ -21,9 +21,8 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-import torch
 
-from bench.harness import section
+from bench.harness import section, wait
 from bench.training.text import write_tokens
 from tokenmill.model.config import ModelParams
 from tokenmill.model.gpt2 import GPT2
@@ -153,18 +152,13 @@ class Clock:
 
     @contextlib.contextmanager
     def _time(self) -> Iterator[None]:
-        self._wait()
+        wait()
         self._runs, began = True, time.perf_counter()
         yield
-        self._wait()
+        wait()
         self._runs = False
         if self._during is None or self._during._runs:  # noqa: SLF001 (another of this class)
             self.spans.append((began, time.perf_counter()))
-
-    @staticmethod
-    def _wait() -> None:
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
 
 
 if __name__ == "__main__":

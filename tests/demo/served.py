@@ -9,6 +9,7 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
+from html import unescape
 from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
@@ -75,3 +76,9 @@ def start(root: Path, *arguments: str) -> Iterator[Served]:
             yield Served(process, found[0], log)
         finally:
             process.terminate()
+
+
+def words(state: str) -> str:
+    """The answer in a state of the page's conversation."""
+    found = re.search(r'<div class="words" dir="auto">(.*?)</div>', state, re.DOTALL)
+    return unescape(found[1]) if found else ""

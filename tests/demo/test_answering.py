@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.demo.demo_project import RECITED
-from tests.demo.served import SAMPLING, values
+from tests.demo.served import SAMPLING, values, words
 from tests.demo.wanted import wanted
 from tokenmill.demo.answering import MOST_CHARACTERS, MOST_TOKENS, MOST_TURNS, NONE, QUESTION, TEXT, Answering, Turn
 from tokenmill.demo.models import THIS_RUN, Loaded, Models
@@ -30,11 +30,6 @@ def states(
 ) -> list[str]:
     epoch, turns = changes.pop("epoch", None), changes.pop("turns", None)
     return [state for state, _ in answering.answer(name, epoch, prompt, kind, turns, *values(changes))]
-
-
-def words(state: str) -> str:
-    found = re.search(r'<div class="words" dir="auto">(.*?)</div>', state, re.DOTALL)
-    return unescape(found[1]) if found else ""
 
 
 @pytest.mark.parametrize("epoch", [1, "2", 2.0, None])

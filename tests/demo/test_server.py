@@ -13,7 +13,6 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
-from html import unescape
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from types import ModuleType
@@ -22,7 +21,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.demo.served import NO_PROXY, Served, command, environment, start, values
+from tests.demo.served import NO_PROXY, Served, command, environment, start, values, words
 from tests.demo.wanted import wanted
 from tokenmill.cli.main import main
 from tokenmill.core.errors import UserError
@@ -34,11 +33,6 @@ from tokenmill.reports.page import excerpt
 def server() -> ModuleType:
     """Imported by the tests that need it: Gradio takes four seconds, in each of pytest's processes."""
     return importlib.import_module("tokenmill.demo.server")
-
-
-def words(state: str) -> str:
-    found = re.search(r'<div class="words" dir="auto">(.*?)</div>', state, re.DOTALL)
-    return unescape(found[1]) if found else ""
 
 
 def until_words(answer: HTTPResponse) -> None:

@@ -9,17 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.reports.html_page import Page
-from tests.runs.project_of_runs import write_run
 from tokenmill.cli.main import main
 
 COMPARE = [sys.executable, "-W", "error", "-m", "tokenmill", "compare"]
-
-
-@pytest.fixture
-def workspace(tmp_path: Path) -> Path:
-    write_run(tmp_path, epochs=3)
-    (tmp_path / "dvc.lock").write_text("stages: {}\n")
-    return tmp_path
 
 
 def env(**more: str) -> dict[str, str]:

@@ -16,14 +16,6 @@ def places(root: Path, *names: str) -> list[tuple[str, int, int]]:
     return [(one.name, one.result.epoch, len(one.run.evaluation.epochs)) for one in find_epochs(root, names)]
 
 
-@pytest.fixture
-def workspace(tmp_path: Path) -> Path:
-    """A finished run without git."""
-    write_run(tmp_path, epochs=3)
-    (tmp_path / "dvc.lock").write_text("stages: {}\n")
-    return tmp_path
-
-
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return make_project(tmp_path_factory.mktemp("comparison") / "project")

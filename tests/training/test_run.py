@@ -19,8 +19,6 @@ from tokenmill.training import run as run_module
 from tokenmill.training import trainer
 from tokenmill.training.checkpoint import fingerprint
 
-STEPS_PER_EPOCH = 5
-
 
 def checkpoints(here: Path) -> list[int]:
     return sorted(int(path.name[5:]) for path in here.glob(".resume/*/step-*"))
