@@ -32,7 +32,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Print the comparison and write the page."""
-    from tokenmill.runs.comparison import Comparison, find_epochs  # noqa: PLC0415 (pandas, as the next two)
+    from tokenmill.runs.comparison import Comparison, find_epochs  # noqa: PLC0415 (pandas)
     from tokenmill.runs.side_by_side import render_page, render_terminal  # noqa: PLC0415
 
     comparison = Comparison(find_epochs(Path(), options.names))

@@ -123,7 +123,6 @@ class Answers:
             self._thread.join()
 
     def _ask(self, now: "UnderWay", step: int, folder: Path) -> None:
-
         try:
             self.rows, self.problem = ask(now.folder, folder, now.tokenizer), ""
         except (UserError, OSError) as error:  # such as weights that were removed for newer ones meanwhile

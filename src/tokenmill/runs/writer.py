@@ -37,11 +37,6 @@ class Stream:
         """The chunks of the text, in order."""
         return self.chunks
 
-    @property
-    def tokens_per_second(self) -> float:
-        """The speed so far; 0 before the first token."""
-        return self.tokens / self.seconds if self.seconds else 0.0
-
 
 @dataclass(frozen=True)
 class Writer:
