@@ -58,9 +58,10 @@ class Run:
         config = ModelConfig.model_validate({"architecture": self.architecture} | SIZES)
         self.model = build(config, seed=0).to(self.compute.device)
         self.train = train_params(optimizer=self.optimizer_name, batch_size=BATCH, learning_rate=1e-3)
+        compilation = Compilation(self.compiled, "asked for")
         with mock.patch("tokenmill.training.optimizer.multiplies_bfloat16", return_value=False):  # Muon's iteration
-            self.optimizer = Optimizer(self.model, self.train, self.compute)
-        self.forward: GPT = Compilation(self.compiled, "asked for").of(self.model)
+            self.optimizer = Optimizer(self.model, self.train, self.compute, compilation=compilation)
+        self.forward: GPT = compilation.of(self.model)
         draws = np.random.default_rng(0)
         ids = np.cumsum(draws.integers(1, 4, COUNT * config.context_length + 1)) % config.vocab_size
         tokens = torch.from_numpy(ids.astype(np.int32)).to(self.compute.device)

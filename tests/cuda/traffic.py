@@ -36,7 +36,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._ordered_set import OrderedSet
 
 from tokenmill.model.config import ModelConfig
-from tokenmill.model.gpt import empty_model
+from tokenmill.model.gpt import empty_model, is_hidden_matrix
+from tokenmill.training.optimizer import Muon
 
 BATCH, CONTEXT, VOCABULARY, LAYERS = 64, 512, 50_257, 12
 H100 = SimpleNamespace(
@@ -155,6 +156,28 @@ def planned(make: Callable[[], nn.Module], call: Callable[[Any, Tensor], Any]) -
     }
 
 
+def planned_update(architecture: str) -> int:
+    """Bytes of Muon's update of the matrices in the blocks, whose parts are compiled one by one."""
+
+    def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*arguments: Any, **more: Any) -> Any:
+            with contextlib.suppress(Planned):
+                torch.compile(function, dynamic=False)(*arguments, **more)
+            return function(*arguments, **more)  # the next part needs what this one returns
+
+        return run
+
+    with planning() as plans, torch.device("cuda"):
+        hidden = [p for name, p in ours(architecture).named_parameters() if is_hidden_matrix(name, p)]
+        muon = Muon(hidden, lr=0.0, weight_decay=0.1, precision=torch.bfloat16, compiled=compiled)
+        muon.param_groups[0] |= {"lr": torch.zeros(()), "momentum": torch.zeros(())}
+        muon.found_inf = muon.grad_scale = torch.ones(())
+        for parameter in hidden:
+            parameter.grad = torch.zeros_like(parameter)
+        muon.step()
+    return sum(each.moved for each in plans)
+
+
 def ours(architecture: str) -> nn.Module:
     """TokenMill's model of GPT-2's size."""
     sizes = {"n_layer": LAYERS, "n_head": 12, "n_embd": 768, "vocab_size": VOCABULARY, "context_length": CONTEXT}
@@ -178,6 +201,7 @@ def main() -> None:
     parser.add_argument("--nanogpt", type=Path)
     parser.add_argument("--no-bias", action="store_true", help="nanoGPT's as its train.py makes it")
     parser.add_argument("--architecture", default="gpt2")
+    parser.add_argument("--update", action="store_true", help="Muon's update, too")
     parser.add_argument("--largest", type=int, default=0, help="kernels to print")
     options = parser.parse_args()
     if options.nanogpt:
@@ -186,6 +210,8 @@ def main() -> None:
         found = planned(lambda: ours(options.architecture), lambda model, ids: model(ids, targets_BT=ids))
     for kernel in sorted(found.pop("kernels"), reverse=True)[: options.largest]:
         print(*kernel, file=sys.stderr)
+    if options.update:
+        found["update"] = planned_update(options.architecture)
     print(json.dumps(found))
 
 

@@ -27,6 +27,7 @@ CASES: dict[str, dict[str, Any]] = {
     "uneven last step": {"batch_size": 4},
     "one has nothing to do": {"batch_size": 1, "validation_sequences": 1},
     "accumulation": {"batch_size": 2, "gradient_accumulation_steps": 3, "runtime": {"micro_batch_size": 1}},
+    "muon, three matrices of a shape": {"optimizer": "muon", "learning_rate": 2e-3, "model": {"n_layer": 3}},
     "gpt2": {"batch_size": 5, "model": {"architecture": "gpt2"}},
 }
 

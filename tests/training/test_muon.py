@@ -2,6 +2,9 @@
 
 import copy
 import math
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -44,6 +47,40 @@ def test_with_its_coefficients_the_updates_are_those_of_pytorch(
         for mine, other, start in zip(ours, theirs, matrices(0), strict=True):
             torch.testing.assert_close(mine, other, rtol=0, atol=1e-3)  # theirs iterates in bfloat16
             assert (mine - start).abs().max() > 0.005
+
+
+def test_compiled_with_tensors_for_rates_it_does_the_same():
+    ours = [torch.nn.Parameter(matrix) for matrix in matrices(0)]
+    theirs = copy.deepcopy(ours)
+    rates = {"lr": 0.02, "weight_decay": 0.1, "precision": torch.float32}
+    plain = Muon(ours, **rates)
+    compiled = Muon(theirs, **rates, compiled=partial(torch.compile, dynamic=False, backend="aot_eager"))
+    for step in (1, 2):
+        for mine, other, gradient in zip(ours, theirs, matrices(step), strict=True):
+            mine.grad, other.grad = gradient.clone(), gradient.clone()
+        plain.param_groups[0] |= {"lr": 0.02 / step, "momentum": 0.8 + step / 10}
+        compiled.param_groups[0] |= {"lr": torch.tensor(0.02 / step), "momentum": torch.tensor(0.8 + step / 10)}
+        for muon in (plain, compiled):
+            muon.grad_scale, muon.found_inf = torch.tensor(2.0), torch.zeros(())
+            muon.step()
+    for mine, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(other, mine, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("count", "size"), [(5, 3), (2, 4), (4, 2)])
+def test_processes_share_the_matrices(count: int, size: int):
+    x = torch.randn(count, 4, 6, generator=torch.Generator().manual_seed(0))
+    parts: list[Tensor] = []
+
+    def all_gather(part: Tensor, *, rows: int) -> Tensor:
+        parts.append(part)
+        return x
+
+    for rank in range(size):
+        group: Any = SimpleNamespace(rank=rank, size=size, all_gather=all_gather)
+        Muon([x[0]], lr=0.1, weight_decay=0.0, precision=torch.float32, group=group)._orthogonal_by_all(x)
+    assert max(map(len, parts)) == math.ceil(count / size)
+    torch.testing.assert_close(torch.cat(parts), orthogonal(x, torch.float32))
 
 
 @pytest.mark.parametrize("shape", [(3, 8, 8), (2, 8, 32), (2, 7, 15), (2, 64, 64)])

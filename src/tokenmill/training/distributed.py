@@ -82,6 +82,15 @@ class Group:
             value /= self.size
         return value
 
+    def all_gather(self, part: Tensor, *, rows: int) -> Tensor:
+        """The parts of all processes one behind the other; each has at most `rows` rows, and is filled up to them."""
+        if self.size == 1:
+            return part
+        filled = torch.nn.functional.pad(part, (0, 0) * (part.ndim - 1) + (0, rows - len(part)))
+        whole = part.new_empty(self.size, rows, *part.shape[1:])
+        dist.all_gather(list(whole.unbind()), filled)  # into one tensor has another name since torch 2.13
+        return whole.flatten(0, 1)
+
     def part_of(self, index: np.ndarray) -> np.ndarray:
         """This process's part of what is only measured; all of it where processes must call their model together."""
         return index if self.shards else np.array_split(index, self.size)[self.rank]

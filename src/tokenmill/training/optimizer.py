@@ -8,11 +8,13 @@ Axes: N matrices of one shape, R rows, C >= R columns; a taller matrix is transp
 
 # PyTorch has no other names for what it does to lists.
 # pyright: reportPrivateImportUsage=false
+# ruff: noqa: SLF001
 
 import inspect
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,7 +22,8 @@ from torch import Tensor
 
 from tokenmill.model.device import Compute, multiplies_bfloat16
 from tokenmill.model.gpt import GPT, is_hidden_matrix
-from tokenmill.training.distributed import full_tensor, full_tensor_on_main, shard_like
+from tokenmill.training.compile import UNCOMPILED, Compilation
+from tokenmill.training.distributed import SINGLE, Group, full_tensor, full_tensor_on_main, shard_like
 
 if TYPE_CHECKING:
     from tokenmill.training.params import TrainParams
@@ -44,8 +47,8 @@ MAX_STACKED, MAX_STACKED_ON_GPU = 2**24, 2**26
 class UnwrappedOptimizer(torch.optim.Optimizer):
     """A torch Optimizer whose methods do not load PyTorch's compiler, which takes one and a half seconds.
 
-    PyTorch wraps these methods in `torch._disable_dynamo`, which imports `torch._dynamo`. Steps here are never
-    compiled, so these are the methods without the wrapping. PyTorch's fused optimizers read the two attributes.
+    PyTorch wraps these methods in `torch._disable_dynamo`, which imports `torch._dynamo`. Nothing here compiles a whole
+    optimizer, so these are the methods without the wrapping. PyTorch's fused optimizers read the two attributes.
     """
 
     found_inf: Tensor | None = None
@@ -85,8 +88,16 @@ class AdamW(UnwrappedOptimizer, torch.optim.AdamW):
 class Optimizer:
     """One or two PyTorch optimizers that step together and save their state by parameter name."""
 
-    def __init__(self, model: GPT, train: "TrainParams", compute: Compute):
-        """Optimize all parameters of `model` that learn; it is already on its device."""
+    def __init__(
+        self,
+        model: GPT,
+        train: "TrainParams",
+        compute: Compute,
+        *,
+        group: Group = SINGLE,
+        compilation: Compilation = UNCOMPILED,
+    ):
+        """Optimize all parameters of `model` that learn, in all processes of `group`; it is already on its device."""
         learning = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
         self._names: dict[Tensor, str] = {parameter: name for name, parameter in learning.items()}
         hidden = {n: p for n, p in learning.items() if train.optimizer == "muon" and is_hidden_matrix(n, p)}
@@ -95,9 +106,14 @@ class Optimizer:
         if hidden:
             precision = torch.bfloat16 if multiplies_bfloat16(compute.device) else torch.float32
             rates = {"lr": train.peak, "weight_decay": train.weight_decay}
-            self._optimizers.append(Muon(hidden.values(), **rates, precision=precision))
+            compiled = partial(compilation.of_update, device=compute.device)
+            muon = Muon(hidden.values(), **rates, precision=precision, group=group, compiled=compiled)
+            self._optimizers.append(muon)
         self._scaler = torch.amp.GradScaler(compute.device.type, enabled=compute.precision == torch.float16)
         self._halted = torch.zeros((), dtype=torch.bool, device=compute.device)
+        tensors = compilation.on and compute.device.type == "cuda"
+        self._rates = {name: torch.zeros((), device=compute.device) for name in ("lr", "momentum") if tensors}
+        """What compiled code is given as tensors; for each number it would be compiled anew."""
 
     def backward(self, loss: Tensor) -> None:
         """Add the gradient of `loss`, scaled up where float16 would lose it."""
@@ -128,15 +144,20 @@ class Optimizer:
         overflow = ~norm.isfinite()
         self._halted |= ~loss.isfinite() if self.skips_overflow else overflow | ~loss.isfinite()
         skip, shrink = self._halted | overflow, (norm / max_norm).clamp(min=1)
+        rates = self._as_rates(lr=learning_rate, momentum=momentum)
         for optimizer in self._optimizers:
             optimizer.grad_scale = shrink
             for group in optimizer.param_groups:
-                group["lr"] = learning_rate
-                if "momentum" in group:
-                    group["momentum"] = momentum
+                group.update({name: rate for name, rate in rates.items() if name in group})
             _update(optimizer, unless=skip)
         self.forget_gradients()
         self._scaler.update()
+
+    def _as_rates(self, **rates: float) -> dict[str, Any]:
+        """The rates as the optimizers take them on this device."""
+        for name, tensor in self._rates.items():
+            tensor.fill_(rates[name])
+        return rates | self._rates
 
     def forget_gradients(self) -> None:
         """Drop the gradients."""
@@ -215,13 +236,27 @@ class Muon(UnwrappedOptimizer):
     """Updates matrices by their orthogonalised mean gradient, with Nesterov momentum and decoupled weight decay.
 
     All matrices of one shape are updated at a time: PyTorch's own Muon takes one after another, which leaves a device
-    idle where matrices are small. With its coefficients, updates are the same. A step overwrites the gradients.
+    idle where matrices are small. With its coefficients, updates are the same. The processes of a group share the work:
+    each orthogonalises its part of the matrices. A step may overwrite the gradients.
     """
 
-    def __init__(self, parameters: Iterable[Tensor], *, lr: float, weight_decay: float, precision: torch.dtype):
-        """`precision` is that of the iteration: float32, or bfloat16 where the device multiplies it faster."""
+    def __init__(
+        self,
+        parameters: Iterable[Tensor],
+        *,
+        lr: float,
+        weight_decay: float,
+        precision: torch.dtype,
+        group: Group = SINGLE,
+        compiled: Callable[[Any], Any] = lambda function: function,
+    ):
+        """`precision` is that of the iteration: float32, or bfloat16 where the device multiplies it faster.
+
+        `compiled` makes a faster function of one whose arguments are tensors.
+        """
         super().__init__(parameters, {"lr": lr, "weight_decay": weight_decay, "momentum": MOMENTUM})
-        self._precision = precision
+        self._precision, self._group = precision, group
+        self._direction, self._orthogonal, self._move = map(compiled, (_direction, orthogonal, _move))
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002 (PyTorch's signature)
@@ -229,22 +264,24 @@ class Muon(UnwrappedOptimizer):
         keep = 1.0 if self.found_inf is None else 1.0 - self.found_inf
         for group in self.param_groups:
             for matrices in _group_by_shape(p for p in group["params"] if p.grad is not None):
-                self._update(matrices, group["lr"], group["weight_decay"], group["momentum"], keep)
+                gradients = [p.grad for p in matrices if p.grad is not None]
+                means = [self._mean(p) for p in matrices]
+                x_NRC = self._direction(
+                    gradients,
+                    means,
+                    momentum=group["momentum"],
+                    scale=self.grad_scale,
+                    found_inf=self.found_inf,
+                    precision=self._precision,
+                )
+                update_NRC = self._orthogonal_by_all(x_NRC)
+                self._move(matrices, update_NRC, group["lr"], group["weight_decay"], keep)
 
-    def _update(self, matrices: list[Tensor], rate: float, decay: float, momentum: float, keep: float | Tensor) -> None:
-        means = [self._mean(p) for p in matrices]
-        gradients = [p.grad for p in matrices if p.grad is not None]
-        if self.grad_scale is not None:
-            torch._foreach_div_(gradients, self.grad_scale)
-        if self.found_inf is not None:  # averaged with itself, the mean stays exactly what it is
-            bad = self.found_inf.bool()
-            gradients = [torch.where(bad, mean, g) for mean, g in zip(means, gradients, strict=True)]
-        torch._foreach_lerp_(means, gradients, 1 - momentum)
-        torch._foreach_lerp_(gradients, means, momentum)
-        update_NRC = orthogonal(torch.stack([_wide(g) for g in gradients]), self._precision).to(means[0].dtype)
-        update_NRC *= keep * (-0.2 * rate * update_NRC.shape[2] ** 0.5)
-        torch._foreach_mul_(matrices, 1 - rate * decay * keep)
-        torch._foreach_add_([_wide(p) for p in matrices], update_NRC.unbind())
+    def _orthogonal_by_all(self, x_NRC: Tensor) -> Tensor:
+        """`orthogonal`, of which each process of the group computes its part."""
+        each = -(-len(x_NRC) // self._group.size)
+        mine = x_NRC[self._group.rank * each :][:each]
+        return self._group.all_gather(self._orthogonal(mine, self._precision), rows=each)[: len(x_NRC)]
 
     def _mean(self, matrix: Tensor) -> Tensor:
         """The matrix's mean gradient so far, under the name that PyTorch uses."""
@@ -252,6 +289,48 @@ class Muon(UnwrappedOptimizer):
         if not state:
             state["momentum_buffer"] = torch.zeros_like(matrix)
         return state["momentum_buffer"]
+
+
+def _direction(
+    gradients: list[Tensor],
+    means: list[Tensor],
+    *,
+    momentum: float | Tensor,
+    scale: Tensor | None,
+    found_inf: Tensor | None,
+    precision: torch.dtype,
+) -> Tensor:
+    """Take the gradients of N matrices into their means; return (N, R, C) Nesterov's mixture of both, in `precision`.
+
+    Gradients are divided by `scale`. If `found_inf` is 1, the means stay as they are.
+    """
+    if scale is not None:
+        gradients = list(torch._foreach_div(gradients, scale))
+    if found_inf is not None:  # averaged with itself, the mean stays exactly what it is
+        bad = found_inf.bool()
+        gradients = [torch.where(bad, mean, g) for mean, g in zip(means, gradients, strict=True)]
+    _lerp(means, gradients, 1 - momentum)
+    _lerp(gradients, means, momentum)
+    return torch.stack([_wide(g) for g in gradients]).to(precision)
+
+
+def _move(matrices: list[Tensor], update_NRC: Tensor, rate: float | Tensor, decay: float, keep: float | Tensor) -> None:
+    """Let the matrices decay and move against their orthogonal updates; `keep` = 0 leaves them as they are."""
+    update_NRC = update_NRC.to(matrices[0].dtype)
+    update_NRC *= keep * (-0.2 * rate * update_NRC.shape[2] ** 0.5)
+    torch._foreach_mul_(matrices, 1 - rate * decay * keep)
+    updates = [u if u.shape == p.shape else u.mT for p, u in zip(matrices, update_NRC, strict=True)]
+    torch._foreach_add_(matrices, updates)
+
+
+def _lerp(values: list[Tensor], towards: list[Tensor], weight: float | Tensor) -> None:
+    """Move `values` by the part `weight` of the way, in place."""
+    if not isinstance(weight, Tensor):
+        torch._foreach_lerp_(values, towards, weight)
+        return
+    ways = torch._foreach_sub(towards, values)
+    torch._foreach_mul_(ways, weight)
+    torch._foreach_add_(values, ways)
 
 
 def orthogonal(x_NRC: Tensor, precision: torch.dtype) -> Tensor:
