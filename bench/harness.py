@@ -102,7 +102,7 @@ def tokenmill_steps(
 ) -> Steps:
     """A fresh model on this device, ready to train on `ids` step by step, over and over."""
     model = build(config, seed=0).to(compute.device)
-    optimizer = Optimizer(model, train, compute, compilation=compilation)
+    optimizer = Optimizer(model, train, compute, compiler=compilation.for_update(compute.device))
     forward = compilation.of(model)
     tokens = torch.from_numpy(ids.astype(np.int32)).to(compute.device)
     sequences = Sequences(tokens, context_length=config.context_length, device=compute.device)

@@ -60,7 +60,8 @@ class Run:
         self.train = train_params(optimizer=self.optimizer_name, batch_size=BATCH, learning_rate=1e-3)
         compilation = Compilation(self.compiled, "asked for")
         with mock.patch("tokenmill.training.optimizer.multiplies_bfloat16", return_value=False):  # Muon's iteration
-            self.optimizer = Optimizer(self.model, self.train, self.compute, compilation=compilation)
+            compiler = compilation.for_update(self.compute.device)
+            self.optimizer = Optimizer(self.model, self.train, self.compute, compiler=compiler)
         self.forward: GPT = compilation.of(self.model)
         draws = np.random.default_rng(0)
         ids = np.cumsum(draws.integers(1, 4, COUNT * config.context_length + 1)) % config.vocab_size

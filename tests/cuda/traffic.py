@@ -169,7 +169,7 @@ def planned_update(architecture: str) -> int:
 
     with planning() as plans, torch.device("cuda"):
         hidden = [p for name, p in ours(architecture).named_parameters() if is_hidden_matrix(name, p)]
-        muon = Muon(hidden, lr=0.0, weight_decay=0.1, precision=torch.bfloat16, compiled=compiled)
+        muon = Muon(hidden, lr=0.0, weight_decay=0.1, precision=torch.bfloat16, compiler=compiled)
         muon.param_groups[0] |= {"lr": torch.zeros(()), "momentum": torch.zeros(())}
         muon.found_inf = muon.grad_scale = torch.ones(())
         for parameter in hidden:

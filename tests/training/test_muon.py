@@ -54,7 +54,7 @@ def test_compiled_with_tensors_for_rates_it_does_the_same():
     theirs = copy.deepcopy(ours)
     rates = {"lr": 0.02, "weight_decay": 0.1, "precision": torch.float32}
     plain = Muon(ours, **rates)
-    compiled = Muon(theirs, **rates, compiled=partial(torch.compile, dynamic=False, backend="aot_eager"))
+    compiled = Muon(theirs, **rates, compiler=partial(torch.compile, dynamic=False, backend="aot_eager"))
     for step in (1, 2):
         for mine, other, gradient in zip(ours, theirs, matrices(step), strict=True):
             mine.grad, other.grad = gradient.clone(), gradient.clone()

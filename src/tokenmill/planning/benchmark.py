@@ -62,7 +62,7 @@ class StepBenchmark:
         per_step = work.sequences_per_step
         self._order = EpochSampler(sequences=self._sequences.count, per_step=per_step, seed=train.seed)
         model = build(config, seed=train.seed).to(compute.device).train()
-        self._optimizer = Optimizer(model, train, compute, compilation=compilation)
+        self._optimizer = Optimizer(model, train, compute, compiler=compilation.for_update(compute.device))
         self._forward = compilation.of(model)
         self._config, self._train, self.compute, self.compiled = config, train, compute, compilation.on
         self.micro_batch = sequences_that_fit(config, train.batch_size, compute.device)

@@ -9,8 +9,9 @@ import shutil
 import sysconfig
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import nn
@@ -33,7 +34,7 @@ MAX_SHAPES = 64
 """Input shapes for which a run may compile; PyTorch's own limit is 8, after which it no longer compiles."""
 
 Model = TypeVar("Model", bound=nn.Module)
-Function = TypeVar("Function", bound=Callable[..., object])
+Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 @dataclass(frozen=True)
@@ -66,15 +67,12 @@ class Compilation:
         gpt.forward_embedded = torch.compile(gpt.forward_embedded, dynamic=False, options=ON_CPU)  # type: ignore[call-overload]
         return model
 
-    def of_update(self, function: Function, *, device: torch.device) -> Function:
-        """A part of an optimizer's update, compiled on a GPU, where its passes over memory become fewer.
+    def for_update(self, device: torch.device) -> Compiler | None:
+        """What compiles the parts of an optimizer's update: on a GPU they then take fewer passes over memory.
 
-        On a CPU matrix products take nearly all of its time.
+        None on a CPU, where matrix products take nearly all of its time, or if the choice is not `on`.
         """
-        return torch.compile(function, dynamic=False) if self.on and device.type == "cuda" else function  # type: ignore[return-value]
-
-
-UNCOMPILED = Compilation(False, "nothing chose it")
+        return partial(torch.compile, dynamic=False) if self.on and device.type == "cuda" else None
 
 
 def choose_compilation(wanted: Literal["auto", "on", "off"], device: torch.device, work: Workload) -> Compilation:

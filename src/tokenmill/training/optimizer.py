@@ -14,7 +14,6 @@ import inspect
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,7 +21,6 @@ from torch import Tensor
 
 from tokenmill.model.device import Compute, multiplies_bfloat16
 from tokenmill.model.gpt import GPT, is_hidden_matrix
-from tokenmill.training.compile import UNCOMPILED, Compilation
 from tokenmill.training.distributed import SINGLE, Group, full_tensor, full_tensor_on_main, shard_like
 
 if TYPE_CHECKING:
@@ -95,9 +93,12 @@ class Optimizer:
         compute: Compute,
         *,
         group: Group = SINGLE,
-        compilation: Compilation = UNCOMPILED,
+        compiler: Callable[[Any], Any] | None = None,
     ):
-        """Optimize all parameters of `model` that learn, in all processes of `group`; it is already on its device."""
+        """Optimize all parameters of `model` that learn, in all processes of `group`; it is already on its device.
+
+        `compiler` compiles functions of tensors, such as the parts of Muon's update.
+        """
         learning = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
         self._names: dict[Tensor, str] = {parameter: name for name, parameter in learning.items()}
         hidden = {n: p for n, p in learning.items() if train.optimizer == "muon" and is_hidden_matrix(n, p)}
@@ -106,13 +107,11 @@ class Optimizer:
         if hidden:
             precision = torch.bfloat16 if multiplies_bfloat16(compute.device) else torch.float32
             rates = {"lr": train.peak, "weight_decay": train.weight_decay}
-            compiled = partial(compilation.of_update, device=compute.device)
-            muon = Muon(hidden.values(), **rates, precision=precision, group=group, compiled=compiled)
+            muon = Muon(hidden.values(), **rates, precision=precision, group=group, compiler=compiler)
             self._optimizers.append(muon)
         self._scaler = torch.amp.GradScaler(compute.device.type, enabled=compute.precision == torch.float16)
         self._halted = torch.zeros((), dtype=torch.bool, device=compute.device)
-        tensors = compilation.on and compute.device.type == "cuda"
-        self._rates = {name: torch.zeros((), device=compute.device) for name in ("lr", "momentum") if tensors}
+        self._rates = {name: torch.zeros((), device=compute.device) for name in ("lr", "momentum") if compiler}
         """What compiled code is given as tensors; for each number it would be compiled anew."""
 
     def backward(self, loss: Tensor) -> None:
@@ -248,15 +247,13 @@ class Muon(UnwrappedOptimizer):
         weight_decay: float,
         precision: torch.dtype,
         group: Group = SINGLE,
-        compiled: Callable[[Any], Any] = lambda function: function,
+        compiler: Callable[[Any], Any] | None = None,
     ):
-        """`precision` is that of the iteration: float32, or bfloat16 where the device multiplies it faster.
-
-        `compiled` makes a faster function of one whose arguments are tensors.
-        """
+        """`precision` is that of the iteration: float32, or bfloat16 where the device multiplies it faster."""
         super().__init__(parameters, {"lr": lr, "weight_decay": weight_decay, "momentum": MOMENTUM})
         self._precision, self._group = precision, group
-        self._direction, self._orthogonal, self._move = map(compiled, (_direction, orthogonal, _move))
+        parts: tuple[Callable[..., Any], ...] = (_direction, orthogonal, _move)
+        self._direction, self._orthogonal, self._move = map(compiler, parts) if compiler else parts
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002 (PyTorch's signature)

@@ -133,7 +133,8 @@ class Trainer:
         self.state = RunState.from_json(group.broadcast(self.state.as_json()))
         wrapped = group.wrap(self.model, setup.compute, whole_gradients=self.micro_batch.holds_whole_gradients())
         forward = setup.compilation.of(wrapped)
-        optimizer = Optimizer(self.model, setup.work.train, setup.compute, group=group, compilation=setup.compilation)
+        compiler = setup.compilation.for_update(setup.compute.device)
+        optimizer = Optimizer(self.model, setup.work.train, setup.compute, group=group, compiler=compiler)
         if shared := group.broadcast_tensors(optimizer_state):
             optimizer.load(shared)
         return forward, optimizer  # type: ignore[return-value]
