@@ -29,7 +29,8 @@ from tokenmill.model.device import Compute, configure_process
 from tokenmill.model.gpt import GPT, build
 from tokenmill.model.sequences import Sequences
 from tokenmill.stage import report_errors
-from tokenmill.training.checkpoint import AsyncCheckpointer, CheckpointStore
+from tokenmill.training.async_checkpoint import AsyncCheckpointer
+from tokenmill.training.checkpoint import CheckpointStore
 from tokenmill.training.compile import Compilation, missing_compiler
 from tokenmill.training.history import RunState
 from tokenmill.training.optimizer import Optimizer
@@ -185,7 +186,8 @@ def checkpoint_beside_steps(architecture: str, optimizer: str, compute: Compute)
         before, state = run.weights(), RunState(step=2)
         resumable = {"epochs": 1, "schedule": {"horizon_epochs": None}}
         with saver.active():
-            saver.save(state, run.model, run.optimizer.state(), copy.deepcopy(resumable))
+            copied = saver.save(state, run.model, run.optimizer.state(), copy.deepcopy(resumable))
+            run.optimizer.update_after(copied)
             for number in range(2, 6):
                 run.step(number)
         (checkpoint,) = store.checkpoints(print)

@@ -29,7 +29,7 @@ from tokenmill.model.gpt2 import GPT2
 from tokenmill.model.modern import NanoChat
 from tokenmill.model.sequences import Sequences
 from tokenmill.stage import report_errors, set_wait_policy
-from tokenmill.training.checkpoint import AsyncCheckpointer
+from tokenmill.training.async_checkpoint import AsyncCheckpointer
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.run import train

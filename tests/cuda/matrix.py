@@ -31,9 +31,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.training.tiny import CONTEXT, VOCABULARY, model_config, train_params
 from tokenmill.model.device import Compute
-from tokenmill.model.gpt import GPT, copy_model, empty_model
+from tokenmill.model.gpt import GPT, empty_model
 from tokenmill.model.sequences import Sequences, mean_loss
-from tokenmill.training.checkpoint import _on_host
+from tokenmill.training.async_checkpoint import AsyncCheckpointer
+from tokenmill.training.history import RunState
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.step import train_step
 
@@ -52,6 +53,11 @@ COMBINATIONS = [
 """Architecture, optimizer, precision, place of the tokens."""
 
 
+def memory_of(tensor: Tensor) -> int:
+    """A number that a tensor has in common with its views, however often they are wrapped."""
+    return tensor.untyped_storage()._cdata
+
+
 class Waits(TorchDispatchMode):
     """Collects the operations for which the host would wait for the device.
 
@@ -67,11 +73,13 @@ class Waits(TorchDispatchMode):
         kwargs = kwargs or {}
         if func is aten._pin_memory.default:  # which fake tensors do not know
             copy = args[0].clone()
-            self._pinned[id(copy)] = copy
+            self._pinned[memory_of(copy)] = copy
             return copy
         if func is aten.is_pinned.default:
-            return id(args[0]) in self._pinned
+            return memory_of(args[0]) in self._pinned
         result = func(*args, **kwargs)
+        if func is aten.empty_like.default and kwargs.get("pin_memory"):
+            self._pinned[memory_of(result)] = result
         if func is aten._to_copy.default:
             self._note_copy(args[0], result, kwargs.get("non_blocking", False))
         elif func is aten.copy_.default:
@@ -82,7 +90,7 @@ class Waits(TorchDispatchMode):
         if source.device.type == target.device.type:
             return
         host = source if source.device.type == "cpu" else target
-        if not non_blocking or id(host) not in self._pinned:
+        if not non_blocking or memory_of(host) not in self._pinned:
             self.found.append(f"copy {source.device.type} -> {target.device.type}, {tuple(source.shape)}")
 
 
@@ -110,10 +118,11 @@ def trace(architecture: str, optimizer: str, precision: str, place: str) -> dict
         optim = Optimizer(model, train_params(optimizer=optimizer), compute)
         waits.found.clear()
         step(model, optim, sequences, compute)
-        in_step = list(waits.found)
-        with reading():
-            saved = {name: _on_host(value) for name, value in optim.state().items()}
-            check_devices([*copy_model(model, _on_host).parameters(), *saved.values()], "cpu")
+        with reading(), streams() as said:
+            saved = save(model, optim, said)
+            found = list(waits.found)
+            step(model, optim, sequences, compute)
+            assert said == ["copied", "written"] * 2 + ["update waited"], said
             mean_loss(model, sequences, np.arange(3), micro_batch=2, compute=compute)
             again = Optimizer(model, train_params(optimizer=optimizer), compute)
             again.load(saved)
@@ -121,7 +130,38 @@ def trace(architecture: str, optimizer: str, precision: str, place: str) -> dict
         assert moments
         check_devices(moments, "cuda")
         step(model, again, sequences, compute)
-    return {"waits": in_step}
+    return {"waits": found}
+
+
+def save(model: GPT, optimizer: Optimizer, said: list[str]) -> dict[str, Tensor]:
+    """Make two checkpoints; return the second one's copy of the optimizer's state."""
+    store, state = mock.Mock(), RunState(step=1)
+    store.save.side_effect = lambda *_: said.append("written")
+    saver = AsyncCheckpointer(store, keep=2, keep_steps=set(), mirror=None)
+    with saver.active():
+        for _ in range(2):
+            optimizer.update_after(saver.save(state, model, optimizer.state(), {}))
+    (first, second) = (call.args for call in store.save.call_args_list)
+    for _, weights, moments, _ in (first, second):
+        check_devices([*weights.parameters(), *moments.values()], "cpu")
+    kept = [name for name, tensor in first[2].items() if tensor is second[2][name]]
+    assert kept == [name for name in second[2] if not name.startswith("/")], "pinned memory is kept"
+    return second[2]
+
+
+@contextlib.contextmanager
+def streams() -> Iterator[list[str]]:
+    """Inside, a second stream can be used; who waits for its copies is collected."""
+    said: list[str] = []
+    copied = mock.Mock(synchronize=lambda: said.append("copied"))
+    side, main = mock.Mock(), mock.Mock(wait_event=lambda _: said.append("update waited"))
+    side.record_event.return_value = copied
+    with (
+        mock.patch("torch.cuda.Stream", return_value=side),
+        mock.patch("torch.cuda.stream", return_value=contextlib.nullcontext()),
+        mock.patch("torch.cuda.current_stream", return_value=main),
+    ):
+        yield said
 
 
 @contextlib.contextmanager

@@ -17,7 +17,6 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -33,8 +32,7 @@ from tokenmill.core.records import read_record
 from tokenmill.core.token_file import SPLITS, Sha256, Split, TokenMetadata
 from tokenmill.costs import TIMES
 from tokenmill.model.config import ModelConfig
-from tokenmill.model.device import is_out_of_memory
-from tokenmill.model.gpt import GPT, copy_model
+from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import hf_config, load_weights, save_weights
 from tokenmill.model.lora import load_adapter, save_adapter
 from tokenmill.model.manifest import ADAPTER, ADAPTER_CONFIG, CONFIG, MANIFEST, WEIGHTS, Manifest
@@ -197,64 +195,6 @@ class CheckpointStore:
         return kept.sequences if kept.under == under else None
 
 
-class AsyncCheckpointer:
-    """Writes a run's checkpoints beside training: a step waits for a copy in memory, not for hashes and the disk.
-
-    One checkpoint is written at a time; the next one waits for it. So the newest checkpoint on disk may be one behind
-    the run until `wait` returns. Those no longer needed are removed.
-    """
-
-    def __init__(
-        self, store: CheckpointStore, *, keep: int, keep_steps: set[int], mirror: Callable[[int], None] | None
-    ):
-        """Keep the newest `keep` checkpoints and those of `keep_steps`; tell `mirror` the step of each new one."""
-        self._store, self._keep, self._keep_steps, self._mirror = store, keep, keep_steps, mirror
-        self._thread = ThreadPoolExecutor(1, "checkpoint")
-        self._under_way: Future[None] | None = None
-
-    @contextlib.contextmanager
-    def active(self) -> Iterator[None]:
-        """At the end of the block, whatever ended it, wait for the checkpoint that is being written."""
-        self._thread.submit(int).result()  # the thread starts now, while there is memory for it
-        try:
-            yield
-        finally:
-            self._thread.shutdown()
-        self.wait()
-
-    def save(self, state: RunState, model: GPT, optimizer: dict[str, Tensor], resumable: dict[str, Any]) -> None:
-        """Copy the run as it is now, once the checkpoint before is written, and start to write the copy.
-
-        Where memory does not hold a copy, the checkpoint is written at once.
-        """
-        self.wait()
-        try:
-            copy, tensors = copy_model(model, _on_host), {name: _on_host(tensor) for name, tensor in optimizer.items()}
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-            self._write(state, model, optimizer, resumable)
-        else:
-            moment = RunState.from_json(state.as_json())
-            self._under_way = self._thread.submit(self._write, moment, copy, tensors, resumable)
-
-    def wait(self) -> None:
-        """Wait until the newest checkpoint is on disk.
-
-        Raises:
-            OSError: it could not be written.
-        """
-        under_way, self._under_way = self._under_way, None
-        if under_way is not None:
-            under_way.result()
-
-    def _write(self, state: RunState, model: GPT, optimizer: dict[str, Tensor], resumable: dict[str, Any]) -> None:
-        self._store.save(state, model, optimizer, resumable)
-        self._store.prune(upto=state.step, newest=self._keep, also=self._keep_steps)
-        if self._mirror:
-            self._mirror(state.step)
-
-
 def _save_learned(model: GPT, folder: Path) -> None:
     """Write what training changes: all weights, or the adapter of a model that learns by LoRA."""
     if not model.lora:
@@ -262,10 +202,6 @@ def _save_learned(model: GPT, folder: Path) -> None:
         return
     write_json(folder / CONFIG, hf_config(model.config))
     save_adapter(model, folder)
-
-
-def _on_host(tensor: Tensor) -> Tensor:
-    return tensor.detach().to("cpu", copy=True)
 
 
 class Resumable(BaseModel):

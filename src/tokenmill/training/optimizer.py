@@ -109,10 +109,15 @@ class Optimizer:
             rates = {"lr": train.peak, "weight_decay": train.weight_decay}
             muon = Muon(hidden.values(), **rates, precision=precision, group=group, compiler=compiler)
             self._optimizers.append(muon)
+        self._event: torch.Event | None = None
         self._scaler = torch.amp.GradScaler(compute.device.type, enabled=compute.precision == torch.float16)
         self._halted = torch.zeros((), dtype=torch.bool, device=compute.device)
         self._rates = {name: torch.zeros((), device=compute.device) for name in ("lr", "momentum") if compiler}
         """What compiled code is given as tensors; for each number it would be compiled anew."""
+
+    def update_after(self, event: torch.Event | None) -> None:
+        """Let the device begin the next update after an event: what it reads until then must not change."""
+        self._event = event
 
     def backward(self, loss: Tensor) -> None:
         """Add the gradient of `loss`, scaled up where float16 would lose it."""
@@ -140,6 +145,9 @@ class Optimizer:
         the losses are read. With float16 an overflowing gradient is normal: it skips this one update of all parameters
         and lowers the loss scale.
         """
+        if self._event:
+            torch.cuda.current_stream().wait_event(self._event)
+            self._event = None
         overflow = ~norm.isfinite()
         self._halted |= ~loss.isfinite() if self.skips_overflow else overflow | ~loss.isfinite()
         skip, shrink = self._halted | overflow, (norm / max_norm).clamp(min=1)

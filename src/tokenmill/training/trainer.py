@@ -20,7 +20,8 @@ from tokenmill.model.device import Compute
 from tokenmill.model.gpt import GPT
 from tokenmill.model.lora import merge
 from tokenmill.model.sequences import Sequences, bits_per_byte, evenly_spread, mean_loss, perplexity
-from tokenmill.training.checkpoint import RESUMABLE_KEYS, AsyncCheckpointer, Checkpoint, CheckpointStore
+from tokenmill.training.async_checkpoint import AsyncCheckpointer
+from tokenmill.training.checkpoint import RESUMABLE_KEYS, Checkpoint, CheckpointStore
 from tokenmill.training.compile import Compilation
 from tokenmill.training.distributed import FlagSync, Group, whole_model
 from tokenmill.training.history import EpochRow, RunState, StepRow, ValidationRow
@@ -346,5 +347,5 @@ class Trainer:
         self._read_pending()
         model, optimizer = whole_model(self.model), self.optimizer.state()
         if self.setup.group.is_main:
-            self.saver.save(self.state, model, optimizer, self.setup.resumable)
+            self.optimizer.update_after(self.saver.save(self.state, model, optimizer, self.setup.resumable))
         self._saved_at = time.monotonic()

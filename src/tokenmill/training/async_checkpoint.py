@@ -1,0 +1,118 @@
+"""Checkpoints written beside training: a step waits for a copy in the host's memory, and on a GPU not even for that."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tokenmill.model.device import is_out_of_memory
+from tokenmill.model.gpt import GPT, copy_model
+from tokenmill.training.checkpoint import CheckpointStore
+from tokenmill.training.history import RunState
+
+
+class AsyncCheckpointer:
+    """Writes a run's checkpoints beside training: a step waits for a copy in memory, not for hashes and the disk.
+
+    One checkpoint is written at a time; the next one waits for it. So the newest checkpoint on disk may be one behind
+    the run until `wait` returns. Those no longer needed are removed.
+    """
+
+    def __init__(
+        self, store: CheckpointStore, *, keep: int, keep_steps: set[int], mirror: Callable[[int], None] | None
+    ):
+        """Keep the newest `keep` checkpoints and those of `keep_steps`; tell `mirror` the step of each new one."""
+        self._store, self._keep, self._keep_steps, self._mirror = store, keep, keep_steps, mirror
+        self._copies = HostCopies()
+        self._thread = ThreadPoolExecutor(1, "checkpoint")
+        self._under_way: Future[None] | None = None
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        """At the end of the block, whatever ended it, wait for the checkpoint that is being written."""
+        self._thread.submit(int).result()  # the thread starts now, while there is memory for it
+        try:
+            yield
+        finally:
+            self._thread.shutdown()
+        self.wait()
+
+    def save(
+        self, state: RunState, model: GPT, optimizer: dict[str, Tensor], resumable: dict[str, Any]
+    ) -> torch.Event | None:
+        """Copy the run as it is now, once the checkpoint before is written, and start to write the copy.
+
+        Where memory does not hold a copy, the checkpoint is written at once.
+
+        Returns:
+            On a GPU, the event that the next update must wait for: until then it is still being copied.
+        """
+        self.wait()
+        try:
+            copy = copy_model(model, self._copies.copy)
+            tensors = {name: self._copies.copy(tensor) for name, tensor in optimizer.items()}
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            self._copies = HostCopies()
+            self._write(state, model, optimizer, resumable)
+            return None
+        moment, copied = RunState.from_json(state.as_json()), self._copies.all_made()
+        self._under_way = self._thread.submit(self._write, moment, copy, tensors, resumable, copied)
+        return copied
+
+    def wait(self) -> None:
+        """Wait until the newest checkpoint is on disk.
+
+        Raises:
+            OSError: it could not be written.
+        """
+        under_way, self._under_way = self._under_way, None
+        if under_way is not None:
+            under_way.result()
+
+    def _write(
+        self,
+        state: RunState,
+        model: GPT,
+        optimizer: dict[str, Tensor],
+        resumable: dict[str, Any],
+        copied: torch.Event | None = None,
+    ) -> None:
+        if copied:
+            copied.synchronize()
+        self._store.save(state, model, optimizer, resumable)
+        self._store.prune(upto=state.step, newest=self._keep, also=self._keep_steps)
+        if self._mirror:
+            self._mirror(state.step)
+
+
+class HostCopies:
+    """Copies of tensors in the host's memory.
+
+    A GPU copies to pinned memory, on a stream of its own, while it computes the next gradient. Pinned memory takes long
+    to get, so what was pinned for a tensor is kept for its next copy.
+    """
+
+    def __init__(self) -> None:
+        self._pinned: dict[Tensor, Tensor] = {}
+        self._stream: torch.cuda.Stream | None = None
+
+    def copy(self, tensor: Tensor) -> Tensor:
+        """A copy; that of a tensor on a GPU may be read once the event of `all_made` has happened."""
+        value = tensor.detach()
+        if value.device.type != "cuda":
+            return value.to("cpu", copy=True)
+        if tensor not in self._pinned:
+            self._pinned[tensor] = torch.empty_like(value, device="cpu", pin_memory=True)
+        self._stream = self._stream or torch.cuda.Stream(tensor.device)
+        self._stream.wait_stream(torch.cuda.current_stream(tensor.device))
+        with torch.cuda.stream(self._stream):
+            return self._pinned[tensor].copy_(value, non_blocking=True)
+
+    def all_made(self) -> torch.Event | None:
+        """The event that a GPU has made all copies so far; None if there is none to wait for."""
+        return self._stream.record_event() if self._stream else None
