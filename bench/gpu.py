@@ -4,11 +4,11 @@
     python3 -m bench.gpu --part correctness       # one of them; others can follow in other calls
 
 `correctness` tells whether training is right here at all. Then come steps beside nanoGPT's at both shapes of GPT-2
-124M, the ladder at full size with its utilisation, tokens to nanoGPT's loss on the text (give a real one of tens of
-MB; nanoGPT's other published configuration runs to its end), and writing. Each part is a process of its own that ends
-within nine minutes. Each row is written when it is there, so that what is cut off is kept, and a part that fails costs
-none of the others. At the end stands a table of targets, met or missed; it and all figures lie in the folder
-`--output`.
+124M, the ladder at full size with its utilisation, steps that are bound by launches, tokens to nanoGPT's loss on the
+text (give a real one of tens of MB; nanoGPT's other published configuration runs to its end), and writing. Each part is
+a process of its own that ends within nine minutes. Each row is written when it is there, so that what is cut off is
+kept, and a part that fails costs none of the others. At the end stands a table of targets, met or missed; it and all
+figures lie in the folder `--output`.
 
 It runs from a checkout, without a network, where torch, numpy and safetensors are installed beside pydantic,
 ruamel.yaml, filelock, fsspec, rich and psutil. Only pydantic-core and psutil of these are compiled.
@@ -51,6 +51,7 @@ PARTS = {
         for name, (batch, context) in STEPS.items()
     },
     "ladder": "the climb from the first script to TokenMill, and its utilisation",
+    "launches": "steps of the default model: one by one, compiled, recorded as one graph",
     "loss": "tokens and seconds to nanoGPT's loss",
     "generation": "tokens a second of writing, beside transformers where it is installed",
 }
@@ -135,8 +136,8 @@ def arguments_of(part: str, options: argparse.Namespace) -> list[str]:
     """A part's module and arguments."""
     size = ["--tiny"] if options.tiny else ["--gpu"]
     tiny = ["--tiny"] if options.tiny else []
-    if part == "correctness":
-        return ["bench.training.correctness", *tiny]
+    if part in {"correctness", "launches"}:
+        return [f"bench.training.{part}", *tiny]
     if part == "generation":
         return ["bench.generate", "--gpu", *(["--tiny", "--tokens", "4", "--rounds", "1"] if options.tiny else [])]
     if part == "ladder":

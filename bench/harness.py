@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -32,8 +33,9 @@ from tokenmill.stage import set_wait_policy
 from tokenmill.training.compile import Compilation, missing_compiler
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams, TrainParams
+from tokenmill.training.recorded import RecordedStep
 from tokenmill.training.schedule import EpochSampler
-from tokenmill.training.step import train_step
+from tokenmill.training.step import update
 
 Steps = Callable[[int], None]
 
@@ -102,24 +104,20 @@ def tokenmill_steps(
 ) -> Steps:
     """A fresh model on this device, ready to train on `ids` step by step, over and over."""
     model = build(config, seed=0).to(compute.device)
-    optimizer = Optimizer(model, train, compute, compiler=compilation.for_update(compute.device))
-    forward = compilation.of(model)
+    compiler, recorded = compilation.for_update(compute.device), compilation.recorded
+    optimizer = Optimizer(model, train, compute, compiler=compiler, repeats=recorded)
     tokens = torch.from_numpy(ids.astype(np.int32)).to(compute.device)
     sequences = Sequences(tokens, context_length=config.context_length, device=compute.device)
     order, done = EpochSampler(sequences=sequences.count, per_step=train.batch_size, seed=0), [0]
+    sizes = {"micro_batch": train.batch_size, "gradient_clip": train.gradient_clip}
+    ordinary = partial(update, compilation.of(model), optimizer, sequences, compute=compute, **sizes)
+    whole = RecordedStep(ordinary, sequences=train.batch_size, device=compute.device) if recorded else ordinary
 
     def steps(count: int) -> None:
         for _ in range(count):
-            result = train_step(
-                forward,
-                optimizer,
-                sequences,
-                order.indices_at(done[0]),
-                micro_batch=train.batch_size,
-                learning_rate=train.peak,
-                gradient_clip=train.gradient_clip,
-                compute=compute,
-            )
+            index = order.indices_at(done[0])
+            optimizer.set_rates(train.peak)
+            result = (whole if len(index) == train.batch_size else ordinary)(index)
             assert result is not None, "memory does not hold this batch"
             done[0] += 1
             if done[0] % READ_EVERY == 0:

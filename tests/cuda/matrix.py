@@ -36,7 +36,7 @@ from tokenmill.model.sequences import Sequences, mean_loss
 from tokenmill.training.async_checkpoint import AsyncCheckpointer
 from tokenmill.training.history import RunState
 from tokenmill.training.optimizer import Optimizer
-from tokenmill.training.step import train_step
+from tokenmill.training.step import train_step, update
 
 CUDA = torch.device("cuda", 0)
 aten = torch.ops.aten
@@ -67,6 +67,8 @@ class Waits(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.found: list[str] = []
+        self.copies = 0
+        """Between host and device, also those for which nobody waits."""
         self._pinned: dict[int, Tensor] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -89,6 +91,7 @@ class Waits(TorchDispatchMode):
     def _note_copy(self, source: Tensor, target: Tensor, non_blocking: bool) -> None:
         if source.device.type == target.device.type:
             return
+        self.copies += 1
         host = source if source.device.type == "cpu" else target
         if not non_blocking or memory_of(host) not in self._pinned:
             self.found.append(f"copy {source.device.type} -> {target.device.type}, {tuple(source.shape)}")
@@ -130,6 +133,12 @@ def trace(architecture: str, optimizer: str, precision: str, place: str) -> dict
         assert moments
         check_devices(moments, "cuda")
         step(model, again, sequences, compute)
+        if place == "device" and precision != "float16":
+            repeated = Optimizer(model, train_params(optimizer=optimizer), compute, repeats=True)
+            repeated.set_rates(0.01)
+            index, before = torch.zeros(5, dtype=torch.int64, device=CUDA), waits.copies
+            update(model, repeated, sequences, index, micro_batch=3, gradient_clip=1.0, compute=compute)
+            assert waits.copies == before, "a graph would repeat what the host said when it was recorded"
     return {"waits": found}
 
 

@@ -98,7 +98,8 @@ def test_weights_gradients_and_optimizer_state_are_counted(architecture: str, ki
     loss = loss_of(model, ids_BT, ids_BT)
     optimizer.backward(loss)
     gradients = sum(p.grad.nbytes for p in model.parameters() if p.grad is not None)
-    optimizer.step(0.01, loss=loss.detach(), norm=optimizer.norm(), max_norm=1.0)
+    optimizer.set_rates(0.01)
+    optimizer.step(loss=loss.detach(), norm=optimizer.norm(), max_norm=1.0)
     need = memory(config, sequences=1, precision="float32", optimizer=kind)
     assert need.optimizer == sum(value.nbytes for value in optimizer.state().values() if value.ndim)
     assert need.gradients == gradients

@@ -27,7 +27,8 @@ def trained(seed: int = 0) -> tuple[GPT, Optimizer]:
     model = build(model_config(), seed=seed)
     optimizer = Optimizer(model, train_params(optimizer="muon"), CPU)
     optimizer.backward(model(torch.arange(8)[None]).square().mean())
-    optimizer.step(0.01, loss=torch.ones(()), norm=torch.ones(()))
+    optimizer.set_rates(0.01)
+    optimizer.step(loss=torch.ones(()), norm=torch.ones(()))
     return model, optimizer
 
 

@@ -3,9 +3,11 @@
 import io
 import math
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import get_args
+from types import SimpleNamespace
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -13,10 +15,13 @@ import torch
 from tests.training.tiny import CONTEXT, model_config, run, train_params
 from tokenmill.core.errors import UserError
 from tokenmill.model.config import Architecture
+from tokenmill.model.device import Compute
 from tokenmill.model.gpt import build
 from tokenmill.model.sequences import loss_of
 from tokenmill.model.size import flops_per_token
 from tokenmill.training.compile import CPU_TFLOP, GPU_STEPS, Compilation, choose_compilation, missing_compiler
+from tokenmill.training.distributed import Group
+from tokenmill.training.run import _refuse_recording
 from tokenmill.training.schedule import Workload
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -57,6 +62,31 @@ def test_the_choice_and_its_reason_are_a_sentence(monkeypatch: pytest.MonkeyPatc
         UserError, match=r"runtime\.compile \(on\) needs a C\+\+ compiler \(g\+\+\), which is not there"
     ):
         choose_compilation("on", CPU, large)
+
+
+def test_steps_are_recorded_on_a_gpu_only(monkeypatch: pytest.MonkeyPatch):
+    with pytest.raises(UserError, match=r"runtime\.compile \(reduce-overhead\).*on cpu"):
+        choose_compilation("reduce-overhead", CPU, work(10**7))
+    monkeypatch.setattr("tokenmill.training.compile.missing_compiler", lambda _: None)
+    chosen = choose_compilation("reduce-overhead", CUDA, work(10**7))
+    assert (chosen.on, chosen.recorded) == (True, True)
+    assert str(chosen).startswith("on, recorded: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "place", "size"),
+    [
+        ("runtime.processes", torch.bfloat16, "device", 2),
+        ("runtime.token_placement", torch.float32, "memory", 1),
+        ("train.precision", torch.float16, "device", 1),
+    ],
+)
+def test_what_cannot_be_recorded_is_refused(name: str, precision: torch.dtype, place: str, size: int):
+    data: Any = SimpleNamespace(place=place)
+    with pytest.raises(UserError, match=re.escape(name)):
+        _refuse_recording(Compute(CUDA, precision), data, Group(size=size))
+    data.place = "device"
+    _refuse_recording(Compute(CUDA, torch.bfloat16), data, Group())
 
 
 def test_a_run_says_what_it_chose(here: Path, tokens: Path, said: io.StringIO):

@@ -31,7 +31,8 @@ def step(model: GPT, optimizer: Optimizer, number: int, compute: object = CPU) -
     with compute.autocast():  # type: ignore[attr-defined]
         loss = loss_of(model, ids_BT[:, :-1], ids_BT[:, 1:])
     optimizer.backward(loss)
-    optimizer.step(0.01, loss=loss.detach(), norm=optimizer.norm(), max_norm=1.0)
+    optimizer.set_rates(0.01)
+    optimizer.step(loss=loss.detach(), norm=optimizer.norm(), max_norm=1.0)
 
 
 def values(model: GPT) -> dict[str, Tensor]:
@@ -51,7 +52,8 @@ def test_decay_touches_matrices_and_with_muon_hidden_ones_only(architecture: str
         torch.nn.init.uniform_(parameter, 0.5, 1.0)
         parameter.grad = torch.zeros_like(parameter)
     before = values(model)
-    optim.step(0.01, loss=ONE, norm=ONE)
+    optim.set_rates(0.01)
+    optim.step(loss=ONE, norm=ONE)
     for name, after in values(model).items():
         decays = after.ndim == 2 and (optimizer == "adamw" or name.startswith("blocks."))
         torch.testing.assert_close(after, before[name] * (1 - 0.01 * 0.1 if decays else 1.0), msg=name)
@@ -77,7 +79,8 @@ def test_adamw_is_adamw_by_hand():
         for name, parameter in model.named_parameters():
             parameter.grad = gradients[name].clone()
         rate = 0.01 / t
-        optim.step(rate, loss=ONE, norm=ONE)
+        optim.set_rates(rate)
+        optim.step(loss=ONE, norm=ONE)
         for name, g in gradients.items():
             mean[name] = params.beta1 * mean[name] + (1 - params.beta1) * g
             square[name] = params.beta2 * square[name] + (1 - params.beta2) * g * g
@@ -102,7 +105,8 @@ def test_adamw_is_pytorchs():
         for mine, their in zip(model.parameters(), other.parameters(), strict=True):
             mine.grad = torch.randn(mine.shape, generator=gradients)
             their.grad = mine.grad.clone()
-        optim.step(0.01, loss=ONE, norm=ONE)
+        optim.set_rates(0.01)
+        optim.step(loss=ONE, norm=ONE)
         theirs.step()
     assert_same_bits(values(model), values(other))
 
@@ -164,8 +168,10 @@ def test_a_longer_gradient_counts_as_one_of_the_bound(
                 parameter.grad = gradients[name] * scale
         norm = optim.norm()
         assert norm.item() == pytest.approx(1.0)
-        optim.step(0.01, loss=ONE, norm=norm, max_norm=max_norm)
-        by_hand.step(0.01, loss=ONE, norm=by_hand.norm())
+        optim.set_rates(0.01)
+        optim.step(loss=ONE, norm=norm, max_norm=max_norm)
+        by_hand.set_rates(0.01)
+        by_hand.step(loss=ONE, norm=by_hand.norm())
     for (name, value), (_, same) in zip(values(model).items(), values(other).items(), strict=True):
         torch.testing.assert_close(value, same, rtol=1e-4, atol=atol, msg=name)
     state = by_hand.state()
@@ -210,7 +216,8 @@ def test_a_float16_overflow_changes_no_weight_but_the_scale(optimizer: str):
     optim._scaler.scale(torch.ones(()))
     norm = optim.norm()
     assert not math.isfinite(norm.item())
-    optim.step(0.01, loss=ONE, norm=norm)
+    optim.set_rates(0.01)
+    optim.step(loss=ONE, norm=norm)
     assert_same_bits(values(model), before)
     assert optim._scaler.get_scale() == scale / 2
 
@@ -234,7 +241,8 @@ def test_what_is_not_finite_changes_nothing_then_or_later(architecture: str, opt
     before, state = values(model), {name: value.clone() for name, value in optim.state().items()}
     for number, verdict in enumerate(({"loss": ONE, "norm": ONE} | {bad: ONE * math.nan}, {"loss": ONE, "norm": ONE})):
         optim.backward(loss_of(model, torch.full((1, 8), number), torch.zeros(1, 8, dtype=torch.long)))
-        optim.step(0.01, loss=verdict["loss"], norm=verdict["norm"])
+        optim.set_rates(0.01)
+        optim.step(loss=verdict["loss"], norm=verdict["norm"])
         assert_same_bits(values(model), before)
         assert_same_bits(optim.state(), state)
         assert all(parameter.grad is None for parameter in model.parameters())
@@ -268,7 +276,8 @@ def test_a_float16_overflow_in_one_part_skips_the_other_too():
     for name, parameter in model.named_parameters():
         parameter.grad = torch.full_like(parameter, math.inf if name == "blocks.0.up.weight" else 1.0)
     optim._scaler.scale(ONE)
-    optim.step(0.01, loss=ONE, norm=optim.norm(), max_norm=1.0)
+    optim.set_rates(0.01)
+    optim.step(loss=ONE, norm=optim.norm(), max_norm=1.0)
     assert_same_bits(values(model), before)
     step(model, optim, 0, HALF)
     assert any(not torch.equal(values(model)[name], value) for name, value in before.items()), "the next one counts"

@@ -77,17 +77,17 @@ def test_interrupted_run_ends_in_the_same_bytes(here: Path, tokens: Path, monkey
     model, train = CASES[case]
     run(tokens, here / "quiet", model=model, **train)
     shutil.rmtree(here / ".resume")
-    train_step = trainer.train_step
+    update = trainer.update
     for at in (2, 5, 2):
         steps = iter(range(at))
 
         def step_or_stop(*arguments: Any, steps: Iterator[int] = steps, **keywords: Any) -> Any:
             if next(steps, None) is None:
                 raise StoppedError
-            return train_step(*arguments, **keywords)
+            return update(*arguments, **keywords)
 
         with monkeypatch.context() as patch:
-            patch.setattr(trainer, "train_step", step_or_stop)
+            patch.setattr(trainer, "update", step_or_stop)
             with pytest.raises(StoppedError):
                 run(tokens, here / "model", model=model, **train)
         assert not (here / "model").exists()

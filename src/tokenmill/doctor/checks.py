@@ -209,7 +209,7 @@ def _why_precision(compute: Compute, wanted: str) -> str:
 
 
 def check_compiler(project: Project) -> Iterator[Finding]:
-    """torch.compile finds what it needs, if `runtime.compile` is on or a GPU would gain much by it."""
+    """torch.compile finds what it needs, if `runtime.compile` asks for it or a GPU would gain much by it."""
     if project.params is None or project.compute is None:
         return
     setting, device = project.params.runtime.compile, project.compute.device
@@ -218,7 +218,7 @@ def check_compiler(project: Project) -> Iterator[Finding]:
     missing, fix = missing_compiler(device), "apt install g++ python3-dev, or set runtime.compile to off"
     if missing is None:
         yield ok("compiler", "what torch.compile needs is there")
-    elif setting == "on":
+    elif setting != "auto":
         yield problem("compiler", f"torch.compile needs {missing}, which is not there", fix)
     else:
         yield warning("compiler", f"torch.compile needs {missing}, which is not there; steps will be slower", fix)

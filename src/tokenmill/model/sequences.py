@@ -21,6 +21,9 @@ from tokenmill.model.ops import IGNORED
 MAX_MEMORY_SHARE, MAX_GPU_SHARE = 0.5, 0.1
 """Tokens take at most this share of the memory that is free in the host or on a GPU; the model needs the rest."""
 
+Index = np.ndarray | Tensor
+"""Numbers of sequences, (B,) int64, in the host's memory or where the tokens are."""
+
 
 class Sequences:
     """The sequences of one split; each batch is gathered by one vectorised index.
@@ -42,19 +45,20 @@ class Sequences:
         self._rows_NW = tokens.as_strided((self.count, context_length + 1), (context_length, 1))
         self._device = device
 
-    def weight(self, index_B: np.ndarray) -> int:
+    def weight(self, index_B: Index) -> int:
         """What these sequences weigh together in a mean."""
         return len(index_B)
 
-    def gather(self, index_B: np.ndarray, *, at_least: int = 0) -> tuple[Tensor, ...]:
+    def gather(self, index_B: Index, *, at_least: int = 0) -> tuple[Tensor, ...]:
         """Inputs and targets of these sequences: (B, T) int64 each, on the device.
 
-        If there are fewer than `at_least`, the first one is repeated behind them, with targets to be ignored.
+        If there are fewer than `at_least`, the last one is repeated behind them, with targets to be ignored.
         """
         rows_NW, given = self._rows_NW, len(index_B)
+        index = torch.as_tensor(index_B)
         if given < at_least:
-            index_B = np.pad(index_B, (0, at_least - given), mode="edge")
-        index = _to_device(torch.from_numpy(index_B), rows_NW.device)
+            index = torch.cat([index, index[-1:].expand(at_least - given)])
+        index = _to_device(index, rows_NW.device)
         shape = (len(index), rows_NW.shape[1])
         pinned = _needs_pinning(rows_NW, self._device)
         picked_BW = torch.empty(shape, dtype=rows_NW.dtype, device=rows_NW.device, pin_memory=pinned)
@@ -78,11 +82,11 @@ class PackedTexts(Sequences):
         self._rows_NW = torch.from_numpy(layers_NLT)
         self._device = device
 
-    def weight(self, index_B: np.ndarray) -> int:
+    def weight(self, index_B: Index) -> int:
         """The number of targets that count."""
         return int(self._counts_N[index_B].sum())
 
-    def gather(self, index_B: np.ndarray, *, at_least: int = 0) -> tuple[Tensor, ...]:
+    def gather(self, index_B: Index, *, at_least: int = 0) -> tuple[Tensor, ...]:
         """Inputs, targets and starts of these sequences: (B, T) int64 each, on the device; see `Sequences.gather`."""
         given = len(index_B)
         padded_B = np.pad(index_B, (0, max(0, at_least - given)), mode="edge")
@@ -91,7 +95,7 @@ class PackedTexts(Sequences):
         return layers_BLT.unbind(1)
 
 
-def loss_on(model: GPT, sequences: Sequences, index: np.ndarray, *, micro_batch: int, compute: Compute) -> Tensor:
+def loss_on(model: GPT, sequences: Sequences, index: Index, *, micro_batch: int, compute: Compute) -> Tensor:
     """Mean cross-entropy over the targets of at most `micro_batch` sequences, in nats; a scalar.
 
     A GPU always gets `micro_batch` of them, so that code is compiled for one shape; those that fill up add nothing.

@@ -11,13 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
 from tokenmill.core.errors import UserError
 from tokenmill.model.size import flops_per_token
+from tokenmill.training.params import CompileChoice
 from tokenmill.training.schedule import Workload
 
 CPU_TFLOP = 100
@@ -43,10 +44,12 @@ class Compilation:
 
     on: bool
     why: str
+    recorded: bool = False
+    """Whether steps are recorded as a CUDA graph, too."""
 
     def __str__(self) -> str:
         """The choice and its reason, as training prints them."""
-        return f"{'on' if self.on else 'off'}: {self.why}"
+        return f"{'on, recorded' if self.recorded else 'on' if self.on else 'off'}: {self.why}"
 
     def of(self, model: Model) -> Model:
         """The model, compiled if the choice is `on`.
@@ -75,17 +78,24 @@ class Compilation:
         return partial(torch.compile, dynamic=False) if self.on and device.type == "cuda" else None
 
 
-def choose_compilation(wanted: Literal["auto", "on", "off"], device: torch.device, work: Workload) -> Compilation:
+def choose_compilation(wanted: CompileChoice, device: torch.device, work: Workload) -> Compilation:
     """Decide what `runtime.compile` means for this work on this device.
 
     Raises:
-        UserError: it is `on`, and a compiler or header is missing.
+        UserError: it is not `auto`, and a compiler, a header or the right kind of device is missing.
     """
     missing = missing_compiler(device) if wanted != "off" else None
-    if wanted == "on" and missing:
-        raise UserError(f"runtime.compile (on) needs {missing}, which is not there; install it, or set it to auto.")
+    recorded = wanted == "reduce-overhead"
+    if recorded and device.type != "cuda":
+        raise UserError(
+            f"runtime.compile (reduce-overhead) is for CUDA GPUs, and this run is on {device.type}; set it to auto."
+        )
+    if wanted != "auto" and missing:
+        raise UserError(
+            f"runtime.compile ({wanted}) needs {missing}, which is not there; install it, or set it to auto."
+        )
     if wanted != "auto":
-        return Compilation(wanted == "on", "runtime.compile says so")
+        return Compilation(wanted != "off", "runtime.compile says so", recorded=recorded)
     if device.type not in {"cpu", "cuda"}:
         return Compilation(False, "not tried on this kind of device")
     if missing:

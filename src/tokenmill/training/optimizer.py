@@ -26,6 +26,8 @@ from tokenmill.training.distributed import SINGLE, Group, full_tensor, full_tens
 if TYPE_CHECKING:
     from tokenmill.training.params import TrainParams
 
+RATES = ("lr", "momentum")
+"""What changes from step to step."""
 MOMENTUM = 0.95
 EARLY_MOMENTUM, EARLY_STEPS = 0.85, 300
 """The first steps of a run average over fewer gradients, because gradients still change fast (nanochat, 2025)."""
@@ -67,9 +69,11 @@ DIVIDES_IN_STEP = ("cpu", "cuda")
 class AdamW(UnwrappedOptimizer, torch.optim.AdamW):
     """PyTorch's AdamW with the fused kernel; its step does not load the compiler."""
 
-    def __init__(self, groups: Iterable[dict[str, Any]], *, lr: float, betas: tuple[float, float]):
-        """`groups` have the keys `params` and `weight_decay`."""
-        super().__init__(groups, lr=lr, betas=betas, fused=True)
+    def __init__(
+        self, groups: Iterable[dict[str, Any]], *, lr: float, betas: tuple[float, float], capturable: bool = False
+    ):
+        """`groups` have the keys `params` and `weight_decay`; a `capturable` step can be recorded as a CUDA graph."""
+        super().__init__(groups, lr=lr, betas=betas, fused=True, capturable=capturable)
 
     _fused_step = inspect.unwrap(torch.optim.AdamW.step)
 
@@ -94,16 +98,20 @@ class Optimizer:
         *,
         group: Group = SINGLE,
         compiler: Callable[[Any], Any] | None = None,
+        repeats: bool = False,
     ):
-        """Optimize all parameters of `model` that learn, in all processes of `group`; it is already on its device.
+        """Optimize all parameters of `model` that learn; it is already on its device.
 
-        `compiler` compiles functions of tensors, such as the parts of Muon's update.
+        Args:
+            group: the processes that make the same update.
+            compiler: compiles functions of tensors, such as the parts of Muon's update.
+            repeats: whether a recorded update will be repeated, so that what changes must be in tensors.
         """
         learning = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
         self._names: dict[Tensor, str] = {parameter: name for name, parameter in learning.items()}
         hidden = {n: p for n, p in learning.items() if train.optimizer == "muon" and is_hidden_matrix(n, p)}
         rest = {n: p for n, p in learning.items() if n not in hidden}
-        self._optimizers: list[UnwrappedOptimizer] = [_adamw(rest, train)]
+        self._optimizers: list[UnwrappedOptimizer] = [_adamw(rest, train, capturable=repeats)]
         if hidden:
             precision = torch.bfloat16 if multiplies_bfloat16(compute.device) else torch.float32
             rates = {"lr": train.peak, "weight_decay": train.weight_decay}
@@ -112,8 +120,8 @@ class Optimizer:
         self._event: torch.Event | None = None
         self._scaler = torch.amp.GradScaler(compute.device.type, enabled=compute.precision == torch.float16)
         self._halted = torch.zeros((), dtype=torch.bool, device=compute.device)
-        self._rates = {name: torch.zeros((), device=compute.device) for name in ("lr", "momentum") if compiler}
-        """What compiled code is given as tensors; for each number it would be compiled anew."""
+        self._rates = {name: torch.zeros((), device=compute.device) for name in RATES if compiler or repeats}
+        """What is given as tensors; code is compiled, and a step recorded, for one number only."""
 
     def update_after(self, event: torch.Event | None) -> None:
         """Let the device begin the next update after an event: what it reads until then must not change."""
@@ -129,42 +137,39 @@ class Optimizer:
             self._scaler.unscale_(optimizer)
         return full_tensor(torch.nn.utils.get_total_norm([p.grad for p in self._names if p.grad is not None]))
 
-    def step(
-        self,
-        learning_rate: float,
-        *,
-        loss: Tensor,
-        norm: Tensor,
-        max_norm: float = math.inf,
-        momentum: float = MOMENTUM,
-    ) -> None:
-        """Update the parameters from their gradients, then drop the gradients.
+    def set_rates(self, learning_rate: float, *, momentum: float = MOMENTUM) -> None:
+        """Set the rates of the next update; `momentum` is Muon's."""
+        rates: dict[str, Any] = {"lr": learning_rate, "momentum": momentum}
+        for name, tensor in self._rates.items():
+            tensor.fill_(rates[name])
+        rates |= self._rates
+        for optimizer in self._optimizers:
+            for group in optimizer.param_groups:
+                group.update({name: rate for name, rate in rates.items() if name in group})
 
-        Gradients are clipped to `max_norm`; `momentum` is Muon's. If `loss` or the gradient's `norm` (scalars) is not
-        finite, neither this step nor any later one changes anything, so the weights are still those from before when
-        the losses are read. With float16 an overflowing gradient is normal: it skips this one update of all parameters
-        and lowers the loss scale.
-        """
+    def wait(self) -> None:
+        """Let the device wait for the event of `update_after`, which the next update does by itself."""
         if self._event:
             torch.cuda.current_stream().wait_event(self._event)
             self._event = None
+
+    def step(self, *, loss: Tensor, norm: Tensor, max_norm: float = math.inf) -> None:
+        """Update the parameters from their gradients, then drop the gradients.
+
+        Gradients are clipped to `max_norm`. If `loss` or the gradient's `norm` (scalars) is not finite, neither this
+        step nor any later one changes anything, so the weights are still those from before when the losses are read.
+        With float16 an overflowing gradient is normal: it skips this one update of all parameters and lowers the loss
+        scale.
+        """
+        self.wait()
         overflow = ~norm.isfinite()
         self._halted |= ~loss.isfinite() if self.skips_overflow else overflow | ~loss.isfinite()
         skip, shrink = self._halted | overflow, (norm / max_norm).clamp(min=1)
-        rates = self._as_rates(lr=learning_rate, momentum=momentum)
         for optimizer in self._optimizers:
             optimizer.grad_scale = shrink
-            for group in optimizer.param_groups:
-                group.update({name: rate for name, rate in rates.items() if name in group})
             _update(optimizer, unless=skip)
         self.forget_gradients()
         self._scaler.update()
-
-    def _as_rates(self, **rates: float) -> dict[str, Any]:
-        """The rates as the optimizers take them on this device."""
-        for name, tensor in self._rates.items():
-            tensor.fill_(rates[name])
-        return rates | self._rates
 
     def forget_gradients(self) -> None:
         """Drop the gradients."""
@@ -224,14 +229,15 @@ def _update_without_waiting(optimizer: UnwrappedOptimizer, unless: Tensor) -> No
     optimizer.step()
 
 
-def _adamw(parameters: dict[str, torch.nn.Parameter], train: "TrainParams") -> AdamW:
+def _adamw(parameters: dict[str, torch.nn.Parameter], train: "TrainParams", *, capturable: bool) -> AdamW:
     """AdamW with weight decay on matrices only; beside Muon nothing decays, because embeddings and head should not."""
     decay = train.weight_decay if train.optimizer == "adamw" else 0.0
     groups = [
         {"params": [p for p in parameters.values() if p.ndim >= 2], "weight_decay": decay},
         {"params": [p for p in parameters.values() if p.ndim < 2], "weight_decay": 0.0},
     ]
-    return AdamW([group for group in groups if group["params"]], lr=train.peak, betas=(train.beta1, train.beta2))
+    betas = train.beta1, train.beta2
+    return AdamW([group for group in groups if group["params"]], lr=train.peak, betas=betas, capturable=capturable)
 
 
 def momentum_at(step: int) -> float:

@@ -157,6 +157,9 @@ class CheckpointParams(Section):
         return value
 
 
+CompileChoice = Literal["auto", "on", "off", "reduce-overhead"]
+
+
 class RuntimeParams(Section, extra="ignore"):
     """What training and evaluation read of the section `runtime`; the rest of it is the data stages'."""
 
@@ -167,10 +170,12 @@ class RuntimeParams(Section, extra="ignore"):
     """Where the training tokens are kept: in the device's memory, in main memory, or in a memory map of their file.
     `auto`: the first of these with enough room."""
 
-    compile: Literal["auto", "on", "off"]
+    compile: CompileChoice
     """`torch.compile`. `auto`: on for CUDA if the run has at least 2,000 steps, and on for a CPU if an epoch takes at
     least 100 TFLOP (half an hour on two cores). Compiling takes a minute or two and makes steps 10 to 35 % shorter
-    (docs/decisions.md). Training shows the choice and its reason."""
+    (docs/decisions.md). Training shows the choice and its reason. `reduce-overhead`: compiled, and each whole step
+    recorded as one CUDA graph, for small models on one GPU, whose steps are bound by launches. No GPU has tried that
+    yet."""
 
     processes: AutoOrCount
     """Processes that train together, each on its own device. Each computes its part of every step's sequences, so the

@@ -187,12 +187,26 @@ def _refuse_sharding(train: TrainParams) -> None:
         )
 
 
+def _refuse_recording(compute: Compute, data: Data, group: Group) -> None:
+    """Refuse what a recorded step cannot do."""
+    reasons = {
+        "one process only: set runtime.processes to 1": group.size > 1,
+        "tokens on the GPU: set runtime.token_placement to device": data.place != "device",
+        "no loss scaler, which float16 needs: set train.precision to bfloat16": compute.precision == torch.float16,
+    }
+    for reason, applies in reasons.items():
+        if applies:
+            raise UserError(f"runtime.compile (reduce-overhead) needs {reason}, or runtime.compile to on.")
+
+
 def _set_up(job: Job, runtime: RuntimeParams, group: Group) -> TrainingSetup:
     """Choose the device and open the tokens."""
     compute = choose_compute(runtime.device, job.work.train.precision)
     configure_process(compute)
     data = job.open(compute, group)
     compilation = job.compilation or choose_compilation(runtime.compile, compute.device, job.work)
+    if compilation.recorded:
+        _refuse_recording(compute, data, group)
     return TrainingSetup(job.work, runtime, compute, compilation, data, group)
 
 

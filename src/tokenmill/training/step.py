@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tokenmill.model.device import Compute, is_out_of_memory
 from tokenmill.model.gpt import GPT
-from tokenmill.model.sequences import Sequences, loss_on
+from tokenmill.model.sequences import Index, Sequences, loss_on
 from tokenmill.training.distributed import SINGLE, Group, without_averaging
 from tokenmill.training.optimizer import MOMENTUM, Optimizer
 
@@ -48,6 +48,31 @@ def train_step(
     Returns:
         None if memory ran out. Then nothing has changed, and the step can be done again with a smaller `micro_batch`.
     """
+    optimizer.set_rates(learning_rate, momentum=momentum)
+    return update(
+        model,
+        optimizer,
+        sequences,
+        index,
+        micro_batch=micro_batch,
+        gradient_clip=gradient_clip,
+        compute=compute,
+        group=group,
+    )
+
+
+def update(
+    model: GPT,
+    optimizer: Optimizer,
+    sequences: Sequences,
+    index: Index,
+    *,
+    micro_batch: int,
+    gradient_clip: float,
+    compute: Compute,
+    group: Group = SINGLE,
+) -> StepResult | None:
+    """`train_step` at the optimizer's rates. If `index` is on a GPU, too, nothing is copied to it or from it."""
     micro_batches = split_into_micro_batches(
         index, micro_batch=micro_batch, rank=group.rank, size=group.size, weigh=sequences.weight
     )
@@ -57,20 +82,20 @@ def train_step(
         return None
     loss = group.mean(loss)
     norm = optimizer.norm()
-    optimizer.step(learning_rate, loss=loss, norm=norm, max_norm=gradient_clip, momentum=momentum)
+    optimizer.step(loss=loss, norm=norm, max_norm=gradient_clip)
     return StepResult(loss=loss, gradient_norm=norm)
 
 
 def split_into_micro_batches(
-    index: np.ndarray, *, micro_batch: int, rank: int, size: int, weigh: Callable[[np.ndarray], int] = len
-) -> list[tuple[np.ndarray, float]]:
+    index: Index, *, micro_batch: int, rank: int, size: int, weigh: Callable[[Index], int] = len
+) -> list[tuple[Index, float]]:
     """The part of a step's sequences `index` that process `rank` of `size` computes, `micro_batch` at a time.
 
     Each micro-batch comes with the weight of its mean gradient. The weighted sum, averaged over all processes, is the
     mean over what `weigh` counts in the step's sequences. All processes get the same number of micro-batches: one that
     has nothing left computes a sequence with weight 0.
     """
-    parts = np.array_split(index, size)
+    parts = np.array_split(index, size) if size > 1 else [index]
     count = -(-len(parts[0]) // micro_batch)
     mine = [parts[rank][start : start + micro_batch] for start in range(0, count * micro_batch, micro_batch)]
     whole = weigh(index)
@@ -81,7 +106,7 @@ def _add_gradients(
     model: GPT,
     optimizer: Optimizer,
     sequences: Sequences,
-    micro_batches: list[tuple[np.ndarray, float]],
+    micro_batches: list[tuple[Index, float]],
     *,
     micro_batch: int,
     compute: Compute,

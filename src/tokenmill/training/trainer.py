@@ -19,7 +19,7 @@ from tokenmill.display import TrainingDisplay
 from tokenmill.model.device import Compute
 from tokenmill.model.gpt import GPT
 from tokenmill.model.lora import merge
-from tokenmill.model.sequences import Sequences, bits_per_byte, evenly_spread, mean_loss, perplexity
+from tokenmill.model.sequences import Index, Sequences, bits_per_byte, evenly_spread, mean_loss, perplexity
 from tokenmill.training.async_checkpoint import AsyncCheckpointer
 from tokenmill.training.checkpoint import RESUMABLE_KEYS, Checkpoint, CheckpointStore
 from tokenmill.training.compile import Compilation
@@ -31,9 +31,10 @@ from tokenmill.training.memory import MicroBatch
 from tokenmill.training.mirror import Mirror
 from tokenmill.training.optimizer import Optimizer, momentum_at
 from tokenmill.training.params import RuntimeParams
+from tokenmill.training.recorded import RecordedStep
 from tokenmill.training.resume import ResumePoint
 from tokenmill.training.schedule import Workload
-from tokenmill.training.step import StepResult, seed_dropout, train_step
+from tokenmill.training.step import StepResult, seed_dropout, update
 
 SEQUENCES_IN_MESSAGE = 8
 """The message about a diverged step names this many of its sequences."""
@@ -119,6 +120,7 @@ class Trainer:
         if resume_point.checkpoint:
             optimizer_state = self.load_checkpoint(resume_point.checkpoint)
         self.forward, self.optimizer = self._sync_and_wrap(optimizer_state)
+        self._recorded = self._recording() if setup.compilation.recorded else None
         self._pending: list[tuple[StepResult, np.ndarray]] = []
         self._saved_at = time.monotonic()
         self._find_last_step()
@@ -134,8 +136,14 @@ class Trainer:
         self.state = RunState.from_json(group.broadcast(self.state.as_json()))
         wrapped = group.wrap(self.model, setup.compute, whole_gradients=self.micro_batch.holds_whole_gradients())
         forward = setup.compilation.of(wrapped)
-        compiler = setup.compilation.for_update(setup.compute.device)
-        optimizer = Optimizer(self.model, setup.work.train, setup.compute, group=group, compiler=compiler)
+        optimizer = Optimizer(
+            self.model,
+            setup.work.train,
+            setup.compute,
+            group=group,
+            compiler=setup.compilation.for_update(setup.compute.device),
+            repeats=setup.compilation.recorded,
+        )
         if shared := group.broadcast_tensors(optimizer_state):
             optimizer.load(shared)
         return forward, optimizer  # type: ignore[return-value]
@@ -190,6 +198,7 @@ class Trainer:
         index = self.setup.work.sampler.indices_at(self.state.step)
         while (result := self._try_step(index)) is None:
             self.display.say(self.micro_batch.shrink())
+            self._recorded = self._recorded and self._recording()
         merge(self.model)
         self.state.step += 1
         self.state.tokens += len(index) * self.model.config.context_length
@@ -200,17 +209,31 @@ class Trainer:
         work, step, group = self.setup.work, self.state.step, self.setup.group
         if self.model.config.dropout:
             seed_dropout(work.train.seed, step, rank=group.rank)
-        return train_step(
+        self.optimizer.set_rates(work.learning_rate_at(step), momentum=momentum_at(step))
+        if self._recorded and len(index) == work.sequences_per_step:
+            self.optimizer.wait()
+            return self._recorded(index)
+        return self._update(index)
+
+    def _update(self, index: Index) -> StepResult | None:
+        """Update the model at the rates of now."""
+        setup = self.setup
+        each = -(-setup.work.sequences_per_step // setup.group.size)
+        return update(
             self.forward,
             self.optimizer,
-            self.setup.data.train,
+            setup.data.train,
             index,
-            micro_batch=min(self.micro_batch.sequences, -(-work.sequences_per_step // group.size)),
-            learning_rate=work.learning_rate_at(step),
-            momentum=momentum_at(step),
-            gradient_clip=work.train.gradient_clip,
-            compute=self.setup.compute,
-            group=group,
+            micro_batch=min(self.micro_batch.sequences, each),
+            gradient_clip=setup.work.train.gradient_clip,
+            compute=setup.compute,
+            group=setup.group,
+        )
+
+    def _recording(self) -> RecordedStep:
+        """Whole steps of the micro-batch of now, to be recorded."""
+        return RecordedStep(
+            self._update, sequences=self.setup.work.sequences_per_step, device=self.setup.compute.device
         )
 
     def _read_pending(self) -> float:

@@ -1,0 +1,98 @@
+"""What is around the recording of a step. Here a recording runs the step, and repeating it runs it again."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+
+from tokenmill.core.errors import UserError
+from tokenmill.model.sequences import Index
+from tokenmill.training.recorded import WARM_UP_STEPS, RecordedStep
+from tokenmill.training.step import StepResult
+
+CPU = torch.device("cpu")
+
+
+class Graph:
+    """Repeats the update that ran inside `record`."""
+
+    def __init__(self) -> None:
+        self.replay = mock.Mock()
+
+
+@pytest.fixture
+def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Graph]:
+    """All graphs that were recorded."""
+    made: list[Graph] = []
+
+    @contextlib.contextmanager
+    def record(graph: Graph) -> Iterator[None]:
+        made.append(graph)
+        yield
+
+    for name, value in {
+        "CUDAGraph": Graph,
+        "graph": record,
+        "Stream": mock.Mock,
+        "stream": lambda _: contextlib.nullcontext(),
+        "current_stream": mock.Mock,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
+    return made
+
+
+class Update:
+    """A step whose results lie where those of the step before lay, as in a graph."""
+
+    def __init__(self) -> None:
+        self.seen: list[list[int]] = []
+        self.loss, self.norm = torch.zeros(()), torch.zeros(())
+
+    def __call__(self, index: Index) -> StepResult:
+        assert isinstance(index, torch.Tensor)
+        self.index = index
+        self.again()
+        return StepResult(self.loss, self.norm)
+
+    def again(self) -> None:
+        self.seen.append(self.index.tolist())
+        self.loss.copy_(self.index.sum())
+
+
+def test_each_step_has_its_own_sequences_and_results(graphs: list[Graph]):
+    update = Update()
+    step = RecordedStep(update, sequences=2, device=CPU)
+    ordinary = [step(np.array([n, n + 1])) for n in range(WARM_UP_STEPS)]
+    assert None not in ordinary
+    assert not graphs, "nothing is recorded while PyTorch still compiles"
+    update.again = mock.Mock(side_effect=lambda: Update.again(update))  # type: ignore[method-assign]
+    results = []
+    for n in (10, 20, 30):
+        if graphs:
+            graphs[0].replay.side_effect = update.again
+        results.append(step(np.array([n, n + 1])))
+    assert len(graphs) == 1
+    assert update.seen == [[0, 1], [1, 2], [2, 3], [10, 11], [20, 21], [30, 31]]
+    assert [float(result.loss) for result in results if result] == [21, 41, 61]
+
+
+def test_memory_that_runs_out_is_reported(graphs: list[Graph]):
+    answers: Any = iter([StepResult(torch.zeros(()), torch.zeros(()))] * WARM_UP_STEPS)
+    step = RecordedStep(lambda _: next(answers, None), sequences=1, device=CPU)
+    results = [step(np.array([0])) for _ in range(WARM_UP_STEPS + 1)]
+    assert results[-1] is None
+    assert not graphs[0].replay.called
+
+
+def test_what_cannot_be_recorded_is_a_sentence(graphs: list[Graph], monkeypatch: pytest.MonkeyPatch):
+    step = RecordedStep(Update(), sequences=1, device=CPU)
+    for _ in range(WARM_UP_STEPS):
+        step(np.array([0]))
+    monkeypatch.setattr(torch.cuda, "graph", mock.Mock(side_effect=RuntimeError("operation not permitted\nand more")))
+    with pytest.raises(UserError, match=r"runtime\.compile \(reduce-overhead\).*operation not permitted"):
+        step(np.array([0]))
