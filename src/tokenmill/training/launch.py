@@ -24,8 +24,8 @@ from tokenmill.stage import end_with_parent
 from tokenmill.training.params import RuntimeParams
 
 SHUTDOWN_SECONDS = 600
-"""Time for the processes to end by themselves, after a signal or after one of them failed: a step, a checkpoint and its
-copy to the mirror. Whoever needs longer is killed."""
+"""Time for the processes to end by themselves after a signal: a step, a checkpoint and its copy to the mirror. Whoever
+needs longer is killed."""
 
 
 ENOUGH_FLOPS = 1e12
@@ -78,7 +78,7 @@ def _process_count(runtime: RuntimeParams, step_flops: Callable[[], float] | Non
 
 
 def _launch_processes(count: int) -> None:
-    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException  # noqa: PLC0415
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, PContext, SignalException  # noqa: PLC0415
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError  # noqa: PLC0415
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch  # noqa: PLC0415 (half a second)
 
@@ -86,6 +86,10 @@ def _launch_processes(count: int) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
     if sys.platform == "linux":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    close = PContext.close  # it ends the processes: on a signal, or without one when one of them has failed
+    PContext.close = lambda self, death_sig=None, timeout=30: close(
+        self, death_sig, SHUTDOWN_SECONDS if death_sig else timeout
+    )
     store = _local_store()
     with tempfile.TemporaryDirectory() as logs:
         config = LaunchConfig(
@@ -100,7 +104,6 @@ def _launch_processes(count: int) -> None:
             local_addr="127.0.0.1",
             logs_specs=DefaultLogsSpecs(log_dir=logs),
             signals_to_handle="SIGTERM,SIGINT",
-            shutdown_timeout=SHUTDOWN_SECONDS,
         )
         try:
             elastic_launch(config, sys.executable)(*sys.orig_argv[1:])
