@@ -30,6 +30,7 @@ SECONDS = {
     "data": 45,
     "demo": 35,
     "faults": 20,
+    "runs": 35,
     "training": 120,
     "pipeline/test_experiments.py": 35,
     "pipeline/test_kill.py": 25,
