@@ -59,7 +59,7 @@ def _print_presets(root: Path) -> None:
     console().print(f"{note}; `tokenmill plan --preset NAME` has more")
 
 
-def put(name: str, *, yes: bool, path: Path = Path("params.yaml")) -> None:
+def put(name: str, *, yes: bool) -> None:
     """Offer the values of a preset.
 
     Raises:
@@ -68,7 +68,7 @@ def put(name: str, *, yes: bool, path: Path = Path("params.yaml")) -> None:
 
     preset = read(name)
     console().print(f"made for {preset.text}; set data.raw to where your copy is")
-    offer(preset.values, name, yes=yes, path=path)
+    offer(preset.values, name, yes=yes)
 
 
 def offer(values: Mapping[str, Any], name: str, *, yes: bool, path: Path = Path("params.yaml")) -> None:

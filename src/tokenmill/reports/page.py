@@ -65,9 +65,9 @@ def signed(value: float, places: int = 2) -> str:
     return text if not float(f"{value:.{places}f}") else ("+" if value > 0 else "−") + text
 
 
-def significant(value: float, digits: int = 3) -> str:
-    """A number with this many significant digits, however small it is: 0.00430, 12.3, 1 230."""
-    return _thin(f"{Decimal(f'{value:#.{digits}g}'):,f}")
+def significant(value: float) -> str:
+    """A number with three significant digits, however small it is: 0.00430, 12.3, 1 230."""
+    return _thin(f"{Decimal(f'{value:#.3g}'):,f}")
 
 
 def percent(fraction: float) -> str:
