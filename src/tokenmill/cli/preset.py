@@ -71,24 +71,24 @@ def put(name: str, *, yes: bool) -> None:
     offer(preset.values, name, yes=yes)
 
 
-def offer(values: Mapping[str, Any], name: str, *, yes: bool, path: Path = Path("params.yaml")) -> None:
+def offer(values: Mapping[str, Any], name: str, *, yes: bool) -> None:
     """Print what other values change in params.yaml; write it if `yes` or if the user agrees.
 
     Raises:
         UserError: params.yaml cannot be read, or something in it stays wrong with these values.
     """
-    from tokenmill.core.params import validate  # noqa: PLC0415 (pydantic)
+    from tokenmill.core.params import PARAMS_FILE, validate  # noqa: PLC0415 (pydantic)
     from tokenmill.schema import AllParams  # noqa: PLC0415
 
-    change = apply(values, path)
-    validate(AllParams, change.content, path)
+    change = apply(values, PARAMS_FILE)
+    validate(AllParams, change.content, PARAMS_FILE)
     if change.after == change.before:
-        print(f"{path} has the values of {name} already")
+        print(f"{PARAMS_FILE} has the values of {name} already")
         return
-    _print_difference(change.before, change.after, names=(str(path), f"{path} ({name})"))
-    if yes or _confirmed(path):
-        write_text(path, change.after)
-        print(f"{path} is written; `tokenmill plan` says what it takes, `dvc repro` does it")
+    _print_difference(change.before, change.after, names=(str(PARAMS_FILE), f"{PARAMS_FILE} ({name})"))
+    if yes or _confirmed(PARAMS_FILE):
+        write_text(PARAMS_FILE, change.after)
+        print(f"{PARAMS_FILE} is written; `tokenmill plan` says what it takes, `dvc repro` does it")
 
 
 def _print_difference(before: str, after: str, *, names: tuple[str, str]) -> None:
