@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 
-from tests.model.small import ARCHITECTURES, small_config
+from tests.model.small import ARCHITECTURES, config_of, small_config
 from tests.training.tiny import CPU, train_params
 from tokenmill.model import ops
 from tokenmill.model.config import ModelConfig
@@ -40,13 +40,6 @@ def test_operations_are_those_that_pytorch_counts(n_layer: int):
 def test_gpt2_small_costs_what_its_published_size_says():
     assert matmul_parameters(GPT2_SMALL) == 134_601_216 - 32_000 * 768 - 512 * 768
     assert flops_per_token(GPT2_SMALL) == 6 * 109_632_000 + 12 * 12 * 768 * 512
-
-
-SHAPE: dict[str, Any] = {"n_head": 4, "n_embd": 64, "context_length": 48, "dropout": 0.0, "vocab_size": 101}
-
-
-def config_of(architecture: str, **changes: Any) -> ModelConfig:
-    return ModelConfig.model_validate(SHAPE | {"architecture": architecture, "n_layer": 3} | changes)
 
 
 def kept_bytes(config: ModelConfig, sequences: int, dtype: torch.dtype) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.model.small import config_of
 from tests.training.tiny import run, write_tokens
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import PARAMS_FILE, read_yaml, validate
@@ -218,13 +219,6 @@ def test_flops_are_those_of_the_model(project: Path):
     assert plan.flops_per_token == flops_per_token(plan.work.config)
     assert plan.optimizer_share == 0
     assert plan.memory("half").total > plan.memory("half").weights
-
-
-SHAPE: dict[str, Any] = {"n_head": 4, "n_embd": 64, "context_length": 48, "dropout": 0.0, "vocab_size": 101}
-
-
-def config_of(architecture: str, **changes: Any) -> ModelConfig:
-    return ModelConfig.model_validate(SHAPE | {"architecture": architecture, "n_layer": 3} | changes)
 
 
 def test_gpt2_small_at_a_tenth_of_a_second_on_an_a100():
