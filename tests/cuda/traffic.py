@@ -37,6 +37,7 @@ from torch.utils._ordered_set import OrderedSet
 
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import empty_model, is_hidden_matrix
+from tokenmill.training.compile import compile_part
 from tokenmill.training.optimizer import Muon
 
 BATCH, CONTEXT, VOCABULARY, LAYERS = 64, 512, 50_257, 12
@@ -162,12 +163,12 @@ def planned_update(architecture: str) -> int:
     def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
         def run(*arguments: Any, **more: Any) -> Any:
             with contextlib.suppress(Planned):
-                torch.compile(function, dynamic=False)(*arguments, **more)
+                compile_part(function)(*arguments, **more)
             return function(*arguments, **more)  # the next part needs what this one returns
 
         return run
 
-    with planning() as plans, torch.device("cuda"):
+    with planning() as plans, torch.device("cuda", 0):
         hidden = [p for name, p in ours(architecture).named_parameters() if is_hidden_matrix(name, p)]
         muon = Muon(hidden, lr=0.0, weight_decay=0.1, precision=torch.bfloat16, compiler=compiled)
         muon.param_groups[0] |= {"lr": torch.zeros(()), "momentum": torch.zeros(())}

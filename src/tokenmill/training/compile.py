@@ -9,7 +9,6 @@ import shutil
 import sysconfig
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,6 +29,9 @@ GPU_STEPS = 2000
 
 ON_CPU = {"cpp_wrapper": True}
 """Calling kernels from C++ instead of Python saves 3 to 4 % of a small model's step; compiling takes as long."""
+
+ON_LISTS = {"loop_ordering_after_fusion": False}
+"""With it Inductor of torch 2.11 fails on operations on lists of tensors; without it their plan is the same."""
 
 MAX_SHAPES = 64
 """Input shapes for which a run may compile; PyTorch's own limit is 8, after which it no longer compiles."""
@@ -75,7 +77,12 @@ class Compilation:
 
         None on a CPU, where matrix products take nearly all of its time, or if the choice is not `on`.
         """
-        return partial(torch.compile, dynamic=False) if self.on and device.type == "cuda" else None
+        return compile_part if self.on and device.type == "cuda" else None
+
+
+def compile_part(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A part of an optimizer's update, compiled for a GPU."""
+    return torch.compile(function, dynamic=False, options=ON_LISTS)  # type: ignore[call-overload]
 
 
 def choose_compilation(wanted: CompileChoice, device: torch.device, work: Workload) -> Compilation:
