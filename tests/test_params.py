@@ -326,3 +326,22 @@ def test_model_to_start_from_has_these_sizes(write: Write, tmp_path: Path):
     error = refused(write(**own | {"model__n_layer": 4, "model__n_embd": 16}))
     assert error.parameters == ["model.n_layer", "model.n_embd"]
     assert refused(write(model__start_from="nowhere")).parameters == ["model.start_from"]
+
+
+@pytest.mark.parametrize("change", [{}, {"tokenize__val_fraction": 0.4}, {"sample__seed": 9}, "more text", "no lock"])
+def test_longer_context_than_the_last_text_is_refused(write: Write, tmp_path: Path, change: Any):
+    """Unless something else changes too, by which the text may become longer."""
+    raw = tmp_path / read_yaml(ROOT / "params.yaml")["data"]["raw"]
+    raw.mkdir(parents=True)
+    lock = read_yaml(ROOT / "dvc.lock")
+    size = next(dep["size"] for dep in lock["stages"]["clean"]["deps"] if dep["path"].startswith("data/raw"))
+    with (raw / "text.txt").open("wb") as file:
+        file.truncate(size + (change == "more text"))
+    if change != "no lock":
+        shutil.copy(ROOT / "dvc.lock", tmp_path)
+    shutil.copytree(ROOT / "metrics", tmp_path / "metrics")
+    path = write(model__context_length=10**6, **(change if isinstance(change, dict) else {}))
+    if change == {}:
+        assert refused(path).parameters == ["model.context_length"]
+    else:
+        check_all(path)

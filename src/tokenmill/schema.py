@@ -7,9 +7,12 @@ only here. This module can refuse but never change a result, so DVC does not tra
 
 from pathlib import Path
 
+from tokenmill.core.errors import UserError
 from tokenmill.core.executor import ExecutorParams
+from tokenmill.core.metrics import TokensMetrics, read_metrics
 from tokenmill.core.params import PARAMS_FILE, RANDOM, ParamsError, Section, read_yaml, validate
 from tokenmill.core.records import read_record
+from tokenmill.core.token_file import too_short
 from tokenmill.data.params import CleanParams, DataParams
 from tokenmill.evaluation.params import EvaluateParams
 from tokenmill.finetuning.params import FinetuneSection
@@ -18,6 +21,14 @@ from tokenmill.model.manifest import CONFIG, RESTORE, Saved
 from tokenmill.sample.generator import SampleParams
 from tokenmill.tokens.params import TokenizeParams, TokenizerParams
 from tokenmill.training.params import ModelSection, RuntimeParams, TrainSection
+
+BEFORE_TRAINING = {
+    "sample": ["sample"],
+    "clean": ["data", "clean"],
+    "tokenizer": ["tokenizer"],
+    "tokenize": ["tokenize"],
+}
+"""The stages that make tokens, and their sections."""
 
 
 class RuntimeSection(RuntimeParams, ExecutorParams, extra="forbid"):
@@ -48,6 +59,7 @@ def check_all(path: Path = PARAMS_FILE) -> AllParams:
     """
     params = validate(AllParams, read_yaml(path), path)
     _check_start(params.model, path)
+    _check_length(params.model, path)
     return params
 
 
@@ -70,3 +82,27 @@ def _check_start(model: ModelSection, path: Path) -> None:
     ]
     if problems:
         raise ParamsError(path, problems)
+
+
+def _check_length(model: ModelSection, path: Path) -> None:
+    """Refuse a context that is longer than the text was in the last run, if the text is still the same."""
+    try:
+        counted = read_metrics(TokensMetrics, path.parent)
+        problem = too_short({"train": counted.train_tokens, "val": counted.val_tokens}, model.context_length)
+        if problem is None or not _is_same_text(path):
+            return
+    except (UserError, LookupError, TypeError, StopIteration):  # there was no run, or what it left is damaged
+        return
+    raise ParamsError(path, [("model.context_length", problem)])
+
+
+def _is_same_text(path: Path) -> bool:
+    """Whether dvc.lock has the parameters of today for all that makes tokens, and today's size of the raw text."""
+    today, stages = read_yaml(path), read_yaml(path.with_name("dvc.lock"))["stages"]
+    for stage, sections in BEFORE_TRAINING.items():
+        then = stages[stage]["params"][PARAMS_FILE.name]
+        if any(then[section] != today[section] for section in sections):
+            return False
+    raw = path.parent / today["data"]["raw"]
+    size = next(dep["size"] for dep in stages["clean"]["deps"] if dep["path"] == today["data"]["raw"])
+    return size == sum(file.stat().st_size for file in [raw, *raw.rglob("*")] if file.is_file())

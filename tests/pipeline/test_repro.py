@@ -117,4 +117,5 @@ def test_a_wrong_parameter_is_one_sentence(finished: Project, change: dict[str, 
     output = finished.run("dvc", "repro", check=False)
     assert sentence in output
     assert len(set(ran(output)) - {"check"}) <= 1, "what cannot end well begins with no work"
+    assert (finished.root / "models/gpt/manifest.json").exists() or "data__raw" in change
     assert "Traceback" not in output

@@ -59,6 +59,17 @@ class TokenMetadata(Section):
         return self.train if name == "train" else self.val
 
 
+def too_short(tokens: dict[Split, int], context_length: int) -> str | None:
+    """A sentence if splits of so many tokens hold no sequence of this length; else None."""
+    for name, count in tokens.items():
+        if count <= context_length:
+            return (
+                f"model.context_length ({context_length}) does not fit the {name} split, which has {count:,} tokens; "
+                "take a shorter context, more text, or another tokenize.val_fraction."
+            )
+    return None
+
+
 def packed_file(folder: Path, split: Split) -> Path:
     """The compressed tokens of a split."""
     return folder / f"{split}.bin.zst"

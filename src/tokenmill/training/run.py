@@ -10,7 +10,7 @@ import torch
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.paths import resume_root
-from tokenmill.core.token_file import SPLITS, TokenMetadata, open_tokens, read_metadata
+from tokenmill.core.token_file import SPLITS, TokenMetadata, open_tokens, read_metadata, too_short
 from tokenmill.costs import COSTS, TIMING, epoch_costs, publish_times, read_timing, write_costs
 from tokenmill.display import TrainingDisplay
 from tokenmill.model.config import ModelConfig, ModelParams
@@ -93,7 +93,8 @@ def train(
     """
     metadata = read_metadata(tokens)
     work = Workload(ModelConfig.of(model, metadata.vocab_size), train, metadata.train.tokens)
-    _refuse_short(metadata, work.config.context_length)
+    if problem := too_short({name: metadata.split(name).tokens for name in SPLITS}, work.config.context_length):
+        raise UserError(problem)
     job = Job(
         work=work,
         manifest=_manifest(work.config, train, metadata, start),
@@ -223,16 +224,6 @@ def _open(
         val_bytes=metadata.val.bytes,
         place=place,
     )
-
-
-def _refuse_short(metadata: TokenMetadata, context_length: int) -> None:
-    for name in SPLITS:
-        split = metadata.split(name)
-        if split.tokens <= context_length:
-            raise UserError(
-                f"model.context_length ({context_length}) does not fit the {name} split, which has "
-                f"{split.tokens:,} tokens; take a shorter context, more text, or another tokenize.val_fraction."
-            )
 
 
 def _train(
