@@ -30,10 +30,9 @@ from tokenmill.model.device import Compute, choose_compute, configure_process
 from tokenmill.model.gpt import build
 from tokenmill.model.sequences import Sequences
 from tokenmill.stage import set_wait_policy
-from tokenmill.training.compile import Compilation, missing_compiler
+from tokenmill.training.compile import Compilation, RecordedStep, missing_compiler
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams, TrainParams
-from tokenmill.training.recorded import RecordedStep
 from tokenmill.training.schedule import EpochSampler
 from tokenmill.training.step import update
 

@@ -328,7 +328,9 @@ def test_model_to_start_from_has_these_sizes(write: Write, tmp_path: Path):
     assert refused(write(model__start_from="nowhere")).parameters == ["model.start_from"]
 
 
-@pytest.mark.parametrize("change", [{}, {"tokenize__val_fraction": 0.4}, {"sample__seed": 9}, "more text", "no lock"])
+@pytest.mark.parametrize(
+    "change", [{}, {"tokenize__val_fraction": 0.4}, {"sample__seed": 9}, "more text", "no lock", "another start"]
+)
 def test_longer_context_than_the_last_text_is_refused(write: Write, tmp_path: Path, change: Any):
     """Unless something else changes too, by which the text may become longer."""
     raw = tmp_path / read_yaml(ROOT / "params.yaml")["data"]["raw"]
@@ -339,6 +341,9 @@ def test_longer_context_than_the_last_text_is_refused(write: Write, tmp_path: Pa
         file.truncate(size + (change == "more text"))
     if change != "no lock":
         shutil.copy(ROOT / "dvc.lock", tmp_path)
+    if change == "another start":
+        lock["stages"]["train"]["params"]["params.yaml"]["model"]["start_from"] = "models/start/gpt2"
+        (tmp_path / "dvc.lock").write_text(json.dumps(lock))
     shutil.copytree(ROOT / "metrics", tmp_path / "metrics")
     path = write(model__context_length=10**6, **(change if isinstance(change, dict) else {}))
     if change == {}:

@@ -32,10 +32,9 @@ from tokenmill.model.sequences import Sequences
 from tokenmill.stage import report_errors
 from tokenmill.training.async_checkpoint import AsyncCheckpointer
 from tokenmill.training.checkpoint import CheckpointStore
-from tokenmill.training.compile import Compilation, missing_compiler
+from tokenmill.training.compile import Compilation, RecordedStep, missing_compiler
 from tokenmill.training.history import RunState
 from tokenmill.training.optimizer import Optimizer
-from tokenmill.training.recorded import RecordedStep
 from tokenmill.training.step import StepResult, train_step, update
 
 KINDS = list(itertools.product(("gpt2", "modern"), ("adamw", "muon")))

@@ -103,6 +103,8 @@ def _is_same_text(path: Path) -> bool:
         then = stages[stage]["params"][PARAMS_FILE.name]
         if any(then[section] != today[section] for section in sections):
             return False
+    if stages["train"]["params"][PARAMS_FILE.name]["model"]["start_from"] != today["model"]["start_from"]:
+        return False  # its tokenizer may be another one
     raw = path.parent / today["data"]["raw"]
     size = next(dep["size"] for dep in stages["clean"]["deps"] if dep["path"] == today["data"]["raw"])
     return size == sum(file.stat().st_size for file in [raw, *raw.rglob("*")] if file.is_file())

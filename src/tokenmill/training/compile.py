@@ -1,7 +1,8 @@
-"""Whether `torch.compile` pays for itself in a run. A rule decides, from the run's parameters alone.
+"""What `runtime.compile` means: `torch.compile`, and a whole step recorded as one CUDA graph.
 
-A clock must not decide: compiled steps round differently, and times differ from one start to the next, so a run that
-continues, or is repeated, would not give the same bytes on a CPU. docs/decisions.md has the figures behind the rule.
+Whether compiling pays for itself is decided by a rule, from the run's parameters alone. A clock must not decide:
+compiled steps round differently, and times differ from one start to the next, so a run that continues, or is repeated,
+would not give the same bytes on a CPU. docs/decisions.md has the figures behind the rule.
 """
 
 import os
@@ -12,13 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import nn
 
-from tokenmill.core.errors import UserError
+from tokenmill.core.errors import UserError, first_line
+from tokenmill.model.sequences import Index
 from tokenmill.model.size import flops_per_token
 from tokenmill.training.params import CompileChoice
 from tokenmill.training.schedule import Workload
+from tokenmill.training.step import StepResult
 
 CPU_TFLOP = 100
 """A CPU compiles if an epoch has this many operations: about half an hour on two cores, for one or two minutes of
@@ -35,6 +39,9 @@ ON_LISTS = {"loop_ordering_after_fusion": False}
 
 MAX_SHAPES = 64
 """Input shapes for which a run may compile; PyTorch's own limit is 8, after which it no longer compiles."""
+
+WARM_UP_STEPS = 3
+"""Ordinary steps before the recording: they compile, tune and reserve what must not happen within it."""
 
 Model = TypeVar("Model", bound=nn.Module)
 Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -127,3 +134,56 @@ def missing_compiler(device: torch.device) -> str | None:
         return f"a {language} compiler ({usual[0]})"
     headers = Path(sysconfig.get_paths()["include"]) / "Python.h"
     return None if headers.exists() else f"Python's headers ({headers})"
+
+
+class RecordedStep:
+    """Steps of one size, each a repetition of the one that was recorded as a CUDA graph (`reduce-overhead`).
+
+    The host launches one graph instead of hundreds of kernels, which take a small model's step longer than the
+    computing. What changes from step to step lies in tensors that the graph reads.
+    """
+
+    def __init__(self, update: Callable[[Index], StepResult | None], *, sequences: int, device: torch.device):
+        """`update` makes a step of so many `sequences` and depends on nothing else in the host's memory."""
+        self._update, self._ordinary = update, WARM_UP_STEPS
+        self._index = torch.zeros(sequences, dtype=torch.int64, device=device)
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._result: StepResult | None = None
+
+    def __call__(self, index: np.ndarray) -> StepResult | None:
+        """Make the step on these sequences; None if memory ran out, and nothing has changed.
+
+        Raises:
+            UserError: it cannot be recorded.
+        """
+        self._index.copy_(torch.from_numpy(index).pin_memory(), non_blocking=True)
+        if self._ordinary:
+            self._ordinary -= 1
+            return self._beside()
+        if self._graph is None:
+            self._record()
+        if self._graph is None or self._result is None:
+            return None
+        self._graph.replay()
+        return StepResult(self._result.loss.clone(), self._result.gradient_norm.clone())  # the next one overwrites it
+
+    def _beside(self) -> StepResult | None:
+        """Make an ordinary step on a stream of its own, as the recording will be."""
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            result = self._update(self._index)
+        torch.cuda.current_stream().wait_stream(stream)
+        return result
+
+    def _record(self) -> None:
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph):
+                self._result = self._update(self._index)
+        except RuntimeError as error:
+            raise UserError(
+                f"runtime.compile (reduce-overhead): this step cannot be recorded ({first_line(error)[:200]}); set it "
+                "to on, and `dvc repro` continues from the last checkpoint."
+            ) from None
+        self._graph = graph

@@ -22,7 +22,7 @@ from tokenmill.model.lora import merge
 from tokenmill.model.sequences import Index, Sequences, bits_per_byte, evenly_spread, mean_loss, perplexity
 from tokenmill.training.async_checkpoint import AsyncCheckpointer
 from tokenmill.training.checkpoint import RESUMABLE_KEYS, Checkpoint, CheckpointStore
-from tokenmill.training.compile import Compilation
+from tokenmill.training.compile import Compilation, RecordedStep
 from tokenmill.training.distributed import FlagSync, Group, whole_model
 from tokenmill.training.history import EpochRow, RunState, StepRow, ValidationRow
 from tokenmill.training.launch import Interrupt
@@ -31,7 +31,6 @@ from tokenmill.training.memory import MicroBatch
 from tokenmill.training.mirror import Mirror
 from tokenmill.training.optimizer import Optimizer, momentum_at
 from tokenmill.training.params import RuntimeParams
-from tokenmill.training.recorded import RecordedStep
 from tokenmill.training.resume import ResumePoint
 from tokenmill.training.schedule import Workload
 from tokenmill.training.step import StepResult, seed_dropout, update

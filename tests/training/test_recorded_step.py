@@ -11,7 +11,7 @@ import torch
 
 from tokenmill.core.errors import UserError
 from tokenmill.model.sequences import Index
-from tokenmill.training.recorded import WARM_UP_STEPS, RecordedStep
+from tokenmill.training.compile import WARM_UP_STEPS, RecordedStep
 from tokenmill.training.step import StepResult
 
 CPU = torch.device("cpu")
