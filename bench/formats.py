@@ -3,7 +3,7 @@
 Where a greedy text is another one, the table has the lead of TokenMill's token over the other, in logits: a lead below
 the difference of the logits is a tie that rounding decides.
 
-`python -m bench.formats` prints a table: both architectures at two sizes, each with random weights, on conversations of
+`python -m bench.formats` prints a table: each architecture at two sizes, each with random weights, on conversations of
 the built-in corpus. `pip install -c constraints.txt -e '.[dev,gguf,onnx]' llama-cpp-python` installs what the formats
 need; one whose package is missing has a line that says so.
 """
@@ -11,7 +11,7 @@ need; one whose package is missing has a line that says so.
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
@@ -45,8 +45,7 @@ def main() -> None:
     texts = [render(turns) for turns in conversations(seed=0, count=4000)]
     print("| model | format, read by | largest difference of logits | ids that differ | greedy texts |")
     print("| --- | --- | --- | --- | --- |")
-    architectures: tuple[Architecture, ...] = ("gpt2", "modern")
-    for architecture in architectures:
+    for architecture in get_args(Architecture):
         for size in SIZES:
             with tempfile.TemporaryDirectory() as name:
                 for cells in _rows(_checkpoint(Path(name), architecture, size, texts), texts[:TEXTS]):

@@ -1,6 +1,6 @@
 """Writing text beside transformers' `generate` on the same weights: `python -m bench.generate`.
 
-One text and sixteen, the likeliest tokens and drawn ones (temperature 0.8, top-k 40), `gpt2` and `modern`, at the
+One text and sixteen, the likeliest tokens and drawn ones (temperature 0.8, top-k 40), each architecture, at the
 default size and at that of GPT-2 Small (12 layers, 768 wide, vocabulary 50,257, context 1,024), with random weights.
 Both write in turns in one process, after prompts of 16 tokens; figures are medians. The likeliest ids must be the same.
 With `--gpu` both write on CUDA. Without transformers TokenMill writes alone.
@@ -12,12 +12,12 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
 from bench.harness import RowFile, Steps, here, in_turns, section
-from tokenmill.model.config import ModelConfig
+from tokenmill.model.config import Architecture, ModelConfig
 from tokenmill.model.generate import Sampling, generate_batch, transpose_in_memory
 from tokenmill.model.gpt import GPT, build
 from tokenmill.model.huggingface import save_weights
@@ -70,7 +70,7 @@ def run(sizes: dict[str, dict[str, int]], device: torch.device, *, tokens: int, 
     print(f"{torch.get_num_threads()} threads, tokens a second, all texts together")
     print(f"{'model':20}{'texts':>6}  {'tokens':10}{'transformers':>13}{'TokenMill':>11}{'times':>7}  target: faster")
     for size, changes in sizes.items():
-        for architecture in ("gpt2", "modern"):
+        for architecture in get_args(Architecture):
             for row in measure(architecture, changes, device, tokens=tokens, rounds=rounds):
                 file.add({"model": f"{architecture}, {size}"} | row)
                 print(_line(file.rows[-1]), flush=True)

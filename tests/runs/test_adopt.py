@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -11,6 +11,7 @@ from tests.evaluation.trained import make_tokenizer_file
 from tests.runs.test_export import NOTHING, TEXT, checkpoint_in
 from tokenmill.core.errors import UserError
 from tokenmill.core.tokenizer import END_OF_TEXT, read_tokenizer
+from tokenmill.model.config import Architecture
 from tokenmill.model.huggingface import load_model
 from tokenmill.runs.adopt import adopt
 from tokenmill.runs.export import export
@@ -96,7 +97,7 @@ def test_truncation_in_the_file_does_not_count(tmp_path: Path):
     assert len(read_tokenizer(tmp_path / "start/tokenizer.json").encode(TEXT)) > 4
 
 
-@pytest.mark.parametrize("architecture", ["gpt2", "modern"])
+@pytest.mark.parametrize("architecture", get_args(Architecture))
 def test_model_of_this_project_is_taken(architecture: str, tmp_path: Path):
     checkpoint = checkpoint_in(tmp_path, architecture, "char")
     export(checkpoint, NOTHING, tmp_path / "out")

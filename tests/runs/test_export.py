@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.metrics import read_clean_report
 from tokenmill.core.tokenizer import read_tokenizer
 from tokenmill.evaluation.results import read_evaluation
-from tokenmill.model.config import ModelConfig
+from tokenmill.model.config import Architecture, ModelConfig
 from tokenmill.model.generate import Sampling, generate
 from tokenmill.model.gpt import GPT, build
 from tokenmill.model.huggingface import load_model, save_weights
@@ -46,7 +46,9 @@ def checkpoint_in(
     return Checkpoint("epoch 2", folder / "epoch-2", tokenizer)
 
 
-@pytest.fixture(scope="module", params=["gpt2-bpe", "gpt2-char", "modern-bpe", "modern-char"])
+@pytest.fixture(
+    scope="module", params=[f"{name}-{kind}" for name in get_args(Architecture) for kind in ("bpe", "char")]
+)
 def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Checkpoint, Path]:
     folder = tmp_path_factory.mktemp("export")
     architecture, kind = request.param.split("-")
