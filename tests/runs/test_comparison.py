@@ -9,8 +9,8 @@ import pytest
 
 from tests.reports.html_page import Page
 from tests.runs.project_of_runs import write_run
+from tokenmill.cli.compare import render_page, render_terminal
 from tokenmill.runs.comparison import ComparedEpoch, ComparedRun, Comparison
-from tokenmill.runs.side_by_side import render_page, render_terminal
 
 MakeRun = Callable[..., ComparedRun]
 LOCK = """\

@@ -1,15 +1,50 @@
-"""`tokenmill compare`: epochs and experiments side by side, in the terminal and as reports/compare.html."""
+"""`tokenmill compare`: epochs and experiments side by side, in the terminal and as reports/compare.html.
+
+Changed words are marked by colours, where the terminal has them, or else by signs.
+"""
 
 import argparse
+import io
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
 
 from tokenmill.cli.main import Parser
 from tokenmill.core.files import write_text
+from tokenmill.core.units import visible
+from tokenmill.reports.charts import Chart, Series, line_chart
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from tokenmill.reports.answers import PromptAnswers, Version
+    from tokenmill.runs.comparison import ComparedRun, Comparison
 
 PAGE = Path("reports/compare.html")
+
+COLOURS = (1, 3, 4, 2)
+"""Colours of the runs, the palest last. Further runs are not drawn."""
+
+SIGNS = {"same": ("", ""), "added": ("{+", "+}"), "removed": ("[-", "-]")}
+"""As `git diff --word-diff` marks words."""
+
+STYLES = {"same": "", "added": "bold green", "removed": "strike red"}
+
+NARROWEST = 40
+"""Columns that the terminal has at least."""
+
+LONGEST = 300
+"""Characters of an answer; the page shows all of it."""
+
 
 EXAMPLES = """\
   tokenmill compare                     the first and the last epoch
@@ -33,10 +68,93 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Print the comparison and write the page."""
     from tokenmill.runs.comparison import Comparison, find_epochs  # noqa: PLC0415 (pandas)
-    from tokenmill.runs.side_by_side import render_page, render_terminal  # noqa: PLC0415
 
     comparison = Comparison(find_epochs(Path(), options.names))
     write_text(PAGE, render_page(comparison))
     colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     print(render_terminal(comparison, width=shutil.get_terminal_size().columns, colours=colours))
     print(f"\nas a page: {PAGE}")
+
+
+def render_page(comparison: "Comparison") -> str:
+    """The whole page."""
+    from tokenmill.reports.page import render  # noqa: PLC0415 (jinja2)
+
+    runs = list(zip(COLOURS, comparison.runs, strict=False))
+    legend = [(colour, visible(run.name)) for colour, run in runs]
+    return render("compare.html", comparison=comparison, curves=_curves(runs), legend=legend)
+
+
+def _curves(runs: Sequence[tuple[int, "ComparedRun"]]) -> Chart:
+    """Bits per byte by epoch, a line for each run."""
+    series = []
+    for colour, run in runs:
+        epochs = [result.epoch for result in run.evaluation.epochs]
+        values = [result.bits_per_byte for result in run.evaluation.epochs]
+        titles = [f"{visible(run.name)}, epoch {n}: {v:.4f}" for n, v in zip(epochs, values, strict=True)]
+        series.append(Series(values, colour, epochs, titles))
+    alt = "Bits per byte by epoch, a line for each run; the numbers of the compared epochs are in the table."
+    return line_chart(series, x_label="epoch", y_label="bits per byte", alt=alt)
+
+
+def render_terminal(comparison: "Comparison", *, width: int, colours: bool) -> str:
+    """The whole comparison, in lines of at most `width` columns."""
+    out = io.StringIO()
+    console = Console(file=out, width=max(width, NARROWEST), color_system="standard" if colours else None)
+    blocks: list[RenderableType] = [_table("", comparison.measures)]
+    if comparison.caution:
+        blocks.append(Text(comparison.caution))
+    if not comparison.settings.empty:
+        blocks.append(_table("what differs", comparison.settings))
+    blocks += [_prompt(prompt, colours=colours) for prompt in comparison.prompts]
+    for block in blocks:
+        console.print(block)
+        console.print()
+    return "\n".join(line.rstrip() for line in out.getvalue().rstrip().splitlines())
+
+
+def _table(title: str, table: "pd.DataFrame") -> Table:
+    shown = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="none")
+    shown.add_column(title, overflow="fold")
+    for name in table.columns:
+        shown.add_column(_line(name), justify="right", overflow="fold")
+    for name, *cells in table.itertuples(name=None):
+        shown.add_row(_line(name), *map(_line, cells))
+    return shown
+
+
+def _prompt(one: "PromptAnswers", *, colours: bool) -> RenderableType:
+    answers = Table.grid(padding=(0, 2, 0, 0))
+    answers.add_column(overflow="fold", max_width=24)
+    answers.add_column()
+    answers.add_column(overflow="fold")
+    for version in one.versions:
+        answers.add_row(_line(version.name), version.mark, _answer(version, colours=colours))
+    return Group(_line(one.question.prompt), Padding(answers, (0, 0, 0, 2)))
+
+
+def _answer(version: "Version", *, colours: bool) -> Text:
+    if version.answer is None:
+        return Text("(not asked)")
+    if version.is_unchanged:
+        return Text("(unchanged)")
+    if not version.answer.greedy:
+        return Text("(nothing)")
+    shown = Text()
+    for span in version.spans:
+        begin, end = ("", "") if colours else SIGNS[span.kind]
+        words = _one_line(span.text)
+        shown.append(" " if span.text[:1].isspace() else "")
+        if words:
+            shown.append(f"{begin}{words}{end}", style=STYLES[span.kind] if colours else "")
+            shown.append(" " if span.kind == "removed" or span.text[-1:].isspace() else "")
+    shown.truncate(LONGEST, overflow="ellipsis")
+    return shown
+
+
+def _line(text: str) -> Text:
+    return Text(_one_line(text))
+
+
+def _one_line(text: str) -> str:
+    return visible(" ".join(text.split()))

@@ -1,16 +1,47 @@
-"""`tokenmill runs`: all commits and experiments in one table, the best or the newest first."""
+"""`tokenmill runs`: all commits and experiments in one table: what each changed, how good it became, what it took.
+
+DVC collects parameters and metrics (`dvc.api.exp_show`). Times are those that this machine keeps in `.resume`; a run
+that was trained elsewhere has none.
+"""
 
 import argparse
+import contextlib
+import logging
+import re
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tokenmill import git
 from tokenmill.cli.main import Parser, count
+from tokenmill.core import paths
+from tokenmill.core.errors import UserError
 from tokenmill.core.units import duration, visible
 from tokenmill.display import console, print_columns
 
 if TYPE_CHECKING:
     import pandas as pd
+    from dvc.repo import Repo
+
+METRICS = {
+    "epochs": "epoch",
+    "steps": "steps",
+    "parameters": "parameters",
+    "train_loss": "train_loss",
+    "val_loss": "val_loss",
+    "bits_per_byte": "bits_per_byte",
+    "right": "expected_found",
+    "seen_right": "seen_right",
+    "held_out_right": "held_out_right",
+}
+"""Columns of the table, and the metrics in metrics/train.json and metrics/eval.json that they show."""
+
+COLUMNS = ["run", "rev", "created", "state", "changed", *METRICS]
+COLUMNS += ["seconds", "units", "money", "currency", "tokens_per_second"]
+
+HASH, FINGERPRINT = re.compile("[0-9a-f]{32}"), re.compile(r"\w[\w-]*")
+"""Of a file in DVC's cache, and of a run; both are parts of a path."""
 
 SORT = {
     "new": "",
@@ -41,8 +72,6 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Print the table of the project in the current folder."""
-    from tokenmill.runs.table import find_runs  # noqa: PLC0415 (DVC and pandas)
-
     runs = find_runs(Path(), commits=options.commits)
     if column := SORT[options.sort]:
         runs = runs.sort_values(column, ascending=options.sort not in BEST_IS_MOST, kind="stable")
@@ -54,9 +83,120 @@ def run(options: argparse.Namespace) -> None:
         console().print("times and costs are known where a run was trained on this machine")
 
 
+def find_runs(root: Path, *, commits: int) -> "pd.DataFrame":
+    """A row of COLUMNS for the workspace, the newest `commits` that changed the model, and every experiment.
+
+    Raises:
+        UserError: the folder is no DVC project in git, or DVC cannot read it.
+    """
+    import pandas as pd  # noqa: PLC0415 (seconds, with DVC)
+    from dvc.api import exp_show  # noqa: PLC0415
+    from dvc.exceptions import DvcException  # noqa: PLC0415
+    from dvc.repo import Repo  # noqa: PLC0415
+    from dvc.scm import SCMError  # noqa: PLC0415
+
+    logging.getLogger("dvc").setLevel(logging.ERROR)
+    experiments = [ref.split("/") for ref in git.references(root, git.EXPERIMENTS)]
+    newest = (git.ask(root, "rev-list", "--first-parent", f"--max-count={commits}", "HEAD") or "").split()
+    older = {"".join(parts[2:4]) for parts in experiments if parts[2] not in ("celery", "exec")}
+    try:
+        shown = exp_show(str(root), revs=[*newest, *sorted(older - set(newest))])
+        with Repo(str(root)) as repo:
+            rows = [_row(entry, before, repo, root) for entry, before in _with_base(shown)]
+    except (DvcException, SCMError) as error:
+        raise UserError(f"{root.resolve()}: {' '.join(str(error).split())}; `tokenmill doctor` says more.") from None
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _with_base(shown: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], dict[str, Any] | None]]:
+    """Runs that got as far as a model or are on their way, each with the commit that it is compared with."""
+    commits = [entry for entry in shown if entry["typ"] == "baseline"]
+    trained = list({_model(entry): entry for entry in reversed(commits[1:]) if _metric(entry, "val_loss")}.values())
+    base = None
+    for entry in shown:
+        if entry["typ"] != "baseline":
+            if entry["State"] or _metric(entry, "val_loss"):
+                yield entry, base
+            continue
+        base = entry
+        if entry is commits[0]:
+            yield entry, commits[1] if len(commits) > 1 else None
+        elif entry in trained:
+            number = trained.index(entry)
+            yield entry, trained[number - 1] if number else None
+
+
+def _row(entry: dict[str, Any], base: dict[str, Any] | None, repo: "Repo", root: Path) -> dict[str, Any]:
+    row = {name: _metric(entry, metric) for name, metric in METRICS.items()}
+    if row["val_loss"] is None:  # a run under way: what `evaluate` found is of the run before
+        row = dict.fromkeys(METRICS)
+    named = {
+        "run": entry["Experiment"] or entry["rev"],
+        "rev": entry["rev"],
+        "created": entry["Created"],
+        "state": (entry["State"] or "").lower().removeprefix("success"),
+        "changed": " ".join(_changes(entry, base)) if base else "",
+    }
+    return named | row | _times(entry, repo, root)
+
+
+def _metric(entry: Mapping[str, Any], name: str) -> float | None:
+    """A metric, which DVC calls by its file too where another file or a parameter has the same name."""
+    found = (entry.get(key) for key in (name, f"metrics/train.json:{name}", f"metrics/eval.json:{name}"))
+    return next((float(value) for value in found if isinstance(value, int | float)), None)
+
+
+def _model(entry: Mapping[str, Any]) -> str:
+    return str(entry.get(paths.MODEL.as_posix()))
+
+
+def _changes(entry: Mapping[str, Any], base: Mapping[str, Any]) -> Iterator[str]:
+    """Parameters with other values than in the base: `model.n_layer=2`; of long ones only the name."""
+    from tokenmill.schema import AllParams  # noqa: PLC0415 (pydantic)
+
+    for name, value in entry.items():
+        section = name.partition(".")[0]
+        if section in AllParams.model_fields and section != "runtime" and value != base.get(name):
+            text = f"{value:g}" if isinstance(value, float) else str(value)
+            yield f"{name}={text}" if len(text) <= 40 else name
+
+
+def _times(entry: Mapping[str, Any], repo: "Repo", root: Path) -> dict[str, Any]:
+    """What training took up to the last step of the run, if this machine knows."""
+    from tokenmill.costs import AMOUNTS, COSTS, TIMING, find_times, read_costs, read_timing  # noqa: PLC0415 (pydantic)
+
+    run = _fingerprint(repo, _model(entry))
+    if run is None:
+        return {}
+    timing, costs = (find_times(root / paths.resume_root(), run, name) for name in (TIMING, COSTS))
+    rows = read_timing(timing)
+    rows = rows.loc[rows["step"] <= (_metric(entry, "steps") or 0)]
+    if rows.empty:
+        return {}
+    spent = {name: float(rows[name].iloc[-1]) for name in AMOUNTS}
+    rate = float(rows.loc[:, "tokens_per_second"].median())
+    currencies = [row["currency"] for row in read_costs(costs).to_dict("records")]
+    return spent | {"tokens_per_second": rate, "currency": next(iter(currencies), "")}
+
+
+def _fingerprint(repo: "Repo", model: str) -> str | None:
+    """The fingerprint in the manifest of a model, of any version, if DVC's cache has it."""
+    from tokenmill.core.records import read_record  # noqa: PLC0415 (pydantic)
+    from tokenmill.model.manifest import MANIFEST  # noqa: PLC0415
+
+    cached, unknown = repo.cache.local.oid_to_path, "its times are not known"
+    with contextlib.suppress(OSError, UserError, KeyError):
+        files = read_record(Path(cached(model)), list[dict[str, Any]], way_out=unknown)
+        hashes = {file["relpath"]: str(file["md5"]) for file in files}
+        if HASH.fullmatch(hashes[MANIFEST]):
+            manifest = read_record(Path(cached(hashes[MANIFEST])), dict[str, Any], way_out=unknown)
+            return found[0] if (found := FINGERPRINT.fullmatch(str(manifest["fingerprint"]))) else None
+    return None
+
+
 def _print(runs: "pd.DataFrame") -> None:
     shown = [("run", "val loss", "bits/byte", "right", "time", "tokens/s", "cost")]
-    shown += [_cells(row) for row in runs.to_dict("records")]
+    shown += [_cells(row.dropna().to_dict()) for _, row in runs.iterrows()]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     changes = [": ".join(filter(None, each)) for each in zip(runs["state"], runs["changed"], strict=True)]
     for (name, *numbers), change in zip(shown, ["", *changes], strict=True):
@@ -66,10 +206,9 @@ def _print(runs: "pd.DataFrame") -> None:
             print_columns([("   ", change)], gap=1)
 
 
-def _cells(row: "dict[Any, Any]") -> tuple[str, ...]:
-    known = {name: value for name, value in row.items() if str(value) != "nan"}
+def _cells(known: Mapping[Any, Any]) -> tuple[str, ...]:
     return (
-        visible(str(row["run"])),
+        visible(str(known["run"])),
         *(f"{known[name]:.4f}" if name in known else "" for name in ("val_loss", "bits_per_byte")),
         f"{known['right']:.0%}" if "right" in known else "",
         duration(known["seconds"]) if "seconds" in known else "",

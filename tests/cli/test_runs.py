@@ -10,8 +10,8 @@ import pytest
 from tests.imports import ROOT
 from tests.pipeline.project import Project
 from tokenmill.cli.main import main
+from tokenmill.cli.runs import COLUMNS, METRICS, find_runs
 from tokenmill.core.errors import UserError
-from tokenmill.runs.table import COLUMNS, METRICS, find_runs
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # DVC's own
 
@@ -104,6 +104,21 @@ def test_the_table_is_sorted_and_fits_80_columns(
     table = pd.read_csv(io.StringIO(capsys.readouterr().out))
     assert list(table.columns) == COLUMNS
     assert table["bits_per_byte"].is_monotonic_increasing
+
+
+@pytest.mark.slow
+def test_before_the_first_run_the_cells_are_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    project = Project(tmp_path)
+    project.run("git", "init", "-q", "-b", "main")
+    project.run("dvc", "init", "-q")
+    shutil.copy(ROOT / "params.yaml", project.root)
+    (project.root / "dvc.yaml").write_text(PIPELINE)
+    project.commit()
+    monkeypatch.chdir(project.root)
+    main(["runs"])
+    assert capsys.readouterr().out.splitlines()[1].strip() == "workspace"
 
 
 def test_outside_a_project_it_says_so(tmp_path: Path):
