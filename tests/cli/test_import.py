@@ -1,10 +1,122 @@
-"""What `tokenmill import` says before it reads a model."""
+"""`tokenmill import`: GPT-2 as transformers saves it, and models of this project, as folders to start from."""
 
+import importlib
+import json
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
+import torch
 
+from tests.evaluation.trained import make_tokenizer_file
+from tests.runs.test_export import NOTHING, TEXT, checkpoint_in
 from tokenmill.cli.main import main
+from tokenmill.core.errors import UserError
+from tokenmill.core.tokenizer import END_OF_TEXT, read_tokenizer
+from tokenmill.model.config import Architecture
+from tokenmill.model.huggingface import load_model
+from tokenmill.runs.export import export
+from tokenmill.runs.find import Checkpoint
+
+adopt = importlib.import_module("tokenmill.cli.import").adopt  # `import` is a keyword
+
+
+def published(folder: Path) -> tuple[Checkpoint, Any]:
+    """GPT-2 with tied weights as transformers saves it, with a tokenizer of its own."""
+    from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast  # noqa: PLC0415 (seconds)
+
+    file = make_tokenizer_file(folder / "tokenizer", "bpe")
+    vocab_size = read_tokenizer(file).vocab_size
+    torch.manual_seed(0)
+    config = GPT2Config(vocab_size=vocab_size, n_positions=64, n_embd=32, n_layer=2, n_head=2)
+    model = GPT2LMHeadModel(config).eval()
+    model.save_pretrained(folder / "gpt2")
+    PreTrainedTokenizerFast(tokenizer_file=str(file), eos_token=END_OF_TEXT).save_pretrained(folder / "gpt2")
+    return Checkpoint("gpt2", folder / "gpt2", folder / "gpt2/tokenizer.json"), model
+
+
+def test_published_gpt2_computes_the_same(tmp_path: Path):
+    checkpoint, theirs = published(tmp_path)
+    adopt(checkpoint, tmp_path / "start")
+    ours, tokenizer = load_model(tmp_path / "start"), read_tokenizer(tmp_path / "start/tokenizer.json")
+    assert tokenizer.encode(TEXT) == read_tokenizer(tmp_path / "tokenizer/tokenizer.json").encode(TEXT)
+    ids_BT = torch.tensor([tokenizer.encode(TEXT)])
+    with torch.no_grad():
+        assert torch.allclose(theirs(ids_BT).logits, ours(ids_BT), atol=1e-5, rtol=0)
+    assert torch.equal(ours.head.weight, ours.tokens.weight)
+    assert ours.head.weight.data_ptr() != ours.tokens.weight.data_ptr()
+
+
+def test_base_model_in_half_precision_is_read(tmp_path: Path):
+    """The hub's `gpt2` has names without `transformer.`; others are in half precision."""
+    checkpoint, theirs = published(tmp_path)
+    theirs.transformer.half().save_pretrained(checkpoint.folder)
+    adopt(checkpoint, tmp_path / "start")
+    found = load_model(tmp_path / "start").get_parameter("blocks.1.up.bias")
+    assert torch.equal(found, theirs.transformer.h[1].mlp.c_fc.bias.float())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"activation_function": "relu"},
+        {"scale_attn_by_inverse_layer_idx": True},
+        {"n_inner": 64},
+        {"layer_norm_epsilon": 1e-6},
+        {"model_type": "llama", "tokenmill": None},
+        {"n_layer": 10**9},
+        {"vocab_size": 281},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_other_architecture_is_refused(change: dict[str, Any], tmp_path: Path):
+    checkpoint, _ = published(tmp_path)
+    config = checkpoint.folder / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_bytes()) | change))
+    with pytest.raises(UserError):
+        adopt(checkpoint, tmp_path / "start")
+    assert not (tmp_path / "start").exists()
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [("normalizer", {"type": "Lowercase"}), ("pre_tokenizer", {"type": "Whitespace"}), ("added_tokens", [])],
+)
+def test_other_tokenizer_is_refused(part: str, value: Any, tmp_path: Path):
+    checkpoint, _ = published(tmp_path)
+    layout = json.loads(checkpoint.tokenizer.read_bytes()) | {part: value}
+    checkpoint.tokenizer.write_text(json.dumps(layout))
+    with pytest.raises(UserError, match="take another model"):
+        adopt(checkpoint, tmp_path / "start")
+
+
+def test_truncation_in_the_file_does_not_count(tmp_path: Path):
+    checkpoint, _ = published(tmp_path)
+    layout = json.loads(checkpoint.tokenizer.read_bytes())
+    layout["truncation"] = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
+    del layout["pre_tokenizer"]["use_regex"]  # as in the hub's `gpt2`
+    checkpoint.tokenizer.write_text(json.dumps(layout))
+    adopt(checkpoint, tmp_path / "start")
+    assert len(read_tokenizer(tmp_path / "start/tokenizer.json").encode(TEXT)) > 4
+
+
+@pytest.mark.parametrize("architecture", get_args(Architecture))
+def test_model_of_this_project_is_taken(architecture: str, tmp_path: Path):
+    checkpoint = checkpoint_in(tmp_path, architecture, "char")
+    export(checkpoint, NOTHING, tmp_path / "out")
+    for number, folder in enumerate([checkpoint.folder, tmp_path / "out"]):
+        adopt(Checkpoint("x", folder, checkpoint.tokenizer), tmp_path / f"start{number}")
+        assert (tmp_path / f"start{number}/model.safetensors").read_bytes() == (
+            checkpoint.folder / "model.safetensors"
+        ).read_bytes()
+
+
+def test_weights_that_are_not_finite_are_refused(tmp_path: Path):
+    checkpoint, theirs = published(tmp_path)
+    theirs.transformer.wpe.weight.data[3, 3] = float("nan")
+    theirs.save_pretrained(checkpoint.folder)
+    with pytest.raises(UserError, match=r"wpe\.weight"):
+        adopt(checkpoint, tmp_path / "start")
 
 
 @pytest.mark.parametrize("name", ["openai-community/gpt2", "hf://openai-community/gpt2"])
