@@ -1,13 +1,29 @@
-"""`tokenmill export`: a trained model as a folder for `transformers`, llama.cpp or ONNX, or on the Hugging Face Hub."""
+"""`tokenmill export`: a trained model as a folder for `transformers`, llama.cpp or ONNX, or on the Hugging Face Hub.
+
+The hub's own client uploads (`huggingface_hub`, which `tokenizers` brings along). It takes the token from where
+`hf auth login` saves it or from HF_TOKEN, and the address of another hub from HF_ENDPOINT. All files arrive in one
+commit, so a push that is cut off leaves nothing half; what has arrived by then is not sent again.
+"""
 
 import argparse
+import os
 import re
+import warnings
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tokenmill.cli.generate import add_model_arguments, find_model
 from tokenmill.cli.main import Parser
 from tokenmill.core.errors import UserError
+from tokenmill.core.files import write_text
 from tokenmill.core.units import visible
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
+
+LICENSE = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
+LICENSE_LINE = re.compile(r"(?m)^(?:# .*\n)?license:.*$")
+"""Of the card, with the comment above it."""
 
 EXAMPLES = """\
   tokenmill export                                  the last epoch, to exports/epoch-4
@@ -41,27 +57,116 @@ def run(options: argparse.Namespace) -> None:
     Raises:
         UserError: there is no such model, the folder exists, or the upload fails.
     """
-    from tokenmill.runs import publish  # noqa: PLC0415 (the hub's client)
-    from tokenmill.runs.export import CARD, export, record_of  # noqa: PLC0415 (PyTorch)
+    from tokenmill.runs.export import CARD, export, is_export_of, record_of  # noqa: PLC0415 (PyTorch)
 
     if options.public and options.push is None:
         raise UserError("--public is for --push OWNER/NAME.")
-    if options.license:
-        publish.check_license(options.license)
-    api = None if options.push is None else publish.client(options.push)
+    if options.license and not LICENSE.fullmatch(options.license):
+        raise UserError(
+            f"--license {options.license!r} is no licence of the hub; take one such as apache-2.0, mit or other."
+        )
+    api = None if options.push is None else client(options.push)
     checkpoint = find_model(options)
     name = re.sub(r"[^\w.-]+", "-", checkpoint.name).strip("-.")
     target = options.folder or Path("exports") / (name if options.format == "hf" else f"{name}-{options.format}")
-    if not (api and publish.is_export_of(checkpoint, target, options.format)):
+    card = target / CARD
+    if not (api and is_export_of(checkpoint, target, options.format)):
         export(checkpoint, record_of(checkpoint, Path(), options.rev), target, options.format)
-    publish.complete_card(target, options.license, options.push)
+    complete_card(card, options.license, options.push)
     print(visible(f"{checkpoint.name}: {target}"))
-    if not publish.license_of(target):
+    if not license_of(card):
         if options.public:
-            raise UserError(
-                f"{target / CARD} names no licence; add --license apache-2.0 or another, or write it there."
-            )
-        print(f"fill in the licence in {visible(str(target / CARD))} before you publish it")
+            raise UserError(f"{card} names no licence; add --license apache-2.0 or another, or write it there.")
+        print(f"fill in the licence in {visible(str(card))} before you publish it")
     if api and options.push:
-        address = publish.push(api, target, options.push, public=options.public)
+        address = push(api, target, options.push, public=options.public)
         print(visible(f"{address}: pushed, {'public' if options.public else 'private; --public is for everybody'}"))
+
+
+def license_of(card: Path) -> str | None:
+    """The licence that the card names, if any.
+
+    Raises:
+        UserError: what stands above the card's text is no YAML.
+    """
+    import yaml  # noqa: PLC0415 (only here)
+    from huggingface_hub import metadata_load  # noqa: PLC0415 (half a second, here and below)
+
+    try:
+        name = (metadata_load(card) or {}).get("license")
+    except (ValueError, yaml.YAMLError):
+        raise UserError(f"{card} begins with lines that are no YAML; export to another folder.") from None
+    return None if name == "unknown" else name
+
+
+def complete_card(card: Path, license: str | None = None, repository: str | None = None) -> None:  # noqa: A002
+    """Write the licence onto the card, and the repository into its example.
+
+    Raises:
+        UserError: the card has no line for the licence.
+    """
+    text = card.read_text(encoding="utf-8")
+    if license:
+        text, found = LICENSE_LINE.subn(f"license: {license}", text, count=1)
+        if not found:
+            raise UserError(f"{card} has no line `license: …`; write it between the dashes at its beginning.")
+    if repository:
+        text = text.replace('"text-generation", "PATH"', f'"text-generation", "{repository}"')
+    write_text(card, text)
+
+
+def client(name: str) -> "HfApi":
+    """The hub's client, after what can be checked before anything is written or sent.
+
+    Raises:
+        UserError: the name of the repository is malformed, or there is no token.
+    """
+    from huggingface_hub import HfApi, get_token  # noqa: PLC0415
+    from huggingface_hub.utils import HFValidationError, validate_repo_id  # noqa: PLC0415
+
+    try:
+        validate_repo_id(name)
+    except HFValidationError:
+        name = name.replace("/", "")
+    if name.count("/") != 1:
+        raise UserError("--push takes OWNER/NAME of a repository: letters, digits, dots and dashes, as ada/speeches.")
+    token = get_token()
+    if not token or not re.fullmatch(r"[!-~]+", token):
+        raise UserError("there is no token for Hugging Face; `hf auth login` saves one, or set HF_TOKEN.")
+    return HfApi(os.environ.get("HF_ENDPOINT") or None, token=token)
+
+
+def push(api: "HfApi", folder: Path, name: str, *, public: bool) -> str:
+    """Upload the folder to the repository, which is made if there is none; return its address.
+
+    Raises:
+        UserError: the hub does not answer or refuses, or the repository is public and `public` is false.
+    """
+    from huggingface_hub.utils import logging  # noqa: PLC0415
+
+    logging.set_verbosity_error()  # its warnings hold text of the server
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            api.create_repo(name, private=not public, exist_ok=True)
+            if not public and not api.model_info(name).private:
+                raise UserError(f"{name} is public; add --public to push there, or take another name.")
+            api.upload_folder(repo_id=name, folder_path=folder, commit_message="Model, exported by TokenMill")
+    except UserError:
+        raise
+    except Exception as error:  # of the client, of httpx and of hf_xet, each with its own
+        raise UserError(_sentence(error, api, name)) from None
+    return f"{api.endpoint}/{name}"
+
+
+def _sentence(error: Exception, api: "HfApi", name: str) -> str:
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if status == 401:
+        return f"{api.endpoint} does not accept the token; `hf auth login` saves another, or set HF_TOKEN."
+    if status == 403:
+        return f"the token may not write {name}; make one that may at {api.endpoint}/settings/tokens."
+    said = " ".join(str(getattr(error, "server_message", None) or error).split()) or type(error).__name__
+    said = said.replace(str(api.token), "•••")[:300]
+    if status:
+        return f"{api.endpoint} refused {name} ({status}): {said}"
+    return f"{name} was not pushed: {said}; type the same again once {api.endpoint} answers."

@@ -130,6 +130,16 @@ def export(checkpoint: Checkpoint, record: Record, target: Path, kind: Format = 
         write_json(folder / "tokenizer_config.json", _tokenizer_config(config))
 
 
+def is_export_of(checkpoint: Checkpoint, folder: Path, kind: Format) -> bool:
+    """Whether the folder holds this model in this format; its card may have been edited."""
+    card, file, weights = folder / CARD, folder / FILES[kind], sha256_of(checkpoint.folder / WEIGHTS)
+    if not (card.is_file() and file.is_file()):
+        return False
+    return weights in card.read_text(encoding="utf-8", errors="replace") and (
+        kind != "hf" or sha256_of(file) == weights
+    )
+
+
 @contextlib.contextmanager
 def _package(extra: Format) -> Iterator[None]:
     """Name the extra of this project that a format needs."""

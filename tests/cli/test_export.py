@@ -9,11 +9,11 @@ import pytest
 
 from tests.runs.hub import TOKEN, Hub, running
 from tests.runs.test_export import NOTHING, checkpoint_in
+from tokenmill.cli.export import complete_card, license_of
 from tokenmill.cli.main import main
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import sha256_of
-from tokenmill.runs.export import export
-from tokenmill.runs.publish import complete_card, is_export_of, license_of
+from tokenmill.runs.export import export, is_export_of
 
 NAME = "ada/speeches"
 
@@ -170,9 +170,10 @@ def test_a_damaged_export_is_not_taken_for_whole(tmp_path: Path):
 
 def test_licence_of_the_card(tmp_path: Path):
     export(checkpoint_in(tmp_path, "modern", "bpe"), NOTHING, tmp_path / "out")
-    assert license_of(tmp_path / "out") is None
-    complete_card(tmp_path / "out", "cc-by-4.0")
-    assert license_of(tmp_path / "out") == "cc-by-4.0"
-    (tmp_path / "out/README.md").write_text("---\nlicense: [\n---\n")
+    card = tmp_path / "out/README.md"
+    assert license_of(card) is None
+    complete_card(card, "cc-by-4.0")
+    assert license_of(card) == "cc-by-4.0"
+    card.write_text("---\nlicense: [\n---\n")
     with pytest.raises(UserError, match="no YAML"):
-        license_of(tmp_path / "out")
+        license_of(card)
