@@ -25,6 +25,7 @@ from ruamel.yaml import YAML
 
 from bench.harness import ROOT, RowFile
 from tokenmill.core.token_file import read_metadata, token_file
+from tokenmill.planning.benchmark import step_timer
 from tokenmill.planning.fit import (
     LADDER,
     Corpus,
@@ -33,7 +34,6 @@ from tokenmill.planning.fit import (
     TokenizedText,
     epoch_seconds,
     fit,
-    measured_here,
     with_dropout,
     workload,
 )
@@ -77,7 +77,7 @@ def compare(text: Path, minutes: float, folder: Path, rows: RowFile) -> None:
     """The proposal for a text, and its neighbours, trained one after the other."""
     params = AllParams.model_validate(YAML(typ="safe").load(ROOT / "params.yaml"))
     params = params.model_copy(update={"data": params.data.model_copy(update={"raw": str(text)})})
-    step_seconds = measured_here(params)
+    step_seconds = step_timer(params.runtime)
     corpus = Corpus.read(Path(), params)
     proposal = fit(corpus, params, seconds=60 * minutes, step_seconds=step_seconds)
     print(f"\n{text.name}, {minutes:g} minutes: {proposal.seconds:.0f} s promised", flush=True)
@@ -86,7 +86,7 @@ def compare(text: Path, minutes: float, folder: Path, rows: RowFile) -> None:
         tokens = tokenized(text, params, candidate.vocabulary, folder)
         row = train(candidate, params, tokens, folder / "run")
         if best is None:
-            again = epoch_seconds(proposal.work, proposal.text, measured_here(params)(proposal.work))
+            again = epoch_seconds(proposal.work, proposal.text, step_timer(params.runtime)(proposal.work))
             print(f"{again * candidate.epochs:.0f} s promised after it", flush=True)
         best = best or row["bits_per_byte"]
         print(

@@ -5,8 +5,7 @@ from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import parameter_count
 from tokenmill.model.size import memory
 from tokenmill.planning.fit import ENOUGH
-from tokenmill.planning.hardware import UTILISATION, known_hardware
-from tokenmill.planning.plan import step_time
+from tokenmill.planning.plan import UTILISATION, known_hardware, step_time
 
 MODELS = {"124M": (12, 12, 768), "355M": (24, 16, 1024), "1.5B": (48, 25, 1600)}
 """Layers, heads, width of GPT-2 (Radford et al. 2019, table 2), by the names they go by."""

@@ -10,7 +10,7 @@ from tokenmill.core.params import Section, load
 from tokenmill.data.params import CleanParams, DataParams
 from tokenmill.finetuning.params import FinetuneParams, Method
 from tokenmill.finetuning.run import finetune
-from tokenmill.planning.hardware import peak_flops
+from tokenmill.planning.plan import peak_flops
 from tokenmill.training.history import EpochRow, StepRow, train_metrics, write_rows
 from tokenmill.training.launch import launch
 from tokenmill.training.params import RuntimeParams

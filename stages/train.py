@@ -5,7 +5,7 @@ import functools
 from tokenmill.core import paths
 from tokenmill.core.files import write_json
 from tokenmill.core.params import Section, load
-from tokenmill.planning.hardware import peak_flops
+from tokenmill.planning.plan import peak_flops
 from tokenmill.training.history import EpochRow, StepRow, train_metrics, write_rows
 from tokenmill.training.launch import launch
 from tokenmill.training.params import ModelSection, RuntimeParams, TrainSection

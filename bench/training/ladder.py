@@ -33,7 +33,7 @@ from bench.harness import Contender, RowFile, Timed, compute_for, here, measure
 from bench.training.variants import FULL, OURS, PLAIN, SMALL, TINY, VARIANTS, Size, left_out, make
 from tokenmill.model.size import flops_per_token
 from tokenmill.planning.benchmark import product_rate
-from tokenmill.planning.hardware import peak_flops
+from tokenmill.planning.plan import peak_flops
 from tokenmill.stage import report_errors
 
 ORIGINAL = dict(zip(PLAIN, (1.6, 0.8, 0.5, 0.35, 0.225, 0.1), strict=True))

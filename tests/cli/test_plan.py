@@ -52,3 +52,24 @@ def test_plans_in_the_document_are_those_printed(project: Path, capsys: pytest.C
     assert len(blocks) == 2
     for command, shown in blocks:
         assert plan(capsys, *command.split()[1:]).splitlines() == shown.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("tokens", "epochs", "said"),
+    [
+        (400_000, 4, "a model of about 80k parameters"),
+        (400_000, 40, "a model of about 80k parameters"),
+        (1_048_576, 100, "little text"),
+        (8_000_000, 1, "train longer"),
+        (20_000_000, 1, "near the 20"),
+        (200_000_000, 1, "a small model that is used much"),
+    ],
+)
+def test_text_is_weighed_against_the_model(
+    project: Path, capsys: pytest.CaptureFixture[str], tokens: int, epochs: int, said: str
+):
+    """The default model has 1,048,576 parameters with 1,024 entries; they suit 20 tokens each."""
+    sizes = ["--tokens", str(tokens), "--vocab-size", "1024", "-S", f"train.epochs={epochs}"]
+    text = plan(capsys, *sizes, "--hardware", "A100")
+    assert "1,048,576 parameters" in text
+    assert said in " ".join(text.split())

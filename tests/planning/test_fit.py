@@ -8,8 +8,9 @@ import pytest
 
 from tests.imports import ROOT
 from tokenmill.cli.main import main
+from tokenmill.cli.preset import params_with, text_with
 from tokenmill.core.errors import UserError
-from tokenmill.core.params import PARAMS_FILE, read_yaml, validate
+from tokenmill.core.params import PARAMS_FILE, read_yaml
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.size import flops_per_token
 from tokenmill.planning import benchmark
@@ -19,15 +20,12 @@ from tokenmill.planning.fit import (
     DROPOUT_FROM,
     Corpus,
     TokenizedText,
-    balance,
     context_for,
     epoch_seconds,
     fit,
     predicted_loss,
-    suitable_parameters,
     vocabulary_for,
 )
-from tokenmill.planning.presets import apply
 from tokenmill.schema import AllParams, check_all
 from tokenmill.training.schedule import Workload
 
@@ -137,12 +135,12 @@ def test_every_proposed_value_has_a_reason_and_is_valid(params: AllParams, proje
     names = ["vocabulary", "model", "context", "batch", "epochs", "dropout", "rate"]
     assert [name for name, *_ in proposal.reasons] == names
     before = (project / PARAMS_FILE).read_text()
-    change = apply(proposal.values, project / PARAMS_FILE)
-    written = validate(AllParams, change.content, project / PARAMS_FILE)
+    after = text_with(proposal.values, project / PARAMS_FILE)
+    written = params_with(proposal.values, project / PARAMS_FILE)
     assert written.train.epochs == proposal.work.train.epochs
     assert written.train.peak == proposal.work.train.peak
     comments = [line.partition("#")[2] for line in before.splitlines()]
-    assert [line.partition("#")[2] for line in change.after.splitlines()] == comments
+    assert [line.partition("#")[2] for line in after.splitlines()] == comments
 
 
 def test_repeated_text_and_useless_parameters_are_worth_less(params: AllParams):
@@ -185,21 +183,3 @@ def test_this_machine_is_timed(project: Path, capsys: pytest.CaptureFixture[str]
     out = capsys.readouterr().out
     assert "steps on here" in out
     assert "params.yaml (fit)" in out
-
-
-@pytest.mark.parametrize(
-    ("tokens", "epochs", "expected"),
-    [
-        (400_000, 4, "too little text"),
-        (1_000_000, 100, "too little text"),
-        (8_000_000, 1, "short training"),
-        (20_000_000, 1, "balanced"),
-        (200_000_000, 1, "long training"),
-    ],
-)
-def test_tokens_are_weighed_against_a_million_parameters(tokens: int, epochs: int, expected: str):
-    assert balance(parameters=1_000_000, tokens=tokens, epochs=epochs) == expected
-
-
-def test_suitable_model_gets_twenty_tokens_per_parameter():
-    assert suitable_parameters(tokens=400_000, epochs=4) == suitable_parameters(tokens=400_000, epochs=40) == 80_000

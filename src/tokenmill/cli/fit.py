@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 
 from tokenmill.cli.main import Parser, positive
@@ -9,7 +10,6 @@ from tokenmill.cli.preset import offer
 from tokenmill.core.errors import UserError
 from tokenmill.core.units import duration, si, size
 from tokenmill.display import console, note, print_columns
-from tokenmill.planning.hardware import known_hardware
 from tokenmill.stage import set_wait_policy
 
 HERE = "here"
@@ -39,7 +39,9 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Print the proposal and the difference that it makes, then write params.yaml if the user agrees."""
     set_wait_policy()
-    from tokenmill.planning.fit import Corpus, fit, measured_here, of_hardware  # noqa: PLC0415 (PyTorch)
+    from tokenmill.planning.benchmark import step_timer  # noqa: PLC0415 (PyTorch)
+    from tokenmill.planning.fit import Corpus, fit  # noqa: PLC0415
+    from tokenmill.planning.plan import known_hardware, step_seconds_on  # noqa: PLC0415
     from tokenmill.schema import check_all  # noqa: PLC0415
 
     params = check_all()
@@ -48,7 +50,9 @@ def run(options: argparse.Namespace) -> None:
         raise UserError("--budget needs to know what an hour costs; add --price-per-hour, or set it in runtime.cost.")
     seconds = 60 * options.minutes if options.minutes else 3600 * options.budget / price
     on_gpu = options.hardware.lower() != HERE
-    step_seconds = of_hardware(known_hardware([options.hardware])[0]) if on_gpu else measured_here(params)
+    step_seconds = (
+        partial(step_seconds_on, known_hardware([options.hardware])[0]) if on_gpu else step_timer(params.runtime)
+    )
     if sys.stderr.isatty():
         note("reading the text" if on_gpu else "reading the text and timing steps of some models")
     corpus = Corpus.read(Path(), params)

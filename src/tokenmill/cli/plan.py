@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokenmill.cli.main import Parser, count, positive
+from tokenmill.cli.preset import names, params_with, read
 from tokenmill.core.units import duration, si, size
 from tokenmill.display import console, print_columns
-from tokenmill.planning.hardware import UTILISATION
-from tokenmill.planning.presets import names
 from tokenmill.stage import set_wait_policy
 
 if TYPE_CHECKING:
@@ -38,13 +37,7 @@ def add_arguments(parser: Parser) -> None:
         help="GPUs to plan for (default: all known); `here` measures this machine for some seconds",
     )
     add("--devices", type=count, default=1, metavar="N", help="GPUs in one machine (default 1)")
-    add(
-        "--utilisation",
-        type=positive,
-        default=UTILISATION,
-        metavar="X",
-        help=f"share of the peak that a GPU reaches (default {UTILISATION})",
-    )
+    add("--utilisation", type=positive, metavar="X", help="share of the peak that a GPU reaches, if not as assumed")
     add("--step-seconds", type=positive, metavar="S", help="print what share of the peak such a step reaches")
     add("--price-per-hour", type=positive, metavar="X", help="of one GPU, in runtime.cost.currency")
     add("-S", dest="overrides", action="append", default=[], metavar="NAME=VALUE", help="another parameter")
@@ -53,10 +46,23 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Print the plan of the project in the current folder."""
     set_wait_policy()
-    from tokenmill.planning.plan import PlanOptions, plan_training  # noqa: PLC0415 (PyTorch)
+    from tokenmill.core.params import PARAMS_FILE  # noqa: PLC0415 (pydantic)
+    from tokenmill.planning.plan import UTILISATION, plan_training  # noqa: PLC0415 (PyTorch)
 
-    asked = {name: value for name, value in vars(options).items() if name not in ("command", "step_seconds")}
-    plan = plan_training(Path(), PlanOptions(**asked))
+    preset, utilisation = read(options.preset) if options.preset else None, options.utilisation or UTILISATION
+    tokens, vocab_size = options.tokens and int(options.tokens), options.vocab_size
+    if preset:
+        tokens, vocab_size = tokens or preset.tokens, vocab_size or preset.vocab_size
+    plan = plan_training(
+        Path(),
+        params_with(preset.values if preset else {}, PARAMS_FILE, options.overrides),
+        tokens=tokens,
+        vocab_size=vocab_size,
+        hardware=options.hardware,
+        devices=options.devices,
+        utilisation=utilisation,
+        price_per_hour=options.price_per_hour,
+    )
     _print_facts(plan)
     print()
     _print_memory(plan)
@@ -64,7 +70,7 @@ def run(options: argparse.Namespace) -> None:
     _print_rows(plan)
     if plan.gpus:
         console().print(
-            f"at {options.utilisation:.0%} of each GPU's half-precision peak, which is assumed (--utilisation); "
+            f"at {utilisation:.0%} of each GPU's half-precision peak, which is assumed (--utilisation); "
             "a small model or batch does not keep a GPU that busy"
         )
     if plan.source:
@@ -94,19 +100,21 @@ def _print_facts(plan: "Plan") -> None:
 
 
 def _verdict(plan: "Plan") -> str:
-    """Whether the text is enough for the model."""
-    from tokenmill.planning.fit import ENOUGH, balance, suitable_parameters  # noqa: PLC0415
+    """Whether the text is enough for the model. After long training a small model may be worth its low cost of use."""
+    from tokenmill.planning.fit import ENOUGH, REPEATS  # noqa: PLC0415 (PyTorch)
 
     tokens, epochs = plan.work.tokens, plan.work.train.epochs
-    fitting = si(suitable_parameters(tokens=tokens, epochs=epochs), space="")
+    seen, fitting = tokens * epochs / plan.parameters, tokens * min(epochs, REPEATS) / ENOUGH
     best = f"the {ENOUGH:.0f} that make best use of the computation"
-    sentence = {
-        "too little text": f"little text for this model; take more, or a model of about {fitting} parameters",
-        "short training": f"fewer than {best}; train longer, or a smaller model",
-        "balanced": f"near {best}",
-        "long training": f"more than {best}; good for a small model that is used much",
-    }[balance(parameters=plan.parameters, tokens=tokens, epochs=epochs)]
-    return f"{tokens * epochs / plan.parameters:.3g} tokens per parameter: {sentence}"
+    if fitting < plan.parameters / 4:
+        said = f"little text for this model; take more, or a model of about {si(fitting, space='')} parameters"
+    elif seen < ENOUGH / 2:
+        said = f"fewer than {best}; train longer, or a smaller model"
+    elif seen <= 4 * ENOUGH:
+        said = f"near {best}"
+    else:
+        said = f"more than {best}; good for a small model that is used much"
+    return f"{seen:.3g} tokens per parameter: {said}"
 
 
 def _print_memory(plan: "Plan") -> None:
@@ -140,7 +148,7 @@ def _fits(row: "PlanRow", batch_size: int) -> str:
 
 
 def _share_of_peak(plan: "Plan", seconds: float, *, devices: int) -> str:
-    shares = ", ".join(f"{share:.0%} of {name}" for name, share in plan.peak_shares(seconds, devices=devices).items())
-    rate = plan.rate(seconds, devices=devices) / 1e12
+    rate = plan.work.tokens_per_step * plan.flops_per_token / seconds / devices
+    shares = ", ".join(f"{rate / gpu.flops:.0%} of {gpu.name}" for gpu in plan.gpus)
     total = duration(seconds * plan.work.steps)
-    return f"a step in {seconds:g} s: {rate:.3g}e12 operations a second, {shares}; {total} in all"
+    return f"a step in {seconds:g} s: {rate / 1e12:.3g}e12 operations a second, {shares}; {total} in all"

@@ -1,20 +1,37 @@
-"""`tokenmill preset`: the presets in a table, or the difference that one makes, and then params.yaml with it."""
+"""`tokenmill preset`: known configurations, each a set of values for params.yaml, in `presets/*.yaml`.
+
+A preset is put over `default`, so nothing of another preset stays. Comments and the order of params.yaml stay, because
+ruamel.yaml reads and writes it, formatted as `dvc exp run -S` formats the file.
+"""
 
 import argparse
 import difflib
+import io
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import yaml
 from rich.text import Text
 
 from tokenmill.cli.main import Parser
+from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_text
+from tokenmill.core.paths import SAMPLE
 from tokenmill.core.units import duration, visible
 from tokenmill.display import console, print_columns
-from tokenmill.planning.hardware import UTILISATION
-from tokenmill.planning.presets import apply, names, read
+
+if TYPE_CHECKING:
+    from tokenmill.schema import AllParams
+
+FOLDER = Path(__file__).parent.parent / "presets"
+
+DEFAULT = "default"
+
+ORDER = [DEFAULT, "phase1", "phase2", "phase3", "modern-124m", "gpt2-medium"]
+"""By the size of the model."""
 
 GPU = "A100"
 
@@ -31,6 +48,49 @@ What to read (`data`), how to ask (`evaluate`) and how to run (`runtime`) stay a
 """
 
 
+@dataclass(frozen=True)
+class Preset:
+    """A known configuration."""
+
+    name: str
+    about: str
+    text: str
+    """What it is made to be trained on."""
+    tokens: int
+    """The training tokens that it is made for."""
+    vocab_size: int
+    """Entries of the tokenizer that it would get."""
+    values: dict[str, Any]
+    """What it puts into params.yaml, by dotted names."""
+
+
+def names() -> list[str]:
+    """All presets, in the order of their size."""
+    return sorted((path.stem for path in FOLDER.glob("*.yaml")), key=ORDER.index)
+
+
+def read(name: str) -> Preset:
+    """The preset `name`, with the values of `default` that it does not change."""
+    content = yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
+    below = {} if name == DEFAULT else read(DEFAULT).values
+    return Preset(
+        name,
+        content["about"],
+        content["text"],
+        content["tokens"],
+        content["vocab_size"],
+        below | dict(_dotted(content["params"])),
+    )
+
+
+def _dotted(section: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in section.items():
+        if isinstance(value, Mapping):
+            yield from _dotted(value, f"{before}{key}.")
+        else:
+            yield f"{before}{key}", value
+
+
 def add_arguments(parser: Parser) -> None:
     """Which preset, and whether to ask."""
     parser.add_argument("name", nargs="?", choices=names(), metavar="PRESET", help=f"one of {', '.join(names())}")
@@ -38,19 +98,28 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """List the presets, or put one into params.yaml."""
+    """List the presets, or offer to put one into params.yaml.
+
+    Raises:
+        UserError: params.yaml cannot be read, or something in it stays wrong with the preset's values.
+    """
     if options.name is None:
         _print_presets(Path())
     else:
-        put(options.name, yes=options.yes)
+        preset = read(options.name)
+        console().print(f"made for {preset.text}; set data.raw to where your copy is")
+        offer(preset.values, preset.name, yes=options.yes)
 
 
 def _print_presets(root: Path) -> None:
-    from tokenmill.planning.plan import PlanOptions, plan_training  # noqa: PLC0415 (PyTorch)
+    from tokenmill.core.params import PARAMS_FILE  # noqa: PLC0415 (pydantic)
+    from tokenmill.planning.plan import UTILISATION, plan_training  # noqa: PLC0415 (PyTorch)
 
     rows = [("preset", "parameters", "tokens x epochs", f"on an {GPU}", "about")]
     for name in names():
-        preset, plan = read(name), plan_training(root, PlanOptions(preset=name, hardware=[GPU]))
+        preset = read(name)
+        params = params_with(preset.values, root / PARAMS_FILE)
+        plan = plan_training(root, params, tokens=preset.tokens, vocab_size=preset.vocab_size, hardware=[GPU])
         tokens = f"{preset.tokens:.3g} x {plan.work.train.epochs}".replace("e+0", "e")
         hours = duration(next(row for row in plan.rows if row.name == GPU).total_seconds)
         rows.append((name, f"{plan.parameters:,}", tokens, hours, preset.about))
@@ -59,43 +128,25 @@ def _print_presets(root: Path) -> None:
     console().print(f"{note}; `tokenmill plan --preset NAME` has more")
 
 
-def put(name: str, *, yes: bool) -> None:
-    """Offer the values of a preset.
-
-    Raises:
-        UserError: params.yaml cannot be read, or something in it stays wrong with the preset's values.
-    """
-
-    preset = read(name)
-    console().print(f"made for {preset.text}; set data.raw to where your copy is")
-    offer(preset.values, name, yes=yes)
-
-
 def offer(values: Mapping[str, Any], name: str, *, yes: bool) -> None:
     """Print what other values change in params.yaml; write it if `yes` or if the user agrees.
 
     Raises:
         UserError: params.yaml cannot be read, or something in it stays wrong with these values.
     """
-    from tokenmill.core.params import PARAMS_FILE, validate  # noqa: PLC0415 (pydantic)
-    from tokenmill.schema import AllParams  # noqa: PLC0415
+    from tokenmill.core.params import PARAMS_FILE  # noqa: PLC0415 (pydantic)
 
-    change = apply(values, PARAMS_FILE)
-    validate(AllParams, change.content, PARAMS_FILE)
-    if change.after == change.before:
+    params_with(values, PARAMS_FILE)
+    before, after = PARAMS_FILE.read_text(encoding="utf-8"), text_with(values, PARAMS_FILE)
+    if after == before:
         print(f"{PARAMS_FILE} has the values of {name} already")
         return
-    _print_difference(change.before, change.after, names=(str(PARAMS_FILE), f"{PARAMS_FILE} ({name})"))
+    titles = str(PARAMS_FILE), f"{PARAMS_FILE} ({name})"
+    for line in difflib.unified_diff(before.splitlines(), after.splitlines(), *titles, lineterm="", n=1):
+        console().print(Text(visible(line), COLOURS.get(line[0], "")), soft_wrap=True)
     if yes or _confirmed(PARAMS_FILE):
-        write_text(PARAMS_FILE, change.after)
+        write_text(PARAMS_FILE, after)
         print(f"{PARAMS_FILE} is written; `tokenmill plan` says what it takes, `dvc repro` does it")
-
-
-def _print_difference(before: str, after: str, *, names: tuple[str, str]) -> None:
-    screen = console()
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), *names, lineterm="", n=1)
-    for line in lines:
-        screen.print(Text(visible(line), COLOURS.get(line[0], "")), soft_wrap=True)
 
 
 def _confirmed(path: Path) -> bool:
@@ -111,3 +162,87 @@ def _confirmed(path: Path) -> bool:
         return True
     print(f"{path} is as it was")
     return False
+
+
+def params_with(values: Mapping[str, Any], path: Path, overrides: Sequence[str] = ()) -> "AllParams":
+    """The parameters in a file with other values by dotted names, and then with `NAME=VALUE` each; nothing is written.
+
+    Raises:
+        UserError: the file cannot be read, a parameter is missing in it, or a value is wrong.
+    """
+    from tokenmill.core.params import parse_yaml, validate  # noqa: PLC0415 (pydantic)
+    from tokenmill.schema import AllParams  # noqa: PLC0415
+
+    content = parse_yaml(text_with(values, path), path)
+    for text in overrides:
+        override(content, text)
+    return validate(AllParams, content, path)
+
+
+def text_with(values: Mapping[str, Any], path: Path) -> str:
+    """The text of a params.yaml with other values by dotted names.
+
+    Raises:
+        UserError: the file cannot be read, or a parameter is missing in it.
+    """
+    from ruamel.yaml import YAML  # noqa: PLC0415 (completion needs only the names)
+
+    from tokenmill.core.params import read_yaml  # noqa: PLC0415
+
+    read_yaml(path)  # raises the errors of a file that cannot be read
+    before = path.read_text(encoding="utf-8")
+    writer = YAML()
+    writer.default_flow_style, writer.preserve_quotes, writer.width = False, True, 1000
+    content = writer.load(before)
+    changes = [_set(content, name, value, path) for name, value in values.items()]
+    stream = io.StringIO()
+    writer.dump(content, stream)
+    return stream.getvalue() if any(changes) else before
+
+
+def _set(content: Any, name: str, value: Any, path: Path) -> bool:
+    """Set a parameter; False if it has this value already."""
+    section, key = innermost(content, name)
+    if section is None or key not in section:
+        raise UserError(f"{path} has no {name}; add it (`tokenmill params` says what it means).")
+    if section[key] == value:
+        return False
+    section[key] = value
+    comment = section.ca.items.get(key)  # type: ignore[attr-defined] (of ruamel's mapping)
+    if comment and comment[2]:
+        comment[2].column = 0  # one blank before it, wherever the old value ended
+    return True
+
+
+def override(content: dict[str, Any], text: str) -> None:
+    """Put `model.n_layer=12`, as in `dvc exp run -S`, into the content of params.yaml.
+
+    Raises:
+        UserError: the text is not of this form, or there is no such section.
+    """
+    from ruamel.yaml import YAML, YAMLError  # noqa: PLC0415 (as above)
+
+    name, equals, value = text.partition("=")
+    section, key = innermost(content, name)
+    if not equals or section is None:
+        raise UserError(f"-S {text} is not NAME=VALUE with the name of a parameter, as in -S model.n_layer=12.")
+    try:
+        section[key] = YAML(typ="safe", pure=True).load(value)
+    except YAMLError:
+        raise UserError(f"-S {text}: the value is not YAML.") from None
+
+
+def innermost(content: Any, name: str) -> tuple[dict[str, Any] | None, str]:
+    """The section that holds a parameter, None if there is none, and the parameter's name in it."""
+    *parents, key = name.split(".")
+    for parent in parents:
+        content = content.get(parent) if isinstance(content, dict) else None
+    return content if isinstance(content, dict) else None, key
+
+
+def is_own_text_at_defaults(content: Mapping[str, Any]) -> bool:
+    """Whether params.yaml holds the values made for the built-in text, and another text."""
+    default = read(DEFAULT).values
+    found = {name: innermost(content, name) for name in default}
+    as_default = all(section is not None and section.get(key) == default[n] for n, (section, key) in found.items())
+    return as_default and content["data"]["raw"] != SAMPLE.as_posix()

@@ -1,16 +1,28 @@
-"""`tokenmill profile`: what limits the training in params.yaml, in a sentence, a table and a trace."""
+"""`tokenmill profile`: what limits the training in params.yaml, in a sentence, a table and a trace.
+
+A profile divides the time of a step in four. Products (matrices, attention) are limited by computation, other
+operations mostly by memory bandwidth; gathering and copying tokens is data; the gaps between operations are Python,
+autograd and kernel launches.
+"""
 
 import argparse
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tokenmill.cli.main import Parser, count
 from tokenmill.core import paths
+from tokenmill.core.files import write_beside
 from tokenmill.display import console, print_columns
 from tokenmill.stage import set_wait_policy
 
 if TYPE_CHECKING:
-    from tokenmill.planning.benchmark import Profile
+    from torch.profiler import profile
+
+    from tokenmill.schema import AllParams
 
 TRACE = Path("reports/trace.json")
 
@@ -23,6 +35,76 @@ EXAMPLES = """\
 Open the trace in chrome://tracing or https://ui.perfetto.dev.
 """
 
+WARM_UP = 3
+"""Steps before the profile: compilation, first allocations, optimizer state."""
+
+TINY_SECONDS = 20e-6
+"""The cost of operations shorter than this on average is mostly that of launching them."""
+
+Kind = Literal["products", "other operations", "data", "gaps"]
+
+LIMITS: dict[Kind, str] = {
+    "products": "compute",
+    "other operations": "memory bandwidth",
+    "data": "data",
+    "gaps": "Python",
+}
+"""What each kind of work is limited by."""
+
+_PRODUCTS = re.compile(r"aten::(\w*mm|\w*scaled_dot_product\w*)$|gemm|cutlass|xmma|nvjet|wgmma|fmha|flash")
+_DATA = re.compile(r"aten::(index|index_select|pin_memory|_pin_memory)$|Memcpy HtoD")
+_WORK = re.compile(r"aten::|Compiled")
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operation, with all its calls."""
+
+    name: str
+    kind: Kind
+    calls: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Some steps, and what their time was spent on."""
+
+    steps: int
+    seconds: float
+    tokens: int
+    """Trained on in these steps."""
+    operations: Sequence[Operation]
+    """The one that took longest comes first."""
+    flops: float
+    """Floating-point operations of the model in these steps."""
+    product_rate: float
+    """Operations per second that one large matrix product reaches on this device."""
+
+    def share(self, kind: Kind) -> float:
+        """The part of the steps' time that this kind takes, from 0 to 1."""
+        if kind == "gaps":
+            return max(0.0, 1 - sum(one.seconds for one in self.operations) / self.seconds)
+        return sum(one.seconds for one in self.operations if one.kind == kind) / self.seconds
+
+    @property
+    def limited_by(self) -> str:
+        """What the largest part is limited by."""
+        largest = max(LIMITS, key=self.share)
+        work = [o for o in self.operations if o.kind == "other operations"]
+        tiny = sum(o.seconds for o in work) < TINY_SECONDS * sum(o.calls for o in work)
+        return "the launches of many tiny operations" if largest == "other operations" and tiny else LIMITS[largest]
+
+    @property
+    def sentence(self) -> str:
+        """What limits the run, with the evidence."""
+        shares = {kind: self.share(kind) for kind in LIMITS}
+        return (
+            f"limited by {self.limited_by}: products of matrices and attention take {shares['products']:.0%} of a "
+            f"step, other operations {shares['other operations']:.0%}, gathering and copying tokens "
+            f"{shares['data']:.1%}, the gaps between operations (Python, autograd, launches) {shares['gaps']:.0%}"
+        )
+
 
 def add_arguments(parser: Parser) -> None:
     """How many steps, and where the trace goes."""
@@ -33,20 +115,15 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Profile the training of the project in the current folder."""
-    set_wait_policy()
-    from tokenmill.planning.benchmark import profile_training  # noqa: PLC0415 (PyTorch)
-    from tokenmill.schema import check_all  # noqa: PLC0415
+    """Profile the training of the project in the current folder.
 
-    params = check_all()
-    result = profile_training(
-        model=params.model,
-        train=params.train,
-        runtime=params.runtime,
-        tokens=paths.TOKENS,
-        steps=options.steps,
-        trace=options.trace,
-    )
+    Raises:
+        UserError: there are no tokens, or they do not fill a sequence.
+    """
+    set_wait_policy()
+    from tokenmill.schema import check_all  # noqa: PLC0415 (pydantic)
+
+    result = _profile(check_all(), steps=options.steps, trace=options.trace)
     console().print(result.sentence)
     _print_rates(result)
     print()
@@ -54,7 +131,57 @@ def run(options: argparse.Namespace) -> None:
     print(f"\ntrace: {options.trace}")
 
 
-def _print_rates(result: "Profile") -> None:
+def _profile(params: "AllParams", *, steps: int, trace: Path) -> Profile:
+    """Train a fresh model for some steps and write their trace; no checkpoint is read or written."""
+    from torch.profiler import ProfilerActivity, profile  # noqa: PLC0415 (PyTorch)
+
+    from tokenmill.core.token_file import open_tokens, read_metadata  # noqa: PLC0415
+    from tokenmill.model.config import ModelConfig  # noqa: PLC0415
+    from tokenmill.model.device import choose_compute, configure_process  # noqa: PLC0415
+    from tokenmill.model.sequences import place_tokens  # noqa: PLC0415
+    from tokenmill.model.size import flops_per_token  # noqa: PLC0415
+    from tokenmill.planning.benchmark import StepBenchmark, product_rate, synchronize  # noqa: PLC0415
+    from tokenmill.training.compile import choose_compilation  # noqa: PLC0415
+    from tokenmill.training.schedule import Workload  # noqa: PLC0415
+
+    runtime, config = params.runtime, ModelConfig.of(params.model, read_metadata(paths.TOKENS).vocab_size)
+    compute = choose_compute(runtime.device, params.train.precision)
+    configure_process(compute)
+    ids, _ = place_tokens(open_tokens(paths.TOKENS, "train"), runtime.token_placement, compute.device)
+    work = Workload(config, params.train, tokens=len(ids))
+    benchmark = StepBenchmark(ids, work, compute, choose_compilation(runtime.compile, compute.device, work))
+    for step in range(WARM_UP):
+        benchmark.step(step)
+    rate = product_rate(compute)
+    activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if compute.device.type == "cuda" else [])
+    with profile(activities=activities, acc_events=True) as profiler:
+        began = time.perf_counter()
+        seen = sum(benchmark.step(WARM_UP + step) for step in range(steps))
+        synchronize(compute)
+        seconds = time.perf_counter() - began
+    with write_beside(trace) as beside:  # for chrome://tracing or https://ui.perfetto.dev
+        profiler.export_chrome_trace(str(beside))
+    operations = _operations(profiler, on_gpu=compute.device.type == "cuda")
+    return Profile(steps, seconds, seen, operations, seen * flops_per_token(config), rate)
+
+
+def _operations(profiler: "profile", *, on_gpu: bool) -> list[Operation]:
+    """The operations, each with its own time without those it calls, on the device that does the work."""
+    found = []
+    for row in profiler.key_averages():
+        is_work = row.device_type.name == "CUDA" if on_gpu else _WORK.search(row.key)
+        microseconds = row.self_device_time_total if on_gpu else row.self_cpu_time_total
+        if is_work and microseconds > 0:
+            found.append(Operation(row.key, kind_of(row.key), row.count, microseconds / 1e6))
+    return sorted(found, key=lambda operation: -operation.seconds)
+
+
+def kind_of(name: str) -> Kind:
+    """The kind of an operation or GPU kernel by its name."""
+    return "data" if _DATA.search(name) else "products" if _PRODUCTS.search(name) else "other operations"
+
+
+def _print_rates(result: Profile) -> None:
     rate, best = result.flops / result.seconds, result.product_rate
     step, speed = result.seconds / result.steps * 1000, result.tokens / result.seconds
     console().print(f"a step takes {step:.3g} ms under the profiler, {speed:,.0f} tokens/s")
@@ -63,7 +190,7 @@ def _print_rates(result: "Profile") -> None:
     )
 
 
-def _print_operations(result: "Profile") -> None:
+def _print_operations(result: Profile) -> None:
     rows = [("share", "ms a step", "calls", "operation")]
     for operation in result.operations[:OPERATIONS_SHOWN]:
         share, milliseconds = operation.seconds / result.seconds, operation.seconds / result.steps * 1000

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokenmill import git
+from tokenmill.cli.preset import is_own_text_at_defaults
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.display import amounts, console, print_columns, shortened
-from tokenmill.planning.presets import is_own_text_at_defaults
 
 if TYPE_CHECKING:
     import pandas as pd

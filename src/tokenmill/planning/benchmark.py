@@ -1,36 +1,26 @@
-"""How long a training step takes on this machine, and what it spends the time on.
+"""How long a training step takes on this machine; a fresh model makes it, and no checkpoint is read or written."""
 
-A fresh model makes the steps; no checkpoint is read or written. A profile divides the time in four. Products (matrices,
-attention) are limited by computation, other operations mostly by memory bandwidth; gathering and copying tokens is
-data; the gaps between operations are Python, autograd and kernel launches.
-"""
-
-import re
+import dataclasses
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
 
 import psutil
 import torch
 from torch import Tensor
-from torch.profiler import ProfilerActivity, profile
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.files import write_beside
-from tokenmill.core.token_file import open_tokens, read_metadata
 from tokenmill.core.units import size
-from tokenmill.model.config import ModelConfig, ModelParams
+from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import Compute, choose_compute, configure_process
 from tokenmill.model.gpt import build
-from tokenmill.model.sequences import Sequences, place_tokens
-from tokenmill.model.size import flops_per_token, memory
+from tokenmill.model.sequences import Sequences
+from tokenmill.model.size import memory
 from tokenmill.training.compile import Compilation, choose_compilation
 from tokenmill.training.memory import sequences_that_fit
 from tokenmill.training.optimizer import Optimizer
-from tokenmill.training.params import RuntimeParams, TrainParams
+from tokenmill.training.params import RuntimeParams
 from tokenmill.training.schedule import EpochSampler, Workload
 from tokenmill.training.step import train_step
 
@@ -42,6 +32,9 @@ STEPS = 5
 
 MEASURED_SECONDS = 1.0
 """They are measured for at least this long."""
+
+FEW, MORE = 4, 16
+"""Sequences of the two kinds of steps from whose times those of all others follow."""
 
 
 class StepBenchmark:
@@ -124,6 +117,29 @@ def measure(work: Workload, runtime: RuntimeParams) -> Speed:
     )
 
 
+def step_timer(runtime: RuntimeParams) -> Callable[[Workload], float]:
+    """A function that gives the seconds of a training's step on this machine.
+
+    Each model is timed once, with few and with more sequences, because the time of a step grows from that of an update.
+    """
+    timed: dict[str, tuple[float, float]] = {}
+
+    def of_batch(work: Workload, sequences: int) -> float:
+        train = work.train.model_copy(update={"batch_size": sequences, "gradient_accumulation_steps": 1})
+        return measure(dataclasses.replace(work, train=train), runtime).seconds
+
+    def seconds(work: Workload) -> float:
+        name = work.config.model_dump_json()
+        if name not in timed:
+            few, more = of_batch(work, FEW), of_batch(work, MORE)
+            each = max(more - few, 0.5 * more) / (MORE - FEW)
+            timed[name] = max(0.0, more - each * MORE), each
+        update, each = timed[name]
+        return update + each * work.sequences_per_step
+
+    return seconds
+
+
 def _refuse_too_large(config: ModelConfig, compute: Compute) -> None:
     parts = memory(config, sequences=1, precision="float32", optimizer="adamw")
     need, there = parts.weights + parts.gradients + parts.optimizer, psutil.virtual_memory().available
@@ -154,122 +170,6 @@ def synchronize(compute: Compute) -> None:
     """Wait until the device has finished its work."""
     if compute.device.type == "cuda":
         torch.cuda.synchronize()
-
-
-WARM_UP = 3
-"""Steps before the profile: compilation, first allocations, optimizer state."""
-
-TINY_SECONDS = 20e-6
-"""The cost of operations shorter than this on average is mostly that of launching them."""
-
-Kind = Literal["products", "other operations", "data", "gaps"]
-
-LIMITS: dict[Kind, str] = {
-    "products": "compute",
-    "other operations": "memory bandwidth",
-    "data": "data",
-    "gaps": "Python",
-}
-"""What each kind of work is limited by."""
-
-_PRODUCTS = re.compile(r"aten::(\w*mm|\w*scaled_dot_product\w*)$|gemm|cutlass|xmma|nvjet|wgmma|fmha|flash")
-_DATA = re.compile(r"aten::(index|index_select|pin_memory|_pin_memory)$|Memcpy HtoD")
-_WORK = re.compile(r"aten::|Compiled")
-
-
-@dataclass(frozen=True)
-class Operation:
-    """An operation, with all its calls."""
-
-    name: str
-    kind: Kind
-    calls: int
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Profile:
-    """Some steps, and what their time was spent on."""
-
-    steps: int
-    seconds: float
-    tokens: int
-    """Trained on in these steps."""
-    operations: Sequence[Operation]
-    """The one that took longest comes first."""
-    flops: float
-    """Floating-point operations of the model in these steps."""
-    product_rate: float
-    """Operations per second that one large matrix product reaches on this device."""
-
-    def share(self, kind: Kind) -> float:
-        """The part of the steps' time that this kind takes, from 0 to 1."""
-        if kind == "gaps":
-            return max(0.0, 1 - sum(one.seconds for one in self.operations) / self.seconds)
-        return sum(one.seconds for one in self.operations if one.kind == kind) / self.seconds
-
-    @property
-    def limited_by(self) -> str:
-        """What the largest part is limited by."""
-        largest = max(LIMITS, key=self.share)
-        work = [o for o in self.operations if o.kind == "other operations"]
-        tiny = sum(o.seconds for o in work) < TINY_SECONDS * sum(o.calls for o in work)
-        return "the launches of many tiny operations" if largest == "other operations" and tiny else LIMITS[largest]
-
-    @property
-    def sentence(self) -> str:
-        """What limits the run, with the evidence."""
-        shares = {kind: self.share(kind) for kind in LIMITS}
-        return (
-            f"limited by {self.limited_by}: products of matrices and attention take {shares['products']:.0%} of a "
-            f"step, other operations {shares['other operations']:.0%}, gathering and copying tokens "
-            f"{shares['data']:.1%}, the gaps between operations (Python, autograd, launches) {shares['gaps']:.0%}"
-        )
-
-
-def profile_training(
-    *, model: ModelParams, train: TrainParams, runtime: RuntimeParams, tokens: Path, steps: int, trace: Path
-) -> Profile:
-    """Train a fresh model for some steps and write their trace; no checkpoint is read or written.
-
-    Raises:
-        UserError: there are no tokens, or they do not fill a sequence.
-    """
-    config = ModelConfig.of(model, read_metadata(tokens).vocab_size)
-    compute = choose_compute(runtime.device, train.precision)
-    configure_process(compute)
-    ids, _ = place_tokens(open_tokens(tokens, "train"), runtime.token_placement, compute.device)
-    work = Workload(config, train, tokens=len(ids))
-    benchmark = StepBenchmark(ids, work, compute, choose_compilation(runtime.compile, compute.device, work))
-    for step in range(WARM_UP):
-        benchmark.step(step)
-    rate = product_rate(compute)
-    activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if compute.device.type == "cuda" else [])
-    with profile(activities=activities, acc_events=True) as profiler:
-        began = time.perf_counter()
-        seen = sum(benchmark.step(WARM_UP + step) for step in range(steps))
-        synchronize(compute)
-        seconds = time.perf_counter() - began
-    with write_beside(trace) as beside:  # for chrome://tracing or https://ui.perfetto.dev
-        profiler.export_chrome_trace(str(beside))
-    return Profile(steps, seconds, seen, _operations(profiler, compute), seen * flops_per_token(config), rate)
-
-
-def _operations(profiler: profile, compute: Compute) -> list[Operation]:
-    """The operations, each with its own time without those it calls, on the device that does the work."""
-    on_gpu = compute.device.type == "cuda"
-    found = []
-    for row in profiler.key_averages():
-        is_work = row.device_type.name == "CUDA" if on_gpu else _WORK.search(row.key)
-        microseconds = row.self_device_time_total if on_gpu else row.self_cpu_time_total
-        if is_work and microseconds > 0:
-            found.append(Operation(row.key, kind_of(row.key), row.count, microseconds / 1e6))
-    return sorted(found, key=lambda operation: -operation.seconds)
-
-
-def kind_of(name: str) -> Kind:
-    """The kind of an operation or GPU kernel by its name."""
-    return "data" if _DATA.search(name) else "products" if _PRODUCTS.search(name) else "other operations"
 
 
 def product_rate(compute: Compute) -> float:

@@ -8,11 +8,11 @@ stand beside them in docs/plan-against-reality.md.
 
 import math
 import statistics
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.units import duration, si
@@ -22,9 +22,6 @@ from tokenmill.data.sources import find
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import parameter_count
 from tokenmill.model.size import flops_per_token
-from tokenmill.planning.benchmark import measure
-from tokenmill.planning.hardware import UTILISATION, Hardware
-from tokenmill.planning.plan import step_time
 from tokenmill.schema import AllParams
 from tokenmill.tokens.train_tokenizer import bpe_of
 from tokenmill.training.params import auto_learning_rate
@@ -80,29 +77,8 @@ MOST_EPOCHS = 16
 FEW: dict[str, Any] = {"optimizer": "muon", "batch_size": 16, "gradient_accumulation_steps": 1}
 """Of a training before its batch is chosen."""
 
-TIMED = 4, 16
-"""Sequences of the steps that are timed."""
-
 StepSeconds = Callable[[Workload], float]
 """How long an optimizer step of this training takes."""
-
-Balance = Literal["too little text", "short training", "balanced", "long training"]
-"""How the tokens suit the model. After long training a small model may still be worth its low cost of use."""
-
-
-def balance(*, parameters: int, tokens: int, epochs: int) -> Balance:
-    """How `tokens` of text, seen `epochs` times, suit a model of so many parameters."""
-    seen = tokens * epochs / parameters
-    if tokens * min(epochs, REPEATS) / parameters < ENOUGH / 4:
-        return "too little text"
-    if seen < ENOUGH / 2:
-        return "short training"
-    return "balanced" if seen <= 4 * ENOUGH else "long training"
-
-
-def suitable_parameters(*, tokens: int, epochs: int) -> float:
-    """The parameters of a model for which so much text is enough."""
-    return tokens * min(epochs, REPEATS) / ENOUGH
 
 
 @dataclass(frozen=True)
@@ -242,41 +218,40 @@ def fit(corpus: Corpus, params: AllParams, *, seconds: float, step_seconds: Step
     vocabulary = vocabulary_for(corpus.text_bytes)
     while True:
         text = TokenizedText.of(corpus, vocabulary, val_fraction=params.tokenize.val_fraction)
-        proposals, needed = _proposals(params, text, seconds, step_seconds)
+        proposals = list(_proposals(params, text, seconds, step_seconds))
         if proposals or vocabulary <= CHEAPEST:
             break
         vocabulary //= 2
     if not proposals:
-        raise UserError(
-            f"one pass of the smallest model over this text takes {duration(needed)}; give more time, or less text."
-        )
-    lowest = min(loss for loss, _ in proposals)
-    work = next(work for loss, work in proposals if loss <= NEARLY * lowest)
+        smallest = _batched(workload(params, text, *LADDER[0]), step_seconds, seconds)
+        needed = duration(epoch_seconds(smallest, text, step_seconds(smallest)))
+        raise UserError(f"one pass of the smallest model over this text takes {needed}; give more time, or less text.")
+    lowest = min(map(predicted_loss, proposals))
+    work = next(work for work in proposals if predicted_loss(work) <= NEARLY * lowest)
     warmup = min(20, work.steps // 10)
     work = _changed(work, schedule=work.train.schedule.model_copy(update={"warmup_steps": warmup}))
     return Fit(work, text, epoch_seconds(work, text, step_seconds(work)) * work.train.epochs)
 
 
-def _proposals(
-    params: AllParams, text: TokenizedText, seconds: float, step_seconds: StepSeconds
-) -> tuple[list[tuple[float, Workload]], float]:
-    """Trainings that read the text at least once, with predicted losses; and the time of the first that does not."""
+def _proposals(params: AllParams, text: TokenizedText, seconds: float, step_seconds: StepSeconds) -> Iterator[Workload]:
+    """Trainings that read the text at least once, from the smallest model to those that learn less in this time."""
 
     def epochs_of(work: Workload) -> int:
         return min(MOST_EPOCHS, int(seconds / epoch_seconds(work, text, step_seconds(work))))
 
-    proposals: list[tuple[float, Workload]] = []
+    lowest = math.inf
     for layers, width in LADDER:
         work = _batched(workload(params, text, layers, width), step_seconds, seconds)
         if epochs_of(work) >= DROPOUT_FROM:
             work = with_dropout(work)  # whose steps take longer
         if not (epochs := epochs_of(work)):
-            return proposals, epoch_seconds(work, text, step_seconds(work))
+            return
         work = _changed(work, epochs=epochs)
-        proposals.append((predicted_loss(work), work))
-        if proposals[-1][0] > GIVE_UP * min(loss for loss, _ in proposals):
-            break  # larger ones learn still less in this time
-    return proposals, 0.0
+        yield work
+        loss = predicted_loss(work)
+        lowest = min(lowest, loss)
+        if loss > GIVE_UP * lowest:
+            return
 
 
 def vocabulary_for(text_bytes: int) -> int:
@@ -343,11 +318,11 @@ def _batched(work: Workload, step_seconds: StepSeconds, seconds: float) -> Workl
 
 def with_dropout(work: Workload) -> Workload:
     """The same training with the dropout that many epochs need."""
-    return Workload(work.config.model_copy(update={"dropout": DROPOUT}), work.train, work.tokens)
+    return replace(work, config=work.config.model_copy(update={"dropout": DROPOUT}))
 
 
 def _changed(work: Workload, **changes: object) -> Workload:
-    return Workload(work.config, work.train.model_copy(update=changes), work.tokens)
+    return replace(work, train=work.train.model_copy(update=changes))
 
 
 def _power_of_two(value: float) -> int:
@@ -357,39 +332,3 @@ def _power_of_two(value: float) -> int:
 
 def _power_of_two_above(value: float) -> int:
     return 2 ** math.ceil(math.log2(max(1.0, value)))
-
-
-def measured_here(params: AllParams) -> StepSeconds:
-    """Steps of this machine, timed now: with few and with more sequences, for their time grows from an update's."""
-
-    timed: dict[str, tuple[float, float]] = {}
-
-    def of_batch(work: Workload, batch_size: int) -> float:
-        return measure(
-            Workload(work.config, work.train.model_copy(update=FEW | {"batch_size": batch_size}), 1), params.runtime
-        ).seconds
-
-    def seconds(work: Workload) -> float:
-        name = work.config.model_dump_json()
-        if name not in timed:
-            few, more = TIMED
-            fewer, longer = of_batch(work, few), of_batch(work, more)
-            each = max(longer - fewer, 0.5 * longer) / (more - few)
-            timed[name] = max(0.0, longer - each * more), each
-        update, each = timed[name]
-        return update + each * work.sequences_per_step
-
-    return seconds
-
-
-def of_hardware(gpu: Hardware) -> StepSeconds:
-    """Steps of a GPU, by its data sheet."""
-    rate, bandwidth = gpu.flops * UTILISATION, gpu.link_gb_per_second * 1e9
-
-    def seconds(work: Workload) -> float:
-        tokens, optimizer = work.tokens_per_step, work.train.optimizer
-        return step_time(
-            work.config, tokens=tokens, optimizer=optimizer, rate=rate, devices=1, bandwidth=bandwidth
-        ).seconds
-
-    return seconds

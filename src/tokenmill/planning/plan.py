@@ -1,17 +1,23 @@
-"""What training would take on some hardware: the calculator behind `tokenmill plan` and the list of presets."""
+"""The calculator behind `tokenmill plan`: what training would take on GPUs, as their data sheets have them, and here.
 
-from collections.abc import Iterator, Sequence
+Peaks are dense ones (without structured sparsity) with float32 accumulation, in 1e12 floating-point operations a
+second, from NVIDIA's data sheets and architecture papers: T4 data sheet (65, float16); Tesla V100 data sheet, SXM2
+(125, float16); L4 data sheet (242 with sparsity, so 121); A100 data sheet (312); H100 data sheet, SXM (1,979 with
+sparsity) and PCIe (1,513 with sparsity); H200 data sheet (1,979 with sparsity); GA102 whitepaper, RTX 3090 (71); Ada
+whitepaper, RTX 4090 (165.2). Links are one direction of NVLink where the card has it, else of PCI Express x16.
+"""
+
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-from ruamel.yaml import YAML, YAMLError
+import torch
 
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.metrics import TokenizerMetrics, TokensMetrics, read_metrics
-from tokenmill.core.params import PARAMS_FILE, read_yaml, validate
 from tokenmill.core.token_file import METADATA_FILE, read_metadata
 from tokenmill.costs import TIMING, find_times, read_timing
 from tokenmill.model.config import ModelConfig
@@ -20,17 +26,17 @@ from tokenmill.model.manifest import MANIFEST, read_manifest
 from tokenmill.model.optimizers import OPTIMIZERS, OptimizerName
 from tokenmill.model.size import Memory, Precision, flops_per_token, memory
 from tokenmill.planning.benchmark import measure
-from tokenmill.planning.hardware import UTILISATION, Hardware, known_hardware
-from tokenmill.planning.presets import Preset, apply, innermost, read
 from tokenmill.schema import AllParams
 from tokenmill.training.schedule import Workload
+
+UTILISATION = 0.4
+"""Share of its peak that plans assume a GPU to reach."""
 
 HERE = "here"
 """Among the names of hardware: this machine, measured now."""
 
 USABLE_MEMORY = 0.9
 """Share of a GPU's memory that a model can fill; the allocator and the libraries take the rest."""
-
 
 LAUNCH_SECONDS = 5e-6
 """Assumed for the host to start an operation on a GPU; small models wait for this, not for the computation."""
@@ -40,6 +46,64 @@ LAUNCHES, LAUNCHES_PER_LAYER = 150, 100
 
 HIDDEN_SHARE = 2 / 3
 """Share of a step in which gradients can travel during the computation: the backward pass is two thirds of it."""
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """A GPU as its data sheet has it."""
+
+    name: str
+    pattern: str
+    """Regular expression that PyTorch's name of the device matches."""
+    teraflops: float
+    """Peak of bfloat16 (T4 and V100: float16) matrix products, 1e12 operations a second."""
+    memory_gb: float
+    """1e9 bytes."""
+    link_gb_per_second: float
+    """To a neighbour in the same machine, one direction, 1e9 bytes a second."""
+
+    @property
+    def flops(self) -> float:
+        """Peak operations per second."""
+        return self.teraflops * 1e12
+
+
+HARDWARE = [
+    Hardware("T4", r"Tesla T4", 65, 16, 16),
+    Hardware("V100", r"Tesla V100-SXM2.*", 125, 32, 150),
+    Hardware("L4", r"NVIDIA L4", 121, 24, 32),
+    Hardware("RTX3090", r"NVIDIA GeForce RTX 3090", 71, 24, 32),
+    Hardware("RTX4090", r"NVIDIA GeForce RTX 4090", 165.2, 24, 32),
+    Hardware("A100", r"NVIDIA A100.*", 312, 40, 300),
+    Hardware("A100-80GB", r"NVIDIA A100.*80GB", 312, 80, 300),
+    Hardware("H100-PCIe", r"NVIDIA H100 PCIe", 756.5, 80, 64),
+    Hardware("H100", r"NVIDIA H100 80GB HBM3", 989.5, 80, 450),
+    Hardware("H200", r"NVIDIA H200", 989.5, 141, 450),
+]
+
+
+def known_hardware(names: Sequence[str]) -> Sequence[Hardware]:
+    """The GPUs of these names, or all for none.
+
+    Raises:
+        UserError: a name is not known.
+    """
+    known = {entry.name.lower(): entry for entry in HARDWARE}
+    for name in names:
+        if name.lower() not in known:
+            raise UserError(
+                f"--hardware {name} is not known; known are {', '.join(e.name for e in HARDWARE)}, and here."
+            )
+    return [known[name.lower()] for name in names] or HARDWARE
+
+
+def peak_flops(device: torch.device) -> float | None:
+    """Operations per second in half precision that a GPU of the table can do at best; None for any other device.
+
+    A variant with other clocks is another device.
+    """
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
+    return next((gpu.flops for gpu in HARDWARE if re.fullmatch(gpu.pattern, name)), None)
 
 
 @dataclass(frozen=True)
@@ -83,21 +147,16 @@ def optimizer_flops(config: ModelConfig, optimizer: OptimizerName) -> int:
     return sum(OPTIMIZERS[optimizer].hidden_flops(*sorted(matrix.shape)) for matrix in matrices)
 
 
-@dataclass(frozen=True)
-class PlanOptions:
-    """What to plan; what is None or empty comes from the project."""
-
-    preset: str | None = None
-    tokens: float | None = None
-    vocab_size: int | None = None
-    hardware: Sequence[str] = ()
-    """Names of GPUs, and `here`; none means all GPUs."""
-    devices: int = 1
-    utilisation: float = UTILISATION
-    price_per_hour: float | None = None
-    """Of one device."""
-    overrides: Sequence[str] = ()
-    """NAME=VALUE each, as in `dvc exp run -S`."""
+def step_seconds_on(gpu: Hardware, work: Workload, *, devices: int = 1, utilisation: float = UTILISATION) -> float:
+    """How long an optimizer step of this training takes on GPUs of one kind in a machine."""
+    return step_time(
+        work.config,
+        tokens=work.tokens_per_step,
+        optimizer=work.train.optimizer,
+        rate=gpu.flops * utilisation,
+        devices=devices,
+        bandwidth=gpu.link_gb_per_second * 1e9,
+    ).seconds
 
 
 @dataclass(frozen=True)
@@ -146,67 +205,53 @@ class Plan:
         """On one device that takes a whole batch at a time."""
         return _memory(self.work, precision, self.work.train.batch_size)
 
-    def peak_shares(self, step_seconds: float, *, devices: int) -> dict[str, float]:
-        """The share of each GPU's peak that a step of this many seconds would reach."""
-        rate = self.rate(step_seconds, devices=devices)
-        return {gpu.name: rate / gpu.flops for gpu in self.gpus}
 
-    def rate(self, step_seconds: float, *, devices: int) -> float:
-        """Operations per second of each device in a step of this many seconds."""
-        return self.work.tokens_per_step * self.flops_per_token / step_seconds / devices
+def plan_training(
+    root: Path,
+    params: AllParams,
+    *,
+    tokens: int | None = None,
+    vocab_size: int | None = None,
+    hardware: Sequence[str] = (),
+    devices: int = 1,
+    utilisation: float = UTILISATION,
+    price_per_hour: float | None = None,
+) -> Plan:
+    """Plan a training.
 
-
-def plan_training(root: Path, options: PlanOptions) -> Plan:
-    """Plan the training of the project in the folder `root`.
+    Args:
+        root: the project; its data, and its last training on this machine, count where nothing else is given.
+        params: all parameters of the training.
+        tokens: of the text to train on.
+        vocab_size: entries of the tokenizer.
+        hardware: names of GPUs, and `here`; none means all GPUs.
+        devices: GPUs in a machine.
+        utilisation: the share of its peak that a GPU reaches.
+        price_per_hour: of one GPU.
 
     Raises:
-        UserError: parameters are wrong, hardware is not known, or nothing says how many tokens there are.
+        UserError: hardware is not known, or nothing says how many tokens there are.
     """
-    preset = read(options.preset) if options.preset else None
-    params = _params(root / PARAMS_FILE, preset, options.overrides)
-    work = _workload(root, params, preset, options)
-    names = [name for name in options.hardware if name.lower() != HERE]
-    gpus = known_hardware(names) if names or not options.hardware else []
-    this_machine = _measured(work, params) if len(names) < len(options.hardware) else _last_training(root, work)
+    if tokens is None or vocab_size is None:
+        there = _data(root)
+        tokens, vocab_size = tokens or there[0], vocab_size or there[1] or params.tokenizer.vocab_size
+    if tokens is None:
+        raise UserError("there are no tokens yet; give their number (`tokenmill plan --tokens 2.8e9`), or `dvc repro`.")
+    work = Workload(ModelConfig.of(params.model, vocab_size), params.train, tokens)
+    names = [name for name in hardware if name.lower() != HERE]
+    gpus = known_hardware(names) if names or not hardware else []
+    this_machine = _measured(work, params) if len(names) < len(hardware) else _last_training(root, work)
     cost, source = params.runtime.cost, None
     rows: list[PlanRow] = []
     if this_machine:
         name, seconds, source = this_machine
         rows.append(_row(name, work, seconds, price_per_hour=cost.price_per_hour, sequences=None))
-    rows += _gpu_rows(work, gpus, options)
+    for gpu in gpus:
+        seconds = step_seconds_on(gpu, work, devices=devices, utilisation=utilisation)
+        name = gpu.name if devices == 1 else f"{devices} x {gpu.name}"
+        price = None if price_per_hour is None else price_per_hour * devices
+        rows.append(_row(name, work, seconds, price_per_hour=price, sequences=_sequences_that_fit(work, gpu)))
     return Plan(work, rows, gpus, cost.currency, source)
-
-
-def _params(path: Path, preset: Preset | None, overrides: Sequence[str]) -> AllParams:
-    content: dict[str, Any] = apply(preset.values, path).content if preset else read_yaml(path)
-    for text in overrides:
-        override(content, text)
-    return validate(AllParams, content, path)
-
-
-def override(content: dict[str, Any], text: str) -> None:
-    """Put `model.n_layer=12` into the content of params.yaml.
-
-    Raises:
-        UserError: the text is not of this form, or there is no such section.
-    """
-    name, equals, value = text.partition("=")
-    section, key = innermost(content, name)
-    if not equals or section is None:
-        raise UserError(f"-S {text} is not NAME=VALUE with the name of a parameter, as in -S model.n_layer=12.")
-    try:
-        section[key] = YAML(typ="safe", pure=True).load(value)
-    except YAMLError:
-        raise UserError(f"-S {text}: the value is not YAML.") from None
-
-
-def _workload(root: Path, params: AllParams, preset: Preset | None, options: PlanOptions) -> Workload:
-    found, vocabulary = (preset.tokens, preset.vocab_size) if preset else _data(root)
-    tokens = found if options.tokens is None else int(options.tokens)
-    if tokens is None:
-        raise UserError("there are no tokens yet; give their number (`tokenmill plan --tokens 2.8e9`), or `dvc repro`.")
-    vocabulary = options.vocab_size or vocabulary or params.tokenizer.vocab_size
-    return Workload(ModelConfig.of(params.model, vocabulary), params.train, tokens)
 
 
 def _data(root: Path) -> tuple[int | None, int | None]:
@@ -237,21 +282,6 @@ def _last_training(root: Path, work: Workload) -> tuple[str, float, str] | None:
     rate = float(timing.loc[:, "tokens_per_second"].median()) * flops_per_token(trained)  # with the time of the update
     seconds = work.tokens_per_step * flops_per_token(work.config) / rate
     return "this machine", seconds, f"this machine: {rate:.3g} operations a second, measured in its last training"
-
-
-def _gpu_rows(work: Workload, gpus: Sequence[Hardware], options: PlanOptions) -> Iterator[PlanRow]:
-    for gpu in gpus:
-        seconds = step_time(
-            work.config,
-            tokens=work.tokens_per_step,
-            optimizer=work.train.optimizer,
-            rate=gpu.flops * options.utilisation,
-            devices=options.devices,
-            bandwidth=gpu.link_gb_per_second * 1e9,
-        ).seconds
-        name = gpu.name if options.devices == 1 else f"{options.devices} x {gpu.name}"
-        price = None if options.price_per_hour is None else options.price_per_hour * options.devices
-        yield _row(name, work, seconds, price_per_hour=price, sequences=_sequences_that_fit(work, gpu))
 
 
 def _row(

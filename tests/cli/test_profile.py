@@ -9,9 +9,9 @@ import pytest
 
 from tests.training.tiny import write_tokens
 from tokenmill.cli.main import main
+from tokenmill.cli.preset import override
+from tokenmill.cli.profile import Kind, Operation, Profile, kind_of
 from tokenmill.core.params import read_yaml
-from tokenmill.planning.benchmark import Kind, Operation, Profile, kind_of
-from tokenmill.planning.plan import override
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ["model.n_layer=2", "model.n_embd=16", "model.n_head=2", "model.context_length=8", "runtime.device=cpu"]

@@ -12,11 +12,10 @@ from dvc.utils.serialize import modify_yaml
 from ruamel.yaml import YAML
 
 from tokenmill.cli.main import main
-from tokenmill.cli.preset import put
+from tokenmill.cli.preset import DEFAULT, names, params_with, read, text_with
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import read_yaml
-from tokenmill.planning.plan import PlanOptions, plan_training
-from tokenmill.planning.presets import DEFAULT, apply, names, read
+from tokenmill.planning.plan import plan_training
 from tokenmill.schema import check_all
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,6 +28,10 @@ def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path.write_text(TEXT, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     return path
+
+
+def put(name: str) -> None:
+    main(["preset", name, "--yes"])
 
 
 def value_at(content: dict[str, Any], name: str) -> object:
@@ -53,10 +56,12 @@ def changed_lines(before: str, after: str) -> list[tuple[str, str]]:
     ],
 )
 def test_a_preset_is_the_model_it_promises(params: Path, name: str, parameters: int, steps: int):
-    plan = plan_training(params.parent, PlanOptions(preset=name, hardware=["A100"]))
+    preset = read(name)
+    given = {"tokens": preset.tokens, "vocab_size": preset.vocab_size, "hardware": ["A100"]}
+    plan = plan_training(params.parent, params_with(preset.values, params), **given)
     assert plan.parameters == parameters
     assert plan.work.steps == steps
-    put(name, yes=True)
+    put(name)
     written = check_all(params)
     assert written.train == plan.work.train
     assert written.model.model_dump() == plan.work.config.model_dump(exclude={"vocab_size"})
@@ -88,7 +93,7 @@ def test_preset_values_are_numbers_where_params_yaml_has_numbers(name: str):
 @pytest.mark.parametrize("name", names())
 def test_all_but_the_values_stays_and_default_restores_it(params: Path, name: str):
     values = read(name).values
-    put(name, yes=True)
+    put(name)
     after = params.read_text(encoding="utf-8")
     content = YAML(typ="safe").load(after)
     assert {key: value_at(content, key) for key in values} == values
@@ -97,14 +102,14 @@ def test_all_but_the_values_stays_and_default_restores_it(params: Path, name: st
         assert any(name.endswith(f".{key.strip()}") for name in values)
         assert new.startswith(f"{key}: ")
         assert old.partition("#")[2] == new.partition("#")[2], "the comment"
-    put(DEFAULT, yes=True)
+    put(DEFAULT)
     assert params.read_text(encoding="utf-8") == TEXT
 
 
 @pytest.mark.parametrize("name", names())
 def test_an_experiment_then_changes_one_line(params: Path, name: str):
     """`dvc exp run -S` writes the file by `apply_overrides`."""
-    put(name, yes=True)
+    put(name)
     before = params.read_text(encoding="utf-8")
     apply_overrides(params, ["model.n_layer=99"])
     assert changed_lines(before, params.read_text(encoding="utf-8")) == [
@@ -113,10 +118,10 @@ def test_an_experiment_then_changes_one_line(params: Path, name: str):
 
 
 def test_a_preset_leaves_nothing_of_the_one_before(params: Path):
-    put("phase3", yes=True)
+    put("phase3")
     straight = params.read_bytes()
-    put("phase1", yes=True)
-    put("phase3", yes=True)
+    put("phase1")
+    put("phase3")
     assert params.read_bytes() == straight
 
 
@@ -124,7 +129,7 @@ def test_text_and_style_of_the_user_stay(params: Path):
     mine = TEXT.replace("data/raw/sample", "/my/text").replace("  n_layer: 4", "  n_layer: 4   # mine, not théirs")
     mine = mine.replace("columns:", "columns: ['a']").replace("What is 2 plus 3?", "'What is 2? " + "word " * 40 + "'")
     params.write_text(mine, encoding="utf-8")
-    put("phase3", yes=True)
+    put("phase3")
     after = params.read_text(encoding="utf-8")
     assert "  n_layer: 12 # mine, not théirs\n" in after
     values = [f".{name.rpartition('.')[2]}" for name in read("phase3").values]
@@ -163,15 +168,15 @@ def test_at_a_terminal_it_asks_in_colour(params: Path, answer: str, written: boo
 def test_a_missing_parameter_is_named_and_nothing_written(params: Path, broken: str, named: str):
     without = TEXT.replace(broken, "")
     params.write_text(without, encoding="utf-8")
-    with pytest.raises(UserError, match=named):
-        put("phase3", yes=True)
+    with pytest.raises(SystemExit, match=named):
+        put("phase3")
     assert params.read_text(encoding="utf-8") == without
 
 
 def test_a_params_yaml_that_is_no_yaml_is_refused(params: Path):
     params.write_text("model: [", encoding="utf-8")
     with pytest.raises(UserError, match=r"params.yaml is not valid YAML"):
-        apply(read("phase1").values, params)
+        text_with(read("phase1").values, params)
 
 
 @pytest.mark.parametrize("prompts", [[], [{"user": "Why?"}]])
