@@ -5,7 +5,7 @@ import io
 import pytest
 
 from tokenmill.cli.doctor import print_finding
-from tokenmill.doctor.finding import problem
+from tokenmill.doctor.environment import problem
 
 
 class Terminal(io.StringIO):

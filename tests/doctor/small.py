@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.imports import ROOT
 from tests.pipeline.project import Project as Repository
 from tokenmill.doctor import dvc
-from tokenmill.doctor.finding import Check, Finding, Project
+from tokenmill.doctor.environment import Check, Finding, Project
 
 PIPELINE = "stages: {train: {cmd: make, deps: [params.yaml], outs: [models/gpt]}}\n"
 
@@ -25,9 +25,9 @@ def make_repository(root: Path) -> Path:
 
 def opened(repository: Repository) -> Project:
     """The project as the checks of DVC see it."""
-    found, repo = dvc.open_repository(repository.root)
-    assert found.level == "ok"
-    return Project(repository.root, repo=repo)
+    project = Project(repository.root)
+    assert single(dvc.check_repository, project).level == "ok"
+    return project
 
 
 def single(check: Check, project: Project) -> Finding:

@@ -1,20 +1,21 @@
-"""Checks of Python, packages, parameters, text, git and the compiler."""
+"""Checks of parameters, text, compiler, memory and disk; the estimate of disk against a real run."""
 
-import importlib.metadata
 import os
 import shutil
-import sys
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 import torch
 
-from tests.doctor.small import single
+from tests.doctor.small import opened, single
 from tests.imports import ROOT
 from tests.pipeline.project import Project as Repository
 from tests.pipeline.project import change_params
+from tokenmill.core.token_file import read_metadata
 from tokenmill.doctor import checks
-from tokenmill.doctor.finding import Finding, Project
+from tokenmill.doctor.environment import Finding, Project
 from tokenmill.model.device import Compute
 from tokenmill.schema import check_all
 
@@ -24,40 +25,6 @@ def project(tmp_path: Path) -> Project:
     """A folder with params.yaml and nothing else."""
     shutil.copy(ROOT / "params.yaml", tmp_path)
     return Project(tmp_path, params=check_all(tmp_path / "params.yaml"))
-
-
-def test_python_must_be_the_one_on_the_path(project: Project, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
-    assert single(checks.check_python, project).level == "ok"
-    (project.root / "python").symlink_to("/bin/true")
-    monkeypatch.setenv("PATH", str(project.root))
-    finding = single(checks.check_python, project)
-    assert (finding.level, finding.fix) == ("problem", checks.ACTIVATE)
-    assert str(project.root / "python") in finding.text
-    monkeypatch.setenv("PATH", os.devnull)
-    assert single(checks.check_python, project).level == "problem"
-
-
-@pytest.mark.parametrize(
-    ("pins", "level", "named"),
-    [
-        (["rich=={rich}"], "ok", "all 1"),
-        (["rich>=0.1,<999"], "ok", "all 1"),
-        (["rich<0.1,>=0.0.1"], "warning", "rich {rich} instead of <0.1,>=0.0.1"),
-        (["rich==0.0.1"], "warning", "rich {rich} instead of 0.0.1"),
-        (["rich==0.0.1", "never-heard-of-it==1.0"], "problem", "never-heard-of-it"),
-        (["rich=?"], "problem", "pyproject.toml"),
-        (None, "problem", "pyproject.toml"),
-    ],
-)
-def test_packages_are_those_of_pyproject(project: Project, pins: list[str] | None, level: str, named: str):
-    installed = importlib.metadata.version("rich")
-    if pins is not None:
-        listed = [pin.format(rich=installed) for pin in pins]
-        (project.root / "pyproject.toml").write_text(f"[project]\ndependencies = {listed}\n")
-    finding = single(checks.check_packages, project)
-    assert finding.level == level
-    assert named.format(rich=installed) in finding.text
 
 
 def test_every_problem_of_params_is_listed(project: Project):
@@ -94,59 +61,6 @@ def test_text_outside_needs_an_absolute_path(project: Project, tmp_path: Path):
     assert [source.size for source in project.raw.sources] == [5]
 
 
-def test_results_in_no_commit_are_named(repository: Repository):
-    project = Project(repository.root)
-    assert [(found.name, found.level) for found in checks.check_git(project)] == [("git", "ok"), ("commit", "ok")]
-    (repository.root / "dvc.lock").write_text("schema: '2.0'\n")
-    (repository.root / "metrics").mkdir()
-    (repository.root / "metrics/new one.json").write_text("{}")
-    (repository.root / "notes.txt").write_text("mine")
-    _, commit = checks.check_git(project)
-    assert commit == Finding(
-        "warning", "commit", "not committed: dvc.lock, metrics/new one.json", "git add -A && git commit"
-    )
-
-
-def test_a_git_without_an_identity_is_named(repository: Repository, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    project = Project(repository.root)
-    monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
-    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
-    for name in ("NAME", "EMAIL"):
-        monkeypatch.delenv(f"GIT_COMMITTER_{name}", raising=False)
-    assert single(checks.check_identity, project).name == "identity"
-    repository.run("git", "config", "user.name", "A")
-    repository.run("git", "config", "user.email", "a@b")
-    assert not list(checks.check_identity(project))
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert not list(checks.check_identity(project)), "no git at all is another check's finding"
-
-
-def test_deleted_results_and_left_locks_are_named(repository: Repository):
-    (repository.root / "metrics").mkdir()
-    (repository.root / "metrics/a b.json").write_text("{}")
-    repository.commit()
-    (repository.root / "metrics/a b.json").unlink()
-    (repository.root / ".git/refs/epoch-1.lock").touch()
-    _, lock, commit = checks.check_git(Project(repository.root))
-    assert (lock.name, lock.level) == ("lock", "problem")
-    assert "epoch-1.lock" in (lock.fix or "")
-    assert "dvc checkout" in (commit.fix or "")
-    assert "a b.json" in commit.text
-
-
-def test_detached_head_and_missing_repository(repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    repository.run("git", "checkout", "-q", "--detach")
-    branch, _ = checks.check_git(Project(repository.root))
-    assert branch.level == "warning"
-    monkeypatch.setattr(checks.dvc, "check_running", lambda _: Finding("warning", "runs", "at work here", None))
-    branch, _ = checks.check_git(Project(repository.root))
-    assert (branch.level, branch.fix) == ("ok", None), "nobody should switch branches under a run"
-    monkeypatch.undo()
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
-    shutil.rmtree(repository.root / ".git")
-    assert single(checks.check_git, Project(repository.root)).level == "problem"
-
-
 @pytest.mark.parametrize(
     ("setting", "device", "level"),
     [
@@ -172,3 +86,81 @@ def test_compiler_is_checked_where_one_is_wanted(
 def test_checks_without_parameters_find_nothing(tmp_path: Path):
     for check in (checks.check_text, checks.check_device, checks.check_compiler):
         assert list(check(Project(tmp_path))) == []
+
+
+@pytest.fixture
+def large(project: Project) -> Project:
+    """About 3 million parameters, 3 epochs."""
+    changes = {"model.n_layer": 4, "model.n_embd": 256, "train.epochs": 3, "tokenizer.vocab_size": 320}
+    change_params(project.root / "params.yaml", changes)
+    project.params = check_all(project.root / "params.yaml")
+    return project
+
+
+@pytest.mark.parametrize(("fraction", "level"), [(0.5, "problem"), (1.05, "warning"), (2.0, "ok")])
+def test_disk_must_hold_what_will_be_written(
+    large: Project, fraction: float, level: str, monkeypatch: pytest.MonkeyPatch
+):
+    assert large.params
+    text = checks.CONVERSATION_BYTES * large.params.sample.conversations
+    needed = checks.bytes_to_write(large.params, text=text, tokens=None)
+    usage: Any = shutil.disk_usage("/")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=int(fraction * sum(needed.values()))))
+    finding = single(checks.check_disk, large)
+    assert finding.level == level
+    assert "checkpoints" in finding.text
+
+
+def test_unlinked_cache_takes_its_own_disk(repository: Repository, project: Project):
+    shm = Path("/dev/shm")  # noqa: S108 (a second file system)
+    if not shm.is_dir() or shm.stat().st_dev == repository.root.stat().st_dev:
+        pytest.skip("there is no second file system here")
+    repository.run("dvc", "config", "cache.type", "hardlink,copy")
+    repository.run("dvc", "cache", "dir", str(shm / f"tokenmill-test-{os.getpid()}"))
+    checked = opened(repository)
+    checked.params = project.params
+    workspace, cache = checks.check_disk(checked)
+    assert str(repository.root) in workspace.text
+    assert str(shm) in cache.text
+
+
+@pytest.mark.parametrize(("free", "level"), [(10_000, "problem"), (10**12, "ok")])
+def test_memory_must_hold_the_model(large: Project, free: int, level: str, monkeypatch: pytest.MonkeyPatch):
+    host = psutil.virtual_memory()
+    monkeypatch.setattr("psutil.virtual_memory", lambda: host._replace(available=free))
+    large.compute = Compute(torch.device("cpu"), torch.float32)
+    assert single(checks.check_memory, large).level == level
+
+
+def test_nothing_is_estimated_without_text(project: Project):
+    change_params(project.root / "params.yaml", {"data.raw": "/nowhere"})
+    project.params = check_all(project.root / "params.yaml")
+    assert list(checks.check_disk(project)) == []
+
+
+@pytest.mark.slow
+def test_estimate_agrees_with_a_real_run(finished: Repository):
+    def size(pattern: str) -> int:
+        return sum(path.stat().st_size for path in finished.root.glob(pattern) if path.is_file())
+
+    params = check_all(finished.root / "params.yaml")
+    stages = ("clean", "tokenize", "unpack", "train")
+    before = checks.bytes_to_write(params, text=size("data/raw/sample/*"), tokens=None, outdated=stages)
+    tokens = read_metadata(finished.root / "data/tokens")
+    after = checks.bytes_to_write(params, text=0, tokens=tokens, outdated=stages)
+    assert after["tokens"] == size("data/tokens/*.bin")
+    assert after["weights of the epochs"] == pytest.approx(size("models/gpt/epoch-*/model.safetensors"), rel=0.05)
+    newest = max((finished.root / ".resume").glob("*/step-*"))
+    checkpoint = sum(path.stat().st_size for path in newest.glob("*.safetensors"))
+    assert after["checkpoints"] == pytest.approx(4 * checkpoint, rel=0.1)
+    assert size(".resume/*/step-*/*.safetensors") <= after["checkpoints"]
+    for part, pattern in (("clean text", "clean"), ("packed tokens", "packed"), ("tokens", "tokens")):
+        written = size(f"data/{pattern}/*")
+        assert written / 3 < before[part] < 3 * written, part
+
+
+def test_nothing_to_write_is_well(project: Project):
+    project.outdated = []
+    (project.root / "data/tokens").mkdir(parents=True)
+    found: list[Finding] = list(checks.check_disk(project))
+    assert [finding.level for finding in found] == ["ok"]

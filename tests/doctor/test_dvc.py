@@ -1,11 +1,7 @@
 """Checks of DVC's repository, cache and remote, and of other runs."""
 
-import json
 import os
 import socket
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,13 +10,13 @@ from tests.doctor.small import opened, single
 from tests.pipeline.project import Project as Repository
 from tokenmill.core.units import message
 from tokenmill.doctor import dvc
-from tokenmill.doctor.finding import Finding, Project
+from tokenmill.doctor.environment import Finding, Project
 
 
 def test_folder_without_dvc_is_a_problem(tmp_path: Path):
     project = Project(tmp_path)
     assert single(dvc.check_repository, project).level == "problem"
-    for check in (dvc.check_cache, dvc.check_remote, dvc.check_pipeline, dvc.check_runs):
+    for check in (dvc.check_cache, dvc.check_remote, dvc.check_pipeline):
         assert list(check(project)) == []
 
 
@@ -127,40 +123,7 @@ class TestPipeline:
         project = opened(repository)
         finding = single(dvc.check_pipeline, project)
         assert (finding.level, finding.fix) == ("warning", "dvc status")
-        assert "train" in project.outdated, "everything may be outdated"
-
-
-class TestRuns:
-    """Other runs."""
-
-    @pytest.fixture
-    def other(self) -> Iterator["subprocess.Popen[bytes]"]:
-        with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "dvc repro"]) as process:
-            yield process
-            process.kill()
-
-    def lock(self, root: Path, text: str) -> Path:
-        path = root / ".dvc/tmp/rwlock"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-        return path
-
-    def test_only_living_runs_are_named(self, tmp_path: Path, other: "subprocess.Popen[bytes]"):
-        holder = {"pid": other.pid, "cmd": "dvc repro"}
-        self.lock(tmp_path, json.dumps({"write": {"models/gpt": holder}, "read": {"data/tokens": [holder]}}))
-        finding = dvc.check_running(tmp_path)
-        assert (finding.level, finding.text) == ("warning", f"at work here: dvc repro (process {other.pid})")
-        other.kill()
-        other.wait()
-        assert dvc.check_running(tmp_path).level == "ok"
-
-    @pytest.mark.parametrize(
-        "text", ['{"write": ', "", "[]", '{"write": {"a": {"pid": -1, "cmd": "dvc"}}}', "[" * 9999]
-    )
-    def test_damaged_lock_is_to_be_removed(self, tmp_path: Path, text: str):
-        path = self.lock(tmp_path, text)
-        finding = dvc.check_running(tmp_path)
-        assert (finding.level, finding.fix) == ("problem", f"rm {path}")
+        assert project.outdated is None, "everything may be outdated"
 
 
 def test_timeout_passes_results_and_errors_on():

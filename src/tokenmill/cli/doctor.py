@@ -12,7 +12,7 @@ from tokenmill.core.units import masked, message
 from tokenmill.display import print_columns
 
 if TYPE_CHECKING:
-    from tokenmill.doctor.finding import Finding
+    from tokenmill.doctor.environment import Finding
 
 SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "problem": ("✗", "red")}
 

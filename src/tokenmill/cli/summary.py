@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tokenmill import git
 from tokenmill.cli.preset import is_own_text_at_defaults
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
@@ -185,6 +184,7 @@ def _is_project(path: Path) -> bool:
 def _inside(root: Path) -> Status:
     """In a project: what must be put right or waited for, else what `dvc status` says."""
     from tokenmill.doctor import dvc  # noqa: PLC0415 (DVC)
+    from tokenmill.doctor.environment import Project, check_running  # noqa: PLC0415 (pydantic)
     from tokenmill.runs.find import is_finished  # noqa: PLC0415 (pydantic)
     from tokenmill.runs.under_way import under_way  # noqa: PLC0415 (pydantic)
     from tokenmill.schema import check_all  # noqa: PLC0415 (pydantic)
@@ -193,8 +193,9 @@ def _inside(root: Path) -> Status:
         check_all(root / "params.yaml")
     except UserError as error:
         return Status(str(error), [("tokenmill params", "every parameter with its values and its meaning")])
-    found, repo = dvc.open_repository(root)
-    if repo is None:
+    project = Project(root)
+    (found,) = dvc.check_repository(project)
+    if project.repo is None:
         return Status(found.text, [("tokenmill doctor", "what else is wrong, and how to fix it")])
     run = None if is_finished(root) else under_way(root)
     if run:
@@ -203,13 +204,13 @@ def _inside(root: Path) -> Status:
         )
         generate = [("tokenmill generate", "ask its newest epoch")] if run.epoch_ends else []
         return Status(run.sentence, [*next_, ("tokenmill watch", "losses, time left, cost, answers now"), *generate])
-    running = dvc.check_running(root)
+    running = check_running(root)
     if running.fix:
         return Status(f"{running.text}: {running.fix}", [("tokenmill doctor", "whether anything else is in the way")])
-    found, stages = dvc.check_status(repo)
-    if stages is None:
+    (found,) = dvc.check_pipeline(project)
+    if project.outdated is None:
         return Status(found.text, [("dvc status", "what is outdated"), ("dvc repro", "run just that")])
-    return _outdated(root, stages) if stages else _trained(root)
+    return _outdated(root, project.outdated) if project.outdated else _trained(root)
 
 
 def _outdated(root: Path, stages: Sequence[str]) -> Status:
@@ -229,13 +230,13 @@ def _outdated(root: Path, stages: Sequence[str]) -> Status:
 
 
 def _trained(root: Path) -> Status:
-    from tokenmill.doctor.finding import ONE_COMMIT  # noqa: PLC0415
+    from tokenmill.doctor.environment import uncommitted  # noqa: PLC0415 (pydantic)
     from tokenmill.evaluation.results import read_evaluation  # noqa: PLC0415 (pydantic)
 
     last = read_evaluation(root / paths.EVALUATION).epochs[-1]
     right = f", {sum(last.expected)} of {len(last.expected)} answers right" if last.expected else ""
     sentence = f"trained: {last.epoch} epochs, validation loss {last.val_loss:.3f}{right} (`tokenmill summary`)"
-    if git.ask(root, "status", "--porcelain", "--", *ONE_COMMIT):
+    if uncommitted(root):
         return Status(f"{sentence}; not committed yet", [COMMIT, *after_training(last.epoch, root=root)])
     return Status(sentence, after_training(last.epoch, root=root))
 

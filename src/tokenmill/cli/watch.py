@@ -75,7 +75,7 @@ def _wait(watched: "Watched", screen: Console, *, wait: bool) -> None:
     Raises:
         UserError: no training is under way, and none will come.
     """
-    from tokenmill.doctor.dvc import check_running  # noqa: PLC0415 (DVC)
+    from tokenmill.doctor.environment import check_running  # noqa: PLC0415 (pydantic)
 
     is_said = False
     while not watched.look():

@@ -1,76 +1,61 @@
-"""All checks, in the order in which a run would meet the problems, and those of the environment.
+"""Checks of what a run needs: parameters, text, device, compiler, memory, disk; and the list of all checks.
 
-A new check is a function and a line in CHECKS.
+The size of text that is not cleaned yet is estimated from its files, with ratios measured in docs/scale.md. A new check
+is a function and a line in CHECKS.
 """
 
-import importlib.metadata
-import os
-import platform
 import shutil
-import sys
-import tomllib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from shlex import quote
 
 import torch
-from packaging.requirements import Requirement
 
-from tokenmill import git
+from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import PARAMS_FILE
+from tokenmill.core.token_file import TokenMetadata, read_metadata
 from tokenmill.core.units import override, size
 from tokenmill.data.readers import FORMATS
 from tokenmill.data.sources import find
-from tokenmill.doctor import disk, dvc
-from tokenmill.doctor.finding import BUILT_IN, ONE_COMMIT, Check, Finding, Project, ok, problem, warning
+from tokenmill.doctor import dvc, environment
+from tokenmill.doctor.environment import Check, Finding, Project, ok, problem, warning
+from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import Compute, choose_compute, unused_gpu
-from tokenmill.runs.under_way import under_way
-from tokenmill.schema import check_all
+from tokenmill.model.gpt import parameter_count
+from tokenmill.model.size import memory
+from tokenmill.schema import AllParams, check_all
 from tokenmill.training.compile import missing_compiler
+from tokenmill.training.memory import device_memory, sequences_that_fit
 
-ACTIVATE = ". .venv/bin/activate"
+BUILT_IN = paths.SAMPLE.as_posix()
+"""What the stage `sample` writes."""
 
-INSTALL = "pip install -c constraints.txt -e ."
+TOKEN_STAGES = ("clean", "tokenizer", "tokenize", "unpack")
+"""The stages that make the tokens."""
 
+UNPACKED = {".gz": 3.5, ".zst": 3.5, ".bz2": 4.5, ".xz": 4.5, None: 1.0}
+"""Bytes of text per byte of such a file."""
 
-def check_python(_: Project) -> Iterator[Finding]:
-    """The stages run as `python -m …`, so `python` must be this interpreter."""
-    here, found = Path(sys.executable), shutil.which("python")
-    version = f"{platform.python_version()}, {here}"
-    if found is None:
-        yield problem("python", f"{version}; the stages run by `python`, which is not on the PATH", ACTIVATE)
-    elif Path(found).parent.resolve() != here.parent.resolve():
-        yield problem("python", f"{version}; but the stages would run by {found}", ACTIVATE)
-    else:
-        yield ok("python", version)
+PARQUET = 0.46
+"""Bytes of data/clean per byte of text."""
 
+PACKED = 0.35
+"""Bytes of data/packed per byte of data/tokens."""
 
-def check_packages(project: Project) -> Iterator[Finding]:
-    """The installed packages are those that pyproject.toml asks for."""
-    pyproject = project.root / "pyproject.toml"
-    try:
-        content = tomllib.loads(pyproject.read_text(encoding="utf-8"))
-        wanted = [Requirement(text) for text in content["project"]["dependencies"]]
-    except (OSError, ValueError, KeyError) as error:
-        text = f"the packages in {pyproject} cannot be read ({type(error).__name__})"
-        yield problem("packages", text, "git checkout pyproject.toml")
-        return
-    missing, other = [], []
-    for name, versions in ((each.name, each.specifier) for each in wanted):
-        try:
-            installed = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            missing.append(name)
-            continue
-        if not versions.contains(installed, prereleases=True):
-            other.append(f"{name} {installed} instead of {str(versions).removeprefix('==')}")
-    if missing:
-        yield problem("packages", f"missing: {', '.join(missing)}", INSTALL)
-    elif other:
-        yield warning("packages", f"not the tested versions: {', '.join(other)}", INSTALL)
-    else:
-        yield ok("packages", f"all {len(wanted)} in supported versions")
+BYTES_PER_TOKEN = {"bpe": 3.0, "char": 1.0}
+"""Before the tokenizer is known: low, so that the estimate is rather too large."""
+
+CHARACTERS = 256
+"""Vocabulary of a character tokenizer that is not trained yet."""
+
+CONVERSATION_BYTES = 133
+"""Mean size of a built-in conversation, with its share of those to validate with."""
+
+FULL = 0.9
+"""A warning from this fraction of the free disk on."""
+
+CACHED = ("clean text", "packed tokens", "weights of the epochs")
+"""What DVC's cache holds once more if it cannot link."""
 
 
 def check_params(project: Project) -> Iterator[Finding]:
@@ -104,69 +89,6 @@ def check_text(project: Project) -> Iterator[Finding]:
         yield warning("text", f"{text}; queued and --temp runs do not find a relative path outside", fix)
     else:
         yield ok("text", text)
-
-
-def check_git(project: Project) -> Iterator[Finding]:
-    """There is a repository, a branch is checked out, and the pipeline's results are committed."""
-    root = project.root
-    try:
-        files = uncommitted(root)
-    except UserError as error:
-        yield problem("git", f"{error}", "install git")
-        return
-    if files is None:
-        yield problem("git", f"{root.resolve()} is not in a git repository, or git refuses it", "git status")
-        return
-    branch = git.ask(root, "symbolic-ref", "--quiet", "--short", "HEAD")
-    if branch is None and dvc.check_running(root).level != "ok":
-        yield ok("git", "on no branch while an experiment runs")
-    elif branch is None:
-        yield warning("git", "HEAD is on no branch, as after a killed `dvc exp run`", "git switch main")
-    else:
-        yield ok("git", f"on branch {branch.strip()}")
-    yield from _locked(root)
-    gone = [file for file in files if not (root / file).exists()]
-    run = under_way(root) if gone else None
-    if run and run.run.is_on:
-        yield ok("commit", f"deleted until the training ends: {few(gone)}")
-    elif gone:
-        text = f"deleted, as by a run that was stopped or refused: {few(gone)}"
-        yield warning("commit", text, "dvc repro; or, to go back: git checkout metrics reports && dvc checkout")
-    elif files:
-        yield warning("commit", f"not committed: {few(files)}", "git add -A && git commit")
-    else:
-        yield ok("commit", f"{', '.join(ONE_COMMIT)} are as committed")
-
-
-def check_identity(project: Project) -> Iterator[Finding]:
-    """Git, if it is there, knows whom commits are by; on a fresh machine, such as Colab's, it does not."""
-    names = ("name", "email") if shutil.which("git") else ()
-    known = [
-        os.environ.get(f"GIT_COMMITTER_{name.upper()}") or git.ask(project.root, "config", f"user.{name}")
-        for name in names
-    ]
-    if not all(known):
-        fix = 'git config --global user.name "Your Name" && git config --global user.email you@example.org'
-        yield warning("identity", "git does not know your name, so neither `git commit` nor `dvc exp run` works", fix)
-
-
-def _locked(root: Path) -> Iterator[Finding]:
-    """Locks that a killed git left behind, in the index and beside the refs that `report` writes."""
-    folder = root / (git.ask(root, "rev-parse", "--git-dir") or ".git").strip()
-    if locks := sorted([*folder.glob("*.lock"), *folder.glob("refs/epoch-*.lock")]):
-        text = f"locked by a git that runs or was killed: {few([path.name for path in locks])}"
-        yield problem("lock", text, f"if no git runs: rm {' '.join(quote(str(path)) for path in locks)}")
-
-
-def uncommitted(root: Path) -> list[str] | None:
-    """Files of ONE_COMMIT that differ from the last commit or are in none; None outside a git repository."""
-    status = git.ask(root, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--", *ONE_COMMIT)
-    return None if status is None else sorted(entry[3:] for entry in status.split("\0") if entry)
-
-
-def few(names: list[str]) -> str:
-    """Four of the names, and the number of the others."""
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
 def check_device(project: Project) -> Iterator[Finding]:
@@ -224,23 +146,139 @@ def check_compiler(project: Project) -> Iterator[Finding]:
         yield warning("compiler", f"torch.compile needs {missing}, which is not there; steps will be slower", fix)
 
 
+def check_memory(project: Project) -> Iterator[Finding]:
+    """The device holds the model, and the sequences of a micro-batch beside it."""
+    params, compute = project.params, project.compute
+    if params is None or compute is None:
+        return
+    config = ModelConfig.of(params.model, vocabulary(params, _tokens(project)))
+    setting = params.runtime.micro_batch_size
+    sequences = sequences_that_fit(config, params.train.batch_size, compute.device) if setting == "auto" else setting
+    sharded = compute.device.type == "cuda" and params.runtime.parallel == "fsdp"
+    need = memory(
+        config,
+        sequences=sequences,
+        precision="float32" if compute.precision == torch.float32 else "half",
+        optimizer=params.train.optimizer,
+        shards=torch.cuda.device_count() if sharded else 1,
+    )
+    free, total = device_memory(compute.device)
+    text = (
+        f"training takes about {size(need.total)} with {sequences} sequences at a time, "
+        f"{size(free)} of {size(total)} free"
+    )
+    if need.total - need.activations - need.logits > free:
+        yield problem("memory", text, "a smaller model, or another machine: `tokenmill plan` compares them")
+    elif need.total > free:
+        fix = "set runtime.micro_batch_size to auto"
+        yield warning("memory", f"{text}; training will take fewer sequences at a time", fix)
+    else:
+        yield ok("memory", text)
+
+
+def check_disk(project: Project) -> Iterator[Finding]:
+    """What is to be written fits on its disk; one finding per disk."""
+    params, workspace, repo = project.params, project.root, project.repo
+    if params is None:
+        return
+    tokens = _tokens(project)
+    if tokens is None and project.raw is None and params.data.raw != BUILT_IN:
+        return  # check_text has said that there is no text
+    text = CONVERSATION_BYTES * params.sample.conversations
+    if project.raw:
+        text = int(sum(source.size * UNPACKED[source.compression] for source in project.raw.sources))
+    parts = bytes_to_write(params, text=text, tokens=tokens, outdated=project.outdated)
+    if not parts:
+        yield ok("disk", f"nothing to write; {size(shutil.disk_usage(workspace).free)} free")
+        return
+    by_folder = {workspace: sum(parts.values())}
+    if repo and not dvc.links(repo):
+        cache = Path(repo.cache.local.path)
+        same_disk = dvc.existing(cache).stat().st_dev == dvc.existing(workspace).stat().st_dev
+        folder = workspace if same_disk else cache
+        by_folder[folder] = by_folder.get(folder, 0) + sum(parts.get(name, 0) for name in CACHED)
+    for folder, count in by_folder.items():
+        yield _fits(folder, count, parts, is_estimate=tokens is None)
+
+
+def bytes_to_write(
+    params: AllParams, *, text: int, tokens: TokenMetadata | None, outdated: Collection[str] | None = None
+) -> dict[str, int]:
+    """Bytes that stages write, by what they are.
+
+    Args:
+        params: all parameters.
+        text: bytes of the raw text; only used without `tokens`.
+        tokens: the tokens that training will see, if they are there already.
+        outdated: names of the stages; None: all.
+    """
+    if tokens is not None:
+        plain = 4 * (tokens.train.tokens + tokens.val.tokens)
+        text = tokens.train.bytes + tokens.val.bytes
+    else:
+        plain = int(4 * text / BYTES_PER_TOKEN[params.tokenizer.type])
+    config = ModelConfig.of(params.model, vocabulary(params, tokens))
+    weights = 4 * parameter_count(config)
+    state = memory(config, sequences=1, precision="float32", optimizer=params.train.optimizer).optimizer
+    parts = {
+        "clean text": ("clean", int(PARQUET * text)),
+        "packed tokens": ("tokenize", int(PACKED * plain)),
+        "tokens": ("unpack", plain),
+        "weights of the epochs": ("train", params.train.epochs * weights),
+        # Beside those that are kept: the one before the decay, and the one that is being written.
+        "checkpoints": ("train", (params.runtime.checkpoint.keep + 2) * (weights + state)),
+    }
+    return {name: count for name, (stage, count) in parts.items() if outdated is None or stage in outdated}
+
+
+def vocabulary(params: AllParams, tokens: TokenMetadata | None) -> int:
+    """The size of the tokenizer's vocabulary, known or expected."""
+    if tokens is not None:
+        return tokens.vocab_size
+    return params.tokenizer.vocab_size if params.tokenizer.type == "bpe" else CHARACTERS
+
+
+def _tokens(project: Project) -> TokenMetadata | None:
+    """The tokens that training will see; None if they are still to be made."""
+    if project.outdated is None or set(TOKEN_STAGES) & set(project.outdated):
+        return None
+    try:
+        return read_metadata(project.root / paths.TOKENS)
+    except UserError:
+        return None
+
+
+def _fits(folder: Path, count: int, parts: dict[str, int], *, is_estimate: bool) -> Finding:
+    free = shutil.disk_usage(dvc.existing(folder)).free
+    largest = sorted(parts, key=lambda name: -parts[name])[:2]
+    named = ", ".join(f"{name} {size(parts[name])}" for name in largest) + ", estimated" * is_estimate
+    text = f"{size(count)} to write in {folder.resolve()} ({named}), {size(free)} free"
+    fix = "make room, or move the project and its cache to a larger disk (dvc cache dir FOLDER)"
+    if largest[0] in ("checkpoints", "weights of the epochs"):
+        fix = "make room, or train a smaller model or fewer epochs, or keep less (runtime.checkpoint.keep)"
+    if count > free:
+        return problem("disk", text, fix)
+    return warning("disk", text, fix) if count > FULL * free else ok("disk", text)
+
+
 CHECKS: tuple[Check, ...] = (
-    check_python,
-    check_packages,
+    environment.check_python,
+    environment.check_packages,
     check_params,
     check_text,
-    check_git,
-    check_identity,
+    environment.check_git,
+    environment.check_identity,
     dvc.check_repository,
     dvc.check_cache,
     dvc.check_remote,
     dvc.check_pipeline,
-    dvc.check_runs,
+    environment.check_runs,
     check_device,
     check_compiler,
-    disk.check_memory,
-    disk.check_disk,
+    check_memory,
+    check_disk,
 )
+"""In the order in which a run would meet the problems, and those of the environment."""
 
 
 def run_checks(root: Path) -> Iterator[Finding]:

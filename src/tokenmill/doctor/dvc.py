@@ -1,4 +1,4 @@
-"""Checks of DVC: the repository, its cache and remote, what is outdated, and other runs."""
+"""Checks of DVC: the repository, its cache and remote, and what is outdated."""
 
 import logging
 import os
@@ -12,7 +12,6 @@ from threading import Thread
 from typing import Any, Literal, TypeVar
 from urllib.parse import urlparse
 
-import psutil
 from dvc import __version__
 from dvc.exceptions import DvcException, NotDvcRepoError
 from dvc.lock import LockError
@@ -21,13 +20,11 @@ from dvc.scm import SCMError
 from dvc_objects.fs import generic
 from dvc_objects.fs.errors import RemoteMissingDepsError
 from dvc_objects.fs.local import localfs
-from pydantic import BaseModel, Field
 
 from tokenmill import git
 from tokenmill.core import paths
-from tokenmill.core.errors import UserError, first_line
-from tokenmill.core.records import read_record
-from tokenmill.doctor.finding import Finding, Project, ok, problem, warning
+from tokenmill.core.errors import first_line
+from tokenmill.doctor.environment import Finding, Project, lock_file, ok, problem, warning
 
 REMOTE_TIMEOUT = 10.0
 """Seconds that a remote has to answer."""
@@ -61,20 +58,16 @@ def with_timeout(seconds: float, work: Callable[[], T]) -> T:
 
 def check_repository(project: Project) -> Iterator[Finding]:
     """The project is a DVC repository."""
-    finding, project.repo = open_repository(project.root)
-    yield finding
-
-
-def open_repository(root: Path) -> tuple[Finding, Repo | None]:
-    """The DVC repository at `root`."""
     logging.getLogger("dvc").setLevel(logging.CRITICAL)  # its messages become findings
     try:
-        repo = Repo(str(root))
+        project.repo = Repo(str(project.root))
     except NotDvcRepoError:
-        return problem("dvc", f"{root.resolve()} is not a DVC repository", "git checkout .dvc, or: dvc init"), None
+        text = f"{project.root.resolve()} is not a DVC repository"
+        yield problem("dvc", text, "git checkout .dvc, or: dvc init")
     except (DvcException, SCMError) as error:
-        return problem("dvc", f"{error}", "look into .dvc/config, .dvc/config.local and git status"), None
-    return ok("dvc", f"{__version__}, cache in {repo.cache.local.path}"), repo
+        yield problem("dvc", f"{error}", "look into .dvc/config, .dvc/config.local and git status")
+    else:
+        yield ok("dvc", f"{__version__}, cache in {project.repo.cache.local.path}")
 
 
 def check_cache(project: Project) -> Iterator[Finding]:
@@ -159,42 +152,40 @@ def _server_remote(repo: Repo, name: str, url: str) -> Finding:
 
 def check_pipeline(project: Project) -> Iterator[Finding]:
     """The workspace is what dvc.lock records."""
-    if project.repo is None:
+    repo = project.repo
+    if repo is None:
         return
-    finding, stages = check_status(project.repo)
-    if stages is not None:
-        project.outdated = stages
-    yield finding
-
-
-def check_status(repo: Repo) -> tuple[Finding, list[str] | None]:
-    """The stages that `dvc repro` would run; None if that is not known."""
     try:
-        stages = with_timeout(STATUS_TIMEOUT, lambda: _outdated(repo))
-    except (LockError, TimeoutError) as error:
-        if isinstance(error, LockError):
-            found = warning("pipeline", "not compared while DVC is at work here", "wait for the other DVC command")
-        else:
-            text = f"not compared: that takes more than {STATUS_TIMEOUT:.0f} s (DVC hashes large files once)"
-            found = warning("pipeline", text, "dvc status")
-        return found, None
-    except DvcException as error:
-        return problem("pipeline", " ".join(str(error).split()), _repair(repo, error)), None
-    except sqlite3.DatabaseError as error:
+        project.outdated = with_timeout(STATUS_TIMEOUT, lambda: _outdated(repo))
+    except Exception as error:  # DVC's own mistakes on a damaged file, too
+        yield _not_compared(repo, error)
+        return
+    if project.outdated:
+        yield warning("pipeline", f"to run: {', '.join(project.outdated)}", "dvc repro")
+    else:
+        yield ok("pipeline", "every stage is up to date")
+
+
+def _not_compared(repo: Repo, error: Exception) -> Finding:
+    if isinstance(error, LockError):
+        return warning("pipeline", "not compared while DVC is at work here", "wait for the other DVC command")
+    if isinstance(error, TimeoutError):
+        text = f"not compared: that takes more than {STATUS_TIMEOUT:.0f} s (DVC hashes large files once)"
+        return warning("pipeline", text, "dvc status")
+    if isinstance(error, sqlite3.DatabaseError):
         fix = f"rm -r {quote(str(repo.site_cache_dir))}"
-        return problem("pipeline", f"DVC's index of hashes is damaged ({error}); DVC makes it again", fix), None
-    except Exception as error:  # DVC's own mistakes on a damaged file
-        text = f"DVC cannot read it ({type(error).__name__}: {first_line(error)})"
-        return problem("pipeline", text, _repair(repo, error)), None
-    if stages:
-        return warning("pipeline", f"to run: {', '.join(stages)}", "dvc repro"), stages
-    return ok("pipeline", "every stage is up to date"), stages
+        return problem("pipeline", f"DVC's index of hashes is damaged ({error}); DVC makes it again", fix)
+    said = " ".join(str(error).split())
+    text = (
+        said if isinstance(error, DvcException) else f"DVC cannot read it ({type(error).__name__}: {first_line(error)})"
+    )
+    return problem("pipeline", text, _repair(repo, error))
 
 
 def _repair(repo: Repo, error: Exception) -> str:
     """What repairs the file that an error names: dvc.lock or DVC's own lock, cut off by a kill or a full disk."""
     if "RWLock-file" in str(error):
-        return f"rm {quote(str(_locks(Path(repo.root_dir))))}"
+        return f"rm {quote(str(lock_file(Path(repo.root_dir))))}"
     if "dvc.lock" not in str(error):
         return "correct dvc.yaml or params.yaml as it says; git diff shows what changed"
     is_kept = git.ask(Path(repo.root_dir), "cat-file", "-e", "HEAD:./dvc.lock") is not None
@@ -237,57 +228,3 @@ def _reasons(said: Iterable[Any], made: Collection[str]) -> Iterator[Literal["ch
                     yield "changed"
                 elif kind == "changed outs":
                     yield "missing"
-
-
-def check_runs(project: Project) -> Iterator[Finding]:
-    """No other run is at work here."""
-    if project.repo is not None:
-        yield check_running(project.root)
-
-
-def check_running(root: Path) -> Finding:
-    """The commands that work on this pipeline now."""
-    lock = _locks(root)
-    try:
-        commands = _running(lock)
-    except UserError:
-        return problem("runs", f"{lock} is damaged, DVC will refuse to run", f"rm {quote(str(lock))}")
-    if commands:
-        fix = "wait for it, or press Ctrl-C there: it saves and stops"
-        return warning("runs", f"at work here: {', '.join(commands)}", fix)
-    return ok("runs", "none is at work here")
-
-
-class Holder(BaseModel):
-    """A process that holds a lock."""
-
-    pid: int = Field(ge=0, lt=1 << 31)
-    cmd: str
-
-
-class Locks(BaseModel):
-    """DVC's `.dvc/tmp/rwlock`: who writes and who reads a path."""
-
-    write: dict[str, Holder] = {}
-    read: dict[str, list[Holder]] = {}
-
-
-def _locks(root: Path) -> Path:
-    return root / ".dvc" / "tmp" / "rwlock"
-
-
-def _running(lock: Path) -> list[str]:
-    """The commands in DVC's lock file whose processes still exist."""
-    if not lock.exists():
-        return []
-    locks = read_record(lock, Locks, way_out="remove it")
-    holders = [*locks.write.values(), *(holder for holders in locks.read.values() for holder in holders)]
-    return sorted({f"{holder.cmd} (process {holder.pid})" for holder in holders if _is_dvc(holder.pid)})
-
-
-def _is_dvc(pid: int) -> bool:
-    """Whether a process of DVC has this number; another process may have got it since."""
-    try:
-        return any("dvc" in word for word in psutil.Process(pid).cmdline())
-    except psutil.Error:
-        return False

@@ -1,0 +1,239 @@
+"""What a check takes and returns; and checks of Python, packages, git, and other runs."""
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import sys
+import tomllib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Literal
+
+import psutil
+from packaging.requirements import Requirement
+from pydantic import BaseModel, Field
+
+from tokenmill import git
+from tokenmill.core.errors import UserError
+from tokenmill.core.records import read_record
+from tokenmill.runs.under_way import under_way
+
+if TYPE_CHECKING:  # `tokenmill` alone uses some checks and does without PyTorch
+    from dvc.repo import Repo
+
+    from tokenmill.data.sources import Found
+    from tokenmill.model.device import Compute
+    from tokenmill.schema import AllParams
+
+ONE_COMMIT = ("dvc.lock", "dvc.yaml", "params.yaml", "metrics", "reports")
+"""What belongs into one commit: a clone in which they do not match trains again."""
+
+ACTIVATE = ". .venv/bin/activate"
+
+INSTALL = "pip install -c constraints.txt -e ."
+
+Level = Literal["ok", "warning", "problem"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The result of a check."""
+
+    level: Level
+    name: str
+    """What was checked, in one word."""
+    text: str
+    fix: str | None = None
+    """The command, or the few words, that fix it; None if all is well."""
+
+
+def ok(name: str, text: str) -> Finding:
+    """All is well."""
+    return Finding("ok", name, text)
+
+
+def warning(name: str, text: str, fix: str) -> Finding:
+    """A run works, but something is not as it should be."""
+    return Finding("warning", name, text, fix)
+
+
+def problem(name: str, text: str, fix: str) -> Finding:
+    """A run would stop, or its result would not be the expected one."""
+    return Finding("problem", name, text, fix)
+
+
+@dataclass
+class Project:
+    """The project that is checked. A check writes down here what later checks need; None: not known."""
+
+    root: Path
+    params: "AllParams | None" = None
+    raw: "Found | None" = None
+    """The files of data.raw."""
+    repo: "Repo | None" = None
+    outdated: list[str] | None = None
+    """The stages that `dvc repro` would run."""
+    compute: "Compute | None" = None
+
+
+Check = Callable[[Project], Iterable[Finding]]
+"""Looks at one thing and changes nothing. It finds nothing if it lacks what an earlier check could not provide."""
+
+
+def check_python(_: Project) -> Iterator[Finding]:
+    """The stages run as `python -m …`, so `python` must be this interpreter."""
+    here, found = Path(sys.executable), shutil.which("python")
+    version = f"{platform.python_version()}, {here}"
+    if found is None:
+        yield problem("python", f"{version}; the stages run by `python`, which is not on the PATH", ACTIVATE)
+    elif Path(found).parent.resolve() != here.parent.resolve():
+        yield problem("python", f"{version}; but the stages would run by {found}", ACTIVATE)
+    else:
+        yield ok("python", version)
+
+
+def check_packages(project: Project) -> Iterator[Finding]:
+    """The installed packages are those that pyproject.toml asks for."""
+    pyproject = project.root / "pyproject.toml"
+    try:
+        content = tomllib.loads(pyproject.read_text(encoding="utf-8"))
+        wanted = [Requirement(text) for text in content["project"]["dependencies"]]
+    except (OSError, ValueError, KeyError) as error:
+        text = f"the packages in {pyproject} cannot be read ({type(error).__name__})"
+        yield problem("packages", text, "git checkout pyproject.toml")
+        return
+    missing, other = [], []
+    for name, versions in ((each.name, each.specifier) for each in wanted):
+        try:
+            installed = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            missing.append(name)
+            continue
+        if not versions.contains(installed, prereleases=True):
+            other.append(f"{name} {installed} instead of {str(versions).removeprefix('==')}")
+    if missing:
+        yield problem("packages", f"missing: {', '.join(missing)}", INSTALL)
+    elif other:
+        yield warning("packages", f"not the tested versions: {', '.join(other)}", INSTALL)
+    else:
+        yield ok("packages", f"all {len(wanted)} in supported versions")
+
+
+def check_git(project: Project) -> Iterator[Finding]:
+    """There is a repository, a branch is checked out, and the pipeline's results are committed."""
+    root = project.root
+    try:
+        files = uncommitted(root)
+    except UserError as error:
+        yield problem("git", f"{error}", "install git")
+        return
+    if files is None:
+        yield problem("git", f"{root.resolve()} is not in a git repository, or git refuses it", "git status")
+        return
+    branch = git.ask(root, "symbolic-ref", "--quiet", "--short", "HEAD")
+    if branch is None and check_running(root).level != "ok":
+        yield ok("git", "on no branch while an experiment runs")
+    elif branch is None:
+        yield warning("git", "HEAD is on no branch, as after a killed `dvc exp run`", "git switch main")
+    else:
+        yield ok("git", f"on branch {branch.strip()}")
+    yield from _locked(root)
+    gone = [file for file in files if not (root / file).exists()]
+    run = under_way(root) if gone else None
+    if run and run.run.is_on:
+        yield ok("commit", f"deleted until the training ends: {few(gone)}")
+    elif gone:
+        text = f"deleted, as by a run that was stopped or refused: {few(gone)}"
+        yield warning("commit", text, "dvc repro; or, to go back: git checkout metrics reports && dvc checkout")
+    elif files:
+        yield warning("commit", f"not committed: {few(files)}", "git add -A && git commit")
+    else:
+        yield ok("commit", f"{', '.join(ONE_COMMIT)} are as committed")
+
+
+def check_identity(project: Project) -> Iterator[Finding]:
+    """Git, if it is there, knows whom commits are by; on a fresh machine, such as Colab's, it does not."""
+    names = ("name", "email") if shutil.which("git") else ()
+    known = [
+        os.environ.get(f"GIT_COMMITTER_{name.upper()}") or git.ask(project.root, "config", f"user.{name}")
+        for name in names
+    ]
+    if not all(known):
+        fix = 'git config --global user.name "Your Name" && git config --global user.email you@example.org'
+        yield warning("identity", "git does not know your name, so neither `git commit` nor `dvc exp run` works", fix)
+
+
+def _locked(root: Path) -> Iterator[Finding]:
+    """Locks that a killed git left behind, in the index and beside the refs that `report` writes."""
+    folder = root / (git.ask(root, "rev-parse", "--git-dir") or ".git").strip()
+    if locks := sorted([*folder.glob("*.lock"), *folder.glob("refs/epoch-*.lock")]):
+        text = f"locked by a git that runs or was killed: {few([path.name for path in locks])}"
+        yield problem("lock", text, f"if no git runs: rm {' '.join(quote(str(path)) for path in locks)}")
+
+
+def uncommitted(root: Path) -> list[str] | None:
+    """Files of ONE_COMMIT that differ from the last commit or are in none; None outside a git repository."""
+    status = git.ask(root, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--", *ONE_COMMIT)
+    return None if status is None else sorted(entry[3:] for entry in status.split("\0") if entry)
+
+
+def few(names: list[str]) -> str:
+    """Four of the names, and the number of the others."""
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
+def check_runs(project: Project) -> Iterator[Finding]:
+    """No other run is at work here."""
+    yield check_running(project.root)
+
+
+def check_running(root: Path) -> Finding:
+    """The commands that work on this pipeline now."""
+    lock = lock_file(root)
+    try:
+        commands = _running(lock)
+    except UserError:
+        return problem("runs", f"{lock} is damaged, DVC will refuse to run", f"rm {quote(str(lock))}")
+    if commands:
+        fix = "wait for it, or press Ctrl-C there: it saves and stops"
+        return warning("runs", f"at work here: {', '.join(commands)}", fix)
+    return ok("runs", "none is at work here")
+
+
+class Holder(BaseModel):
+    """A process that holds a lock."""
+
+    pid: int = Field(ge=0, lt=1 << 31)
+    cmd: str
+
+
+class Locks(BaseModel):
+    """DVC's `.dvc/tmp/rwlock`: who writes and who reads a path."""
+
+    write: dict[str, Holder] = {}
+    read: dict[str, list[Holder]] = {}
+
+
+def lock_file(root: Path) -> Path:
+    """Where DVC writes who reads and writes what."""
+    return root / ".dvc" / "tmp" / "rwlock"
+
+
+def _running(lock: Path) -> list[str]:
+    """The commands in DVC's lock file whose processes still exist."""
+    if not lock.exists():
+        return []
+    locks = read_record(lock, Locks, way_out="remove it")
+    holders = [*locks.write.values(), *(holder for holders in locks.read.values() for holder in holders)]
+    return sorted({f"{holder.cmd} (process {holder.pid})" for holder in holders if _is_dvc(holder.pid)})
+
+
+def _is_dvc(pid: int) -> bool:
+    """Whether a process of DVC has this number; another process may have got it since."""
+    try:
+        return any("dvc" in word for word in psutil.Process(pid).cmdline())
+    except psutil.Error:
+        return False

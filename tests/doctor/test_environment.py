@@ -1,0 +1,142 @@
+"""Checks of Python, packages, git and other runs."""
+
+import importlib.metadata
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.doctor.small import single
+from tests.pipeline.project import Project as Repository
+from tokenmill.doctor import environment
+from tokenmill.doctor.environment import Finding, Project
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+def test_python_must_be_the_one_on_the_path(project: Project, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
+    assert single(environment.check_python, project).level == "ok"
+    (project.root / "python").symlink_to("/bin/true")
+    monkeypatch.setenv("PATH", str(project.root))
+    finding = single(environment.check_python, project)
+    assert (finding.level, finding.fix) == ("problem", environment.ACTIVATE)
+    assert str(project.root / "python") in finding.text
+    monkeypatch.setenv("PATH", os.devnull)
+    assert single(environment.check_python, project).level == "problem"
+
+
+@pytest.mark.parametrize(
+    ("pins", "level", "named"),
+    [
+        (["rich=={rich}"], "ok", "all 1"),
+        (["rich>=0.1,<999"], "ok", "all 1"),
+        (["rich<0.1,>=0.0.1"], "warning", "rich {rich} instead of <0.1,>=0.0.1"),
+        (["rich==0.0.1"], "warning", "rich {rich} instead of 0.0.1"),
+        (["rich==0.0.1", "never-heard-of-it==1.0"], "problem", "never-heard-of-it"),
+        (["rich=?"], "problem", "pyproject.toml"),
+        (None, "problem", "pyproject.toml"),
+    ],
+)
+def test_packages_are_those_of_pyproject(project: Project, pins: list[str] | None, level: str, named: str):
+    installed = importlib.metadata.version("rich")
+    if pins is not None:
+        listed = [pin.format(rich=installed) for pin in pins]
+        (project.root / "pyproject.toml").write_text(f"[project]\ndependencies = {listed}\n")
+    finding = single(environment.check_packages, project)
+    assert finding.level == level
+    assert named.format(rich=installed) in finding.text
+
+
+def test_results_in_no_commit_are_named(repository: Repository):
+    project = Project(repository.root)
+    assert [(found.name, found.level) for found in environment.check_git(project)] == [("git", "ok"), ("commit", "ok")]
+    (repository.root / "dvc.lock").write_text("schema: '2.0'\n")
+    (repository.root / "metrics").mkdir()
+    (repository.root / "metrics/new one.json").write_text("{}")
+    (repository.root / "notes.txt").write_text("mine")
+    _, commit = environment.check_git(project)
+    assert commit == Finding(
+        "warning", "commit", "not committed: dvc.lock, metrics/new one.json", "git add -A && git commit"
+    )
+
+
+def test_a_git_without_an_identity_is_named(repository: Repository, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    project = Project(repository.root)
+    monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    for name in ("NAME", "EMAIL"):
+        monkeypatch.delenv(f"GIT_COMMITTER_{name}", raising=False)
+    assert single(environment.check_identity, project).name == "identity"
+    repository.run("git", "config", "user.name", "A")
+    repository.run("git", "config", "user.email", "a@b")
+    assert not list(environment.check_identity(project))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert not list(environment.check_identity(project)), "no git at all is another check's finding"
+
+
+def test_deleted_results_and_left_locks_are_named(repository: Repository):
+    (repository.root / "metrics").mkdir()
+    (repository.root / "metrics/a b.json").write_text("{}")
+    repository.commit()
+    (repository.root / "metrics/a b.json").unlink()
+    (repository.root / ".git/refs/epoch-1.lock").touch()
+    _, lock, commit = environment.check_git(Project(repository.root))
+    assert (lock.name, lock.level) == ("lock", "problem")
+    assert "epoch-1.lock" in (lock.fix or "")
+    assert "dvc checkout" in (commit.fix or "")
+    assert "a b.json" in commit.text
+
+
+def test_detached_head_and_missing_repository(repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    repository.run("git", "checkout", "-q", "--detach")
+    branch, _ = environment.check_git(Project(repository.root))
+    assert branch.level == "warning"
+    monkeypatch.setattr(environment, "check_running", lambda _: Finding("warning", "runs", "at work here", None))
+    branch, _ = environment.check_git(Project(repository.root))
+    assert (branch.level, branch.fix) == ("ok", None), "nobody should switch branches under a run"
+    monkeypatch.undo()
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
+    shutil.rmtree(repository.root / ".git")
+    assert single(environment.check_git, Project(repository.root)).level == "problem"
+
+
+class TestRuns:
+    """Other runs."""
+
+    @pytest.fixture
+    def other(self) -> Iterator["subprocess.Popen[bytes]"]:
+        with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "dvc repro"]) as process:
+            yield process
+            process.kill()
+
+    def lock(self, root: Path, text: str) -> Path:
+        path = root / ".dvc/tmp/rwlock"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def test_only_living_runs_are_named(self, tmp_path: Path, other: "subprocess.Popen[bytes]"):
+        holder = {"pid": other.pid, "cmd": "dvc repro"}
+        self.lock(tmp_path, json.dumps({"write": {"models/gpt": holder}, "read": {"data/tokens": [holder]}}))
+        finding = environment.check_running(tmp_path)
+        assert (finding.level, finding.text) == ("warning", f"at work here: dvc repro (process {other.pid})")
+        other.kill()
+        other.wait()
+        assert environment.check_running(tmp_path).level == "ok"
+
+    @pytest.mark.parametrize(
+        "text", ['{"write": ', "", "[]", '{"write": {"a": {"pid": -1, "cmd": "dvc"}}}', "[" * 9999]
+    )
+    def test_damaged_lock_is_to_be_removed(self, tmp_path: Path, text: str):
+        path = self.lock(tmp_path, text)
+        finding = environment.check_running(tmp_path)
+        assert (finding.level, finding.fix) == ("problem", f"rm {path}")
