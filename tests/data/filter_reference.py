@@ -5,7 +5,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator
 
-from tokenmill.data.params import FilterParams
+from tokenmill.data.filters import FilterParams
 
 STOP_WORDS = {"the", "be", "to", "of", "and", "that", "have", "with"}
 

@@ -12,7 +12,8 @@ from typing import Any
 import polars as pl
 import zstandard
 
-from tokenmill.data.params import CleanParams, FilterParams
+from tokenmill.data.filters import FilterParams
+from tokenmill.data.params import CleanParams
 
 PACK: dict[str, Callable[[bytes], bytes]] = {
     "": lambda data: data,

@@ -9,17 +9,15 @@ from tests.data import filter_reference as reference
 from tests.data.material import filters
 from tokenmill.core.errors import UserError
 from tokenmill.data import filters as filters_module
-from tokenmill.data import repetition
 from tokenmill.data.filters import (
     LANGUAGE_CHARS,
+    Languages,
+    detect_languages,
     drop_reasons,
-    enabled_reasons,
     first_broken_rule,
-    in_other_language,
     known_languages,
-    languages,
 )
-from tokenmill.data.repetition import repeated_ngrams, repeated_spans
+from tokenmill.data.repetition import lines_of, repeated_ngrams, repeated_spans, words_of
 
 QUALITY = filters(gopher_quality=True, gopher_min_words=3, gopher_stop_words=1)
 REPETITION = filters(gopher_repetition=True)
@@ -54,7 +52,7 @@ anything = st.text(st.sampled_from("ab ' \n.-*•#…’é1_我"), max_size=60)
 @given(st.lists(document | anything, max_size=5))
 def test_filters_agree_with_plain_rules(batch):
     some = texts(*batch)
-    assert repetition.words(some).to_list() == [reference.words(text) for text in batch]
+    assert words_of(some).to_list() == [reference.words(text) for text in batch]
     assert drop_reasons(some, QUALITY).to_list() == [reference.quality(text, QUALITY) for text in batch]
     assert drop_reasons(some, REPETITION).to_list() == [reference.repetition(text) for text in batch]
     assert drop_reasons(some, LINES).to_list() == [reference.fineweb(text) for text in batch]
@@ -133,9 +131,9 @@ def test_gopher_quality_at_the_edge_of_each_rule(text, verdict):
 )
 def test_repeated_lines_and_paragraphs_at_the_edge(parts, repeats):
     one_line_break = frame("\n".join(parts))
-    assert first_broken_rule(repeated_spans(one_line_break, REPETITION))[0] == ("repeated_lines" if repeats else None)
+    assert first_broken_rule(repeated_spans(one_line_break))[0] == ("repeated_lines" if repeats else None)
     blank_line = frame("\n\n".join(parts))
-    assert first_broken_rule(repeated_spans(blank_line, REPETITION))[0] == ("repeated_paragraphs" if repeats else None)
+    assert first_broken_rule(repeated_spans(blank_line))[0] == ("repeated_paragraphs" if repeats else None)
 
 
 @pytest.mark.parametrize("n", range(2, 11))
@@ -150,13 +148,13 @@ def test_ngrams_at_the_edge(n):
     text = between.replace("<BETWEEN>", filler) + "end"
     assert len(text) == total
     shorter = text.replace("qq", "q", 1)
-    found = [first_broken_rule(repeated_ngrams(frame(one), REPETITION))[0] for one in (text, shorter)]
+    found = [first_broken_rule(repeated_ngrams(frame(one)))[0] for one in (text, shorter)]
     assert found == [None, "top_ngrams" if n < 5 else "duplicate_ngrams"]
 
 
 def frame(text: str) -> pl.DataFrame:
     some = texts(text)
-    return pl.DataFrame({"text": some, "words": repetition.words(some), "lines": repetition.lines(some)})
+    return pl.DataFrame({"text": some, "words": words_of(some), "lines": lines_of(some)})
 
 
 def test_an_ngram_that_stands_once_is_no_repetition():
@@ -206,9 +204,9 @@ def test_the_first_broken_rule_is_the_reason():
         found.append(reason(text, **on))
     assert found == ["digits", "language", "gopher_word_length", "top_ngrams"]
     everything = filters(max_digit_fraction=0.1, languages=["en"], gopher_quality=True, gopher_repetition=True)
-    order = list(enabled_reasons(everything))
+    order = [reason for one in everything.enabled() for reason in one.reasons]
     assert sorted(found, key=lambda name: order.index(str(name))) == found
-    assert enabled_reasons(filters()) == {}
+    assert filters().enabled() == []
 
 
 def test_the_longest_document_is_judged_by_its_head(monkeypatch):
@@ -239,7 +237,7 @@ SENTENCES = {
 
 
 def test_languages_are_told_apart():
-    found = languages(pl.Series(list(SENTENCES.values())))
+    found = detect_languages(pl.Series(list(SENTENCES.values())))
     assert found["language"].to_list() == list(SENTENCES)
     assert found["confidence"].is_between(0.5, 1).all()
     assert set(SENTENCES) < known_languages()
@@ -249,7 +247,7 @@ def test_languages_are_told_apart():
 def test_only_the_words_of_the_head_tell_the_language():
     text = SENTENCES["en"]
     same = pl.Series([text, text.replace(" ", "\n"), text.upper(), text * 10 + SENTENCES["ru"] * 50])
-    assert languages(same)["language"].to_list() == ["en"] * 4
+    assert detect_languages(same)["language"].to_list() == ["en"] * 4
     assert len(text) * 10 > LANGUAGE_CHARS
 
 
@@ -258,10 +256,10 @@ def test_only_the_words_of_the_head_tell_the_language():
 )
 def test_only_documents_surely_in_the_wanted_languages_stay(wanted, confidence, kept):
     params = filters(languages=wanted, min_language_confidence=confidence)
-    dropped = in_other_language(pl.DataFrame({"text": list(SENTENCES.values())}), params)["language"]
+    dropped = Languages.broken(params, pl.DataFrame({"text": list(SENTENCES.values())}))["language"]
     assert [code for code, is_other in zip(SENTENCES, dropped, strict=True) if not is_other] == kept.split()
 
 
 def test_no_text_is_in_no_language():
     params = filters(languages=["en"], min_language_confidence=0.5)
-    assert in_other_language(pl.DataFrame({"text": ["", " \n", "1234 5678"]}), params)["language"].all()
+    assert Languages.broken(params, pl.DataFrame({"text": ["", " \n", "1234 5678"]}))["language"].all()

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from tokenmill.core.params import Section
+from tokenmill.data.filters import FilterParams
 
 Mode = Literal["strict", "balanced", "lenient", "none"]
 
@@ -14,8 +15,6 @@ LOSSY: tuple[Mode, ...] = ("strict",)
 Unit = Literal["file", "paragraph", "line"]
 
 Mask = Literal["email", "phone", "card", "ip"]
-
-Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 class DataParams(Section):
@@ -41,44 +40,6 @@ class DataParams(Section):
         if not known:
             raise ValueError(f"data.encoding ({name}) is no text encoding of Python; write auto, utf-8, cp1251, …")
         return name
-
-
-class FilterParams(Section):
-    """Which documents are too poor to keep. False or null turns a filter off; each dropped document has a reason."""
-
-    max_digit_fraction: Fraction | None
-    """The largest fraction of a document's characters that may be digits (reason `digits`); null is off. Tables and
-    logs exceed 0.2."""
-
-    max_symbol_fraction: Fraction | None
-    """The largest fraction of characters that are neither letter, digit nor white space (`symbols`); null is off.
-    English prose has 0.03 to 0.06, code 0.2 and more."""
-
-    languages: Annotated[list[str], Field(min_length=1)] | None
-    """ISO 639-1 codes of the languages that stay, such as [en, de], detected in a document's first 512 characters
-    (`language`); null is off."""
-
-    min_language_confidence: Fraction
-    """How sure the detection must be, from 0 to 1; used with `languages`. FineWeb uses 0.65."""
-
-    gopher_quality: bool
-    """The quality rules of Gopher for English (Rae et al. 2021, appendix A): number and length of words, symbols,
-    bullets, ellipses, words with letters, stop words (`gopher_words` … `gopher_stop_words`)."""
-
-    gopher_min_words: Annotated[int, Field(ge=1)]
-    """The fewest words of a document; used with `gopher_quality`. The paper has 50, which drops short chats."""
-
-    gopher_stop_words: Annotated[int, Field(ge=0, le=8)]
-    """The fewest of the words the, be, to, of, and, that, have, with in a document; used with `gopher_quality`. The
-    paper has 2; other languages need 0."""
-
-    gopher_repetition: bool
-    """The repetition rules of Gopher, for any language (`repeated_paragraphs`, `repeated_lines`, `top_ngrams`,
-    `duplicate_ngrams`)."""
-
-    fineweb_lines: bool
-    """The line rules that FineWeb added for web pages (Penedo et al. 2024): lines that end in punctuation, short
-    lines, repeated lines (`fineweb_punctuation`, `fineweb_short_lines`, `fineweb_repeated_lines`)."""
 
 
 class NearDuplicateParams(Section):

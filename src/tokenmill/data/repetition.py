@@ -17,14 +17,11 @@ ones are found from left to right: each counts with the characters of its words,
 Unlike in datatrove, an n-gram that occurs once is no repetition, however short the text.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import polars as pl
-
-from tokenmill.data.params import FilterParams
 
 SPOKEN = r"[\p{L}\p{M}\p{N}]"
 """What words are made of that are not symbols."""
@@ -35,17 +32,17 @@ _SALT = np.uint64(0x9E3779B97F4A7C15)
 """2^64 over the golden ratio, odd: its multiples differ in all 64 bits."""
 
 
-def words(texts: pl.Series) -> pl.Series:
+def words_of(texts: pl.Series) -> pl.Series:
     """The words of each text, as lists."""
     return texts.str.extract_all(_WORD)
 
 
-def lines(texts: pl.Series) -> pl.Series:
+def lines_of(texts: pl.Series) -> pl.Series:
     """The lines of each text that are not blank, as lists."""
     return _not_blank(texts.str.split("\n"))
 
 
-def paragraphs(texts: pl.Series) -> pl.Series:
+def paragraphs_of(texts: pl.Series) -> pl.Series:
     """The text between blank lines in each text, as lists."""
     return _not_blank(texts.str.split("\n\n").list.eval(pl.element().str.strip_chars("\n")))
 
@@ -137,11 +134,11 @@ MAX_TOP = {2: 0.20, 3: 0.18, 4: 0.16}
 MAX_DUPLICATE = {5: 0.15, 6: 0.14, 7: 0.13, 8: 0.12, 9: 0.11, 10: 0.10}
 
 
-def repeated_spans(frame: pl.DataFrame, _params: FilterParams) -> Mapping[str, np.ndarray]:
+def repeated_spans(frame: pl.DataFrame) -> dict[str, np.ndarray]:
     """Which documents (columns `text`, `lines`) repeat paragraphs or lines too often."""
     chars = np.maximum(frame["text"].str.len_chars().to_numpy(), 1)
     return {
-        "repeated_paragraphs": _repeats_too_much(TextSpans.of(paragraphs(frame["text"])), chars),
+        "repeated_paragraphs": _repeats_too_much(TextSpans.of(paragraphs_of(frame["text"])), chars),
         "repeated_lines": _repeats_too_much(TextSpans.of(frame["lines"]), chars),
     }
 
@@ -152,7 +149,7 @@ def _repeats_too_much(spans: TextSpans, chars: np.ndarray) -> np.ndarray:
     return (fraction > MAX_REPEATED_SPANS) | (spans.sums(repeats * spans.chars) / chars > MAX_REPEATED_SPAN_CHARS)
 
 
-def repeated_ngrams(frame: pl.DataFrame, _params: FilterParams) -> Mapping[str, np.ndarray]:
+def repeated_ngrams(frame: pl.DataFrame) -> dict[str, np.ndarray]:
     """Which documents (columns `text`, `words`) repeat n-grams of words too much."""
     chars = np.maximum(frame["text"].str.len_chars().to_numpy(), 1)
     top, duplicate = np.zeros(len(frame), bool), np.zeros(len(frame), bool)

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from tokenmill.core.metrics import Characters, CleanReport, Documents, Files, Lengths, Letters
-from tokenmill.data.filters import enabled_reasons, languages
+from tokenmill.data.filters import detect_languages
 from tokenmill.data.params import LOSSY, CleanParams
 from tokenmill.data.sources import Found
 
@@ -72,7 +72,7 @@ class Tally:
         self.lengths_kept.update(_binary_digits(chars))
         self.kept.update(_occurrences(documents["source"]))
         sample = documents.filter(pl.col("id") % LANGUAGE_SAMPLE == 0)
-        self.languages.update(languages(sample["text"])["language"].fill_null("unknown").to_list())
+        self.languages.update(detect_languages(sample["text"])["language"].fill_null("unknown").to_list())
 
     def drop(self, reason: str, *examples: str, count: int = 1) -> None:
         """Count dropped documents, and keep the first ones as examples."""
@@ -148,7 +148,7 @@ def meanings(params: CleanParams) -> dict[str, str]:
         "empty": "nothing is left of it, or a conversation without an answer",
         "too_short": f"fewer than {params.min_chars:,} characters",
         "too_long": f"more than {params.max_chars or 0:,} characters",
-        **enabled_reasons(params.filters),
+        **{reason: meaning for one in params.filters.enabled() for reason, meaning in one.reasons.items()},
         "duplicate": "the same cleaned text came before",
     }
     if params.near_duplicates.enabled:
