@@ -9,9 +9,10 @@ from tokenmill.data.encoding import (
     detect,
     mark_json_damage,
     mark_json_stream_damage,
-    replace_damage,
     utf8,
+    without_damage,
 )
+from tokenmill.data.report import Tally
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
@@ -23,9 +24,9 @@ def test_byte_order_marks(encoding, text, cuts):
 
 @given(st.lists(st.sampled_from([b"a", b"\xff", b"\xe2\x82", "é".encode(), "\ufffd".encode()])).map(b"".join))
 def test_damage_is_divided_as_python_divides_it(data):
-    text, damaged = replace_damage(decode(data))
-    assert text == data.decode("utf-8", "replace")
-    assert damaged == (data.decode("utf-8", "ignore").encode() != data)
+    tally = Tally()
+    assert list(without_damage([decode(data)], tally)) == [data.decode("utf-8", "replace")]
+    assert tally.invalid_utf8 == (data.decode("utf-8", "ignore").encode() != data)
 
 
 @given(

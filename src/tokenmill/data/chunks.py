@@ -14,10 +14,10 @@ from typing import TypeAlias
 
 import polars as pl
 
-from tokenmill.data.encoding import is_utf8, read_utf8
-from tokenmill.data.json_lines import polars_texts, texts_of_lines, whole_lines
+from tokenmill.data.encoding import is_utf8, read_utf8, without_damage
+from tokenmill.data.json_records import polars_texts, texts_of_lines, whole_lines
 from tokenmill.data.params import CleanParams
-from tokenmill.data.readers import FORMATS, texts, without_damage
+from tokenmill.data.readers import FORMATS, texts
 from tokenmill.data.report import Tally
 from tokenmill.data.sources import BLOCK_BYTES, Advance, Source, opened
 

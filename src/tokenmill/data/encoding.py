@@ -2,7 +2,7 @@
 
 UTF-8 is tried first. UTF-16 and UTF-32 are recognised by their byte-order mark, other encodings by chardet from a
 bounded sample. Bytes that cannot be decoded become DAMAGE, a code point that Unicode reserves for internal use.
-Only `replace_damage` turns it into U+FFFD: there a text is one document, so that damaged documents can be counted.
+Only `without_damage` turns it into U+FFFD: there a text is one document, so that damaged documents can be counted.
 """
 
 import codecs
@@ -39,11 +39,11 @@ def decode(data: bytes) -> str:
         return data.decode("utf-8", damage_handler())
 
 
-def replace_damage(text: str) -> tuple[str, bool]:
-    """`text` with U+FFFD for DAMAGE, and whether there was any."""
-    if DAMAGE in text:
-        return text.replace(DAMAGE, REPLACEMENT), True
-    return text, False
+def without_damage(texts: Iterable[str], tally: Tally) -> Iterator[str]:
+    """The texts with U+FFFD for DAMAGE; those that have any are counted in `tally`."""
+    for text in texts:
+        tally.invalid_utf8 += DAMAGE in text
+        yield text.replace(DAMAGE, REPLACEMENT)
 
 
 def damage_handler() -> str:

@@ -21,7 +21,7 @@ class DataParams(Section):
     """Where the raw text is."""
 
     raw: Annotated[str, Field(min_length=1)]
-    """A file or a folder (read recursively) of .txt .md .jsonl .json .csv .parquet, each also .gz .zst .bz2 .xz.
+    """A file or a folder (read recursively) of text, chats or tables, also compressed; README lists the formats.
 
     Outside the repository give an absolute path, or queued experiments do not find it.
     """

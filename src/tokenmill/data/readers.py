@@ -6,21 +6,19 @@ To add a format, write a function from a source to its texts (`Reader`), and reg
 import csv
 import io
 import itertools
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
-import ijson
-import numpy as np
 import polars as pl
 
 from tokenmill.core.errors import UserError
-from tokenmill.data.encoding import damage_handler, mark_json_stream_damage, read_utf8, replace_damage
-from tokenmill.data.json_lines import read_json_lines
-from tokenmill.data.params import CleanParams
-from tokenmill.data.plain_text import read_plain_text
+from tokenmill.data.encoding import damage_handler, decode, read_utf8, without_damage
+from tokenmill.data.json_records import read_json, read_json_lines
+from tokenmill.data.params import CleanParams, Unit
 from tokenmill.data.record_text import KEYS, no_text, record_texts
 from tokenmill.data.report import Tally
 from tokenmill.data.sources import MAX_RECORD_BYTES, Advance, Source, blocks, not_permitted
@@ -30,79 +28,100 @@ Reader: TypeAlias = Callable[[Source, CleanParams, Tally, Advance], Iterator[str
 what is not a document, tells `Advance` the bytes read from disk, and raises UserError for a file it cannot read."""
 
 
+# ---- Text files: the whole file, its paragraphs or its lines.
+#
+# A document longer than LONGEST is cut: at the first line break beyond SHORTEST before a non-blank character; failing
+# that, at the first white space; failing that, at LONGEST. Where the cuts are depends on the text alone, never on the
+# blocks it comes in. A part has at least SHORTEST bytes, so a remainder of up to LONGEST stays whole.
+
+SHORTEST = 1 << 20
+"""Bytes after which a document that is too long may be cut."""
+
+LONGEST = 2 << 20
+"""Bytes beyond which a document is cut."""
+
+_UNITS: dict[Unit, tuple[re.Pattern[bytes], re.Pattern[bytes]]] = {
+    "file": (re.compile(rb""), re.compile(rb"(?!)")),
+    "paragraph": (re.compile(rb"\s*"), re.compile(rb"(?>\r\n|\r|\n)[ \t]*[\r\n]")),
+    "line": (re.compile(rb"[\r\n]*"), re.compile(rb"[\r\n]")),
+}
+"""What is skipped before a document begins, and what ends it."""
+
+_LINE_BREAK = re.compile(rb"[\r\n](?=\S)")
+
+_BLANK = re.compile(rb"\s")
+
+
+def read_plain_text(source: Source, params: CleanParams, tally: Tally, advance: Advance) -> Iterator[str]:
+    """The texts of a plain text file; every one is a document, so there is nothing to count."""
+    return map(decode, documents(read_utf8(source, tally, advance), params.text_file))
+
+
+def documents(
+    blocks: Iterable[bytes], unit: Unit, *, shortest: int = SHORTEST, longest: int = LONGEST
+) -> Iterator[bytes]:
+    r"""The documents in UTF-8 text that comes in blocks; empty ones are skipped, but an empty file is one.
+
+    Example:
+        >>> list(documents([b"To be,\nor no", b"t to be\n"], "line"))
+        [b'To be,', b'or not to be']
+    """
+    skipped, separator = _UNITS[unit]
+    buffer, found_any = b"", False
+    for block in blocks:
+        buffer += block
+        begin = _end(skipped, buffer, 0)
+        while (ends := _next(buffer, begin, separator, shortest, longest)) is not None:
+            yield buffer[begin : ends[0]]
+            found_any, begin = True, _end(skipped, buffer, ends[1])
+        buffer = buffer[begin:]
+    rest = buffer if unit == "file" else buffer.rstrip()
+    if rest or (unit == "file" and not found_any):
+        yield rest
+
+
+def _end(pattern: re.Pattern[bytes], buffer: bytes, start: int) -> int:
+    match = pattern.match(buffer, start)
+    return match.end() if match else start
+
+
+def _next(
+    buffer: bytes, begin: int, separator: re.Pattern[bytes], shortest: int, longest: int
+) -> tuple[int, int] | None:
+    """Where the document at `begin` ends, and what separates it from the next one; None if that needs another block."""
+    horizon = begin + longest + 2  # no byte beyond this may decide, or the blocks would matter
+    if match := separator.search(buffer, begin, horizon):
+        return match.span()
+    if len(buffer) <= horizon:
+        return None
+    cut = _cut(buffer, begin + shortest, begin + longest)
+    return cut, cut
+
+
+def _cut(buffer: bytes, low: int, high: int) -> int:
+    """Where to cut between `low` and `high`, looking at no byte beyond `high`."""
+    for pattern in (_LINE_BREAK, _BLANK):
+        if match := pattern.search(buffer, low, high + 1):
+            return match.end()
+    cut = high
+    while cut > high - 3 and buffer[cut] & 0xC0 == 0x80:  # within a UTF-8 character
+        cut -= 1
+    return cut
+
+
+# ---- Tables.
+
 MAX_HEADER_CHARS = 1 << 16
 """A CSV file with a longer header is refused."""
 
-MAX_DEPTH = 200
-"""A JSON file that is nested deeper is refused: the parser would take the square of the depth in memory."""
-
 PARQUET_ROWS = 1024
 """Rows of a parquet file read at a time."""
-
-
-def read_json(source: Source, params: CleanParams, tally: Tally, advance: Advance) -> Iterator[str]:
-    """The texts of a JSON file."""
-    records = json_values(read_utf8(source, tally, advance), str(source.path))
-    return record_texts(records, source.path, params.columns, tally)
 
 
 def read_csv(source: Source, params: CleanParams, tally: Tally, advance: Advance) -> Iterator[str]:
     """The texts of a CSV file."""
     rows = csv_rows(read_utf8(source, tally, advance), str(source.path), tally)
     return record_texts(rows, source.path, params.columns, tally)
-
-
-def read_parquet(source: Source, params: CleanParams, tally: Tally, advance: Advance) -> Iterator[str]:
-    """The texts of a parquet file."""
-    return record_texts(parquet_rows(source, params.columns, advance), source.path, params.columns, tally)
-
-
-def json_values(blocks: Iterable[bytes], name: str) -> Iterator[Any]:
-    """The elements of a JSON array, or the JSON objects that follow one another.
-
-    Raises:
-        UserError: the file is not JSON.
-    """
-    stream = mark_json_stream_damage(bounded_json(blocks, name))
-    head = next(filter(None, map(bytes.lstrip, stream)), b"")
-    if not head:
-        return
-    prefix = "item" if head.startswith(b"[") else ""
-    file = io.BufferedReader(BlockFile(itertools.chain([head], stream)), 1 << 16)
-    try:
-        yield from ijson.items(cast("IO[bytes]", file), prefix, multiple_values=True, use_float=True)
-    except (ijson.JSONError, ValueError) as error:
-        reason = error.args[0] if error.args else ""
-        text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
-        raise UserError(f"{name} is not valid JSON ({' '.join(text.split())[:120]}); fix it or get it again.") from None
-
-
-def bounded_json(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
-    """Pass the blocks of a JSON file on.
-
-    Raises:
-        UserError: it is nested deeper than MAX_DEPTH, or a value in it is longer than MAX_RECORD_BYTES.
-    """
-    depth, quoted, held, rest = 0, 0, 0, b""
-    for block in blocks:
-        data = (rest + block).replace(rb"\\", b"")  # now a backslash before a quote escapes it
-        rest = b"\\" if data.endswith(b"\\") else b""
-        parts = data.replace(rb"\"", b"").translate(None, _NO_STRUCTURE).split(b'"')
-        brackets = np.frombuffer(b"".join(parts[quoted::2]), np.uint8)
-        levels = depth + np.cumsum(np.where((brackets == ord("[")) | (brackets == ord("{")), 1, -1))
-        quoted = (quoted + len(parts) - 1) % 2
-        is_between = levels.min(initial=depth) <= 1 and len(parts) + len(brackets) > 1
-        held = 0 if is_between else held + len(block)
-        depth = int(levels[-1]) if len(levels) else depth
-        if levels.max(initial=0) > MAX_DEPTH:
-            raise UserError(f"{name} is nested deeper than {MAX_DEPTH} levels; is it a list of texts?")
-        if held > MAX_RECORD_BYTES:
-            raise UserError(f"{name} holds a value of more than {MAX_RECORD_BYTES:,} bytes; make it a list of records.")
-        yield block
-
-
-_NO_STRUCTURE = bytes(set(range(256)) - set(b'"[]{}'))
-"""Bytes that neither begin nor end anything in JSON."""
 
 
 def csv_rows(blocks: Iterable[bytes], name: str, tally: Tally) -> Iterator[dict[str, str]]:
@@ -114,7 +133,7 @@ def csv_rows(blocks: Iterable[bytes], name: str, tally: Tally) -> Iterator[dict[
         UserError: a quote does not end.
     """
     csv.field_size_limit(MAX_RECORD_BYTES)  # the module knows no limit for one reader
-    buffered = io.BufferedReader(BlockFile(blocks), 1 << 16)
+    buffered = io.BufferedReader(_BlockFile(blocks), 1 << 16)
     with io.TextIOWrapper(buffered, encoding="utf-8", errors=damage_handler(), newline="") as file:
         head = file.readline(MAX_HEADER_CHARS)
         if len(head) == MAX_HEADER_CHARS:
@@ -133,26 +152,26 @@ def csv_rows(blocks: Iterable[bytes], name: str, tally: Tally) -> Iterator[dict[
             raise UserError(f"{name}, line {rows.line_num}: {error}; check the quotes there.") from None
 
 
-class BlockFile(io.RawIOBase):
-    """Blocks of bytes as a file, for parsers that read from one."""
+class _BlockFile(io.RawIOBase):
+    """Blocks of bytes as a file, for the CSV reader."""
 
     def __init__(self, blocks: Iterable[bytes]) -> None:
-        self._blocks = iter(blocks)
-        self._rest = memoryview(b"")
+        self._blocks, self._rest = filter(None, blocks), memoryview(b"")
 
-    def readable(self) -> bool:  # noqa: D102
+    def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: Any) -> int:  # noqa: D102
-        while not self._rest:
-            block = next(self._blocks, None)
-            if block is None:
-                return 0
-            self._rest = memoryview(block)
+    def readinto(self, buffer: Any) -> int:
+        self._rest = self._rest or memoryview(next(self._blocks, b""))
         size = min(len(buffer), len(self._rest))
         buffer[:size] = self._rest[:size]
         self._rest = self._rest[size:]
         return size
+
+
+def read_parquet(source: Source, params: CleanParams, tally: Tally, advance: Advance) -> Iterator[str]:
+    """The texts of a parquet file."""
+    return record_texts(parquet_rows(source, params.columns, advance), source.path, params.columns, tally)
 
 
 def parquet_rows(source: Source, columns: list[str] | None, advance: Advance) -> Iterator[dict[str, Any]]:
@@ -223,11 +242,3 @@ def texts(source: Source, params: CleanParams, tally: Tally, advance: Advance = 
         UserError: the file cannot be read or holds no text in a known shape.
     """
     return without_damage(FORMATS[source.format].read(source, params, tally, advance), tally)
-
-
-def without_damage(texts: Iterable[str], tally: Tally) -> Iterator[str]:
-    """The texts with U+FFFD for invalid bytes, counted in `tally`."""
-    for text in texts:
-        whole, damaged = replace_damage(text)
-        tally.invalid_utf8 += damaged
-        yield whole

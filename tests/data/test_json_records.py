@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.data.material import parameters
-from tokenmill.data.json_lines import polars_texts, texts_of_lines
-from tokenmill.data.readers import FORMATS, without_damage
+from tokenmill.data.encoding import without_damage
+from tokenmill.data.json_records import polars_texts, texts_of_lines
+from tokenmill.data.readers import FORMATS
 from tokenmill.data.report import Tally
 from tokenmill.data.sources import Source, find
 
