@@ -1,11 +1,9 @@
 """Stage `tokenizer`: learn the vocabulary from the clean corpus, or take that of the model to start from."""
 
-import dataclasses
-
 from tokenmill.core import files, params, paths
 from tokenmill.core.params import StartParams
 from tokenmill.tokens.params import TokenizerParams
-from tokenmill.tokens.train_tokenizer import take_tokenizer, train_tokenizer
+from tokenmill.tokens.train_tokenizer import summary, take_tokenizer, train_tokenizer
 
 
 class Params(params.Section):
@@ -22,5 +20,5 @@ def main() -> None:
         report = take_tokenizer(paths.CLEAN, paths.TOKENIZER, given.model.start / paths.TOKENIZER.name)
     else:
         report = train_tokenizer(paths.CLEAN, paths.TOKENIZER, given.tokenizer)
-    files.write_json(paths.METRICS / "tokenizer.json", dataclasses.asdict(report))
-    print(report.summary())
+    files.write_json(paths.METRICS / "tokenizer.json", report.model_dump())
+    print(summary(report))

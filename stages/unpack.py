@@ -1,7 +1,5 @@
 """Stage `unpack`: the packed tokens as plain files that training can map."""
 
-import numpy as np
-
 from tokenmill.core import paths
 from tokenmill.tokens.pack import unpack
 
@@ -10,5 +8,5 @@ def main() -> None:
     """Write data/tokens."""
     metadata = unpack(paths.PACKED, paths.TOKENS)
     tokens = metadata.train.tokens + metadata.val.tokens
-    size = tokens * np.dtype(metadata.dtype).itemsize
+    size = metadata.train.file_bytes + metadata.val.file_bytes
     print(f"{tokens:,} tokens, {size / 1e6:,.1f} MB, sizes and hashes as promised")

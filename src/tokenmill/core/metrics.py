@@ -4,13 +4,14 @@ These models are in `core`, so that no report depends on the code of the stage t
 """
 
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from tokenmill.core import paths
 from tokenmill.core.params import Section
 from tokenmill.core.records import read_record
+from tokenmill.core.token_file import TokenizerType
 
 TOO_MANY = 0.01
 """Fraction of the letters that a mode may take without a word."""
@@ -32,12 +33,16 @@ class CleanMetrics(Metrics):
 class TokenizerMetrics(Metrics):
     """metrics/tokenizer.json."""
 
-    type: Literal["bpe", "char"]
+    type: TokenizerType
     vocab_size: int
     requested_vocab_size: int
+    """For `char` the same as `vocab_size`."""
     sample_bytes: int
+    """UTF-8 bytes of text that were read."""
     corpus_too_small: bool
+    """The sample has fewer pairs to merge than the vocabulary has room for."""
     bytes_per_token: float = Field(allow_inf_nan=False)
+    """On a sample of the corpus."""
 
 
 class TokensMetrics(Metrics):

@@ -15,7 +15,6 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.params import Section
 from tokenmill.core.records import read_record
 
-FORMAT_VERSION = 1
 METADATA_FILE = "metadata.json"
 
 DTYPE = "<i4"
@@ -40,6 +39,11 @@ class SplitMetadata(Section):
     """UTF-8 bytes of the text without end-of-text; bits per byte are computed from it."""
     sha256: Sha256
     """Of the .bin."""
+
+    @property
+    def file_bytes(self) -> int:
+        """The size of the .bin."""
+        return self.tokens * np.dtype(DTYPE).itemsize
 
 
 class TokenMetadata(Section):
@@ -111,15 +115,15 @@ def open_tokens(folder: Path, split: Split) -> np.memmap:
         >>> sequence = torch.from_numpy(tokens[start : start + context_length + 1].astype(np.int64))
     """
     metadata = read_metadata(folder)
-    path, expected, dtype = token_file(folder, split), metadata.split(split), np.dtype(metadata.dtype)
+    path, expected = token_file(folder, split), metadata.split(split)
     if not path.is_file():
         raise UserError(f"{path} is missing; run `dvc repro unpack`.")
     size = path.stat().st_size
-    if size != expected.tokens * dtype.itemsize:
-        raise _mismatch(path, f"has {size:,} bytes, not {expected.tokens:,} tokens of {dtype.itemsize} bytes")
+    if size != expected.file_bytes:
+        raise _mismatch(path, f"has {size:,} bytes, not {expected.tokens:,} tokens of 4 bytes")
     if files.sha256_of(path) != expected.sha256:
         raise _mismatch(path, "does not match the SHA-256 in metadata.json")
-    tokens = np.memmap(path, dtype=dtype, mode="r")
+    tokens = np.memmap(path, dtype=DTYPE, mode="r")
     if not (tokens.min() >= 0 and tokens.max() < metadata.vocab_size):
         raise _mismatch(path, f"has ids outside 0 … {metadata.vocab_size - 1}")
     return tokens

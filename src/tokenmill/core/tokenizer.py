@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
 from tokenizers import Tokenizer
 
 from tokenmill.core.errors import UserError, first_line
@@ -85,18 +84,12 @@ def unknown_characters(characters: str) -> str:
     )
 
 
-class _Record(BaseModel):
-    """What RECORD holds."""
-
-    sha256: Sha256
-
-
 def record_tokenizer(file: Path) -> None:
     """Write the hash of tokenizer.json beside it."""
-    write_json(file.with_name(RECORD), _Record(sha256=sha256_of(file)).model_dump())
+    write_json(file.with_name(RECORD), {"sha256": sha256_of(file)})
 
 
-def check_recorded(tokenizer: "TextTokenizer", file: Path) -> None:
+def check_recorded(tokenizer: TextTokenizer, file: Path) -> None:
     """Refuse a tokenizer that is not the one whose hash was recorded; without a record any one is right.
 
     Raises:
@@ -104,7 +97,7 @@ def check_recorded(tokenizer: "TextTokenizer", file: Path) -> None:
     """
     way_out = "make both again with `dvc repro -f tokenizer`"
     record = file.with_name(RECORD)
-    if record.exists() and read_record(record, _Record, way_out=way_out).sha256 != tokenizer.sha256:
+    if record.exists() and read_record(record, dict[str, Sha256], way_out=way_out) != {"sha256": tokenizer.sha256}:
         raise UserError(f"{file} is not the one that {record.name} beside it records (SHA-256); {way_out}.")
 
 

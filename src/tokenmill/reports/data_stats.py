@@ -118,8 +118,7 @@ def count_tokens(
             f"({tokenizer.sha256[:12]}); run `dvc repro unpack`."
         )
     counter = TokenCounter(token_bytes(tokenizer), tokenizer.eot_id)
-    total = sum(metadata.split(split).tokens for split in SPLITS) * np.dtype(metadata.dtype).itemsize
-    with Progress("data report", total=total, unit="B") as progress:
+    with Progress("data report", metadata.train.file_bytes + metadata.val.file_bytes) as progress:
         for split in SPLITS:
             for ids in _blocks(folder, split):
                 counter.add(ids, lengths=split in lengths_of)

@@ -21,7 +21,6 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.executor import Executor, ThreadExecutor, prefetch
 from tokenmill.core.token_file import (
     DTYPE,
-    FORMAT_VERSION,
     SPLITS,
     Split,
     SplitMetadata,
@@ -89,7 +88,7 @@ def pack(
                 "make it again with `dvc repro -f clean`."
             )
         metadata = TokenMetadata(
-            format_version=FORMAT_VERSION,
+            format_version=1,
             dtype=DTYPE,
             train=train,
             val=val,
@@ -113,7 +112,7 @@ def summary(packed: Path, metadata: TokenMetadata) -> dict[str, int | float]:
         "train_documents": metadata.train.documents,
         "val_documents": metadata.val.documents,
         "bytes_per_token": round((metadata.train.bytes + metadata.val.bytes) / (tokens - documents), 4),
-        "compression_ratio": round(tokens * np.dtype(DTYPE).itemsize / compressed, 3),
+        "compression_ratio": round((metadata.train.file_bytes + metadata.val.file_bytes) / compressed, 3),
     }
 
 
@@ -216,7 +215,7 @@ def compressor(*, threads: int) -> zstandard.ZstdCompressor:
 def _write(packed: list[PackedFile], batches: Iterable[TokenBatch], total: int) -> tuple[SplitMetadata, SplitMetadata]:
     """Write the batches, made of `total` bytes of text, into the files of train and val."""
     train, val = packed
-    with train, val, Progress("tokenize", total=total, unit="B") as progress:
+    with train, val, Progress("tokenize", total) as progress:
         for batch in batches:
             (train if batch.split == "train" else val).add(batch)
             progress.advance(batch.bytes)
@@ -238,23 +237,21 @@ def unpack(packed: Path, out: Path) -> TokenMetadata:
             is full.
     """
     metadata = read_metadata(packed)
-    itemsize = np.dtype(metadata.dtype).itemsize
-    total = sum(metadata.split(split).tokens for split in SPLITS) * itemsize
+    total = metadata.train.file_bytes + metadata.val.file_bytes
     with (
         files.enough_room(out, lambda: total),
         files.write_directory(out) as folder,
-        Progress("unpack", total=total, unit="B") as progress,
+        Progress("unpack", total) as progress,
     ):
         for split in SPLITS:
-            source, expected = packed_file(packed, split), metadata.split(split)
-            _unpack_file(source, token_file(folder, split), expected, itemsize, progress)
+            _unpack_file(packed_file(packed, split), token_file(folder, split), metadata.split(split), progress)
         write_metadata(folder, metadata)
     return metadata
 
 
-def _unpack_file(source: Path, target: Path, expected: SplitMetadata, itemsize: int, progress: Progress) -> None:
+def _unpack_file(source: Path, target: Path, expected: SplitMetadata, progress: Progress) -> None:
     """Decompress `source` into `target`; refuse everything but the expected size and hash."""
-    size, sha256, written = expected.tokens * itemsize, hashlib.sha256(), 0
+    size, sha256, written = expected.file_bytes, hashlib.sha256(), 0
     with target.open("wb") as file:
         for block in prefetch(_hash(prefetch(_decompress(source)), sha256)):
             written += len(block)

@@ -6,7 +6,6 @@ encoded. The same corpus and parameters give the same file, byte for byte.
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 
 from tokenmill.core import files, shards
 from tokenmill.core.errors import UserError
+from tokenmill.core.metrics import TokenizerMetrics
 from tokenmill.core.tokenizer import END_OF_TEXT, TextTokenizer, read_tokenizer, record_tokenizer
 from tokenmill.display import Progress
 from tokenmill.tokens import corpus
@@ -31,33 +31,7 @@ LONGEST_WORD = 1024
 _LONG_RUN = rf"\S{{{LONGEST_WORD}}}|\s{{{LONGEST_WORD}}}"
 
 
-@dataclass(frozen=True)
-class TokenizerReport:
-    """What metrics/tokenizer.json holds."""
-
-    type: str
-    vocab_size: int
-    requested_vocab_size: int
-    """For `char` the same as `vocab_size`."""
-    sample_bytes: int
-    """UTF-8 bytes of text that were read."""
-    bytes_per_token: float
-    """On a sample of the corpus."""
-    corpus_too_small: bool
-    """The sample has fewer pairs to merge than the vocabulary has room for."""
-
-    def summary(self) -> str:
-        """The report in one or two lines."""
-        line = f"{self.type}: {self.vocab_size:,} tokens, {self.bytes_per_token:.2f} bytes per token"
-        if self.corpus_too_small:
-            line += (
-                f"\ntokenizer.vocab_size ({self.requested_vocab_size:,}) is more than {self.sample_bytes:,} bytes of "
-                f"text can fill; the vocabulary has {self.vocab_size:,} (add text, or raise tokenizer.sample_bytes)"
-            )
-        return line
-
-
-def train_tokenizer(clean: Path, file: Path, params: TokenizerParams) -> TokenizerReport:
+def train_tokenizer(clean: Path, file: Path, params: TokenizerParams) -> TokenizerMetrics:
     """Train a tokenizer on the corpus in `clean`, write it to `file`, and measure it.
 
     Raises:
@@ -68,13 +42,13 @@ def train_tokenizer(clean: Path, file: Path, params: TokenizerParams) -> Tokeniz
         raise UserError(f"{clean} holds no text to train a tokenizer on; look at data.raw and the clean report.")
     is_bpe = params.type == "bpe"
     bytes_read = min(total, params.sample_bytes) if is_bpe else total
-    with Progress("tokenizer", total=bytes_read, unit="B") as progress:
+    with Progress("tokenizer", bytes_read) as progress:
         backend = train_bpe(clean, params, progress) if is_bpe else collect_characters(clean, progress)
     files.write_text(file, backend.to_str(pretty=True) + "\n")
     return _report(clean, file, bytes_read, params.vocab_size if is_bpe else None)
 
 
-def take_tokenizer(clean: Path, file: Path, source: Path) -> TokenizerReport:
+def take_tokenizer(clean: Path, file: Path, source: Path) -> TokenizerMetrics:
     """Copy the tokenizer of the model to start from to `file`, byte for byte, and measure it on the corpus in `clean`.
 
     Raises:
@@ -88,11 +62,11 @@ def take_tokenizer(clean: Path, file: Path, source: Path) -> TokenizerReport:
     return _report(clean, file, 0, None)
 
 
-def _report(clean: Path, file: Path, bytes_read: int, requested: int | None) -> TokenizerReport:
+def _report(clean: Path, file: Path, bytes_read: int, requested: int | None) -> TokenizerMetrics:
     record_tokenizer(file)
     tokenizer = read_tokenizer(file)
     requested = requested or tokenizer.vocab_size
-    return TokenizerReport(
+    return TokenizerMetrics(
         type=tokenizer.type,
         vocab_size=tokenizer.vocab_size,
         requested_vocab_size=requested,
@@ -100,6 +74,17 @@ def _report(clean: Path, file: Path, bytes_read: int, requested: int | None) -> 
         bytes_per_token=round(bytes_per_token(tokenizer, clean), 4),
         corpus_too_small=tokenizer.vocab_size < requested,
     )
+
+
+def summary(report: TokenizerMetrics) -> str:
+    """The report in one or two lines."""
+    line = f"{report.type}: {report.vocab_size:,} tokens, {report.bytes_per_token:.2f} bytes per token"
+    if report.corpus_too_small:
+        line += (
+            f"\ntokenizer.vocab_size ({report.requested_vocab_size:,}) is more than {report.sample_bytes:,} bytes of "
+            f"text can fill; the vocabulary has {report.vocab_size:,} (add text, or raise tokenizer.sample_bytes)"
+        )
+    return line
 
 
 def train_bpe(clean: Path, params: TokenizerParams, progress: Progress) -> Tokenizer:
