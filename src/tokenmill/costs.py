@@ -11,7 +11,7 @@ import itertools
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -167,10 +167,8 @@ def _table(rows: "Sequence[TimingRow | CostRow]", kind: "type[TimingRow | CostRo
     import pandas as pd  # noqa: PLC0415 (see above)
 
     columns = [column.name for column in fields(kind)]
-    if not rows:
-        return pd.DataFrame(columns=columns, dtype=float)
-    table = pd.DataFrame([asdict(row) for row in rows], columns=columns)
-    return table.astype({name: float for name in columns if name not in ("step", "epoch", "currency")})
+    types = dict.fromkeys(columns, float) | {"step": int, "epoch": int, "currency": object}
+    return pd.DataFrame(rows, columns=columns).astype({name: types[name] for name in columns})
 
 
 def find_times(resume: Path, run: str, name: str) -> Path:

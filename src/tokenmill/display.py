@@ -4,7 +4,7 @@ rich decides what a terminal can show: NO_COLOR and TERM=dumb are obeyed. Markup
 brackets. A pipe or a file gets plain text. Nothing here changes a result, so DVC does not track it.
 """
 
-import re
+import itertools
 import shutil
 import sys
 import textwrap
@@ -36,8 +36,6 @@ LINE_EVERY = 10.0
 
 DRAW_EVERY = 0.1
 """Seconds between two drawings of the live bar of training."""
-
-_WORD = re.compile(r"[^\S\n]*(?:\n|\S+)|[^\S\n]+$")
 
 
 def console(out: TextIO | None = None) -> Console:
@@ -102,42 +100,22 @@ def wrapped(pieces: Iterable[str], width: int) -> Iterator[str]:
         >>> "".join(wrapped(["one tw", "o three"], 8))
         'one two\\nthree'
     """
-    column = 0
-    for item in _words(pieces, width):
-        word = item.lstrip()
-        gap = item.removesuffix(word)
-        if item.endswith("\n"):
-            yield "\n"
-            column = 0
-        for part in _lines(word, width) if word else []:
-            if column and column + cell_len(gap + part) > width:
+    column, gap, word = 0, "", ""
+    for char in itertools.chain(itertools.chain.from_iterable(pieces), [""]):
+        is_blank = not char.strip()  # the end is one, too
+        if word and (is_blank or cell_len(word + char) > width):
+            if column and column + cell_len(gap + word) > width:
                 column, gap = 0, "\n"
-            yield gap + part
-            column += cell_len((gap + part).lstrip("\n"))
-            gap = ""
-
-
-def _words(pieces: Iterable[str], width: int) -> Iterator[str]:
-    """Words and line feeds, each with the blanks before it, as soon as each is complete or fills a line."""
-    rest = ""
-    for piece in pieces:
-        *complete, rest = _WORD.findall(rest + piece) or [""]
-        yield from complete
-        *full, last = _lines(rest.lstrip(), width)
-        if full:
-            yield rest.removesuffix(last)
-            rest = last
-    yield rest
-
-
-def _lines(word: str, width: int) -> Iterator[str]:
-    """A word cut into lines; each but the last is full, and stays the same whatever follows."""
-    begin = 0
-    for end in range(1, len(word)):
-        if cell_len(word[begin : end + 1]) > width and end > begin:
-            yield word[begin:end]
-            begin = end
-    yield word[begin:]
+            yield gap + word
+            column += cell_len((gap + word).lstrip("\n"))
+            gap = word = ""
+        if char == "\n":
+            yield char
+            column, gap = 0, ""
+        elif is_blank:
+            gap += char
+        else:
+            word += char
 
 
 def shortened(text: str, width: int) -> str:
