@@ -8,14 +8,7 @@ from pathlib import Path
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_text
-from tokenmill.core.metrics import (
-    CleanMetrics,
-    DataMetrics,
-    TokenizerMetrics,
-    TokensMetrics,
-    read_clean_report,
-    read_metrics,
-)
+from tokenmill.core.metrics import FILES, DataMetrics, TrainMetrics, read_clean_report, read_metrics
 from tokenmill.core.params import PARAMS_FILE, Section, load
 from tokenmill.core.records import checked
 from tokenmill.core.token_file import read_metadata
@@ -29,15 +22,6 @@ from tokenmill.training.history import EpochRow, StepRow, ValidationRow, read_ro
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.schedule import Workload
 
-DATA = {
-    "clean.json": CleanMetrics,
-    "data.json": DataMetrics,
-    "tokenizer.json": TokenizerMetrics,
-    "tokens.json": TokensMetrics,
-}
-"""Metrics of the data, the same for every epoch."""
-
-
 STEPS = paths.METRICS / "steps.csv"
 
 
@@ -49,7 +33,11 @@ class Params(Section):
 
 def main() -> None:
     """metrics of all stages, reports/evaluation.json, models/gpt -> reports/{index.html,samples.md}, refs/epoch-N."""
-    data = {name: read_metrics(form).model_dump(exclude_unset=True) for name, form in DATA.items()}
+    data = {  # the same for every epoch
+        file.name: read_metrics(form).model_dump(exclude_unset=True)
+        for form, (file, _) in FILES.items()
+        if form is not TrainMetrics
+    }
     manifest, evaluation = read_manifest(paths.MODEL), read_evaluation(paths.EVALUATION)
     history, steps = read_rows(paths.HISTORY, EpochRow), read_rows(STEPS, StepRow)
     if not len(evaluation.epochs) == len(history) == manifest.epochs:

@@ -64,9 +64,13 @@ def open_executor(params: ExecutorParams, *, threads: int) -> Iterator[Executor]
     """
     if params.data_engine == "local":
         yield ThreadExecutor(threads=threads)
-    else:
-        with ray_executor(params.ray_address) as executor:
-            yield executor
+        return
+    ray = _import_ray()
+    address = _connect(ray, params.ray_address)
+    try:
+        yield RayExecutor(ray, address)
+    finally:
+        ray.shutdown()
 
 
 def ordered_window(
@@ -108,7 +112,7 @@ class ThreadExecutor:
     def __init__(self, *, threads: int, waiting: int = 2):
         self._threads, self._limit = threads, threads + waiting
 
-    def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+    def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Generator[Result, None, None]:
         """See `Executor.map`; closing the iterator waits for the items that have begun."""
         with ThreadPoolExecutor(self._threads) as pool:
             yield from ordered_window(
@@ -130,16 +134,9 @@ def prefetch(items: Iterable[Item], depth: int = 2) -> Iterator[Item]:
     in `items` is raised here; closing the iterator waits for the item that has begun.
     """
     iterator = iter(items)
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        results = ordered_window(
-            itertools.repeat(None),
-            start=lambda _: pool.submit(next, iterator, _END),
-            finish=Future[Item].result,
-            cancel=Future[Item].cancel,
-            limit=lambda: depth + 1,
-        )
-        with contextlib.closing(results):
-            yield from itertools.takewhile(lambda item: item is not _END, results)
+    ahead = ThreadExecutor(threads=1, waiting=depth).map(lambda _: next(iterator, _END), itertools.repeat(None))
+    with contextlib.closing(ahead):
+        yield from itertools.takewhile(lambda item: item is not _END, ahead)
 
 
 MAX_RETRIES = 10
@@ -192,16 +189,15 @@ class RayExecutor:
             ) from error
 
 
-@contextlib.contextmanager
-def ray_executor(address: str | None) -> Iterator[RayExecutor]:
-    """Connect to a running cluster for the length of the block.
+def _connect(ray: ModuleType, address: str | None) -> str:
+    """Connect to a running cluster and return its address.
 
     Ray sends the package `tokenmill` of this checkout to every node, so a node needs only the installed dependencies.
 
     Raises:
-        UserError: Ray is not installed, or no cluster answers at `address`.
+        UserError: no cluster answers at `address`.
     """
-    ray, target = _import_ray(), address or os.environ.get("RAY_ADDRESS") or "auto"
+    target = address or os.environ.get("RAY_ADDRESS") or "auto"
     try:
         _check_connection(target)
         ray.init(
@@ -219,10 +215,7 @@ def ray_executor(address: str | None) -> Iterator[RayExecutor]:
             f"runtime.ray_address ({address or f'null, which is {target}'}) leads to no Ray cluster "
             f"({first_line(error)}); start one with `ray start --head`, or set runtime.data_engine to local."
         ) from None
-    try:
-        yield RayExecutor(ray, target)
-    finally:
-        ray.shutdown()
+    return target
 
 
 def _check_connection(address: str) -> None:

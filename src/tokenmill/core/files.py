@@ -41,17 +41,10 @@ def refuse_special(path: Path, raw: Path) -> None:
 @contextlib.contextmanager
 def write_beside(path: Path) -> Iterator[Path]:
     """Give a name beside `path` to write a file at; it appears at `path` whole when the block ends, or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.tmp")
-    remove(beside)  # a link there would lead the writing elsewhere
-    try:
-        with naming(path):
-            yield beside
-            with beside.open("rb+") as file:
-                os.fsync(file.fileno())
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    with _replacing(path) as beside:
+        yield beside
+        with beside.open("rb+") as file:
+            os.fsync(file.fileno())
 
 
 @contextlib.contextmanager
@@ -64,18 +57,26 @@ def write_atomic(path: Path) -> Iterator[IO[bytes]]:
 @contextlib.contextmanager
 def write_directory(path: Path) -> Iterator[Path]:
     """Give an empty folder that replaces `path` when the block ends, or vanishes if the block fails."""
+    with _replacing(path) as beside:
+        beside.mkdir()
+        yield beside
+        if path.is_dir():
+            shutil.rmtree(path)
+
+
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """Give a free name beside `path`; what is there when the block ends gets the name `path`, or is removed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.tmp")
-    remove(beside)
-    beside.mkdir()
+    remove(beside)  # a link there would lead the writing elsewhere
     try:
         with naming(path):
             yield beside
-        if path.is_dir():
-            shutil.rmtree(path)
         beside.replace(path)
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            remove(beside)
 
 
 def remove(path: Path) -> None:

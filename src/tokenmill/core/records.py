@@ -3,11 +3,12 @@
 There is no other way to read them, so each damage ends in the same sentence: the file, what is wrong, the way out.
 """
 
+import contextlib
 import csv
 import functools
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -47,7 +48,8 @@ def parse_record(content: bytes, form: type[Form], *, source: object, way_out: s
     Raises:
         UserError: it is damaged, or of another form.
     """
-    return _parsed(lambda: adapter(form).validate_python(json.loads(content)), "JSON", source, way_out)
+    with _damage_named("JSON", source, way_out):
+        return adapter(form).validate_python(json.loads(content))
 
 
 def checked(value: Any, form: type[Form], *, source: object, way_out: str) -> Form:
@@ -56,7 +58,8 @@ def checked(value: Any, form: type[Form], *, source: object, way_out: str) -> Fo
     Raises:
         UserError: it is of another form.
     """
-    return _parsed(lambda: adapter(form).validate_python(value), "JSON", source, way_out)
+    with _damage_named("JSON", source, way_out):
+        return adapter(form).validate_python(value)
 
 
 def read_rows(path: Path, form: type[Form], *, way_out: str) -> list[Form]:
@@ -74,13 +77,10 @@ def parse_rows(content: bytes, form: type[Form], *, source: object, way_out: str
     Raises:
         UserError: it is damaged, or has rows of another form.
     """
-
-    def parse() -> list[Form]:
+    with _damage_named("a table", source, way_out):
         rows = csv.DictReader(content.decode("utf-8").splitlines(), strict=True)
         table: Any = list[form]  # pyright: ignore[reportInvalidTypeForm] (a form that is known only now)
         return adapter(table).validate_python([_cells(row) for row in rows])
-
-    return _parsed(parse, "a table", source, way_out)
 
 
 def _cells(row: dict[str | Any, Any]) -> dict[str, str | None]:
@@ -105,18 +105,17 @@ def _content(path: Path, way_out: str) -> bytes:
         raise UserError(f"{path} is missing; `dvc repro` makes it.") from None
 
 
-def _parsed(parse: Callable[[], Form], kind: str, source: object, way_out: str) -> Form:
-    """What `parse` returns; its errors as one sentence."""
+@contextlib.contextmanager
+def _damage_named(kind: str, source: object, way_out: str) -> Iterator[None]:
+    """Within this block, turn the errors of reading and checking into one sentence."""
     try:
-        return parse()
+        yield
+        return
     except ValidationError as error:
-        problem = f"is damaged ({_where(error.errors()[0]['loc'])}: {error.errors()[0]['msg']})"
+        first = error.errors()[0]
+        problem = f"is damaged ({'.'.join(map(str, first['loc'])) or 'all of it'}: {first['msg']})"
     except RecursionError:
         problem = f"is not {kind} (nested too deeply)"
     except (ValueError, csv.Error) as error:
         problem = f"is not {kind} ({first_line(error)})"
     raise UserError(f"{source} {problem}; {way_out}.")
-
-
-def _where(place: Sequence[int | str]) -> str:
-    return ".".join(map(str, place)) or "all of it"
