@@ -92,6 +92,17 @@ def test_a_run_under_way_has_no_results_of_the_one_before(project: Project):
 
 
 @pytest.mark.slow
+def test_times_are_of_the_model_trained_last(project: Project):
+    parameters = (project.root / "params.yaml").read_text()
+    (project.root / "params.yaml").write_text(parameters.replace("n_layer: 4", "n_layer: 2"))
+    project.run("dvc", "repro", "train")  # `report` has not read it yet
+    workspace = find_runs(project.root, commits=1).set_index("run").loc["workspace"]
+    project.run("git", "checkout", "-q", "-f", "HEAD")
+    project.run("dvc", "checkout", "-q")
+    assert workspace["seconds"] == 60
+
+
+@pytest.mark.slow
 def test_the_table_is_sorted_and_fits_80_columns(
     project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

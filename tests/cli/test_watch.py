@@ -83,6 +83,15 @@ def test_once_prints_and_ends(project: Path, capsys: pytest.CaptureFixture[str])
     assert "step 18 of 20" in capsys.readouterr().out
 
 
+def test_an_end_during_the_answers_is_told(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    begin(project)
+    monkeypatch.setattr("tokenmill.cli.watch.ask", lambda *_: (project / "live/run.json").unlink() or [])
+    main(["watch", "--once"])
+    assert "is finished" in capsys.readouterr().out
+
+
 def test_without_a_training_it_says_what_to_type(project: Path, monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(SystemExit, match="`dvc repro` or `dvc exp run` starts one"):
         main(["watch"])
@@ -96,8 +105,12 @@ def test_the_end_is_told(project: Path):
     watched = Watched(Path(), None)
     assert watched.look()
     (project / "live/run.json").unlink()
+    with (project / "live/steps.csv").open("a") as file:
+        file.write("20,1.33,2.5,0.0,1.0\n")
     assert not watched.look()
-    assert "is finished" in shown(watched, 80, 24)[0]
+    lines = shown(watched, 80, 24)
+    assert "is finished" in lines[0]
+    assert "100%" in lines[2], "of the last row, which is written as the run ends"
 
 
 def test_the_page_loads_itself_again_until_the_end(project: Path):

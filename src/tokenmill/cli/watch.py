@@ -66,6 +66,7 @@ def run(options: argparse.Namespace) -> None:
             webbrowser.open(watched.write_page().resolve().as_uri())
         if screen.is_terminal and not options.once:
             _follow(watched, screen, with_page=options.open)
+    watched.look()  # it may have ended meanwhile
     screen.print(watched.frame(screen.width, 100))
 
 
@@ -166,6 +167,8 @@ class Watched:
         self.is_over = not found
         if found:
             self.now, self.others = found[0], [one.where for one in found[1:] if one.run.is_on]
+        elif hasattr(self, "now"):
+            self.now = self.now.last()
         return bool(found)
 
     @property

@@ -6,7 +6,7 @@ the files in `live/` and the checkpoints in `.resume/`.
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -49,6 +49,14 @@ class UnderWay:
     def step(self) -> int:
         """The last step that is known to be done."""
         return max([self.run.first_step, *(rows[-1].step for rows in (self.steps, self.validations) if rows)])
+
+    def last(self) -> "UnderWay":
+        """The same with its last rows, which stay when it is finished, unless another run began meanwhile."""
+        live = self.folder / paths.LIVE
+        with contextlib.suppress(UserError, OSError):
+            if read_live_run(live) is None and (steps := read_live_rows(live, StepRow)):
+                return replace(self, steps=steps, validations=read_live_rows(live, ValidationRow))
+        return self
 
     @property
     def epoch_ends(self) -> list[ValidationRow]:
