@@ -177,7 +177,7 @@ def test_last_training_tells_the_speed_of_this_machine(project: Path, monkeypatc
     plan = planned(project, *(f"model.{name}={value}" for name, value in trained.items()), hardware=["T4"])
     assert plan.work.tokens == 155
     assert [row.name for row in plan.rows] == ["this machine", "T4"]
-    assert plan.rows[0].tokens_per_second == pytest.approx(rate)
+    assert plan.work.tokens_per_step / plan.rows[0].step_seconds == pytest.approx(rate)
     assert plan.source
 
 
@@ -225,7 +225,6 @@ def test_flops_are_those_of_the_model(project: Path):
     plan = gpt2_small(project)
     assert plan.flops_per_token == flops_per_token(plan.work.config)
     assert plan.optimizer_share == 0
-    assert plan.memory("half").total > plan.memory("half").weights
 
 
 def test_muon_costs_what_its_products_are():

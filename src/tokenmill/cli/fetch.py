@@ -11,7 +11,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -33,14 +32,6 @@ DATASET = re.compile(r"hf://datasets/(\w[\w.-]*/\w[\w.-]*)(?:@([^/]+))?(?:/(.+?)
 """An address of Hugging Face: owner/name, revision, path."""
 
 
-@dataclass(frozen=True)
-class Fetch:
-    """A DVC command that brings an address to a folder or file."""
-
-    target: Path
-    command: list[str]
-
-
 def add_arguments(parser: Parser) -> None:
     """From where, and the name here."""
     parser.add_argument(
@@ -55,31 +46,28 @@ def run(options: argparse.Namespace) -> None:
     Raises:
         UserError: the address is not understood, is not there, would leave the folder or not fit the disk.
     """
-
-    fetch = planned(options.address, options.name)
-    if fetch.target.exists() or fetch.target.with_name(f"{fetch.target.name}.dvc").exists():
-        raise UserError(
-            f"{fetch.target} exists; `dvc update {fetch.target}.dvc` brings what is new there, --name another copy."
-        )
+    target, command = planned(options.address, options.name)
+    if target.exists() or target.with_name(f"{target.name}.dvc").exists():
+        raise UserError(f"{target} exists; `dvc update {target}.dvc` brings what is new there, --name another copy.")
     if not Path(".dvc").is_dir():
         raise UserError(f"{Path.cwd()} is no project; run the command in the project's root.")
-    if fetch.command[0] == "import-url":
+    if command[0] == "import-url":
         check_listing(options.address)
     RAW.mkdir(parents=True, exist_ok=True)
-    print(message(f"dvc {shlex.join(fetch.command)}"), flush=True)
-    if subprocess.run([sys.executable, "-m", "dvc", *fetch.command], check=False).returncode:
+    print(message(f"dvc {shlex.join(command)}"), flush=True)
+    if subprocess.run([sys.executable, "-m", "dvc", *command], check=False).returncode:
         raise UserError(message(f"{options.address} was not fetched; DVC says above why."))
-    print(f"to train on it: dvc exp run {override('data.raw', fetch.target.as_posix())}")
+    print(f"to train on it: dvc exp run {override('data.raw', target.as_posix())}")
 
 
-def planned(address: str, name: str | None = None) -> Fetch:
-    """What to type for an address.
+def planned(address: str, name: str | None = None) -> tuple[Path, list[str]]:
+    """Where an address goes, and the DVC command that brings it there.
 
     Raises:
         UserError: it is no address, or of a form that Hugging Face does not have.
 
     Example:
-        >>> shlex.join(planned("hf://datasets/ada/books@v1/data").command)
+        >>> shlex.join(planned("hf://datasets/ada/books@v1/data")[1])
         'import https://huggingface.co/datasets/ada/books data -o data/raw/books --rev=v1'
     """
     parts = urlsplit(address)
@@ -87,7 +75,7 @@ def planned(address: str, name: str | None = None) -> Fetch:
         raise UserError(f"{address} is no address such as hf://… or https://…; what is here already is for data.raw.")
     if parts.scheme != "hf":
         target = _target(address, name or (parts.path.rstrip("/") or parts.netloc))
-        return Fetch(target, ["import-url", address, target.as_posix()])
+        return target, ["import-url", address, target.as_posix()]
     found = DATASET.fullmatch(address)
     if not found:
         raise UserError(f"{address} is no dataset of Hugging Face; write hf://datasets/OWNER/NAME[@REVISION][/PATH].")
@@ -95,7 +83,7 @@ def planned(address: str, name: str | None = None) -> Fetch:
     target = _target(address, name or (path if path and Path(path).suffix else dataset))
     repository = f"{os.environ.get('HF_ENDPOINT', 'https://huggingface.co').rstrip('/')}/datasets/{dataset}"
     at = [f"--rev={revision}"] if revision else []
-    return Fetch(target, ["import", repository, path or ".", "-o", target.as_posix(), *at])
+    return target, ["import", repository, path or ".", "-o", target.as_posix(), *at]
 
 
 def _target(address: str, path: str) -> Path:

@@ -119,10 +119,15 @@ def _verdict(plan: "Plan") -> str:
 
 def _print_memory(plan: "Plan") -> None:
     """The memory of one device that takes a whole batch at a time."""
-    rows = [["memory", "weights", "gradients", "optimizer", "activations", "logits", "total"]]
-    for name, need in (("half precision", plan.memory("half")), ("float32", plan.memory("float32"))):
-        parts = (need.weights, need.gradients, need.optimizer, need.activations, need.logits, need.total)
-        rows.append([name, *map(size, parts)])
+    from tokenmill.model.size import Precision, memory  # noqa: PLC0415 (PyTorch)
+
+    names: dict[str, Precision] = {"half precision": "half", "float32": "float32"}
+    parts, train = ("weights", "gradients", "optimizer", "activations", "logits", "total"), plan.work.train
+    rows = [["memory", *parts]]
+    for name, precision in names.items():
+        config, optimizer = plan.work.config, train.optimizer
+        need = memory(config, sequences=train.batch_size, precision=precision, optimizer=optimizer)
+        rows.append([name, *(size(getattr(need, part)) for part in parts)])
     print_columns(rows, right=range(1, 7))
 
 
@@ -132,8 +137,8 @@ def _print_rows(plan: "Plan") -> None:
     for row in plan.rows:
         step = f"{row.step_seconds:.3g} s" if row.step_seconds >= 0.1 else f"{row.step_seconds * 1000:.3g} ms"
         money = "" if row.money is None else f"{row.money:,.2f} {plan.currency}"
-        fits = _fits(row, plan.work.train.batch_size)
-        cells.append((row.name, step, f"{row.tokens_per_second:,.0f}", duration(row.total_seconds), money, fits))
+        speed, fits = f"{plan.work.tokens_per_step / row.step_seconds:,.0f}", _fits(row, plan.work.train.batch_size)
+        cells.append((row.name, step, speed, duration(row.total_seconds), money, fits))
     print_columns(
         cells if has_prices else [(*row[:4], row[5]) for row in cells], right=range(1, 5 if has_prices else 4)
     )

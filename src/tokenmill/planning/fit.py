@@ -167,42 +167,24 @@ class Fit:
     def reasons(self) -> list[tuple[str, str, str]]:
         """What is proposed, its value, and why, in a line each."""
         work, text, config, train = self.work, self.text, self.work.config, self.work.train
-        document = text.corpus.median_bytes / text.bytes_per_token
-        seen = work.tokens_per_epoch * train.epochs
-        repeats = "nearly as good as new text" if train.epochs <= REPEATS else "each teaches less than the one before"
+        occurs, document = text.train_tokens // config.vocab_size, text.corpus.median_bytes / text.bytes_per_token
+        vocabulary = f"each occurs {occurs:,} times; {text.bytes_per_token:.2f} bytes each"
+        model = f"{parameter_count(config):,} parameters: the lowest loss in this time (Chinchilla, Muennighoff)"
+        context = f"tokens: half of the documents have {document:,.0f} or more; at most about the width"
+        batch = f"{work.tokens_per_step:,} tokens a step suit so much work (DeepSeek LLM)"
         most = "as many as the time allows" if train.epochs < MOST_EPOCHS else "more would teach nothing"
+        worth = "nearly as good as new text" if train.epochs <= REPEATS else "each teaches less than the one before"
+        epochs = f"{most}; {si(work.tokens_per_epoch * train.epochs, space='')} tokens, {worth}"
+        dropout = "against learning by heart" if config.dropout else "not for so few epochs"
+        rate = f"Muon's at this width (auto), after {train.schedule.warmup_steps} warm-up steps"
         return [
-            (
-                "vocabulary",
-                f"{config.vocab_size:,}",
-                f"each occurs {text.train_tokens // config.vocab_size:,} times; {text.bytes_per_token:.2f} bytes each",
-            ),
-            (
-                "model",
-                f"{config.n_layer} layers, {config.n_embd} wide",
-                f"{parameter_count(config):,} parameters: the lowest loss in this time (Chinchilla, Muennighoff)",
-            ),
-            (
-                "context",
-                f"{config.context_length}",
-                f"tokens: half of the documents have {document:,.0f} or more; at most about the width",
-            ),
-            (
-                "batch",
-                f"{train.batch_size}",
-                f"{work.tokens_per_step:,} tokens a step suit so much work (DeepSeek LLM)",
-            ),
-            ("epochs", f"{train.epochs}", f"{most}; {si(seen, space='')} tokens, {repeats}"),
-            (
-                "dropout",
-                f"{config.dropout:g}",
-                "against learning by heart" if config.dropout else "not for so few epochs",
-            ),
-            (
-                "rate",
-                f"{train.peak:g}",
-                f"Muon's at this width (auto), after {train.schedule.warmup_steps} warm-up steps",
-            ),
+            ("vocabulary", f"{config.vocab_size:,}", vocabulary),
+            ("model", f"{config.n_layer} layers, {config.n_embd} wide", model),
+            ("context", f"{config.context_length}", context),
+            ("batch", f"{train.batch_size}", batch),
+            ("epochs", f"{train.epochs}", epochs),
+            ("dropout", f"{config.dropout:g}", dropout),
+            ("rate", f"{train.peak:g}", rate),
         ]
 
 

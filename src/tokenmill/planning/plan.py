@@ -24,7 +24,7 @@ from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import empty_model, is_hidden_matrix, parameter_count
 from tokenmill.model.manifest import MANIFEST, read_manifest
 from tokenmill.model.optimizers import OPTIMIZERS, OptimizerName
-from tokenmill.model.size import Memory, Precision, flops_per_token, memory
+from tokenmill.model.size import flops_per_token, memory
 from tokenmill.planning.benchmark import measure
 from tokenmill.schema import AllParams
 from tokenmill.training.schedule import Workload
@@ -165,12 +165,21 @@ class PlanRow:
 
     name: str
     step_seconds: float
-    tokens_per_second: float
-    total_seconds: float
-    money: float | None
-    """For the whole training; None if no price is known."""
+    steps: int
+    price_per_hour: float | None
+    """Of all devices together; None if it is not known."""
     sequences: int | None
     """How many sequences of a batch memory holds at a time, 0 if not one; None for the machine that was measured."""
+
+    @property
+    def total_seconds(self) -> float:
+        """Of the whole training."""
+        return self.step_seconds * self.steps
+
+    @property
+    def money(self) -> float | None:
+        """For the whole training."""
+        return None if self.price_per_hour is None else self.total_seconds / 3600 * self.price_per_hour
 
 
 @dataclass(frozen=True)
@@ -201,10 +210,6 @@ class Plan:
         update = optimizer_flops(self.work.config, self.work.train.optimizer)
         return update / (self.work.tokens_per_step * self.flops_per_token)
 
-    def memory(self, precision: Precision) -> Memory:
-        """On one device that takes a whole batch at a time."""
-        return _memory(self.work, precision, self.work.train.batch_size)
-
 
 def plan_training(
     root: Path,
@@ -225,7 +230,7 @@ def plan_training(
         tokens: of the text to train on.
         vocab_size: entries of the tokenizer.
         hardware: names of GPUs, and `here`; none means all GPUs.
-        devices: GPUs in a machine.
+        devices: in a machine.
         utilisation: the share of its peak that a GPU reaches.
         price_per_hour: of one GPU.
 
@@ -241,16 +246,15 @@ def plan_training(
     names = [name for name in hardware if name.lower() != HERE]
     gpus = known_hardware(names) if names or not hardware else []
     this_machine = _measured(work, params) if len(names) < len(hardware) else _last_training(root, work)
-    cost, source = params.runtime.cost, None
-    rows: list[PlanRow] = []
+    cost, rows, source = params.runtime.cost, list[PlanRow](), None
     if this_machine:
         name, seconds, source = this_machine
-        rows.append(_row(name, work, seconds, price_per_hour=cost.price_per_hour, sequences=None))
+        rows.append(PlanRow(name, seconds, work.steps, cost.price_per_hour, None))
     for gpu in gpus:
-        seconds = step_seconds_on(gpu, work, devices=devices, utilisation=utilisation)
         name = gpu.name if devices == 1 else f"{devices} x {gpu.name}"
+        seconds = step_seconds_on(gpu, work, devices=devices, utilisation=utilisation)
         price = None if price_per_hour is None else price_per_hour * devices
-        rows.append(_row(name, work, seconds, price_per_hour=price, sequences=_sequences_that_fit(work, gpu)))
+        rows.append(PlanRow(name, seconds, work.steps, price, _sequences_that_fit(work, gpu)))
     return Plan(work, rows, gpus, cost.currency, source)
 
 
@@ -259,8 +263,7 @@ def _data(root: Path) -> tuple[int | None, int | None]:
     if (root / paths.TOKENS / METADATA_FILE).exists():
         metadata = read_metadata(root / paths.TOKENS)
         return metadata.train.tokens, metadata.vocab_size
-    metrics = root / paths.METRICS
-    if (metrics / "tokens.json").exists() and (metrics / "tokenizer.json").exists():
+    if all((root / paths.METRICS / f"{name}.json").exists() for name in ("tokens", "tokenizer")):
         return read_metrics(TokensMetrics, root).train_tokens, read_metrics(TokenizerMetrics, root).vocab_size
     return None, None
 
@@ -284,21 +287,10 @@ def _last_training(root: Path, work: Workload) -> tuple[str, float, str] | None:
     return "this machine", seconds, f"this machine: {rate:.3g} operations a second, measured in its last training"
 
 
-def _row(
-    name: str, work: Workload, step_seconds: float, *, price_per_hour: float | None, sequences: int | None
-) -> PlanRow:
-    total = step_seconds * work.steps
-    money = None if price_per_hour is None else total / 3600 * price_per_hour
-    return PlanRow(name, step_seconds, work.tokens_per_step / step_seconds, total, money, sequences)
-
-
 def _sequences_that_fit(work: Workload, gpu: Hardware) -> int:
     """The batch, or the largest half, quarter, … of it that memory holds."""
-    sequences = work.train.batch_size
-    while sequences and _memory(work, "half", sequences).total > USABLE_MEMORY * gpu.memory_gb * 1e9:
+    sequences, optimizer = work.train.batch_size, work.train.optimizer
+    room = USABLE_MEMORY * gpu.memory_gb * 1e9
+    while sequences and memory(work.config, sequences=sequences, precision="half", optimizer=optimizer).total > room:
         sequences //= 2
     return sequences
-
-
-def _memory(work: Workload, precision: Precision, sequences: int) -> Memory:
-    return memory(work.config, sequences=sequences, precision=precision, optimizer=work.train.optimizer)
