@@ -50,13 +50,10 @@ from tokenmill.training.run import run
 
 METHODS: tuple[Method, ...] = ("full", "lora")
 
-
 HOW = ("TokenMill", "TRL, padded", "TRL, packed")
-
 
 VALIDATION = 32
 """Held-out sequences, at most."""
-
 
 Row = dict[str, Any]
 

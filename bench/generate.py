@@ -25,22 +25,16 @@ from tokenmill.stage import report_errors
 
 SMALL = {"n_layer": 12, "n_head": 12, "n_embd": 768, "context_length": 1024, "vocab_size": 50257}
 
-
 SIZES: dict[str, dict[str, int]] = {"default": {"vocab_size": 1024}, "GPT-2 Small": SMALL}
-
 
 TINY = {"n_layer": 1, "n_head": 2, "n_embd": 16, "context_length": 32, "vocab_size": 64}
 
-
 PROMPT, TEXTS = 16, (1, 16)
-
 
 HOW: dict[str, dict[str, Any]] = {"likeliest": {}, "drawn": {"temperature": 0.8, "top_k": 40}}
 
-
 NEVER = -1
 """An end-of-text that no model gives."""
-
 
 Row = dict[str, Any]
 

@@ -36,13 +36,10 @@ from tokenmill.stage import report_errors
 
 Row = dict[str, Any]
 
-
 LIMIT = 8 * 60
 """Seconds of a part."""
 
-
 STEPS = {f"steps-{batch}x{context}": (batch, context) for batch, context in GPT2_SHAPES}
-
 
 PARTS = {
     "correctness": "steps as on the CPU, a NaN, out of memory, a checkpoint beside steps, resume, compilation",
@@ -93,7 +90,7 @@ def main() -> None:
     parser.add_argument("--nanogpt", type=Path, help="a checkout of nanoGPT; without it TokenMill runs alone")
     parser.add_argument("--text", type=Path, help="a text file; default: the built-in sample")
     parser.add_argument("--peak-tflops", type=float, help="the device's peak in bfloat16, if it is not known")
-    parser.add_argument("--output", type=Path, default=Path("bench-gpu"), help="a folder for figures and picture")
+    parser.add_argument("--output", type=Path, default=Path("bench-gpu"), help="a folder for figures")
     parser.add_argument("--tiny", action="store_true", help="a few steps of next to nothing, on a CPU too")
     options = parser.parse_args()
     if options.list:
@@ -143,7 +140,7 @@ def arguments_of(part: str, options: argparse.Namespace) -> list[str]:
     if part == "ladder":
         peak = ["--peak-tflops", str(options.peak_tflops)] if options.peak_tflops else []
         few = ["--only", *OURS] if options.tiny else []
-        return ["bench.training.ladder", *tiny, *few, *peak, "--picture", str(options.output / "ladder.svg")]
+        return ["bench.training.ladder", *tiny, *few, *peak]
     common = [*size, *(["--text", str(options.text)] if options.text else [])]
     common += ["--nanogpt", str(options.nanogpt)] if options.nanogpt else []
     if part == "loss":
@@ -177,18 +174,8 @@ def targets_of(parts: dict[str, Part]) -> list[Target]:
     ladder, loss = parts.get("ladder", Part()), parts.get("loss", Part())
     targets = [
         _target("correctness: share of checks passed", 1, parts.get("correctness", Part()), _passed),
-        _target(
-            "ladder: default over first variant",
-            16,
-            ladder,
-            lambda rows: _variant(rows, "TokenMill")["times the first"],
-        ),
-        _target(
-            "utilisation, GPT-2 134M, 64 x 512",
-            0.5,
-            ladder,
-            lambda rows: _variant(rows, "TokenMill, GPT-2")["utilisation"],
-        ),
+        _target("ladder: default over first variant", 16, ladder, _variant("TokenMill", "times the first")),
+        _target("utilisation, GPT-2 134M, 64 x 512", 0.5, ladder, _variant("TokenMill, GPT-2", "utilisation")),
     ]
     for batch, context in GPT2_SHAPES:
         steps = parts.get(f"steps-{batch}x{context}", Part())
@@ -209,11 +196,14 @@ def _passed(rows: list[Row]) -> float:
     return sum(row["passed"] for row in rows) / len(rows)
 
 
-def _variant(rows: list[Row], name: str) -> Row:
-    row = next((row for row in rows if row["variant"] == name), None)
-    if row is None or "left out" in row:
-        raise LookupError(row["left out"] if row else f"there is no variant {name}")
-    return row
+def _variant(name: str, figure: str) -> Callable[[list[Row]], float]:
+    def value(rows: list[Row]) -> float:
+        row = next((row for row in rows if row["variant"] == name), None)
+        if row is None or "left out" in row:
+            raise LookupError(row["left out"] if row else f"there is no variant {name}")
+        return row[figure]
+
+    return value
 
 
 def _over_nanogpt(rows: list[Row]) -> float:

@@ -38,10 +38,8 @@ from tokenmill.training.step import update
 
 Steps = Callable[[int], None]
 
-
 READ_EVERY = 10
 """Steps between two readings of the loss, as `train.log_every_steps` has it."""
-
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -30,7 +30,7 @@ from ruamel.yaml import YAML
 
 from bench.data import measure, parts, peers
 from bench.data.corpus import FORMATS, SOURCE_BYTES, Corpus, Source, read_source, write_corpus, write_excerpts
-from bench.data.work import STAGES
+from bench.data.jobs import STAGES
 from tokenmill.tokens.corpus import sample
 
 PACKAGES = ("datatrove", "ftfy", "polars", "spacy", "splintr-rs", "tiktoken", "tokenizers", "zstandard")

@@ -20,21 +20,16 @@ import zstandard
 SOURCE_BYTES = 32_000_000
 """Of the source at most; more text gives no more variety to measure."""
 
-
 RUN_WORDS = 12
 """Words from one place of the source, on the average."""
-
 
 DOCUMENT_BYTES = 2_000
 """Text of a document, on the average; sizes fall off exponentially. Pages of the web have two or three thousand."""
 
-
 WALKS, STEPS = 2048, 64
 """Walks at a time and runs of each: some 8 MB."""
 
-
 FORMATS = ("jsonl", "txt", "jsonl.zst")
-
 
 SEED = 0
 
@@ -134,12 +129,9 @@ def write_corpus(source: Source, path: Path, size: int, form: str) -> Corpus:
 
 FOLDER = Path("excerpts")
 
-
 SIZES = FOLDER / "sizes.json"
 
-
 ENCODE, CLEAN, FILTER = "encode", "clean", "filter"
-
 
 BYTES = {ENCODE: 20_000_000, CLEAN: 20_000_000, FILTER: 2_000_000}
 """UTF-8 bytes of text of each excerpt."""

@@ -7,16 +7,23 @@ installed. A project has params.yaml and data/ as the pipeline has them, and exc
 """
 
 import importlib
-import importlib.util
 import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import psutil
 
-from bench.data.work import STAGES, MissingError, Work
+Facts: TypeAlias = dict[str, Any]
+"""What a job says about itself; `bytes`, if it did not work on the whole corpus."""
+
+Work: TypeAlias = Callable[[], Facts]
+"""The timed part of a job."""
+
+STAGES = ("clean", "tokenizer", "tokenize", "unpack")
 
 
 def prepared(name: str) -> Work:
@@ -41,8 +48,8 @@ def main(name: str, start: float) -> None:
     """Prepare and do one job, and say so."""
     try:
         work = prepared(name)
-    except MissingError as error:
-        print(json.dumps({"missing": str(error)}))
+    except ImportError as error:
+        print(json.dumps({"missing": error.name or str(error)}))
         return
     start_up = time.time() - start
     began = time.perf_counter()

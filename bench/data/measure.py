@@ -16,10 +16,9 @@ from typing import Any
 
 import psutil
 
-from bench.data.work import STAGES
+from bench.data.jobs import STAGES
 
 ROOT = Path(__file__).resolve().parents[2]
-
 
 EVERY = 0.1
 """Seconds between two looks at the processes."""
@@ -108,22 +107,17 @@ def run(name: str, folder: Path) -> Run:
 
 Figures = dict[str, Any]
 
-
 MEMORY_TARGET_MIB = 1430
 """1.5 GB: highest memory of a stage, from 4 GB of text on."""
-
 
 GROWTH_TARGET = 0.15
 """How much more memory a stage may take for four times the text."""
 
-
 SECONDS_TARGET = 90
 """For all four stages on 1 GB of text."""
 
-
 SHARE_TARGET = 0.36
 """Of the .bin that the .bin.zst of English text has at most."""
-
 
 PROJECTED_BYTES = 12e9
 

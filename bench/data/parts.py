@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from bench.data.corpus import ENCODE, read_texts, size_of
-from bench.data.work import Facts, Work
+from bench.data.jobs import Facts, Work
 from stages.clean import Params
 from tokenmill.core.params import load
 from tokenmill.core.tokenizer import read_tokenizer
@@ -18,13 +18,10 @@ from tokenmill.tokens.pack import compressor
 
 TOKENIZER = Path("data/tokenizer/tokenizer.json")
 
-
 TOKENS = Path("data/tokens/train.bin")
-
 
 TOKEN_BYTES = 32_000_000
 """Of tokens that the compressors get."""
-
 
 BATCH_ROWS = 2048
 """Documents in a batch of the filters: some 4 MB."""

@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any
 
 from bench.data.corpus import CLEAN, ENCODE, FILTER, FOLDER, read_texts, size_of
+from bench.data.jobs import Facts, Work
 from bench.data.parts import TOKENIZER
-from bench.data.work import Facts, Work, require
 from tokenmill.core.tokenizer import END_OF_TEXT, TextTokenizer, read_tokenizer, token_bytes
 
 CHUNK_BYTES = 8_000_000
@@ -37,7 +37,8 @@ def tokenizers_chunk() -> Work:
 
 def tiktoken_batch() -> Work:
     """tiktoken on the same vocabulary; says for how many documents its ids are those of `tokenizers`."""
-    require("tiktoken")
+    import tiktoken  # noqa: F401, PLC0415  (it may be missing)
+
     texts, tokenizer = read_texts(ENCODE), read_tokenizer(TOKENIZER)
     some = texts[:500]
     same = sum(map(list.__eq__, as_tiktoken(tokenizer).encode_ordinary_batch(some), map(tokenizer.encode, some)))
@@ -53,7 +54,7 @@ def tiktoken_batch() -> Work:
 
 def as_tiktoken(tokenizer: TextTokenizer) -> Any:
     """A tiktoken encoding with the vocabulary of tokenizer.json, whose ids are in the order of the merges."""
-    import tiktoken  # noqa: PLC0415  (it may be missing)
+    import tiktoken  # noqa: PLC0415
     from tiktoken_ext.openai_public import r50k_pat_str  # noqa: PLC0415
 
     special = {END_OF_TEXT: tokenizer.eot_id}
@@ -63,7 +64,6 @@ def as_tiktoken(tokenizer: TextTokenizer) -> Any:
 
 def datatrove_clean(compression: str | None, workers: int = 2) -> Work:
     """Read JSON lines, mend with ftfy, write JSON lines."""
-    require("datatrove", "ftfy")
     import ftfy  # noqa: F401, PLC0415  (the workers inherit it)
     from datatrove.pipeline.formatters import FTFYFormatter  # noqa: PLC0415
     from datatrove.pipeline.writers.jsonl import JsonlWriter  # noqa: PLC0415
@@ -73,7 +73,6 @@ def datatrove_clean(compression: str | None, workers: int = 2) -> Work:
 
 def datatrove_tokenize() -> Work:
     """Read JSON lines, encode with `tokenizers`, write tokens and index."""
-    require("datatrove")
     from datatrove.pipeline.tokens import DocumentTokenizer  # noqa: PLC0415
 
     path = str(TOKENIZER.resolve())
@@ -83,7 +82,6 @@ def datatrove_tokenize() -> Work:
 
 def datatrove_gopher() -> Work:
     """Read JSON lines, apply the quality rules of Gopher and, to what passes, the repetition rules, as ours do."""
-    require("datatrove", "spacy", "regex")
     from datatrove.pipeline.filters import GopherQualityFilter, GopherRepetitionFilter  # noqa: PLC0415
     from datatrove.utils.text import split_into_words  # noqa: PLC0415
 

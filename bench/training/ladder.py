@@ -1,6 +1,4 @@
-"""The ladder's rows as a table and as a picture, beside the original's.
-
-The climb from 1.6 s a step to 0.1, again, as real code on one model and one text: `python -m bench.training.ladder`.
+"""The climb from 1.6 s a step to 0.1, again, as real code on one model and one text: `python -m bench.training.ladder`.
 
 TokenMill began as a script on an A100 whose steps took 1.6 s; what made them shorter, one by one, is replayed here:
 
@@ -18,7 +16,6 @@ stands in a column of its own. On a CPU all take turns, so that other load distu
 """
 
 import argparse
-import importlib.util
 import os
 import tempfile
 from collections.abc import Mapping
@@ -31,6 +28,7 @@ import torch
 
 from bench.harness import Contender, RowFile, Timed, compute_for, here, measure
 from bench.training.variants import FULL, OURS, PLAIN, SMALL, TINY, VARIANTS, Size, left_out, make
+from tokenmill.display import print_columns
 from tokenmill.model.size import flops_per_token
 from tokenmill.planning.benchmark import product_rate
 from tokenmill.planning.plan import peak_flops
@@ -38,13 +36,6 @@ from tokenmill.stage import report_errors
 
 ORIGINAL = dict(zip(PLAIN, (1.6, 0.8, 0.5, 0.35, 0.225, 0.1), strict=True))
 """Seconds a step of the original script on an A100, variant by variant."""
-
-
-HERE, THEIRS = "#1f6f8b", "#c9c9c9"
-
-
-LEGEND: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1, 1), "ncols": 2}
-
 
 Row = dict[str, Any]
 
@@ -74,15 +65,9 @@ def rows_of(climbed: Mapping[str, Timed], size: Size, peak: float) -> list[Row]:
 def print_table(rows: list[Row]) -> None:
     """One line a variant, then a sentence for each that was left out."""
     columns = ("variant", "seconds a step", "tokens/s", "utilisation", "times the first", "first step, s")
-    columns += ("original, s", "original, times")
-    columns = tuple(name for name in columns if any(name in row for row in rows))
+    columns = tuple(name for name in (*columns, "original, s", "original, times") if any(name in row for row in rows))
     cells = [[_cell(name, row.get(name)) for name in columns] for row in rows]
-    widths = [max(len(name), *(len(line[i]) for line in cells)) for i, name in enumerate(columns)]
-    for line in (columns, *cells):
-        first, *others = (
-            f"{cell:<{w}}" if i == 0 else f"{cell:>{w}}" for i, (cell, w) in enumerate(zip(line, widths, strict=True))
-        )
-        print("  ".join([first, *others]).rstrip())
+    print_columns([columns, *cells], right=range(1, len(columns)))
     for row in rows:
         if reason := row.get("left out"):
             print(f"left out: {row['variant']}: {reason}")
@@ -96,47 +81,8 @@ def _cell(column: str, value: Any) -> str:
     return f"{value:,}" if column == "tokens/s" else str(value)
 
 
-def draw(rows: list[Row], device: str, path: Path) -> None:
-    """Seconds a step, variant by variant, beside the original's, on a logarithmic axis."""
-    from matplotlib import pyplot as plt  # noqa: PLC0415 (takes a second to load)
-
-    figure, axes = plt.subplots(figsize=(9, 4.2))
-    done = [(place, row) for place, row in enumerate(rows) if "seconds a step" in row]
-    known = [(place, row) for place, row in enumerate(rows) if "original, s" in row]
-    bars = axes.bar(
-        np.array([place for place, _ in done]) - 0.2, [row["seconds a step"] for _, row in done], 0.38, color=HERE
-    )
-    axes.bar_label(bars, [f"{row['times the first']:g}x" for _, row in done], fontsize=8, padding=2)
-    theirs = axes.bar(
-        np.array([place for place, _ in known]) + 0.2, [row["original, s"] for _, row in known], 0.38, color=THEIRS
-    )
-    axes.bar_label(theirs, [f"{row['original, times']:g}x" for _, row in known], fontsize=8, padding=2, color="#777777")
-    axes.set_yscale("log")
-    axes.margins(y=0.12)
-    for place, row in enumerate(rows):
-        if "left out" in row:
-            axes.text(
-                place - 0.2,
-                0.03,
-                "left out",
-                rotation=90,
-                ha="center",
-                fontsize=8,
-                color="#777777",
-                transform=axes.get_xaxis_transform(),
-            )
-    axes.set_xticks(range(len(rows)), [row["variant"].replace(", ", ",\n") for row in rows], fontsize=9)
-    axes.set_ylabel("seconds a step")
-    axes.legend([bars, theirs], [f"here: {device}", "the original script, A100"], frameon=False, fontsize=9, **LEGEND)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(axis="x", length=0)
-    figure.tight_layout()
-    figure.savefig(path, facecolor="white")
-    plt.close(figure)
-
-
 def main() -> None:
-    """Climb, print, draw."""
+    """Climb, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tiny", action="store_true", help="next to nothing, not compiled: only to see that it runs")
     parser.add_argument(
@@ -144,7 +90,6 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=9, help="turns of each variant; their median counts")
     parser.add_argument("--peak-tflops", type=float, help="the device's peak, if it is not known")
-    parser.add_argument("--picture", type=Path, default=Path("ladder.svg"))
     parser.add_argument("--json", type=Path, help="write the figures to this file too")
     options = parser.parse_args()
     report_errors(lambda: run(options))
@@ -178,9 +123,6 @@ def run(options: argparse.Namespace) -> None:
     print(f"{compute.name}: {size.batch} sequences of {size.context_length}, GPT-2 of {size.n_layer} layers, ", end="")
     print(f"{size.n_embd} wide; utilisation of {peak / 1e12:.3g}e12 operations a second, {whose}")
     print_table(file.rows)
-    if importlib.util.find_spec("matplotlib"):
-        draw(file.rows, compute.name, options.picture)
-        print(f"drawn: {options.picture}")
 
 
 def _peak(device: torch.device, given: float | None) -> tuple[float, str]:

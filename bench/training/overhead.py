@@ -38,15 +38,11 @@ from tokenmill.training.trainer import Trainer
 EVERY = 60.0
 """Seconds between two checkpoints by default."""
 
-
 LARGER = {"n_layer": 6, "n_head": 6, "n_embd": 384, "context_length": 256}
-
 
 TINY = {"n_layer": 1, "n_head": 2, "n_embd": 16, "context_length": 16}
 
-
 CHECKPOINTS = 8
-
 
 Row = dict[str, Any]
 

@@ -58,7 +58,6 @@ from tokenmill.training.compile import Compilation
 
 Row = dict[str, Any]
 
-
 KINDS = (("gpt2", "adamw", "equal"), ("gpt2", "adamw", "auto"), ("modern", "adamw", "auto"), ("modern", "muon", "auto"))
 """Architecture, optimizer and precision of TokenMill's rows; `equal` is the precision of nanoGPT's."""
 
@@ -164,10 +163,8 @@ class Recipe:
 
 CPU = Recipe(4, 4, 128, 64, 12, 2000, 20, share=0.23, our_batch=24, our_rate=1.6e-2, our_decay=0.6)
 
-
 GPU = Recipe(6, 6, 384, 256, 64, 5000, 200, share=None, our_batch=64, our_rate=4e-3, our_decay=0.8)
 """nanoGPT's other published configuration, for a text of tens of MB."""
-
 
 WITHOUT_TABLES = """
 from unittest import mock
@@ -179,17 +176,13 @@ with mock.patch("tokenmill.training.run._write_times"), mock.patch("stages.train
 """
 """The stage `train` where pandas, which writes its tables, is not installed."""
 
-
 TIMES_FEWER = 2.5
 """On a GPU TokenMill gets so many times fewer tokens than nanoGPT, and must reach its loss."""
-
 
 TINY = Recipe(1, 2, 16, 16, 4, 4, 1, share=0.05, our_batch=8, our_rate=1e-2, our_decay=0.8)
 """To see that the benchmark runs."""
 
-
 GPT2_124M = {"n_layer": 12, "n_head": 12, "n_embd": 768, "vocab_size": 50257}
-
 
 GPT2_SHAPES = ((64, 512), (16, 1024))
 

@@ -11,7 +11,6 @@ from tokenmill.model.sequences import evenly_spread
 
 VAL_SHARE = 0.1
 
-
 PIECE = 1000
 
 

@@ -23,12 +23,9 @@ from tokenmill.training.compile import Compilation, missing_compiler
 
 PLAIN = ("memory map", "RAM", "vectorised", "compiled", "mixed", "flash")
 
-
 OURS = ("TokenMill, GPT-2", "TokenMill")
 
-
 VARIANTS = (*PLAIN, *OURS)
-
 
 Batch = Callable[[], tuple[Tensor, ...]]
 
@@ -57,9 +54,7 @@ class Size:
 
 FULL = Size(n_layer=12, n_head=12, n_embd=768, vocab_size=32_000, context_length=512, batch=64, steps=10)
 
-
 SMALL = Size(n_layer=4, n_head=4, n_embd=256, vocab_size=4096, context_length=128, batch=16, steps=2)
-
 
 TINY = Size(n_layer=1, n_head=2, n_embd=16, vocab_size=64, context_length=16, batch=4, steps=1, compiled=False)
 

@@ -15,7 +15,6 @@ import torch
 from bench.gpu import PARTS, run_part
 from bench.harness import Contender, measure
 from bench.training import variants
-from bench.training.ladder import draw
 from bench.training.variants import TINY, VARIANTS, ScriptAttention, left_out, loop, make, vectorised
 from tests.bench.conftest import Bench, in_a_process
 from tokenmill.model.gpt import build
@@ -155,14 +154,6 @@ if __name__ == "__main__":  # a contender imports this, too
     gpu.main()
 """
 """bench.gpu with all parts in its own process, for each new one imports PyTorch; `run_part` has tests of its own."""
-
-
-def test_a_ladder_is_drawn(tmp_path: Path):
-    rows = [
-        {"variant": "RAM", "seconds a step": 0.5, "times the first": 2.0, "original, s": 0.8, "original, times": 2.0}
-    ]
-    draw([*rows, {"variant": "mixed", "left out": "it is not there"}], "a CPU", tmp_path / "ladder.svg")
-    assert (tmp_path / "ladder.svg").read_text().lstrip().startswith("<?xml")
 
 
 @pytest.mark.slow

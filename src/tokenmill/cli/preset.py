@@ -73,14 +73,8 @@ def read(name: str) -> Preset:
     """The preset `name`, with the values of `default` that it does not change."""
     content = yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
     below = {} if name == DEFAULT else read(DEFAULT).values
-    return Preset(
-        name,
-        content["about"],
-        content["text"],
-        content["tokens"],
-        content["vocab_size"],
-        below | dict(_dotted(content["params"])),
-    )
+    values = below | dict(_dotted(content.pop("params")))
+    return Preset(name=name, values=values, **content)
 
 
 def _dotted(section: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
