@@ -8,7 +8,6 @@ import contextlib
 import dataclasses
 import io
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -141,7 +140,7 @@ def default_sampling(evaluate: "EvaluateParams | None") -> "Sampling":
 
 def _answer(writer: "Writer", prompt: str, sampling: "Sampling", *, chat: bool, samples: int) -> None:
     if samples == 1:
-        _show(writer.stream(prompt, sampling, chat=chat), [])
+        _show(writer.stream(prompt, sampling, chat=chat))
         return
     streams = writer.several(prompt, sampling, samples, chat=chat)
     note("\n".join(streams[0].notes))
@@ -150,16 +149,10 @@ def _answer(writer: "Writer", prompt: str, sampling: "Sampling", *, chat: bool, 
     note(rate(sum(stream.tokens for stream in streams), max(stream.seconds for stream in streams)))
 
 
-def _show(stream: "Stream", kept: list[str]) -> None:
-    """Print a text while it is written, and keep its chunks; then print how fast that was."""
-
-    def chunks() -> Iterator[str]:
-        for chunk in stream:
-            kept.append(chunk)
-            yield chunk
-
+def _show(stream: "Stream") -> None:
+    """Print a text while it is written, then how fast that was."""
     note("\n".join(stream.notes))
-    print_stream(chunks())
+    print_stream(stream)
     note(rate(stream.tokens, stream.seconds))
 
 
@@ -200,10 +193,10 @@ def _read_line() -> str | None:
 
 def _reply(writer: "Writer", messages: list[dict[str, str]], sampling: "Sampling") -> str:
     """Print the answer and return it, or as much of it as there was before Ctrl-C."""
-    pieces: list[str] = []
+    stream = writer.reply(messages, sampling)
     try:
-        _show(writer.reply(messages, sampling), pieces)
+        _show(stream)
     except KeyboardInterrupt:
         print(flush=True)
         note("stopped")
-    return "".join(pieces)
+    return stream.text

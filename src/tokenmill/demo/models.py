@@ -2,10 +2,9 @@
 
 import functools
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
 
 from tokenmill import git
 from tokenmill.core import paths
@@ -15,12 +14,9 @@ from tokenmill.core.params import PARAMS_FILE, parse_yaml
 from tokenmill.core.records import parse_record
 from tokenmill.core.units import visible
 from tokenmill.model.manifest import MANIFEST, WEIGHTS
-from tokenmill.reports.page import excerpt, flat
+from tokenmill.reports.page import excerpt, settings
 from tokenmill.runs.find import Checkpoint, available, epochs_at, find
 from tokenmill.runs.writer import Writer
-
-Version: TypeAlias = tuple[int, int, int] | None
-"""Of a weights file: inode, size, modification time; None if there is no file."""
 
 CHANGES = 3
 """Changed parameters that are named beside an experiment."""
@@ -39,17 +35,13 @@ class Loaded:
         Raises:
             UserError: it cannot be read. The next call tries again.
         """
+        try:
+            file = (checkpoint.folder / WEIGHTS).stat()
+            version = file.st_ino, file.st_size, file.st_mtime_ns  # another run puts another file in the same place
+        except OSError:
+            version = None
         with self._lock:
-            return self._load(checkpoint, _version(checkpoint))
-
-
-def _version(checkpoint: Checkpoint) -> Version:
-    """Another run or checkout puts another file in the same place."""
-    try:
-        found = (checkpoint.folder / WEIGHTS).stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+            return self._load(checkpoint, version)
 
 
 THIS_RUN, EXPERIMENT, FOLDER = "this run", "experiment ", "folder "
@@ -88,18 +80,15 @@ class Models:
         Raises:
             UserError: there is none.
         """
-        names = self.names()
-        recorded = {f"{EXPERIMENT}{ref.split('/')[-1]}": ref for ref in git.references(self.root, git.EXPERIMENTS)}
         return [
-            (visible(" · ".join([name.removeprefix(EXPERIMENT), *self._known(name, recorded.get(name))])), name)
-            for name in names
+            (visible(" · ".join([name.removeprefix(EXPERIMENT), *self._known(name)])), name) for name in self.names()
         ]
 
-    def _known(self, name: str, ref: str | None) -> list[str]:
+    def _known(self, name: str) -> list[str]:
         """The loss of a model, and of an experiment what it changed."""
-        if ref is not None:
-            _, _, first, rest, _ = ref.split("/")
-            return _facts(self.root, git.run(self.root, "rev-parse", ref).strip(), first + rest)
+        if name.startswith(EXPERIMENT):
+            ref = f"{git.EXPERIMENTS}*/*/{name.removeprefix(EXPERIMENT)}"
+            return _facts(self.root, git.run(self.root, "for-each-ref", "--format=%(objectname)", ref).split()[0])
         file = self.root / paths.TRAIN_METRICS
         return _loss(file.read_text(encoding="utf-8")) if name == THIS_RUN and file.exists() else []
 
@@ -155,9 +144,9 @@ class Models:
 
 
 @functools.lru_cache(1024)
-def _facts(root: Path, commit: str, baseline: str) -> list[str]:
+def _facts(root: Path, commit: str) -> list[str]:
     """The loss in an experiment's commit, and its parameters that differ from those of the commit it began from."""
-    before, after = (_settings(git.content(root, rev, PARAMS_FILE)) for rev in (baseline, commit))
+    before, after = (_settings(git.content(root, rev, PARAMS_FILE)) for rev in (f"{commit}^", commit))
     changed = [f"{name} {value}" for name, value in after.items() if before.get(name) != value]
     more = [f"{len(changed) - CHANGES} more"] if len(changed) > CHANGES else []
     shown = ", ".join([excerpt(change, 60) for change in changed[:CHANGES]] + more)
@@ -172,10 +161,8 @@ def _loss(metrics: str | None) -> list[str]:
     return [] if loss is None else [f"loss {loss:.4f}"]
 
 
-def _settings(params: str | None) -> Mapping[str, str]:
-    """Parameters by their dotted names, without those that change no result."""
+def _settings(params: str | None) -> dict[str, str]:
     try:
-        content: dict[str, Any] = parse_yaml(params or "{}", PARAMS_FILE)
+        return settings(parse_yaml(params or "{}", PARAMS_FILE))
     except UserError:
         return {}
-    return dict(flat({name: section for name, section in content.items() if name != "runtime"}))

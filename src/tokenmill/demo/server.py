@@ -58,9 +58,11 @@ class Gate:
     A page of another origin, or of a name that was made to point at this machine (DNS rebinding), gets no answer.
     """
 
-    def __init__(self, app: ASGIApp, names: Iterable[str], *, any_address: bool):
-        """Let requests to these host names through, and to IP addresses if `any_address`."""
-        self._app, self._names, self._any_address = app, set(names), any_address
+    def __init__(self, app: ASGIApp, listener: socket.socket, further: Iterable[str]):
+        """Let requests to this machine's names through and to the `further` ones; if it is public, to any address."""
+        self._app, self._any_address = app, is_public(listener)
+        own = (socket.gethostname(), socket.getfqdn()) if self._any_address else ("127.0.0.1", "::1")
+        self._names = {"localhost", listener.getsockname()[0], *(name.lower() for name in (*own, *further))}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse a request, or pass it on with its body read."""
@@ -154,22 +156,17 @@ def bound(host: str, port: int) -> socket.socket:
         UserError: the port is taken, or the address is not one of this machine.
     """
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, protocol)
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except OSError as error:
         raise UserError(f"--host {host} is no address ({error.strerror}); 127.0.0.1 is this machine.") from None
     try:
-        if os.name == "posix":  # elsewhere it would share a port that is taken
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen()
+        both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+        return socket.create_server(address, family=family, dualstack_ipv6=both)
     except OSError as error:
-        listener.close()
+        why = os.strerror(error.errno) if error.errno else error
         raise UserError(
-            f"--host {host} --port {port} cannot be used ({error.strerror}); "
-            "give another --port, or 0 for any free one."
+            f"--host {host} --port {port} cannot be used ({why}); give another --port, or 0 for any free one."
         ) from None
-    return listener
 
 
 def url(listener: socket.socket) -> str:
@@ -184,14 +181,6 @@ def url(listener: socket.socket) -> str:
 def is_public(listener: socket.socket) -> bool:
     """Whether other machines can reach it."""
     return not ipaddress.ip_address(listener.getsockname()[0]).is_loopback
-
-
-def gate(app: ASGIApp, listener: socket.socket, further: Iterable[str]) -> Gate:
-    """The gate for a socket: only this machine's names and the `further` ones lead through it."""
-    names = {"localhost", listener.getsockname()[0], *(name.lower() for name in further)}
-    if is_public(listener):
-        return Gate(app, names | {name.lower() for name in (socket.gethostname(), socket.getfqdn())}, any_address=True)
-    return Gate(app, names | {"127.0.0.1", "::1"}, any_address=False)
 
 
 def serve(page: gr.Blocks, listener: socket.socket, names: Iterable[str]) -> None:
@@ -216,7 +205,7 @@ def serve(page: gr.Blocks, listener: socket.socket, names: Iterable[str]) -> Non
         enable_monitoring=False,
     )
     config = uvicorn.Config(
-        gate(app, listener, names),
+        Gate(app, listener, names),
         log_level="warning",
         timeout_graceful_shutdown=0,
         limit_concurrency=MOST_CONNECTIONS,

@@ -132,3 +132,8 @@ def flat(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, st
                 yield from flat(item, f"{prefix}{name}[{number}].")
         else:
             yield f"{prefix}{name}", value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def settings(params: Mapping[str, Any]) -> dict[str, str]:
+    """The content of a params.yaml, without the section that changes no result, as `flat` gives it."""
+    return dict(flat({name: section for name, section in params.items() if name != "runtime"}))

@@ -22,7 +22,7 @@ from tokenmill.core.params import PARAMS_FILE, read_yaml
 from tokenmill.display import note
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question, read_evaluation
 from tokenmill.reports.answers import PromptAnswers, compare_answers
-from tokenmill.reports.page import flat
+from tokenmill.reports.page import settings
 from tokenmill.runs.find import Revision, chosen_epoch, is_finished
 from tokenmill.runs.under_way import under_way
 from tokenmill.training.history import EpochRow, read_rows
@@ -85,8 +85,7 @@ class ComparedRun:
     @cached_property
     def settings(self) -> dict[str, str]:
         """Parameters by their dotted names, without `runtime` and without the prompts."""
-        sections = {name: section for name, section in self.params.items() if name != "runtime"}
-        return {name: value for name, value in flat(sections) if not name.startswith("evaluate.prompts")}
+        return {name: value for name, value in settings(self.params).items() if not name.startswith("evaluate.prompts")}
 
 
 @dataclass(frozen=True)

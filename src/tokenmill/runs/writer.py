@@ -28,14 +28,17 @@ class Stream:
     chunks: Iterator[str] = field(repr=False)
     notes: list[str]
     """Sentences about what was left out of the prompt."""
+    text: str = ""
+    """All chunks so far."""
     tokens: int = 0
     """Generated so far."""
     seconds: float = 0.0
     """From the first iteration to the last token."""
 
     def __iter__(self) -> Iterator[str]:
-        """The chunks of the text, in order."""
-        return self.chunks
+        for chunk in self.chunks:
+            self.text += chunk
+            yield chunk
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,7 @@ class Writer:
         for text in texts:
             chunks = decode_utf8(map(self.spellings.__getitem__, text))
             chunks = strip(take_until(chunks, NEXT_TURN)) if chat else chunks
-            streams.append(Stream(chunks, notes, len(text), seconds))
+            streams.append(Stream(chunks, notes, tokens=len(text), seconds=seconds))
         return streams
 
     def _stream(self, ids: list[int], notes: list[str], sampling: Sampling) -> Stream:
