@@ -3,26 +3,19 @@
 The parameters that the page shows are those that the stages before wrote beside their numbers.
 """
 
-from collections.abc import Sequence
-
 from tokenmill.core import paths
 from tokenmill.core.files import write_json, write_text
 from tokenmill.core.metrics import TokenizerMetrics, TokensMetrics, read_clean_report, read_metrics
-from tokenmill.core.token_file import SPLITS, Split, read_metadata
 from tokenmill.core.tokenizer import read_tokenizer, token_bytes
 from tokenmill.reports.data_report import render_report
-from tokenmill.reports.data_stats import DataStats, count_tokens, is_divided, write_tables
+from tokenmill.reports.data_stats import read_stats, write_tables
 
 
 def main() -> None:
     """data/clean_report.json, tokenizer, tokens -> reports/data.html, metrics/data.json, tables in metrics/data."""
     tokenizer = read_tokenizer(paths.TOKENIZER)
     vocabulary = token_bytes(tokenizer)
-    metadata = read_metadata(paths.TOKENS)
-    clean = read_clean_report(paths.CLEAN_REPORT)
-    measured: Sequence[Split] = ("train",) if is_divided(metadata, clean) else SPLITS
-    counts = count_tokens(paths.TOKENS, metadata, tokenizer, lengths_of=measured)
-    stats = DataStats(clean, counts, metadata)
+    stats = read_stats(paths.TOKENS, tokenizer, read_clean_report(paths.CLEAN_REPORT))
     write_json(paths.METRICS / "data.json", stats.metrics())
     write_tables(paths.METRICS / "data", stats, vocabulary)
     page = render_report(

@@ -16,7 +16,7 @@ from tokenmill.costs import TIMING, find_times, publish_times
 from tokenmill.evaluation.results import Evaluation, read_evaluation
 from tokenmill.git import write_epoch_refs
 from tokenmill.model.manifest import MANIFEST, Manifest, read_manifest
-from tokenmill.reports.answers import samples_markdown
+from tokenmill.reports.page import render
 from tokenmill.reports.run_report import RunRecord, epoch_times, render_report
 from tokenmill.training.history import EpochRow, StepRow, ValidationRow, read_rows, train_metrics
 from tokenmill.training.params import RuntimeParams, TrainParams
@@ -47,7 +47,7 @@ def main() -> None:
         )
     if not steps or steps[-1].step != history[-1].step:
         raise UserError(f"{STEPS} ends before step {history[-1].step:,} of {paths.HISTORY}; `git checkout {STEPS}`.")
-    write_text(paths.SAMPLES, samples_markdown(evaluation))
+    write_text(paths.SAMPLES, render("samples.md", evaluation=evaluation))
     publish_times(paths.resume_root(), manifest.fingerprint, paths.METRICS)  # `train` may have come from the cache
     write_text(paths.RUN_REPORT, render_report(_record(manifest, evaluation, history, steps)))
     epochs = [

@@ -7,6 +7,7 @@ import pytest
 
 from tests.demo.demo_project import EXPERIMENT
 from tests.pipeline.project import Project
+from tests.runs.unfinished import begin
 from tokenmill.core.errors import UserError
 from tokenmill.core.paths import MODEL
 from tokenmill.demo.models import EXPERIMENT as KIND
@@ -23,6 +24,15 @@ def test_this_run_and_folders_need_no_git(project: Path):
     assert models.checkpoint(THIS_RUN, 1).folder == project / MODEL / "epoch-1"
     assert models.checkpoint(THIS_RUN, None).folder == project / MODEL / "epoch-2"
     assert models.checkpoint(f"folder {reciter}", None).folder == reciter
+
+
+def test_a_training_under_way_is_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("DVC_ROOT", raising=False)
+    (tmp_path / "project").mkdir()
+    begin(tmp_path / "project")
+    models = Models(tmp_path / "project")
+    assert (models.names(), models.epochs(THIS_RUN)) == ([THIS_RUN], [1])
+    assert models.checkpoint(THIS_RUN, 1).folder.name == "epoch-1"
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from tokenmill.evaluation.evaluate import HeldOutAnswers, ask_held_out, evaluate
 from tokenmill.evaluation.params import EvaluateParams
 from tokenmill.evaluation.results import Evaluation
 from tokenmill.model.manifest import MANIFEST
-from tokenmill.reports.answers import samples_markdown
+from tokenmill.reports import page
 
 CHAT = render([("user", "count?"), ("assistant", "two one"), ("user", "count?"), ("assistant", "one")])
 PARAMS = {
@@ -62,7 +62,7 @@ def test_every_epoch_is_measured(made: Path):
     assert [a.found for a in last.answers] == [True, None]
     assert evaluation.metrics(last)["seen_right"] == 1.0
     assert last.val_loss < evaluation.epochs[0].val_loss
-    assert "✓" in samples_markdown(evaluation)
+    assert "✓" in page.render("samples.md", evaluation=evaluation)
 
 
 def test_an_answer_ends_where_the_next_turn_begins(made: Path, monkeypatch: pytest.MonkeyPatch):

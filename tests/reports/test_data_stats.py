@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +17,15 @@ from tokenmill.core.metrics import CleanReport
 from tokenmill.core.token_file import SPLITS, SplitMetadata, TokenMetadata, open_tokens, read_metadata
 from tokenmill.core.tokenizer import BYTE_OF, read_tokenizer, token_bytes
 from tokenmill.reports import data_stats
-from tokenmill.reports.data_stats import DataStats, TokenCounter, TokenCounts, count_tokens, is_divided
+from tokenmill.reports.data_stats import DataStats, TokenCounter, TokenCounts, read_stats
 
 VOCABULARY = [b"", b" ", b"\n", b"a", b" b", b"c ", b"a b", b" ", b"\xe2\x80", b"\xa8", b"\t \n", b"de"]
 EOT = 0
 SPLIT = st.lists(st.lists(st.integers(1, len(VOCABULARY) - 1), max_size=8), min_size=1, max_size=6)
+
+
+def report_of(documents: int) -> CleanReport:
+    return CleanReport.model_validate(REPORT | {"documents": {"read": documents, "kept": documents}})
 
 
 @given(splits=st.lists(SPLIT, min_size=1, max_size=2), cut=st.integers(1, 7))
@@ -50,7 +55,7 @@ def test_very_long_documents_count_as_the_longest(monkeypatch: pytest.MonkeyPatc
 def test_files_of_both_splits_are_counted(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data_stats, "BLOCK", 97)
     folder, tokenizer = prepared / "data/tokens", read_tokenizer(prepared / "data/tokenizer/tokenizer.json")
-    counts = count_tokens(folder, read_metadata(folder), tokenizer)
+    counts = read_stats(folder, tokenizer, report_of(len(DOCUMENTS))).counts
     ids = np.concatenate([open_tokens(folder, split) for split in SPLITS])
     assert counts.by_id.tolist() == [Counter(ids.tolist())[token] for token in range(tokenizer.vocab_size)]
     assert counts.words == sum(len(text.encode().split()) for text in DOCUMENTS)
@@ -60,21 +65,18 @@ def test_files_of_both_splits_are_counted(prepared: Path, monkeypatch: pytest.Mo
 
 def test_of_divided_documents_the_first_parts_are_measured(prepared: Path) -> None:
     folder, tokenizer = prepared / "data/tokens", read_tokenizer(prepared / "data/tokenizer/tokenizer.json")
-    metadata, whole = read_metadata(folder), CleanReport.model_validate(REPORT)
-    read = {"read": len(DOCUMENTS), "kept": len(DOCUMENTS)}
-    assert not is_divided(metadata, whole.model_copy(update={"documents": whole.documents.model_copy(update=read)}))
-    read["kept"] = metadata.train.documents
-    assert is_divided(metadata, whole.model_copy(update={"documents": whole.documents.model_copy(update=read)}))
-    counts = count_tokens(folder, metadata, tokenizer, lengths_of=("train",))
-    assert counts.by_length.sum() == metadata.train.documents
-    assert counts.by_id.sum() == metadata.train.tokens + metadata.val.tokens
+    metadata = read_metadata(folder)
+    assert not read_stats(folder, tokenizer, report_of(len(DOCUMENTS))).is_divided
+    stats = read_stats(folder, tokenizer, report_of(metadata.train.documents))
+    assert stats.is_divided
+    assert stats.counts.by_length.sum() == metadata.train.documents
+    assert stats.counts.by_id.sum() == metadata.train.tokens + metadata.val.tokens
 
 
 def test_tokens_of_another_tokenizer_are_refused(prepared: Path) -> None:
-    folder, tokenizer = prepared / "data/tokens", read_tokenizer(prepared / "data/tokenizer/tokenizer.json")
-    metadata = read_metadata(folder).model_copy(update={"tokenizer_sha256": "0" * 64})
+    tokenizer = replace(read_tokenizer(prepared / "data/tokenizer/tokenizer.json"), sha256="0" * 64)
     with pytest.raises(UserError, match="made by another tokenizer"):
-        count_tokens(folder, metadata, tokenizer)
+        read_stats(prepared / "data/tokens", tokenizer, report_of(len(DOCUMENTS)))
 
 
 def test_tokens_spell_the_text_byte_by_byte(prepared: Path) -> None:

@@ -5,8 +5,8 @@ import pytest
 from tokenmill.core.errors import UserError
 from tokenmill.evaluation.evaluate import HeldOutAnswers
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question
-from tokenmill.reports.answers import beside_base, samples_markdown
-from tokenmill.reports.page import markdown
+from tokenmill.reports.answers import beside_base
+from tokenmill.reports.page import markdown, render
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ TWO_EPOCHS = Evaluation(
 
 
 def test_samples_show_every_epoch_under_every_prompt():
-    text = samples_markdown(TWO_EPOCHS)
+    text = render("samples.md", evaluation=TWO_EPOCHS)
     assert text.startswith("# Same prompts, different epochs\n\n| epoch | train loss at end |")
     assert "| 1 | 3.0000 | 3.5000 | 33.12 | 2.5247 | 0 of 1 | 0.30 |\n| 2 | 2.0000 | 2.5000 |" in text
     first, second = text.split("\n## ")[1:]
@@ -70,7 +70,7 @@ def test_samples_show_every_epoch_under_every_prompt():
 
 def test_text_without_questions_has_no_column_for_right_answers():
     one = result(1, 3.0, 3.5, answer("w", "v", None, 0.1))
-    text = samples_markdown(Evaluation(questions=TWO_EPOCHS.questions[1:], epochs=[one]))
+    text = render("samples.md", evaluation=Evaluation(questions=TWO_EPOCHS.questions[1:], epochs=[one]))
     head, line, row = text.splitlines()[2:5]
     assert (head.count("|"), line.count("|"), row) == (7, 7, "| 1 | 3.0000 | 3.5000 | 33.12 | 2.5247 | 0.10 |")
 

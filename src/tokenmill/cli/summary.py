@@ -42,10 +42,9 @@ def run(_: argparse.Namespace) -> None:
     from tokenmill.costs import COSTS, publish_times, read_costs  # noqa: PLC0415 (pydantic)
     from tokenmill.evaluation.results import read_evaluation  # noqa: PLC0415 (pydantic)
     from tokenmill.model.manifest import read_manifest  # noqa: PLC0415 (pydantic)
-    from tokenmill.runs.find import is_finished  # noqa: PLC0415 (pydantic)
-    from tokenmill.runs.under_way import under_way  # noqa: PLC0415 (pydantic)
+    from tokenmill.runs.under_way import unfinished  # noqa: PLC0415 (pydantic)
 
-    if not is_finished(Path()) and (run := under_way(Path())):
+    if run := unfinished(Path()):
         _print_under_way(run)
         return
     made, evaluation = made_lines(), read_evaluation(paths.EVALUATION)
@@ -57,13 +56,14 @@ def run(_: argparse.Namespace) -> None:
     print()
     _print_answers(evaluation)
     print("\nnext:")
-    commands = [
-        (". .venv/bin/activate", "once per terminal, then:"),
-        COMMIT,
-        ("dvc repro", "after a change: only what it touches"),
-        *after_training(evaluation.epochs[-1].epoch, root=Path()),
-    ]
-    print_columns([(f"  {command}", meaning) for command, meaning in commands])
+    _print_commands(
+        [
+            (". .venv/bin/activate", "once per terminal, then:"),
+            COMMIT,
+            ("dvc repro", "after a change: only what it touches"),
+            *after_training(evaluation.epochs[-1].epoch, root=Path()),
+        ]
+    )
     print("all answers: reports/samples.md   curves: dvc plots show")
 
 
@@ -74,9 +74,20 @@ def _print_under_way(run: "UnderWay") -> None:
         print()
         print_columns([("epoch", "val loss", "bits per byte"), *ends], right=range(3))
     print()
-    print_columns(
-        [("  tokenmill watch", "losses, time left, answers now"), ("  tokenmill generate", "ask its newest epoch")]
-    )
+    _print_commands(_while_training(run))
+
+
+def _while_training(run: "UnderWay") -> Commands:
+    """What to do with a training that is under way, or stopped."""
+    commands = [("tokenmill watch", "losses, time left, cost, answers now")]
+    commands += [("tokenmill generate", "ask its newest epoch")] if run.epoch_ends else []
+    if run.run.is_on:
+        return commands
+    return [("dvc repro", "or the same `dvc exp run`: training continues where it stopped"), *commands]
+
+
+def _print_commands(commands: Commands) -> None:
+    print_columns([(f"  {command}", meaning) for command, meaning in commands])
 
 
 def made_lines() -> list[tuple[str, str]]:
@@ -154,39 +165,31 @@ def print_status() -> None:
     found = status(Path())
     console().print(found.sentence)
     print()
-    print_columns([(f"  {command}", meaning) for command, meaning in found.commands])
+    _print_commands(found.commands)
     print()
     console().print("`tokenmill --help` lists the commands, `tokenmill doctor` says what is wrong")
 
 
 def status(root: Path) -> Status:
     """Where the folder `root` stands."""
-    return _outside(root) or _inside(root)
-
-
-def _outside(root: Path) -> Status | None:
-    project = next((path for path in (root.resolve(), *root.resolve().parents) if _is_project(path)), None)
-    if project == root.resolve():
-        return None
-    if project:
-        return Status(f"{root.resolve()} is inside the project {project}.", [(f"cd {project}", "the project's root")])
+    here = root.resolve()
+    roots = [path for path in (here, *here.parents) if (path / "dvc.yaml").exists() and (path / "params.yaml").exists()]
+    if here in roots:
+        return _inside(root)
+    if roots:
+        return Status(f"{here} is inside the project {roots[0]}.", [(f"cd {roots[0]}", "the project's root")])
     get = [
         ("git clone URL tokenmill && cd tokenmill", "the repository of TokenMill, or your fork"),
         ("make repro", "set up the environment, then run the pipeline on the built-in sample"),
     ]
-    return Status(f"{root.resolve()} is no TokenMill project: there is no dvc.yaml beside a params.yaml.", get)
-
-
-def _is_project(path: Path) -> bool:
-    return (path / "dvc.yaml").exists() and (path / "params.yaml").exists()
+    return Status(f"{here} is no TokenMill project: there is no dvc.yaml beside a params.yaml.", get)
 
 
 def _inside(root: Path) -> Status:
     """In a project: what must be put right or waited for, else what `dvc status` says."""
     from tokenmill.doctor import dvc  # noqa: PLC0415 (DVC)
     from tokenmill.doctor.environment import Project, check_running  # noqa: PLC0415 (pydantic)
-    from tokenmill.runs.find import is_finished  # noqa: PLC0415 (pydantic)
-    from tokenmill.runs.under_way import under_way  # noqa: PLC0415 (pydantic)
+    from tokenmill.runs.under_way import unfinished  # noqa: PLC0415 (pydantic)
     from tokenmill.schema import check_all  # noqa: PLC0415 (pydantic)
 
     try:
@@ -197,13 +200,8 @@ def _inside(root: Path) -> Status:
     (found,) = dvc.check_repository(project)
     if project.repo is None:
         return Status(found.text, [("tokenmill doctor", "what else is wrong, and how to fix it")])
-    run = None if is_finished(root) else under_way(root)
-    if run:
-        next_ = (
-            [] if run.run.is_on else [("dvc repro", "or the same `dvc exp run`: training continues where it stopped")]
-        )
-        generate = [("tokenmill generate", "ask its newest epoch")] if run.epoch_ends else []
-        return Status(run.sentence, [*next_, ("tokenmill watch", "losses, time left, cost, answers now"), *generate])
+    if run := unfinished(root):
+        return Status(run.sentence, _while_training(run))
     running = check_running(root)
     if running.fix:
         return Status(f"{running.text}: {running.fix}", [("tokenmill doctor", "whether anything else is in the way")])

@@ -13,9 +13,10 @@ from tokenmill.core.metrics import TrainMetrics
 from tokenmill.core.params import PARAMS_FILE, parse_yaml
 from tokenmill.core.records import parse_record
 from tokenmill.core.units import visible
-from tokenmill.model.manifest import MANIFEST, WEIGHTS
+from tokenmill.model.manifest import WEIGHTS
 from tokenmill.reports.page import excerpt, settings
 from tokenmill.runs.find import Checkpoint, available, epochs_at, find
+from tokenmill.runs.under_way import is_finished
 from tokenmill.runs.writer import Writer
 
 CHANGES = 3
@@ -68,7 +69,7 @@ class Models:
             UserError: there is none.
         """
         self._found.clear()
-        here = [THIS_RUN] if (self.root / paths.MODEL / MANIFEST).exists() else []
+        here = [THIS_RUN] if is_finished(self.root) or available(self.root) else []
         names = [*here, *self._folders(), *self._experiments()]
         if not names:
             find(self.root)

@@ -1,4 +1,4 @@
-"""The answers of a run: side by side with changed words marked, and as Markdown tables in reports/samples.md."""
+"""The answers of a run side by side with changed words marked, and those of a fine-tuned model under its base's."""
 
 import re
 from collections.abc import Sequence
@@ -128,8 +128,3 @@ def beside_base(base: Evaluation, tuned: Evaluation, held_out: "Sequence[HeldOut
     start = base.epochs[-1].model_copy(update={"epoch": 0})
     both = Evaluation(questions=tuned.questions, epochs=[start, *tuned.epochs])
     return render("finetuned.md", evaluation=both, held_out=held_out)
-
-
-def samples_markdown(evaluation: Evaluation) -> str:
-    """The whole of reports/samples.md."""
-    return render("samples.md", evaluation=evaluation)

@@ -14,7 +14,7 @@ import pandas as pd
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import rounded, write_text
 from tokenmill.core.metrics import CleanReport
-from tokenmill.core.token_file import SPLITS, Split, TokenMetadata, open_tokens, token_file
+from tokenmill.core.token_file import SPLITS, Split, TokenMetadata, open_tokens, read_metadata, token_file
 from tokenmill.core.tokenizer import TextTokenizer, token_bytes
 from tokenmill.display import Progress
 from tokenmill.reports.page import token_text
@@ -93,37 +93,31 @@ def _padded(counts: np.ndarray, length: int) -> np.ndarray:
     return np.pad(counts, (0, length - len(counts)))
 
 
-def is_divided(metadata: TokenMetadata, clean: CleanReport) -> bool:
-    """Whether documents are divided between the splits, which then hold more of them than the clean text."""
-    return metadata.train.documents + metadata.val.documents > clean.documents.kept
-
-
-def count_tokens(
-    folder: Path, metadata: TokenMetadata, tokenizer: TextTokenizer, *, lengths_of: Sequence[Split] = SPLITS
-) -> TokenCounts:
+def read_stats(folder: Path, tokenizer: TextTokenizer, clean: CleanReport) -> "DataStats":
     """Count what `unpack` wrote.
 
     Args:
         folder: data/tokens.
-        metadata: its metadata.json.
         tokenizer: the one in data/tokenizer.
-        lengths_of: the splits whose documents are measured.
+        clean: data/clean_report.json.
 
     Raises:
         UserError: the files do not match their metadata, or another tokenizer made them.
     """
+    metadata = read_metadata(folder)
     if metadata.tokenizer_sha256 != tokenizer.sha256:
         raise UserError(
             f"{folder} was made by another tokenizer (sha256 {metadata.tokenizer_sha256[:12]}) than the present one "
             f"({tokenizer.sha256[:12]}); run `dvc repro unpack`."
         )
+    is_divided = metadata.train.documents + metadata.val.documents > clean.documents.kept
     counter = TokenCounter(token_bytes(tokenizer), tokenizer.eot_id)
     with Progress("data report", metadata.train.file_bytes + metadata.val.file_bytes) as progress:
         for split in SPLITS:
             for ids in _blocks(folder, split):
-                counter.add(ids, lengths=split in lengths_of)
+                counter.add(ids, lengths=split == "train" or not is_divided)
                 progress.advance(ids.nbytes)
-    return counter.finish()
+    return DataStats(clean, counter.finish(), metadata, is_divided)
 
 
 def _blocks(folder: Path, split: Split) -> Iterator[np.ndarray]:
@@ -140,11 +134,8 @@ class DataStats:
     clean: CleanReport
     counts: TokenCounts
     metadata: TokenMetadata
-
-    @property
-    def is_divided(self) -> bool:
-        """Whether the lengths are those of the parts to train on."""
-        return is_divided(self.metadata, self.clean)
+    is_divided: bool = False
+    """Whether documents are divided between the splits; the lengths are then those of the parts to train on."""
 
     @cached_property
     def occurrences(self) -> np.ndarray:

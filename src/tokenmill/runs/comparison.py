@@ -23,8 +23,8 @@ from tokenmill.display import note
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question, read_evaluation
 from tokenmill.reports.answers import PromptAnswers, compare_answers
 from tokenmill.reports.page import settings
-from tokenmill.runs.find import Revision, chosen_epoch, is_finished
-from tokenmill.runs.under_way import under_way
+from tokenmill.runs.find import Revision, chosen_epoch
+from tokenmill.runs.under_way import unfinished
 from tokenmill.training.history import EpochRow, read_rows
 
 LOCK = Path("dvc.lock")
@@ -207,7 +207,7 @@ def _at_least_two(root: Path, names: Sequence[str], runs: dict[str, ComparedRun]
         return [*names, WORKSPACE]
     if len(names) > 1:
         return list(names)
-    if not is_finished(root) and (run := under_way(root)):
+    if run := unfinished(root):
         note(f"{run.sentence}; until it ends, these are the first and the last epoch of HEAD")
         return ["HEAD:1", "HEAD"]
     last = len(_run(root, WORKSPACE, runs).evaluation.epochs)
@@ -230,7 +230,7 @@ def _run(root: Path, rev: str, runs: dict[str, ComparedRun]) -> ComparedRun:
 
 
 def _workspace_run(root: Path) -> ComparedRun:
-    if not is_finished(root) and (run := under_way(root)):
+    if run := unfinished(root):
         raise UserError(f"{run.sentence}; answers are compared when it is finished, name other revisions.")
     if not (root / paths.EVALUATION).exists():
         raise UserError(

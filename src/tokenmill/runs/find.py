@@ -22,7 +22,7 @@ from tokenmill.core.files import write_atomic
 from tokenmill.core.records import parse_record
 from tokenmill.display import note
 from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS, read_manifest
-from tokenmill.runs.under_way import under_way
+from tokenmill.runs.under_way import is_finished, under_way, unfinished
 from tokenmill.training.history import parse_epochs
 
 COMPARED = ["tokens", "train_loss", "val_loss"]
@@ -79,7 +79,7 @@ def find(
             raise UserError(f"--rev {rev} is epoch {measured}; leave out --epoch {epoch}.")
         return _at_epoch_ref(root, measured)
     epochs = available(root)
-    run = None if is_finished(root) else under_way(root)
+    run = unfinished(root)
     if not epochs:
         why = f"{run.sentence}; no epoch is finished yet" if run else "`dvc repro` trains one, `dvc pull` fetches one"
         raise UserError(f"there is no model in {root / paths.MODEL}; {why}.")
@@ -99,11 +99,6 @@ def available(root: Path) -> list[Checkpoint]:
     else:
         return []
     return [Checkpoint(names.format(epoch), folder / epoch_folder(epoch), tokenizer) for epoch in range(1, epochs + 1)]
-
-
-def is_finished(root: Path) -> bool:
-    """Whether the work tree has a trained model; DVC removes it when a training begins."""
-    return (root / paths.MODEL / MANIFEST).exists()
 
 
 def epochs_at(root: Path, rev: str) -> int:

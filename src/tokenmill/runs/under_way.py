@@ -16,7 +16,7 @@ from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.records import read_record
 from tokenmill.costs import TIMING, Cost, find_times, read_timing
-from tokenmill.model.manifest import WEIGHTS
+from tokenmill.model.manifest import MANIFEST, WEIGHTS
 from tokenmill.training.history import StepRow, ValidationRow
 from tokenmill.training.live import LiveRun, read_live_rows, read_live_run
 
@@ -117,6 +117,16 @@ class UnderWay:
 def under_way(root: Path) -> UnderWay | None:
     """The training in the workspace of the project at `root`, on or stopped; None if none is unfinished there."""
     return _read(root, root, "this workspace")
+
+
+def is_finished(root: Path) -> bool:
+    """Whether the work tree has a trained model; DVC removes it when a training begins."""
+    return (root / paths.MODEL / MANIFEST).exists()
+
+
+def unfinished(root: Path) -> UnderWay | None:
+    """The training in the workspace that brings the model, on or stopped; None if the model is there."""
+    return None if is_finished(root) else under_way(root)
 
 
 def all_under_way(root: Path) -> list[UnderWay]:
