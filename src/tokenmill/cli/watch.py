@@ -183,7 +183,7 @@ class Watched:
         now, (spent, speed) = self.now, self.now.spent()
         left, cost = now.seconds_left(), now.run.cost
         best = min(now.validations, key=lambda row: row.val_loss, default=None)
-        to_come = cost.cost_of(left) if left and now.run.is_on else None
+        to_come = cost.cost_of(left) if left and now.run.is_on and not self.is_over else None
         known = [
             ("loss", f"{now.steps[-1].loss:.3f}" if now.steps else "", []),
             ("validation", f"{now.validations[-1].val_loss:.3f}" if now.validations else "", []),
