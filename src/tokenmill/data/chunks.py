@@ -10,6 +10,7 @@ import codecs
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 import polars as pl
@@ -38,116 +39,13 @@ Texts: TypeAlias = tuple[pl.Series, pl.Series]
 
 
 @dataclass(frozen=True)
-class LineRange:
-    """The JSON lines that begin within a range of bytes of a plain file."""
+class Chunk:
+    """A part of the input that a worker reads."""
 
-    source: Source
-    begin: int
-    end: int
-
-    @property
-    def size(self) -> int:
-        """Bytes on disk that count as read once this is done."""
-        return self.end - self.begin
-
-    def read(self, params: CleanParams, tally: Tally) -> Texts:
-        """The texts; a line that continues beyond the range is read to its end."""
-        return _read_lines(self._blocks(), self.source, params, tally, first=self.begin == 0)
-
-    def _blocks(self) -> Iterator[bytes]:
-        with opened(self.source) as file:
-            if self.begin:
-                file.seek(self.begin - 1)
-                rest = file.read(self.size + 1)
-                begin = rest.find(b"\n", 0, self.size) + 1  # a line that begins at `end` belongs to the next chunk
-                if not begin:
-                    return
-                block = rest[begin:]
-            else:
-                block = file.read(self.size)
-                block = block.removeprefix(codecs.BOM_UTF8)
-            while block and not block.endswith(b"\n"):
-                yield block
-                block = file.read(BLOCK_BYTES)
-                block = block[: block.find(b"\n") + 1] or block
-            yield block
-
-
-@dataclass(frozen=True)
-class LineBlock:
-    """Whole JSON lines of a file that has to be read from its beginning."""
-
-    source: Source
-    data: bytes
-    first: bool
-    """Whether these are the first lines of the file."""
-    encodings: dict[str, str]
-    """The encoding of the file, if it is not UTF-8."""
+    read: Callable[[CleanParams, Tally], Texts]
+    """Gives its texts; can be pickled."""
     size: int = 0
-
-    def read(self, params: CleanParams, tally: Tally) -> Texts:
-        """The texts."""
-        tally.encodings.update(self.encodings)
-        return _read_lines(iter([self.data]), self.source, params, tally, first=self.first)
-
-
-@dataclass(frozen=True)
-class SmallFiles:
-    """Whole files."""
-
-    sources: list[Source]
-
-    @property
-    def size(self) -> int:
-        """Bytes on disk."""
-        return sum(source.size for source in self.sources)
-
-    def read(self, params: CleanParams, tally: Tally) -> Texts:
-        """The texts of one file after the other."""
-        return _columns([(text, source.name) for source in self.sources for text in texts(source, params, tally)])
-
-
-@dataclass(frozen=True)
-class ReadTexts:
-    """Texts that the caller has read already."""
-
-    texts: Texts
-    tally: Tally
-    """What was counted when they were read."""
-    size: int = 0
-
-    def read(self, params: CleanParams, tally: Tally) -> Texts:  # noqa: ARG002  (as for the other chunks)
-        """The texts."""
-        tally.merge(self.tally)
-        return self.texts
-
-
-Chunk: TypeAlias = LineRange | LineBlock | SmallFiles | ReadTexts
-
-
-def _read_lines(blocks: Iterator[bytes], source: Source, params: CleanParams, tally: Tally, *, first: bool) -> Texts:
-    parts, size = [], 0
-    for block in blocks:
-        parts.append(block)
-        size += len(block)
-        if size > POLARS_BYTES:
-            break
-    found = polars_texts(b"".join(parts), params) if size <= POLARS_BYTES else None
-    if found is None:
-        stream = itertools.chain(parts, blocks)
-        found = _strings("text", without_damage(texts_of_lines(stream, source, params, tally, first=first), tally))
-    return found, pl.repeat(source.name, len(found), dtype=pl.String, eager=True)
-
-
-def _columns(pairs: list[tuple[str, str]]) -> Texts:
-    """Texts and their files as columns; the list is emptied, so that they are not held twice."""
-    columns = _strings("text", (text for text, _ in pairs)), _strings("source", (name for _, name in pairs))
-    pairs.clear()
-    return columns
-
-
-def _strings(name: str, values: Iterable[str]) -> pl.Series:
-    return pl.Series(name, list(values), dtype=pl.String)
+    """Bytes on disk that count as read once this is done; 0 if the caller has read them."""
 
 
 class Planner:
@@ -170,30 +68,31 @@ class Planner:
             return self._texts
         return self._line_ranges if plain and is_utf8(source) else self._line_blocks
 
-    def _small_files(self, sources: Iterable[Source]) -> Iterator[SmallFiles]:
+    def _small_files(self, sources: Iterable[Source]) -> Iterator[Chunk]:
         group: list[Source] = []
         size = 0
         for source in sources:
             if group and (size + source.size > self._size or len(group) == CHUNK_FILES):
-                yield SmallFiles(group)
+                yield Chunk(partial(_read_files, group), size)
                 group, size = [], 0
             group.append(source)
             size += source.size
-        yield SmallFiles(group)
+        yield Chunk(partial(_read_files, group), size)
 
-    def _line_ranges(self, sources: Iterable[Source]) -> Iterator[LineRange]:
+    def _line_ranges(self, sources: Iterable[Source]) -> Iterator[Chunk]:
         for source in sources:
             for begin in range(0, source.size, self._size):
-                yield LineRange(source, begin, min(begin + self._size, source.size))
+                size = min(self._size, source.size - begin)
+                yield Chunk(partial(_read_range, source, begin, size), size)
 
-    def _line_blocks(self, sources: Iterable[Source]) -> Iterator[LineBlock]:
+    def _line_blocks(self, sources: Iterable[Source]) -> Iterator[Chunk]:
         for source in sources:
             tally = Tally()
             stream = read_utf8(source, tally, self._advance)
             for number, data in enumerate(whole_lines(stream, self._size)):
-                yield LineBlock(source, data, first=number == 0, encodings=tally.encodings)
+                yield Chunk(partial(_read_block, source, data, first=number == 0, encodings=tally.encodings))
 
-    def _texts(self, sources: Iterable[Source]) -> Iterator[ReadTexts]:
+    def _texts(self, sources: Iterable[Source]) -> Iterator[Chunk]:
         found: list[tuple[str, str]] = []
         chars, tally = 0, Tally()
         for source in sources:
@@ -201,6 +100,74 @@ class Planner:
                 found.append((text, source.name))
                 chars += len(text)
                 if chars >= self._size or len(found) == CHUNK_TEXTS:
-                    yield ReadTexts(_columns(found), tally.take())
+                    yield Chunk(partial(_counted, _columns(found), tally.take()))
                     chars = 0
-        yield ReadTexts(_columns(found), tally)
+        yield Chunk(partial(_counted, _columns(found), tally))
+
+
+def _read_files(sources: list[Source], params: CleanParams, tally: Tally) -> Texts:
+    """The texts of whole files, one file after the other."""
+    return _columns([(text, source.name) for source in sources for text in texts(source, params, tally)])
+
+
+def _read_range(source: Source, begin: int, size: int, params: CleanParams, tally: Tally) -> Texts:
+    """The texts of the JSON lines that begin within a range of bytes of a plain file; the last one is read whole."""
+    return _read_lines(_range_blocks(source, begin, size), source, params, tally, first=begin == 0)
+
+
+def _range_blocks(source: Source, begin: int, size: int) -> Iterator[bytes]:
+    with opened(source) as file:
+        if begin:
+            file.seek(begin - 1)
+            block = file.read(size + 1)
+            start = block.find(b"\n", 0, size) + 1  # a line that begins at the end belongs to the next chunk
+            if not start:
+                return
+            block = block[start:]
+        else:
+            block = file.read(size).removeprefix(codecs.BOM_UTF8)
+        while block and not block.endswith(b"\n"):
+            yield block
+            block = file.read(BLOCK_BYTES)
+            block = block[: block.find(b"\n") + 1] or block
+        yield block
+
+
+def _read_block(
+    source: Source, data: bytes, params: CleanParams, tally: Tally, *, first: bool, encodings: dict[str, str]
+) -> Texts:
+    """The texts of whole JSON lines that the caller has read; `encodings` names the file's, if it is not UTF-8."""
+    tally.encodings.update(encodings)
+    return _read_lines(iter([data]), source, params, tally, first=first)
+
+
+def _counted(found: Texts, counts: Tally, _params: CleanParams, tally: Tally) -> Texts:
+    """Texts that the caller has read already, and what was counted then."""
+    tally.merge(counts)
+    return found
+
+
+def _read_lines(blocks: Iterator[bytes], source: Source, params: CleanParams, tally: Tally, *, first: bool) -> Texts:
+    """The texts of whole JSON lines; `first` tells whether they begin the file."""
+    parts, size = [], 0
+    for block in blocks:
+        parts.append(block)
+        size += len(block)
+        if size > POLARS_BYTES:
+            break
+    found = polars_texts(b"".join(parts), params) if size <= POLARS_BYTES else None
+    if found is None:
+        stream = itertools.chain(parts, blocks)
+        found = _strings("text", without_damage(texts_of_lines(stream, source, params, tally, first=first), tally))
+    return found, pl.repeat(source.name, len(found), dtype=pl.String, eager=True)
+
+
+def _columns(pairs: list[tuple[str, str]]) -> Texts:
+    """Texts and their files as columns; the list is emptied, so that they are not held twice."""
+    columns = _strings("text", (text for text, _ in pairs)), _strings("source", (name for _, name in pairs))
+    pairs.clear()
+    return columns
+
+
+def _strings(name: str, values: Iterable[str]) -> pl.Series:
+    return pl.Series(name, list(values), dtype=pl.String)
