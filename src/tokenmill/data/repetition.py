@@ -117,19 +117,12 @@ class Groups:
         starts = np.cumsum(self.counts) - self.counts
         self.first = np.minimum.reduceat(self.members, starts) if len(starts) else self.members
         """The leftmost place of each group."""
-        self._len = len(keys)
-
-    @property
-    def repeats(self) -> np.ndarray:
+        self.repeats = np.zeros(len(keys), bool)
         """For each key, whether it occurs further left, too."""
-        repeats = np.zeros(self._len, bool)
-        repeats[self.members] = True
-        repeats[self.first] = False
-        return repeats
+        self.repeats[self.members] = True
+        self.repeats[self.first] = False
 
 
-MAX_REPEATED_SPANS = 0.30
-MAX_REPEATED_SPAN_CHARS = 0.20
 MAX_TOP = {2: 0.20, 3: 0.18, 4: 0.16}
 MAX_DUPLICATE = {5: 0.15, 6: 0.14, 7: 0.13, 8: 0.12, 9: 0.11, 10: 0.10}
 
@@ -146,7 +139,7 @@ def repeated_spans(frame: pl.DataFrame) -> dict[str, np.ndarray]:
 def _repeats_too_much(spans: TextSpans, chars: np.ndarray) -> np.ndarray:
     repeats = spans.repeats
     fraction = spans.sums(repeats) / np.maximum(spans.counts, 1)
-    return (fraction > MAX_REPEATED_SPANS) | (spans.sums(repeats * spans.chars) / chars > MAX_REPEATED_SPAN_CHARS)
+    return (fraction > 0.30) | (spans.sums(repeats * spans.chars) / chars > 0.20)
 
 
 def repeated_ngrams(frame: pl.DataFrame) -> dict[str, np.ndarray]:
@@ -218,27 +211,19 @@ class NGrams:
         end = np.minimum(place + self.n, np.append(place[1:], len(self._ends)))
         document = self._words.document[place]
         fraction = np.bincount(document, self._ends[end] - self._ends[place], len(chars)) / chars
-        unsure = np.flatnonzero(fraction > limit)
-        if len(unsure):
-            fraction[unsure] = self._from_left_to_right(groups, unsure) / chars[unsure]
+        for unsure in np.flatnonzero(fraction > limit).tolist():
+            fraction[unsure] = self._from_left_to_right(unsure) / chars[unsure]
         return fraction
 
-    def _from_left_to_right(self, groups: Groups, documents: np.ndarray) -> np.ndarray:
-        """The characters of repeated n-grams, none twice, in the documents with these numbers (ascending)."""
-        group = np.empty(len(self.places), np.int64)
-        group[groups.members] = np.repeat(np.arange(len(groups.counts)), groups.counts)
-        members = np.sort(groups.members)
-        place = self.places[members]
-        taken = []
-        for document in documents:
-            begin, end = np.searchsorted(place, self._words.offsets[document : document + 2])
-            found, after, chars = set(), 0, 0
-            for here, name in zip(place[begin:end].tolist(), group[members[begin:end]].tolist(), strict=True):
-                if here < after:
-                    continue
-                if name in found:
-                    after = here + self.n
-                    chars += int(self._ends[after] - self._ends[here])
-                found.add(name)
-            taken.append(chars)
-        return np.array(taken)
+    def _from_left_to_right(self, document: int) -> int:
+        """The characters of the repeated n-grams of a document, none twice."""
+        begin, end = np.searchsorted(self.places, self._words.offsets[document : document + 2])
+        found, after, chars = set[int](), 0, 0
+        for here, key in zip(self.places[begin:end].tolist(), self._keys[begin:end].tolist(), strict=True):
+            if here < after:
+                continue
+            if key in found:
+                after = here + self.n
+                chars += int(self._ends[after] - self._ends[here])
+            found.add(key)
+        return chars
