@@ -63,7 +63,11 @@ def clean(
         write_shards(folder, _kept(cleaned, params, tally, progress), shard_bytes=shard_bytes)
         report = report_on(tally, found, raw, params, encoding)
         if not report.documents.kept:
-            raise UserError(_nothing_kept(raw, report))
+            why = f"dropped: {report.dropped_in_words()}" if report.documents.read else "its files are empty"
+            raise UserError(
+                f"data.raw ({raw}) gives no document ({why}); "
+                "see clean.mode, clean.min_chars and clean.max_chars, or add text."
+            )
     return report
 
 
@@ -135,36 +139,23 @@ def _drop_reasons(text: pl.Series, params: CleanParams) -> pl.Series:
 def _kept(
     cleaned: Iterable[CleanedChunk], params: CleanParams, tally: Tally, progress: Progress
 ) -> Iterator[pl.DataFrame]:
-    """The documents of each chunk that are no duplicates, counted in `tally`."""
-    seen = SeenDocuments(params)
+    """The documents of each chunk that are no duplicates of earlier ones, counted in `tally`."""
+    exact, near = SeenHashes(), SeenNearDuplicates()
     for chunk in cleaned:
         taken = Letters(read=chunk.tally.letters, taken=chunk.tally.letters_taken)
         if not tally.read and (warning := taken.warning(params.mode)):
             progress.note(f"at the beginning, {warning}")
         progress.advance(chunk.size)
         tally.merge(chunk.tally)
-        documents = seen.add(chunk, tally)
-        tally.add_kept(documents)
-        yield documents
-
-
-class SeenDocuments:
-    """The documents so far, as far as `params` asks for duplicates and near-duplicates."""
-
-    def __init__(self, params: CleanParams):
-        self._exact = SeenHashes() if params.deduplicate else None
-        self._near = SeenNearDuplicates()
-
-    def add(self, chunk: CleanedChunk, tally: Tally) -> pl.DataFrame:
-        """The documents of the chunk that are new; the others are counted in `tally`."""
         documents, signatures = chunk.documents, chunk.signatures
-        if self._exact is not None:
-            new = self._exact.add(documents["id"].to_numpy())
+        if params.deduplicate:
+            new = exact.add(documents["id"].to_numpy())
             documents = _new_documents(new, documents, tally, "duplicate")
             signatures = signatures[new] if signatures is not None else None
         if signatures is not None:
-            documents = _new_documents(self._near.add(signatures), documents, tally, "near_duplicate")
-        return documents
+            documents = _new_documents(near.add(signatures), documents, tally, "near_duplicate")
+        tally.add_kept(documents)
+        yield documents
 
 
 def _new_documents(new: NDArray[np.bool_], documents: pl.DataFrame, tally: Tally, reason: str) -> pl.DataFrame:
@@ -178,10 +169,3 @@ def _new_documents(new: NDArray[np.bool_], documents: pl.DataFrame, tally: Tally
         return kept
     # A filtered column keeps all of its text in memory; if little is left, copy that.
     return kept.with_columns(pl.Series("text", kept["text"].to_list(), dtype=pl.String))
-
-
-def _nothing_kept(raw: Path, report: CleanReport) -> str:
-    why = f"dropped: {report.dropped_in_words()}" if report.documents.read else "its files are empty"
-    return (
-        f"data.raw ({raw}) gives no document ({why}); see clean.mode, clean.min_chars and clean.max_chars, or add text."
-    )

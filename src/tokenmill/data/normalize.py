@@ -82,7 +82,8 @@ def normalize(texts: pl.Series, mode: Mode) -> pl.Series:
         return texts
     beyond = texts.str.len_bytes() != texts.str.len_chars()
     texts = _change(texts, beyond, lambda some: _steps_1_to_5(some, mode))
-    texts = _change(texts, ~beyond, _steps_1_to_3_ascii)
+    # Rows of ASCII need neither step 4 nor 5.
+    texts = _change(texts, ~beyond, lambda some: _change(some, some.str.contains(_CONTROL), _steps_1_to_3))
     texts = _change(texts, texts.str.contains_any(_EXTRA_BLANKS), _step_6)
     return texts.str.strip_chars(" \t\n")
 
@@ -100,9 +101,9 @@ def _change(texts: pl.Series, mask: pl.Series, function: Callable[[pl.Series], p
     return both.gather(rows)
 
 
-def _steps_1_to_3_ascii(texts: pl.Series) -> pl.Series:
-    """Steps 1 to 3 for rows of ASCII, which need neither 4 nor 5."""
-    return _change(texts, texts.str.contains(_CONTROL), _steps_1_to_3)
+def _replace(texts: pl.Series, pattern: str, by: str) -> pl.Series:
+    """The texts with `by` for each match, by way of the rows that have one."""
+    return _change(texts, texts.str.contains(pattern), lambda some: some.str.replace_all(pattern, by))
 
 
 def _steps_1_to_3(texts: pl.Series) -> pl.Series:
@@ -138,8 +139,7 @@ def _in_ascii(texts: pl.Series) -> pl.Series:
 
 def _in_every_script(texts: pl.Series) -> pl.Series:
     """Step 5 of `balanced` for folded rows: symbols go, and no mark makes a new one."""
-    texts = _change(texts, texts.str.contains(_STRAY_MARKS), lambda some: some.str.replace_all(_STRAY_MARKS, "${1}"))
-    return _spaces_for(_nfc(texts), _FOREIGN)
+    return _spaces_for(_nfc(_replace(texts, _STRAY_MARKS, "${1}")), _FOREIGN)
 
 
 def _spaces_for(texts: pl.Series, pattern: str) -> pl.Series:
@@ -155,14 +155,12 @@ def _spaces_for(texts: pl.Series, pattern: str) -> pl.Series:
 def _step_6(texts: pl.Series) -> pl.Series:
     texts = _change(texts, texts.str.contains(r"[ \t]\n"), _without_trailing_blanks)
     texts = _change(texts, texts.str.contains_any(["  ", "\t"]), _single_blanks)
-    return _change(
-        texts, texts.str.contains("\n\n\n", literal=True), lambda some: some.str.replace_all("\n{3,}", "\n\n")
-    )
+    return _replace(texts, "\n{3,}", "\n\n")
 
 
 def _without_trailing_blanks(texts: pl.Series) -> pl.Series:
     texts = texts.str.replace_many([" \n", "\t\n"], ["\n", "\n"])  # fast, and enough for one blank
-    return _change(texts, texts.str.contains(r"[ \t]\n"), lambda some: some.str.replace_all(r"[ \t]+\n", "\n"))
+    return _replace(texts, r"[ \t]+\n", "\n")
 
 
 def _single_blanks(texts: pl.Series) -> pl.Series:

@@ -15,18 +15,17 @@ MESSAGES = ("messages", "conversations", "conversation")
 
 TEXT = ("text", "content", "body")
 
-QUESTIONS = ("instruction", "prompt", "question")
-
 ANSWERS = {
     "instruction": ("output", "response", "completion", "answer"),
     "prompt": ("completion", "response", "output", "answer"),
     "question": ("answer", "response", "output", "completion"),
 }
+"""The keys of questions, and for each those of its answer, in the order in which they are tried."""
 
 EXTRA = ("input", "context")
 """What a question refers to."""
 
-KEYS = frozenset({*MESSAGES, *TEXT, *QUESTIONS, *EXTRA, *(key for keys in ANSWERS.values() for key in keys)})
+KEYS = frozenset({*MESSAGES, *TEXT, *ANSWERS, *EXTRA, *(key for keys in ANSWERS.values() for key in keys)})
 """Every key of a known shape: the columns of a table that have to be read."""
 
 
@@ -97,8 +96,8 @@ def text_of(record: Any) -> str | None:
             return _conversation(record[key])
     if "text" in record:
         return _plain(record["text"])
-    for key in QUESTIONS:
-        answer = next((name for name in ANSWERS[key] if name in record), None)
+    for key, answers in ANSWERS.items():
+        answer = next((name for name in answers if name in record), None)
         if key in record and answer:
             return _exchange([record[key], *(record.get(name) for name in EXTRA)], record[answer])
     if isinstance(record.get("mapping"), Mapping):
@@ -108,9 +107,7 @@ def text_of(record: Any) -> str | None:
 
 def join(record: Any, columns: Sequence[str]) -> str | None:
     """The named columns of a record that are there and not null, joined by a line break; None if none is there."""
-    if not isinstance(record, Mapping):
-        return None
-    if not any(column in record for column in columns):
+    if not isinstance(record, Mapping) or not any(column in record for column in columns):
         return None
     parts = [_named(record.get(column)) for column in columns]
     return "\n".join(part for part in parts if part)

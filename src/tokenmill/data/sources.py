@@ -59,12 +59,6 @@ class Source:
     encoding: str = "auto"
     """The encoding of its text; `auto` finds it."""
 
-    def refuse_changed(self, file: IO[bytes]) -> None:
-        """Raise if the open file is no longer the one that was found."""
-        now = os.fstat(file.fileno())
-        if (now.st_size, now.st_mtime_ns) != (self.size, self.modified):
-            raise UserError(f"{self.path} changed while it was read; run `dvc repro` again when it is complete.")
-
 
 @dataclass(frozen=True)
 class Found:
@@ -149,7 +143,9 @@ def blocks(source: Source, advance: Advance = lambda _: None) -> Iterator[bytes]
     try:
         with opened(source) as file:
             yield from _decompressed(source, file, advance)
-    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
+    except (EOFError, OSError, zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # of the disk; those of gzip and bz2 have no number
+            raise
         raise UserError(f"{source.path} is a broken archive ({error or 'it ends too early'}); get it again.") from None
 
 
@@ -163,11 +159,13 @@ def opened(source: Source) -> Iterator[IO[bytes]]:
     try:
         with source.path.open("rb") as file:
             yield file
-            source.refuse_changed(file)
+            now = os.fstat(file.fileno())
     except PermissionError:
         raise not_permitted(source) from None
     except FileNotFoundError:
         raise UserError(f"{source.path} disappeared while it was read; run `dvc repro` again.") from None
+    if (now.st_size, now.st_mtime_ns) != (source.size, source.modified):
+        raise UserError(f"{source.path} changed while it was read; run `dvc repro` again when it is complete.")
 
 
 def not_permitted(source: Source) -> UserError:
@@ -183,20 +181,11 @@ def _decompressed(source: Source, file: IO[bytes], advance: Advance) -> Iterator
     if source.compression is not None:
         stream = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}[source.compression](file)
     reported = 0
-    while block := _read(stream):
+    while block := stream.read(BLOCK_BYTES):
         position = file.tell()
         advance(position - reported)
         reported = position
         yield block
-
-
-def _read(stream: IO[bytes]) -> bytes:
-    try:
-        return stream.read(BLOCK_BYTES)
-    except OSError as error:
-        if error.errno is None:  # bz2 raises an OSError for an invalid stream
-            raise EOFError(str(error)) from None
-        raise
 
 
 def _zstd(file: IO[bytes], advance: Advance) -> Iterator[bytes]:
