@@ -20,7 +20,7 @@ def test_seen_hashes_answer_as_a_set(batches):
             expected.append(value not in reference)
             reference.add(value)
         assert seen.add(np.array(batch, dtype=np.uint64)).tolist() == expected
-        assert len(seen) == len(reference)
+    assert sum(map(len, seen._runs)) == len(reference)
 
 
 def test_many_batches_in_few_runs_of_eight_bytes_a_hash():
@@ -29,6 +29,6 @@ def test_many_batches_in_few_runs_of_eight_bytes_a_hash():
         batch = np.concatenate([part, known[::50], part[:3]])
         assert (seen.add(batch) == (np.arange(len(batch)) < len(part))).all()
         known = np.concatenate([known, part])
-        assert sum(run.nbytes for run in seen._runs) == 8 * len(seen) == 8 * len(known)
+        assert sum(run.nbytes for run in seen._runs) == 8 * len(known)
         assert len(seen._runs) <= 1 + np.log(len(known) / len(part)) / np.log(MERGE_RATIO)
     assert not seen.add(known).any()

@@ -133,25 +133,6 @@ LEGACY = (
 DETECTION_BYTES = 1 << 16
 """Bytes, from the first one beyond ASCII, by which an encoding is recognised."""
 
-CONTEXT_BYTES = 32
-"""Bytes before the first one beyond ASCII that are looked at."""
-
-LONGEST_CHARACTER = 4
-"""Bytes of a character, at most (GB18030)."""
-
-SHORTEST_PART = 128
-"""Bytes by which an encoding may still be told, if longer parts of the text are damaged."""
-
-CONFIDENT = 0.04
-"""Chardet's confidence in what does not fit is less; texts of a line, if they fit, have 0.06 and more."""
-
-CLEARLY = 1.2
-"""Chardet has to be so many times as confident in one of CENTRAL_EUROPEAN as in cp1252. Where a language was written in
-one of them, it is 1.5 times and more."""
-
-FEW_BYTES = 8
-"""Fewer bytes beyond ASCII tell no encoding; among Latin letters they are taken for Windows-1252."""
-
 
 def detect(data: bytes) -> str:
     """The encoding of text: UTF-8 if that is possible, also with some damage; else the likeliest in LEGACY.
@@ -165,9 +146,9 @@ def detect(data: bytes) -> str:
     if 2 * damaged <= len(_BEYOND_ASCII.findall(text)):
         return "utf-8"
     start = next(match.start() for match in _BEYOND_ASCII_BYTE.finditer(data))
-    sample = data[max(0, start - CONTEXT_BYTES) : start + DETECTION_BYTES]
+    sample = data[max(0, start - 32) : start + DETECTION_BYTES]
     sample = b"\n".join(line for line in sample.splitlines() if not line.isascii())
-    few = len(_BEYOND_ASCII_BYTE.findall(sample)) < FEW_BYTES
+    few = len(_BEYOND_ASCII_BYTE.findall(sample)) < 8  # too few to tell an encoding
     if few and re.search(rb"[A-Za-z]", sample) and _decodes(sample, "cp1252"):
         return "cp1252"
     best = next(filter(None, map(_likeliest, _parts(sample))), "utf-8")
@@ -184,18 +165,18 @@ def _likeliest(sample: bytes) -> str | None:
     found = chardet.detect_all(sample, include_encodings=LEGACY, compat_names=False, prefer_superset=False)
     confidence = {match["encoding"]: match["confidence"] for match in found}
     best = max(confidence, key=confidence.__getitem__)
-    if best in CENTRAL_EUROPEAN and confidence[best] < CLEARLY * confidence.get("cp1252", 0):
+    # For text that was written in one of CENTRAL_EUROPEAN the confidence is 1.5 times that in cp1252 and more.
+    if best in CENTRAL_EUROPEAN and confidence[best] < 1.2 * confidence.get("cp1252", 0):
         return "cp1252"
-    return best if confidence[best] >= CONFIDENT else None
+    return best if confidence[best] >= 0.04 else None  # a line of text that fits has 0.06 and more
 
 
 def _parts(sample: bytes) -> Iterator[bytes]:
     """The sample, without the bytes of a character that its end may cut, and its beginnings, which have less damage."""
-    while True:
-        yield from (sample[: len(sample) - cut] for cut in range(LONGEST_CHARACTER))
-        if (half := len(sample) // 2) < SHORTEST_PART:
-            return
-        sample = sample[:half]
+    yield from (sample[: len(sample) - cut] for cut in range(4))  # GB18030 has the longest characters
+    while len(sample) >= 256:
+        sample = sample[: len(sample) // 2]
+        yield from (sample[: len(sample) - cut] for cut in range(4))
 
 
 _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")

@@ -6,7 +6,6 @@ the training text never has. A few training conversations repeat or have a blemi
 """
 
 import json
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -146,9 +145,7 @@ def conversations(*, seed: int, count: int) -> Iterator[Conversation]:
         if earlier and draw.below(REPEAT_EVERY) == 0:
             yield earlier[draw.below(len(earlier))]
             continue
-        tries = (source.conversation() for _ in range(TRIES))
-        conversation = next((said for said in tries if said not in seen), None) or source.conversation()
-        seen.add(conversation)
+        conversation = _unseen(source.conversation, seen)
         earlier.append(conversation)
         yield source.blemished(conversation) if draw.below(BLEMISH_EVERY) == 0 else conversation
 
@@ -158,24 +155,26 @@ def held_out(*, seed: int, count: int) -> Iterator[Conversation]:
     source = ConversationSource(Draw(seed))
     seen: set[Conversation] = set()
     for _ in range(count):
-        tries = (source.held_out() for _ in range(TRIES))
-        conversation = next((said for said in tries if said not in seen), None) or source.held_out()
-        seen.add(conversation)
-        yield conversation
+        yield _unseen(source.held_out, seen)
+
+
+def _unseen(draw: Callable[[], Conversation], seen: set[Conversation]) -> Conversation:
+    """A conversation that is not in `seen`, if TRIES draws find one; it is added."""
+    tries = (draw() for _ in range(TRIES))
+    conversation = next((said for said in tries if said not in seen), None) or draw()
+    seen.add(conversation)
+    return conversation
 
 
 def write_sample(folder: Path, params: SampleParams) -> None:
     """Write train.jsonl, validation.jsonl (lines as of `json_line`) and the prompts of the evaluation to `folder`."""
-    _write(folder / "train.jsonl", conversations(seed=params.seed, count=params.conversations))
     few = max(1, params.conversations // VALIDATION_EVERY)
-    _write(folder / "validation.jsonl", held_out(seed=params.seed, count=few))
-    with files.write_beside(folder / PROMPTS_FILE) as beside:
-        shutil.copyfile(Path(__file__).parent / PROMPTS_FILE, beside)
-
-
-def _write(path: Path, said: Iterator[Conversation]) -> None:
-    with files.write_atomic(path) as file:
-        file.writelines(map(json_line, said))
+    with files.write_atomic(folder / "train.jsonl") as file:
+        file.writelines(map(json_line, conversations(seed=params.seed, count=params.conversations)))
+    with files.write_atomic(folder / "validation.jsonl") as file:
+        file.writelines(map(json_line, held_out(seed=params.seed, count=few)))
+    with files.write_atomic(folder / PROMPTS_FILE) as file:
+        file.write((Path(__file__).parent / PROMPTS_FILE).read_bytes())
 
 
 def json_line(conversation: Conversation) -> bytes:
