@@ -16,10 +16,9 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from tokenmill.core.chat import render
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_text
-from tokenmill.core.tokenizer import TextTokenizer, read_tokenizer
+from tokenmill.core.tokenizer import TextTokenizer, read_tokenizer, render_chat
 from tokenmill.model.config import Architecture, ModelConfig
 from tokenmill.model.generate import Sampling, generate
 from tokenmill.model.gpt import GPT, build
@@ -42,7 +41,7 @@ Logits = Callable[[Sequence[int]], Tensor]
 
 def main() -> None:
     """Print the table, a row for each architecture, size and format."""
-    texts = [render(turns) for turns in conversations(seed=0, count=4000)]
+    texts = [render_chat(turns) for turns in conversations(seed=0, count=4000)]
     print("| model | format, read by | largest difference of logits | ids that differ | greedy texts |")
     print("| --- | --- | --- | --- | --- |")
     for architecture in get_args(Architecture):

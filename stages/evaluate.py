@@ -6,7 +6,7 @@ from tokenmill.core import paths
 from tokenmill.core.files import write_json
 from tokenmill.core.params import Section, load
 from tokenmill.evaluation.evaluate import evaluate
-from tokenmill.evaluation.params import EvaluateParams, EvaluateRuntime, RawText
+from tokenmill.evaluation.prompts import EvaluateParams, EvaluateRuntime, RawText
 
 
 class Params(Section):

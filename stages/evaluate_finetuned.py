@@ -7,7 +7,7 @@ from tokenmill.core.files import write_json, write_text
 from tokenmill.core.params import Section, load
 from tokenmill.core.records import read_record
 from tokenmill.evaluation.evaluate import HeldOut, ask_held_out, evaluate
-from tokenmill.evaluation.params import EvaluateParams, EvaluateRuntime, RawText
+from tokenmill.evaluation.prompts import EvaluateParams, EvaluateRuntime, RawText
 from tokenmill.evaluation.results import read_evaluation
 from tokenmill.reports.answers import beside_base
 

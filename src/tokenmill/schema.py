@@ -14,7 +14,7 @@ from tokenmill.core.params import PARAMS_FILE, RANDOM, ParamsError, Section, rea
 from tokenmill.core.records import read_record
 from tokenmill.core.token_file import too_short
 from tokenmill.data.params import CleanParams, DataParams
-from tokenmill.evaluation.params import EvaluateParams
+from tokenmill.evaluation.prompts import EvaluateParams
 from tokenmill.finetuning.params import FinetuneSection
 from tokenmill.model.config import ModelParams
 from tokenmill.model.manifest import CONFIG, RESTORE, Saved

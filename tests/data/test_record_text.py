@@ -1,6 +1,6 @@
 import pytest
 
-from tokenmill.core.chat import prompt, render
+from tokenmill.core.tokenizer import chat_prompt, render_chat
 from tokenmill.data.record_text import join, text_of
 
 HI = "User: Hi\nAssistant: Ho"
@@ -75,6 +75,6 @@ def test_named_columns_are_joined():
 
 
 def test_the_template():
-    assert render([("system", "Be brief."), ("human", " Hi "), ("assistant", "Ho")]) == "System: Be brief.\n" + HI
-    assert render([]) == ""
-    assert render([("user", "Hi"), ("assistant", "Ho")]).startswith(prompt("Hi"))
+    assert render_chat([("system", "Be brief."), ("human", " Hi "), ("assistant", "Ho")]) == "System: Be brief.\n" + HI
+    assert render_chat([]) == ""
+    assert render_chat([("user", "Hi"), ("assistant", "Ho")]).startswith(chat_prompt("Hi"))

@@ -8,17 +8,16 @@ from typing import Any
 import pytest
 
 from tests.evaluation.trained import ANSWER, make_tokenizer_file, train_a_model
-from tokenmill.core.chat import render
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import rounded
-from tokenmill.core.tokenizer import read_tokenizer
+from tokenmill.core.tokenizer import read_tokenizer, render_chat
 from tokenmill.evaluation.evaluate import HeldOutAnswers, ask_held_out, evaluate
-from tokenmill.evaluation.params import EvaluateParams
+from tokenmill.evaluation.prompts import EvaluateParams
 from tokenmill.evaluation.results import Evaluation
 from tokenmill.model.manifest import MANIFEST
 from tokenmill.reports import page
 
-CHAT = render([("user", "count?"), ("assistant", "two one"), ("user", "count?"), ("assistant", "one")])
+CHAT = render_chat([("user", "count?"), ("assistant", "two one"), ("user", "count?"), ("assistant", "one")])
 PARAMS = {
     "prompts": [{"user": "count?", "expect": ANSWER, "mark": "seen"}, {"text": "one"}],
     "max_new_tokens": 30,
@@ -166,7 +165,7 @@ def test_what_is_no_chat_is_not_asked(made: Path):
 
 
 def test_chat_that_the_assistant_opens_is_asked(made: Path):
-    [found] = asked(made, [render([("assistant", "one"), ("user", "count?"), ("assistant", "two")])])
+    [found] = asked(made, [render_chat([("assistant", "one"), ("user", "count?"), ("assistant", "two")])])
     assert found.question.prompt == "Assistant: one\nUser: count?\nAssistant:"
     assert (found.question.kind, found.question.truth) == ("text", "two")
 

@@ -7,17 +7,17 @@ import pytest
 
 from tests.evaluation.trained import make_tokenizer_file
 from tests.tokens.clean_text import write_clean
-from tokenmill.core.chat import prompt as as_conversation
-from tokenmill.core.chat import render
 from tokenmill.core.errors import UserError
-from tokenmill.core.tokenizer import TextTokenizer, read_tokenizer
+from tokenmill.core.tokenizer import TextTokenizer, read_tokenizer, render_chat
+from tokenmill.core.tokenizer import chat_prompt as as_conversation
 from tokenmill.evaluation.evaluate import repetition
-from tokenmill.evaluation.params import EvaluateParams, PromptParams
 from tokenmill.evaluation.prompts import (
     MOST_BYTES,
     MOST_OPENINGS,
     MOST_PROMPTS,
+    EvaluateParams,
     Opening,
+    PromptParams,
     chosen_prompts,
     openings,
     places,
@@ -124,8 +124,8 @@ def test_prompts_from_outside_the_raw_text_are_refused(tmp_path: Path, tokenizer
         chosen(raw, tokenizer)
 
 
-CHAT = render([("user", "count?"), ("assistant", "one two"), ("user", "more?"), ("assistant", "three")])
-SYSTEM = render([("system", "Be terse."), ("user", "count?"), ("assistant", "one two")])
+CHAT = render_chat([("user", "count?"), ("assistant", "one two"), ("user", "more?"), ("assistant", "three")])
+SYSTEM = render_chat([("system", "Be terse."), ("user", "count?"), ("assistant", "one two")])
 PROSE = "the cat sat on the mat and the dog lay by the door until the evening came and it was dark"
 
 

@@ -7,8 +7,7 @@ import pytest
 from tests.reports.test_samples import TWO_EPOCHS
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_json
-from tokenmill.evaluation.params import Mark
-from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question, read_evaluation
+from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Mark, Question, read_evaluation
 
 
 def test_metrics_of_an_epoch_by_hand():

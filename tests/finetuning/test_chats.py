@@ -8,9 +8,8 @@ import pytest
 
 from tests.evaluation.trained import make_tokenizer_file
 from tests.tokens.clean_text import write_clean
-from tokenmill.core import chat
 from tokenmill.core.errors import UserError
-from tokenmill.core.tokenizer import TextTokenizer, read_tokenizer
+from tokenmill.core.tokenizer import TextTokenizer, read_tokenizer, render_chat
 from tokenmill.finetuning.chats import EXAMPLES, EncodedChat, encode, pack, read_chats
 from tokenmill.model.ops import IGNORED
 
@@ -50,12 +49,12 @@ def test_what_has_no_answer_counts_nothing(text: str, tokenizer: TextTokenizer):
 
 
 def test_answers_of_any_letters_count(tokenizer: TextTokenizer):
-    text = chat.render([("user", "Wie heißt du? 你好"), ("assistant", "Ärger 😀 heiß ich")])
+    text = render_chat([("user", "Wie heißt du? 你好"), ("assistant", "Ärger 😀 heiß ich")])
     assert answered(text, tokenizer) == [" Ärger 😀 heiß ich<|endoftext|>"]
 
 
 def test_results_of_tools_are_no_answers(tokenizer: TextTokenizer):
-    text = chat.render([("user", "2+2?"), ("assistant", "add(2, 2)"), ("tool", "4"), ("assistant", "4.")])
+    text = render_chat([("user", "2+2?"), ("assistant", "add(2, 2)"), ("tool", "4"), ("assistant", "4.")])
     assert answered(text, tokenizer) == [" add(2, 2)\nTool:", " 4.<|endoftext|>"]
 
 
@@ -88,7 +87,7 @@ def test_each_packed_chat_is_whole_and_once():
 
 
 def exchange(number: int, answer: str = "It is") -> str:
-    return chat.render([("user", f"What is number {number}?"), ("assistant", f"{answer} {number}.")])
+    return render_chat([("user", f"What is number {number}?"), ("assistant", f"{answer} {number}.")])
 
 
 def test_a_hash_chooses_what_is_held_out(tmp_path: Path, tokenizer: TextTokenizer):

@@ -11,10 +11,9 @@ from tests.evaluation.trained import make_tokenizer_file
 from tests.reports.data_material import HOSTILE
 from tests.reports.run_material import prepare
 from tokenmill.cli.main import main
-from tokenmill.core.chat import render
 from tokenmill.core.errors import UserError
 from tokenmill.core.metrics import read_clean_report
-from tokenmill.core.tokenizer import read_tokenizer
+from tokenmill.core.tokenizer import read_tokenizer, render_chat
 from tokenmill.evaluation.results import read_evaluation
 from tokenmill.model.config import Architecture, ModelConfig
 from tokenmill.model.generate import Sampling, generate
@@ -97,9 +96,9 @@ def test_chat_template_is_that_of_training(exported: tuple[Checkpoint, Path]):
     ]
     messages = [{"role": role, "content": content} for role, content in turns]
     published: Any = AutoTokenizer.from_pretrained(exported[1])
-    assert published.apply_chat_template(messages, tokenize=False) == render(turns)
+    assert published.apply_chat_template(messages, tokenize=False) == render_chat(turns)
     asked = published.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    assert asked == render(turns) + "\nAssistant:"
+    assert asked == render_chat(turns) + "\nAssistant:"
 
 
 def test_generation_ends_at_end_of_text(exported: tuple[Checkpoint, Path]):

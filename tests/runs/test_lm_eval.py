@@ -5,7 +5,7 @@ import pytest
 import yaml
 
 from tests.imports import ROOT
-from tokenmill.core.chat import render
+from tokenmill.core.tokenizer import render_chat
 from tokenmill.sample.generator import conversations
 
 TASKS = {path.stem: yaml.safe_load(path.read_text()) for path in ROOT.glob("docs/lm-eval/*.yaml")}
@@ -19,13 +19,13 @@ def filled(task: str, field: str) -> str:
 
 def test_text_is_that_of_training():
     assert len(TURNS) > 2
-    assert filled("sample_text", "doc_to_target") == render(TURNS)
+    assert filled("sample_text", "doc_to_target") == render_chat(TURNS)
 
 
 def test_answers_are_asked_as_a_chat():
     question, answer = TURNS[0][1], TURNS[1][1]
-    asked = render([("user", filled("sample_answers", "doc_to_text"))]) + "\nAssistant:"
-    assert asked + filled("sample_answers", "doc_to_target") == render([("user", question), ("assistant", answer)])
+    asked = render_chat([("user", filled("sample_answers", "doc_to_text"))]) + "\nAssistant:"
+    assert asked + filled("sample_answers", "doc_to_target") == render_chat([("user", question), ("assistant", answer)])
 
 
 @pytest.mark.parametrize("name", TASKS)

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.sample.corpus import ALL, COUNT, as_asked, plain
-from tokenmill.evaluation.params import PromptParams
-from tokenmill.evaluation.prompts import read_prompts
+from tokenmill.evaluation.prompts import PromptParams, read_prompts
 from tokenmill.sample import generator
 from tokenmill.sample.generator import VALIDATION_EVERY, Conversation, conversations, held_out
 from tokenmill.sample.subjects import is_held_out, questions

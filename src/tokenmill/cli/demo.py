@@ -16,7 +16,7 @@ from tokenmill.stage import set_wait_policy
 
 if TYPE_CHECKING:
     from tokenmill.demo.models import Models
-    from tokenmill.evaluation.params import EvaluateParams, PromptParams
+    from tokenmill.evaluation.prompts import EvaluateParams, PromptParams
 
 MODELS_IN_MEMORY = 4
 """Enough for the two columns of two readers."""
@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> None:
 
 def _prompts(root: Path, evaluate: "EvaluateParams | None") -> "list[PromptParams]":
     """The prompts of the evaluation: those in params.yaml, else those that the last evaluation chose."""
-    from tokenmill.evaluation.params import PromptParams  # noqa: PLC0415 (pydantic)
+    from tokenmill.evaluation.prompts import PromptParams  # noqa: PLC0415 (pydantic)
     from tokenmill.evaluation.results import read_evaluation  # noqa: PLC0415
 
     if evaluate is None:

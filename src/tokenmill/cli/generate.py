@@ -17,7 +17,7 @@ from tokenmill.display import note, print_stream, rate
 from tokenmill.stage import set_wait_policy
 
 if TYPE_CHECKING:
-    from tokenmill.evaluation.params import EvaluateParams
+    from tokenmill.evaluation.prompts import EvaluateParams
     from tokenmill.model.generate import Sampling
     from tokenmill.runs.find import Checkpoint
     from tokenmill.runs.writer import Stream, Writer
@@ -123,7 +123,7 @@ def evaluate_params(root: Path) -> "EvaluateParams | None":
         UserError: the section is wrong.
     """
     from tokenmill.core.params import PARAMS_FILE, Section, load  # noqa: PLC0415 (pydantic)
-    from tokenmill.evaluation.params import EvaluateParams  # noqa: PLC0415
+    from tokenmill.evaluation.prompts import EvaluateParams  # noqa: PLC0415
 
     class Params(Section):
         evaluate: EvaluateParams

@@ -20,8 +20,7 @@ from tokenmill.display import amounts, console, print_columns, shortened
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tokenmill.evaluation.params import Mark
-    from tokenmill.evaluation.results import Evaluation
+    from tokenmill.evaluation.results import Evaluation, Mark
     from tokenmill.runs.under_way import UnderWay
 
 Commands = list[tuple[str, str]]

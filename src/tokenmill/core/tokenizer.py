@@ -1,4 +1,4 @@
-"""Read tokenizer.json and use it: text to ids, ids to text.
+"""Text as a model reads it: tokenizer.json, which turns text into ids and back, and the template of conversations.
 
 Everything about the tokenizer comes from its file, nothing from params.yaml. Text is text: a document that spells
 `<|endoftext|>` gets the tokens of these thirteen characters. Only the pipeline writes the end-of-text id, after each
@@ -7,7 +7,8 @@ document.
 
 import hashlib
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,26 @@ BYTE_OF = {chr(byte): byte for byte in _PRINTABLE} | {
 }
 """The byte that a character stands for in a byte-level vocabulary: itself if Latin-1 can print it, otherwise one of
 U+0100 … (Radford et al. 2019, GPT-2's encoder)."""
+
+
+NEXT_TURN = "\nUser:"
+"""Ends an answer: the model begins to write the next question itself."""
+
+ROLE_NAMES = {
+    "system": "System",
+    "developer": "System",
+    "user": "User",
+    "human": "User",
+    "prompter": "User",
+    "assistant": "Assistant",
+    "gpt": "Assistant",
+    "chatgpt": "Assistant",
+    "bot": "Assistant",
+    "model": "Assistant",
+}
+
+TURN = re.compile(r"^(System|User|Assistant|Tool|Function):", re.MULTILINE)
+"""Begins a turn in a conversation's text."""
 
 
 @dataclass(frozen=True)
@@ -165,3 +186,46 @@ def token_bytes(tokenizer: TextTokenizer) -> list[bytes]:
             is_bpe = tokenizer.type == "bpe"
             found[token_id] = bytes(BYTE_OF[char] for char in token) if is_bpe else token.encode()
     return found
+
+
+def render_chat(messages: Iterable[tuple[str, str]]) -> str:
+    r"""A conversation of (role, content) as text; empty if there is no turn or an assistant's turn is empty.
+
+    Example:
+        >>> render_chat([("human", "Hi!"), ("gpt", "Hello.")])
+        'User: Hi!\nAssistant: Hello.'
+    """
+    turns = []
+    for role, content in messages:
+        name, stripped = ROLE_NAMES.get(role.lower(), role.capitalize()), content.strip()
+        if stripped:
+            turns.append(f"{name}: {stripped}")
+        elif name == "Assistant":
+            return ""
+    return "\n".join(turns)
+
+
+def chat_prompt(user: str) -> str:
+    r"""The text that a model continues with its answer to `user`.
+
+    Example:
+        >>> chat_prompt("What is the capital of France?")
+        'User: What is the capital of France?\nAssistant:'
+    """
+    return f"User: {user}\nAssistant:"
+
+
+def answer_spans(text: str) -> list[tuple[int, int]]:
+    r"""The parts of a conversation that the assistant writes: behind `Assistant:` to the end of the next `User:`.
+
+    What begins the next turn belongs to the answer, because a model must write it to end the answer. A line of a turn
+    that begins like a turn counts as one: whoever reads the text cannot tell them apart.
+
+    Example:
+        >>> text = "User: Hi!\nAssistant: Hello.\nUser: Bye.\nAssistant: Bye!"
+        >>> [text[start:end] for start, end in answer_spans(text)]
+        [' Hello.\nUser:', ' Bye!']
+    """
+    turns = list(TURN.finditer(text))
+    ends = [turn.end() for turn in turns[1:]] + [len(text)]
+    return [(turn.end(), end) for turn, end in zip(turns, ends, strict=False) if turn[1] == "Assistant"]

@@ -7,8 +7,8 @@ from typing import Any
 
 import orjson
 
-from tokenmill.core import chat
 from tokenmill.core.errors import UserError
+from tokenmill.core.tokenizer import render_chat
 from tokenmill.data.report import Tally
 
 MESSAGES = ("messages", "conversations", "conversation")
@@ -143,7 +143,7 @@ def _exchange(question: Sequence[Any], answer: Any) -> str | None:
     if any(part is None for part in parts):
         return None
     *asked, answered = (part.strip() for part in parts if part is not None)
-    return chat.render([("user", "\n".join(filter(None, asked))), ("assistant", answered)])
+    return render_chat([("user", "\n".join(filter(None, asked))), ("assistant", answered)])
 
 
 def _conversation(messages: Sequence[Any]) -> str | None:
@@ -156,7 +156,7 @@ def _conversation(messages: Sequence[Any]) -> str | None:
         if not isinstance(role, str) or content is None:
             return None
         turns.append((role, content))
-    return chat.render(turns)
+    return render_chat(turns)
 
 
 def _exported(nodes: Mapping[str, Any], last: Any) -> str:
@@ -169,7 +169,7 @@ def _exported(nodes: Mapping[str, Any], last: Any) -> str:
         text = _content(_mapping(message.get("content")).get("parts", ()))
         if role in ("user", "assistant") and text:  # the others are the system's and of tools
             turns.append((role, text))
-    return chat.render(reversed(turns))
+    return render_chat(reversed(turns))
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

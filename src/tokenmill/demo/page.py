@@ -24,7 +24,7 @@ from tokenmill.demo.answering import (
     Turn,
     html,
 )
-from tokenmill.evaluation.params import PromptParams
+from tokenmill.evaluation.prompts import PromptParams
 from tokenmill.model.generate import Sampling
 
 QUEUE = 32

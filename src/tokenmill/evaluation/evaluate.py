@@ -9,13 +9,11 @@ from pathlib import Path
 
 from pydantic import Field
 
-from tokenmill.core.chat import NEXT_TURN
 from tokenmill.core.params import Section
 from tokenmill.core.token_file import SPLITS, Split, open_tokens, read_metadata
-from tokenmill.core.tokenizer import TextTokenizer, read_tokenizer
+from tokenmill.core.tokenizer import NEXT_TURN, TextTokenizer, read_tokenizer
 from tokenmill.display import Progress
-from tokenmill.evaluation.params import EvaluateParams
-from tokenmill.evaluation.prompts import MOST_OPENINGS, Prompt, chosen_prompts, first_questions, prepare
+from tokenmill.evaluation.prompts import MOST_OPENINGS, EvaluateParams, Prompt, chosen_prompts, first_questions, prepare
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question
 from tokenmill.model.device import Compute, DeviceName, choose_compute, configure_process
 from tokenmill.model.generate import Sampling, generate

@@ -2,12 +2,13 @@
 
 from pathlib import Path
 from statistics import fmean
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 from tokenmill.core.files import rounded
 from tokenmill.core.params import Section
 from tokenmill.core.records import read_record
-from tokenmill.evaluation.params import Mark
+
+Mark: TypeAlias = Literal["seen", "held_out"]
 
 
 class Question(Section):

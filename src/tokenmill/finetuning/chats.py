@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tokenmill.core import chat, shards
+from tokenmill.core import shards
 from tokenmill.core.errors import UserError
-from tokenmill.core.tokenizer import TextTokenizer
+from tokenmill.core.tokenizer import NEXT_TURN, TextTokenizer, answer_spans
 from tokenmill.model.ops import IGNORED
 from tokenmill.model.sequences import evenly_spread
 
@@ -98,9 +98,7 @@ def _split(chats: list[EncodedChat], tokenizer: TextTokenizer, context_length: i
 
 def _text(each: EncodedChat, tokenizer: TextTokenizer) -> str:
     """A chat as text again, without what ends its last answer."""
-    return tokenizer.decode([token for token in each.ids.tolist() if token != tokenizer.eot_id]).removesuffix(
-        chat.NEXT_TURN
-    )
+    return tokenizer.decode([token for token in each.ids.tolist() if token != tokenizer.eot_id]).removesuffix(NEXT_TURN)
 
 
 def encode(texts: Sequence[str], tokenizer: TextTokenizer) -> list[EncodedChat]:
@@ -109,7 +107,7 @@ def encode(texts: Sequence[str], tokenizer: TextTokenizer) -> list[EncodedChat]:
     Raises:
         UserError: the tokenizer does not know a character.
     """
-    parts = [chat.answers(text) for text in texts]
+    parts = [answer_spans(text) for text in texts]
     used = [text[: part[-1][1]] if part else "" for text, part in zip(texts, parts, strict=True)]
     for text in used if tokenizer.type == "char" else []:
         tokenizer.encode(text)

@@ -24,11 +24,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from tokenmill.core import paths
-from tokenmill.core.chat import NAMES
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import sha256_of, write_directory, write_json, write_text
 from tokenmill.core.metrics import CleanReport, read_clean_report
-from tokenmill.core.tokenizer import END_OF_TEXT, TextTokenizer, read_tokenizer
+from tokenmill.core.tokenizer import END_OF_TEXT, ROLE_NAMES, TextTokenizer, read_tokenizer
 from tokenmill.evaluation.results import Evaluation, read_evaluation
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import GPT
@@ -43,12 +42,12 @@ if TYPE_CHECKING:
 
 CHAT_TEMPLATE = (
     "{%- set names = "
-    + json.dumps(NAMES)
+    + json.dumps(ROLE_NAMES)
     + " -%}{%- for message in messages if message['content'] | trim -%}{{- ('' if loop.first else '\n') "
     "+ names.get(message['role'] | lower, message['role'] | capitalize) + ': ' + message['content'] | trim -}}"
     "{%- endfor -%}{%- if add_generation_prompt -%}{{- '\nAssistant:' -}}{%- endif -%}"
 )
-"""What `core.chat.render` does, in Jinja2."""
+"""What `render_chat` does, in Jinja2."""
 
 CARD = "README.md"
 

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tokenmill.core.chat import NEXT_TURN, render
 from tokenmill.core.errors import UserError
-from tokenmill.core.tokenizer import TextTokenizer, read_tokenizer, token_bytes
+from tokenmill.core.tokenizer import NEXT_TURN, TextTokenizer, read_tokenizer, render_chat, token_bytes
 from tokenmill.model.device import choose_device
 from tokenmill.model.generate import Sampling, generate, generate_batch, transpose_in_memory
 from tokenmill.model.gpt import GPT
@@ -111,7 +110,7 @@ class Writer:
         turns = [(message["role"], message["content"]) for message in messages if message["content"].strip()]
         limit, dropped = self.model.config.context_length // 2, 0
         while True:
-            ids, notes = self._encode(f"{render(turns[dropped:])}\nAssistant:" if turns else "")
+            ids, notes = self._encode(f"{render_chat(turns[dropped:])}\nAssistant:" if turns else "")
             if len(ids) <= limit or dropped >= len(turns) - 1:
                 break
             dropped += 1
