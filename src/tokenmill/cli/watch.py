@@ -56,22 +56,24 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Show a training until it ends or Ctrl-C is pressed, which only ends the watching."""
     screen, watched = console(), Watched(Path(), options.name)
+    once = options.once or not screen.is_terminal
     if not screen.is_terminal:
         screen.width = PIPE_WIDTH
+    _wait(watched, screen, once=once)
     with contextlib.suppress(KeyboardInterrupt):
-        _wait(watched, screen, wait=not options.once)
-        watched.answers.update(watched.now, wait=not screen.is_terminal or options.once)
+        watched.answers.update(watched.now, wait=once)
         if options.open:
-            print(f"the page is {watched.write_page().resolve().as_uri()}")
-            webbrowser.open(watched.write_page().resolve().as_uri())
-        if screen.is_terminal and not options.once:
+            page = watched.write_page().resolve().as_uri()
+            print(f"the page is {page}")
+            webbrowser.open(page)
+        if not once:
             _follow(watched, screen, with_page=options.open)
     watched.look()  # it may have ended meanwhile
     screen.print(watched.frame(screen.width, 100))
 
 
-def _wait(watched: "Watched", screen: Console, *, wait: bool) -> None:
-    """Wait for the first file of a training if DVC is at work on an earlier stage.
+def _wait(watched: "Watched", screen: Console, *, once: bool) -> None:
+    """Unless it is shown only once, wait for the training to begin if DVC is at work on an earlier stage.
 
     Raises:
         UserError: no training is under way, and none will come.
@@ -80,7 +82,7 @@ def _wait(watched: "Watched", screen: Console, *, wait: bool) -> None:
 
     is_said = False
     while not watched.look():
-        if not (wait and screen.is_terminal and check_running(watched.root).fix):
+        if once or not check_running(watched.root).fix:
             named = f" in the experiment {watched.name}" if watched.name else ""
             raise UserError(f"no training is under way{named}; `dvc repro` or `dvc exp run` starts one.")
         if not is_said:

@@ -104,9 +104,9 @@ class Gate:
     def _is_known(self, host: str) -> bool:
         try:
             name = urlsplit(f"//{host}").hostname or ""
-        except ValueError:
+            return name in self._names or (self._any_address and ipaddress.ip_address(name).version in (4, 6))
+        except ValueError:  # no host, or a name and no address
             return False
-        return name in self._names or (self._any_address and _is_address(name))
 
 
 async def _body(receive: Receive) -> Message | PlainTextResponse:
@@ -139,14 +139,6 @@ def _is_plain(body: bytes) -> bool:
         return False
     data = content.get("data") or [] if isinstance(content, dict) else None
     return isinstance(data, list) and all(isinstance(one, str | int | float | None) for one in data)
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 def bound(host: str, port: int) -> socket.socket:

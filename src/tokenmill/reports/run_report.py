@@ -223,22 +223,20 @@ def _prompts(evaluation: Evaluation) -> list[PromptAnswers]:
 
 
 def _losses_by_epoch(evaluation: Evaluation) -> Chart:
-    epochs = evaluation.epochs
-    first, last = epochs[0].val_loss, epochs[-1].val_loss
-    return line_chart(
-        [
-            _epoch_series([(result.epoch, result.train_loss) for result in epochs], "training", TRAIN),
-            _epoch_series([(result.epoch, result.val_loss) for result in epochs], "validation", VALIDATION),
-        ],
-        x_label="epoch",
-        y_label="nats per token",
-        alt=f"Losses by epoch; the validation loss goes from {first:.4f} to {last:.4f}.",
-    )
-
-
-def _epoch_series(losses: Sequence[tuple[int, float]], name: str, colour: int) -> Series:
-    titles = [f"epoch {epoch}: {name} loss {loss:.4f}" for epoch, loss in losses]
-    return Series([loss for _, loss in losses], colour, [epoch for epoch, _ in losses], titles)
+    numbers = [result.epoch for result in evaluation.epochs]
+    training = [result.train_loss for result in evaluation.epochs]
+    validation = [result.val_loss for result in evaluation.epochs]
+    series = [
+        Series(
+            losses,
+            colour,
+            numbers,
+            [f"epoch {n}: {name} loss {loss:.4f}" for n, loss in zip(numbers, losses, strict=True)],
+        )
+        for name, losses, colour in (("training", training, TRAIN), ("validation", validation, VALIDATION))
+    ]
+    alt = f"Losses by epoch; the validation loss goes from {validation[0]:.4f} to {validation[-1]:.4f}."
+    return line_chart(series, x_label="epoch", y_label="nats per token", alt=alt)
 
 
 def losses_by_step(steps: Sequence[StepRow], validations: Sequence[EpochRow | ValidationRow]) -> Chart:

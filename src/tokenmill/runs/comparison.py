@@ -4,11 +4,11 @@ A name is `workspace`, `epoch-2`, `HEAD`, `blest-jube:2`.
 """
 
 import contextlib
+import functools
 import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -76,13 +76,13 @@ class ComparedRun:
             (root / LOCK).read_text(encoding="utf-8"),
         )
 
-    @cached_property
+    @functools.cached_property
     def hashes(self) -> dict[str, str | None]:
         """The hash of every output in dvc.lock, by its path."""
         stages = YAML(typ="safe").load(self.lock)["stages"].values()
         return {out["path"]: out.get("md5") for stage in stages for out in stage.get("outs", [])}
 
-    @cached_property
+    @functools.cached_property
     def settings(self) -> dict[str, str]:
         """Parameters by their dotted names, without `runtime` and without the prompts."""
         return {name: value for name, value in settings(self.params).items() if not name.startswith("evaluate.prompts")}
@@ -150,7 +150,7 @@ class Comparison:
         rows = [[write(epoch) for epoch in self.epochs] for write in MEASURES.values()]
         return pd.DataFrame(rows, index=list(MEASURES), columns=self.names)
 
-    @cached_property
+    @functools.cached_property
     def settings(self) -> pd.DataFrame:
         """The parameters that differ, as text: a row for each, a column for each epoch."""
         table = pd.DataFrame([epoch.run.settings for epoch in self.epochs]).fillna("–").T
@@ -171,7 +171,7 @@ class Comparison:
     def _differ(self, output: Path) -> bool:
         return len({run.hashes.get(output.as_posix()) for run in self.runs}) > 1
 
-    @cached_property
+    @functools.cached_property
     def prompts(self) -> list[PromptAnswers]:
         """Every prompt of any of the runs, with all answers."""
         questions: dict[str, Question] = {}
@@ -194,23 +194,20 @@ def find_epochs(root: Path, names: Sequence[str]) -> list[ComparedEpoch]:
     Raises:
         UserError: there is no such revision or epoch, or its evaluation cannot be fetched.
     """
-    runs: dict[str, ComparedRun] = {}
-    found = []
-    for name in _at_least_two(root, names, runs):
-        rev, epoch = _parse(name)
-        found.append(ComparedEpoch.of(name, _run(root, rev, runs), epoch))
-    return found
+    run_of = functools.cache(functools.partial(_read_run, root))
+    if not names or list(names) == [WORKSPACE]:
+        names = _first_and_last(root, run_of)
+    elif len(names) == 1:
+        names = [*names, WORKSPACE]
+    places = [(name, *_parse(name)) for name in names]
+    return [ComparedEpoch.of(name, run_of(rev), epoch) for name, rev, epoch in places]
 
 
-def _at_least_two(root: Path, names: Sequence[str], runs: dict[str, ComparedRun]) -> list[str]:
-    if len(names) == 1 and names[0] != WORKSPACE:
-        return [*names, WORKSPACE]
-    if len(names) > 1:
-        return list(names)
+def _first_and_last(root: Path, run_of: Callable[[str], ComparedRun]) -> list[str]:
     if run := unfinished(root):
         note(f"{run.sentence}; until it ends, these are the first and the last epoch of HEAD")
         return ["HEAD:1", "HEAD"]
-    last = len(_run(root, WORKSPACE, runs).evaluation.epochs)
+    last = len(run_of(WORKSPACE).evaluation.epochs)
     return ["epoch-1", f"epoch-{last}"] if last > 1 else ["epoch-1"]
 
 
@@ -222,25 +219,17 @@ def _parse(name: str) -> tuple[str, int | None]:
     return name, None
 
 
-def _run(root: Path, rev: str, runs: dict[str, ComparedRun]) -> ComparedRun:
-    """The run of a revision; each is read once."""
-    if rev not in runs:
-        runs[rev] = _workspace_run(root) if rev == WORKSPACE else _recorded_run(root, rev)
-    return runs[rev]
-
-
-def _workspace_run(root: Path) -> ComparedRun:
-    if run := unfinished(root):
-        raise UserError(f"{run.sentence}; answers are compared when it is finished, name other revisions.")
-    if not (root / paths.EVALUATION).exists():
-        raise UserError(
-            f"{root / paths.EVALUATION} is missing; `dvc repro` makes it, "
-            "`dvc pull evaluate` fetches it where it was pushed."
-        )
-    return ComparedRun.read(WORKSPACE, root)
-
-
-def _recorded_run(root: Path, rev: str) -> ComparedRun:
+def _read_run(root: Path, rev: str) -> ComparedRun:
+    """The run in the workspace, or the one that a revision holds or records."""
+    if rev == WORKSPACE:
+        if run := unfinished(root):
+            raise UserError(f"{run.sentence}; answers are compared when it is finished, name other revisions.")
+        if not (root / paths.EVALUATION).exists():
+            raise UserError(
+                f"{root / paths.EVALUATION} is missing; `dvc repro` makes it, "
+                "`dvc pull evaluate` fetches it where it was pushed."
+            )
+        return ComparedRun.read(rev, root)
     with contextlib.closing(Revision(root, rev)) as revision, tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for file in FILES:

@@ -245,7 +245,9 @@ def _write_onnx(model: GPT, file: Path) -> None:
 
     example = torch.zeros((2, model.config.context_length), dtype=torch.int64)
     sizes = {0: Dim("batch"), 1: Dim("sequence", max=model.config.context_length)}
-    with _quiet():
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it speaks of other packages and of its own future
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         torch.onnx.export(
             model,
             (example,),
@@ -257,17 +259,3 @@ def _write_onnx(model: GPT, file: Path) -> None:
             external_data=4 * sum(parameter.numel() for parameter in model.parameters()) > ONE_FILE,
             verbose=False,
         )
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Leave out what the exporter says of other packages and of its own future."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)
