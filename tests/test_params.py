@@ -215,6 +215,7 @@ def test_dvc_sets_lists_and_empties_them_again(tmp_path: Path):
         ("finetune.methods", "[full, lora]", "[]"),
         ("finetune.lora.targets", "[up, down]", "all"),
         ("evaluate.prompts", "[{text: a}]", "auto"),
+        ("evaluate.prompts", "[]", "auto"),  # ruamel.yaml 0.19: no YAML if a list with a comment becomes `[]`
         ("clean.columns", "[a, b]", "null"),
     ):
         apply_overrides(path, [f"{name}={value}"])

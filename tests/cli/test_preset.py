@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 from dvc.utils.hydra import apply_overrides
-from dvc.utils.serialize import modify_yaml
 from ruamel.yaml import YAML
 
 from tokenmill.cli.main import main
 from tokenmill.cli.preset import DEFAULT, names, params_with, read, text_with
 from tokenmill.core.errors import UserError
-from tokenmill.core.params import read_yaml
 from tokenmill.planning.plan import plan_training
 from tokenmill.schema import check_all
 
@@ -117,14 +115,6 @@ def test_an_experiment_then_changes_one_line(params: Path, name: str):
     ]
 
 
-def test_a_preset_leaves_nothing_of_the_one_before(params: Path):
-    put("phase3")
-    straight = params.read_bytes()
-    put("phase1")
-    put("phase3")
-    assert params.read_bytes() == straight
-
-
 def test_text_and_style_of_the_user_stay(params: Path):
     mine = TEXT.replace("data/raw/sample", "/my/text").replace("  n_layer: 4", "  n_layer: 4   # mine, not théirs")
     mine = mine.replace("columns:", "columns: ['a']").replace("What is 2 plus 3?", "'What is 2? " + "word " * 40 + "'")
@@ -177,13 +167,3 @@ def test_a_params_yaml_that_is_no_yaml_is_refused(params: Path):
     params.write_text("model: [", encoding="utf-8")
     with pytest.raises(UserError, match=r"params.yaml is not valid YAML"):
         text_with(read("phase1").values, params)
-
-
-@pytest.mark.parametrize("prompts", [[], [{"user": "Why?"}]])
-def test_an_experiment_may_replace_the_prompts(params: Path, prompts: list[dict[str, str]]):
-    """ruamel.yaml 0.19 writes a file that is no YAML if a list with a comment beside its key becomes `[]`."""
-    with modify_yaml(str(params)) as content:
-        content["evaluate"]["prompts"] = prompts
-    written = read_yaml(params)["evaluate"]["prompts"]
-    assert check_all(params)
-    assert written == prompts

@@ -221,12 +221,6 @@ def test_a_model_larger_than_memory_is_refused(project: Path):
         planned(project, *large, tokens=10**9, hardware=["here"])
 
 
-def test_flops_are_those_of_the_model(project: Path):
-    plan = gpt2_small(project)
-    assert plan.flops_per_token == flops_per_token(plan.work.config)
-    assert plan.optimizer_share == 0
-
-
 def test_muon_costs_what_its_products_are():
     """Four times, for each matrix: X Xt, its square, and their product with X (2 operations a term)."""
     config = config_of("modern", n_layer=1)

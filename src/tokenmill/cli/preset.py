@@ -196,7 +196,7 @@ def text_with(values: Mapping[str, Any], path: Path) -> str:
 
 def _set(content: Any, name: str, value: Any, path: Path) -> bool:
     """Set a parameter; False if it has this value already."""
-    section, key = innermost(content, name)
+    section, key = _innermost(content, name)
     if section is None or key not in section:
         raise UserError(f"{path} has no {name}; add it (`tokenmill params` says what it means).")
     if section[key] == value:
@@ -217,7 +217,7 @@ def override(content: dict[str, Any], text: str) -> None:
     from ruamel.yaml import YAML, YAMLError  # noqa: PLC0415 (as above)
 
     name, equals, value = text.partition("=")
-    section, key = innermost(content, name)
+    section, key = _innermost(content, name)
     if not equals or section is None:
         raise UserError(f"-S {text} is not NAME=VALUE with the name of a parameter, as in -S model.n_layer=12.")
     try:
@@ -226,7 +226,7 @@ def override(content: dict[str, Any], text: str) -> None:
         raise UserError(f"-S {text}: the value is not YAML.") from None
 
 
-def innermost(content: Any, name: str) -> tuple[dict[str, Any] | None, str]:
+def _innermost(content: Any, name: str) -> tuple[dict[str, Any] | None, str]:
     """The section that holds a parameter, None if there is none, and the parameter's name in it."""
     *parents, key = name.split(".")
     for parent in parents:
@@ -236,7 +236,6 @@ def innermost(content: Any, name: str) -> tuple[dict[str, Any] | None, str]:
 
 def is_own_text_at_defaults(content: Mapping[str, Any]) -> bool:
     """Whether params.yaml holds the values made for the built-in text, and another text."""
-    default = read(DEFAULT).values
-    found = {name: innermost(content, name) for name in default}
-    as_default = all(section is not None and section.get(key) == default[n] for n, (section, key) in found.items())
-    return as_default and content["data"]["raw"] != SAMPLE.as_posix()
+    here = dict(_dotted(content))
+    as_default = all(here.get(name) == value for name, value in read(DEFAULT).values.items())
+    return as_default and here["data.raw"] != SAMPLE.as_posix()

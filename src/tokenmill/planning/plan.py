@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -26,8 +27,10 @@ from tokenmill.model.manifest import MANIFEST, read_manifest
 from tokenmill.model.optimizers import OPTIMIZERS, OptimizerName
 from tokenmill.model.size import flops_per_token, memory
 from tokenmill.planning.benchmark import measure
-from tokenmill.schema import AllParams
 from tokenmill.training.schedule import Workload
+
+if TYPE_CHECKING:  # training reads the table of GPUs, and does without the libraries of cleaning
+    from tokenmill.schema import AllParams
 
 UTILISATION = 0.4
 """Share of its peak that plans assume a GPU to reach."""
@@ -213,7 +216,7 @@ class Plan:
 
 def plan_training(
     root: Path,
-    params: AllParams,
+    params: "AllParams",
     *,
     tokens: int | None = None,
     vocab_size: int | None = None,
@@ -268,7 +271,7 @@ def _data(root: Path) -> tuple[int | None, int | None]:
     return None, None
 
 
-def _measured(work: Workload, params: AllParams) -> tuple[str, float, str]:
+def _measured(work: Workload, params: "AllParams") -> tuple[str, float, str]:
     """Name, seconds of a step, and their source: steps of this very training, made on this machine now."""
     speed = measure(work, params.runtime)
     return HERE, speed.seconds, f"{HERE}: {speed.measured}, measured just now on {speed.device}"
