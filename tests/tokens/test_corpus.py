@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenmill.core.tokenizer import read_tokenizer
-from tokenmill.tokens import corpus as corpus_module
-from tokenmill.tokens.corpus import PROBES, probe, sample, segmented, segments
+from tokenmill.tokens.corpus import PROBE_ROWS, PROBES, probe, sample, segmented, segments
 from tokenmill.tokens.encoder import FRAGMENTS, adversarial_texts
 
 Corpus = Callable[..., Path]
@@ -53,17 +52,14 @@ def test_segments_of_ordinary_text_are_short(text: str) -> None:
 
 @given(texts=documents, size=st.integers(1, 60))
 def test_segmented_texts_hold_every_document(texts: list[str], size: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(corpus_module, "SEGMENT_CHARS", size)
-        cut, ends = segmented(pl.Series(texts))
+    cut, ends = segmented(pl.Series(texts), size)
     number = np.cumsum(ends) - ends
     assert ["".join(cut.filter(pl.Series(number == i))) for i in range(len(texts))] == texts
 
 
-def test_only_long_documents_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(corpus_module, "SEGMENT_CHARS", 100)
+def test_only_long_documents_are_cut() -> None:
     texts = ["short " * 10, "long " * 400, "short", "longer " * 500, "x" * 400]
-    cut, ends = segmented(pl.Series(texts))
+    cut, ends = segmented(pl.Series(texts), 100)
     assert [text for text in cut if text in texts] == [texts[0], texts[2], texts[4]]
     assert max(len(text) for text in cut if text not in texts) < 110
     assert ends.sum() == len(texts)
@@ -97,9 +93,11 @@ def test_sample_keeps_its_budget_among_long_documents(corpus: Corpus) -> None:
 
 
 def test_probe_reads_at_even_places(corpus: Corpus) -> None:
-    texts = [f"{i:05d}" for i in range(6400)]
-    probed = [int(text) for text in probe(corpus(texts, shard_bytes=9000), PROBES * 5)]
-    assert len(probed) == PROBES
-    assert probed[0] < 400
-    assert probed[-1] >= 5700
+    texts = [f"{i:05d}" for i in range(64_000)]
+    clean = corpus(texts, shard_bytes=9000)
+    probed = probe(clean, 3 * PROBES * PROBE_ROWS)
+    assert set(map(len, probed)) == {3}
+    assert sum(map(len, probed)) <= 3 * PROBES * PROBE_ROWS
+    assert [int(text) for text in probed] == sorted(map(int, probed))
+    assert (probed[0], probed[-1] > "550") == ("000", True)
     assert probe(corpus(["one"]), 1000) == ["one"]

@@ -132,17 +132,6 @@ def shard_batches(shard: Path, columns: Sequence[str] = ("text",)) -> Iterator[p
         yield table.slice(start, footer["row_group_rows"]).collect()
 
 
-def count(shard: Path) -> int:
-    """The number of documents in a shard."""
-    return _read_footer(shard)["documents"]
-
-
-def excerpt(shard: Path, start: int, rows: int) -> pl.Series:
-    """At most `rows` texts of a shard from document `start` on, and no more than a row group has."""
-    table = pl.scan_parquet(shard, glob=False).select("text")
-    return table.slice(start, min(rows, _read_footer(shard)["row_group_rows"])).collect()["text"]
-
-
 def totals(folder: Path) -> Totals:
     """Documents, bytes and characters of a folder, from the shards' footers: no text is read."""
     footers = [_read_footer(shard) for shard in shards(folder)]

@@ -5,6 +5,7 @@ before them, numbers, punctuation, white space). A text that is cut at such boun
 segments can be encoded in parallel.
 """
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -29,11 +30,11 @@ VALIDATION_NAME = r"(?i)(^|[-_./ ])(val|valid|validation)($|[-_./ ])"
 """The path of a file that holds validation text, as data sets are published: `TinyStories-valid.txt`,
 `validation-00000-of-00001.parquet`, `val/7.txt`."""
 
-PROBES = 16
-"""Places in the corpus at which `probe` reads."""
+PROBES = 8
+"""Shards at most that `probe` reads."""
 
-PROBE_ROWS = 64
-"""Maximum number of documents that `probe` reads at one place."""
+PROBE_ROWS = 128
+"""Documents at most that `probe` takes of each."""
 
 ENOUGH_DOCUMENTS = 20
 """Validation documents from which `auto` keeps documents whole without looking at their lengths."""
@@ -69,11 +70,11 @@ def segments(text: str, size: int) -> Iterator[str]:
     yield text[start:]
 
 
-def segmented(texts: pl.Series) -> tuple[pl.Series, np.ndarray]:
-    """Documents with those over SEGMENT_CHARS cut into segments, and whether each text ends its document (bool)."""
-    if (texts.str.len_chars() <= SEGMENT_CHARS).all():
+def segmented(texts: pl.Series, size: int) -> tuple[pl.Series, np.ndarray]:
+    """Documents, cut into segments if they have more than `size` characters, and whether each text ends its document."""
+    if (texts.str.len_chars() <= size).all():
         return texts, np.ones(len(texts), dtype=np.bool_)
-    parts = [list(segments(text, SEGMENT_CHARS)) for text in texts.to_list()]
+    parts = [list(segments(text, size)) for text in texts.to_list()]
     ends = np.zeros(sum(map(len, parts)), dtype=np.bool_)
     ends[np.cumsum([len(part) for part in parts]) - 1] = True
     return pl.Series([segment for part in parts for segment in part], dtype=pl.String), ends
@@ -87,7 +88,7 @@ def sample(clean: Path, budget: int) -> Iterator[list[str]]:
     rate = min(1.0, budget / max(1, shards.totals(clean).bytes))
     seen, left = 0, budget
     for frame in shards.batches(clean):
-        units = _sample_units(frame["text"])
+        units, _ = segmented(frame["text"], SAMPLE_UNIT_CHARS)
         marks = np.floor(np.arange(seen - 1, seen + len(units)) * rate)  # the first unit is always taken
         seen += len(units)
         chosen = _take_bytes(units.gather(np.flatnonzero(np.diff(marks))), left)
@@ -96,12 +97,6 @@ def sample(clean: Path, budget: int) -> Iterator[list[str]]:
             yield chosen
         if left <= 0:
             return
-
-
-def _sample_units(texts: pl.Series) -> pl.Series:
-    if (texts.str.len_chars() <= SAMPLE_UNIT_CHARS).all():
-        return texts
-    return pl.Series([unit for text in texts.to_list() for unit in segments(text, SAMPLE_UNIT_CHARS)], dtype=pl.String)
 
 
 def _take_bytes(texts: pl.Series, budget: int) -> list[str]:
@@ -116,18 +111,14 @@ def _take_bytes(texts: pl.Series, budget: int) -> list[str]:
 
 
 def probe(clean: Path, budget: int) -> list[str]:
-    """Read at most about `budget` characters at evenly spaced places, without reading the rest of the corpus."""
+    """The beginnings of evenly spaced documents in evenly spaced shards, at most `budget` characters in all."""
     files = shards.shards(clean)
-    chosen = sorted({i * len(files) // PROBES for i in range(PROBES)})
+    chosen = files[:: math.ceil(len(files) / PROBES)]
     texts: list[str] = []
-    for file in (files[number] for number in chosen):
-        documents = shards.count(file)
-        starts = sorted({i * documents * len(chosen) // PROBES for i in range(PROBES // len(chosen))})
-        share = budget // (len(chosen) * len(starts))
-        for start in starts:
-            found = shards.excerpt(file, start, PROBE_ROWS)
-            left = share - found.str.len_chars().cast(pl.Int64).cum_sum().shift(1, fill_value=0)
-            texts += found.filter(left > 0).str.head(left.filter(left > 0)).to_list()
+    for file in chosen:
+        documents = pl.concat([batch["text"] for batch in shards.shard_batches(file)])
+        found = documents.gather_every(math.ceil(len(documents) / PROBE_ROWS))
+        texts += found.str.head(budget // (len(chosen) * len(found))).to_list()
     return texts
 
 

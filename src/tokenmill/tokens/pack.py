@@ -32,6 +32,7 @@ from tokenmill.core.token_file import (
 )
 from tokenmill.core.tokenizer import check_recorded, read_tokenizer
 from tokenmill.display import Progress
+from tokenmill.tokens import corpus
 from tokenmill.tokens.corpus import TextSpan, choose_split, probe, segmented, split_corpus
 from tokenmill.tokens.encoder import Encoder, choose_encoder
 from tokenmill.tokens.params import TokenizeParams
@@ -143,7 +144,7 @@ def text_batches(spans: Iterable[TextSpan], *, batch_bytes: int = BATCH_BYTES) -
     for split, documents in spans:
         if documents.is_empty():
             continue
-        texts, ends = segmented(documents)
+        texts, ends = segmented(documents, corpus.SEGMENT_CHARS)
         lengths = texts.str.len_bytes().cast(pl.Int64)
         number = ((lengths.cum_sum() - lengths) // batch_bytes).to_numpy()
         first = np.flatnonzero(np.diff(number, prepend=-1)).tolist()
