@@ -4,22 +4,14 @@ from pathlib import Path
 
 from tokenmill.core import paths
 from tokenmill.core.files import write_json
-from tokenmill.core.params import Section, load
+from tokenmill.core.params import load
 from tokenmill.evaluation.evaluate import evaluate
-from tokenmill.evaluation.prompts import EvaluateParams, EvaluateRuntime, RawText
-
-
-class Params(Section):
-    """What this stage reads of params.yaml."""
-
-    data: RawText
-    evaluate: EvaluateParams
-    runtime: EvaluateRuntime
+from tokenmill.evaluation.prompts import EvaluateSections
 
 
 def main() -> None:
     """models/gpt, data/tokens, data.raw, tokenizer.json -> reports/evaluation.json, metrics/eval.json."""
-    params = load(Params)
+    params = load(EvaluateSections)
     evaluation = evaluate(
         models=paths.MODEL,
         tokens=paths.TOKENS,

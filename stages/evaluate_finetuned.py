@@ -4,20 +4,12 @@ from pathlib import Path
 
 from tokenmill.core import paths
 from tokenmill.core.files import write_json, write_text
-from tokenmill.core.params import Section, load
+from tokenmill.core.params import load
 from tokenmill.core.records import read_record
 from tokenmill.evaluation.evaluate import HeldOut, ask_held_out, evaluate
-from tokenmill.evaluation.prompts import EvaluateParams, EvaluateRuntime, RawText
+from tokenmill.evaluation.prompts import EvaluateSections
 from tokenmill.evaluation.results import read_evaluation
 from tokenmill.reports.answers import beside_base
-
-
-class Params(Section):
-    """What this stage reads of params.yaml."""
-
-    data: RawText
-    evaluate: EvaluateParams
-    runtime: EvaluateRuntime
 
 
 def main(name: str) -> None:
@@ -26,7 +18,7 @@ def main(name: str) -> None:
     `base_text_loss` in metrics/finetuned/METHOD/eval.json is that on the base's own text, so what was forgotten;
     train.json beside it has the loss on held-out chats.
     """
-    params = load(Params)
+    params = load(EvaluateSections)
     evaluation = evaluate(
         models=paths.MODELS / name,
         tokens=paths.TOKENS,

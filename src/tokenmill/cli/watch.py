@@ -243,7 +243,7 @@ def ask(project: Path, weights: Path, tokenizer_file: Path) -> list[tuple[str, s
     from tokenmill.core.params import PARAMS_FILE, Section, load  # noqa: PLC0415
     from tokenmill.core.tokenizer import read_tokenizer  # noqa: PLC0415
     from tokenmill.evaluation.evaluate import continuation  # noqa: PLC0415
-    from tokenmill.evaluation.prompts import EvaluateParams, RawText, chosen_prompts, prepare  # noqa: PLC0415  # noqa: PLC0415
+    from tokenmill.evaluation.prompts import EvaluateParams, RawText, chosen_prompts, prepare  # noqa: PLC0415
     from tokenmill.model.generate import Sampling  # noqa: PLC0415
     from tokenmill.model.huggingface import load_model  # noqa: PLC0415
 

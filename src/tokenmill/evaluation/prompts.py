@@ -116,6 +116,14 @@ class EvaluateRuntime(Section, extra="ignore"):
     """The device on which the models run."""
 
 
+class EvaluateSections(Section):
+    """What the stages `evaluate` and `evaluate_finetuned` read of params.yaml."""
+
+    data: RawText
+    evaluate: EvaluateParams
+    runtime: EvaluateRuntime
+
+
 class PromptsFile(Section):
     """The content of `prompts.yaml`."""
 

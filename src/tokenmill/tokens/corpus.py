@@ -71,7 +71,7 @@ def segments(text: str, size: int) -> Iterator[str]:
 
 
 def segmented(texts: pl.Series, size: int) -> tuple[pl.Series, np.ndarray]:
-    """Documents, cut into segments if they have more than `size` characters, and whether each text ends its document."""
+    """Documents, those over `size` characters cut into segments, and whether each text ends its document (bool)."""
     if (texts.str.len_chars() <= size).all():
         return texts, np.ones(len(texts), dtype=np.bool_)
     parts = [list(segments(text, size)) for text in texts.to_list()]
