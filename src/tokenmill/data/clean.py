@@ -23,7 +23,7 @@ from tokenmill.data import filters
 from tokenmill.data.chunks import CHUNK_BYTES, Chunk, Planner
 from tokenmill.data.dedup import Hashes, SeenHashes, SeenNearDuplicates, signatures
 from tokenmill.data.normalize import drop_boilerplate, normalize
-from tokenmill.data.params import LOSSY, CleanParams
+from tokenmill.data.params import CleanParams
 from tokenmill.data.pii import mask_pii
 from tokenmill.data.readers import FORMATS
 from tokenmill.data.report import Tally, report_on
@@ -119,7 +119,7 @@ def clean_chunk(chunk: Chunk, params: CleanParams) -> CleanedChunk:
 
 def _cleaned(raw: pl.Series, params: CleanParams, tally: Tally) -> pl.Series:
     text = normalize(raw, params.mode)
-    if params.mode in LOSSY:
+    if params.mode == "strict":  # the others take none
         tally.add_letters(raw, text)
     if params.drop_boilerplate:
         text = drop_boilerplate(text)

@@ -149,7 +149,7 @@ def detect(data: bytes) -> str:
     sample = data[max(0, start - 32) : start + DETECTION_BYTES]
     sample = b"\n".join(line for line in sample.splitlines() if not line.isascii())
     few = len(_BEYOND_ASCII_BYTE.findall(sample)) < 8  # too few to tell an encoding
-    if few and re.search(rb"[A-Za-z]", sample) and _decodes(sample, "cp1252"):
+    if few and re.search(rb"[A-Za-z]", sample) and REPLACEMENT not in sample.decode("cp1252", "replace"):
         return "cp1252"
     best = next(filter(None, map(_likeliest, _parts(sample))), "utf-8")
     if _odd_letters(sample, best) <= 0.05:
@@ -182,14 +182,6 @@ def _parts(sample: bytes) -> Iterator[bytes]:
 _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
 
 _BEYOND_ASCII_BYTE = re.compile(rb"[\x80-\xff]")
-
-
-def _decodes(data: bytes, encoding: str) -> bool:
-    try:
-        data.decode(encoding)
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _odd_letters(data: bytes, encoding: str) -> float:

@@ -9,9 +9,6 @@ from tokenmill.data.filters import FilterParams
 
 Mode = Literal["strict", "balanced", "lenient", "none"]
 
-LOSSY: tuple[Mode, ...] = ("strict",)
-"""The modes that take letters."""
-
 Unit = Literal["file", "paragraph", "line"]
 
 Mask = Literal["email", "phone", "card", "ip"]

@@ -9,7 +9,7 @@ import polars as pl
 
 from tokenmill.core.metrics import Characters, CleanReport, Documents, Files, Lengths, Letters
 from tokenmill.data.filters import detect_languages
-from tokenmill.data.params import LOSSY, CleanParams
+from tokenmill.data.params import CleanParams
 from tokenmill.data.sources import Found
 
 EXAMPLES = 3
@@ -119,7 +119,7 @@ def report_on(tally: Tally, found: Found, raw: Path, params: CleanParams, encodi
         files=Files(read=len(found.sources), skipped=found.skipped, bytes=sum(source.size for source in found.sources)),
         documents=Documents(read=tally.kept.total() + tally.dropped.total(), kept=tally.kept.total()),
         characters=Characters.model_validate({"in": tally.characters_in, "out": tally.characters_out}),
-        letters=Letters(read=tally.letters, taken=tally.letters_taken) if params.mode in LOSSY else None,
+        letters=Letters(read=tally.letters, taken=tally.letters_taken) if params.mode == "strict" else None,
         invalid_utf8=tally.invalid_utf8,
         encodings=dict(Counter(tally.encodings.values()).most_common()),
         encoded=dict(sorted(tally.encodings.items())[:SOURCES]),
