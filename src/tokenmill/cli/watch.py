@@ -135,16 +135,12 @@ class Answers:
     def lines(self, width: int, height: int) -> list[Text]:
         """As many prompts with their answers as fit."""
         if not self.rows:
-            return [
-                Text(""),
-                Text(shortened(self.problem or "the first checkpoint brings the first answers", width), "dim"),
-            ]
+            why = self.problem or "the first checkpoint brings the first answers"
+            return [Text(""), Text(shortened(why, width), "dim")]
         shown = [Text(""), Text(f"answers of the weights at step {self.step:,}:", "dim")]
         for prompt, answer in self.rows[: max(0, (height - 2) // 2)]:
-            shown += [
-                Text(shortened(prompt, width), "dim"),
-                Text("  " + (shortened(answer, width - 2) or "(nothing)")),
-            ]
+            line = shortened(answer, width - 2) or "(nothing)"
+            shown += [Text(shortened(prompt, width), "dim"), Text(f"  {line}")]
         return shown
 
 

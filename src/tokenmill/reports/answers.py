@@ -91,11 +91,6 @@ class PromptAnswers:
     question: Question
     versions: list[Version]
 
-    @property
-    def marks(self) -> list[tuple[str, str]]:
-        """Name and mark of every column."""
-        return [(version.name, version.mark) for version in self.versions]
-
 
 def compare_answers(question: Question, answers: Sequence[tuple[str, Answer | None]]) -> PromptAnswers:
     """Compare each answer with the last one before it. Each comes with the name of its column."""

@@ -98,7 +98,7 @@ def available(root: Path) -> list[Checkpoint]:
         epochs, tokenizer = len(run.epoch_ends), run.tokenizer
     else:
         return []
-    return [Checkpoint(names.format(epoch), folder / epoch_folder(epoch), tokenizer) for epoch in range(1, epochs + 1)]
+    return [Checkpoint(names.format(epoch), folder / f"epoch-{epoch}", tokenizer) for epoch in range(1, epochs + 1)]
 
 
 def epochs_at(root: Path, rev: str) -> int:
@@ -125,15 +125,10 @@ def chosen_epoch(epoch: int | None, epochs: int, where: str) -> int:
     return epoch
 
 
-def epoch_folder(epoch: int) -> str:
-    """The folder of an epoch's weights within a folder of models."""
-    return f"epoch-{epoch}"
-
-
 def _in_folder(folder: Path, tokenizer: Path | None, root: Path) -> Checkpoint:
     """The model in a folder, with the given tokenizer, the one beside it, or the project's if the model is in it."""
     if not (folder / CONFIG).exists():
-        raise UserError(f"--model {folder} holds no {CONFIG}: give a folder such as {paths.MODEL / epoch_folder(1)}.")
+        raise UserError(f"--model {folder} holds no {CONFIG}: give a folder such as {paths.MODEL / 'epoch-1'}.")
     file = tokenizer or folder / paths.TOKENIZER.name
     if not file.exists() and not tokenizer and (root / paths.MODELS).resolve() in folder.resolve().parents:
         file = root / paths.TOKENIZER
@@ -146,7 +141,7 @@ def _in_folder(folder: Path, tokenizer: Path | None, root: Path) -> Checkpoint:
 def _at_revision(root: Path, rev: str, epoch: int | None) -> Checkpoint:
     with contextlib.closing(Revision(root, rev)) as revision:
         number = chosen_epoch(epoch, read_manifest(revision.fetch(paths.MODEL, [MANIFEST])).epochs, rev)
-        folder = epoch_folder(number)
+        folder = f"epoch-{number}"
         models = revision.fetch(paths.MODEL, [f"{folder}/{CONFIG}", f"{folder}/{WEIGHTS}"])
         tokenizers = revision.fetch(paths.TOKENIZER.parent, [paths.TOKENIZER.name])
         return Checkpoint(f"epoch {number} of {rev}", models / folder, tokenizers / paths.TOKENIZER.name)
