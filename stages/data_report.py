@@ -6,23 +6,16 @@ The parameters that the page shows are those that the stages before wrote beside
 from tokenmill.core import paths
 from tokenmill.core.files import write_json, write_text
 from tokenmill.core.metrics import TokenizerMetrics, TokensMetrics, read_clean_report, read_metrics
-from tokenmill.core.tokenizer import read_tokenizer, token_bytes
+from tokenmill.core.tokenizer import read_tokenizer
 from tokenmill.reports.data_report import render_report
 from tokenmill.reports.data_stats import read_stats, write_tables
 
 
 def main() -> None:
     """data/clean_report.json, tokenizer, tokens -> reports/data.html, metrics/data.json, tables in metrics/data."""
-    tokenizer = read_tokenizer(paths.TOKENIZER)
-    vocabulary = token_bytes(tokenizer)
-    stats = read_stats(paths.TOKENS, tokenizer, read_clean_report(paths.CLEAN_REPORT))
+    stats = read_stats(paths.TOKENS, read_tokenizer(paths.TOKENIZER), read_clean_report(paths.CLEAN_REPORT))
     write_json(paths.METRICS / "data.json", stats.metrics())
-    write_tables(paths.METRICS / "data", stats, vocabulary)
-    page = render_report(
-        stats,
-        vocabulary,
-        tokenizer=read_metrics(TokenizerMetrics).model_dump(),
-        tokens=read_metrics(TokensMetrics).model_dump(),
-    )
+    write_tables(paths.METRICS / "data", stats)
+    page = render_report(stats, read_metrics(TokenizerMetrics), read_metrics(TokensMetrics))
     write_text(paths.DATA_REPORT, page)
     print(f"data report: {paths.DATA_REPORT}")

@@ -104,9 +104,8 @@ def stats(by_id: list[int], by_length: list[int], words: int = 8) -> DataStats:
         tokenizer_type="bpe",
         tokenizer_sha256="0" * 64,
     )
-    return DataStats(
-        CleanReport.model_validate(REPORT), TokenCounts(np.array(by_id), words, np.array(by_length)), metadata
-    )
+    counts = TokenCounts(np.array(by_id), words, np.array(by_length))
+    return DataStats(CleanReport.model_validate(REPORT), counts, metadata, vocabulary=[])
 
 
 def test_metrics_by_hand() -> None:

@@ -1,11 +1,10 @@
 """reports/data.html: what text there was, what was dropped and why, and what the tokens are like."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
-from tokenmill.core.metrics import CleanReport
+from tokenmill.core.metrics import CleanReport, TokenizerMetrics, TokensMetrics
 from tokenmill.core.units import size
 from tokenmill.reports.charts import Chart, Series, bar_chart, line_chart
 from tokenmill.reports.data_stats import RARE, DataStats
@@ -57,25 +56,12 @@ def kept_and_dropped(clean: CleanReport) -> list[tuple[str, int, str]]:
     return [("kept", clean.documents.kept, "series-1"), *shown, ("other reasons", others, "faint")]
 
 
-def render_report(
-    stats: DataStats,
-    vocabulary: Sequence[bytes],
-    *,
-    tokenizer: Mapping[str, Any],
-    tokens: Mapping[str, Any],
-) -> str:
-    """The whole page.
-
-    Args:
-        stats: counts of the data and the figures that follow from them.
-        vocabulary: the bytes of every token.
-        tokenizer: metrics/tokenizer.json.
-        tokens: metrics/tokens.json.
-    """
-    clean = stats.clean
+def render_report(stats: DataStats, tokenizer: TokenizerMetrics, tokens: TokensMetrics) -> str:
+    """The whole page."""
+    clean, vocabulary = stats.clean, stats.vocabulary
     params = clean.params | {
-        "tokenizer": {"type": tokenizer["type"], "vocab_size": tokenizer["requested_vocab_size"]},
-        "tokenize": {name: tokens[name] for name in ("split", "val_fraction")},
+        "tokenizer": {"type": tokenizer.type, "vocab_size": tokenizer.requested_vocab_size},
+        "tokenize": {"split": tokens.split, "val_fraction": tokens.val_fraction},
     }
     unused = sorted((vocabulary[i] for i in stats.unused_ids), key=lambda token: (-len(token), token))
     return render(
@@ -97,14 +83,14 @@ def render_report(
         lengths=_document_lengths(clean),
         tokenizer=tokenizer,
         tokens=tokens,
-        frequent=_ranked(stats, vocabulary, stats.ranking[:FREQUENT]),
-        rare=_ranked(stats, vocabulary, _rarest(stats)),
+        frequent=_ranked(stats, stats.ranking[:FREQUENT]),
+        rare=_ranked(stats, _rarest(stats)),
         unused=unused,
         examples_shown=EXAMPLES,
         rare_below=RARE,
         coverage=[(n, stats.coverage(n)) for n in (1, 10, 100) if n < len(vocabulary)],
         zipf=_zipf(stats),
-        token_lengths=_token_lengths(stats, vocabulary),
+        token_lengths=_token_lengths(stats),
     )
 
 
@@ -152,9 +138,9 @@ def _power_of_two(edge: int) -> str:
     return str(edge) if edge < 1024 else f"{edge >> 10}k" if edge < 1 << 20 else f"{edge >> 20}M"
 
 
-def _ranked(stats: DataStats, vocabulary: Sequence[bytes], ids: Sequence[int] | np.ndarray) -> list[tuple[bytes, int]]:
+def _ranked(stats: DataStats, ids: Sequence[int] | np.ndarray) -> list[tuple[bytes, int]]:
     """These tokens and how often they occur, without those that never do."""
-    return [(vocabulary[i], int(stats.occurrences[i])) for i in ids if stats.occurrences[i]]
+    return [(stats.vocabulary[i], int(stats.occurrences[i])) for i in ids if stats.occurrences[i]]
 
 
 def _rarest(stats: DataStats) -> np.ndarray:
@@ -177,9 +163,9 @@ def _zipf(stats: DataStats) -> Chart:
     )
 
 
-def _token_lengths(stats: DataStats, vocabulary: Sequence[bytes]) -> Chart:
+def _token_lengths(stats: DataStats) -> Chart:
     """Lengths of tokens in bytes: of the text's tokens, and of the vocabulary's."""
-    lengths = np.minimum([len(token) for token in vocabulary], LONG_TOKEN)
+    lengths = np.minimum([len(token) for token in stats.vocabulary], LONG_TOKEN)
     entries = np.bincount(lengths, minlength=2)[1:]
     uses = np.bincount(lengths, weights=stats.occurrences, minlength=2)[1:]
     in_text, in_vocabulary = 100 * uses / max(1, uses.sum()), 100 * entries / max(1, entries.sum())

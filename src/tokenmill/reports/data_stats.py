@@ -111,13 +111,14 @@ def read_stats(folder: Path, tokenizer: TextTokenizer, clean: CleanReport) -> "D
             f"({tokenizer.sha256[:12]}); run `dvc repro unpack`."
         )
     is_divided = metadata.train.documents + metadata.val.documents > clean.documents.kept
-    counter = TokenCounter(token_bytes(tokenizer), tokenizer.eot_id)
+    vocabulary = token_bytes(tokenizer)
+    counter = TokenCounter(vocabulary, tokenizer.eot_id)
     with Progress("data report", metadata.train.file_bytes + metadata.val.file_bytes) as progress:
         for split in SPLITS:
             for ids in _blocks(folder, split):
                 counter.add(ids, lengths=split == "train" or not is_divided)
                 progress.advance(ids.nbytes)
-    return DataStats(clean, counter.finish(), metadata, is_divided)
+    return DataStats(clean, counter.finish(), metadata, vocabulary, is_divided)
 
 
 def _blocks(folder: Path, split: Split) -> Iterator[np.ndarray]:
@@ -134,6 +135,8 @@ class DataStats:
     clean: CleanReport
     counts: TokenCounts
     metadata: TokenMetadata
+    vocabulary: Sequence[bytes]
+    """The bytes of every token."""
     is_divided: bool = False
     """Whether documents are divided between the splits; the lengths are then those of the parts to train on."""
 
@@ -230,13 +233,13 @@ class DataStats:
         }
 
 
-def write_tables(folder: Path, stats: DataStats, vocabulary: Sequence[bytes]) -> None:
+def write_tables(folder: Path, stats: DataStats) -> None:
     """Write document_lengths.csv, dropped.csv, frequent_tokens.csv and languages.csv for `dvc plots`."""
     lengths = pd.DataFrame(stats.clean.lengths.model_dump())
     lengths = lengths[lengths["edges"] > 0]
     lengths.insert(0, "log2_characters", np.log2(lengths.pop("edges")).astype(int))
     frequent = stats.ranking[:FREQUENT]
-    tokens = {"token": [token_text(vocabulary[i]) for i in frequent], "occurrences": stats.occurrences[frequent]}
+    tokens = {"token": [token_text(stats.vocabulary[i]) for i in frequent], "occurrences": stats.occurrences[frequent]}
     tables = {
         "document_lengths": lengths,
         "dropped": _largest_first(stats.clean.dropped, "reason"),
