@@ -164,10 +164,10 @@ def params_with(values: Mapping[str, Any], path: Path, overrides: Sequence[str] 
     Raises:
         UserError: the file cannot be read, a parameter is missing in it, or a value is wrong.
     """
-    from tokenmill.core.params import parse_yaml, validate  # noqa: PLC0415 (pydantic)
+    from tokenmill.core.params import parse_yaml, read_yaml, validate  # noqa: PLC0415 (pydantic)
     from tokenmill.schema import AllParams  # noqa: PLC0415
 
-    content = parse_yaml(text_with(values, path), path)
+    content = parse_yaml(text_with(values, path), path) if values else read_yaml(path)
     for text in overrides:
         override(content, text)
     return validate(AllParams, content, path)
