@@ -1,16 +1,14 @@
 """Run git, ask it about a project, and point the refs `epoch-1` ... `epoch-N` at the metrics of a run's epochs.
 
 With these refs `dvc metrics diff epoch-1 epoch-4` compares epochs of one run. Each ref points at a small commit with
-the metrics of that epoch, params.yaml, and a dvc.yaml that names the metrics. Git's plumbing commands write it with an
-index of their own, so no lock, branch, index or work tree changes, and it works inside any run of DVC. A ref
-directly under `refs/` resolves by its last name and, unlike a tag, is neither listed nor pushed by default.
+the metrics of that epoch, params.yaml, and a dvc.yaml that names the metrics. `git fast-import` writes them, so no
+branch, index or work tree changes, and it works inside any run of DVC. A ref directly under `refs/` resolves by its
+last name and, unlike a tag, is neither listed nor pushed by default.
 """
 
 import json
-import os
 import re
 import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from shlex import quote
@@ -22,21 +20,17 @@ from tokenmill.core.units import masked
 EXPERIMENTS = "refs/exps/"
 """DVC stores an experiment at refs/exps/<two digits of its baseline>/<the other digits>/<name>."""
 
-AUTHOR = {
-    f"GIT_{who}_{what}": value
-    for who in ("AUTHOR", "COMMITTER")
-    for what, value in (("NAME", "TokenMill"), ("EMAIL", "tokenmill@localhost"), ("DATE", "2000-01-01T00:00:00Z"))
-}
-"""Fixed, so that the same metrics on the same commit give the same ref."""
+AUTHOR = "TokenMill <tokenmill@localhost> 946684800 +0000"
+"""Fixed, with the beginning of the year 2000, so that the same metrics on the same commit give the same ref."""
 
 
-def run(root: Path, *arguments: str, stdin: str = "", env: Mapping[str, str] | None = None) -> str:
-    """Run git in `root` and return what it prints; `env` is added to this process's environment.
+def run(root: Path, *arguments: str, stdin: str = "") -> str:
+    """Run git in `root` and return what it prints.
 
     Raises:
         UserError: git is not installed, or it failed.
     """
-    done = _run(root, arguments, stdin, env)
+    done = _run(root, arguments, stdin)
     if done.returncode:
         message = " ".join(done.stderr.decode("utf-8", "replace").split())
         left = re.search(r"'([^']*\.lock)': File exists", message)
@@ -56,14 +50,9 @@ def ask(root: Path, *arguments: str) -> str | None:
     return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else None
 
 
-def _run(
-    root: Path, arguments: tuple[str, ...], stdin: str = "", env: Mapping[str, str] | None = None
-) -> subprocess.CompletedProcess[bytes]:
-    environment = os.environ | (env or {})
+def _run(root: Path, arguments: tuple[str, ...], stdin: str = "") -> subprocess.CompletedProcess[bytes]:
     try:
-        return subprocess.run(
-            ["git", *arguments], cwd=root, input=stdin.encode(), capture_output=True, env=environment, check=False
-        )
+        return subprocess.run(["git", *arguments], cwd=root, input=stdin.encode(), capture_output=True, check=False)
     except FileNotFoundError:
         raise UserError("there is no `git` on the PATH; install git.") from None
 
@@ -104,27 +93,26 @@ def write_epoch_refs(root: Path, epochs: Sequence[Mapping[str, Mapping[str, Any]
     if ask(root, "rev-parse", "--git-dir") is None:
         return []
     parent = (ask(root, "rev-parse", "--verify", "--quiet", "HEAD") or "").strip()
-    shared, names = masked(params.read_text(encoding="utf-8")), []
+    shared, commits = masked(params.read_text(encoding="utf-8")), dict[str, str]()
     for number, metrics in enumerate(epochs, start=1):
         files = {f"metrics/{name}": json.dumps(dict(content), indent=2) + "\n" for name, content in metrics.items()}
         pipeline = "metrics:\n" + "".join(f"  - {name}\n" for name in sorted(files))
         files |= {"params.yaml": shared, "dvc.yaml": pipeline}
-        commit = _commit(root, files, parent, f"Metrics after epoch {number}")
-        names.append(f"epoch-{number}")
-        run(root, "update-ref", f"refs/{names[-1]}", commit)
+        name = f"epoch-{number}"
+        commits[name] = _commit(f"refs/{name}", files, parent, f"Metrics after epoch {number}\n")
+    run(root, "fast-import", "--quiet", "--force", stdin="".join(commits.values()))
     for ref in references(root, "refs/epoch-*"):
-        if re.fullmatch(r"refs/epoch-\d+", ref) and ref.removeprefix("refs/") not in names:
+        if re.fullmatch(r"refs/epoch-\d+", ref) and ref.removeprefix("refs/") not in commits:
             run(root, "update-ref", "-d", ref)
-    return names
+    return list(commits)
 
 
-def _commit(root: Path, files: Mapping[str, str], parent: str, message: str) -> str:
-    """Commit exactly these files and return the commit's hash. An empty `parent` means none."""
-    with tempfile.TemporaryDirectory() as folder:
-        index = {"GIT_INDEX_FILE": str(Path(folder) / "index")}
-        for path, content in sorted(files.items()):
-            blob = run(root, "hash-object", "-w", "--stdin", stdin=content).strip()
-            run(root, "update-index", "--add", "--cacheinfo", f"100644,{blob},{path}", env=index)
-        tree = run(root, "write-tree", env=index).strip()
-    ancestry = ["-p", parent] if parent else []
-    return run(root, "commit-tree", tree, *ancestry, "-m", message, env=AUTHOR).strip()
+def _commit(ref: str, files: Mapping[str, str], parent: str, message: str) -> str:
+    """What lets `git fast-import` commit exactly these files to a ref. An empty `parent` means none."""
+    origin = f"from {parent}\n" if parent else ""
+    contents = (f"M 100644 inline {path}\n{_data(content)}" for path, content in files.items())
+    return f"commit {ref}\ncommitter {AUTHOR}\n{_data(message)}{origin}deleteall\n{''.join(contents)}"
+
+
+def _data(text: str) -> str:
+    return f"data {len(text.encode())}\n{text}\n"
