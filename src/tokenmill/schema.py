@@ -11,6 +11,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.executor import ExecutorParams
 from tokenmill.core.metrics import TokensMetrics, read_metrics
 from tokenmill.core.params import PARAMS_FILE, RANDOM, ParamsError, Section, read_yaml, validate
+from tokenmill.core.paths import SAMPLE
 from tokenmill.core.records import read_record
 from tokenmill.core.token_file import too_short
 from tokenmill.data.params import CleanParams, DataParams
@@ -61,6 +62,21 @@ def check_all(path: Path = PARAMS_FILE) -> AllParams:
     _check_start(params.model, path)
     _check_length(params.model, path)
     return params
+
+
+def check_text(raw: str) -> None:
+    """Refuse a `data.raw` without text, unless DVC makes or fetches it.
+
+    Raises:
+        UserError: nothing is there, or nothing that can be read.
+    """
+    from tokenmill.data.readers import FORMATS  # noqa: PLC0415 (only one stage needs these libraries)
+    from tokenmill.data.sources import find  # noqa: PLC0415
+
+    path = Path(raw)
+    is_tracked = any(folder.with_name(f"{folder.name}.dvc").exists() for folder in (path, *path.parents) if folder.name)
+    if path != SAMPLE and not is_tracked:
+        find(path, FORMATS)
 
 
 def _check_start(model: ModelSection, path: Path) -> None:

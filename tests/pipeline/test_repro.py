@@ -53,10 +53,11 @@ def lock_without_times(project: Project) -> object:
     return lock
 
 
-def test_refused_value_removes_no_output(finished: Project) -> None:
+@pytest.mark.parametrize(("name", "value"), [("model.n_layer", "-2"), ("train.epochs", "1000001"), ("data.raw", "/no")])
+def test_refused_value_removes_no_output(name: str, value: str, finished: Project) -> None:
     before = finished.digest("data", "models", "metrics", "reports")
-    said = finished.run("dvc", "exp", "run", "-S", "model.n_layer=-2", check=False)
-    assert "model.n_layer (-2)" in said
+    said = finished.run("dvc", "exp", "run", "-S", f"{name}={value}", check=False)
+    assert f"{name} ({value})" in said
     assert ran(said) == ["check"]
     assert finished.digest("data", "models", "metrics", "reports") == before
     finished.run("git", "checkout", "params.yaml")

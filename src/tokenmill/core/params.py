@@ -12,7 +12,7 @@ import itertools
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
@@ -30,6 +30,9 @@ RANDOM = Path("models/random")
 
 LARGEST = 10**15
 """Bound of every number: more bytes, documents or steps than a machine will see."""
+
+Epochs = Annotated[int, Field(ge=1, le=1_000_000)]
+"""A number of epochs; the weights of each are kept."""
 
 
 class Section(BaseModel):

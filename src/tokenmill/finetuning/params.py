@@ -5,7 +5,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
-from tokenmill.core.params import Section
+from tokenmill.core.params import Epochs, Section
 from tokenmill.model.config import LoraParams, ModelParams
 from tokenmill.training.params import AutoOrRate, ScheduleParams, TrainParams, auto_learning_rate
 
@@ -33,7 +33,7 @@ class FinetuneParams(Section):
     val_fraction: float = Field(gt=0.0, lt=1.0)
     """Share of the chats to validate with, chosen by the hash of their text."""
 
-    epochs: int = Field(ge=1)
+    epochs: Epochs
     """Passes over the chats. If it is raised later, training continues."""
 
     batch_size: int = Field(ge=1)

@@ -10,7 +10,7 @@ from pydantic import AliasChoices, BaseModel, Field, model_validator
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import sha256_of
-from tokenmill.core.params import Section
+from tokenmill.core.params import Epochs, Section
 from tokenmill.core.records import read_record
 from tokenmill.core.token_file import Sha256
 from tokenmill.model.config import ModelConfig
@@ -45,7 +45,7 @@ class Manifest(Section):
     """The section `train` of params.yaml."""
     parameters: int
     """The number of trained parameters."""
-    epochs: int = Field(ge=1, le=1_000_000)
+    epochs: Epochs
     """The last epoch; the folders are `epoch-1` to `epoch-N`."""
     weights: list[Sha256] | None = None
     """The hash of the weights of each epoch; None in a manifest of an older version."""

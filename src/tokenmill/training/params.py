@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
-from tokenmill.core.params import Section, StartParams
+from tokenmill.core.params import Epochs, Section, StartParams
 from tokenmill.costs import CostParams
 from tokenmill.model.config import ModelParams
 from tokenmill.model.optimizers import OPTIMIZERS, OptimizerName
@@ -52,7 +52,7 @@ class ScheduleParams(Section):
     final_fraction: float = Field(ge=0.0, le=1.0)
     """`wsd` and `cosine`: the rate at the end of the horizon, as a fraction of `train.learning_rate`."""
 
-    horizon_epochs: int | None = Field(ge=1)
+    horizon_epochs: Epochs | None
     """`wsd` and `cosine`: the epoch at which the decay ends; null: at the end of `train.epochs`. With a number the
     schedule does not depend on `train.epochs`, so a later run with more epochs continues exactly."""
 
@@ -60,7 +60,7 @@ class ScheduleParams(Section):
 class TrainParams(Section):
     """The section `train`: every parameter here changes the trained weights."""
 
-    epochs: int = Field(ge=1)
+    epochs: Epochs
     """Passes over the training tokens. If it is raised later, training continues; see docs/resume.md."""
 
     batch_size: int = Field(ge=1)
