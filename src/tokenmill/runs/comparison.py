@@ -10,10 +10,8 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
-from ruamel.yaml import YAML
 
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
@@ -50,9 +48,10 @@ class ComparedRun:
     history: list[EpochRow]
     parameters: int
     """Size of the model."""
-    params: Mapping[str, Any]
-    lock: str
-    """The text of dvc.lock."""
+    settings: Mapping[str, str]
+    """Parameters by their dotted names, without `runtime` and without the prompts."""
+    hashes: Mapping[str, str | None]
+    """Of every output in dvc.lock, by its path."""
 
     @classmethod
     def read(cls, name: str, root: Path) -> "ComparedRun":
@@ -67,25 +66,11 @@ class ComparedRun:
                 f"{name}: {paths.EVALUATION} has {len(evaluation.epochs)} epochs and {paths.HISTORY} {len(history)}; "
                 "`dvc repro -f train evaluate` there makes them fit."
             )
-        return cls(
-            name,
-            evaluation,
-            history,
-            read_metrics(TrainMetrics, root).parameters,
-            read_yaml(root / PARAMS_FILE),
-            (root / LOCK).read_text(encoding="utf-8"),
-        )
-
-    @functools.cached_property
-    def hashes(self) -> dict[str, str | None]:
-        """The hash of every output in dvc.lock, by its path."""
-        stages = YAML(typ="safe").load(self.lock)["stages"].values()
-        return {out["path"]: out.get("md5") for stage in stages for out in stage.get("outs", [])}
-
-    @functools.cached_property
-    def settings(self) -> dict[str, str]:
-        """Parameters by their dotted names, without `runtime` and without the prompts."""
-        return {name: value for name, value in settings(self.params).items() if not name.startswith("evaluate.prompts")}
+        shown = settings(read_yaml(root / PARAMS_FILE))
+        shown = {name: value for name, value in shown.items() if not name.startswith("evaluate.prompts")}
+        outputs = [out for stage in read_yaml(root / LOCK)["stages"].values() for out in stage.get("outs", [])]
+        hashes = {out["path"]: out.get("md5") for out in outputs}
+        return cls(name, evaluation, history, read_metrics(TrainMetrics, root).parameters, shown, hashes)
 
 
 @dataclass(frozen=True)
