@@ -89,7 +89,8 @@ class Models:
         """The loss of a model, and of an experiment what it changed."""
         if name.startswith(EXPERIMENT):
             ref = f"{git.EXPERIMENTS}*/*/{name.removeprefix(EXPERIMENT)}"
-            return _facts(self.root, git.run(self.root, "for-each-ref", "--format=%(objectname)", ref).split()[0])
+            commits = git.run(self.root, "for-each-ref", "--format=%(objectname)", ref).split()
+            return _facts(self.root, commits[0]) if commits else []  # it may have been removed meanwhile
         file = self.root / paths.TRAIN_METRICS
         return _loss(file.read_text(encoding="utf-8")) if name == THIS_RUN and file.exists() else []
 

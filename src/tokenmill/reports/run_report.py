@@ -226,15 +226,10 @@ def _losses_by_epoch(evaluation: Evaluation) -> Chart:
     numbers = [result.epoch for result in evaluation.epochs]
     training = [result.train_loss for result in evaluation.epochs]
     validation = [result.val_loss for result in evaluation.epochs]
-    series = [
-        Series(
-            losses,
-            colour,
-            numbers,
-            [f"epoch {n}: {name} loss {loss:.4f}" for n, loss in zip(numbers, losses, strict=True)],
-        )
-        for name, losses, colour in (("training", training, TRAIN), ("validation", validation, VALIDATION))
-    ]
+    series = []
+    for name, losses, colour in (("training", training, TRAIN), ("validation", validation, VALIDATION)):
+        titles = [f"epoch {n}: {name} loss {loss:.4f}" for n, loss in zip(numbers, losses, strict=True)]
+        series.append(Series(losses, colour, numbers, titles))
     alt = f"Losses by epoch; the validation loss goes from {validation[0]:.4f} to {validation[-1]:.4f}."
     return line_chart(series, x_label="epoch", y_label="nats per token", alt=alt)
 
