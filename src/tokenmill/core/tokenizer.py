@@ -110,29 +110,21 @@ def record_tokenizer(file: Path) -> None:
     write_json(file.with_name(RECORD), {"sha256": sha256_of(file)})
 
 
-def check_recorded(tokenizer: TextTokenizer, file: Path) -> None:
-    """Refuse a tokenizer that is not the one whose hash was recorded; without a record any one is right.
-
-    Raises:
-        UserError: it is another one, or the record is damaged.
-    """
-    way_out = "make both again with `dvc repro -f tokenizer`"
-    record = file.with_name(RECORD)
-    if record.exists() and read_record(record, dict[str, Sha256], way_out=way_out) != {"sha256": tokenizer.sha256}:
-        raise UserError(f"{file} is not the one that {record.name} beside it records (SHA-256); {way_out}.")
-
-
 def read_tokenizer(file: Path) -> TextTokenizer:
-    """Read tokenizer.json.
+    """Read tokenizer.json. Where a stage recorded its hash beside it, the file must have that hash.
 
     Raises:
-        UserError: the file is missing, damaged, of another kind, or has no `<|endoftext|>`.
+        UserError: the file is missing, damaged, of another kind or not the recorded one, or has no `<|endoftext|>`.
     """
     try:
         content = file.read_bytes()
     except FileNotFoundError:
         raise UserError(f"{file} is missing; `dvc repro tokenizer` makes it.") from None
-    return parse_tokenizer(content, file)
+    tokenizer, record = parse_tokenizer(content, file), file.with_name(RECORD)
+    way_out = "make both again with `dvc repro -f tokenizer`"
+    if record.exists() and read_record(record, dict[str, Sha256], way_out=way_out) != {"sha256": tokenizer.sha256}:
+        raise UserError(f"{file} is not the one that {RECORD} beside it records (SHA-256); {way_out}.")
+    return tokenizer
 
 
 def parse_tokenizer(

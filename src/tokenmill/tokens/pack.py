@@ -30,7 +30,7 @@ from tokenmill.core.token_file import (
     token_file,
     write_metadata,
 )
-from tokenmill.core.tokenizer import check_recorded, read_tokenizer
+from tokenmill.core.tokenizer import read_tokenizer
 from tokenmill.display import Progress
 from tokenmill.tokens import corpus
 from tokenmill.tokens.corpus import TextSpan, choose_split, probe, segmented, split_corpus
@@ -72,7 +72,6 @@ def pack(
         UserError: the tokenizer cannot be used, a character has no token, a split would be empty, or the disk is full.
     """
     tokenizer = read_tokenizer(tokenizer_file)
-    check_recorded(tokenizer, tokenizer_file)
     spans = split_corpus(clean, choose_split(clean, params), params.val_fraction)
     encoder = choose_encoder(tokenizer, probe(clean, CHECKED_CHARS))
     if encoder.note:
