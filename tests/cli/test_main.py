@@ -57,7 +57,7 @@ def test_reference_has_every_parameter_once_with_its_meaning(root: Path):
         "| `train.learning_rate` | `auto` | `auto` or number |",
         "| `train.seed` | `0` | integer ≥ 0, ≤ 4294967295 |",
         "| `clean.deduplicate` | `true` |",
-        "| `train.schedule.horizon_epochs` | `null` | integer or null ≥ 1 |",
+        "| `train.schedule.horizon_epochs` | `null` | integer ≥ 1, ≤ 1000000 or null |",
         "| `model.dropout` | `0.0` | number ≥ 0.0, < 1.0 |",
         "| `model.architecture` | `modern` | `gpt2`, `modern` |",
     ],
