@@ -2,6 +2,7 @@
 
 from tokenmill.core import files, params, paths
 from tokenmill.core.executor import ExecutorParams, open_executor
+from tokenmill.core.units import counted
 from tokenmill.tokens.corpus import SPLIT_IN_WORDS, choose_split
 from tokenmill.tokens.pack import ENCODING_THREADS, pack, summary
 from tokenmill.tokens.params import TokenizeParams
@@ -25,7 +26,7 @@ def main() -> None:
     settings = wanted.tokenize.model_dump() | {"split_by": SPLIT_IN_WORDS[method]}
     files.write_json(paths.METRICS / "tokens.json", numbers | settings)
     print(
-        f"train {metadata.train.tokens:,} tokens in {metadata.train.documents:,} documents, "
+        f"train {metadata.train.tokens:,} tokens in {counted(metadata.train.documents, 'document')}, "
         f"val {metadata.val.tokens:,} in {metadata.val.documents:,} ({SPLIT_IN_WORDS[method]})\n"
         f"{numbers['bytes_per_token']:.2f} bytes per token, packed {numbers['compression_ratio']:.2f} times smaller"
     )

@@ -56,7 +56,7 @@ def test_text_outside_needs_an_absolute_path(project: Project, tmp_path: Path):
     (texts / "a.txt").write_text("12345")
     finding = with_raw(project, f"../{texts.name}")
     assert (finding.level, finding.fix) == ("warning", f"dvc exp run -S data.raw={texts.resolve()}")
-    assert with_raw(project, str(texts)) == Finding("ok", "text", f"{texts}: 1 files, 5 bytes")
+    assert with_raw(project, str(texts)) == Finding("ok", "text", f"{texts}: 1 file, 5 bytes")
     assert project.raw
     assert [source.size for source in project.raw.sources] == [5]
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from tokenmill.cli.preset import is_own_text_at_defaults
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
+from tokenmill.core.units import counted
 from tokenmill.display import amounts, console, print_columns, shortened
 
 if TYPE_CHECKING:
@@ -103,7 +104,10 @@ def made_lines() -> list[tuple[str, str]]:
         ("data/clean", f"{clean.documents_kept:,} of {clean.documents_read:,} documents kept"),
         ("data/tokenizer", f"{tokenizer.vocab_size:,} entries, {tokenizer.bytes_per_token:.2f} bytes per token"),
         ("data/tokens", f"{tokens.train_tokens:,} tokens to train on, {tokens.val_tokens:,} to validate"),
-        ("models/gpt", f"{train.parameters:,} parameters, {train.epoch} epochs, {train.tokens:,} tokens seen"),
+        (
+            "models/gpt",
+            f"{train.parameters:,} parameters, {counted(train.epoch, 'epoch')}, {train.tokens:,} tokens seen",
+        ),
     ]
 
 
@@ -232,7 +236,9 @@ def _trained(root: Path) -> Status:
 
     last = read_evaluation(root / paths.EVALUATION).epochs[-1]
     right = f", {sum(last.expected)} of {len(last.expected)} answers right" if last.expected else ""
-    sentence = f"trained: {last.epoch} epochs, validation loss {last.val_loss:.3f}{right} (`tokenmill summary`)"
+    sentence = (
+        f"trained: {counted(last.epoch, 'epoch')}, validation loss {last.val_loss:.3f}{right} (`tokenmill summary`)"
+    )
     if uncommitted(root):
         return Status(f"{sentence}; not committed yet", [COMMIT, *after_training(last.epoch, root=root)])
     return Status(sentence, after_training(last.epoch, root=root))

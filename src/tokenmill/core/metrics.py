@@ -12,6 +12,7 @@ from tokenmill.core import paths
 from tokenmill.core.params import Section
 from tokenmill.core.records import read_record
 from tokenmill.core.token_file import TokenizerType
+from tokenmill.core.units import counted
 
 TOO_MANY = 0.01
 """Fraction of the letters that a mode may take without a word."""
@@ -195,7 +196,7 @@ class CleanReport(Section):
         """The report in a few lines."""
         documents, characters = self.documents, self.characters
         skipped = ", ".join(f"{count:,} {ending}" for ending, count in self.files.skipped.items())
-        kept = f"{documents.kept:,} of {documents.read:,} documents kept from {self.files.read:,} files"
+        kept = f"{documents.kept:,} of {documents.read:,} documents kept from {counted(self.files.read, 'file')}"
         lines = [
             f"clean: {kept}, {characters.into:,} -> {characters.out:,} characters",
             f"dropped: {self.dropped_in_words() or 'none'}" + (f"; files skipped: {skipped}" if skipped else ""),

@@ -43,6 +43,16 @@ def size(count: float, space: str = " ") -> str:
     return si(count, "B", space)
 
 
+def counted(count: int, noun: str) -> str:
+    """A number with its noun, which has a regular plural.
+
+    Example:
+        >>> counted(1, "file"), counted(11_000, "file")
+        ('1 file', '11,000 files')
+    """
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
 def duration(seconds: float) -> str:
     """Seconds in the unit that suits them: `0.25 s`, `48 s`, `12 min`, `3.2 h`, `15 years`."""
     if 0 < seconds < 0.95:

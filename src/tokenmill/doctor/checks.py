@@ -14,7 +14,7 @@ from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import PARAMS_FILE
 from tokenmill.core.token_file import TokenMetadata, read_metadata
-from tokenmill.core.units import override, size
+from tokenmill.core.units import counted, override, size
 from tokenmill.data.readers import FORMATS
 from tokenmill.data.sources import find
 from tokenmill.doctor import dvc, environment
@@ -83,7 +83,7 @@ def check_text(project: Project) -> Iterator[Finding]:
         yield problem("text", str(error), "dvc exp run -S data.raw=/path/to/texts")
         return
     sources = project.raw.sources
-    text = f"{raw}: {len(sources):,} files, {sum(source.size for source in sources):,} bytes"
+    text = f"{raw}: {counted(len(sources), 'file')}, {sum(source.size for source in sources):,} bytes"
     if not Path(raw).is_absolute() and not (root / raw).resolve().is_relative_to(root.resolve()):
         fix = f"dvc exp run {override('data.raw', str((root / raw).resolve()))}"
         yield warning("text", f"{text}; queued and --temp runs do not find a relative path outside", fix)

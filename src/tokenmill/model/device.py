@@ -41,7 +41,8 @@ class Compute:
         """The device as its maker calls it."""
         if self.device.type == "cuda":
             return torch.cuda.get_device_name(self.device)
-        return f"{self.device.type} ({torch.get_num_threads()} threads)" if self.device.type == "cpu" else "Apple GPU"
+        threads = torch.get_num_threads()
+        return f"cpu ({threads} thread{'s' * (threads > 1)})" if self.device.type == "cpu" else "Apple GPU"
 
     def autocast(self) -> AbstractContextManager[object]:
         """Matrix products inside run in `precision`."""

@@ -15,6 +15,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from tokenmill.core import units
 from tokenmill.core.units import size, visible
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -50,8 +51,8 @@ def integer(value: int) -> str:
 
 
 def counted(value: int, noun: str) -> str:
-    """A number with its noun, which has a regular plural: 1 document, 11 000 documents."""
-    return f"{integer(value)} {noun}" + ("" if value == 1 else "s")
+    """A number with its noun: 1 document, 11 000 documents."""
+    return _thin(units.counted(value, noun))
 
 
 def decimal(value: float, places: int = 2) -> str:
