@@ -9,6 +9,7 @@ On a machine without CUDA the same runs on the CPU, as a rehearsal.
 """
 
 import argparse
+import contextlib
 import copy
 import itertools
 import tempfile
@@ -157,27 +158,21 @@ def memory_that_runs_out(architecture: str, optimizer: str, compute: Compute) ->
     return "nothing changed, and the smaller pieces fit"
 
 
-def little_memory(device: torch.device) -> Any:
-    """Inside, memory does not hold a step: really on a GPU, by an error of the same kind on a CPU."""
+@contextlib.contextmanager
+def little_memory(device: torch.device) -> Iterator[None]:
+    """Inside, memory holds no step: on a GPU PyTorch gets 1 MiB more than it has; a CPU raises the same error."""
     if device.type != "cuda":
-        return mock.patch("tokenmill.training.step.loss_on", side_effect=torch.OutOfMemoryError("out of memory"))
-    return _GPUMemoryLimit(device)
-
-
-class _GPUMemoryLimit:
-    """Allows PyTorch 1 MiB more than it has allocated."""
-
-    def __init__(self, device: torch.device):
-        self._device = device
-
-    def __enter__(self) -> None:
-        torch.cuda.empty_cache()
-        _, total = torch.cuda.mem_get_info(self._device)
-        allowed = torch.cuda.memory_reserved(self._device) + 2**20
-        torch.cuda.set_per_process_memory_fraction(allowed / total, self._device)
-
-    def __exit__(self, *_: object) -> None:
-        torch.cuda.set_per_process_memory_fraction(1.0, self._device)
+        with mock.patch("tokenmill.training.step.loss_on", side_effect=torch.OutOfMemoryError("out of memory")):
+            yield
+        return
+    torch.cuda.empty_cache()
+    _, total = torch.cuda.mem_get_info(device)
+    allowed = torch.cuda.memory_reserved(device) + 2**20
+    torch.cuda.set_per_process_memory_fraction(allowed / total, device)
+    try:
+        yield
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0, device)
 
 
 def checkpoint_beside_steps(architecture: str, optimizer: str, compute: Compute) -> str:

@@ -8,7 +8,6 @@ both come to where one is written every minute. The real trainer runs, on random
 
 import argparse
 import contextlib
-import json
 import multiprocessing
 import os
 import statistics
@@ -22,7 +21,7 @@ from unittest import mock
 
 import numpy as np
 
-from bench.harness import section, wait
+from bench.harness import RowFile, section, wait
 from bench.training.text import write_tokens
 from tokenmill.model.config import ModelParams
 from tokenmill.model.gpt2 import GPT2
@@ -55,20 +54,17 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the figures to this file too")
     options = parser.parse_args()
     models = {"tiny": TINY} if options.tiny else {"default": {}, "larger": LARGER}
-    report_errors(lambda: run(models, 2 * CHECKPOINTS if options.tiny else options.steps, options.json))
+    report_errors(lambda: run(models, 2 * CHECKPOINTS if options.tiny else options.steps, RowFile(options.json)))
 
 
-def run(models: dict[str, dict[str, int]], steps: int, file: Path | None) -> None:
+def run(models: dict[str, dict[str, int]], steps: int, file: RowFile) -> None:
     """A row for each model, each in a process of its own, as a stage has it."""
     set_wait_policy()  # as a stage does, before PyTorch is loaded there
-    rows = []
     for name, changes in models.items():
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
             row = {"model": name} | process.submit(measure, changes, steps).result()
         print("  ".join(f"{key} {value}" for key, value in row.items()), flush=True)
-        rows.append(row)
-    if file:
-        file.write_text(json.dumps(rows, indent=2) + "\n")
+        file.add(row)
 
 
 def measure(changes: dict[str, int], steps: int) -> Row:
