@@ -10,6 +10,7 @@ import pytest
 from tests.reports.html_page import Page
 from tests.runs.project_of_runs import write_run
 from tokenmill.cli.compare import render_page, render_terminal
+from tokenmill.core.errors import UserError
 from tokenmill.runs.comparison import ComparedEpoch, ComparedRun, Comparison
 
 MakeRun = Callable[..., ComparedRun]
@@ -43,6 +44,14 @@ def test_measures_are_those_of_the_files(make_run: MakeRun):
     assert rows["tokens seen"] == ["40,960", "81,920"]
     assert rows["parameters"] == ["57,344", "57,344"]
     assert rows["epoch"] == ["1 of 3", "2 of 3"]
+
+
+@pytest.mark.parametrize("lock", ["{}", "stages: []", "stages: {train: {outs: [1]}}"])
+def test_damaged_lock_is_a_user_error(lock: str, make_run: MakeRun, tmp_path: Path):
+    make_run(epochs=1)
+    (tmp_path / "dvc.lock").write_text(lock)
+    with pytest.raises(UserError, match=r"dvc\.lock"):
+        ComparedRun.read("a", tmp_path)
 
 
 def test_only_parameters_that_differ_are_shown(make_run: MakeRun):

@@ -68,8 +68,11 @@ class ComparedRun:
             )
         shown = settings(read_yaml(root / PARAMS_FILE))
         shown = {name: value for name, value in shown.items() if not name.startswith("evaluate.prompts")}
-        outputs = [out for stage in read_yaml(root / LOCK)["stages"].values() for out in stage.get("outs", [])]
-        hashes = {out["path"]: out.get("md5") for out in outputs}
+        try:
+            outputs = [out for stage in read_yaml(root / LOCK)["stages"].values() for out in stage.get("outs", [])]
+            hashes = {out["path"]: out.get("md5") for out in outputs}
+        except (LookupError, AttributeError, TypeError):
+            raise UserError(f"{root / LOCK} is damaged; `git checkout {LOCK}` brings back the last commit's.") from None
         return cls(name, evaluation, history, read_metrics(TrainMetrics, root).parameters, shown, hashes)
 
 
