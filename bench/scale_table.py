@@ -93,7 +93,7 @@ def _row(name: str, devices: int) -> list[str]:
 
 
 def _memory(config: ModelConfig, sequences: int, *, shards: int) -> int:
-    return memory(config, sequences=sequences, precision="half", optimizer="adamw", shards=shards).total
+    return memory(config, sequences=sequences, precision="half", shards=shards).total
 
 
 if __name__ == "__main__":

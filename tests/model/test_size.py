@@ -13,10 +13,10 @@ from tests.training.tiny import CPU, train_params
 from tokenmill.model import ops
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import build, model_class, parameter_count
-from tokenmill.model.optimizers import OPTIMIZERS, OptimizerName
 from tokenmill.model.sequences import loss_of
-from tokenmill.model.size import flops_per_token, matmul_parameters, memory
+from tokenmill.model.size import Memory, flops_per_token, matmul_parameters, memory
 from tokenmill.training.optimizer import Optimizer
+from tokenmill.training.params import OPTIMIZERS, OptimizerName
 
 GPT2_SMALL = ModelConfig(
     architecture="gpt2", n_layer=12, n_head=12, n_embd=768, context_length=512, dropout=0.0, vocab_size=32_000
@@ -75,7 +75,7 @@ def test_activations_are_what_pytorch_keeps(
     """The loss keeps no logits, only the gradient of the head."""
     monkeypatch.setattr(ops, "MAX_PLAIN_LENGTH", 0)  # as on a GPU
     config, sequences = config_of(architecture, **changes), 3
-    need = memory(config, sequences=sequences, precision=precision, optimizer="adamw")
+    need = memory(config, sequences=sequences, precision=precision)
     copies = need.weights - 4 * parameter_count(config)
     estimated = need.activations + copies + 4 * config.vocab_size * config.n_embd
     assert estimated == pytest.approx(kept_bytes(config, sequences, dtype), rel=0.05)
@@ -93,7 +93,7 @@ def test_weights_gradients_and_optimizer_state_are_counted(architecture: str, ki
     gradients = sum(p.grad.nbytes for p in model.parameters() if p.grad is not None)
     optimizer.set_rates(0.01)
     optimizer.step(loss=loss.detach(), norm=optimizer.norm(), max_norm=1.0)
-    need = memory(config, sequences=1, precision="float32", optimizer=kind)
+    need = memory(config, sequences=1, precision="float32", hidden_moments=OPTIMIZERS[kind].hidden_moments)
     assert need.optimizer == sum(value.nbytes for value in optimizer.state().values() if value.ndim)
     assert need.gradients == gradients
     copies = model_class(config.architecture).training_memory(config, half=False).weight_copy_bytes
@@ -105,11 +105,10 @@ def test_weights_gradients_and_optimizer_state_are_counted(architecture: str, ki
 def test_memory_grows_with_sequences_and_shrinks_with_shards(sequences: int, shards: int):
     config = config_of("gpt2", n_layer=6)
 
-    def need(n: int, **more: Any) -> Any:
-        return memory(config, sequences=n, precision="half", optimizer="muon", **more)
+    def need(n: int, shards: int = 1) -> Memory:
+        return memory(config, sequences=n, precision="half", shards=shards)
 
     assert need(2 * sequences).activations == 2 * need(sequences).activations
-    assert need(sequences, recompute=True).activations < need(sequences).activations
     shared = need(sequences, shards=shards)
     assert shared.optimizer == pytest.approx(need(sequences).optimizer / shards, abs=1)
     assert shared.activations == need(sequences).activations

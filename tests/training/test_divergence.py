@@ -11,9 +11,9 @@ from torch import Tensor
 
 from tests.training.tiny import digest, run
 from tokenmill.core.errors import UserError
-from tokenmill.model.optimizers import OPTIMIZERS
 from tokenmill.training import trainer
 from tokenmill.training.optimizer import Optimizer
+from tokenmill.training.params import OPTIMIZERS
 
 EXPLODING: dict[str, Any] = {
     "model": {"architecture": "gpt2"},

@@ -71,7 +71,7 @@ def test_a_micro_batch_may_change_between_two_sessions(here: Path, tokens: Path,
 
 def test_auto_on_a_cpu_is_what_free_memory_holds(monkeypatch: pytest.MonkeyPatch):
     config = model_config()
-    one = memory(config, sequences=1, precision="float32", optimizer="adamw")
+    one = memory(config, sequences=1, precision="float32")
 
     def with_room_for(sequences: float) -> int:
         free = psutil.virtual_memory()._replace(available=int(2 * sequences * (one.activations + one.logits)))
@@ -170,7 +170,7 @@ def test_memory_out_in_an_update_ends_with_what_to_type(here: Path, tokens: Path
 def test_whole_gradients_fit_beside_all_else(here: Path, bytes_: int, fits: bool, monkeypatch: pytest.MonkeyPatch):
     """Two processes share the machine; each has all gradients and half of the weights and the optimizer's state."""
     config = model_config()
-    need = memory(config, sequences=2, precision="float32", optimizer="adamw")
+    need = memory(config, sequences=2, precision="float32")
     taken = (need.weights + need.optimizer) // 2 + need.gradients + need.activations + need.logits
     total = int(2 * taken / WHOLE_GRADIENTS_SHARE) + 2 * bytes_
     monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=0, total=total - 1))

@@ -12,9 +12,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from tests.training.tiny import CPU, VOCABULARY, model_config, train_params
 from tokenmill.model.config import Architecture
 from tokenmill.model.gpt import GPT, build
-from tokenmill.model.optimizers import OPTIMIZERS
 from tokenmill.model.sequences import loss_of
 from tokenmill.training.optimizer import AdamW, Muon, Optimizer, _update
+from tokenmill.training.params import OPTIMIZERS
 
 ONE = torch.ones(())
 HALF = dataclasses.replace(CPU, precision=torch.float16)

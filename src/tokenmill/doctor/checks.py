@@ -26,6 +26,7 @@ from tokenmill.model.size import memory
 from tokenmill.schema import AllParams, check_all
 from tokenmill.training.compile import missing_compiler
 from tokenmill.training.memory import device_memory, sequences_that_fit
+from tokenmill.training.params import OPTIMIZERS
 
 BUILT_IN = paths.SAMPLE.as_posix()
 """What the stage `sample` writes."""
@@ -159,7 +160,7 @@ def check_memory(project: Project) -> Iterator[Finding]:
         config,
         sequences=sequences,
         precision="float32" if compute.precision == torch.float32 else "half",
-        optimizer=params.train.optimizer,
+        hidden_moments=OPTIMIZERS[params.train.optimizer].hidden_moments,
         shards=torch.cuda.device_count() if sharded else 1,
     )
     free, total = device_memory(compute.device)
@@ -219,7 +220,8 @@ def bytes_to_write(
         plain = int(4 * text / BYTES_PER_TOKEN[params.tokenizer.type])
     config = ModelConfig.of(params.model, vocabulary(params, tokens))
     weights = 4 * parameter_count(config)
-    state = memory(config, sequences=1, precision="float32", optimizer=params.train.optimizer).optimizer
+    moments = OPTIMIZERS[params.train.optimizer].hidden_moments
+    state = memory(config, sequences=1, precision="float32", hidden_moments=moments).optimizer
     parts = {
         "clean text": ("clean", int(PARQUET * text)),
         "packed tokens": ("tokenize", int(PACKED * plain)),

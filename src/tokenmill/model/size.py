@@ -2,8 +2,8 @@
 
 Operations follow Chowdhery et al. 2022 (PaLM), appendix B: each token costs 6 operations per parameter that it is
 multiplied with (2 forward, 4 backward), and 12 x layers x width x context for attention, as if it were not causal.
-Looking up an embedding multiplies nothing, so only the head's embedding counts. The optimizer and recomputed
-activations are not counted either. Memory follows from formulas of the code; tests compare both with PyTorch's counts.
+Looking up an embedding multiplies nothing, so only the head's embedding counts. The optimizer is not counted
+either. Memory follows from formulas of the code; tests compare both with PyTorch's counts.
 """
 
 import math
@@ -13,9 +13,8 @@ from typing import Literal
 import torch
 
 from tokenmill.model.config import ModelConfig
-from tokenmill.model.gpt import TrainingMemory, empty_model, is_hidden_matrix, model_class
+from tokenmill.model.gpt import empty_model, is_hidden_matrix, model_class
 from tokenmill.model.ops import LOGITS_AT_A_TIME
-from tokenmill.model.optimizers import OPTIMIZERS, OptimizerName
 
 
 def matmul_parameters(config: ModelConfig) -> int:
@@ -58,8 +57,7 @@ def memory(
     *,
     sequences: int,
     precision: Precision,
-    optimizer: OptimizerName,
-    recompute: bool = False,
+    hidden_moments: int = 2,
     shards: int = 1,
 ) -> Memory:
     """Memory of one device in training.
@@ -68,30 +66,23 @@ def memory(
         config: the model.
         sequences: that go through the model at the same time.
         precision: of matrix products.
-        optimizer: decides how many moments each hidden matrix has.
-        recompute: keep only the input of each block and compute the rest again (Chen et al. 2016).
+        hidden_moments: numbers that the optimizer keeps for each number of a hidden matrix; for all others two.
         shards: devices that share weights, gradients and optimizer state (FSDP).
     """
     model = empty_model(config)
     sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
     hidden = sum(sizes[name] for name, parameter in model.named_parameters() if is_hidden_matrix(name, parameter))
     total, tokens = sum(sizes.values()), sequences * config.context_length
-    moments = 2 * (total - hidden) + OPTIMIZERS[optimizer].hidden_moments * hidden
+    moments = 2 * (total - hidden) + hidden_moments * hidden
     extra = model_class(config.architecture).training_memory(config, half=precision == "half")
     copies = extra.weight_copy_bytes + (2 * hidden if precision == "half" else 0)
+    block = extra.block_bytes + 4 * config.n_head + 16  # sums of exponentials, means and deviations
+    if config.dropout:
+        block += 2 * config.n_embd  # one byte for each element of two masks
     return Memory(
         weights=math.ceil(4 * total / shards) + copies // shards,
         gradients=math.ceil(4 * total / shards),
         optimizer=math.ceil(4 * moments / shards),
-        activations=tokens * _activation_bytes(config, extra, recompute=recompute),
+        activations=tokens * (block * config.n_layer + extra.other_bytes),
         logits=min(tokens * config.vocab_size, LOGITS_AT_A_TIME) * 4 * extra.logit_tensors,
     )
-
-
-def _activation_bytes(config: ModelConfig, extra: TrainingMemory, *, recompute: bool) -> int:
-    """Bytes that one token leaves for the backward pass, logits aside."""
-    block = extra.block_bytes + 4 * config.n_head + 16  # sums of exponentials, means and deviations
-    if config.dropout:
-        block += 2 * config.n_embd  # one byte for each element of two masks
-    blocks = 4 * config.n_embd * config.n_layer + block if recompute else block * config.n_layer
-    return blocks + extra.other_bytes

@@ -141,7 +141,7 @@ def step_timer(runtime: RuntimeParams) -> Callable[[Workload], float]:
 
 
 def _refuse_too_large(config: ModelConfig, compute: Compute) -> None:
-    parts = memory(config, sequences=1, precision="float32", optimizer="adamw")
+    parts = memory(config, sequences=1, precision="float32")
     need, there = parts.weights + parts.gradients + parts.optimizer, psutil.virtual_memory().available
     if compute.device.type == "cpu" and need > there:
         raise UserError(

@@ -24,9 +24,9 @@ from tokenmill.costs import TIMING, find_times, read_timing
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import empty_model, is_hidden_matrix, parameter_count
 from tokenmill.model.manifest import MANIFEST, read_manifest
-from tokenmill.model.optimizers import OPTIMIZERS, OptimizerName
 from tokenmill.model.size import flops_per_token, memory
 from tokenmill.planning.benchmark import measure
+from tokenmill.training.params import OPTIMIZERS, OptimizerName
 from tokenmill.training.schedule import Workload
 
 if TYPE_CHECKING:  # training reads the table of GPUs, and does without the libraries of cleaning
@@ -292,8 +292,8 @@ def _last_training(root: Path, work: Workload) -> tuple[str, float, str] | None:
 
 def _sequences_that_fit(work: Workload, gpu: Hardware) -> int:
     """The batch, or the largest half, quarter, … of it that memory holds."""
-    sequences, optimizer = work.train.batch_size, work.train.optimizer
+    sequences, moments = work.train.batch_size, OPTIMIZERS[work.train.optimizer].hidden_moments
     room = USABLE_MEMORY * gpu.memory_gb * 1e9
-    while sequences and memory(work.config, sequences=sequences, precision="half", optimizer=optimizer).total > room:
+    while sequences and memory(work.config, sequences=sequences, precision="half", hidden_moments=moments).total > room:
         sequences //= 2
     return sequences

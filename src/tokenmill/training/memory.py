@@ -62,7 +62,7 @@ class MicroBatch:
         if not group.shards:
             return False
         precision = "float32" if compute.precision == torch.float32 else "half"
-        need = memory(self._config, sequences=self.sequences, precision=precision, optimizer="adamw", shards=group.size)
+        need = memory(self._config, sequences=self.sequences, precision=precision, shards=group.size)
         there = device_memory(compute.device)[1] / (1 if compute.device.type == "cuda" else group.on_this_machine)
         taken = need.total + (group.size - 1) * need.gradients  # `need` counts one of as many parts
         return bool(group.all_reduce_min(int(taken <= WHOLE_GRADIENTS_SHARE * there)))
@@ -134,12 +134,12 @@ def sequences_that_fit(config: ModelConfig, at_most: int, device: torch.device) 
 
 
 def _activation_bytes(config: ModelConfig, sequences: int) -> int:
-    need = memory(config, sequences=sequences, precision="float32", optimizer="adamw")
+    need = memory(config, sequences=sequences, precision="float32")
     return need.activations + need.logits
 
 
 def _too_large(config: ModelConfig, device: str) -> str:
-    need = memory(config, sequences=1, precision="float32", optimizer="adamw")
+    need = memory(config, sequences=1, precision="float32")
     return (
         f"out of memory on {device} with one sequence at a time: weights, gradients and optimizer need about "
         f"{size(need.weights + need.gradients + need.optimizer)}, a sequence {size(need.activations + need.logits)}. "

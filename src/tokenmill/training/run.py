@@ -25,7 +25,6 @@ from tokenmill.model.device import (
 from tokenmill.model.gpt import GPT, build, parameter_count
 from tokenmill.model.huggingface import load_weights
 from tokenmill.model.manifest import FORMAT, Manifest, TrainedWith
-from tokenmill.model.optimizers import OPTIMIZERS
 from tokenmill.model.sequences import Sequences, place_tokens
 from tokenmill.model.size import flops_per_token
 from tokenmill.training.checkpoint import CheckpointStore, export_model, fingerprint, prune_runs
@@ -36,7 +35,7 @@ from tokenmill.training.launch import Interrupt
 from tokenmill.training.live import LiveFiles
 from tokenmill.training.memory import MicroBatch
 from tokenmill.training.mirror import Mirror, mirrored
-from tokenmill.training.params import RuntimeParams, TrainParams
+from tokenmill.training.params import OPTIMIZERS, RuntimeParams, TrainParams
 from tokenmill.training.resume import ResumePoint, check_start, fill_from_previous, find_resume_point
 from tokenmill.training.schedule import Workload
 from tokenmill.training.trainer import Data, Trainer, TrainingSetup
