@@ -192,21 +192,17 @@ def _train(link: Connection, sections: dict[str, dict[str, Any]], tokens: Path, 
     """In the new process: the whole training; send bits per byte, seconds, seconds of the processor, and steps."""
     from tokenmill.model.config import ModelParams  # noqa: PLC0415 (in this process only)
     from tokenmill.training.params import RuntimeParams, TrainParams  # noqa: PLC0415
-    from tokenmill.training.run import train as run_training  # noqa: PLC0415
+    from tokenmill.training.run import run, training_job  # noqa: PLC0415
 
     sections["model"].pop("vocab_size")
     with tempfile.TemporaryDirectory() as root:
         os.environ["DVC_ROOT"] = root
         began, cpu_began = time.perf_counter(), time.process_time()
         with contextlib.redirect_stderr(io.StringIO()):
-            outcome = run_training(
-                model=ModelParams.model_validate(sections["model"]),
-                train=TrainParams.model_validate(sections["train"]),
-                runtime=RuntimeParams.model_validate(sections["runtime"]),
-                tokens=tokens,
-                output=out,
-                times=Path(root),
-            )
+            model = ModelParams.model_validate(sections["model"])
+            job = training_job(model, TrainParams.model_validate(sections["train"]), tokens)
+            runtime = RuntimeParams.model_validate(sections["runtime"])
+            outcome = run(job, runtime=runtime, output=out, times=Path(root))
         assert outcome
         last = outcome.state.epochs[-1]
         seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu_began

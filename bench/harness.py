@@ -34,7 +34,7 @@ from tokenmill.training.compile import Compilation, RecordedStep, missing_compil
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.schedule import EpochSampler
-from tokenmill.training.step import update
+from tokenmill.training.step import train_step
 
 Steps = Callable[[int], None]
 
@@ -107,7 +107,7 @@ def tokenmill_steps(
     sequences = Sequences(tokens, context_length=config.context_length, device=compute.device)
     order, done = EpochSampler(sequences=sequences.count, per_step=train.batch_size, seed=0), [0]
     sizes = {"micro_batch": train.batch_size, "gradient_clip": train.gradient_clip}
-    ordinary = partial(update, compilation.of(model), optimizer, sequences, compute=compute, **sizes)
+    ordinary = partial(train_step, compilation.of(model), optimizer, sequences, compute=compute, **sizes)
     whole = RecordedStep(ordinary, sequences=train.batch_size, device=compute.device) if recorded else ordinary
 
     def steps(count: int) -> None:

@@ -9,11 +9,12 @@ from tokenmill.core.files import write_json
 from tokenmill.core.params import Section, load
 from tokenmill.data.params import CleanParams, DataParams
 from tokenmill.finetuning.params import FinetuneParams, Method
-from tokenmill.finetuning.run import finetune
+from tokenmill.finetuning.run import finetuning_job
 from tokenmill.planning.plan import peak_flops
 from tokenmill.training.history import EpochRow, StepRow, train_metrics, write_rows
 from tokenmill.training.launch import launch
 from tokenmill.training.params import RuntimeParams
+from tokenmill.training.run import run
 
 
 class Runtime(RuntimeParams, ExecutorParams):
@@ -43,7 +44,7 @@ def _finetune(method: Method, params: Params) -> None:
     """Train, as the only process or as one of several; the main process writes the results."""
     metrics = paths.FINETUNED_METRICS / method
     with open_executor(params.runtime, threads=os.cpu_count() or 1) as executor:
-        outcome = finetune(
+        job, chats = finetuning_job(
             method,
             params.finetune,
             clean_params=params.clean,
@@ -53,14 +54,17 @@ def _finetune(method: Method, params: Params) -> None:
             models=paths.MODEL,
             tokens=paths.TOKENS,
             tokenizer_file=paths.TOKENIZER,
-            output=paths.MODELS / method,
-            times=metrics,
-            live=paths.LIVE,
-            peak_flops=peak_flops,
         )
-    if outcome is None:
+    training = run(
+        job,
+        runtime=params.runtime,
+        output=paths.MODELS / method,
+        times=metrics,
+        live=paths.LIVE,
+        peak_flops=peak_flops,
+    )
+    if training is None:
         return
-    training, chats = outcome
     write_rows(metrics / "history.csv", EpochRow, training.state.epochs)
     write_rows(metrics / "steps.csv", StepRow, training.state.steps)
     counts = {f"{name}_{key}": value for name, split in chats.items() for key, value in split.counts().items()}

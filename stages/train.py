@@ -1,7 +1,5 @@
 """Train the model to `train.epochs`; continue if an earlier run was stopped or had fewer epochs."""
 
-import functools
-
 from tokenmill.core import paths
 from tokenmill.core.files import write_json
 from tokenmill.core.params import Section, load
@@ -9,7 +7,7 @@ from tokenmill.planning.plan import peak_flops
 from tokenmill.training.history import EpochRow, StepRow, train_metrics, write_rows
 from tokenmill.training.launch import launch
 from tokenmill.training.params import ModelSection, RuntimeParams, TrainSection
-from tokenmill.training.run import step_flops, train
+from tokenmill.training.run import Job, run, training_job
 
 
 class Params(Section):
@@ -23,23 +21,13 @@ class Params(Section):
 def main() -> None:
     """data/tokens -> models/gpt, metrics/{train.json,history.csv,steps.csv}."""
     params = load(Params)
-    flops = functools.partial(step_flops, params.model, params.train, paths.TOKENS)
-    launch(lambda: _train(params), runtime=params.runtime, step_flops=flops)
+    job = training_job(params.model, params.train, paths.TOKENS, params.model.start)
+    launch(lambda: _train(job, params.runtime), runtime=params.runtime, step_flops=job.step_flops)
 
 
-def _train(params: Params) -> None:
+def _train(job: Job, runtime: RuntimeParams) -> None:
     """Train, as the only process or as one of several; the main process writes the results."""
-    outcome = train(
-        model=params.model,
-        train=params.train,
-        runtime=params.runtime,
-        tokens=paths.TOKENS,
-        output=paths.MODEL,
-        times=paths.METRICS,
-        live=paths.LIVE,
-        start=params.model.start,
-        peak_flops=peak_flops,
-    )
+    outcome = run(job, runtime=runtime, output=paths.MODEL, times=paths.METRICS, live=paths.LIVE, peak_flops=peak_flops)
     if outcome is None:
         return
     last = outcome.state.epochs[-1]

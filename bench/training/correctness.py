@@ -36,7 +36,7 @@ from tokenmill.training.checkpoint import CheckpointStore
 from tokenmill.training.compile import Compilation, RecordedStep, missing_compiler
 from tokenmill.training.history import RunState
 from tokenmill.training.optimizer import Optimizer
-from tokenmill.training.step import StepResult, train_step, update
+from tokenmill.training.step import StepResult, train_step
 
 KINDS = list(itertools.product(("gpt2", "modern"), ("adamw", "muon")))
 SIZES = {"n_layer": 2, "n_head": 4, "n_embd": 128, "context_length": 64, "dropout": 0.0, "vocab_size": 1000}
@@ -77,13 +77,13 @@ class Run:
     ) -> StepResult | None:
         """Make the step of this number; the loss is read by `read`."""
         index = np.random.default_rng(number).permutation(COUNT)[:size]
+        self.optimizer.set_rates(rate)
         result = train_step(
             self.forward,
             self.optimizer,
             self.sequences,
             index,
             micro_batch=micro_batch,
-            learning_rate=rate,
             gradient_clip=1.0,
             compute=self.compute,
         )
@@ -222,7 +222,7 @@ def recorded_steps(architecture: str, optimizer: str, compute: Compute) -> str:
     run, ordinary = Run(architecture, optimizer, compute, recorded=True), Run(architecture, optimizer, compute)
     sizes = {"micro_batch": 8, "gradient_clip": 1.0, "compute": compute}
     step = RecordedStep(
-        partial(update, run.forward, run.optimizer, run.sequences, **sizes), sequences=BATCH, device=compute.device
+        partial(train_step, run.forward, run.optimizer, run.sequences, **sizes), sequences=BATCH, device=compute.device
     )
     for number in range(8):
         rate, index = 1e-3 * (number + 1), np.random.default_rng(number).permutation(COUNT)[:BATCH]

@@ -62,22 +62,18 @@ def train_long(folder: Path, epochs: int) -> None:
     """The whole training, as the stage does it, on random tokens."""
     from tokenmill.model.config import ModelParams  # noqa: PLC0415 (in the training's process only)
     from tokenmill.training.params import RuntimeParams, TrainParams  # noqa: PLC0415
-    from tokenmill.training.run import train  # noqa: PLC0415
+    from tokenmill.training.run import run, training_job  # noqa: PLC0415
 
     os.environ["DVC_ROOT"] = str(folder)
     batch = section("train")["batch_size"]
     ids = np.random.default_rng(0).integers(64, size=EPOCH_STEPS * batch * MODEL["context_length"] + 1)
     write_tokens(folder / "tokens", train=ids, val=ids[: 64 * MODEL["context_length"]], vocabulary=512)
     checkpoint = section("runtime")["checkpoint"] | {"every_seconds": None, "every_steps": BETWEEN_CHECKPOINTS}
-    train(
-        model=ModelParams.model_validate(section("model", **MODEL)),
-        train=TrainParams.model_validate(section("train", epochs=epochs, learning_rate=1e-3)),
-        runtime=RuntimeParams.model_validate(section("runtime", compile="off", checkpoint=checkpoint)),
-        tokens=folder / "tokens",
-        output=folder / "model",
-        times=folder,
-        live=folder / "live",
-    )
+    model = ModelParams.model_validate(section("model", **MODEL))
+    train = TrainParams.model_validate(section("train", epochs=epochs, learning_rate=1e-3))
+    runtime = RuntimeParams.model_validate(section("runtime", compile="off", checkpoint=checkpoint))
+    job = training_job(model, train, folder / "tokens")
+    run(job, runtime=runtime, output=folder / "model", times=folder, live=folder / "live")
 
 
 def sampled(process: BaseProcess, folder: Path) -> list[Row]:

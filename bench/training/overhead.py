@@ -31,7 +31,8 @@ from tokenmill.stage import report_errors, set_wait_policy
 from tokenmill.training.async_checkpoint import AsyncCheckpointer
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams, TrainParams
-from tokenmill.training.run import train
+from tokenmill.training.run import run as run_job
+from tokenmill.training.run import training_job
 from tokenmill.training.trainer import Trainer
 
 EVERY = 60.0
@@ -87,14 +88,10 @@ def measure(changes: dict[str, int], steps: int) -> Row:
         write_tokens(Path(folder) / "tokens", train=ids, val=ids[: 2 * model.context_length], vocabulary=1024)
         every = {"every_seconds": None, "every_steps": max(1, steps // CHECKPOINTS)}
         checkpoint = section("runtime")["checkpoint"] | every
-        train(
-            model=model,
-            train=TrainParams.model_validate(section("train", epochs=1, learning_rate=1e-3)),
-            runtime=RuntimeParams.model_validate(section("runtime", compile="off", checkpoint=checkpoint)),
-            tokens=Path(folder) / "tokens",
-            output=Path(folder) / "model",
-            times=Path(folder),
-        )
+        train = TrainParams.model_validate(section("train", epochs=1, learning_rate=1e-3))
+        runtime = RuntimeParams.model_validate(section("runtime", compile="off", checkpoint=checkpoint))
+        job = training_job(model, train, Path(folder) / "tokens")
+        run_job(job, runtime=runtime, output=Path(folder) / "model", times=Path(folder))
     whole = stepping.seconds + logging.seconds
     waited = statistics.median(end - begin for begin, end in saving.spans)
     slower = statistics.median(_slower(stepping.spans, writing.spans))

@@ -36,7 +36,7 @@ from tokenmill.model.sequences import Sequences, mean_loss
 from tokenmill.training.async_checkpoint import AsyncCheckpointer
 from tokenmill.training.history import RunState
 from tokenmill.training.optimizer import Optimizer
-from tokenmill.training.step import train_step, update
+from tokenmill.training.step import train_step
 
 CUDA = torch.device("cuda", 0)
 aten = torch.ops.aten
@@ -137,7 +137,7 @@ def trace(architecture: str, optimizer: str, precision: str, place: str) -> dict
             repeated = Optimizer(model, train_params(optimizer=optimizer), compute, repeats=True)
             repeated.set_rates(0.01)
             index, before = torch.zeros(5, dtype=torch.int64, device=CUDA), waits.copies
-            update(model, repeated, sequences, index, micro_batch=3, gradient_clip=1.0, compute=compute)
+            train_step(model, repeated, sequences, index, micro_batch=3, gradient_clip=1.0, compute=compute)
             assert waits.copies == before, "a graph would repeat what the host said when it was recorded"
     return {"waits": found}
 
@@ -185,16 +185,9 @@ def reading() -> Iterator[None]:
 
 def step(model: GPT, optimizer: Optimizer, sequences: Sequences, compute: Compute) -> None:
     """An update on five sequences, three at a time."""
-    result = train_step(
-        model,
-        optimizer,
-        sequences,
-        np.array([4, 0, 2, 3, 1]),
-        micro_batch=3,
-        learning_rate=0.01,
-        gradient_clip=1.0,
-        compute=compute,
-    )
+    optimizer.set_rates(0.01)
+    index = np.array([4, 0, 2, 3, 1])
+    result = train_step(model, optimizer, sequences, index, micro_batch=3, gradient_clip=1.0, compute=compute)
     assert result is not None
     check_devices([result.loss, result.gradient_norm, *model.parameters()], "cuda")
 

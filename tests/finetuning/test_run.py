@@ -12,10 +12,10 @@ from tests.training.tiny import digest, runtime_params
 from tokenmill.core.errors import UserError
 from tokenmill.core.executor import ThreadExecutor
 from tokenmill.finetuning.params import FinetuneParams, Method
-from tokenmill.finetuning.run import finetune
+from tokenmill.finetuning.run import finetuning_job
 from tokenmill.model.manifest import ADAPTER, ADAPTER_CONFIG, WEIGHTS, read_manifest
 from tokenmill.training.launch import Interrupt
-from tokenmill.training.run import Outcome
+from tokenmill.training.run import Outcome, run
 
 SECTION = {
     "methods": ["full", "lora"],
@@ -64,21 +64,21 @@ def tune(
 ) -> Outcome:
     """Fine-tune with the checkpoints in `folder`, into `folder`/model."""
     monkeypatch.setenv("DVC_ROOT", str(folder))
-    found = finetune(
+    runtime_section = runtime_params(**runtime or {})
+    job, _ = finetuning_job(
         method,
         FinetuneParams.model_validate(SECTION | {"data": str(base / "chats.jsonl")} | changes),
         clean_params=parameters(),
         encoding="auto",
         executor=ThreadExecutor(threads=1),
-        runtime=runtime_params(**runtime or {}),
+        runtime=runtime_section,
         models=base / "model",
         tokens=base / "tokens",
         tokenizer_file=base / "tokenizer.json",
-        output=folder / "model",
-        times=folder,
     )
-    assert found
-    return found[0]
+    outcome = run(job, runtime=runtime_section, output=folder / "model", times=folder)
+    assert outcome
+    return outcome
 
 
 def stop_after(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from tokenmill.model.manifest import WEIGHTS
 from tokenmill.runs.find import available, find
 from tokenmill.runs.under_way import all_under_way, under_way
 from tokenmill.runs.writer import Writer
-from tokenmill.training.live import RUN
+from tokenmill.training.history import LIVE_RUN
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def stop(folder: Path) -> None:
-    path = folder / paths.LIVE / RUN
+    path = folder / paths.LIVE / LIVE_RUN
     content = json.loads(path.read_text())
     path.write_text(json.dumps(content | {"started": content["started"] - 1000}))
 

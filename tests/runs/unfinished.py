@@ -4,14 +4,13 @@ import shutil
 from pathlib import Path
 
 from tests.evaluation.trained import make_tokenizer_file
-from tests.training.tiny import model_config, runtime_params
+from tests.training.tiny import model_config, runtime_params, train_params, workload
 from tokenmill.core import paths
 from tokenmill.core.tokenizer import read_tokenizer
 from tokenmill.model.gpt import build
 from tokenmill.model.manifest import WEIGHTS
 from tokenmill.training.checkpoint import CheckpointStore
-from tokenmill.training.history import EpochRow, RunState, StepRow, ValidationRow
-from tokenmill.training.live import LiveFiles
+from tokenmill.training.history import EpochRow, LiveFiles, RunState, StepRow, ValidationRow
 
 FINGERPRINT = "0123456789abcdef"
 STEPS = [StepRow(step, step / 10, 5 - step / 10, 0.01, 1.0) for step in range(3, 19, 3)]
@@ -33,9 +32,8 @@ def begin(root: Path, folder: Path | None = None, *, fingerprint: str = FINGERPR
     store.save(state, model, {}, {"epochs": 2, "schedule": {}})
     LiveFiles(folder / paths.LIVE).start(
         state,
+        workload(train_params(epochs=2), steps_per_epoch=10),
         fingerprint=fingerprint,
-        steps=20,
-        per_epoch=10,
         plan=[("model", "modern, 5,000 parameters"), ("device", "cpu")],
         cost=runtime_params(cost={"price_per_hour": 3.6}).cost,
     )

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from tests.training.tiny import digest, run
 from tokenmill.core.errors import UserError
-from tokenmill.training import trainer
+from tokenmill.model.gpt import GPT
+from tokenmill.training.checkpoint import Checkpoint
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import OPTIMIZERS
 
@@ -77,15 +78,15 @@ def test_divergence_in_the_first_step_saves_nothing(here: Path, tokens: Path, mo
 def test_damaged_weights_leave_their_checkpoint(here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch):
     run(tokens, here / "one", epochs=1)
     good = digest(next(here.glob(".resume/*/step-000000005")))
-    load = trainer.Trainer.load_checkpoint
+    load = Checkpoint.load
 
-    def load_and_damage(self: trainer.Trainer, checkpoint: Any) -> dict[str, Tensor]:
-        optimizer_state = load(self, checkpoint)
+    def load_and_damage(self: Checkpoint, model: GPT) -> dict[str, Tensor]:
+        optimizer_state = load(self, model)
         with torch.no_grad():
-            next(self.model.parameters())[:] = torch.inf
+            next(model.parameters())[:] = torch.inf
         return optimizer_state
 
-    monkeypatch.setattr(trainer.Trainer, "load_checkpoint", load_and_damage)
+    monkeypatch.setattr(Checkpoint, "load", load_and_damage)
     message = diverged(tokens, here / "two", epochs=2)
     assert "in step 6," in message
     assert "loss nan" in message

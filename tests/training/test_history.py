@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tokenmill.core.errors import UserError
+from tokenmill.core.records import adapter
 from tokenmill.training.history import (
     EpochRow,
     MeanLoss,
@@ -51,7 +52,9 @@ def test_another_table_is_refused(tmp_path: Path, content: str | bytes):
 
 def test_numbers_that_are_not_finite_survive_the_table(tmp_path: Path):
     """A float16 gradient may overflow in the last step of a row."""
-    write_rows(tmp_path / "steps.csv", StepRow, [StepRow(3, 1e-7, 1e17, 0.01, math.inf), StepRow(6, 1, 5, 0, math.nan)])
+    write_rows(
+        tmp_path / "steps.csv", StepRow, [StepRow(3, 1e-7, 1e17, 0.01, math.inf), StepRow(6, 1.0, 5.0, 0.0, math.nan)]
+    )
     assert (tmp_path / "steps.csv").read_text().splitlines()[1:] == ["3,1e-07,1e+17,0.01,inf", "6,1.0,5.0,0.0,nan"]
     first, second = read_rows(tmp_path / "steps.csv", StepRow)
     assert first.gradient_norm == math.inf
@@ -75,7 +78,7 @@ def test_state_survives_json_bit_by_bit():
     third = 1 / 3
     state = RunState(7, 99, MeanLoss(third, 4), MeanLoss(math.pi, 1), ROWS, [StepRow(1, third, third, third, third)])
     state.epoch_weights = ["a" * 64]
-    assert RunState.from_json(json.loads(json.dumps(state.as_json()))) == state
+    assert adapter(RunState).validate_python(json.loads(json.dumps(state.as_json()))) == state
 
 
 def test_train_metrics_are_those_of_the_row():

@@ -6,11 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.tiny import run, runtime_params
+from tests.training.tiny import run, runtime_params, train_params, workload
 from tokenmill.core.errors import UserError
-from tokenmill.training import live as live_module
-from tokenmill.training.history import EpochRow, RunState, StepRow, ValidationRow
-from tokenmill.training.live import SIGNAL, LiveFiles, LiveRun, read_live_rows, read_live_run
+from tokenmill.training import history
+from tokenmill.training.history import (
+    SIGNAL,
+    EpochRow,
+    LiveFiles,
+    LiveRun,
+    RunState,
+    StepRow,
+    ValidationRow,
+    read_live_rows,
+    read_live_run,
+)
 from tokenmill.training.trainer import Trainer
 
 COST = runtime_params().cost
@@ -20,12 +29,13 @@ STEPS = [StepRow(n, n / 10, 3.0 - n / 100, 0.01, 0.5) for n in (3, 6, 9)]
 def started(folder: Path, state: RunState | None = None) -> LiveFiles:
     files = LiveFiles(folder)
     plan = [("model", "small")]
-    files.start(state or RunState(), fingerprint="0" * 16, steps=40, per_epoch=10, plan=plan, cost=COST)
+    work = workload(train_params(epochs=4), steps_per_epoch=10)
+    files.start(state or RunState(), work, fingerprint="0" * 16, plan=plan, cost=COST)
     return files
 
 
 def test_rows_so_far_and_new_ones_are_read_back(here: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(live_module, "WRITE_EVERY", 0.0)
+    monkeypatch.setattr(history, "WRITE_EVERY", 0.0)
     end, within = EpochRow(1, 10, 80, 0.01, 3.0, 2.0, 7.4, 1.0), ValidationRow(5, 0.5, 2.5, 1.25)
     files = started(here / "live", RunState(step=10, epochs=[end], steps=STEPS[:2], validations=[within]))
     files.add(STEPS[2])
@@ -81,7 +91,7 @@ def test_a_full_disk_does_not_stop_training(here: Path, monkeypatch: pytest.Monk
     files = started(here / "live")
     (here / "live/steps.csv").unlink()
     (here / "live/steps.csv").mkdir()
-    monkeypatch.setattr(live_module, "WRITE_EVERY", 0.0)
+    monkeypatch.setattr(history, "WRITE_EVERY", 0.0)
     files.add(STEPS[0])
     files.close(finished=False)
 

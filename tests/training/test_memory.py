@@ -18,7 +18,6 @@ from tokenmill.core.errors import UserError
 from tokenmill.model.device import is_out_of_memory
 from tokenmill.model.size import memory
 from tokenmill.training import step
-from tokenmill.training.checkpoint import CheckpointStore
 from tokenmill.training.distributed import Group
 from tokenmill.training.memory import WHOLE_GRADIENTS_SHARE, MicroBatch, sequences_that_fit
 
@@ -176,5 +175,5 @@ def test_whole_gradients_fit_beside_all_else(here: Path, bytes_: int, fits: bool
     monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=0, total=total - 1))
     monkeypatch.setattr(Group, "all_reduce_min", lambda _, value: value)
     group = Group(size=2, shards=True, on_this_machine=2)
-    micro_batch = MicroBatch(CheckpointStore(here), 2, at_most=2, config=config, compute=CPU, group=group)
+    micro_batch = MicroBatch(here, 2, at_most=2, config=config, compute=CPU, group=group)
     assert micro_batch.holds_whole_gradients() is fits

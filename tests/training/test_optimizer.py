@@ -114,7 +114,7 @@ def test_what_adamw_goes_on_from_lies_on_the_gpu():
     gpu = torch.device("cuda", 0)
     with FakeTensorMode():
         parameter = torch.nn.Parameter(torch.empty(3, 3, device=gpu))
-        optim = AdamW([{"params": [parameter], "weight_decay": 0.1}], lr=0.1, betas=(0.9, 0.95))
+        optim = AdamW([{"params": [parameter], "weight_decay": 0.1}], lr=0.1, fused=True)
         for _ in range(2):
             parameter.grad = torch.empty_like(parameter)
             optim.step()

@@ -12,7 +12,6 @@ import pytest
 
 from tests.training.tiny import CONTEXT, VOCABULARY, digest, model_config, run, train_params, write_tokens
 from tokenmill.core.errors import UserError
-from tokenmill.core.token_file import read_metadata
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import read_manifest
 from tokenmill.training import run as run_module
@@ -77,17 +76,17 @@ def test_interrupted_run_ends_in_the_same_bytes(here: Path, tokens: Path, monkey
     model, train = CASES[case]
     run(tokens, here / "quiet", model=model, **train)
     shutil.rmtree(here / ".resume")
-    update = trainer.update
+    train_step = trainer.train_step
     for at in (2, 5, 2):
         steps = iter(range(at))
 
         def step_or_stop(*arguments: Any, steps: Iterator[int] = steps, **keywords: Any) -> Any:
             if next(steps, None) is None:
                 raise StoppedError
-            return update(*arguments, **keywords)
+            return train_step(*arguments, **keywords)
 
         with monkeypatch.context() as patch:
-            patch.setattr(trainer, "update", step_or_stop)
+            patch.setattr(trainer, "train_step", step_or_stop)
             with pytest.raises(StoppedError):
                 run(tokens, here / "model", model=model, **train)
         assert not (here / "model").exists()
@@ -181,17 +180,17 @@ def test_context_longer_than_the_tokens_is_refused(
     assert not (here / ".resume").exists()
 
 
-def test_fingerprint_changes_with_numbers_only(tokens: Path, tmp_path: Path):
-    metadata, other = read_metadata(tokens), read_metadata(write_tokens(tmp_path / "t", sequences=19, seed=1))
-    base = fingerprint(model_config(), train_params(), metadata)
-    assert base == fingerprint(model_config(), train_params(epochs=9, schedule={"horizon_epochs": 3}), metadata)
+def test_fingerprint_changes_with_numbers_only():
+    text = {"train": "a" * 64, "val": "b" * 64}
+    base = fingerprint(model_config(), train_params(), text)
+    assert base == fingerprint(model_config(), train_params(epochs=9, schedule={"horizon_epochs": 3}), text)
     different = {
-        fingerprint(model_config(n_layer=3), train_params(), metadata),
-        fingerprint(model_config(vocab_size=VOCABULARY + 1), train_params(), metadata),
-        fingerprint(model_config(), train_params(seed=4), metadata),
-        fingerprint(model_config(), train_params(schedule={"type": "wsd"}), metadata),
-        fingerprint(model_config(), train_params(precision="bfloat16"), metadata),
-        fingerprint(model_config(), train_params(), other),
+        fingerprint(model_config(n_layer=3), train_params(), text),
+        fingerprint(model_config(vocab_size=VOCABULARY + 1), train_params(), text),
+        fingerprint(model_config(), train_params(seed=4), text),
+        fingerprint(model_config(), train_params(schedule={"type": "wsd"}), text),
+        fingerprint(model_config(), train_params(precision="bfloat16"), text),
+        fingerprint(model_config(), train_params(), text | {"val": "c" * 64}),
     }
     assert len(different | {base}) == 7
 

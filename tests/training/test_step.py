@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tests.training.tiny import CONTEXT, CPU, VOCABULARY, model_config, train_params
 from tokenmill.model.gpt import GPT, build
 from tokenmill.model.sequences import Sequences, mean_loss
-from tokenmill.training.optimizer import Optimizer, _update_without_waiting
+from tokenmill.training.optimizer import Optimizer, UnwrappedOptimizer
 from tokenmill.training.step import seed_dropout, split_into_micro_batches, train_step
 
 INDEX = np.array([4, 0, 2, 3, 1])
@@ -38,17 +38,9 @@ def three_steps(
 ) -> tuple[list[tuple[Any, Any]], GPT]:
     model = build(model_config(architecture=architecture), seed=0)
     optim = Optimizer(model, train_params(optimizer=optimizer), CPU)
+    optim.set_rates(0.01)
     results = [
-        train_step(
-            model,
-            optim,
-            some_sequences(),
-            INDEX,
-            micro_batch=micro_batch,
-            learning_rate=0.01,
-            gradient_clip=1.0,
-            compute=CPU,
-        )
+        train_step(model, optim, some_sequences(), INDEX, micro_batch=micro_batch, gradient_clip=1.0, compute=CPU)
         for _ in range(3)
     ]
     found = [(r.loss, r.gradient_norm) for r in results if r]
@@ -91,9 +83,12 @@ def test_a_step_never_waits_for_a_gpu(architecture: str, optimizer: str, monkeyp
     with pytest.raises(AssertionError, match="a value is read"), NothingIsRead():
         three_steps(architecture, optimizer, micro_batch=2)  # a CPU decides about the update here and now
     expected, _ = three_steps(architecture, optimizer, micro_batch=2)
-    monkeypatch.setattr(
-        "tokenmill.training.optimizer._update", lambda part, *, unless: _update_without_waiting(part, unless)
-    )
+
+    def update_without_waiting(part: UnwrappedOptimizer, *, unless: torch.Tensor) -> None:
+        part.found_inf = unless.float()
+        part.step()
+
+    monkeypatch.setattr("tokenmill.training.optimizer._update", update_without_waiting)
     with NothingIsRead():
         results, _ = three_steps(architecture, optimizer, micro_batch=2, read=False)
     assert [(loss.item(), norm.item()) for loss, norm in results] == expected
@@ -109,9 +104,8 @@ def test_the_loss_is_the_cross_entropy_by_hand(micro_batch: int):
     expected = -likelihood_BT.log().mean().item()
     assert mean_loss(model, sequences, INDEX, micro_batch=micro_batch, compute=CPU) == pytest.approx(expected, rel=1e-6)
     optim = Optimizer(model, train_params(), CPU)
-    result = train_step(
-        model, optim, sequences, INDEX, micro_batch=micro_batch, learning_rate=0.1, gradient_clip=1.0, compute=CPU
-    )
+    optim.set_rates(0.1)
+    result = train_step(model, optim, sequences, INDEX, micro_batch=micro_batch, gradient_clip=1.0, compute=CPU)
     assert result is not None
     assert result.loss.item() == pytest.approx(expected, rel=1e-6)
     assert mean_loss(model, sequences, INDEX, micro_batch=5, compute=CPU) < expected

@@ -16,7 +16,8 @@ from tokenmill.model.config import ModelConfig, ModelParams
 from tokenmill.model.device import Compute
 from tokenmill.model.huggingface import load_model
 from tokenmill.training.params import RuntimeParams, TrainParams
-from tokenmill.training.run import Outcome, train
+from tokenmill.training.run import Outcome, training_job
+from tokenmill.training.run import run as run_job
 from tokenmill.training.schedule import Workload
 
 CONTEXT, VOCABULARY = 8, 29
@@ -128,16 +129,14 @@ def run(
     **changes: Any,
 ) -> Outcome:
     """Train in this process, with checkpoints under DVC_ROOT."""
-    outcome = train(
-        model=ModelParams.model_validate(merged(MODEL, model or {})),
-        train=train_params(**{k: v for k, v in changes.items() if k != "runtime"}),
-        runtime=runtime_params(**changes.get("runtime", {})),
-        tokens=tokens,
-        output=output,
-        times=output.parent,
-        live=live,
+    job = training_job(
+        ModelParams.model_validate(merged(MODEL, model or {})),
+        train_params(**{k: v for k, v in changes.items() if k != "runtime"}),
+        tokens,
         start=Path(start) if start else None,
     )
+    runtime = runtime_params(**changes.get("runtime", {}))
+    outcome = run_job(job, runtime=runtime, output=output, times=output.parent, live=live)
     assert outcome or "RANK" in os.environ
     return outcome  # type: ignore[return-value]
 

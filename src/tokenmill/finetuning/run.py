@@ -1,18 +1,16 @@
-"""A whole fine-tuning, from chats on disk to `models/METHOD/`, by the trainer that trained the base."""
+"""A fine-tuning as a job for the trainer that trained the base: chats from disk, the model to start from."""
 
 import hashlib
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.executor import Executor
 from tokenmill.core.records import checked
-from tokenmill.core.token_file import Split, open_tokens
+from tokenmill.core.token_file import open_tokens
 from tokenmill.core.tokenizer import TextTokenizer, read_tokenizer
 from tokenmill.data.clean import clean
 from tokenmill.data.params import CleanParams
@@ -24,10 +22,10 @@ from tokenmill.model.huggingface import load_model
 from tokenmill.model.lora import adapt, trained_parameters
 from tokenmill.model.manifest import MANIFEST, RESTORE, Manifest, TrainedWith, read_manifest
 from tokenmill.model.sequences import PackedTexts, evenly_spread
-from tokenmill.training.checkpoint import fingerprint_of
+from tokenmill.training.checkpoint import fingerprint
 from tokenmill.training.compile import Compilation
 from tokenmill.training.params import RuntimeParams, TrainParams
-from tokenmill.training.run import Data, Job, Outcome, run
+from tokenmill.training.run import Data, Job
 from tokenmill.training.schedule import Workload
 
 
@@ -56,7 +54,7 @@ def newest_epoch(models: Path) -> Base:
     return Base(manifest, folder, manifest.check_weights(folder))
 
 
-def finetune(
+def finetuning_job(
     method: Method,
     params: FinetuneParams,
     *,
@@ -67,22 +65,17 @@ def finetune(
     models: Path,
     tokens: Path,
     tokenizer_file: Path,
-    output: Path,
-    times: Path,
-    live: Path | None = None,
-    peak_flops: Callable[[torch.device], float | None] = lambda _: None,
-) -> tuple[Outcome, dict[str, ChatSplit]] | None:
-    """Fine-tune the newest epoch of `models` to `finetune.epochs`; write the folder `output`, and the chats it had.
+) -> tuple[Job, dict[str, ChatSplit]]:
+    """Fine-tuning of the newest epoch of `models` to `finetune.epochs`, and the chats that it learns from.
 
     Args:
         tokens: the base model's own text, of which `finetune.base_fraction` takes some.
 
-    Returns:
-        None in all processes of a group but the main one.
-
     Raises:
-        UserError: chats, model and tokenizer do not fit; or the run was stopped or diverged, with all before saved.
+        UserError: method, chats, model and tokenizer do not fit each other.
     """
+    if method == "lora" and runtime.parallel == "fsdp":
+        raise UserError("finetune.methods (lora) does not go with runtime.parallel (fsdp); set that to ddp.")
     base = newest_epoch(models)
     tokenizer = read_tokenizer(tokenizer_file)
     base.manifest.check_tokenizer(tokenizer.sha256, str(tokenizer_file))
@@ -91,11 +84,7 @@ def finetune(
     trained = checked(kept, TrainParams, source=models / MANIFEST, way_out=RESTORE)
     train = params.as_training(method, trained, base.manifest.model)
     rows = with_base_text(chats["train"].layers, tokens, params.base_fraction)
-    job = tuning_job(
-        base, train, rows, chats["val"], lora=_lora(params.lora, base, runtime) if method == "lora" else None
-    )
-    outcome = run(job, runtime=runtime, output=output, times=times, live=live, peak_flops=peak_flops)
-    return (outcome, chats) if outcome else None
+    return tuning_job(base, train, rows, chats["val"], lora=params.lora if method == "lora" else None), chats
 
 
 def prepare(
@@ -134,29 +123,25 @@ def with_base_text(layers: np.ndarray, tokens: Path, fraction: float) -> np.ndar
     return np.concatenate([layers, base.astype(np.int32)])
 
 
-def _lora(lora: LoraParams, base: Base, runtime: RuntimeParams) -> LoraParams:
-    """Refuse LoRA that the model or the processes do not allow."""
-    try:
-        lora.maps(base.manifest.model)
-    except ValueError as error:
-        raise UserError(str(error)) from None
-    if runtime.parallel == "fsdp":
-        raise UserError("finetune.methods (lora) does not go with runtime.parallel (fsdp); set that to ddp.")
-    return lora
-
-
 def tuning_job(base: Base, train: TrainParams, rows: np.ndarray, val: ChatSplit, *, lora: LoraParams | None) -> Job:
-    """The training of `base` on the sequences `rows`, of all its weights or by LoRA."""
+    """The training of `base` on the sequences `rows`, of all its weights or by LoRA.
+
+    Raises:
+        UserError: the model has no such maps.
+    """
     config, origin = base.manifest.model, str(base.folder)
-    hashes: dict[Split, str] = {"train": _sha256(rows), "val": _sha256(val.layers)}
+    hashes = {"train": _sha256(rows), "val": _sha256(val.layers)}
     method: dict[str, object] = {"method": "full"}
     if lora:
         method = {"method": "lora", "lora": lora.model_dump()}
-        learning = trained_parameters(config, lora)
+        try:
+            learning = trained_parameters(config, lora)
+        except ValueError as error:
+            raise UserError(str(error)) from None
         origin += f" with LoRA: {learning:,} parameters learn, {base.manifest.parameters:,} stay"
     manifest = base.manifest.model_copy(
         update={
-            "fingerprint": fingerprint_of(config, train, hashes, start=base.sha256, **method),
+            "fingerprint": fingerprint(config, train, hashes, start=base.sha256, **method),
             "train": TrainedWith.model_validate(train.model_dump()),
             "epochs": train.epochs,
         }
@@ -166,7 +151,7 @@ def tuning_job(base: Base, train: TrainParams, rows: np.ndarray, val: ChatSplit,
         manifest=manifest,
         start=lambda: adapt(base.load(), lora, seed=train.seed) if lora else base.load(),
         origin=origin,
-        open=lambda compute, _: Data(
+        open=lambda compute, *_: Data(
             train=PackedTexts(rows, device=compute.device),
             val=PackedTexts(val.layers, device=compute.device),
             val_tokens=val.answer_tokens,

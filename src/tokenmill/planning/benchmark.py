@@ -63,13 +63,13 @@ class StepBenchmark:
     def step(self, number: int, *, sequences: int | None = None) -> int:
         """Make step `number`, or a step over its first `sequences`; return its tokens, or 0 if memory ran out."""
         index = self._order.indices_at(number)[:sequences]
+        self._optimizer.set_rates(self._train.peak)
         done = train_step(
             self._forward,  # type: ignore[arg-type]
             self._optimizer,
             self._sequences,
             index,
             micro_batch=self.micro_batch,
-            learning_rate=self._train.peak,
             gradient_clip=self._train.gradient_clip,
             compute=self.compute,
         )

@@ -19,11 +19,11 @@ from tokenmill import git
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_atomic
-from tokenmill.core.records import parse_record
+from tokenmill.core.records import parse_record, parse_rows
 from tokenmill.display import note
 from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS, read_manifest
 from tokenmill.runs.under_way import is_finished, under_way, unfinished
-from tokenmill.training.history import parse_epochs
+from tokenmill.training.history import ANEW, EpochRow
 
 COMPARED = ["tokens", "train_loss", "val_loss"]
 """The columns of history.csv that must equal the metrics of a ref."""
@@ -174,7 +174,8 @@ def _holds(history: str | None, measured: dict[str, float], epoch: int) -> bool:
     """Whether the row of an epoch in a history.csv equals what was measured."""
     if not history:
         return False
-    rows = [row for row in parse_epochs(history, str(paths.HISTORY)) if row.epoch == epoch]
+    rows = parse_rows(history.encode(), EpochRow, source=paths.HISTORY, way_out=ANEW)
+    rows = [row for row in rows if row.epoch == epoch]
     return bool(rows) and all(getattr(rows[0], name) == measured.get(name) for name in COMPARED)
 
 

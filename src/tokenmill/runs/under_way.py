@@ -17,8 +17,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.records import read_record
 from tokenmill.costs import TIMING, Cost, find_times, read_timing
 from tokenmill.model.manifest import MANIFEST, WEIGHTS
-from tokenmill.training.history import StepRow, ValidationRow
-from tokenmill.training.live import LiveRun, read_live_rows, read_live_run
+from tokenmill.training.history import LiveRun, StepRow, ValidationRow, read_live_rows, read_live_run
 
 TEMPORARY = Path(".dvc/tmp/exps")
 """Where DVC runs the experiments of a queue, each in a copy of the repository; those with `--temp` in `standalone/`."""

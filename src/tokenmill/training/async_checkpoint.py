@@ -1,8 +1,12 @@
-"""Checkpoints written beside training: a step waits for a copy in the host's memory, and on a GPU not even for that."""
+"""Checkpoints written beside training: a step waits for a copy in the host's memory, not for hashes and the disk.
+
+On a GPU it does not even wait for the copy, but the next update does.
+"""
 
 import contextlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -15,10 +19,9 @@ from tokenmill.training.history import RunState
 
 
 class AsyncCheckpointer:
-    """Writes a run's checkpoints beside training: a step waits for a copy in memory, not for hashes and the disk.
+    """Writes one checkpoint at a time, and removes those no longer needed; the next one waits for it.
 
-    One checkpoint is written at a time; the next one waits for it. So the newest checkpoint on disk may be one behind
-    the run until `wait` returns. Those no longer needed are removed.
+    So the newest checkpoint on disk may be one behind the run until `wait` returns.
     """
 
     def __init__(
@@ -60,7 +63,7 @@ class AsyncCheckpointer:
             self._copies = HostCopies()
             self._write(state, model, optimizer, resumable)
             return None
-        moment, copied = RunState.from_json(state.as_json()), self._copies.all_made()
+        moment, copied = deepcopy(state), self._copies.all_made()
         self._under_way = self._thread.submit(self._write, moment, copy, tensors, resumable, copied)
         return copied
 

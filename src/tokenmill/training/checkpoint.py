@@ -2,7 +2,7 @@
 
     epochs/epoch-3/    the weights at the end of an epoch
     step-000001200/    all that is needed to continue: weights, optimizer, state; its manifest is written last
-    micro_batch.json   the micro-batch that memory held, if it ever ran out
+    micro_batch.json   the micro-batch that memory held, if it ever ran out (memory.py)
     lock               held by the one process that trains this configuration
 
 A checkpoint appears by a rename, holds the hash of each of its files, and is read only if they agree. Nothing is
@@ -29,7 +29,7 @@ from torch import Tensor
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import sha256_of, write_beside, write_directory, write_json
 from tokenmill.core.records import read_record
-from tokenmill.core.token_file import SPLITS, Sha256, Split, TokenMetadata
+from tokenmill.core.token_file import Sha256
 from tokenmill.costs import TIMES
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import GPT
@@ -52,28 +52,20 @@ RESUMABLE_KEYS: dict[str, Any] = {
 
 STEP_PREFIX = "step-"
 STEP_NAME = re.compile(rf"{STEP_PREFIX}(\d{{9,}})")
-OPTIMIZER, STATE, MICRO_BATCH = "optimizer.safetensors", "state.json", "micro_batch.json"
+OPTIMIZER, STATE = "optimizer.safetensors", "state.json"
 RESUME = "resume"
 """The folder of checkpoints in `models/gpt/`."""
 
 
-def fingerprint(model: ModelConfig, train: TrainParams, tokens: TokenMetadata, start_sha256: str | None = None) -> str:
-    """Sixteen hexadecimal digits; two runs have the same ones if one can continue from the other's checkpoints."""
-    more = {} if start_sha256 is None else {"start": start_sha256}
-    return fingerprint_of(model, train, {name: tokens.split(name).sha256 for name in SPLITS}, **more)
+def fingerprint(model: ModelConfig, train: TrainParams, text: dict[str, str], **more: object) -> str:
+    """Sixteen hexadecimal digits; two runs have the same ones if one can continue from the other's checkpoints.
 
-
-def fingerprint_of(model: ModelConfig, train: TrainParams, text: dict[Split, str], **more: object) -> str:
-    """The same from the hashes of the two splits, and from whatever `more` decides what the run computes."""
+    They follow from the hashes of the two splits, too, and from whatever `more` decides what the run computes.
+    """
     parameters = train.model_dump(exclude=RESUMABLE_KEYS)
     # The parameter's first name: runs from before it was renamed keep their fingerprint and so their checkpoints.
     parameters["validation_windows"] = parameters.pop("validation_sequences")
-    content = {
-        "numerics": NUMERICS_VERSION,
-        "model": model.model_dump(),
-        "train": parameters,
-        "tokens": text,
-    } | more
+    content = {"numerics": NUMERICS_VERSION, "model": model.model_dump(), "train": parameters, "tokens": text} | more
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -182,18 +174,6 @@ class CheckpointStore:
             if step not in also:
                 shutil.rmtree(self.checkpoint_folder(step))
 
-    def remember_micro_batch(self, sequences: int, *, under: dict[str, Any]) -> None:
-        """Keep the micro-batch that memory holds `under` these circumstances."""
-        write_json(self.folder / MICRO_BATCH, {"sequences": sequences, "under": under})
-
-    def micro_batch(self, *, under: dict[str, Any]) -> int | None:
-        """The micro-batch that was kept under the same circumstances, or None."""
-        path = self.folder / MICRO_BATCH
-        if not path.exists():
-            return None
-        kept = read_record(path, MicroBatchKept, way_out="delete it: training finds the size again")
-        return kept.sequences if kept.under == under else None
-
 
 def _save_learned(model: GPT, folder: Path) -> None:
     """Write what training changes: all weights, or the adapter of a model that learns by LoRA."""
@@ -219,13 +199,6 @@ class SavedState(BaseModel):
 
     state: RunState
     horizon: Resumable
-
-
-class MicroBatchKept(BaseModel):
-    """micro_batch.json."""
-
-    sequences: int = Field(ge=1)
-    under: dict[str, Any]
 
 
 FileName = Annotated[str, Field(pattern=r"^\w[\w.-]*$")]

@@ -1,22 +1,42 @@
-"""What a run has learned so far: a row for each epoch, a row for every few steps, and the sums for the next rows.
+"""What a run has learned so far: rows for its epochs, steps and validations, the sums for the next rows, and tables.
 
 All of it follows from tokens and parameters, so the same run writes the same bytes on the same kind of machine. Times
-are kept apart, in `costs.py`.
+are kept apart, in `costs.py`. When a run is finished, metrics/ has its tables. While it is on, `tokenmill watch` and
+the plots of DVC and its editors read files that DVC does not track, in the folder in which the stage runs:
+
+    live/run.json         which run this is, in which process, and how long it will be; removed when it is finished
+    live/steps.csv        what metrics/steps.csv will be, so far
+    live/validation.csv   every validation so far
 """
 
+import contextlib
+import json
+import os
+import shutil
+import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, astuple, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
+import psutil
 from pydantic import AliasChoices, Field
 
 from tokenmill.core import records
-from tokenmill.core.files import rounded, write_text
+from tokenmill.core.files import rounded, write_json, write_text
+from tokenmill.core.params import Section
+from tokenmill.core.paths import resume_root
 from tokenmill.core.token_file import Sha256
+from tokenmill.costs import CostParams
 from tokenmill.model.manifest import ADAPTER, WEIGHTS
+from tokenmill.training.schedule import Workload
 
 ANEW = "`dvc repro -f train` makes it"
+"""What to do about a damaged table."""
+SIGNAL = Path(".dvc/tmp/exps/run/DVCLIVE_STEP_COMPLETED")
+"""DVC's extension for VS Code draws its plots again when this file changes (DVCLive's vscode.py)."""
+WRITE_EVERY = 1.0
+"""Seconds between two writings of the live tables."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +84,7 @@ class ValidationRow:
 
 
 Row = TypeVar("Row", EpochRow, StepRow, ValidationRow)
+LIVE_RUN, LIVE_TABLES = "run.json", {StepRow: "steps.csv", ValidationRow: "validation.csv"}
 
 
 @dataclass
@@ -131,11 +152,6 @@ class RunState:
         """Plain values; floats survive JSON bit by bit."""
         return {name: value for name, value in asdict(self).items() if value or name != "epoch_adapters"}
 
-    @classmethod
-    def from_json(cls, content: dict[str, Any]) -> "RunState":
-        """The inverse of `as_json`."""
-        return records.adapter(cls).validate_python(content)
-
 
 def train_metrics(row: EpochRow, *, parameters: int) -> dict[str, float]:
     """`metrics/train.json` at the end of an epoch."""
@@ -151,11 +167,12 @@ def train_metrics(row: EpochRow, *, parameters: int) -> dict[str, float]:
 
 def write_rows(path: Path, kind: type[Row], rows: Sequence[Row]) -> None:
     """Write rows as CSV, with six significant digits."""
-    import pandas as pd  # noqa: PLC0415 (0.4 s, and training needs it only at its end)
+    head = ",".join(column.name for column in fields(kind)) + "\n"
+    write_text(path, head + "".join(map(_csv, rows)))
 
-    table = pd.DataFrame([asdict(row) for row in rows], columns=[column.name for column in fields(kind)])
-    table = table.map(lambda value: rounded(value) if isinstance(value, float) else value)
-    write_text(path, table.to_csv(index=False, lineterminator="\n", na_rep="nan"))
+
+def _csv(row: EpochRow | StepRow | ValidationRow) -> str:
+    return ",".join(str(rounded(value) if isinstance(value, float) else value) for value in astuple(row)) + "\n"
 
 
 def read_rows(path: Path, kind: type[Row]) -> list[Row]:
@@ -167,10 +184,116 @@ def read_rows(path: Path, kind: type[Row]) -> list[Row]:
     return records.read_rows(path, kind, way_out=ANEW)
 
 
-def parse_epochs(content: str, source: str) -> list[EpochRow]:
-    """The rows of the history.csv of a revision.
+class LiveRun(Section):
+    """What `live/run.json` says of a run."""
+
+    fingerprint: str = Field(pattern="^[0-9a-f]{16}$")
+    """The name of its folder in `.resume/`."""
+    pid: int
+    started: float
+    """When the process started, in Unix time; a later process may have the same id, but not the same start."""
+    began: float
+    """When this session's first step began, in Unix time."""
+    first_step: int
+    """Steps done before this session."""
+    steps: int
+    """Of the whole run, unless it ends early."""
+    steps_per_epoch: int
+    plan: list[list[str]]
+    """Names and facts, as training prints them at its start."""
+    cost: CostParams
+
+    @property
+    def is_on(self) -> bool:
+        """Whether its process still runs, on this machine."""
+        with contextlib.suppress(psutil.Error):
+            return abs(psutil.Process(self.pid).create_time() - self.started) < 1
+        return False
+
+
+class LiveFiles:
+    """Writes the files of a run into `folder`; without one it does nothing. No error here stops training."""
+
+    def __init__(self, folder: Path | None):
+        self._folder = folder
+        self._rows: list[StepRow | ValidationRow] = []
+        self._written_at = 0.0
+
+    def start(
+        self, state: RunState, work: Workload, *, fingerprint: str, plan: Sequence[tuple[str, str]], cost: CostParams
+    ) -> None:
+        """Write what the run has behind it."""
+        if self._folder is None:
+            return
+        process = psutil.Process()
+        run = LiveRun(
+            fingerprint=fingerprint,
+            pid=process.pid,
+            started=process.create_time(),
+            began=time.time(),
+            first_step=state.step,
+            steps=work.steps,
+            steps_per_epoch=work.steps_per_epoch,
+            plan=[list(line) for line in plan],
+            cost=cost,
+        )
+        ends = [ValidationRow(row.step, row.epoch, row.val_loss, row.val_bits_per_byte) for row in state.epochs]
+        with contextlib.suppress(OSError):
+            shutil.rmtree(self._folder, ignore_errors=True)
+            for kind, name in LIVE_TABLES.items():
+                write_rows(self._folder / name, kind, [])
+            write_json(self._folder / LIVE_RUN, run.model_dump())
+        self._rows = [*state.steps, *sorted([*state.validations, *ends], key=lambda row: row.step)]
+        self._write()
+
+    def add(self, row: StepRow | ValidationRow) -> None:
+        """Add a row to its table, which is written about once a second."""
+        self._rows.append(row)
+        if time.monotonic() - self._written_at >= WRITE_EVERY:
+            self._write()
+
+    def close(self, *, finished: bool) -> None:
+        """Write the last rows; remove the signal and, if the run is finished, `run.json`."""
+        self._write()
+        with contextlib.suppress(OSError):
+            _signal().unlink(missing_ok=True)
+            if finished and self._folder:
+                (self._folder / LIVE_RUN).unlink(missing_ok=True)
+
+    def _write(self) -> None:
+        rows, self._rows, self._written_at = self._rows, [], time.monotonic()
+        if self._folder is None or not rows:
+            return
+        with contextlib.suppress(OSError):
+            for kind, name in LIVE_TABLES.items():
+                with (self._folder / name).open("a", newline="\n") as file:
+                    file.writelines(_csv(row) for row in rows if isinstance(row, kind))
+            if _signal().parents[3].is_dir():
+                _signal().parent.mkdir(parents=True, exist_ok=True)
+                _signal().write_text(json.dumps({"pid": os.getpid(), "step": rows[-1].step}, sort_keys=True))
+
+
+def _signal() -> Path:
+    """In the main repository, also where DVC runs a stage in a temporary copy."""
+    return resume_root().parent / SIGNAL
+
+
+def read_live_run(folder: Path) -> LiveRun | None:
+    """The run whose files are in `folder`, if there are any.
 
     Raises:
-        UserError: it is not such a table.
+        UserError: the file is damaged.
     """
-    return records.parse_rows(content.encode(), EpochRow, source=source, way_out=ANEW)
+    path = folder / LIVE_RUN
+    return records.read_record(path, LiveRun, way_out="remove the folder") if path.exists() else None
+
+
+def read_live_rows(folder: Path, kind: type[Row]) -> list[Row]:
+    """The rows of a table so far, without one that is being written; none if there is no such file.
+
+    Raises:
+        UserError: the file is damaged.
+    """
+    path = folder / LIVE_TABLES[kind]
+    content = path.read_bytes() if path.exists() else b""
+    return records.parse_rows(content[: content.rfind(b"\n") + 1], kind, source=path, way_out="remove the folder")

@@ -5,6 +5,7 @@ the others by RANK, WORLD_SIZE, ... in its environment. This process only waits 
 """
 
 import logging
+import math
 import os
 import signal
 import socket
@@ -33,12 +34,12 @@ ENOUGH_FLOPS = 1e12
 With less for each, more GPUs are no faster. Assumed from data sheets, not measured."""
 
 
-def launch(work: Callable[[], None], *, runtime: RuntimeParams, step_flops: Callable[[], float] | None = None) -> None:
+def launch(work: Callable[[], None], *, runtime: RuntimeParams, step_flops: float = math.inf) -> None:
     """Do `work` in this process, or have `runtime.processes` processes run this program's command.
 
     Args:
         step_flops: floating-point operations of a step, of which each process gets ENOUGH_FLOPS if their number is
-            `auto`; None gives every device a process.
+            `auto`.
 
     A process that torchrun or this function started (RANK is set) is one of several already.
 
@@ -55,16 +56,16 @@ def launch(work: Callable[[], None], *, runtime: RuntimeParams, step_flops: Call
         _launch_processes(count)
 
 
-def _process_count(runtime: RuntimeParams, step_flops: Callable[[], float] | None = None) -> int:
+def _process_count(runtime: RuntimeParams, step_flops: float = math.inf) -> int:
     """How many processes the parameters ask for, at most one a device, or one a core on a CPU."""
     device = choose_device(runtime.device).type
     most = {"cuda": torch.cuda.device_count(), "mps": 1}.get(device, os.cpu_count() or 1)
     if runtime.processes == "auto":
-        if device == "cpu" or most == 1:
+        if device == "cpu":
             return 1
-        if step_flops is None or runtime.parallel == "fsdp":  # which is for what one device does not hold
+        if runtime.parallel == "fsdp":  # which is for what one device does not hold
             return most
-        count = min(most, max(1, int(step_flops() / ENOUGH_FLOPS)))
+        count = int(min(most, max(1, step_flops / ENOUGH_FLOPS)))
         if count < most:
             note(f"training on {count} of {most} GPUs: more are no faster at so small a step (runtime.processes)")
         return count

@@ -6,17 +6,20 @@ halved, the size that fits is kept beside the checkpoints, and training costs ti
 
 import contextlib
 import ctypes
-from typing import Literal, NoReturn
+from pathlib import Path
+from typing import Any, Literal, NoReturn
 
 import psutil
 import torch
+from pydantic import BaseModel, Field
 
 from tokenmill.core.errors import UserError
+from tokenmill.core.files import write_json
+from tokenmill.core.records import read_record
 from tokenmill.core.units import size
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import Compute
 from tokenmill.model.size import memory
-from tokenmill.training.checkpoint import CheckpointStore
 from tokenmill.training.distributed import SINGLE, Group
 
 FREE_MEMORY_SHARE = 0.5
@@ -32,12 +35,20 @@ MAX_SHRINK_ON_CPU = 8
 room for more sequences."""
 
 
+class Remembered(BaseModel):
+    """micro_batch.json."""
+
+    sequences: int = Field(ge=1)
+    under: dict[str, Any]
+    """The circumstances: what was asked for, device and processes."""
+
+
 class MicroBatch:
     """The micro-batch of one configuration on one kind of device, in `sequences`."""
 
     def __init__(
         self,
-        store: CheckpointStore,
+        folder: Path,
         wanted: Literal["auto"] | int,
         *,
         at_most: int,
@@ -45,15 +56,17 @@ class MicroBatch:
         compute: Compute,
         group: Group = SINGLE,
     ):
-        """Start with the size that `store` remembers from an earlier run with the same `wanted`, device and processes.
+        """Start with the size that `folder` has from an earlier run with the same `wanted`, device and processes.
 
         Otherwise start with `wanted`; `auto` is `at_most`, or as much of it as memory should hold. All processes of a
         group take the smallest of their sizes.
         """
-        self._store, self._config, self._compute, self._group = store, config, compute, group
+        self._file, self._config, self._compute, self._group = folder / "micro_batch.json", config, compute, group
         self._under = {"micro_batch_size": wanted, "device": compute.name, "processes": group.size}
-        known = store.micro_batch(under=self._under)
-        fitting = known or (sequences_that_fit(config, at_most, compute.device) if wanted == "auto" else wanted)
+        fitting = sequences_that_fit(config, at_most, compute.device) if wanted == "auto" else wanted
+        if self._file.exists():
+            kept = read_record(self._file, Remembered, way_out="delete it: training finds the size again")
+            fitting = kept.sequences if kept.under == self._under else fitting
         self.sequences = self._first = group.all_reduce_min(fitting)
 
     def holds_whole_gradients(self) -> bool:
@@ -99,7 +112,7 @@ class MicroBatch:
 
     def _halve(self) -> None:
         self.sequences = max(1, self.sequences // 2)
-        self._store.remember_micro_batch(self.sequences, under=self._under)
+        write_json(self._file, {"sequences": self.sequences, "under": self._under})
 
 
 def _release_freed_memory(device: torch.device) -> None:

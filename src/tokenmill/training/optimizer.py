@@ -67,13 +67,7 @@ DIVIDES_IN_STEP = ("cpu", "cuda")
 
 
 class AdamW(UnwrappedOptimizer, torch.optim.AdamW):
-    """PyTorch's AdamW with the fused kernel; its step does not load the compiler."""
-
-    def __init__(
-        self, groups: Iterable[dict[str, Any]], *, lr: float, betas: tuple[float, float], capturable: bool = False
-    ):
-        """`groups` have the keys `params` and `weight_decay`; a `capturable` step can be recorded as a CUDA graph."""
-        super().__init__(groups, lr=lr, betas=betas, fused=True, capturable=capturable)
+    """PyTorch's AdamW, to be made with `fused=True`; its step does not load the compiler."""
 
     _fused_step = inspect.unwrap(torch.optim.AdamW.step)
 
@@ -216,28 +210,26 @@ class Optimizer:
 
 
 def _update(optimizer: UnwrappedOptimizer, *, unless: Tensor) -> None:
-    """Let one optimizer step unless the scalar `unless` is true."""
+    """Let one optimizer step unless the scalar `unless` is true; a GPU may not have computed it yet, and reads it."""
     if unless.device.type == "cuda":
-        _update_without_waiting(optimizer, unless)
+        optimizer.found_inf = unless.float()
+        optimizer.step()
     elif not unless:
         optimizer.step()
 
 
-def _update_without_waiting(optimizer: UnwrappedOptimizer, unless: Tensor) -> None:
-    """Let the device itself read `unless`, which it may not have computed yet."""
-    optimizer.found_inf = unless.float()
-    optimizer.step()
-
-
 def _adamw(parameters: dict[str, torch.nn.Parameter], train: "TrainParams", *, capturable: bool) -> AdamW:
-    """AdamW with weight decay on matrices only; beside Muon nothing decays, because embeddings and head should not."""
+    """AdamW with weight decay on matrices only; beside Muon nothing decays, because embeddings and head should not.
+
+    A `capturable` step can be recorded as a CUDA graph.
+    """
     decay = train.weight_decay if train.optimizer == "adamw" else 0.0
     groups = [
         {"params": [p for p in parameters.values() if p.ndim >= 2], "weight_decay": decay},
         {"params": [p for p in parameters.values() if p.ndim < 2], "weight_decay": 0.0},
     ]
-    betas = train.beta1, train.beta2
-    return AdamW([group for group in groups if group["params"]], lr=train.peak, betas=betas, capturable=capturable)
+    groups = [group for group in groups if group["params"]]
+    return AdamW(groups, lr=train.peak, betas=(train.beta1, train.beta2), fused=True, capturable=capturable)
 
 
 def momentum_at(step: int) -> float:

@@ -1,6 +1,7 @@
 """A whole training, from tokens on disk to `models/gpt/`: check, find the resume point, train, export."""
 
 import contextlib
+import functools
 import io
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ import torch
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.paths import resume_root
-from tokenmill.core.token_file import SPLITS, TokenMetadata, open_tokens, read_metadata, too_short
+from tokenmill.core.token_file import SPLITS, open_tokens, read_metadata, too_short
 from tokenmill.costs import COSTS, TIMING, epoch_costs, publish_times, read_timing, write_costs
 from tokenmill.display import TrainingDisplay
 from tokenmill.model.config import ModelConfig, ModelParams
@@ -30,9 +31,8 @@ from tokenmill.model.size import flops_per_token
 from tokenmill.training.checkpoint import CheckpointStore, export_model, fingerprint, prune_runs
 from tokenmill.training.compile import Compilation, choose_compilation
 from tokenmill.training.distributed import Group, process_group
-from tokenmill.training.history import RunState
+from tokenmill.training.history import LiveFiles, RunState
 from tokenmill.training.launch import Interrupt
-from tokenmill.training.live import LiveFiles
 from tokenmill.training.memory import MicroBatch
 from tokenmill.training.mirror import Mirror, mirrored
 from tokenmill.training.params import OPTIMIZERS, RuntimeParams, TrainParams
@@ -60,50 +60,46 @@ class Job:
     """The model before the first step, on the CPU."""
     origin: str
     """What that model is: `scratch`, or the folder of its weights."""
-    open: Callable[[Compute, Group], Data]
+    open: Callable[[Compute, Group, RuntimeParams], Data]
     compilation: Compilation | None = None
     """None: `runtime.compile` says it."""
 
+    @property
+    def step_flops(self) -> int:
+        """Floating-point operations of a step, without the update."""
+        return self.work.tokens_per_step * flops_per_token(self.work.config)
 
-def train(
-    *,
-    model: ModelParams,
-    train: TrainParams,
-    runtime: RuntimeParams,
-    tokens: Path,
-    output: Path,
-    times: Path,
-    live: Path | None = None,
-    start: Path | None = None,
-    peak_flops: Callable[[torch.device], float | None] = lambda _: None,
-) -> Outcome | None:
-    """Train to `train.epochs` on the folder `tokens`; write the folder `output`, and TIMES into the folder `times`.
 
-    Args:
-        live: a folder for files that tell how the run goes while it is on; see `training.live`.
-        start: a model's folder, from whose weights training starts; None: from random ones.
-        peak_flops: the floating-point operations a second of a device, if they are known, for the table of costs.
-
-    Returns:
-        None in all processes of a group but the main one.
+def training_job(model: ModelParams, train: TrainParams, tokens: Path, start: Path | None = None) -> Job:
+    """Training on the folder `tokens`, from random weights or from those in the folder `start`.
 
     Raises:
-        UserError: parameters and tokens do not fit; or the run was stopped or diverged, with all before that saved.
+        UserError: parameters, tokens and start do not fit each other.
     """
     metadata = read_metadata(tokens)
     work = Workload(ModelConfig.of(model, metadata.vocab_size), train, metadata.train.tokens)
     if problem := too_short({name: metadata.split(name).tokens for name in SPLITS}, work.config.context_length):
         raise UserError(problem)
-    job = Job(
+    start_sha256 = check_start(start, work.config, metadata) if start else None
+    text = {name: metadata.split(name).sha256 for name in SPLITS}
+    more = {"start": start_sha256} if start_sha256 else {}
+    manifest = Manifest(
+        format_version=FORMAT,
+        fingerprint=fingerprint(work.config, train, text, **more),
+        model=work.config,
+        train=TrainedWith.model_validate(train.model_dump()),
+        parameters=parameter_count(work.config),
+        epochs=train.epochs,
+        tokenizer_sha256=metadata.tokenizer_sha256,
+        start_sha256=start_sha256,
+    )
+    return Job(
         work=work,
-        manifest=_manifest(work.config, train, metadata, start),
+        manifest=manifest,
         start=lambda: _first(work.config, train.seed, start),
         origin=f"the weights of {start}" if start else "scratch",
-        open=lambda compute, group: _open(
-            tokens, metadata, work.config, compute, group, placement=runtime.token_placement
-        ),
+        open=functools.partial(_open, tokens, work.config.context_length),
     )
-    return run(job, runtime=runtime, output=output, times=times, live=live, peak_flops=peak_flops)
 
 
 def run(
@@ -115,11 +111,20 @@ def run(
     live: Path | None = None,
     peak_flops: Callable[[torch.device], float | None] = lambda _: None,
 ) -> Outcome | None:
-    """Do a job to its end; see `train`."""
-    work, manifest, train = job.work, job.manifest, job.work.train
+    """Train to `train.epochs`; write the folder `output`, and TIMES into the folder `times`.
+
+    Args:
+        live: a folder for files that tell how the run goes while it is on; see `LiveFiles`.
+        peak_flops: the floating-point operations a second of a device, if they are known, for the table of costs.
+
+    Returns:
+        None in all processes of a group but the main one.
+
+    Raises:
+        UserError: parameters do not fit; or the run was stopped or diverged, with all before that saved.
+    """
+    work, manifest = job.work, job.manifest
     with process_group(choose_device(runtime.device), shards=runtime.parallel == "fsdp") as group:
-        if group.shards:
-            _refuse_sharding(train)
         setup = _set_up(job, runtime, group)
         store = CheckpointStore(resume_root() / manifest.fingerprint)
         display = TrainingDisplay() if group.is_main else TrainingDisplay(io.StringIO())
@@ -130,24 +135,16 @@ def run(
                 mirror = stack.enter_context(mirrored(store, runtime.checkpoint.mirror, display.say))
                 if not store.steps():
                     fill_from_previous(store, output, manifest.fingerprint, display.say)
-            plan, files = run_summary(setup, manifest.parameters), LiveFiles(live if group.is_main else None)
-            state = _train(setup, job, store, display, plan, live=files, mirror=mirror)
-            if group.is_main:
-                # Early stopping leaves fewer epochs.
-                manifest = manifest.model_copy(update={"epochs": len(state.epochs), "weights": state.epoch_weights})
-                export_model(store, manifest, output, steps=work.kept_steps | {state.step})
-                _write_times(setup, store, times, peak=peak_flops(setup.compute.device))
-    if not group.is_main:
-        return None
+            files = LiveFiles(live if group.is_main else None)
+            state = _train(setup, job, store, display, live=files, mirror=mirror)
+            if not group.is_main:
+                return None
+            # Early stopping leaves fewer epochs.
+            manifest = manifest.model_copy(update={"epochs": len(state.epochs), "weights": state.epoch_weights})
+            export_model(store, manifest, output, steps=work.kept_steps | {state.step})
+            _write_times(setup, store, times, peak=peak_flops(setup.compute.device))
     prune_runs(resume_root(), keep=runtime.checkpoint.keep_runs)
     return Outcome(manifest, state)
-
-
-def step_flops(model: ModelParams, train: TrainParams, tokens: Path) -> int:
-    """Floating-point operations of a step, without the update."""
-    metadata = read_metadata(tokens)
-    work = Workload(ModelConfig.of(model, metadata.vocab_size), train, metadata.train.tokens)
-    return work.tokens_per_step * flops_per_token(work.config)
 
 
 def _first(config: ModelConfig, seed: int, start: Path | None) -> GPT:
@@ -158,18 +155,27 @@ def _first(config: ModelConfig, seed: int, start: Path | None) -> GPT:
     return model
 
 
-def _manifest(config: ModelConfig, train: TrainParams, tokens: TokenMetadata, start: Path | None) -> Manifest:
-    start_sha256 = check_start(start, config, tokens) if start else None
-    return Manifest(
-        format_version=FORMAT,
-        fingerprint=fingerprint(config, train, tokens, start_sha256),
-        model=config,
-        train=TrainedWith.model_validate(train.model_dump()),
-        parameters=parameter_count(config),
-        epochs=train.epochs,
-        tokenizer_sha256=tokens.tokenizer_sha256,
-        start_sha256=start_sha256,
-    )
+def _open(tokens: Path, context_length: int, compute: Compute, group: Group, runtime: RuntimeParams) -> Data:
+    metadata = read_metadata(tokens)
+    where = {"placement": runtime.token_placement, "device": compute.device, "processes": group.on_this_machine}
+    train_ids, place = place_tokens(open_tokens(tokens, "train"), **where)
+    val_ids, _ = place_tokens(open_tokens(tokens, "val"), **where)
+    sequences = functools.partial(Sequences, context_length=context_length, device=compute.device)
+    return Data(sequences(train_ids), sequences(val_ids), metadata.val.tokens, metadata.val.bytes, place)
+
+
+def _set_up(job: Job, runtime: RuntimeParams, group: Group) -> TrainingSetup:
+    """Choose the device, open the tokens, and refuse what does not go together."""
+    train = job.work.train
+    if group.shards:
+        _refuse_sharding(train)
+    compute = choose_compute(runtime.device, train.precision)
+    configure_process(compute)
+    data = job.open(compute, group, runtime)
+    compilation = job.compilation or choose_compilation(runtime.compile, compute.device, job.work)
+    if compilation.recorded:
+        _refuse_recording(compute, data, group)
+    return TrainingSetup(job.work, runtime, compute, compilation, data, group)
 
 
 def _refuse_sharding(train: TrainParams) -> None:
@@ -199,38 +205,11 @@ def _refuse_recording(compute: Compute, data: Data, group: Group) -> None:
             raise UserError(f"runtime.compile (reduce-overhead) needs {reason}, or runtime.compile to on.")
 
 
-def _set_up(job: Job, runtime: RuntimeParams, group: Group) -> TrainingSetup:
-    """Choose the device and open the tokens."""
-    compute = choose_compute(runtime.device, job.work.train.precision)
-    configure_process(compute)
-    data = job.open(compute, group)
-    compilation = job.compilation or choose_compilation(runtime.compile, compute.device, job.work)
-    if compilation.recorded:
-        _refuse_recording(compute, data, group)
-    return TrainingSetup(job.work, runtime, compute, compilation, data, group)
-
-
-def _open(
-    tokens: Path, metadata: TokenMetadata, config: ModelConfig, compute: Compute, group: Group, *, placement: str
-) -> Data:
-    where = {"placement": placement, "device": compute.device, "processes": group.on_this_machine}
-    train_ids, place = place_tokens(open_tokens(tokens, "train"), **where)
-    val_ids, _ = place_tokens(open_tokens(tokens, "val"), **where)
-    return Data(
-        train=Sequences(train_ids, context_length=config.context_length, device=compute.device),
-        val=Sequences(val_ids, context_length=config.context_length, device=compute.device),
-        val_tokens=metadata.val.tokens,
-        val_bytes=metadata.val.bytes,
-        place=place,
-    )
-
-
 def _train(
     setup: TrainingSetup,
     job: Job,
     store: CheckpointStore,
     display: TrainingDisplay,
-    plan: list[tuple[str, str]],
     *,
     live: LiveFiles,
     mirror: Mirror | None,
@@ -238,7 +217,7 @@ def _train(
     work, compute, group, runtime = setup.work, setup.compute, setup.group, setup.runtime
     each = min(work.train.batch_size, -(-work.sequences_per_step // group.size))
     micro_batch = MicroBatch(
-        store, runtime.micro_batch_size, at_most=each, config=work.config, compute=compute, group=group
+        store.folder, runtime.micro_batch_size, at_most=each, config=work.config, compute=compute, group=group
     )
     interrupt = Interrupt(max_minutes=runtime.max_minutes)
     try:
@@ -246,6 +225,7 @@ def _train(
         if runtime.device == "auto" and (unseen := unused_gpu(compute.device)):
             display.say(f"{unseen}; training on the CPU")
         display.say(point.sentence if point.checkpoint else f"starting from {job.origin}")
+        plan = run_summary(setup, job.manifest.parameters)
         display.start(plan, step=point.step, total=work.steps, prices=runtime.cost)
         model = job.start()
         if not group.shards:
@@ -253,14 +233,7 @@ def _train(
         trainer = Trainer(
             setup, model, store, point, micro_batch=micro_batch, display=display, live=live, mirror=mirror
         )
-        live.start(
-            trainer.state,
-            fingerprint=store.folder.name,
-            steps=work.steps,
-            per_epoch=work.steps_per_epoch,
-            plan=plan,
-            cost=runtime.cost,
-        )
+        live.start(trainer.state, work, fingerprint=store.folder.name, plan=plan, cost=runtime.cost)
         trainer.run(interrupt)
         live.close(finished=True)
         return trainer.state

@@ -11,7 +11,7 @@ from tokenmill.model.device import Compute, is_out_of_memory
 from tokenmill.model.gpt import GPT
 from tokenmill.model.sequences import Index, Sequences, loss_on
 from tokenmill.training.distributed import SINGLE, Group, without_averaging
-from tokenmill.training.optimizer import MOMENTUM, Optimizer
+from tokenmill.training.optimizer import Optimizer
 
 
 @dataclass(frozen=True)
@@ -28,43 +28,6 @@ def train_step(
     model: GPT,
     optimizer: Optimizer,
     sequences: Sequences,
-    index: np.ndarray,
-    *,
-    micro_batch: int,
-    learning_rate: float,
-    gradient_clip: float,
-    compute: Compute,
-    momentum: float = MOMENTUM,
-    group: Group = SINGLE,
-) -> StepResult | None:
-    """Update `model` once on the sequences `index`, together with the other processes of the `group`.
-
-    Every target that counts has the same weight, also in an epoch's short last step. A loss or gradient that is not
-    finite changes no weight.
-
-    Args:
-        micro_batch: the most sequences that go through the model at the same time on each device.
-
-    Returns:
-        None if memory ran out. Then nothing has changed, and the step can be done again with a smaller `micro_batch`.
-    """
-    optimizer.set_rates(learning_rate, momentum=momentum)
-    return update(
-        model,
-        optimizer,
-        sequences,
-        index,
-        micro_batch=micro_batch,
-        gradient_clip=gradient_clip,
-        compute=compute,
-        group=group,
-    )
-
-
-def update(
-    model: GPT,
-    optimizer: Optimizer,
-    sequences: Sequences,
     index: Index,
     *,
     micro_batch: int,
@@ -72,12 +35,30 @@ def update(
     compute: Compute,
     group: Group = SINGLE,
 ) -> StepResult | None:
-    """`train_step` at the optimizer's rates. If `index` is on a GPU, too, nothing is copied to it or from it."""
+    """Update `model` once on the sequences `index`, at the optimizer's rates, together with all processes of `group`.
+
+    Every target that counts has the same weight, also in an epoch's short last step. A loss or gradient that is not
+    finite changes no weight. If `index` is on a GPU, too, nothing is copied to it or from it.
+
+    Args:
+        micro_batch: the most sequences that go through the model at the same time on each device.
+
+    Returns:
+        None if memory ran out. Then nothing has changed, and the step can be done again with a smaller `micro_batch`.
+    """
     micro_batches = split_into_micro_batches(
         index, micro_batch=micro_batch, rank=group.rank, size=group.size, weigh=sequences.weight
     )
-    loss = _add_gradients(model, optimizer, sequences, micro_batches, micro_batch=micro_batch, compute=compute)
-    if loss is None:
+    loss = torch.zeros((), device=compute.device)
+    try:
+        for number, (part, weight) in enumerate(micro_batches, start=1):
+            with without_averaging(model, last=number == len(micro_batches)):
+                part_loss = loss_on(model, sequences, part, micro_batch=micro_batch, compute=compute) * weight
+                optimizer.backward(part_loss)
+            loss += part_loss.detach()
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
         optimizer.forget_gradients()
         return None
     loss = group.mean(loss)
@@ -100,30 +81,6 @@ def split_into_micro_batches(
     mine = [parts[rank][start : start + micro_batch] for start in range(0, count * micro_batch, micro_batch)]
     whole = weigh(index)
     return [(part, size * weigh(part) / whole) if len(part) else (index[:1], 0.0) for part in mine]
-
-
-def _add_gradients(
-    model: GPT,
-    optimizer: Optimizer,
-    sequences: Sequences,
-    micro_batches: list[tuple[Index, float]],
-    *,
-    micro_batch: int,
-    compute: Compute,
-) -> Tensor | None:
-    """Add up the weighted gradients of all micro-batches; return their weighted loss, or None if memory ran out."""
-    total = torch.zeros((), device=compute.device)
-    try:
-        for number, (index, weight) in enumerate(micro_batches, start=1):
-            with without_averaging(model, last=number == len(micro_batches)):
-                loss = loss_on(model, sequences, index, micro_batch=micro_batch, compute=compute) * weight
-                optimizer.backward(loss)
-            total += loss.detach()
-    except Exception as error:
-        if is_out_of_memory(error):
-            return None
-        raise
-    return total
 
 
 def seed_dropout(seed: int, step: int, *, rank: int = 0) -> None:

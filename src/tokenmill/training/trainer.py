@@ -8,11 +8,10 @@ waits; training still ends before the first update with a loss or gradient that 
 import math
 import time
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from tokenmill.costs import Timing
 from tokenmill.display import TrainingDisplay
@@ -21,19 +20,18 @@ from tokenmill.model.gpt import GPT
 from tokenmill.model.lora import merge
 from tokenmill.model.sequences import Index, Sequences, bits_per_byte, evenly_spread, mean_loss, perplexity
 from tokenmill.training.async_checkpoint import AsyncCheckpointer
-from tokenmill.training.checkpoint import RESUMABLE_KEYS, Checkpoint, CheckpointStore
+from tokenmill.training.checkpoint import RESUMABLE_KEYS, CheckpointStore
 from tokenmill.training.compile import Compilation, RecordedStep
 from tokenmill.training.distributed import FlagSync, Group, whole_model
-from tokenmill.training.history import EpochRow, RunState, StepRow, ValidationRow
+from tokenmill.training.history import EpochRow, LiveFiles, RunState, StepRow, ValidationRow
 from tokenmill.training.launch import Interrupt
-from tokenmill.training.live import LiveFiles
 from tokenmill.training.memory import MicroBatch
 from tokenmill.training.mirror import Mirror
 from tokenmill.training.optimizer import Optimizer, momentum_at
 from tokenmill.training.params import RuntimeParams
 from tokenmill.training.resume import ResumePoint
 from tokenmill.training.schedule import Workload
-from tokenmill.training.step import StepResult, seed_dropout, update
+from tokenmill.training.step import StepResult, seed_dropout, train_step
 
 SEQUENCES_IN_MESSAGE = 8
 """The message about a diverged step names this many of its sequences."""
@@ -64,11 +62,6 @@ class TrainingSetup:
     data: Data
     group: Group
 
-    @property
-    def resumable(self) -> dict[str, Any]:
-        """The parameters that a later run may change and still continue."""
-        return self.work.train.model_dump(include=RESUMABLE_KEYS)
-
 
 @dataclass
 class Diverged(Exception):  # noqa: N818 (a state of the training, not yet an error)
@@ -78,19 +71,6 @@ class Diverged(Exception):  # noqa: N818 (a state of the training, not yet an er
     """Counts from 0."""
     loss: float
     norm: float
-
-    def describe(self, work: Workload, saved: str) -> str:
-        """The step, its data and its learning rate, what was `saved`, and what the user can change."""
-        train, per_epoch = work.train, work.steps_per_epoch
-        epoch, position = divmod(self.step, per_epoch)
-        sequences = ", ".join(map(str, work.sampler.indices_at(self.step)[:SEQUENCES_IN_MESSAGE]))
-        return (
-            f"training diverged in step {self.step + 1:,}, epoch {epoch + 1}, batch {position + 1:,} of {per_epoch:,} "
-            f"(sequences {sequences}, …): loss {self.loss}, gradient norm {self.norm}, learning rate "
-            f"{work.learning_rate_at(self.step):.3g}. Its update was not made; {saved}. Lower train.learning_rate "
-            f"({train.peak}), raise train.schedule.warmup_steps ({train.schedule.warmup_steps}), or take another "
-            f"train.precision ({train.precision})."
-        )
 
 
 class Trainer:
@@ -115,37 +95,26 @@ class Trainer:
         self.saver = AsyncCheckpointer(
             store, keep=checkpointing.keep, keep_steps=setup.work.kept_steps, mirror=mirror.offer if mirror else None
         )
-        self.state, optimizer_state = RunState(), {}
-        if resume_point.checkpoint:
-            optimizer_state = self.load_checkpoint(resume_point.checkpoint)
-        self.forward, self.optimizer = self._sync_and_wrap(optimizer_state)
+        checkpoint = resume_point.checkpoint
+        optimizer_state = checkpoint.load(model) if checkpoint else {}
+        self.state = setup.group.broadcast(checkpoint.state if checkpoint else RunState())
+        wrapped = setup.group.wrap(model, setup.compute, whole_gradients=micro_batch.holds_whole_gradients())
+        self.forward: GPT = setup.compilation.of(wrapped)  # type: ignore[assignment]
+        """The model to call, which averages gradients over all processes."""
+        self.optimizer = Optimizer(
+            model,
+            setup.work.train,
+            setup.compute,
+            group=setup.group,
+            compiler=setup.compilation.for_update(setup.compute.device),
+            repeats=setup.compilation.recorded,
+        )
+        if shared := setup.group.broadcast_tensors(optimizer_state):
+            self.optimizer.load(shared)
         self._recorded = self._recording() if setup.compilation.recorded else None
         self._pending: list[tuple[StepResult, np.ndarray]] = []
         self._saved_at = time.monotonic()
         self._find_last_step()
-
-    def load_checkpoint(self, checkpoint: Checkpoint) -> dict[str, Tensor]:
-        """Take over the weights and the position of a checkpoint; return the optimizer's state."""
-        self.state = checkpoint.state
-        return checkpoint.load(self.model)
-
-    def _sync_and_wrap(self, optimizer_state: dict[str, Tensor]) -> tuple[GPT, Optimizer]:
-        """Give all processes the state of the main one; return the model to call, which averages gradients."""
-        setup, group = self.setup, self.setup.group
-        self.state = RunState.from_json(group.broadcast(self.state.as_json()))
-        wrapped = group.wrap(self.model, setup.compute, whole_gradients=self.micro_batch.holds_whole_gradients())
-        forward = setup.compilation.of(wrapped)
-        optimizer = Optimizer(
-            self.model,
-            setup.work.train,
-            setup.compute,
-            group=group,
-            compiler=setup.compilation.for_update(setup.compute.device),
-            repeats=setup.compilation.recorded,
-        )
-        if shared := group.broadcast_tensors(optimizer_state):
-            optimizer.load(shared)
-        return forward, optimizer  # type: ignore[return-value]
 
     def run(self, interrupt: Interrupt) -> None:
         """Train to the end.
@@ -155,25 +124,21 @@ class Trainer:
                 the last good checkpoint stays.
         """
         folder = self.store.folder if self.setup.group.is_main else None
-        prices = self.setup.runtime.cost
-        timing = Timing(folder, step=self.state.step, tokens=self.state.tokens, prices=prices)
+        timing = Timing(folder, step=self.state.step, tokens=self.state.tokens, prices=self.setup.runtime.cost)
         flags = FlagSync(self.setup.group)
         self.model.train()
         with interrupt, self.saver.active():
             try:
-                self._train(timing, flags, interrupt)
+                while self.state.step < self._last_step:
+                    self._step()
+                    self._log_if_due(timing)
+                    with timing.excluded():
+                        self._between_steps(interrupt.reason, flags)
             except Diverged as diverged:
                 flags.wait()
                 self.saver.wait()
                 self._end(diverged)
         flags.wait()
-
-    def _train(self, timing: Timing, flags: FlagSync, interrupt: Interrupt) -> None:
-        while self.state.step < self._last_step:
-            self._step()
-            self._log_if_due(timing)
-            with timing.excluded():
-                self._between_steps(interrupt.reason, flags)
 
     def _between_steps(self, reason: str | None, flags: FlagSync) -> None:
         """Do what is due: an epoch's end, a checkpoint, the end of this session for a `reason`."""
@@ -218,7 +183,7 @@ class Trainer:
         """Update the model at the rates of now."""
         setup = self.setup
         each = -(-setup.work.sequences_per_step // setup.group.size)
-        return update(
+        return train_step(
             self.forward,
             self.optimizer,
             setup.data.train,
@@ -273,7 +238,16 @@ class Trainer:
             self.saver.wait()
         good = store.newest_upto(diverged.step)
         saved = f"the last good checkpoint is {good}" if good else "there was no checkpoint yet"
-        group.end(diverged.describe(self.setup.work, saved))
+        work, train, per_epoch = self.setup.work, self.setup.work.train, self.setup.work.steps_per_epoch
+        epoch, position = divmod(diverged.step, per_epoch)
+        sequences = ", ".join(map(str, work.sampler.indices_at(diverged.step)[:SEQUENCES_IN_MESSAGE]))
+        group.end(
+            f"training diverged in step {diverged.step + 1:,}, epoch {epoch + 1}, batch {position + 1:,} of "
+            f"{per_epoch:,} (sequences {sequences}, …): loss {diverged.loss}, gradient norm {diverged.norm}, learning "
+            f"rate {work.learning_rate_at(diverged.step):.3g}. Its update was not made; {saved}. Lower "
+            f"train.learning_rate ({train.peak}), raise train.schedule.warmup_steps ({train.schedule.warmup_steps}), "
+            f"or take another train.precision ({train.precision})."
+        )
 
     def _log_if_due(self, timing: Timing) -> None:
         """Close an interval: read the losses, add a row, show it."""
@@ -369,5 +343,6 @@ class Trainer:
         self._read_pending()
         model, optimizer = whole_model(self.model), self.optimizer.state()
         if self.setup.group.is_main:
-            self.optimizer.update_after(self.saver.save(self.state, model, optimizer, self.setup.resumable))
+            resumable = self.setup.work.train.model_dump(include=RESUMABLE_KEYS)
+            self.optimizer.update_after(self.saver.save(self.state, model, optimizer, resumable))
         self._saved_at = time.monotonic()
