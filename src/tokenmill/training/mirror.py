@@ -120,19 +120,18 @@ class Mirror:
             self._try_to_copy(self._newest)
 
     def _try_to_copy(self, step: int) -> None:
+        had_failed, self._failed = self._failed, False
         try:
             self._copy(step)
         except Exception as error:  # every file system fails in its own ways, and none of them may stop training
-            if not self._failed:
+            self._failed = True
+            if not had_failed:
                 self._say(
                     f"the mirror {self._url} did not take the checkpoint of step {step:,} ({_in_a_line(error)}); "
                     "training continues, and every later checkpoint is tried again"
                 )
-            self._failed = True
-        else:
-            if self._failed:
-                self._say(f"the mirror {self._url} takes checkpoints again")
-            self._failed = False
+        if had_failed and not self._failed:
+            self._say(f"the mirror {self._url} takes checkpoints again")
 
     def _copy(self, step: int) -> None:
         """Copy a checkpoint and the weights of its epochs; then remove there what the store no longer has."""
@@ -155,8 +154,7 @@ class Mirror:
         """Copy an epoch's weights, unless they are there in full length."""
         path = f"{target}/{WEIGHTS}"
         if not (self._fs.exists(path) and self._fs.size(path) == (source / WEIGHTS).stat().st_size):
-            self._put(source, target, [path.name for path in source.iterdir() if path.name != WEIGHTS])
-            self._put(source, target, [WEIGHTS])
+            self._put(source, target, last=WEIGHTS)
 
     def _put_checkpoint(self, source: Path, target: str) -> None:
         """Copy a checkpoint with its manifest last, so that what a kill leaves behind is not taken for a checkpoint."""
@@ -165,12 +163,12 @@ class Mirror:
             if self._fs.cat_file(manifest) == (source / MANIFEST).read_bytes():
                 return
             self._fs.rm_file(manifest)
-        self._put(source, target, [path.name for path in source.iterdir() if path.name != MANIFEST])
-        self._put(source, target, [MANIFEST])
+        self._put(source, target, last=MANIFEST)
 
-    def _put(self, source: Path, target: str, names: list[str]) -> None:
+    def _put(self, source: Path, target: str, *, last: str) -> None:
         self._fs.makedirs(target, exist_ok=True)
-        self._fs.put([str(source / name) for name in names], [f"{target}/{name}" for name in names])
+        for names in ([path.name for path in source.iterdir() if path.name != last], [last]):
+            self._fs.put([str(source / name) for name in names], [f"{target}/{name}" for name in names])
 
     def _prune(self, step: int, weights: set[str]) -> None:
         """Remove earlier checkpoints that the store no longer has, and, after the newest one, weights of other runs."""
@@ -215,19 +213,15 @@ class Mirror:
             if not there or (here and here[0] >= there[-1]):
                 return
             self._say(f"fetching the checkpoint of step {there[-1]:,} from the mirror {self._url}")
-            for step in there:  # the newest last, so that its epochs stay
-                if step not in here:
-                    self._try_to_fetch(step)
+            for step in (step for step in there if step not in here):  # the newest last, so that its epochs stay
+                try:
+                    self._fetch(step)
+                except (UserError, ValueError) as error:
+                    self._say(f"the checkpoint of step {step:,} in the mirror {self._url} is not used: {error}")
             if self._fs.exists(f"{self._run}/{TIMING}"):
                 self._fs.get_file(f"{self._run}/{TIMING}", str(self._store.folder / TIMING))
         except Exception as error:  # as in _try_to_copy
             self._say(f"the mirror {self._url} cannot be read ({_in_a_line(error)}); training continues without it")
-
-    def _try_to_fetch(self, step: int) -> None:
-        try:
-            self._fetch(step)
-        except (UserError, ValueError) as error:
-            self._say(f"the checkpoint of step {step:,} in the mirror {self._url} is not used: {error}")
 
     def _fetch(self, step: int) -> None:
         """Put a checkpoint and the epochs that it needs into the store, once all of it is here and right.
@@ -236,38 +230,32 @@ class Mirror:
             UserError: the manifest or the state is of another form, as one with a name that leads elsewhere.
             ValueError: a file is not what the manifest says.
         """
-        source = self._checkpoint(step)
-        self._store.folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".fetch", suffix=".tmp", dir=self._store.folder) as temporary:
-            checkpoint = Path(temporary) / "checkpoint"
+        store, source = self._store, self._checkpoint(step)
+        store.folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".fetch", suffix=".tmp", dir=store.folder) as temporary:
+            checkpoint, epochs = Path(temporary, "checkpoint"), dict[Path, Path]()
             checkpoint.mkdir()
             self._fs.get_file(f"{source}/{MANIFEST}", str(checkpoint / MANIFEST))
-            for name, sha256 in read_hashes(checkpoint).items():
-                self._get(f"{source}/{name}", checkpoint / name, sha256)
-            epochs = {}
+            self._get(source, checkpoint, read_hashes(checkpoint))
             for epoch, files in enumerate(read_state(checkpoint).state.epoch_files(), start=1):
-                if not has_files(self._store.epoch_folder(epoch), files):
-                    epochs[epoch] = Path(temporary) / f"epoch-{epoch}"
-                    epochs[epoch].mkdir()
-                    for name, sha256 in files.items():
-                        self._get(f"{self._run}/weights/{files[WEIGHTS]}/{name}", epochs[epoch] / name, sha256)
+                if not has_files(store.epoch_folder(epoch), files):
+                    folder = Path(temporary, f"epoch-{epoch}")
+                    self._get(f"{self._run}/weights/{files[WEIGHTS]}", folder, files)
                     for name in (CONFIG, ADAPTER_CONFIG):  # the same for all epochs of a run
                         if (checkpoint / name).exists():
-                            shutil.copyfile(checkpoint / name, epochs[epoch] / name)
-            for epoch, folder in epochs.items():
-                _move(folder, self._store.epoch_folder(epoch))
-            _move(checkpoint, self._store.checkpoint_folder(step))
+                            shutil.copyfile(checkpoint / name, folder / name)
+                    epochs[folder] = store.epoch_folder(epoch)
+            for fetched, target in (epochs | {checkpoint: store.checkpoint_folder(step)}).items():
+                with write_directory(target) as empty:
+                    empty.rmdir()
+                    fetched.replace(empty)
 
-    def _get(self, source: str, target: Path, sha256: str) -> None:
-        self._fs.get_file(source, str(target))
-        if sha256_of(target) != sha256:
-            raise ValueError(f"{source} is damaged")
-
-
-def _move(source: Path, target: Path) -> None:
-    with write_directory(target) as folder:
-        folder.rmdir()
-        source.replace(folder)
+    def _get(self, source: str, folder: Path, hashes: dict[str, str]) -> None:
+        folder.mkdir(exist_ok=True)
+        for name, sha256 in hashes.items():
+            self._fs.get_file(f"{source}/{name}", str(folder / name))
+            if sha256_of(folder / name) != sha256:
+                raise ValueError(f"{source}/{name} is damaged")
 
 
 def _in_a_line(error: Exception) -> str:
