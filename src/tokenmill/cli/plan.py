@@ -120,13 +120,14 @@ def _verdict(plan: "Plan") -> str:
 def _print_memory(plan: "Plan") -> None:
     """The memory of one device that takes a whole batch at a time."""
     from tokenmill.model.size import Precision, memory  # noqa: PLC0415 (PyTorch)
+    from tokenmill.training.params import OPTIMIZERS  # noqa: PLC0415 (pydantic)
 
     names: dict[str, Precision] = {"half precision": "half", "float32": "float32"}
     parts, train = ("weights", "gradients", "optimizer", "activations", "logits", "total"), plan.work.train
     rows = [["memory", *parts]]
     for name, precision in names.items():
-        config, optimizer = plan.work.config, train.optimizer
-        need = memory(config, sequences=train.batch_size, precision=precision, optimizer=optimizer)
+        config, moments = plan.work.config, OPTIMIZERS[train.optimizer].hidden_moments
+        need = memory(config, sequences=train.batch_size, precision=precision, hidden_moments=moments)
         rows.append([name, *(size(getattr(need, part)) for part in parts)])
     print_columns(rows, right=range(1, 7))
 
