@@ -153,19 +153,17 @@ def choose_split(clean: Path, params: TokenizeParams) -> SplitMethod:
         return params.split
     if params.split == "auto" and _has_both_names(clean):
         return "names"
-    threshold, documents, val = int(params.val_fraction * 2**64), 0, 0
-    for frame in shards.batches(clean, ("id",)):
-        documents += frame.height
-        val += int(_is_hashed_val(frame, threshold).sum())
+    threshold, totals = int(params.val_fraction * 2**64), shards.totals(clean)
+    val = sum(int(_is_hashed_val(frame, threshold).sum()) for frame in shards.batches(clean, ("id",)))
     if params.split == "auto":
         if val >= ENOUGH_DOCUMENTS or _holds_out_enough(clean, params.val_fraction):
             return "hash"
-        has_ends = shards.totals(clean).chars * params.val_fraction >= documents * SHORTEST_END
+        has_ends = totals.chars * params.val_fraction >= totals.documents * SHORTEST_END
         return "ends" if has_ends else "tail"
-    for name, count, change in (("validation", val, "raise"), ("training", documents - val, "lower")):
+    for name, count, change in (("validation", val, "raise"), ("training", totals.documents - val, "lower")):
         if not count:
             raise UserError(
-                f"tokenize.val_fraction ({params.val_fraction}) leaves no {name} document among {documents:,}; "
+                f"tokenize.val_fraction ({params.val_fraction}) leaves no {name} document among {totals.documents:,}; "
                 f"{change} it, or set tokenize.split to auto."
             )
     return "hash"
@@ -224,25 +222,22 @@ def _has_both_names(clean: Path) -> bool:
 
 def _holds_out_enough(clean: Path, val_fraction: float) -> bool:
     """Whether `hash` holds out between half and twice the fraction of the characters that is asked for."""
-    held = sum(
-        int(span.texts.str.len_chars().sum())
-        for span in split_corpus(clean, "hash", val_fraction)
-        if span.split == "val"
-    )
+    spans = split_corpus(clean, "hash", val_fraction)
+    held = sum(int(span.texts.str.len_chars().sum()) for span in spans if span.split == "val")
     return 0.5 <= held / max(1, val_fraction * shards.totals(clean).chars) <= 2
 
 
 def _split_ends(clean: Path, val_fraction: float) -> Iterator[TextSpan]:
     """The beginning of every document is train, its end val; a document of a few characters stays whole."""
     for frame in shards.batches(clean):
-        texts = frame["text"].to_list()
-        edges = []
-        for text in texts:
+        beginnings, ends = [], []
+        for text in frame["text"].to_list():
             wanted = len(text) - int(len(text) * val_fraction)
             word = _BOUNDARY.search(text, wanted, wanted + LONGEST_WORD)
-            edges.append(word.start() if word else wanted)
-        yield TextSpan("train", pl.Series([text[:edge] for text, edge in zip(texts, edges, strict=True)]))
-        ends = [text[edge:] for text, edge in zip(texts, edges, strict=True) if edge < len(text)]
+            edge = word.start() if word else wanted
+            beginnings.append(text[:edge])
+            ends += [text[edge:]] if edge < len(text) else []
+        yield TextSpan("train", pl.Series(beginnings, dtype=pl.String))
         yield TextSpan("val", pl.Series(ends, dtype=pl.String))
 
 
