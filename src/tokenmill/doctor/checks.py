@@ -168,7 +168,7 @@ def check_memory(project: Project) -> Iterator[Finding]:
         f"training takes about {size(need.total)} with {sequences} sequences at a time, "
         f"{size(free)} of {size(total)} free"
     )
-    if need.total - need.activations - need.logits > free:
+    if need.fixed > free:
         yield problem("memory", text, "a smaller model, or another machine: `tokenmill plan` compares them")
     elif need.total > free:
         fix = "set runtime.micro_batch_size to auto"

@@ -47,9 +47,19 @@ class Memory:
     """The logits that the loss holds at the same time, their gradient and what is between them, all in float32."""
 
     @property
+    def fixed(self) -> int:
+        """What is there whatever the number of sequences."""
+        return self.weights + self.gradients + self.optimizer
+
+    @property
+    def of_sequences(self) -> int:
+        """What grows with the number of sequences."""
+        return self.activations + self.logits
+
+    @property
     def total(self) -> int:
         """The sum; the allocator and the libraries take some more."""
-        return self.weights + self.gradients + self.optimizer + self.activations + self.logits
+        return self.fixed + self.of_sequences
 
 
 def memory(

@@ -142,7 +142,7 @@ def step_timer(runtime: RuntimeParams) -> Callable[[Workload], float]:
 
 def _refuse_too_large(config: ModelConfig, compute: Compute) -> None:
     parts = memory(config, sequences=1, precision="float32")
-    need, there = parts.weights + parts.gradients + parts.optimizer, psutil.virtual_memory().available
+    need, there = parts.fixed, psutil.virtual_memory().available
     if compute.device.type == "cpu" and need > there:
         raise UserError(
             f"the model takes {size(need)} with gradients and optimizer, and {size(there)} are free here; plan it for "

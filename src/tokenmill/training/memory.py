@@ -140,22 +140,17 @@ def sequences_that_fit(config: ModelConfig, at_most: int, device: torch.device) 
     """
     if device.type != "cpu":
         return at_most
-    free = psutil.virtual_memory().available
-    while at_most > 1 and _activation_bytes(config, at_most) > FREE_MEMORY_SHARE * free:
+    room = FREE_MEMORY_SHARE * psutil.virtual_memory().available
+    while at_most > 1 and memory(config, sequences=at_most, precision="float32").of_sequences > room:
         at_most //= 2
     return at_most
-
-
-def _activation_bytes(config: ModelConfig, sequences: int) -> int:
-    need = memory(config, sequences=sequences, precision="float32")
-    return need.activations + need.logits
 
 
 def _too_large(config: ModelConfig, device: str) -> str:
     need = memory(config, sequences=1, precision="float32")
     return (
         f"out of memory on {device} with one sequence at a time: weights, gradients and optimizer need about "
-        f"{size(need.weights + need.gradients + need.optimizer)}, a sequence {size(need.activations + need.logits)}. "
+        f"{size(need.fixed)}, a sequence {size(need.of_sequences)}. "
         f"Take a smaller model.n_layer ({config.n_layer}), model.n_embd ({config.n_embd}) or model.context_length "
         f"({config.context_length}), or a device with more memory."
     )
