@@ -1,22 +1,32 @@
-"""Rows, sums and what is made of them."""
+"""Rows, sums and what is made of them; the files that tell how a run goes while it is on."""
 
 import json
 import math
+import os
 from pathlib import Path
 
 import pytest
 
+from tests.training.tiny import run, runtime_params, train_params, workload
 from tokenmill.core.errors import UserError
 from tokenmill.core.records import adapter
+from tokenmill.training import history
 from tokenmill.training.history import (
+    SIGNAL,
     EpochRow,
+    LiveFiles,
+    LiveRun,
     MeanLoss,
     RunState,
     StepRow,
+    ValidationRow,
+    read_live_rows,
+    read_live_run,
     read_rows,
     train_metrics,
     write_rows,
 )
+from tokenmill.training.trainer import Trainer
 
 ROWS = [EpochRow(n, 10 * n, 320 * n, 0.004, 3.25 - n / 8, 3.5 - n / 8, 30.5 - n, 2.125 - n / 16) for n in (1, 2)]
 
@@ -84,3 +94,109 @@ def test_state_survives_json_bit_by_bit():
 def test_train_metrics_are_those_of_the_row():
     expected = {"epoch": 2, "steps": 20, "tokens": 640, "parameters": 77, "train_loss": 3.0, "val_loss": 3.25}
     assert train_metrics(ROWS[1], parameters=77) == expected
+
+
+COST = runtime_params().cost
+STEPS = [StepRow(n, n / 10, 3.0 - n / 100, 0.01, 0.5) for n in (3, 6, 9)]
+
+
+def started(folder: Path, state: RunState | None = None) -> LiveFiles:
+    files = LiveFiles(folder)
+    plan = [("model", "small")]
+    work = workload(train_params(epochs=4), steps_per_epoch=10)
+    files.start(state or RunState(), work, fingerprint="0" * 16, plan=plan, cost=COST)
+    return files
+
+
+def test_rows_so_far_and_new_ones_are_read_back(here: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(history, "WRITE_EVERY", 0.0)
+    end, within = EpochRow(1, 10, 80, 0.01, 3.0, 2.0, 7.4, 1.0), ValidationRow(5, 0.5, 2.5, 1.25)
+    files = started(here / "live", RunState(step=10, epochs=[end], steps=STEPS[:2], validations=[within]))
+    files.add(STEPS[2])
+    files.add(ValidationRow(15, 1.5, 1.5, 0.75))
+    assert read_live_rows(here / "live", StepRow) == STEPS
+    assert [(row.step, row.val_loss) for row in read_live_rows(here / "live", ValidationRow)] == [
+        (5, 2.5),
+        (10, 2.0),
+        (15, 1.5),
+    ]
+
+
+def test_a_row_that_is_being_written_is_not_read(here: Path):
+    started(here / "live", RunState(steps=STEPS))
+    with (here / "live/steps.csv").open("a") as file:
+        file.write("12,1.2,2.")
+    assert read_live_rows(here / "live", StepRow) == STEPS
+
+
+def test_rows_are_written_once_a_second(here: Path):
+    files = started(here / "live", RunState(steps=STEPS[:1]))
+    files.add(STEPS[1])
+    assert read_live_rows(here / "live", StepRow) == STEPS[:1]
+    files.close(finished=False)
+    assert read_live_rows(here / "live", StepRow) == STEPS[:2]
+
+
+def test_the_run_is_on_as_long_as_its_process(here: Path):
+    started(here / "live")
+    found = read_live_run(here / "live")
+    assert found is not None
+    assert (found.is_on, found.pid, found.steps, found.first_step) == (True, os.getpid(), 40, 0)
+    assert not found.model_copy(update={"started": found.started - 100}).is_on, "another process with its id"
+    assert not found.model_copy(update={"pid": 2**22 + 1}).is_on
+
+
+def test_the_signal_of_vs_codes_extension(here: Path):
+    """Its form is that of DVCLive; it lies in the main repository, and only where DVC is."""
+    files = started(here / "copy/live", RunState(steps=STEPS))
+    assert not (here / SIGNAL).exists()
+    (here / ".dvc").mkdir()
+    files = started(here / "copy/live", RunState(steps=STEPS))
+    assert json.loads((here / SIGNAL).read_text()) == {"pid": os.getpid(), "step": 9}
+    files.close(finished=False)
+    assert not (here / SIGNAL).exists()
+    assert (here / "copy/live/steps.csv").exists(), "what was interrupted can be looked at"
+    files.close(finished=True)
+    assert read_live_run(here / "copy/live") is None
+    assert read_live_rows(here / "copy/live", StepRow) == STEPS, "the plots still have them"
+
+
+def test_a_full_disk_does_not_stop_training(here: Path, monkeypatch: pytest.MonkeyPatch):
+    files = started(here / "live")
+    (here / "live/steps.csv").unlink()
+    (here / "live/steps.csv").mkdir()
+    monkeypatch.setattr(history, "WRITE_EVERY", 0.0)
+    files.add(STEPS[0])
+    files.close(finished=False)
+
+
+def test_a_damaged_file_is_named(here: Path):
+    started(here / "live")
+    (here / "live/run.json").write_text("{")
+    with pytest.raises(UserError, match=r"live/run\.json"):
+        read_live_run(here / "live")
+    (here / "live/run.json").write_text(json.dumps({"fingerprint": "0" * 16}))
+    with pytest.raises(UserError, match="pid"):
+        read_live_run(here / "live")
+    assert read_live_run(here) is None
+
+
+def test_a_training_writes_them_and_takes_them_away(here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch):
+    seen: list[tuple[LiveRun | None, list[StepRow], list[ValidationRow]]] = []
+    end = Trainer._end_epoch
+
+    def look(self: Trainer) -> None:
+        end(self)
+        self.live._write()
+        folder = here / "live"
+        rows = read_live_rows(folder, StepRow), read_live_rows(folder, ValidationRow)
+        seen.append((read_live_run(folder), *rows))
+
+    monkeypatch.setattr(Trainer, "_end_epoch", look)
+    outcome = run(tokens, here / "model", live=here / "live", validate_every_steps=2)
+    found, steps, validations = seen[-1]
+    assert found is not None
+    assert found.fingerprint == outcome.manifest.fingerprint
+    assert [row.step for row in steps] == [row.step for row in outcome.state.steps] == [3, 5, 6, 9, 10]
+    assert [row.step for row in validations] == [2, 4, 5, 6, 8, 10]
+    assert read_live_run(here / "live") is None
