@@ -6,6 +6,7 @@ autograd and kernel launches.
 """
 
 import argparse
+import os
 import re
 import time
 from collections.abc import Sequence
@@ -121,6 +122,7 @@ def run(options: argparse.Namespace) -> None:
         UserError: there are no tokens, or they do not fill a sequence.
     """
     set_wait_policy()
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else PyTorch's profiler prints lines about itself
     from tokenmill.schema import check_all  # noqa: PLC0415 (pydantic)
 
     result = _profile(check_all(), steps=options.steps, trace=options.trace)
