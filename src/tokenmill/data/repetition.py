@@ -19,9 +19,13 @@ Unlike in datatrove, an n-gram that occurs once is no repetition, however short 
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
-import polars as pl
+
+if TYPE_CHECKING:
+    import polars as pl
+# Functions below import polars when they are called, as in filters.py.
 
 SPOKEN = r"[\p{L}\p{M}\p{N}]"
 """What words are made of that are not symbols."""
@@ -32,22 +36,26 @@ _SALT = np.uint64(0x9E3779B97F4A7C15)
 """2^64 over the golden ratio, odd: its multiples differ in all 64 bits."""
 
 
-def words_of(texts: pl.Series) -> pl.Series:
+def words_of(texts: "pl.Series") -> "pl.Series":
     """The words of each text, as lists."""
     return texts.str.extract_all(_WORD)
 
 
-def lines_of(texts: pl.Series) -> pl.Series:
+def lines_of(texts: "pl.Series") -> "pl.Series":
     """The lines of each text that are not blank, as lists."""
     return _not_blank(texts.str.split("\n"))
 
 
-def paragraphs_of(texts: pl.Series) -> pl.Series:
+def paragraphs_of(texts: "pl.Series") -> "pl.Series":
     """The text between blank lines in each text, as lists."""
+    import polars as pl  # noqa: PLC0415 (see above)
+
     return _not_blank(texts.str.split("\n\n").list.eval(pl.element().str.strip_chars("\n")))
 
 
-def _not_blank(lists: pl.Series) -> pl.Series:
+def _not_blank(lists: "pl.Series") -> "pl.Series":
+    import polars as pl  # noqa: PLC0415 (see above)
+
     return lists.list.eval(pl.element().filter(pl.element().str.contains(r"\S")))
 
 
@@ -55,12 +63,12 @@ def _not_blank(lists: pl.Series) -> pl.Series:
 class TextSpans:
     """Spans of D documents: document d has those from `offsets[d]` up to `offsets[d + 1]`."""
 
-    text: pl.Series
+    text: "pl.Series"
     offsets: np.ndarray
     """int64, D + 1."""
 
     @classmethod
-    def of(cls, lists: pl.Series) -> "TextSpans":
+    def of(cls, lists: "pl.Series") -> "TextSpans":
         """A List(String) column, end to end."""
         counts = lists.list.len().to_numpy()
         return cls(lists.explode(empty_as_null=False), np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]))
@@ -95,7 +103,7 @@ class TextSpans:
         """Whether each span occurs earlier in its document."""
         return Groups(self.keys).repeats
 
-    def sums(self, values: np.ndarray | pl.Series) -> np.ndarray:
+    def sums(self, values: "np.ndarray | pl.Series") -> np.ndarray:
         """The sum of the values (one per span) over each document (D)."""
         total = np.concatenate([[0], np.cumsum(np.asarray(values), dtype=np.int64)])
         return total[self.offsets[1:]] - total[self.offsets[:-1]]
@@ -127,7 +135,7 @@ MAX_TOP = {2: 0.20, 3: 0.18, 4: 0.16}
 MAX_DUPLICATE = {5: 0.15, 6: 0.14, 7: 0.13, 8: 0.12, 9: 0.11, 10: 0.10}
 
 
-def repeated_spans(frame: pl.DataFrame) -> dict[str, np.ndarray]:
+def repeated_spans(frame: "pl.DataFrame") -> dict[str, np.ndarray]:
     """Which documents (columns `text`, `lines`) repeat paragraphs or lines too often."""
     chars = np.maximum(frame["text"].str.len_chars().to_numpy(), 1)
     return {
@@ -142,7 +150,7 @@ def _repeats_too_much(spans: TextSpans, chars: np.ndarray) -> np.ndarray:
     return (fraction > 0.30) | (spans.sums(repeats * spans.chars) / chars > 0.20)
 
 
-def repeated_ngrams(frame: pl.DataFrame) -> dict[str, np.ndarray]:
+def repeated_ngrams(frame: "pl.DataFrame") -> dict[str, np.ndarray]:
     """Which documents (columns `text`, `words`) repeat n-grams of words too much."""
     chars = np.maximum(frame["text"].str.len_chars().to_numpy(), 1)
     top, duplicate = np.zeros(len(frame), bool), np.zeros(len(frame), bool)
