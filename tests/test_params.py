@@ -124,7 +124,8 @@ def read_line(text: str, key: str) -> str:
     [
         ("train.epochs", True),
         ("train.epochs", 4.5),
-        ("train.epochs", 10**16),
+        ("train.epochs", 10**6 + 1),
+        ("train.gradient_clip", 1e16),
         ("train.weight_decay", 1e16),
         ("tokenizer.vocab_size", 10**9),
         ("train.learning_rate", "6e-4"),

@@ -53,10 +53,7 @@ def lock_without_times(project: Project) -> object:
     return lock
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("model.n_layer", "-2"), ("train.epochs", "1000001"), ("data.raw", "/a/folder/that/is/not/there")],
-)
+@pytest.mark.parametrize(("name", "value"), [("model.n_layer", "-2"), ("data.raw", "/a/folder/that/is/not/there")])
 def test_refused_value_removes_no_output(name: str, value: str, finished: Project) -> None:
     before = finished.digest("data", "models", "metrics", "reports")
     said = finished.run("dvc", "exp", "run", "-S", f"{name}={value}", check=False)
