@@ -1,11 +1,12 @@
 """Fine-tuning beside TRL's SFTTrainer with PEFT: `python -m bench.finetuning --chats FILE`.
 
-The same chats, of the same tokens with the same answers; one GPT-2 with random weights in the folder that transformers
-loads; the same rank, rate, schedule and threads, in float32 on the CPU. All weights learn, then LoRA on every map.
-TRL pads, with as many chats in a batch as hold the same number of tokens on average, or packs by its own `bfd`. Every
-job has a process of its own, in turns; figures are medians. TokenMill's time is that of the whole run, with validation,
-checkpoints and output, TRL's that of `train()`, which does none of this. The loss on held-out chats shows that all
-learn alike. Without trl and peft TokenMill runs alone.
+The same chats, of the same tokens with the same answers; one GPT-2 with random weights in the
+folder that transformers loads; the same rank, rate, schedule and threads, in float32 on the CPU.
+All weights learn, then LoRA on every map. TRL pads, with as many chats in a batch as hold the same
+number of tokens on average, or packs by its own `bfd`. Every job has a process of its own, in
+turns; figures are medians. TokenMill's time is that of the whole run, with validation, checkpoints
+and output, TRL's that of `train()`, which does none of this. The loss on held-out chats shows that
+all learn alike. Without trl and peft TokenMill runs alone.
 """
 
 import argparse
@@ -60,9 +61,13 @@ Row = dict[str, Any]
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--chats", type=Path, required=True, help="a file or folder of chats")
-    parser.add_argument("--sequences", type=int, default=240, help="packed sequences to learn from (default 240)")
+    parser.add_argument(
+        "--sequences", type=int, default=240, help="packed sequences to learn from (default 240)"
+    )
     parser.add_argument("--width", type=int, default=256, help="n_embd (default 256)")
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--context", type=int, default=256, help="context_length (default 256)")
@@ -71,7 +76,11 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--json", type=Path, help="write the figures to this file too")
     options = parser.parse_args()
-    os.environ |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": str(options.threads), "TOKENIZERS_PARALLELISM": "false"}
+    os.environ |= {
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": str(options.threads),
+        "TOKENIZERS_PARALLELISM": "false",
+    }
     with tempfile.TemporaryDirectory() as name:
         report_errors(lambda: compare(options, Path(name), RowFile(options.json)))
 
@@ -82,8 +91,13 @@ def compare(options: argparse.Namespace, folder: Path, file: RowFile) -> None:
     there = all(importlib.util.find_spec(name) for name in ("trl", "peft"))
     contenders = HOW if there else HOW[:1]
     model = newest_epoch(folder / "models").manifest
-    print(f"gpt2, {model.parameters:,} parameters, {options.threads} threads, {chats:,} tokens of chats an epoch")
-    print(f"{'method':8}{'':14}{'s an epoch':>12}{'tokens/s':>10}{'peak MiB':>10}{'loss':>8}{'faster':>8}")
+    print(
+        f"gpt2, {model.parameters:,} parameters, {options.threads} threads, {chats:,} tokens of "
+        "chats an epoch"
+    )
+    print(
+        f"{'method':8}{'':14}{'s an epoch':>12}{'tokens/s':>10}{'peak MiB':>10}{'loss':>8}{'faster':>8}"
+    )
     for method in METHODS:
         turns: dict[str, list[Row]] = {how: [] for how in contenders}
         for turn in range(options.rounds):
@@ -99,12 +113,13 @@ def compare(options: argparse.Namespace, folder: Path, file: RowFile) -> None:
                 "tokens_per_second": chats / statistics.median(seconds),
                 "peak_mib": statistics.median(row["peak_mib"] for row in rows),
                 "val_loss": rows[0]["val_loss"],
-                "tokenmill_faster": statistics.median(b / a for a, b in zip(first, seconds, strict=True)),
+                "tokenmill_faster": statistics.median(
+                    b / a for a, b in zip(first, seconds, strict=True)
+                ),
             }
             file.add(row)
             print(
-                f"{method:8}{how:14}{row['seconds']:>12.1f}{row['tokens_per_second']:>10,.0f}{row['peak_mib']:>10,.0f}"
-                f"{row['val_loss']:>8.3f}{row['tokenmill_faster']:>7.2f}x",
+                f"{method:8}{how:14}{row['seconds']:>12.1f}{row['tokens_per_second']:>10,.0f}{row['peak_mib']:>10,.0f}{row['val_loss']:>8.3f}{row['tokenmill_faster']:>7.2f}x",
                 flush=True,
             )
 
@@ -115,19 +130,39 @@ def _in_a_process(job: partial[Row]) -> Row:
 
 
 def prepare(options: argparse.Namespace, folder: Path) -> int:
-    """Write chats, tokenizer and base into `folder`; return the tokens that an epoch of chats has."""
+    """Write chats, tokenizer and base into `folder`; return the tokens that an epoch of chats
+    has."""
     whole, params = folder / "whole", CleanParams.model_validate(section("clean"))
-    clean(raw=options.chats, out=whole, params=params, encoding="auto", executor=ThreadExecutor(threads=1))
+    clean(
+        raw=options.chats,
+        out=whole,
+        params=params,
+        encoding="auto",
+        executor=ThreadExecutor(threads=1),
+    )
     tokenizer = folder / "tokenizer.json"
     train_tokenizer(
-        whole, tokenizer, TokenizerParams(type="bpe", vocab_size=options.vocabulary, sample_bytes=10_000_000)
+        whole,
+        tokenizer,
+        TokenizerParams(type="bpe", vocab_size=options.vocabulary, sample_bytes=10_000_000),
     )
-    found = read_chats(whole, read_tokenizer(tokenizer), context_length=options.context, held_out=0.05)
+    found = read_chats(
+        whole, read_tokenizer(tokenizer), context_length=options.context, held_out=0.05
+    )
     chosen = np.random.default_rng(0).permutation(len(found["train"].layers))[: options.sequences]
     np.save(folder / "train.npy", found["train"].layers[chosen])
     np.save(folder / "val.npy", found["val"].layers[:VALIDATION])
-    sizes = {"n_layer": options.layers, "n_head": options.width // 64, "n_embd": options.width, "dropout": 0.0}
-    sizes |= {"architecture": "gpt2", "context_length": options.context, "vocab_size": options.vocabulary}
+    sizes = {
+        "n_layer": options.layers,
+        "n_head": options.width // 64,
+        "n_embd": options.width,
+        "dropout": 0.0,
+    }
+    sizes |= {
+        "architecture": "gpt2",
+        "context_length": options.context,
+        "vocab_size": options.vocabulary,
+    }
     config = ModelConfig.model_validate(sizes)
     save_weights(build(config, seed=0), folder / "models/epoch-1")
     train = section("train", precision="float32", optimizer="adamw", learning_rate=1e-3)
@@ -160,7 +195,9 @@ def work(how: str, method: Method, folder: Path, turn: int) -> Row:
     """One epoch, in this process."""
     os.environ["DVC_ROOT"] = str(folder / f"{method}-{turn}")
     os.chdir(folder)
-    params = FinetuneParams.model_validate(section("finetune", methods=[method], data=str(folder), epochs=1))
+    params = FinetuneParams.model_validate(
+        section("finetune", methods=[method], data=str(folder), epochs=1)
+    )
     base = newest_epoch(folder / "models")
     train = params.as_training(
         method, TrainParams.model_validate(base.manifest.train.model_dump()), base.manifest.model
@@ -175,15 +212,34 @@ def work(how: str, method: Method, folder: Path, turn: int) -> Row:
     return {"seconds": seconds, "peak_mib": peak, "val_loss": loss}
 
 
-def _tokenmill(method: Method, params: FinetuneParams, train: TrainParams, folder: Path) -> tuple[GPT, float]:
-    """The whole run of the stage, chats aside: validation, checkpoints and output are part of the seconds."""
-    base, rows, val = newest_epoch(folder / "models"), np.load(folder / "train.npy"), np.load(folder / "val.npy")
-    split = ChatSplit(val, chats=0, cut=0, answer_tokens=int((val[:, 1] != IGNORED).sum()), answer_bytes=1, examples=[])
+def _tokenmill(
+    method: Method, params: FinetuneParams, train: TrainParams, folder: Path
+) -> tuple[GPT, float]:
+    """The whole run of the stage, chats aside: validation, checkpoints and output are part of the
+    seconds."""
+    base, rows, val = (
+        newest_epoch(folder / "models"),
+        np.load(folder / "train.npy"),
+        np.load(folder / "val.npy"),
+    )
+    split = ChatSplit(
+        val,
+        chats=0,
+        cut=0,
+        answer_tokens=int((val[:, 1] != IGNORED).sum()),
+        answer_bytes=1,
+        examples=[],
+    )
     job = tuning_job(base, train, rows, split, lora=params.lora if method == "lora" else None)
     with tempfile.TemporaryDirectory() as name:
         output = Path(name, "model")
         began = time.perf_counter()
-        run(job, runtime=RuntimeParams.model_validate(section("runtime", device="cpu")), output=output, times=output)
+        run(
+            job,
+            runtime=RuntimeParams.model_validate(section("runtime", device="cpu")),
+            output=output,
+            times=output,
+        )
         seconds = time.perf_counter() - began
         return load_model(output / "epoch-1"), seconds
 
@@ -200,10 +256,14 @@ def _trl(
     base, rows = newest_epoch(folder / "models"), np.load(folder / "train.npy")
     texts, context = texts_of(rows), rows.shape[2]
     tokens = sum(len(ids) for ids, _ in texts)
-    batch = params.batch_size if packing else round(params.batch_size * context * len(texts) / tokens)
+    batch = (
+        params.batch_size if packing else round(params.batch_size * context * len(texts) / tokens)
+    )
     steps = -(-(len(rows) if packing else len(texts)) // batch)
     chats = [_labelled(ids, targets, at_most=context) for ids, targets in texts]
-    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"), eos_token=END_OF_TEXT)
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_file=str(folder / "tokenizer.json"), eos_token=END_OF_TEXT
+    )
     tokenizer.pad_token = tokenizer.eos_token
     lora = LoraConfig(
         r=params.lora.rank,
@@ -215,7 +275,12 @@ def _trl(
     trainer = SFTTrainer(
         model=AutoModelForCausalLM.from_pretrained(base.folder),
         args=_sft_config(
-            train, folder, steps=steps, per_device_train_batch_size=batch, max_length=context, packing=packing
+            train,
+            folder,
+            steps=steps,
+            per_device_train_batch_size=batch,
+            max_length=context,
+            packing=packing,
         ),
         train_dataset=Dataset.from_list(chats),
         processing_class=tokenizer,
@@ -261,10 +326,14 @@ def _sft_config(train: TrainParams, folder: Path, *, steps: int, **more: Any) ->
 
 
 def _labelled(ids: np.ndarray, targets: np.ndarray, *, at_most: int) -> dict[str, list[int]]:
-    """A chat as transformers has it: with its last target, labels not shifted, and -100 where nothing counts."""
+    """A chat as transformers has it: with its last target, labels not shifted, and -100 where
+    nothing counts."""
     whole = np.append(ids, max(targets[-1], 0))[:at_most]
     labels = np.concatenate([[IGNORED], targets])[:at_most]
-    return {"input_ids": whole.tolist(), "labels": np.where(labels == IGNORED, -100, labels).tolist()}
+    return {
+        "input_ids": whole.tolist(),
+        "labels": np.where(labels == IGNORED, -100, labels).tolist(),
+    }
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
-"""What `tokenmill fit` promises, against trained models: `python -m bench.fit TEXT [TEXT ...] --minutes 1 4`.
+"""What `tokenmill fit` promises, against trained models: `python -m bench.fit TEXT [TEXT ...]
+--minutes 1 4`.
 
-For each text and each number of minutes, the proposal is trained, and then its neighbours for as long: a smaller and a
-larger model, half and twice the batch, half and twice the vocabulary. A good proposal takes the time that it promises,
-and none of its neighbours learns much more. Losses are bits per byte, which vocabularies cannot change. Behind the
-seconds stand those of the processor: if they are fewer, the machine did something else, too. A machine that is faster
-at one time than at another promises something else after the training than before.
+For each text and each number of minutes, the proposal is trained, and then its neighbours for as
+long: a smaller and a larger model, half and twice the batch, half and twice the vocabulary. A good
+proposal takes the time that it promises, and none of its neighbours learns much more. Losses are
+bits per byte, which vocabularies cannot change. Behind the seconds stand those of the processor: if
+they are fewer, the machine did something else, too. A machine that is faster at one time than at
+another promises something else after the training than before.
 """
 
 import argparse
@@ -55,8 +57,12 @@ class Candidate:
 
 def main() -> None:
     """Train every proposal and its neighbours, and print a table for each."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("texts", type=Path, nargs="+", metavar="TEXT", help="a file or a folder, as data.raw")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "texts", type=Path, nargs="+", metavar="TEXT", help="a file or a folder, as data.raw"
+    )
     parser.add_argument("--minutes", type=float, nargs="+", default=[1.0])
     parser.add_argument("--json", type=Path, help="write all figures to this file, row by row")
     options = parser.parse_args()
@@ -86,7 +92,9 @@ def compare(text: Path, minutes: float, folder: Path, rows: RowFile) -> None:
         tokens = tokenized(text, params, candidate.vocabulary, folder)
         row = train(candidate, params, tokens, folder / "run")
         if best is None:
-            again = epoch_seconds(proposal.work, proposal.text, step_timer(params.runtime)(proposal.work))
+            again = epoch_seconds(
+                proposal.work, proposal.text, step_timer(params.runtime)(proposal.work)
+            )
             print(f"{again * candidate.epochs:.0f} s promised after it", flush=True)
         best = best or row["bits_per_byte"]
         print(
@@ -103,7 +111,9 @@ def candidates(proposal: Fit, params: AllParams, step_seconds: StepSeconds) -> l
     work, corpus, vocabulary = proposal.work, proposal.text.corpus, proposal.text.vocabulary
     batch, rung = work.train.batch_size, LADDER.index((work.config.n_layer, work.config.n_embd))
 
-    def neighbour(name: str, *, rung: int = rung, batch: int = batch, vocabulary: int = vocabulary) -> Candidate:
+    def neighbour(
+        name: str, *, rung: int = rung, batch: int = batch, vocabulary: int = vocabulary
+    ) -> Candidate:
         text = TokenizedText.of(corpus, vocabulary, val_fraction=params.tokenize.val_fraction)
         chosen = workload(params, text, *LADDER[rung])
         chosen = with_dropout(chosen) if work.config.dropout else chosen
@@ -139,7 +149,9 @@ def tokenized(text: Path, params: AllParams, vocabulary: int, folder: Path) -> P
             tokenizer, packed = folder / "tokenizer.json", folder / "packed"
             wanted = params.tokenizer.model_copy(update={"type": "bpe", "vocab_size": vocabulary})
             train_tokenizer(cleaned, tokenizer, wanted)
-            split = params.tokenize.model_copy(update={"split": choose_split(cleaned, params.tokenize)})
+            split = params.tokenize.model_copy(
+                update={"split": choose_split(cleaned, params.tokenize)}
+            )
             pack(cleaned, tokenizer, packed, split)
             unpack(packed, out)
     return out
@@ -150,10 +162,17 @@ def train(candidate: Candidate, params: AllParams, tokens: Path, folder: Path) -
     whole = round(candidate.epochs)
     if abs(candidate.epochs - whole) > 0.01:
         tokens, whole = repeated(tokens, candidate.epochs, folder.with_name("repeated")), 1
-    values = candidate.work.train.model_dump() | {"epochs": max(1, whole), "learning_rate": candidate.work.train.peak}
+    values = candidate.work.train.model_dump() | {
+        "epochs": max(1, whole),
+        "learning_rate": candidate.work.train.peak,
+    }
     context = multiprocessing.get_context("spawn")
     link, far = context.Pipe()
-    work = {"model": candidate.work.config.model_dump(), "train": values, "runtime": params.runtime.model_dump()}
+    work = {
+        "model": candidate.work.config.model_dump(),
+        "train": values,
+        "runtime": params.runtime.model_dump(),
+    }
     process = context.Process(target=_train, args=(far, work, tokens, folder))
     process.start()
     far.close()
@@ -175,7 +194,8 @@ def train(candidate: Candidate, params: AllParams, tokens: Path, folder: Path) -
 
 
 def repeated(tokens: Path, epochs: float, out: Path) -> Path:
-    """Tokens whose one epoch is so many of `tokens`: the text behind itself, and the beginning of it once more."""
+    """Tokens whose one epoch is so many of `tokens`: the text behind itself, and the beginning of
+    it once more."""
     out.mkdir(exist_ok=True)
     ids = np.fromfile(token_file(tokens, "train"), dtype=read_metadata(tokens).dtype)
     np.resize(ids, round(len(ids) * epochs)).tofile(token_file(out, "train"))
@@ -183,13 +203,17 @@ def repeated(tokens: Path, epochs: float, out: Path) -> Path:
     metadata = json.loads((tokens / "metadata.json").read_text())
     from tokenmill.core.files import sha256_of  # noqa: PLC0415
 
-    metadata["train"] |= {"tokens": round(len(ids) * epochs), "sha256": sha256_of(token_file(out, "train"))}
+    metadata["train"] |= {
+        "tokens": round(len(ids) * epochs),
+        "sha256": sha256_of(token_file(out, "train")),
+    }
     (out / "metadata.json").write_text(json.dumps(metadata))
     return out
 
 
 def _train(link: Connection, sections: dict[str, dict[str, Any]], tokens: Path, out: Path) -> None:
-    """In the new process: the whole training; send bits per byte, seconds, seconds of the processor, and steps."""
+    """In the new process: the whole training; send bits per byte, seconds, seconds of the
+    processor, and steps."""
     from tokenmill.model.config import ModelParams  # noqa: PLC0415 (in this process only)
     from tokenmill.training.params import RuntimeParams, TrainParams  # noqa: PLC0415
     from tokenmill.training.run import run, training_job  # noqa: PLC0415

@@ -1,11 +1,12 @@
 """How far the formats of `tokenmill export` are from TokenMill's own logits, ids and greedy text.
 
-Where a greedy text is another one, the table has the lead of TokenMill's token over the other, in logits: a lead below
-the difference of the logits is a tie that rounding decides.
+Where a greedy text is another one, the table has the lead of TokenMill's token over the other, in
+logits: a lead below the difference of the logits is a tie that rounding decides.
 
-`python -m bench.formats` prints a table: each architecture at two sizes, each with random weights, on conversations of
-the built-in corpus. `pip install -c constraints.txt -e '.[dev,gguf,onnx]' llama-cpp-python` installs what the formats
-need; one whose package is missing has a line that says so.
+`python -m bench.formats` prints a table: each architecture at two sizes, each with random weights,
+on conversations of the built-in corpus. `pip install -c constraints.txt -e '.[dev,gguf,onnx]'
+llama-cpp-python` installs what the formats need; one whose package is missing has a line that says
+so.
 """
 
 import tempfile
@@ -42,20 +43,30 @@ Logits = Callable[[Sequence[int]], Tensor]
 def main() -> None:
     """Print the table, a row for each architecture, size and format."""
     texts = [render_chat(turns) for turns in conversations(seed=0, count=4000)]
-    print("| model | format, read by | largest difference of logits | ids that differ | greedy texts |")
+    print(
+        "| model | format, read by | largest difference of logits | ids that differ | greedy "
+        "texts |"
+    )
     print("| --- | --- | --- | --- | --- |")
     for architecture in get_args(Architecture):
         for size in SIZES:
             with tempfile.TemporaryDirectory() as name:
-                for cells in _rows(_checkpoint(Path(name), architecture, size, texts), texts[:TEXTS]):
+                for cells in _rows(
+                    _checkpoint(Path(name), architecture, size, texts), texts[:TEXTS]
+                ):
                     print(f"| {architecture}, {size} | {cells} |", flush=True)
 
 
-def _checkpoint(folder: Path, architecture: Architecture, size: str, texts: list[str]) -> Checkpoint:
+def _checkpoint(
+    folder: Path, architecture: Architecture, size: str, texts: list[str]
+) -> Checkpoint:
     """A model all of whose weights are random: fresh blocks of `modern` do nothing."""
     n_layer, n_head, n_embd, context_length, vocab_size = SIZES[size]
     write_text(folder / "tokenizer.json", bpe_of([texts], vocab_size).to_str())
-    tokenizer, generator = read_tokenizer(folder / "tokenizer.json"), torch.Generator().manual_seed(0)
+    tokenizer, generator = (
+        read_tokenizer(folder / "tokenizer.json"),
+        torch.Generator().manual_seed(0),
+    )
     config = ModelConfig(
         architecture=architecture,
         n_layer=n_layer,
@@ -86,7 +97,9 @@ def _rows(checkpoint: Checkpoint, texts: list[str]) -> Iterator[str]:
         yield f"{kind}, {reader} | {_compare(ours, tokenizer, encode, logits, texts)}"
 
 
-def _compare(ours: GPT, tokenizer: TextTokenizer, encode: Encode, logits: Logits, texts: list[str]) -> str:
+def _compare(
+    ours: GPT, tokenizer: TextTokenizer, encode: Encode, logits: Logits, texts: list[str]
+) -> str:
     largest, ids_differ, ties = 0.0, 0, list[str]()
     for text in texts:
         ids = tokenizer.encode(text)[: ours.config.context_length - NEW]
@@ -119,7 +132,9 @@ def _transformers(folder: Path) -> tuple[Encode, Logits]:
 
     model: Any = AutoModelForCausalLM.from_pretrained(folder)
     tokenizer: Any = AutoTokenizer.from_pretrained(folder)
-    return lambda text: tokenizer(text)["input_ids"], lambda ids: model(torch.tensor([ids])).logits[0].detach()
+    return lambda text: tokenizer(text)[
+        "input_ids"
+    ], lambda ids: model(torch.tensor([ids])).logits[0].detach()
 
 
 def _onnxruntime(folder: Path) -> tuple[Encode, Logits]:
@@ -127,7 +142,9 @@ def _onnxruntime(folder: Path) -> tuple[Encode, Logits]:
 
     session = onnxruntime.InferenceSession(folder / "model.onnx")
     encode = read_tokenizer(folder / "tokenizer.json").encode
-    return encode, lambda ids: torch.tensor(session.run(None, {"input_ids": torch.tensor([ids]).numpy()})[0][0])
+    return encode, lambda ids: torch.tensor(
+        session.run(None, {"input_ids": torch.tensor([ids]).numpy()})[0][0]
+    )
 
 
 def _llama_cpp(folder: Path) -> tuple[Encode, Logits]:

@@ -1,9 +1,10 @@
 """Writing text beside transformers' `generate` on the same weights: `python -m bench.generate`.
 
-One text and sixteen, the likeliest tokens and drawn ones (temperature 0.8, top-k 40), each architecture, at the
-default size and at that of GPT-2 Small (12 layers, 768 wide, vocabulary 50,257, context 1,024), with random weights.
-Both write in turns in one process, after prompts of 16 tokens; figures are medians. The likeliest ids must be the same.
-With `--gpu` both write on CUDA. Without transformers TokenMill writes alone.
+One text and sixteen, the likeliest tokens and drawn ones (temperature 0.8, top-k 40), each
+architecture, at the default size and at that of GPT-2 Small (12 layers, 768 wide, vocabulary
+50,257, context 1,024), with random weights. Both write in turns in one process, after prompts of 16
+tokens; figures are medians. The likeliest ids must be the same. With `--gpu` both write on CUDA.
+Without transformers TokenMill writes alone.
 """
 
 import argparse
@@ -41,12 +42,20 @@ Row = dict[str, Any]
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tokens", type=int, default=64, help="tokens a text and round (default 64)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--tokens", type=int, default=64, help="tokens a text and round (default 64)"
+    )
     parser.add_argument("--rounds", type=int, default=7, help="turns of each (default 7)")
     parser.add_argument("--threads", type=int, help="of both; else PyTorch's choice")
     parser.add_argument("--size", choices=SIZES, nargs="+", default=list(SIZES))
-    parser.add_argument("--tiny", action="store_true", help="a few tokens of next to nothing: only to see that it runs")
+    parser.add_argument(
+        "--tiny",
+        action="store_true",
+        help="a few tokens of next to nothing: only to see that it runs",
+    )
     parser.add_argument("--gpu", action="store_true", help="on CUDA, if there is a device")
     parser.add_argument("--json", type=Path, help="write the figures to this file too")
     options = parser.parse_args()
@@ -56,13 +65,25 @@ def main() -> None:
     sizes = {"tiny": TINY} if options.tiny else {name: SIZES[name] for name in options.size}
     device = here() if options.gpu else torch.device("cpu")
     file = RowFile(options.json)
-    report_errors(lambda: run(sizes, device, tokens=options.tokens, rounds=options.rounds, file=file))
+    report_errors(
+        lambda: run(sizes, device, tokens=options.tokens, rounds=options.rounds, file=file)
+    )
 
 
-def run(sizes: dict[str, dict[str, int]], device: torch.device, *, tokens: int, rounds: int, file: RowFile) -> None:
+def run(
+    sizes: dict[str, dict[str, int]],
+    device: torch.device,
+    *,
+    tokens: int,
+    rounds: int,
+    file: RowFile,
+) -> None:
     """A line for each model, number of texts and way of choosing."""
     print(f"{torch.get_num_threads()} threads, tokens a second, all texts together")
-    print(f"{'model':20}{'texts':>6}  {'tokens':10}{'transformers':>13}{'TokenMill':>11}{'times':>7}  target: faster")
+    print(
+        f"{'model':20}{'texts':>6}  "
+        f"{'tokens':10}{'transformers':>13}{'TokenMill':>11}{'times':>7}  target: faster"
+    )
     for size, changes in sizes.items():
         for architecture in get_args(Architecture):
             for row in measure(architecture, changes, device, tokens=tokens, rounds=rounds):
@@ -87,12 +108,18 @@ def measure(
             seen: dict[str, list[list[int]]] = {}
             contenders = {"TokenMill": tokenmill_steps(model, prompts, how, seen)}
             if theirs is not None:
-                contenders = {"transformers": transformers_steps(theirs, prompts.to(device), how, seen)} | contenders
+                contenders = {
+                    "transformers": transformers_steps(theirs, prompts.to(device), how, seen)
+                } | contenders
             timed = in_turns(contenders, rounds=rounds, steps=tokens, warm_up=tokens)
-            row: Row = {"texts": texts, "tokens": name} | {n: round(texts / t.seconds, 1) for n, t in timed.items()}
+            row: Row = {"texts": texts, "tokens": name} | {
+                n: round(texts / t.seconds, 1) for n, t in timed.items()
+            }
             if theirs is not None:
                 same = seen["transformers"] == seen["TokenMill"]
-                assert how or same or device.type != "cpu", f"{architecture}: transformers writes other tokens"
+                assert how or same or device.type != "cpu", (
+                    f"{architecture}: transformers writes other tokens"
+                )
                 row |= {"times": round(timed["TokenMill"].faster, 2), "same": same}
             yield row
 
@@ -102,7 +129,9 @@ def with_random_weights(config: ModelConfig) -> GPT:
     model, draws = build(config, seed=0), torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.add_(torch.randn(parameter.shape, generator=draws), alpha=0.5 * config.n_embd**-0.5)
+            parameter.add_(
+                torch.randn(parameter.shape, generator=draws), alpha=0.5 * config.n_embd**-0.5
+            )
     return model.eval()
 
 
@@ -117,17 +146,23 @@ def published(model: GPT) -> Any:
         return AutoModelForCausalLM.from_pretrained(folder).eval()
 
 
-def tokenmill_steps(model: GPT, prompts: torch.Tensor, how: dict[str, Any], seen: dict[str, Any]) -> Steps:
+def tokenmill_steps(
+    model: GPT, prompts: torch.Tensor, how: dict[str, Any], seen: dict[str, Any]
+) -> Steps:
     """Ours, as a function of how many tokens."""
     ids = prompts.tolist()
 
     def steps(count: int) -> None:
-        seen["TokenMill"] = generate_batch(model, ids, end=NEVER, sampling=Sampling(max_new_tokens=count, **how))
+        seen["TokenMill"] = generate_batch(
+            model, ids, end=NEVER, sampling=Sampling(max_new_tokens=count, **how)
+        )
 
     return steps
 
 
-def transformers_steps(model: Any, prompts: torch.Tensor, how: dict[str, Any], seen: dict[str, Any]) -> Steps:
+def transformers_steps(
+    model: Any, prompts: torch.Tensor, how: dict[str, Any], seen: dict[str, Any]
+) -> Steps:
     """Theirs."""
     options = {"do_sample": bool(how), "eos_token_id": None, "pad_token_id": 0} | how
     mask = torch.ones_like(prompts)

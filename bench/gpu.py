@@ -1,17 +1,20 @@
-"""Every figure that needs a GPU, part by part: `python3 -m bench.gpu --nanogpt CHECKOUT --text FILE`.
+"""Every figure that needs a GPU, part by part: `python3 -m bench.gpu --nanogpt CHECKOUT --text
+FILE`.
 
     python3 -m bench.gpu --list                   # the parts, with their limits
     python3 -m bench.gpu --part correctness       # one of them; others can follow in other calls
 
-`correctness` tells whether training is right here at all. Then come steps beside nanoGPT's at both shapes of GPT-2
-124M, the ladder at full size with its utilisation, steps that are bound by launches, tokens to nanoGPT's loss on the
-text (give a real one of tens of MB; nanoGPT's other published configuration runs to its end), and writing. Each part is
-a process of its own that ends within nine minutes. Each row is written when it is there, so that what is cut off is
-kept, and a part that fails costs none of the others. At the end stands a table of targets, met or missed; it and all
-figures lie in the folder `--output`.
+`correctness` tells whether training is right here at all. Then come steps beside nanoGPT's at both
+shapes of GPT-2 124M, the ladder at full size with its utilisation, steps that are bound by
+launches, tokens to nanoGPT's loss on the text (give a real one of tens of MB; nanoGPT's other
+published configuration runs to its end), and writing. Each part is a process of its own that ends
+within nine minutes. Each row is written when it is there, so that what is cut off is kept, and a
+part that fails costs none of the others. At the end stands a table of targets, met or missed; it
+and all figures lie in the folder `--output`.
 
-It runs from a checkout, without a network, where torch, numpy and safetensors are installed beside pydantic,
-ruamel.yaml, filelock, fsspec, rich and psutil. Only pydantic-core and psutil of these are compiled.
+It runs from a checkout, without a network, where torch, numpy and safetensors are installed beside
+pydantic, ruamel.yaml, filelock, fsspec, rich and psutil. Only pydantic-core and psutil of these are
+compiled.
 """
 
 import argparse
@@ -84,14 +87,26 @@ class Target:
 
 def main() -> None:
     """Run all parts, print the targets."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", nargs="+", choices=PARTS, default=list(PARTS), metavar="NAME", help="only these")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--part", nargs="+", choices=PARTS, default=list(PARTS), metavar="NAME", help="only these"
+    )
     parser.add_argument("--list", action="store_true", help="name the parts, and end")
-    parser.add_argument("--nanogpt", type=Path, help="a checkout of nanoGPT; without it TokenMill runs alone")
+    parser.add_argument(
+        "--nanogpt", type=Path, help="a checkout of nanoGPT; without it TokenMill runs alone"
+    )
     parser.add_argument("--text", type=Path, help="a text file; default: the built-in sample")
-    parser.add_argument("--peak-tflops", type=float, help="the device's peak in bfloat16, if it is not known")
-    parser.add_argument("--output", type=Path, default=Path("bench-gpu"), help="a folder for figures")
-    parser.add_argument("--tiny", action="store_true", help="a few steps of next to nothing, on a CPU too")
+    parser.add_argument(
+        "--peak-tflops", type=float, help="the device's peak in bfloat16, if it is not known"
+    )
+    parser.add_argument(
+        "--output", type=Path, default=Path("bench-gpu"), help="a folder for figures"
+    )
+    parser.add_argument(
+        "--tiny", action="store_true", help="a few steps of next to nothing, on a CPU too"
+    )
     options = parser.parse_args()
     if options.list:
         for name, what in PARTS.items():
@@ -108,7 +123,8 @@ def run(options: argparse.Namespace) -> None:
     """
     if not torch.cuda.is_available() and not options.tiny:
         raise UserError(
-            "these benchmarks need a CUDA device, and torch sees none here; bench.training.peers runs on a CPU too."
+            "these benchmarks need a CUDA device, and torch sees none here; bench.training.peers "
+            "runs on a CPU too."
         )
     options.output.mkdir(parents=True, exist_ok=True)
     figures = options.output / "figures.json"
@@ -121,7 +137,9 @@ def run(options: argparse.Namespace) -> None:
         parts[name] = run_part(command, file, limit=LIMIT)
         if parts[name].failed:
             print(f"{name}: {parts[name].failed}", flush=True)
-        everything: Row = {"targets": [vars(target) | {"verdict": target.verdict} for target in targets_of(parts)]}
+        everything: Row = {
+            "targets": [vars(target) | {"verdict": target.verdict} for target in targets_of(parts)]
+        }
         everything |= {"device": _device(), "torch": torch.__version__}
         everything["parts"] = {name: vars(part) for name, part in parts.items()}
         figures.write_text(json.dumps(everything, indent=2) + "\n")
@@ -136,7 +154,11 @@ def arguments_of(part: str, options: argparse.Namespace) -> list[str]:
     if part in {"correctness", "launches"}:
         return [f"bench.training.{part}", *tiny]
     if part == "generation":
-        return ["bench.generate", "--gpu", *(["--tiny", "--tokens", "4", "--rounds", "1"] if options.tiny else [])]
+        return [
+            "bench.generate",
+            "--gpu",
+            *(["--tiny", "--tokens", "4", "--rounds", "1"] if options.tiny else []),
+        ]
     if part == "ladder":
         peak = ["--peak-tflops", str(options.peak_tflops)] if options.peak_tflops else []
         few = ["--only", *OURS] if options.tiny else []
@@ -150,11 +172,14 @@ def arguments_of(part: str, options: argparse.Namespace) -> list[str]:
 
 
 def run_part(command: Sequence[str], file: Path, *, limit: float) -> Part:
-    """Run a benchmark that writes its rows to `file`; end it, with all that it started, after `limit` seconds."""
+    """Run a benchmark that writes its rows to `file`; end it, with all that it started, after
+    `limit` seconds."""
     file.unlink(missing_ok=True)
     began = time.perf_counter()
     paths = os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])
-    process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": paths}, start_new_session=True)
+    process = subprocess.Popen(
+        command, env=os.environ | {"PYTHONPATH": paths}, start_new_session=True
+    )
     failed = None
     try:
         if code := process.wait(limit):
@@ -173,21 +198,40 @@ def targets_of(parts: dict[str, Part]) -> list[Target]:
     """What the project wants to reach on a GPU, and what it did."""
     ladder, loss = parts.get("ladder", Part()), parts.get("loss", Part())
     targets = [
-        _target("correctness: share of checks passed", 1, parts.get("correctness", Part()), _passed),
-        _target("ladder: default over first variant", 16, ladder, _variant("TokenMill", "times the first")),
-        _target("utilisation, GPT-2 134M, 64 x 512", 0.5, ladder, _variant("TokenMill, GPT-2", "utilisation")),
+        _target(
+            "correctness: share of checks passed", 1, parts.get("correctness", Part()), _passed
+        ),
+        _target(
+            "ladder: default over first variant",
+            16,
+            ladder,
+            _variant("TokenMill", "times the first"),
+        ),
+        _target(
+            "utilisation, GPT-2 134M, 64 x 512",
+            0.5,
+            ladder,
+            _variant("TokenMill, GPT-2", "utilisation"),
+        ),
     ]
     for batch, context in GPT2_SHAPES:
         steps = parts.get(f"steps-{batch}x{context}", Part())
-        targets.append(_target(f"tokens/s over nanoGPT's, {batch} x {context}", 1.3, steps, _over_nanogpt))
-    return [*targets, _target("tokens to nanoGPT's loss, times fewer", TIMES_FEWER, loss, _times_fewer)]
+        targets.append(
+            _target(f"tokens/s over nanoGPT's, {batch} x {context}", 1.3, steps, _over_nanogpt)
+        )
+    return [
+        *targets,
+        _target("tokens to nanoGPT's loss, times fewer", TIMES_FEWER, loss, _times_fewer),
+    ]
 
 
 def _target(name: str, at_least: float, part: Part, value: Callable[[list[Row]], float]) -> Target:
     try:
         return Target(name, at_least, value(part.rows))
     except LookupError as error:
-        return Target(name, at_least, None, part.failed or (str(error.args[0]) if part.rows else "not run"))
+        return Target(
+            name, at_least, None, part.failed or (str(error.args[0]) if part.rows else "not run")
+        )
 
 
 def _passed(rows: list[Row]) -> float:
@@ -227,7 +271,9 @@ def print_targets(targets: list[Target]) -> None:
     width = max(len(target.name) for target in targets)
     for target in targets:
         value = "" if target.value is None else f"{target.value:.2f}"
-        print(f"{target.name:<{width}}  {value:>6}  at least {target.at_least:<4g}  {target.verdict}")
+        print(
+            f"{target.name:<{width}}  {value:>6}  at least {target.at_least:<4g}  {target.verdict}"
+        )
 
 
 def _device() -> str:

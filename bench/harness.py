@@ -1,8 +1,9 @@
 """One training step as a function, and contenders timed in turns.
 
-`Steps` runs a number of training steps. `in_turns` times several of them in one process; `measure` gives each contender
-a process of its own, so that what one sets for its process does not help another. In both, whatever else the machine
-does disturbs all alike, and medians are compared turn by turn.
+`Steps` runs a number of training steps. `in_turns` times several of them in one process; `measure`
+gives each contender a process of its own, so that what one sets for its process does not help
+another. In both, whatever else the machine does disturbs all alike, and medians are compared turn
+by turn.
 """
 
 import contextlib
@@ -97,7 +98,12 @@ def train_params(**changes: Any) -> TrainParams:
 
 
 def tokenmill_steps(
-    config: ModelConfig, train: TrainParams, compute: Compute, ids: np.ndarray, *, compilation: Compilation
+    config: ModelConfig,
+    train: TrainParams,
+    compute: Compute,
+    ids: np.ndarray,
+    *,
+    compilation: Compilation,
 ) -> Steps:
     """A fresh model on this device, ready to train on `ids` step by step, over and over."""
     model = build(config, seed=0).to(compute.device)
@@ -107,8 +113,14 @@ def tokenmill_steps(
     sequences = Sequences(tokens, context_length=config.context_length, device=compute.device)
     order, done = EpochSampler(sequences=sequences.count, per_step=train.batch_size, seed=0), [0]
     sizes = {"micro_batch": train.batch_size, "gradient_clip": train.gradient_clip}
-    ordinary = partial(train_step, compilation.of(model), optimizer, sequences, compute=compute, **sizes)
-    whole = RecordedStep(ordinary, sequences=train.batch_size, device=compute.device) if recorded else ordinary
+    ordinary = partial(
+        train_step, compilation.of(model), optimizer, sequences, compute=compute, **sizes
+    )
+    whole = (
+        RecordedStep(ordinary, sequences=train.batch_size, device=compute.device)
+        if recorded
+        else ordinary
+    )
 
     def steps(count: int) -> None:
         for _ in range(count):
@@ -125,14 +137,18 @@ def tokenmill_steps(
 
 @dataclasses.dataclass(frozen=True)
 class Timing:
-    """Seconds per step of one contender, and how many times faster than the first contender it is."""
+    """Seconds per step of one contender, and how many times faster than the first contender it
+    is."""
 
     seconds: float
     faster: float
 
 
-def in_turns(contenders: Mapping[str, Steps], *, rounds: int, steps: int, warm_up: int) -> dict[str, Timing]:
-    """Let each do some steps, in turns, so that whatever else the machine does disturbs all alike; medians."""
+def in_turns(
+    contenders: Mapping[str, Steps], *, rounds: int, steps: int, warm_up: int
+) -> dict[str, Timing]:
+    """Let each do some steps, in turns, so that whatever else the machine does disturbs all alike;
+    medians."""
     for go in contenders.values():
         go(warm_up)
     took: dict[str, list[float]] = {name: [] for name in contenders}
@@ -141,7 +157,10 @@ def in_turns(contenders: Mapping[str, Steps], *, rounds: int, steps: int, warm_u
             took[name].append(_seconds(go, steps) / steps)
     first = next(iter(took.values()))
     return {
-        name: Timing(statistics.median(each), statistics.median(a / b for a, b in zip(first, each, strict=True)))
+        name: Timing(
+            statistics.median(each),
+            statistics.median(a / b for a, b in zip(first, each, strict=True)),
+        )
         for name, each in took.items()
     }
 
@@ -191,7 +210,9 @@ class Timed:
 
     def times(self, first: "Timed") -> float:
         """How many times faster than another, turn by turn."""
-        return statistics.median(their / our for their, our in zip(first.turns, self.turns, strict=True))
+        return statistics.median(
+            their / our for their, our in zip(first.turns, self.turns, strict=True)
+        )
 
 
 def measure(
@@ -211,10 +232,15 @@ def measure(
     for start in range(0, len(names), at_a_time):
         with contextlib.ExitStack() as stack:
             links: dict[str, Connection] = {}
-            for name in names[start : start + at_a_time]:  # one after the other, each alone until it is ready
+            for name in names[
+                start : start + at_a_time
+            ]:  # one after the other, each alone until it is ready
                 links[name] = stack.enter_context(_process(contenders[name]))
                 timed[name] = _asked(links[name], Timed(), steps)
-                said = timed[name].failed or f"ready, after {timed[name].first:.1f} s for its first step"
+                said = (
+                    timed[name].failed
+                    or f"ready, after {timed[name].first:.1f} s for its first step"
+                )
                 print(f"{name}: {said}", file=sys.stderr, flush=True)
             for _ in range(rounds):
                 for name, link in links.items():
@@ -258,7 +284,8 @@ def _process(contender: Contender) -> Iterator[Connection]:
 
 
 def _work(link: Connection, make: Callable[[], Steps]) -> None:
-    """Answer each number of steps with the seconds a step; 0 is the first one, warming up after it."""
+    """Answer each number of steps with the seconds a step; 0 is the first one, warming up after
+    it."""
     with contextlib.suppress(EOFError):
         steps = None
         while True:

@@ -11,7 +11,8 @@ MODELS = {"124M": (12, 12, 768), "355M": (24, 16, 1024), "1.5B": (48, 25, 1600)}
 """Layers, heads, width of GPT-2 (Radford et al. 2019, table 2), by the names they go by."""
 
 SEQUENCES, CONTEXT, VOCABULARY = 512, 1024, 50_257
-"""A step of half a million tokens, as Brown et al. 2020 (GPT-3, table 2.1) have it for these sizes."""
+"""A step of half a million tokens, as Brown et al. 2020 (GPT-3, table 2.1) have it for these
+sizes."""
 
 GPU = known_hardware(["A100-80GB"])[0]
 
@@ -45,7 +46,11 @@ COLUMNS = [
 
 def table() -> str:
     """The table as Markdown."""
-    rows = [COLUMNS, ["---"] * len(COLUMNS), *(_row(name, devices) for name in MODELS for devices in (1, 8, 64))]
+    rows = [
+        COLUMNS,
+        ["---"] * len(COLUMNS),
+        *(_row(name, devices) for name in MODELS for devices in (1, 8, 64)),
+    ]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
 
 

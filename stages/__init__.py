@@ -5,4 +5,7 @@ import sys
 if sys.argv[0] == "-m":  # so it is only while Python looks for the module that it was told to run
     for name in (argument.removeprefix("-m") for argument in sys.orig_argv):
         if name.startswith("stages.") and name != "stages.__main__":
-            sys.exit(f"error: a stage runs as `python -m stages {name.removeprefix('stages.')}`, with a space.")
+            sys.exit(
+                f"error: a stage runs as `python -m stages {name.removeprefix('stages.')}`, with "
+                "a space."
+            )

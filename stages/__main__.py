@@ -1,7 +1,9 @@
-"""Run one stage of the pipeline: `python -m stages NAME`, as dvc.yaml does in the root of a project.
+"""Run one stage of the pipeline: `python -m stages NAME`, as dvc.yaml does in the root of a
+project.
 
-The code beside this file is the code that runs. A queued experiment works in a copy of the repository and must not
-import the library of the original, even if the environment has that one installed.
+The code beside this file is the code that runs. A queued experiment works in a copy of the
+repository and must not import the library of the original, even if the environment has that one
+installed.
 """
 
 import importlib
@@ -18,14 +20,24 @@ FOR_EACH = ("finetune", "evaluate_finetuned")
 def main() -> None:
     """Prepare this process, then import and run the stage that the command line names."""
     if not (3, 11) <= sys.version_info < (3, 15):  # (a user's `python` may be any)
-        sys.exit(f"error: TokenMill needs Python 3.11 to 3.14, not {sys.version.split()[0]} ({sys.executable}).")
+        sys.exit(
+            f"error: TokenMill needs Python 3.11 to 3.14, not {sys.version.split()[0]} "
+            f"({sys.executable})."
+        )
     names = sorted(path.stem for path in HERE.glob("[!_]*.py"))
     name, *item = sys.argv[1:] or [""]
     if name not in names or len(item) != (name in FOR_EACH):
-        sys.exit(f"usage: python -m stages NAME [ITEM, for {', '.join(FOR_EACH)}]; NAME is one of {', '.join(names)}")
+        sys.exit(
+            f"usage: python -m stages NAME [ITEM, for {', '.join(FOR_EACH)}]; NAME is one of "
+            f"{', '.join(names)}"
+        )
     sys.path.insert(0, str(HERE.parent / "src"))
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # (a program in the background may ignore it)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # so Ctrl-C during the imports ends this without a traceback
+    if (
+        signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    ):  # (a program in the background may ignore it)
+        signal.signal(
+            signal.SIGINT, signal.SIG_DFL
+        )  # so Ctrl-C during the imports ends this without a traceback
     try:
         stage = importlib.import_module("tokenmill.stage")
         stage.set_wait_policy()  # before PyTorch is loaded
@@ -38,7 +50,10 @@ def main() -> None:
             ". .venv/bin/activate (`make repro` creates it)."
         )
     except EOFError:  # of `marshal`: Python does not look whether its own files are whole
-        sys.exit("error: Python's byte code is cut off, as by a full disk; remove it: find . -name '*.pyc' -delete")
+        sys.exit(
+            "error: Python's byte code is cut off, as by a full disk; remove it: find . -name "
+            "'*.pyc' -delete"
+        )
 
     def checked() -> None:
         """Check the whole params.yaml first, so that a mistake in it ends the first stage."""

@@ -1,7 +1,8 @@
 """Stage `check`: every parameter is checked, and that there is text, before any other stage begins.
 
-DVC removes the outputs of a stage just before it runs the stage. A wrong value that the stage itself refused would cost
-these files. Here it costs nothing: the stages at the beginning depend on this one, and its output never changes.
+DVC removes the outputs of a stage just before it runs the stage. A wrong value that the stage
+itself refused would cost these files. Here it costs nothing: the stages at the beginning depend on
+this one, and its output never changes.
 """
 
 from tokenmill.core import files, paths

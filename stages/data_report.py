@@ -12,8 +12,11 @@ from tokenmill.reports.data_stats import read_stats, write_tables
 
 
 def main() -> None:
-    """data/clean_report.json, tokenizer, tokens -> reports/data.html, metrics/data.json, tables in metrics/data."""
-    stats = read_stats(paths.TOKENS, read_tokenizer(paths.TOKENIZER), read_clean_report(paths.CLEAN_REPORT))
+    """data/clean_report.json, tokenizer, tokens -> reports/data.html, metrics/data.json, tables in
+    metrics/data."""
+    stats = read_stats(
+        paths.TOKENS, read_tokenizer(paths.TOKENIZER), read_clean_report(paths.CLEAN_REPORT)
+    )
     write_json(paths.METRICS / "data.json", stats.metrics())
     write_tables(paths.METRICS / "data", stats)
     page = render_report(stats, read_metrics(TokenizerMetrics), read_metrics(TokensMetrics))

@@ -10,7 +10,8 @@ from tokenmill.evaluation.prompts import EvaluateSections
 
 
 def main() -> None:
-    """models/gpt, data/tokens, data.raw, tokenizer.json -> reports/evaluation.json, metrics/eval.json."""
+    """models/gpt, data/tokens, data.raw, tokenizer.json -> reports/evaluation.json,
+    metrics/eval.json."""
     params = load(EvaluateSections)
     evaluation = evaluate(
         models=paths.MODEL,

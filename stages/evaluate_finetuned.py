@@ -1,4 +1,5 @@
-"""Measure every epoch of a fine-tuned model as `evaluate` measures those of its base, and show the answers of both."""
+"""Measure every epoch of a fine-tuned model as `evaluate` measures those of its base, and show the
+answers of both."""
 
 from pathlib import Path
 
@@ -13,10 +14,11 @@ from tokenmill.reports.answers import beside_base
 
 
 def main(name: str) -> None:
-    """models/{gpt,METHOD}, data/tokens, reports/{evaluation,METHOD_held_out}.json -> reports/METHOD.md, and eval.json.
+    """models/{gpt,METHOD}, data/tokens, reports/{evaluation,METHOD_held_out}.json ->
+    reports/METHOD.md, and eval.json.
 
-    `base_text_loss` in metrics/finetuned/METHOD/eval.json is that on the base's own text, so what was forgotten;
-    train.json beside it has the loss on held-out chats.
+    `base_text_loss` in metrics/finetuned/METHOD/eval.json is that on the base's own text, so what
+    was forgotten; train.json beside it has the loss on held-out chats.
     """
     params = load(EvaluateSections)
     evaluation = evaluate(
@@ -27,7 +29,10 @@ def main(name: str) -> None:
         params=params.evaluate,
         device=params.runtime.device,
     )
-    file, way_out = paths.REPORTS / f"{name}_held_out.json", f"`dvc repro -f finetune@{name}` makes it"
+    file, way_out = (
+        paths.REPORTS / f"{name}_held_out.json",
+        f"`dvc repro -f finetune@{name}` makes it",
+    )
     held_out = ask_held_out(
         read_record(file, HeldOut, way_out=way_out).chats,
         base=paths.MODEL,

@@ -31,7 +31,8 @@ class Params(Section):
 
 
 def main(name: str) -> None:
-    """models/gpt, finetune.data -> models/METHOD, metrics/finetuned/METHOD/{train.json,history.csv,steps.csv}.
+    """models/gpt, finetune.data -> models/METHOD,
+    metrics/finetuned/METHOD/{train.json,history.csv,steps.csv}.
 
     reports/METHOD_held_out.json has some of the held-out chats for `evaluate_finetuned`.
     """
@@ -67,7 +68,14 @@ def _finetune(method: Method, params: Params) -> None:
         return
     write_rows(metrics / "history.csv", EpochRow, training.state.epochs)
     write_rows(metrics / "steps.csv", StepRow, training.state.steps)
-    counts = {f"{name}_{key}": value for name, split in chats.items() for key, value in split.counts().items()}
+    counts = {
+        f"{name}_{key}": value
+        for name, split in chats.items()
+        for key, value in split.counts().items()
+    }
     write_json(paths.REPORTS / f"{method}_held_out.json", {"chats": chats["val"].examples})
     last = training.state.epochs[-1]
-    write_json(metrics / "train.json", train_metrics(last, parameters=training.manifest.parameters) | counts)
+    write_json(
+        metrics / "train.json",
+        train_metrics(last, parameters=training.manifest.parameters) | counts,
+    )

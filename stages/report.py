@@ -1,6 +1,7 @@
 """Report the run and each of its epochs: two reports, and git refs with which DVC compares epochs.
 
-This is a stage of its own because it writes outside its outputs: it must run even if `train` comes from the cache.
+This is a stage of its own because it writes outside its outputs: it must run even if `train` comes
+from the cache.
 """
 
 from pathlib import Path
@@ -32,7 +33,8 @@ class Params(Section):
 
 
 def main() -> None:
-    """metrics of all stages, reports/evaluation.json, models/gpt -> reports/{index.html,samples.md}, refs/epoch-N."""
+    """metrics of all stages, reports/evaluation.json, models/gpt ->
+    reports/{index.html,samples.md}, refs/epoch-N."""
     data = {  # the same for every epoch
         file.name: read_metrics(form).model_dump(exclude_unset=True)
         for form, (file, _) in FILES.items()
@@ -42,13 +44,19 @@ def main() -> None:
     history, steps = read_rows(paths.HISTORY, EpochRow), read_rows(STEPS, StepRow)
     if not len(evaluation.epochs) == len(history) == manifest.epochs:
         raise UserError(
-            f"{paths.EVALUATION} has {len(evaluation.epochs)} epochs, {paths.HISTORY} {len(history)}, {paths.MODEL} "
-            f"{manifest.epochs}; `dvc repro -f train evaluate` makes them fit."
+            f"{paths.EVALUATION} has {len(evaluation.epochs)} epochs, {paths.HISTORY} "
+            f"{len(history)}, {paths.MODEL} {manifest.epochs}; `dvc repro -f train evaluate` "
+            "makes them fit."
         )
     if not steps or steps[-1].step != history[-1].step:
-        raise UserError(f"{STEPS} ends before step {history[-1].step:,} of {paths.HISTORY}; `git checkout {STEPS}`.")
+        raise UserError(
+            f"{STEPS} ends before step {history[-1].step:,} of {paths.HISTORY}; `git checkout "
+            f"{STEPS}`."
+        )
     write_text(paths.SAMPLES, render("samples.md", evaluation=evaluation))
-    publish_times(paths.resume_root(), manifest.fingerprint, paths.METRICS)  # `train` may have come from the cache
+    publish_times(
+        paths.resume_root(), manifest.fingerprint, paths.METRICS
+    )  # `train` may have come from the cache
     write_text(paths.RUN_REPORT, render_report(_record(manifest, evaluation, history, steps)))
     epochs = [
         data
@@ -64,7 +72,9 @@ def main() -> None:
         print(f"compare epochs: dvc metrics diff {names[0]} {names[-1]}")
 
 
-def _record(manifest: Manifest, evaluation: Evaluation, history: list[EpochRow], steps: list[StepRow]) -> RunRecord:
+def _record(
+    manifest: Manifest, evaluation: Evaluation, history: list[EpochRow], steps: list[StepRow]
+) -> RunRecord:
     """Everything that the run report shows."""
     tokens = read_metadata(paths.PACKED)
     kept, anew = manifest.train.model_dump(), "`dvc repro -f train` makes it"
@@ -80,7 +90,10 @@ def _record(manifest: Manifest, evaluation: Evaluation, history: list[EpochRow],
         tokens=tokens,
         manifest=manifest,
         unigram_bits_per_byte=read_metrics(DataMetrics).unigram_bits_per_byte,
-        weights=[manifest.check_weights(paths.MODEL / f"epoch-{result.epoch}") for result in evaluation.epochs],
+        weights=[
+            manifest.check_weights(paths.MODEL / f"epoch-{result.epoch}")
+            for result in evaluation.epochs
+        ],
         validations=_validations(history[-1].step) if train.validate_every_steps else [],
     )
 

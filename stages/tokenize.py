@@ -26,7 +26,8 @@ def main() -> None:
     settings = wanted.tokenize.model_dump() | {"split_by": SPLIT_IN_WORDS[method]}
     files.write_json(paths.METRICS / "tokens.json", numbers | settings)
     print(
-        f"train {metadata.train.tokens:,} tokens in {counted(metadata.train.documents, 'document')}, "
-        f"val {metadata.val.tokens:,} in {metadata.val.documents:,} ({SPLIT_IN_WORDS[method]})\n"
-        f"{numbers['bytes_per_token']:.2f} bytes per token, packed {numbers['compression_ratio']:.2f} times smaller"
+        f"train {metadata.train.tokens:,} tokens in "
+        f"{counted(metadata.train.documents, 'document')}, val {metadata.val.tokens:,} in "
+        f"{metadata.val.documents:,} ({SPLIT_IN_WORDS[method]})\n{numbers['bytes_per_token']:.2f} "
+        f"bytes per token, packed {numbers['compression_ratio']:.2f} times smaller"
     )

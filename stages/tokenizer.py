@@ -1,4 +1,5 @@
-"""Stage `tokenizer`: learn the vocabulary from the clean corpus, or take that of the model to start from."""
+"""Stage `tokenizer`: learn the vocabulary from the clean corpus, or take that of the model to start
+from."""
 
 from tokenmill.core import files, params, paths
 from tokenmill.core.params import StartParams
@@ -17,7 +18,9 @@ def main() -> None:
     """Write data/tokenizer/tokenizer.json and metrics/tokenizer.json."""
     given = params.load(Params)
     if given.model.start:
-        report = take_tokenizer(paths.CLEAN, paths.TOKENIZER, given.model.start / paths.TOKENIZER.name)
+        report = take_tokenizer(
+            paths.CLEAN, paths.TOKENIZER, given.model.start / paths.TOKENIZER.name
+        )
     else:
         report = train_tokenizer(paths.CLEAN, paths.TOKENIZER, given.tokenizer)
     files.write_json(paths.METRICS / "tokenizer.json", report.model_dump())

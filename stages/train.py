@@ -27,7 +27,14 @@ def main() -> None:
 
 def _train(job: Job, runtime: RuntimeParams) -> None:
     """Train, as the only process or as one of several; the main process writes the results."""
-    outcome = run(job, runtime=runtime, output=paths.MODEL, times=paths.METRICS, live=paths.LIVE, peak_flops=peak_flops)
+    outcome = run(
+        job,
+        runtime=runtime,
+        output=paths.MODEL,
+        times=paths.METRICS,
+        live=paths.LIVE,
+        peak_flops=peak_flops,
+    )
     if outcome is None:
         return
     last = outcome.state.epochs[-1]

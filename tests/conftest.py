@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# What a script starts in the background ignores Ctrl-C, and so would the processes that tests start to send them one.
+# What a script starts in the background ignores Ctrl-C, and so would the processes that tests start
+# to send them one.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -18,7 +19,8 @@ HERE = Path(__file__).parent
 
 gc.disable()  # until everything is imported: a fifth of the time of collecting tests went into looking for garbage
 
-# A busy machine is no bug; and a gate that draws other examples each time would fail on somebody else's change.
+# A busy machine is no bug; and a gate that draws other examples each time would fail on somebody
+# else's change.
 settings.register_profile("gate", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("gate")
 
@@ -39,14 +41,17 @@ SECONDS = {
     "pipeline/test_sharing.py": 20,
     "pipeline/test_start.py": 15,
 }
-"""What the slow tests of a folder take, roughly, where it is more than 10; those of tests/pipeline share little."""
+"""What the slow tests of a folder take, roughly, where it is more than 10; those of tests/pipeline
+share little."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Each process gets a share of the folders with slow tests, and begins with them; then come the others.
+    """Each process gets a share of the folders with slow tests, and begins with them; then come the
+    others.
 
-    A process that is done takes from the ends of the others: so what is expensive to make is made once, and no long one
-    is left for the end. xdist gives each process a part of the list, all of the same length.
+    A process that is done takes from the ends of the others: so what is expensive to make is made
+    once, and no long one is left for the end. xdist gives each process a part of the list, all of
+    the same length.
     """
     count = getattr(config, "workerinput", {}).get("workercount", 1)
     slow_files = {item.path for item in items if item.get_closest_marker("slow")}
@@ -63,7 +68,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.clear()
     for number, share in enumerate(shares):
         first = [item for unit in share for item in slow[unit]]
-        short.sort(key=lambda item: _unit(item) not in share)  # what uses the same things comes next
+        short.sort(
+            key=lambda item: _unit(item) not in share
+        )  # what uses the same things comes next
         length = left // (count - number)
         room = max(0, length - len(first))
         items += first + short[:room]
@@ -78,6 +85,7 @@ def pytest_collection_finish() -> None:
 
 
 def _unit(item: pytest.Item) -> str:
-    """Who shares what is expensive: the tests of a folder, or of a file where a folder is too much for a process."""
+    """Who shares what is expensive: the tests of a folder, or of a file where a folder is too much
+    for a process."""
     path = item.path.relative_to(HERE)
     return path.as_posix() if path.parts[0] == "pipeline" else path.parts[0]

@@ -1,4 +1,5 @@
-"""Processes forked from one that has imported everything: each costs what it does, not what it would have to load."""
+"""Processes forked from one that has imported everything: each costs what it does, not what it
+would have to load."""
 
 import atexit
 import gc
@@ -11,13 +12,15 @@ from typing import NoReturn
 
 
 def ready() -> None:
-    """Before the first fork: no child looks for garbage among the imports, which would copy their memory, too."""
+    """Before the first fork: no child looks for garbage among the imports, which would copy their
+    memory, too."""
     gc.collect()
     gc.freeze()
 
 
 def become(work: Callable[[], object]) -> NoReturn:
-    """Do `work`, and end as a program would, except that no module is taken apart: a second's work for PyTorch's."""
+    """Do `work`, and end as a program would, except that no module is taken apart: a second's work
+    for PyTorch's."""
     code: object = 1
     try:
         code = work() or 0

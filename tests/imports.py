@@ -1,4 +1,5 @@
-"""The modules that a program imports, directly or through other modules of the project, and the layers they form."""
+"""The modules that a program imports, directly or through other modules of the project, and the
+layers they form."""
 
 import ast
 import functools
@@ -29,7 +30,8 @@ LAYERS = (
 
 
 def stage_closure(stage: str) -> set[Path]:
-    """The files that can change what a stage writes: those that its script imports, directly or not, and itself."""
+    """The files that can change what a stage writes: those that its script imports, directly or
+    not, and itself."""
     todo, found = [ROOT / "stages" / f"{stage}.py"], set[Path]()
     while todo:
         path = todo.pop()
@@ -49,12 +51,16 @@ def imports(path: Path) -> tuple[Path, ...]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative imports hide what a stage depends on"
             names += [f"{node.module}.{alias.name}" for alias in node.names]
-    return tuple(file for name in names if name.split(".")[0] in PACKAGES for file in _files(name.split(".")))
+    return tuple(
+        file for name in names if name.split(".")[0] in PACKAGES for file in _files(name.split("."))
+    )
 
 
 def upward_imports() -> list[str]:
     """Imports from a higher layer, or from another folder of the same layer."""
-    level = {name: number for number, names in enumerate(LAYERS) for name in names} | {"__init__": -1}
+    level = {name: number for number, names in enumerate(LAYERS) for name in names} | {
+        "__init__": -1
+    }
     return [
         f"{path.relative_to(SOURCE)} imports {imported.relative_to(SOURCE)}"
         for path in sorted(SOURCE.rglob("*.py"))
@@ -64,7 +70,8 @@ def upward_imports() -> list[str]:
 
 
 def circle() -> list[str]:
-    """Modules each of which imports the next one, and the last one the first; empty if there is no circle."""
+    """Modules each of which imports the next one, and the last one the first; empty if there is no
+    circle."""
     graph = {path: set(imports(path)) - {path} for path in SOURCE.rglob("*.py")}
     try:
         graphlib.TopologicalSorter(graph).prepare()
@@ -74,7 +81,8 @@ def circle() -> list[str]:
 
 
 def place(path: Path) -> str:
-    """The folder of src/tokenmill in which a module lies, or the module's own name where it lies in none."""
+    """The folder of src/tokenmill in which a module lies, or the module's own name where it lies in
+    none."""
     if not path.is_relative_to(SOURCE):
         return "stages"
     first = path.relative_to(SOURCE).parts[0]
@@ -82,7 +90,8 @@ def place(path: Path) -> str:
 
 
 def _files(parts: list[str]) -> list[Path]:
-    """The modules that importing a dotted name executes; its last part may be a name inside a module."""
+    """The modules that importing a dotted name executes; its last part may be a name inside a
+    module."""
     folder = PACKAGES[parts[0]]
     files = [folder / "__init__.py"]
     for part in parts[1:]:

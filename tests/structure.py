@@ -45,7 +45,8 @@ def largest_folder() -> tuple[str, int]:
 
 
 def long_functions() -> list[str]:
-    """Functions of the library, the stages, tests and benchmarks over MAX_FUNCTION_LINES, with their length."""
+    """Functions of the library, the stages, tests and benchmarks over MAX_FUNCTION_LINES, with
+    their length."""
     return [
         f"{path.relative_to(ROOT)}:{node.lineno} {node.name} ({length})"
         for folder in ("src", "stages", "tests", "bench")
@@ -62,7 +63,9 @@ def long_test_names() -> list[str]:
         f"{path.relative_to(ROOT)} {node.name} ({len(node.name)})"
         for path in sorted((ROOT / "tests").rglob("test_*.py"))
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and len(node.name) > MAX_NAME
+        if isinstance(node, ast.FunctionDef)
+        and node.name.startswith("test_")
+        and len(node.name) > MAX_NAME
     ]
 
 
@@ -75,12 +78,16 @@ def training_step_modules() -> list[str]:
         text=True,
         check=True,
     )
-    files = {path.relative_to(SOURCE.parent).with_suffix("").as_posix().replace("/", "."): path for path in modules()}
+    files = {
+        path.relative_to(SOURCE.parent).with_suffix("").as_posix().replace("/", "."): path
+        for path in modules()
+    }
     return _names({files[name] for name in loaded.stdout.split() if name in files})
 
 
 def answer_modules() -> list[str]:
-    """The modules whose functions run while a model is found, loaded and answers one question, streamed."""
+    """The modules whose functions run while a model is found, loaded and answers one question,
+    streamed."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         _save_model(folder)
@@ -121,16 +128,24 @@ def marks() -> list[Mark]:
 
 
 def _names(paths: set[Path]) -> list[str]:
-    return sorted(path.relative_to(SOURCE).as_posix() for path in paths if path.name != "__init__.py")
+    return sorted(
+        path.relative_to(SOURCE).as_posix() for path in paths if path.name != "__init__.py"
+    )
 
 
 def _passed(work: Callable[[], object]) -> list[str]:
-    """The modules whose functions run during `work`; what runs while a module is imported does not count."""
+    """The modules whose functions run during `work`; what runs while a module is imported does not
+    count."""
     found = set[Path]()
 
     def profile(frame: FrameType, event: str, _: object) -> None:
         path = Path(frame.f_code.co_filename)
-        if event == "call" and path not in found and path.is_relative_to(SOURCE) and not _is_importing(frame):
+        if (
+            event == "call"
+            and path not in found
+            and path.is_relative_to(SOURCE)
+            and not _is_importing(frame)
+        ):
             found.add(path)
 
     sys.setprofile(profile)
@@ -144,7 +159,9 @@ def _passed(work: Callable[[], object]) -> list[str]:
 def _is_importing(frame: FrameType | None) -> bool:
     """Whether a frame runs on behalf of a module's body."""
     while frame is not None:
-        if frame.f_code.co_name == "<module>" and Path(frame.f_code.co_filename).is_relative_to(SOURCE):
+        if frame.f_code.co_name == "<module>" and Path(frame.f_code.co_filename).is_relative_to(
+            SOURCE
+        ):
             return True
         frame = frame.f_back
     return False
@@ -169,12 +186,26 @@ def _save_model(folder: Path) -> None:
     from tokenmill.model.huggingface import save_weights  # noqa: PLC0415
 
     alphabet = [END_OF_TEXT, *sorted(pre_tokenizers.ByteLevel.alphabet())]
-    tokenizer = Tokenizer(models.BPE(vocab={char: number for number, char in enumerate(alphabet)}, merges=[]))
-    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    tokenizer = Tokenizer(
+        models.BPE(vocab={char: number for number, char in enumerate(alphabet)}, merges=[])
+    )
+    tokenizer.pre_tokenizer, tokenizer.decoder = (
+        pre_tokenizers.ByteLevel(add_prefix_space=False),
+        decoders.ByteLevel(),
+    )
     tokenizer.add_special_tokens([AddedToken(END_OF_TEXT, special=True, normalized=False)])
     (folder / "tokenizer.json").write_text(tokenizer.to_str(), encoding="utf-8")
-    config = {"architecture": "modern", "n_layer": 2, "n_head": 2, "n_embd": 16, "context_length": 64, "dropout": 0.0}
-    save_weights(build(ModelConfig.model_validate(config | {"vocab_size": len(alphabet)}), seed=0), folder)
+    config = {
+        "architecture": "modern",
+        "n_layer": 2,
+        "n_head": 2,
+        "n_embd": 16,
+        "context_length": 64,
+        "dropout": 0.0,
+    }
+    save_weights(
+        build(ModelConfig.model_validate(config | {"vocab_size": len(alphabet)}), seed=0), folder
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""What training costs: sums over sessions, epochs out of them, unknown amounts that stay unknown."""
+"""What training costs: sums over sessions, epochs out of them, unknown amounts that stay
+unknown."""
 
 import time
 from pathlib import Path
@@ -31,7 +32,9 @@ COLAB = CostParams(price_per_hour=0.5, currency="EUR", units_per_hour=1.8)
 def table(*rows: tuple[int, Cost]) -> pd.DataFrame:
     """A timing table of these steps and sums."""
     cells = [(step, cost.seconds, 1.0, cost.units, cost.money) for step, cost in rows]
-    return pd.DataFrame(cells, columns=TIMING_COLUMNS).astype(dict.fromkeys(TIMING_COLUMNS[1:], float))
+    return pd.DataFrame(cells, columns=TIMING_COLUMNS).astype(
+        dict.fromkeys(TIMING_COLUMNS[1:], float)
+    )
 
 
 def test_an_hour_costs_its_price_and_unknown_stays_unknown():
@@ -87,7 +90,10 @@ def test_older_tables_and_a_line_cut_off_are_read(tmp_path: Path, text: str):
     (tmp_path / "timing.csv").write_text(text)
     rows = read_timing(tmp_path / "timing.csv")
     assert list(rows.columns) == TIMING_COLUMNS
-    assert [(row["step"], row["tokens_per_second"]) for row in rows.to_dict("records")] == [(3, 200), (6, 210)]
+    assert [(row["step"], row["tokens_per_second"]) for row in rows.to_dict("records")] == [
+        (3, 200),
+        (6, 210),
+    ]
     assert Cost.of(rows.iloc[-1]) == Cost(3.0)
     again = Timing(tmp_path, step=3, tokens=30, prices=FREE)
     assert again.total == Cost(3.0)
@@ -104,7 +110,9 @@ def test_epochs_add_up_to_the_run(seconds: list[float], per_epoch: int, prices: 
     for step, taken in enumerate(seconds, start=1):
         total += prices.cost_of(taken)
         rows.append((step, total))
-    costs = epoch_costs(table(*rows), steps_per_epoch=per_epoch, flops_per_epoch=6e9, peak=1e9, currency="EUR")
+    costs = epoch_costs(
+        table(*rows), steps_per_epoch=per_epoch, flops_per_epoch=6e9, peak=1e9, currency="EUR"
+    )
     epochs = len(seconds) // per_epoch
     assert list(costs["epoch"]) == list(range(1, epochs + 1))
     assert sum(costs["seconds"]) == pytest.approx(sum(seconds[: epochs * per_epoch]))
@@ -126,13 +134,17 @@ def test_the_table_of_costs_survives_a_file(tmp_path: Path):
     rows = table((5, Cost(12.5, 1.5)), (10, Cost(20, 2.0)))
     costs = epoch_costs(rows, steps_per_epoch=5, flops_per_epoch=3e6, peak=None, currency="EUR")
     write_costs(tmp_path / "costs.csv", costs)
-    pd.testing.assert_frame_equal(read_costs(tmp_path / "costs.csv"), costs, rtol=1e-5, check_dtype=False)
+    pd.testing.assert_frame_equal(
+        read_costs(tmp_path / "costs.csv"), costs, rtol=1e-5, check_dtype=False
+    )
 
 
 def test_tables_that_are_not_there_are_empty(tmp_path: Path):
     assert read_costs(tmp_path / "none.csv").empty
     assert read_timing(tmp_path / "none.csv").empty
-    nothing = epoch_costs(read_timing(tmp_path / "none"), steps_per_epoch=5, flops_per_epoch=1, peak=None, currency="")
+    nothing = epoch_costs(
+        read_timing(tmp_path / "none"), steps_per_epoch=5, flops_per_epoch=1, peak=None, currency=""
+    )
     assert nothing.empty
 
 
@@ -140,7 +152,10 @@ def test_the_summary_names_the_costs_of_every_epoch():
     rows = table((5, Cost(12, 1.5)), (10, Cost(20, 2.0)))
     costs = epoch_costs(rows, steps_per_epoch=5, flops_per_epoch=3e6, peak=1e6, currency="EUR")
     lines = cost_lines(costs)
-    assert [text for _, text in lines[1:]] == ["epoch 1: 12 s, 1.5 units", "epoch 2: 8 s, 0.5 units"]
+    assert [text for _, text in lines[1:]] == [
+        "epoch 1: 12 s, 1.5 units",
+        "epoch 2: 8 s, 0.5 units",
+    ]
     assert "20 s, 2 units" in lines[0][1]
     assert "31%" in lines[0][1]  # the mean of 25 % and 37.5 %
     assert cost_lines(read_costs(Path("none.csv"))) == []
@@ -154,14 +169,22 @@ def test_plots_get_the_times_of_the_run_that_is_shown(tmp_path: Path):
         (resume / f"pruned.{name}").write_text(f"{name} of another")
     for run, words in (("here", "of one run"), ("pruned", "of another")):
         publish_times(resume, run, metrics)
-        assert [(metrics / name).read_text() for name in TIMES] == [f"{name} {words}" for name in TIMES]
+        assert [(metrics / name).read_text() for name in TIMES] == [
+            f"{name} {words}" for name in TIMES
+        ]
     publish_times(resume, "trained elsewhere", metrics)
     assert not list(metrics.iterdir())
 
 
 @pytest.mark.parametrize(
     "text",
-    ["x\n1\n", "step,seconds\n1,-1\n", "step,seconds\n2,1\n2,2\n", "step,seconds\n1,1,1\n", "step,seconds\n1e99,1\n"],
+    [
+        "x\n1\n",
+        "step,seconds\n1,-1\n",
+        "step,seconds\n2,1\n2,2\n",
+        "step,seconds\n1,1,1\n",
+        "step,seconds\n1e99,1\n",
+    ],
 )
 def test_damaged_times_say_that_they_may_be_deleted(tmp_path: Path, text: str):
     (tmp_path / "timing.csv").write_text(text)

@@ -1,4 +1,5 @@
-"""A stage's dependencies in dvc.yaml are the folders from which it imports; and imports point down."""
+"""A stage's dependencies in dvc.yaml are the folders from which it imports; and imports point
+down."""
 
 import ast
 from pathlib import Path
@@ -6,17 +7,28 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from tests.imports import CANNOT_CHANGE_A_RESULT, ROOT, SOURCE, circle, place, stage_closure, upward_imports
+from tests.imports import (
+    CANNOT_CHANGE_A_RESULT,
+    ROOT,
+    SOURCE,
+    circle,
+    place,
+    stage_closure,
+    upward_imports,
+)
 
 PIPELINE = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"]
-PIPELINE = {name: stage.get("do", stage) for name, stage in PIPELINE.items()}  # `do`: of a stage for each item
+PIPELINE = {
+    name: stage.get("do", stage) for name, stage in PIPELINE.items()
+}  # `do`: of a stage for each item
 
 RECORDED = {
     "data/tokens": {"data/tokenizer"},
     "models/gpt": {"data/tokens", "data/packed", "data/tokenizer"},
     "reports/data.html": {"metrics/data.json", "metrics/tokenizer.json", "metrics/tokens.json"},
 }
-"""Artefacts, and those whose hashes or content are in them: the tokenizer's, the fingerprint of the run, metrics."""
+"""Artefacts, and those whose hashes or content are in them: the tokenizer's, the fingerprint of the
+run, metrics."""
 
 
 @pytest.mark.parametrize("stage", sorted(set(PIPELINE) - {"check", "report"}))
@@ -59,13 +71,17 @@ def test_dependencies_hold_no_leftovers() -> None:
     assert "__pycache__/" in ignored, "byte code would change a folder's hash"
 
 
-@pytest.mark.parametrize("path", sorted(SOURCE.rglob("__init__.py")), ids=lambda path: path.parent.name)
+@pytest.mark.parametrize(
+    "path", sorted(SOURCE.rglob("__init__.py")), ids=lambda path: path.parent.name
+)
 def test_packages_do_nothing_when_imported(path: Path) -> None:
     body = ast.parse(path.read_text(encoding="utf-8")).body
     assert all(isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) for node in body)
 
 
-@pytest.mark.parametrize("stage", ["sample", "clean", "tokenizer", "tokenize", "unpack", "data_report"])
+@pytest.mark.parametrize(
+    "stage", ["sample", "clean", "tokenizer", "tokenize", "unpack", "data_report"]
+)
 def test_data_stages_need_no_torch(stage: str) -> None:
     """Cleaning and tokenizing run on a laptop without the libraries of training."""
     assert not {place(path) for path in stage_closure(stage)} & {"model", "training"}

@@ -18,7 +18,13 @@ def test_the_progress_line_tells_cost_so_far_and_to_come(monkeypatch: pytest.Mon
     monkeypatch.setattr("tokenmill.display.LINE_EVERY", 0.0)
     monkeypatch.setattr("tokenmill.display.clock", lambda _: "14:05")
     display._began -= 7200.0  # a hundred steps took two hours
-    display.interval(step=200, epoch=2.0, loss=1.5, tokens_per_second=1000.0, spent=Cost(10_800, units=5.4, money=1.5))
+    display.interval(
+        step=200,
+        epoch=2.0,
+        loss=1.5,
+        tokens_per_second=1000.0,
+        spent=Cost(10_800, units=5.4, money=1.5),
+    )
     assert "3.0 h, 5.4 units, 1.50 EUR; 2.0 h, 3.6 units, 1.00 EUR" in out.getvalue()
     assert out.getvalue().strip().endswith("14:05")
 
@@ -44,21 +50,39 @@ class Terminal(io.StringIO):
     [
         ("40", ["loss 1.500", "174,688 tokens/s"]),
         ("80", ["loss 1.500", "174,688 tokens/s", "2.0 h left", "5.4 units, 1.50 EUR spent"]),
-        ("120", ["loss 1.500", "174,688 tokens/s", "2.0 h left", "1.50 EUR spent", "1.00 EUR to come", "until"]),
+        (
+            "120",
+            [
+                "loss 1.500",
+                "174,688 tokens/s",
+                "2.0 h left",
+                "1.50 EUR spent",
+                "1.00 EUR to come",
+                "until",
+            ],
+        ),
     ],
 )
-def test_the_bar_shows_as_many_facts_as_fit(monkeypatch: pytest.MonkeyPatch, columns: str, facts: list[str]):
+def test_the_bar_shows_as_many_facts_as_fit(
+    monkeypatch: pytest.MonkeyPatch, columns: str, facts: list[str]
+):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", columns)
     monkeypatch.setattr("tokenmill.display.DRAW_EVERY", 0.0)
-    monkeypatch.setattr("tokenmill.display.clock", lambda _: "14:05")  # late in the evening it is longer
+    monkeypatch.setattr(
+        "tokenmill.display.clock", lambda _: "14:05"
+    )  # late in the evening it is longer
     screen = Terminal()
     display = TrainingDisplay(screen)
     prices = CostParams(price_per_hour=0.5, currency="EUR", units_per_hour=1.8)
     display.start([("model", "x")], step=100, total=300, prices=prices)
     display._began -= 7200.0
     display.interval(
-        step=200, epoch=2.0, loss=1.5, tokens_per_second=174_688.0, spent=Cost(10_800, units=5.4, money=1.5)
+        step=200,
+        epoch=2.0,
+        loss=1.5,
+        tokens_per_second=174_688.0,
+        spent=Cost(10_800, units=5.4, money=1.5),
     )
     display.close()
     drawn = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "\r", screen.getvalue())
@@ -74,7 +98,10 @@ def test_a_log_gets_lines_without_escape_codes():
     out = io.StringIO()
     display = TrainingDisplay(out)
     display.start(
-        [("model", "x")], step=0, total=3, prices=CostParams(price_per_hour=None, currency="EUR", units_per_hour=None)
+        [("model", "x")],
+        step=0,
+        total=3,
+        prices=CostParams(price_per_hour=None, currency="EUR", units_per_hour=None),
     )
     display.say("a sentence")
     display.close()

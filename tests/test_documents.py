@@ -7,7 +7,12 @@ import pytest
 
 from tests.imports import ROOT, SOURCE
 
-DOCUMENTS = [ROOT / "README.md", ROOT / "bench/README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))]
+DOCUMENTS = [
+    ROOT / "README.md",
+    ROOT / "bench/README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted(ROOT.glob("docs/*.md")),
+]
 EXAMPLES = {"utils.py", "stages/NAME.py"}
 
 
@@ -18,7 +23,9 @@ def quoted(document: Path) -> set[str]:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.stem)
 def test_files_of_code_that_are_named_exist(document: Path) -> None:
-    named = {word for text in quoted(document) for word in re.findall(r"(?<![\w*}])[\w/]+\.py\b", text)}
+    named = {
+        word for text in quoted(document) for word in re.findall(r"(?<![\w*}])[\w/]+\.py\b", text)
+    }
     places = [
         ROOT,
         document.parent,
@@ -27,4 +34,6 @@ def test_files_of_code_that_are_named_exist(document: Path) -> None:
         ROOT / "tests",
         *(path for path in SOURCE.iterdir() if path.is_dir()),
     ]
-    assert not {name for name in named - EXAMPLES if not any((place / name).exists() for place in places)}
+    assert not {
+        name for name in named - EXAMPLES if not any((place / name).exists() for place in places)
+    }

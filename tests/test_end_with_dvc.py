@@ -22,7 +22,9 @@ print("done", flush=True)
 """
 
 
-def started(folder: Path, name: str, *, shell: str = "{}", seconds: float = 60) -> "subprocess.Popen[str]":
+def started(
+    folder: Path, name: str, *, shell: str = "{}", seconds: float = 60
+) -> "subprocess.Popen[str]":
     """A program called `name` whose shell runs a stage; it is running."""
     (folder / name).write_text(DVC)
     stage = shlex.join([sys.executable, "-c", STAGE.format(seconds=seconds)])

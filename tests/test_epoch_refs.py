@@ -10,7 +10,8 @@ import pytest
 from tokenmill.git import write_epoch_refs
 
 EPOCHS: list[dict[str, dict[str, Any]]] = [
-    {"train.json": {"epoch": n, "val_loss": 3.5 - n}, "eval.json": {"perplexity": 9.0 - n}} for n in (1, 2, 3)
+    {"train.json": {"epoch": n, "val_loss": 3.5 - n}, "eval.json": {"perplexity": 9.0 - n}}
+    for n in (1, 2, 3)
 ]
 
 
@@ -66,7 +67,13 @@ def test_ref_of_each_epoch_holds_its_metrics(repository: Path):
 def test_refs_leave_branch_index_and_files_alone(repository: Path):
     def everything() -> list[str]:
         index = (repository / ".git" / "index").read_bytes().hex()
-        return [git("status", "--porcelain=v2", "--branch"), git("diff"), git("diff", "--cached"), git("log"), index]
+        return [
+            git("status", "--porcelain=v2", "--branch"),
+            git("diff"),
+            git("diff", "--cached"),
+            git("log"),
+            index,
+        ]
 
     before = everything()
     write()
@@ -82,10 +89,20 @@ def test_same_metrics_give_the_same_commits(repository: Path):
     assert git("for-each-ref") == first
     write([*EPOCHS[:2], {"train.json": {"epoch": 3, "val_loss": 0.0}}])
     changed = git("for-each-ref").splitlines()
-    assert [a == b for a, b in zip(first.splitlines(), changed, strict=True)] == [True, True, False, True]
+    assert [a == b for a, b in zip(first.splitlines(), changed, strict=True)] == [
+        True,
+        True,
+        False,
+        True,
+    ]
     who = "TokenMill tokenmill@localhost 2000-01-01T00:00:00+00:00"
     for kind in "ac":  # author and committer: no clock, no user
-        assert git("log", "-1", f"--format=%{kind}n %{kind}e %{kind}I", "epoch-3").strip().replace("Z", "+00:00") == who
+        assert (
+            git("log", "-1", f"--format=%{kind}n %{kind}e %{kind}I", "epoch-3")
+            .strip()
+            .replace("Z", "+00:00")
+            == who
+        )
 
 
 def test_only_refs_of_missing_epochs_are_removed(repository: Path):

@@ -20,7 +20,12 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     git.run(root, "add", ".")
     git.run(root, "-c", "user.name=A", "-c", "user.email=a@b", "commit", "-q", "-m", "first")
     git.run(root, "tag", "v1")
-    for ref in ("refs/exps/12/3456/blest-jube", "refs/exps/12/3456/apt-oak", "refs/exps/stash", "refs/epoch-1"):
+    for ref in (
+        "refs/exps/12/3456/blest-jube",
+        "refs/exps/12/3456/apt-oak",
+        "refs/exps/stash",
+        "refs/epoch-1",
+    ):
         git.run(root, "update-ref", ref, "HEAD")
     return root
 
@@ -52,11 +57,15 @@ def test_input_reaches_git(repository: Path) -> None:
 
 def test_failure_of_git_carries_its_message(repository: Path) -> None:
     assert git.ask(repository, "rev-parse", "--verify", "nowhere") is None
-    with pytest.raises(UserError, match=r"git rev-parse failed in .*: fatal: Needed a single revision"):
+    with pytest.raises(
+        UserError, match=r"git rev-parse failed in .*: fatal: Needed a single revision"
+    ):
         git.run(repository, "rev-parse", "--verify", "nowhere")
 
 
-def test_outside_a_repository_there_is_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outside_a_repository_there_is_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert git.references(tmp_path) == []
     assert git.ask(tmp_path, "status") is None

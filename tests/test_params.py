@@ -25,7 +25,8 @@ Write = Callable[..., Path]
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """Write the project's params.yaml with some keys changed (JSON is YAML); None of a key removes it."""
+    """Write the project's params.yaml with some keys changed (JSON is YAML); None of a key removes
+    it."""
 
     def write_changed(**changes: Any) -> Path:
         content = copy.deepcopy(read_yaml(ROOT / "params.yaml"))
@@ -66,9 +67,16 @@ def test_params_yaml_of_the_project_is_valid():
 
 
 def test_every_problem_is_in_one_error(write: Write):
-    path = write(model__n_layer=0, model__architecture="gpt3", train__epochs="four", runtime__device="tpu")
+    path = write(
+        model__n_layer=0, model__architecture="gpt3", train__epochs="four", runtime__device="tpu"
+    )
     error = refused(path)
-    assert error.parameters == ["model.architecture", "model.n_layer", "train.epochs", "runtime.device"]
+    assert error.parameters == [
+        "model.architecture",
+        "model.n_layer",
+        "train.epochs",
+        "runtime.device",
+    ]
     assert str(error).splitlines() == [
         f"{path} has 4 problems:",
         "  model.architecture ('gpt3') must be 'gpt2' or 'modern'.",
@@ -96,7 +104,9 @@ def test_unknown_key_gets_the_nearest_known_one(write: Write, name: str, near: s
 
 
 def test_unknown_key_near_no_other_is_to_be_removed(write: Write):
-    assert str(refused(write(model__zzz=7))).endswith("model.zzz (7) is not a parameter; remove it.")
+    assert str(refused(write(model__zzz=7))).endswith(
+        "model.zzz (7) is not a parameter; remove it."
+    )
 
 
 def test_missing_key_says_what_it_is(write: Write):
@@ -116,7 +126,11 @@ def test_exponents_are_numbers_as_dvc_reads_them(tmp_path: Path, written: str):
 
 
 def read_line(text: str, key: str) -> str:
-    return next(line.split(":", 1)[1].strip() for line in text.splitlines() if line.strip().startswith(f"{key}:"))
+    return next(
+        line.split(":", 1)[1].strip()
+        for line in text.splitlines()
+        if line.strip().startswith(f"{key}:")
+    )
 
 
 @pytest.mark.parametrize(
@@ -179,7 +193,9 @@ def test_bpe_vocabulary_holds_every_byte(write: Write):
 def test_heads_must_divide_the_width(write: Write, heads: int, nearest: int):
     error = refused(write(model__n_head=heads, model__n_embd=128, model__architecture="gpt2"))
     assert error.parameters == ["model"]
-    assert f"model.n_head ({heads}) must divide model.n_embd (128); try n_head={nearest}." in str(error)
+    assert f"model.n_head ({heads}) must divide model.n_embd (128); try n_head={nearest}." in str(
+        error
+    )
     check_all(write(model__n_head=nearest, model__n_embd=128, model__architecture="gpt2"))
 
 
@@ -194,7 +210,10 @@ def test_rotary_positions_need_pairs_of_features(write: Write):
 @pytest.mark.parametrize(
     "text",
     [
-        "a: &a [x, x]\n" + "".join(f"{b}: &{b} [*{a}, *{a}]\n" for a, b in itertools.pairwise("abcdefghijklmnopqrstu")),
+        "a: &a [x, x]\n"
+        + "".join(
+            f"{b}: &{b} [*{a}, *{a}]\n" for a, b in itertools.pairwise("abcdefghijklmnopqrstu")
+        ),
         "model: &model [*model]",
         f"model: {'9' * 10_000}",
         "train: 2020-13-45",
@@ -216,7 +235,11 @@ def test_dvc_sets_lists_and_empties_them_again(tmp_path: Path):
         ("finetune.methods", "[full, lora]", "[]"),
         ("finetune.lora.targets", "[up, down]", "all"),
         ("evaluate.prompts", "[{text: a}]", "auto"),
-        ("evaluate.prompts", "[]", "auto"),  # ruamel.yaml 0.19: no YAML if a list with a comment becomes `[]`
+        (
+            "evaluate.prompts",
+            "[]",
+            "auto",
+        ),  # ruamel.yaml 0.19: no YAML if a list with a comment becomes `[]`
         ("clean.columns", "[a, b]", "null"),
     ):
         apply_overrides(path, [f"{name}={value}"])
@@ -240,7 +263,9 @@ def test_each_reader_of_runtime_reads_its_part(write: Write):
     class View(Section):
         runtime: ExecutorParams
 
-    path = write(runtime__data_engine="ray", runtime__ray_address="head:6379", runtime__device="tpu")
+    path = write(
+        runtime__data_engine="ray", runtime__ray_address="head:6379", runtime__device="tpu"
+    )
     assert load(View, path).runtime == ExecutorParams(data_engine="ray", ray_address="head:6379")
 
 
@@ -321,9 +346,18 @@ def test_every_stage_reads_the_projects_params(name: str):
 
 
 def test_model_to_start_from_has_these_sizes(write: Write, tmp_path: Path):
-    sizes = {"architecture": "gpt2", "n_layer": 3, "n_head": 2, "n_embd": 8, "context_length": 16, "dropout": 0.0}
+    sizes = {
+        "architecture": "gpt2",
+        "n_layer": 3,
+        "n_head": 2,
+        "n_embd": 8,
+        "context_length": 16,
+        "dropout": 0.0,
+    }
     write_json(tmp_path / "start/config.json", {"tokenmill": sizes | {"vocab_size": 300}})
-    own = {f"model__{name}": value for name, value in sizes.items()} | {"model__start_from": str(tmp_path / "start")}
+    own = {f"model__{name}": value for name, value in sizes.items()} | {
+        "model__start_from": str(tmp_path / "start")
+    }
     check_all(write(**own | {"model__dropout": 0.5}))
     error = refused(write(**own | {"model__n_layer": 4, "model__n_embd": 16}))
     assert error.parameters == ["model.n_layer", "model.n_embd"]
@@ -331,7 +365,15 @@ def test_model_to_start_from_has_these_sizes(write: Write, tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    "change", [{}, {"tokenize__val_fraction": 0.4}, {"sample__seed": 9}, "more text", "no lock", "another start"]
+    "change",
+    [
+        {},
+        {"tokenize__val_fraction": 0.4},
+        {"sample__seed": 9},
+        "more text",
+        "no lock",
+        "another start",
+    ],
 )
 def test_longer_context_than_the_last_text_is_refused(write: Write, tmp_path: Path, change: Any):
     """Unless something else changes too, by which the text may become longer."""
@@ -339,13 +381,22 @@ def test_longer_context_than_the_last_text_is_refused(write: Write, tmp_path: Pa
     raw = tmp_path / today["data"]["raw"]
     raw.mkdir(parents=True)
     lock = read_yaml(ROOT / "dvc.lock")
-    size = next(dep["size"] for dep in lock["stages"]["clean"]["deps"] if dep["path"].startswith("data/raw"))
+    size = next(
+        dep["size"] for dep in lock["stages"]["clean"]["deps"] if dep["path"].startswith("data/raw")
+    )
     with (raw / "text.txt").open("wb") as file:
         file.truncate(size + (change == "more text"))
-    for stage, sections in BEFORE_TRAINING.items():  # a parameter may be newer than the committed lock
-        lock["stages"][stage]["params"]["params.yaml"] = {section: today[section] for section in sections}
+    for (
+        stage,
+        sections,
+    ) in BEFORE_TRAINING.items():  # a parameter may be newer than the committed lock
+        lock["stages"][stage]["params"]["params.yaml"] = {
+            section: today[section] for section in sections
+        }
     if change == "another start":
-        lock["stages"]["train"]["params"]["params.yaml"]["model"]["start_from"] = "models/start/gpt2"
+        lock["stages"]["train"]["params"]["params.yaml"]["model"]["start_from"] = (
+            "models/start/gpt2"
+        )
     if change != "no lock":
         (tmp_path / "dvc.lock").write_text(json.dumps(lock))
     shutil.copytree(ROOT / "metrics", tmp_path / "metrics")

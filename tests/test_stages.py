@@ -23,16 +23,25 @@ runner.main()
 """
 
 
-def run(*arguments: str, cwd: Path, library: Path = ROOT / "src") -> subprocess.CompletedProcess[str]:
+def run(
+    *arguments: str, cwd: Path, library: Path = ROOT / "src"
+) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PYTHONPATH": f"{library}{os.pathsep}{cwd}"}
     return subprocess.run(
-        [sys.executable, *arguments], cwd=cwd, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, *arguments],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
 def test_code_beside_the_stage_is_the_code_that_runs(tmp_path: Path):
     for folder in ("src", "stages"):
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__")
+        )
     (tmp_path / "src/tokenmill/stage.py").write_text(
         "def set_wait_policy(): ...\ndef run(main):\n    print('the copy')\n"
     )
@@ -48,7 +57,9 @@ def test_missing_package_is_one_sentence(tmp_path: Path):
 
 def test_byte_code_that_was_cut_off_is_one_sentence(tmp_path: Path):
     for folder in ("src", "stages"):
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__")
+        )
     source = tmp_path / "src/tokenmill/core/paths.py"
     cut = Path(py_compile.compile(str(source), doraise=True) or "")
     cut.write_bytes(cut.read_bytes()[:40])
@@ -79,5 +90,7 @@ def test_a_dot_instead_of_a_space_is_refused(tmp_path: Path):
 
 
 def test_threads_are_configured_before_pytorch_is_loaded(tmp_path: Path):
-    shown = run("-c", ORDER, cwd=tmp_path, library=Path(f"{ROOT / 'src'}{os.pathsep}{ROOT}")).stdout.splitlines()
+    shown = run(
+        "-c", ORDER, cwd=tmp_path, library=Path(f"{ROOT / 'src'}{os.pathsep}{ROOT}")
+    ).stdout.splitlines()
     assert shown == ["threads, torch is loaded: False", "stage, torch is loaded: True"]

@@ -5,7 +5,8 @@ import pytest
 from tests import structure
 from tests.imports import ROOT
 
-# Upper bounds with a little room; lower them as the code shrinks. The marks are in tests/structure.py.
+# Upper bounds with a little room; lower them as the code shrinks. The marks are in
+# tests/structure.py.
 MODULES, LINES, STEP_MODULES, ANSWER_MODULES = 109, 20_703, 10, 12
 
 

@@ -1,4 +1,5 @@
-"""How long waiting threads spin: decided by the load of the machine, and never against the user's own setting."""
+"""How long waiting threads spin: decided by the load of the machine, and never against the user's
+own setting."""
 
 import os
 import subprocess
@@ -11,15 +12,25 @@ import pytest
 from tests.imports import ROOT
 from tokenmill import stage
 
-QUIET = {name: value for name, value in os.environ.items() if name not in {"GOMP_SPINCOUNT", "OMP_NUM_THREADS"}}
+QUIET = {
+    name: value
+    for name, value in os.environ.items()
+    if name not in {"GOMP_SPINCOUNT", "OMP_NUM_THREADS"}
+}
 
 
 def test_threads_sleep_early_beside_busy_processes():
-    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
+    busy = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"])
+        for _ in range(os.cpu_count() or 1)
+    ]
     code = "import os; from tokenmill.stage import *; set_wait_policy(); print(os.environ['GOMP_SPINCOUNT'])"
     try:
         said = subprocess.check_output(
-            [sys.executable, "-c", code], cwd=ROOT, env=QUIET | {"PYTHONPATH": str(ROOT / "src")}, text=True
+            [sys.executable, "-c", code],
+            cwd=ROOT,
+            env=QUIET | {"PYTHONPATH": str(ROOT / "src")},
+            text=True,
         )
     finally:
         for each in busy:
@@ -38,7 +49,14 @@ def test_threads_sleep_early_beside_busy_processes():
         ("2/80", 3, {}, None),
         ("", 2, {}, None),
     ],
-    ids=["alone", "beside one", "the user's word", "room for both", "cores of their own", "another system"],
+    ids=[
+        "alone",
+        "beside one",
+        "the user's word",
+        "room for both",
+        "cores of their own",
+        "another system",
+    ],
 )
 def test_threads_sleep_early_only_where_cores_are_wanted(
     running: str, cores: int, own: dict[str, str], said: str | None, tmp_path: Path

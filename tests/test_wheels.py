@@ -1,4 +1,5 @@
-"""The versions of Python and PyTorch that the project promises, and whether the package index has what they need."""
+"""The versions of Python and PyTorch that the project promises, and whether the package index has
+what they need."""
 
 import functools
 import itertools
@@ -20,14 +21,27 @@ from tests.imports import ROOT
 @functools.cache
 def index_answers() -> bool:
     """Whether pip reaches the package index that this machine uses."""
-    ask = [sys.executable, "-m", "pip", "index", "versions", "pip", "--timeout", "2", "--retries", "0"]
+    ask = [
+        sys.executable,
+        "-m",
+        "pip",
+        "index",
+        "versions",
+        "pip",
+        "--timeout",
+        "2",
+        "--retries",
+        "0",
+    ]
     return subprocess.run(ask, capture_output=True, check=False).returncode == 0
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("uv"), reason="uv is not here; `pip install uv` brings it")
 @pytest.mark.parametrize("torch", [wheels.oldest_torch(), wheels.pins()["torch"]])
-@pytest.mark.parametrize(("python", "system"), list(itertools.product(wheels.pythons(), wheels.SYSTEMS)))
+@pytest.mark.parametrize(
+    ("python", "system"), list(itertools.product(wheels.pythons(), wheels.SYSTEMS))
+)
 def test_every_pin_has_a_wheel(python: str, system: str, torch: str) -> None:
     if not index_answers():
         pytest.skip("the package index does not answer")
@@ -36,20 +50,29 @@ def test_every_pin_has_a_wheel(python: str, system: str, torch: str) -> None:
 
 def test_what_is_pinned_is_allowed() -> None:
     pins, wanted = wheels.pins(), [Requirement(text) for text in wheels.PROJECT["dependencies"]]
-    assert [str(each) for each in wanted if pins[canonicalize_name(each.name)] not in each.specifier] == []
+    assert [
+        str(each) for each in wanted if pins[canonicalize_name(each.name)] not in each.specifier
+    ] == []
 
 
 @pytest.mark.skipif(not shutil.which("make"), reason="make is not here")
 def test_make_tests_the_oldest_torch() -> None:
-    alone = {name: value for name, value in os.environ.items() if "MAKE" not in name}  # not as a part of `make test`
+    alone = {
+        name: value for name, value in os.environ.items() if "MAKE" not in name
+    }  # not as a part of `make test`
     command = ["make", "-n", "test-oldest-torch"]
     done = subprocess.run(command, cwd=ROOT, env=alone, capture_output=True, text=True, check=True)
     assert f"TORCH={wheels.oldest_torch()} " in done.stdout.splitlines()[0]
 
 
-@pytest.mark.parametrize("file", ["README.md", "bench/README.md", "docs/decisions.md", "docs/troubleshooting.md"])
+@pytest.mark.parametrize(
+    "file", ["README.md", "bench/README.md", "docs/decisions.md", "docs/troubleshooting.md"]
+)
 def test_documents_promise_the_same_torch(file: str) -> None:
-    oldest, newest = (".".join(version.split(".")[:2]) for version in (wheels.oldest_torch(), wheels.pins()["torch"]))
+    oldest, newest = (
+        ".".join(version.split(".")[:2])
+        for version in (wheels.oldest_torch(), wheels.pins()["torch"])
+    )
     assert f"{oldest} to {newest}" in (ROOT / file).read_text(encoding="utf-8")
 
 
@@ -65,4 +88,6 @@ def test_all_refuse_the_same_pythons(file: str) -> None:
 
 
 def test_readme_promises_the_same_pythons() -> None:
-    assert f"Python 3.11 to {wheels.pythons()[-1]}" in Path(ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"Python 3.11 to {wheels.pythons()[-1]}" in Path(ROOT / "README.md").read_text(
+        encoding="utf-8"
+    )

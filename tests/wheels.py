@@ -1,8 +1,9 @@
-"""Ask the package index whether every pin has a wheel for every Python and system that the project promises.
+"""Ask the package index whether every pin has a wheel for every Python and system that the project
+promises.
 
-`python -m tests.wheels` prints a line for each, with the pinned PyTorch and the oldest supported one;
-`python -m tests.wheels 3.14 macos 2.11.0` for one. It needs the network and uv (`pip install uv`), reads metadata only
-and installs nothing.
+`python -m tests.wheels` prints a line for each, with the pinned PyTorch and the oldest supported
+one; `python -m tests.wheels 3.14 macos 2.11.0` for one. It needs the network and uv (`pip install
+uv`), reads metadata only and installs nothing.
 """
 
 import itertools
@@ -48,7 +49,10 @@ def pythons() -> list[str]:
 
 def pins() -> dict[str, str]:
     """The version of every package in constraints.txt."""
-    return {canonicalize_name(name): version for name, version in re.findall(r"(?m)^([\w.-]+)==(\S+)", CONSTRAINTS)}
+    return {
+        canonicalize_name(name): version
+        for name, version in re.findall(r"(?m)^([\w.-]+)==(\S+)", CONSTRAINTS)
+    }
 
 
 def oldest_torch() -> str:
@@ -62,10 +66,16 @@ def problem(python: str, system: str, torch: str) -> str | None:
     """Why the pins, with this PyTorch, cannot be installed there with every extra, or None."""
     command = ["uv", "pip", "compile", "--quiet", "--no-header", "--python-version", python]
     command += ["--python-platform", SYSTEMS[system], "--all-extras"]
-    command += ["--only-binary", ":all:", *itertools.chain(*(("--no-binary", name) for name in SOURCE_ONLY))]
+    command += [
+        "--only-binary",
+        ":all:",
+        *itertools.chain(*(("--no-binary", name) for name in SOURCE_ONLY)),
+    ]
     with tempfile.TemporaryDirectory() as folder:
         constraints = Path(folder, "constraints.txt")
-        constraints.write_text(re.sub(r"(?m)^torch==.*", f"torch=={torch}", CONSTRAINTS), encoding="utf-8")
+        constraints.write_text(
+            re.sub(r"(?m)^torch==.*", f"torch=={torch}", CONSTRAINTS), encoding="utf-8"
+        )
         done = subprocess.run(
             [*command, "--constraints", str(constraints), str(ROOT / "pyproject.toml")],
             env=os.environ | {"MACOSX_DEPLOYMENT_TARGET": OLDEST_MACOS},
@@ -77,16 +87,22 @@ def problem(python: str, system: str, torch: str) -> str | None:
 
 
 def main(chosen: Iterable[str]) -> int:
-    """Print a line for each Python, system and PyTorch, all or the chosen ones; 1 if a wheel is missing."""
+    """Print a line for each Python, system and PyTorch, all or the chosen ones; 1 if a wheel is
+    missing."""
     if not shutil.which("uv"):
         print("error: this needs uv; `pip install uv` brings it.", file=sys.stderr)
         return 1
     wanted, missing = set(chosen), 0
-    for python, system, torch in itertools.product(pythons(), SYSTEMS, (oldest_torch(), pins()["torch"])):
+    for python, system, torch in itertools.product(
+        pythons(), SYSTEMS, (oldest_torch(), pins()["torch"])
+    ):
         if wanted <= {python, system, torch}:
             reason = problem(python, system, torch)
             missing += reason is not None
-            print(f"{python}  {system:<9}  torch {torch}  {reason or 'every pin has a wheel'}", flush=True)
+            print(
+                f"{python}  {system:<9}  torch {torch}  {reason or 'every pin has a wheel'}",
+                flush=True,
+            )
     return int(missing > 0)
 
 

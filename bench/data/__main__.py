@@ -1,8 +1,10 @@
-"""The data side, stage by stage, and its peers on the same text, in one run: `python -m bench.data`.
+"""The data side, stage by stage, and its peers on the same text, in one run: `python -m
+bench.data`.
 
-The corpus is made by bench/corpus.py from the text at --text (default: the built-in sample). Each job has a process
-of its own, all jobs once, then all again (--repeat); the figures are medians. Prints tables and, with --json FILE,
-writes the same figures and more. bench/README.md explains how to read it.
+The corpus is made by bench/corpus.py from the text at --text (default: the built-in sample). Each
+job has a process of its own, all jobs once, then all again (--repeat); the figures are medians.
+Prints tables and, with --json FILE, writes the same figures and more. bench/README.md explains how
+to read it.
 
     python -m bench.data --text /path/to/texts                          # 100 MB, with all peers
     python -m bench.data --text /path/to/texts --megabytes 4000 --stages-only --json 4gb.json
@@ -29,11 +31,28 @@ from rich.progress import track
 from ruamel.yaml import YAML
 
 from bench.data import measure, parts, peers
-from bench.data.corpus import FORMATS, SOURCE_BYTES, Corpus, Source, read_source, write_corpus, write_excerpts
+from bench.data.corpus import (
+    FORMATS,
+    SOURCE_BYTES,
+    Corpus,
+    Source,
+    read_source,
+    write_corpus,
+    write_excerpts,
+)
 from bench.data.jobs import STAGES
 from tokenmill.tokens.corpus import sample
 
-PACKAGES = ("datatrove", "ftfy", "polars", "spacy", "splintr-rs", "tiktoken", "tokenizers", "zstandard")
+PACKAGES = (
+    "datatrove",
+    "ftfy",
+    "polars",
+    "spacy",
+    "splintr-rs",
+    "tiktoken",
+    "tokenizers",
+    "zstandard",
+)
 """Whose versions the figures depend on."""
 
 
@@ -53,17 +72,33 @@ def main() -> None:
 def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m bench.data", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m bench.data",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--text", type=Path, help="a file or a folder to make the corpus from; default: the sample")
+    parser.add_argument(
+        "--text", type=Path, help="a file or a folder to make the corpus from; default: the sample"
+    )
     parser.add_argument("--megabytes", type=int, default=100, help="size of the corpus (100)")
     parser.add_argument("--format", choices=FORMATS, default=FORMATS[0])
-    parser.add_argument("--vocabulary", type=int, default=32_000, help="entries of the tokenizer (32000)")
+    parser.add_argument(
+        "--vocabulary", type=int, default=32_000, help="entries of the tokenizer (32000)"
+    )
     parser.add_argument("--repeat", type=int, default=3, help="runs of each job (3)")
     parser.add_argument("--stages-only", action="store_true", help="without the peers")
-    parser.add_argument("--scratch", type=Path, help="where there is room for four times the corpus; default: TMPDIR")
+    parser.add_argument(
+        "--scratch",
+        type=Path,
+        help="where there is room for four times the corpus; default: TMPDIR",
+    )
     parser.add_argument("--json", type=Path, help="write the figures to this file, too")
-    parser.add_argument("--compare", type=Path, nargs=2, metavar="JSON", help="two earlier runs: only compare memory")
+    parser.add_argument(
+        "--compare",
+        type=Path,
+        nargs=2,
+        metavar="JSON",
+        help="two earlier runs: only compare memory",
+    )
     return parser.parse_args(arguments)
 
 
@@ -73,7 +108,11 @@ def measured(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     source = read_text(origin, options.text, escaped=options.format != "txt")
     raw = Path("data/raw") / f"corpus.{options.format}"
     text_file = "paragraph" if options.format == "txt" else "file"
-    make_project(here, raw, {"clean": {"text_file": text_file}, "tokenizer": {"vocab_size": options.vocabulary}})
+    make_project(
+        here,
+        raw,
+        {"clean": {"text_file": text_file}, "tokenizer": {"vocab_size": options.vocabulary}},
+    )
     made = write_corpus(source, here / raw, options.megabytes * 1_000_000, options.format)
     names = [*STAGES] if options.stages_only else [*STAGES, *parts.JOBS, *peers.JOBS]
     if not options.stages_only:
@@ -82,11 +121,14 @@ def measured(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     for name in track(names * options.repeat, "runs", transient=True):
         runs[name].append(measure.run(name, here))
     return {
-        "corpus": {"text": str(options.text or "built-in sample"), "format": options.format} | dataclasses.asdict(made),
+        "corpus": {"text": str(options.text or "built-in sample"), "format": options.format}
+        | dataclasses.asdict(made),
         "machine": machine(),
         "jobs": {name: summary(some, made) for name, some in runs.items()},
         "packed": packed(origin, here),
-        "sizes": {name: size_on_disk(here / "data" / name) for name in ("clean", "packed", "tokens")},
+        "sizes": {
+            name: size_on_disk(here / "data" / name) for name in ("clean", "packed", "tokens")
+        },
     }
 
 
@@ -100,7 +142,9 @@ def read_text(project: Path, text: Path | None, *, escaped: bool) -> Source:
     if text is None:
         measure.run("sample", project)
     measure.run("clean", project)
-    return read_source(chain.from_iterable(sample(project / "data/clean", SOURCE_BYTES)), escaped=escaped)
+    return read_source(
+        chain.from_iterable(sample(project / "data/clean", SOURCE_BYTES)), escaped=escaped
+    )
 
 
 def make_project(folder: Path, raw: Path, changes: dict[str, dict[str, Any]]) -> None:
@@ -161,8 +205,14 @@ def machine() -> dict[str, Any]:
 def processor() -> str:
     """The processor's name where the system tells."""
     info = Path("/proc/cpuinfo")
-    names = [line for line in info.read_text().splitlines() if line.startswith("model name")] if info.exists() else []
-    return names[0].partition(":")[2].strip() if names else platform.processor() or platform.machine()
+    names = (
+        [line for line in info.read_text().splitlines() if line.startswith("model name")]
+        if info.exists()
+        else []
+    )
+    return (
+        names[0].partition(":")[2].strip() if names else platform.processor() or platform.machine()
+    )
 
 
 def version_of(package: str) -> str | None:

@@ -1,10 +1,11 @@
 """Any amount of text that looks like a given text, fast, in bounded memory, the same every time.
 
-A walk through the source copies a run of words, jumps to another place where the next word occurs, and continues there
-(a Markov chain of order one with long runs). The words, their frequencies and most phrases are those of the source, for
-a tokenizer and for zstd alike, but no line occurs twice. A running number in front of each document makes sure that
-deduplication drops none. Slow peers get an excerpt: the beginning of the corpus as JSON lines, in two files, because
-some peers work on one file per process.
+A walk through the source copies a run of words, jumps to another place where the next word occurs,
+and continues there (a Markov chain of order one with long runs). The words, their frequencies and
+most phrases are those of the source, for a tokenizer and for zstd alike, but no line occurs twice.
+A running number in front of each document makes sure that deduplication drops none. Slow peers get
+an excerpt: the beginning of the corpus as JSON lines, in two files, because some peers work on one
+file per process.
 """
 
 import json
@@ -24,7 +25,8 @@ RUN_WORDS = 12
 """Words from one place of the source, on the average."""
 
 DOCUMENT_BYTES = 2_000
-"""Text of a document, on the average; sizes fall off exponentially. Pages of the web have two or three thousand."""
+"""Text of a document, on the average; sizes fall off exponentially. Pages of the web have two or
+three thousand."""
 
 WALKS, STEPS = 2048, 64
 """Walks at a time and runs of each: some 8 MB."""
@@ -58,9 +60,13 @@ def read_source(texts: Iterable[str], *, escaped: bool) -> Source:
     data = json.dumps(whole, ensure_ascii=False)[1:-1].encode() if escaped else whole.encode()
     offsets = _word_offsets(np.frombuffer(data, dtype=np.uint8), escaped=escaped)
     numbers: dict[bytes, int] = {}
-    words = np.array([numbers.setdefault(data[a:b], len(numbers)) for a, b in pairwise(offsets.tolist())])
+    words = np.array(
+        [numbers.setdefault(data[a:b], len(numbers)) for a, b in pairwise(offsets.tolist())]
+    )
     count = np.bincount(words)
-    return Source(data, offsets, words, np.argsort(words, kind="stable"), np.cumsum(count) - count, count)
+    return Source(
+        data, offsets, words, np.argsort(words, kind="stable"), np.cumsum(count) - count, count
+    )
 
 
 def _word_offsets(data: np.ndarray, *, escaped: bool) -> np.ndarray:
@@ -97,7 +103,9 @@ def _walk(source: Source, draws: np.random.Generator) -> tuple[np.ndarray, np.nd
         end = np.minimum(place + draws.geometric(1 / RUN_WORDS, size=WALKS), last)
         starts[:, step], stops[:, step] = source.offsets[place], source.offsets[end]
         word = source.words[end]
-        place = source.places[source.first[word] + (draws.random(WALKS) * source.count[word]).astype(np.int64)]
+        place = source.places[
+            source.first[word] + (draws.random(WALKS) * source.count[word]).astype(np.int64)
+        ]
     return starts.ravel(), stops.ravel()
 
 
@@ -112,12 +120,17 @@ class Corpus:
 
 
 def write_corpus(source: Source, path: Path, size: int, form: str) -> Corpus:
-    """Write documents to `path` until they make `size` bytes (before compression); `form` is one of FORMATS."""
+    """Write documents to `path` until they make `size` bytes (before compression); `form` is one of
+    FORMATS."""
     begin, end = (b"", b"\n\n") if form == "txt" else (b'{"text": "', b'"}\n')
     count = text = 0
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as plain:
-        file = zstandard.ZstdCompressor(level=3, threads=2).stream_writer(plain) if form == "jsonl.zst" else plain
+        file = (
+            zstandard.ZstdCompressor(level=3, threads=2).stream_writer(plain)
+            if form == "jsonl.zst"
+            else plain
+        )
         with file:
             for document in documents(source):
                 file.write(begin + document + end)
@@ -139,7 +152,10 @@ BYTES = {ENCODE: 20_000_000, CLEAN: 20_000_000, FILTER: 2_000_000}
 
 def write_excerpts(source: Source, project: Path, limit: int) -> None:
     """Write all excerpts, of at most `limit` bytes of text each."""
-    sizes = {name: _write(source, project / FOLDER / name, min(size, limit)) for name, size in BYTES.items()}
+    sizes = {
+        name: _write(source, project / FOLDER / name, min(size, limit))
+        for name, size in BYTES.items()
+    }
     (project / SIZES).write_text(json.dumps(sizes))
 
 
@@ -158,7 +174,11 @@ def _write(source: Source, folder: Path, size: int) -> int:
 
 def read_texts(name: str) -> list[str]:
     """The documents of an excerpt."""
-    return [orjson.loads(line)["text"] for path in sorted((FOLDER / name).iterdir()) for line in path.open("rb")]
+    return [
+        orjson.loads(line)["text"]
+        for path in sorted((FOLDER / name).iterdir())
+        for line in path.open("rb")
+    ]
 
 
 def size_of(name: str) -> int:

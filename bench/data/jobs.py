@@ -1,9 +1,11 @@
-"""One job in a process of its own: `python -m bench.data.jobs NAME START`, run in a project's folder.
+"""One job in a process of its own: `python -m bench.data.jobs NAME START`, run in a project's
+folder.
 
-A job is prepared (imports, reading what it works on) and then done; only the second part is timed. The last line of
-output is JSON: `seconds` of the work, `start_up` seconds before it since START (Unix time), `cpu` seconds and
-`peak_mib` of memory of the process, and what the job says about itself; or `missing`, what it needs and is not
-installed. A project has params.yaml and data/ as the pipeline has them, and excerpts of its corpus (corpus.py).
+A job is prepared (imports, reading what it works on) and then done; only the second part is timed.
+The last line of output is JSON: `seconds` of the work, `start_up` seconds before it since START
+(Unix time), `cpu` seconds and `peak_mib` of memory of the process, and what the job says about
+itself; or `missing`, what it needs and is not installed. A project has params.yaml and data/ as the
+pipeline has them, and excerpts of its corpus (corpus.py).
 """
 
 import importlib
@@ -27,16 +29,21 @@ STAGES = ("clean", "tokenizer", "tokenize", "unpack")
 
 
 def prepared(name: str) -> Work:
-    """The work of the job `name`, ready to be done; a stage imports what a stage imports, and no more."""
+    """The work of the job `name`, ready to be done; a stage imports what a stage imports, and no
+    more."""
     if name in ("sample", *STAGES):
         main = importlib.import_module(f"stages.{name}").main
         return lambda: main() or {}
-    jobs = importlib.import_module("bench.data.parts").JOBS | importlib.import_module("bench.data.peers").JOBS
+    jobs = (
+        importlib.import_module("bench.data.parts").JOBS
+        | importlib.import_module("bench.data.peers").JOBS
+    )
     return jobs[name]()
 
 
 def peak_mib() -> float:
-    """The highest resident memory of this process; 0 where the system does not tell, and others must watch it."""
+    """The highest resident memory of this process; 0 where the system does not tell, and others
+    must watch it."""
     status = Path("/proc/self/status")
     if status.exists():  # getrusage would count what the parent held when it forked
         lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
@@ -56,7 +63,11 @@ def main(name: str, start: float) -> None:
     facts = work()
     seconds = time.perf_counter() - began
     cpu = sum(os.times()[:4])
-    print(json.dumps({"seconds": seconds, "start_up": start_up, "cpu": cpu, "peak_mib": peak_mib()} | facts))
+    print(
+        json.dumps(
+            {"seconds": seconds, "start_up": start_up, "cpu": cpu, "peak_mib": peak_mib()} | facts
+        )
+    )
 
 
 if __name__ == "__main__":

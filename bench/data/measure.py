@@ -1,7 +1,8 @@
-"""Run one job in a process of its own and measure it from outside: time, processor seconds, peak memory.
+"""Run one job in a process of its own and measure it from outside: time, processor seconds, peak
+memory.
 
-The job reports its own time and memory (bench/data/jobs.py). The processes that it starts are measured from outside.
-The figures are printed as tables beside their targets.
+The job reports its own time and memory (bench/data/jobs.py). The processes that it starts are
+measured from outside. The figures are printed as tables beside their targets.
 """
 
 import json
@@ -35,7 +36,8 @@ class Run:
     cpu: float
     """Processor seconds of the whole process tree."""
     peak_mib: float
-    """Highest resident memory, of the process or, where there are several, of their sum as seen every EVERY seconds."""
+    """Highest resident memory, of the process or, where there are several, of their sum as seen
+    every EVERY seconds."""
     facts: dict[str, Any]
     """What the job says about itself; `bytes`, or `missing` with the package that it needs."""
 
@@ -139,9 +141,15 @@ COMPARISONS = (
     Comparison("encode, against tiktoken, same vocabulary", "encode", "tiktoken"),
     Comparison("encode, against datatrove's tokenizer step", "encode", "datatrove tokenize", 20),
     Comparison("stage tokenize, against the same step", "tokenize", "datatrove tokenize"),
-    Comparison("stage clean, against datatrove read + ftfy + write", "clean", "datatrove clean", 12),
-    Comparison("stage clean, against the same in one worker", "clean", "datatrove clean, one worker"),
-    Comparison("stage clean, against the same, written without gzip", "clean", "datatrove clean, plain"),
+    Comparison(
+        "stage clean, against datatrove read + ftfy + write", "clean", "datatrove clean", 12
+    ),
+    Comparison(
+        "stage clean, against the same in one worker", "clean", "datatrove clean, one worker"
+    ),
+    Comparison(
+        "stage clean, against the same, written without gzip", "clean", "datatrove clean, plain"
+    ),
     Comparison("Gopher rules, against datatrove's", "gopher", "datatrove gopher", 20),
     Comparison("zstd as packed, against gzip -6, on int32 tokens", "zstd", "gzip"),
 )
@@ -151,14 +159,18 @@ def print_all(figures: Figures) -> None:
     """All tables of one run."""
     corpus, jobs = figures["corpus"], figures["jobs"]
     print(
-        f"{corpus['text_bytes'] / 1e6:,.0f} MB of text in {corpus['documents']:,} documents ({corpus['format']}), "
-        f"made from {corpus['text']}\n{figures['machine']['cores']} cores, {figures['machine']['processor']}\n"
+        f"{corpus['text_bytes'] / 1e6:,.0f} MB of text in {corpus['documents']:,} documents "
+        f"({corpus['format']}), made from {corpus['text']}\n{figures['machine']['cores']} cores, "
+        f"{figures['machine']['processor']}\n"
     )
     print_stages(jobs, corpus["text_bytes"])
     if set(jobs) > set(STAGES):
         print_comparisons(jobs)
     packed = figures["packed"]
-    print(f"\n.bin.zst in .bin: {packed['text']:.1%} for the text, {packed['corpus']:.1%} for the corpus made of it")
+    print(
+        f"\n.bin.zst in .bin: {packed['text']:.1%} for the text, {packed['corpus']:.1%} for the "
+        "corpus made of it"
+    )
     print(f"  mark {SHARE_TARGET:.0%}: {verdict(packed['text'] <= SHARE_TARGET)}")
 
 
@@ -172,19 +184,34 @@ def print_stages(jobs: Figures, size: int) -> None:
         )
     start_up = sum(jobs[name]["start_up"] for name in STAGES)
     seconds = sum(jobs[name]["seconds"] for name in STAGES)
-    print(f"all four {seconds + start_up:.1f} s with their start-up, {size / 1e6 / seconds:.1f} MB/s without")
-    print(f"12 GB would take {(seconds * PROJECTED_BYTES / size + start_up) / 60:.1f} minutes at these rates")
+    print(
+        f"all four {seconds + start_up:.1f} s with their start-up, {size / 1e6 / seconds:.1f} "
+        "MB/s without"
+    )
+    print(
+        f"12 GB would take {(seconds * PROJECTED_BYTES / size + start_up) / 60:.1f} minutes at "
+        "these rates"
+    )
     if size > 0.9e9:
-        print(f"  mark {SECONDS_TARGET} s for 1 GB: {verdict(seconds * 1e9 / size + start_up <= SECONDS_TARGET)}")
+        print(
+            f"  mark {SECONDS_TARGET} s for 1 GB: "
+            f"{verdict(seconds * 1e9 / size + start_up <= SECONDS_TARGET)}"
+        )
     peak = max(jobs[name]["peak_mib"] for name in STAGES)
-    print(f"highest memory {peak:.0f} MiB\n  mark {MEMORY_TARGET_MIB} MiB: {verdict(peak <= MEMORY_TARGET_MIB)}")
+    print(
+        f"highest memory {peak:.0f} MiB\n  mark {MEMORY_TARGET_MIB} MiB: "
+        f"{verdict(peak <= MEMORY_TARGET_MIB)}"
+    )
 
 
 def print_comparisons(jobs: Figures) -> None:
     """Ours and theirs, MB of text a second, side by side."""
     print(f"\n{'what':52}{'MB/s':>8}{'theirs':>8}{'ratio':>8}  mark")
     for row in COMPARISONS:
-        ours, theirs = jobs.get(row.ours, {"missing": row.ours}), jobs.get(row.theirs, {"missing": row.theirs})
+        ours, theirs = (
+            jobs.get(row.ours, {"missing": row.ours}),
+            jobs.get(row.theirs, {"missing": row.theirs}),
+        )
         if missing := ours.get("missing") or theirs.get("missing"):
             print(f"{row.what:52}  not measured: {missing} is missing")
             continue

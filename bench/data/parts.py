@@ -44,7 +44,10 @@ def compress_with_zstd() -> Work:
 def compress_with_gzip() -> Work:
     """gzip -6, as one would without zstd."""
     data = tokens()
-    return lambda: {"bytes": len(data), "share": round(len(gzip.compress(data, compresslevel=6)) / len(data), 4)}
+    return lambda: {
+        "bytes": len(data),
+        "share": round(len(gzip.compress(data, compresslevel=6)) / len(data), 4),
+    }
 
 
 def tokens() -> bytes:
@@ -54,8 +57,11 @@ def tokens() -> bytes:
 
 
 def gopher() -> Work:
-    """The repetition and the quality rules of Gopher, batches in threads as the stage `clean` has them."""
-    filters = load(Params).clean.filters.model_copy(update={"gopher_quality": True, "gopher_repetition": True})
+    """The repetition and the quality rules of Gopher, batches in threads as the stage `clean` has
+    them."""
+    filters = load(Params).clean.filters.model_copy(
+        update={"gopher_quality": True, "gopher_repetition": True}
+    )
     texts, size = pl.Series(read_texts(ENCODE), dtype=pl.String), size_of(ENCODE)
     batches = [texts.slice(start, BATCH_ROWS) for start in range(0, len(texts), BATCH_ROWS)]
 

@@ -1,7 +1,9 @@
-"""The same work done by others: `tokenizers`, tiktoken, datatrove (`pip install -e '.[bench]'` brings the last two).
+"""The same work done by others: `tokenizers`, tiktoken, datatrove (`pip install -e '.[bench]'`
+brings the last two).
 
-Each peer is set up to be fast: two workers, forked after everything is imported, files of the same size, no shuffling.
-datatrove writes what it cleaned twice: compressed, as it does by itself and as `clean` does, and plain.
+Each peer is set up to be fast: two workers, forked after everything is imported, files of the same
+size, no shuffling. datatrove writes what it cleaned twice: compressed, as it does by itself and as
+`clean` does, and plain.
 """
 
 # pyright: reportMissingImports=false
@@ -25,23 +27,36 @@ def tokenizers_batch(how: str) -> Work:
     texts, tokenizer = read_texts(ENCODE), read_tokenizer(TOKENIZER).backend
     encode = getattr(tokenizer, how)
     size = size_of(ENCODE)
-    return lambda: {"tokens": sum(len(one.ids) for one in encode(texts, add_special_tokens=False)), "bytes": size}
+    return lambda: {
+        "tokens": sum(len(one.ids) for one in encode(texts, add_special_tokens=False)),
+        "bytes": size,
+    }
 
 
 def tokenizers_chunk() -> Work:
     """`encode` of Hugging Face `tokenizers` on one large piece of text."""
     tokenizer = read_tokenizer(TOKENIZER).backend
     chunk = "\n".join(read_texts(ENCODE))[:CHUNK_BYTES]
-    return lambda: {"tokens": len(tokenizer.encode(chunk, add_special_tokens=False).ids), "bytes": len(chunk.encode())}
+    return lambda: {
+        "tokens": len(tokenizer.encode(chunk, add_special_tokens=False).ids),
+        "bytes": len(chunk.encode()),
+    }
 
 
 def tiktoken_batch() -> Work:
-    """tiktoken on the same vocabulary; says for how many documents its ids are those of `tokenizers`."""
+    """tiktoken on the same vocabulary; says for how many documents its ids are those of
+    `tokenizers`."""
     import tiktoken  # noqa: F401, PLC0415  (it may be missing)
 
     texts, tokenizer = read_texts(ENCODE), read_tokenizer(TOKENIZER)
     some = texts[:500]
-    same = sum(map(list.__eq__, as_tiktoken(tokenizer).encode_ordinary_batch(some), map(tokenizer.encode, some)))
+    same = sum(
+        map(
+            list.__eq__,
+            as_tiktoken(tokenizer).encode_ordinary_batch(some),
+            map(tokenizer.encode, some),
+        )
+    )
     encoding = as_tiktoken(tokenizer)
 
     def work() -> Facts:
@@ -53,13 +68,18 @@ def tiktoken_batch() -> Work:
 
 
 def as_tiktoken(tokenizer: TextTokenizer) -> Any:
-    """A tiktoken encoding with the vocabulary of tokenizer.json, whose ids are in the order of the merges."""
+    """A tiktoken encoding with the vocabulary of tokenizer.json, whose ids are in the order of the
+    merges."""
     import tiktoken  # noqa: PLC0415
     from tiktoken_ext.openai_public import r50k_pat_str  # noqa: PLC0415
 
     special = {END_OF_TEXT: tokenizer.eot_id}
-    ranks = {token: rank for rank, token in enumerate(token_bytes(tokenizer)) if rank != tokenizer.eot_id}
-    return tiktoken.Encoding("bench", pat_str=r50k_pat_str, mergeable_ranks=ranks, special_tokens=special)
+    ranks = {
+        token: rank for rank, token in enumerate(token_bytes(tokenizer)) if rank != tokenizer.eot_id
+    }
+    return tiktoken.Encoding(
+        "bench", pat_str=r50k_pat_str, mergeable_ranks=ranks, special_tokens=special
+    )
 
 
 def datatrove_clean(compression: str | None, workers: int = 2) -> Work:
@@ -68,7 +88,9 @@ def datatrove_clean(compression: str | None, workers: int = 2) -> Work:
     from datatrove.pipeline.formatters import FTFYFormatter  # noqa: PLC0415
     from datatrove.pipeline.writers.jsonl import JsonlWriter  # noqa: PLC0415
 
-    return _pipeline(CLEAN, [FTFYFormatter(), JsonlWriter("peers/clean", compression=compression)], workers)
+    return _pipeline(
+        CLEAN, [FTFYFormatter(), JsonlWriter("peers/clean", compression=compression)], workers
+    )
 
 
 def datatrove_tokenize() -> Work:
@@ -81,7 +103,8 @@ def datatrove_tokenize() -> Work:
 
 
 def datatrove_gopher() -> Work:
-    """Read JSON lines, apply the quality rules of Gopher and, to what passes, the repetition rules, as ours do."""
+    """Read JSON lines, apply the quality rules of Gopher and, to what passes, the repetition rules,
+    as ours do."""
     from datatrove.pipeline.filters import GopherQualityFilter, GopherRepetitionFilter  # noqa: PLC0415
     from datatrove.utils.text import split_into_words  # noqa: PLC0415
 
@@ -90,7 +113,8 @@ def datatrove_gopher() -> Work:
 
 
 def _pipeline(excerpt: str, steps: list[Any], workers: int = 2) -> Work:
-    """A datatrove pipeline over an excerpt of two files, each in a worker of its own, or both in one."""
+    """A datatrove pipeline over an excerpt of two files, each in a worker of its own, or both in
+    one."""
     from datatrove.executor import LocalPipelineExecutor  # noqa: PLC0415
     from datatrove.pipeline.readers import JsonlReader  # noqa: PLC0415
 

@@ -1,9 +1,11 @@
-"""What 100 GB, 1 TB and 10 TB would take: `python -m bench.data.scale FIGURES.json` prints the tables of docs/scale.md.
+"""What 100 GB, 1 TB and 10 TB would take: `python -m bench.data.scale FIGURES.json` prints the
+tables of docs/scale.md.
 
-The model, from the rates of one run of bench.data: a stage goes at the measured rate per core, times cores, the
-further ones at EFFICIENCY, until something that does not grow with the cores is slower (SERIAL, the disk). The
-tokenizer learns from a bounded sample, at the measured rate. DVC reads every dependency and output once more for its
-hashes, in one process. Nothing here was measured at these sizes.
+The model, from the rates of one run of bench.data: a stage goes at the measured rate per core,
+times cores, the further ones at EFFICIENCY, until something that does not grow with the cores is
+slower (SERIAL, the disk). The tokenizer learns from a bounded sample, at the measured rate. DVC
+reads every dependency and output once more for its hashes, in one process. Nothing here was
+measured at these sizes.
 """
 
 import json
@@ -16,8 +18,8 @@ EFFICIENCY = 0.6
 """Of another core, beside the two measured ones: hyper-threads, memory bandwidth, waiting."""
 
 SERIAL = {"clean": 380e6, "tokenize": 360e6, "unpack": 1150e6}
-"""Bytes of text a second that do not grow with the cores: one thread that writes parquet; two threads of zstd; one that
-decompresses (bench/README.md, "What limits each stage")."""
+"""Bytes of text a second that do not grow with the cores: one thread that writes parquet; two
+threads of zstd; one that decompresses (bench/README.md, "What limits each stage")."""
 
 DVC_RATE = 700e6
 """Bytes a second that DVC hashes (MD5)."""
@@ -55,8 +57,8 @@ MACHINES = (
     Machine("i3en.6xlarge", 24, 192 * 2**30, 15.0e12, 2.0e9, 2.712),
     Machine("i3en.24xlarge", 96, 768 * 2**30, 60.0e12, 8.0e9, 10.848),
 )
-"""AWS, Northern Virginia, on demand: prices as in SkyPilot's catalogue (catalogs/v8/aws/vms.csv, commit 00148f2);
-disk rates are assumptions. The laptop is one that its owner has already."""
+"""AWS, Northern Virginia, on demand: prices as in SkyPilot's catalogue (catalogs/v8/aws/vms.csv,
+commit 00148f2); disk rates are assumptions. The laptop is one that its owner has already."""
 
 
 @dataclass(frozen=True)
@@ -83,19 +85,25 @@ def hours(figures: dict[str, Any], machine: Machine, size: float) -> Hours:
     tokenizer = few / measured(figures, "tokenizer") + size * share["parquet"] / machine.disk_rate
     hashed = size * (1 + share["parquet"] + share["packed"] + share["tokens"])
     return Hours(
-        tokenizer=tokenizer / 3600, dvc=hashed / DVC_RATE / 3600, **{name: s / 3600 for name, s in work.items()}
+        tokenizer=tokenizer / 3600,
+        dvc=hashed / DVC_RATE / 3600,
+        **{name: s / 3600 for name, s in work.items()},
     )
 
 
 def shares(figures: dict[str, Any]) -> dict[str, float]:
     """Bytes on disk for a byte of text: of each artefact, and moved by each stage."""
     text = figures["corpus"]["text_bytes"]
-    parquet, packed, tokens = (figures["sizes"][name] / text for name in ("clean", "packed", "tokens"))
+    parquet, packed, tokens = (
+        figures["sizes"][name] / text for name in ("clean", "packed", "tokens")
+    )
     moved = {"clean": 1 + parquet, "tokenize": parquet + packed, "unpack": packed + tokens}
     return {"parquet": parquet, "packed": packed, "tokens": tokens} | moved
 
 
-def seconds(figures: dict[str, Any], machine: Machine, size: float, stage: str, moved: float) -> float:
+def seconds(
+    figures: dict[str, Any], machine: Machine, size: float, stage: str, moved: float
+) -> float:
     """The slowest of cores, what is serial, and disk decides."""
     slowest = min(rate(figures, machine, stage), SERIAL[stage], machine.disk_rate / moved)
     return size / slowest

@@ -1,9 +1,10 @@
 """Whether training on a GPU is right, before it is timed: `python -m bench.training.correctness`.
 
-Small models of both architectures train beside the same on the CPU, in float32. Then: a loss that is not a number
-changes no weight; a step for which memory does not suffice changes nothing and succeeds in smaller pieces; a checkpoint
-that is written beside steps holds what there was; training that continues from it ends as if it had never stopped; and
-compiled steps are those of the uncompiled model, of one shape though the last step is short, and so are recorded ones.
+Small models of both architectures train beside the same on the CPU, in float32. Then: a loss that
+is not a number changes no weight; a step for which memory does not suffice changes nothing and
+succeeds in smaller pieces; a checkpoint that is written beside steps holds what there was; training
+that continues from it ends as if it had never stopped; and compiled steps are those of the
+uncompiled model, of one shape though the last step is short, and so are recorded ones.
 
 On a machine without CUDA the same runs on the CPU, as a rehearsal.
 """
@@ -39,7 +40,14 @@ from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.step import StepResult, train_step
 
 KINDS = list(itertools.product(("gpt2", "modern"), ("adamw", "muon")))
-SIZES = {"n_layer": 2, "n_head": 4, "n_embd": 128, "context_length": 64, "dropout": 0.0, "vocab_size": 1000}
+SIZES = {
+    "n_layer": 2,
+    "n_head": 4,
+    "n_embd": 128,
+    "context_length": 64,
+    "dropout": 0.0,
+    "vocab_size": 1000,
+}
 """The vocabulary is no multiple of what tensor cores need."""
 BATCH, COUNT = 12, 40
 """Sequences of a step, and those that there are."""
@@ -61,16 +69,24 @@ class Run:
     def __post_init__(self) -> None:
         config = ModelConfig.model_validate({"architecture": self.architecture} | SIZES)
         self.model = build(config, seed=0).to(self.compute.device)
-        self.train = train_params(optimizer=self.optimizer_name, batch_size=BATCH, learning_rate=1e-3)
+        self.train = train_params(
+            optimizer=self.optimizer_name, batch_size=BATCH, learning_rate=1e-3
+        )
         compilation = Compilation(self.compiled, "asked for")
-        with mock.patch("tokenmill.training.optimizer.multiplies_bfloat16", return_value=False):  # Muon's iteration
+        with mock.patch(
+            "tokenmill.training.optimizer.multiplies_bfloat16", return_value=False
+        ):  # Muon's iteration
             compiler = compilation.for_update(self.compute.device)
-            self.optimizer = Optimizer(self.model, self.train, self.compute, compiler=compiler, repeats=self.recorded)
+            self.optimizer = Optimizer(
+                self.model, self.train, self.compute, compiler=compiler, repeats=self.recorded
+            )
         self.forward: GPT = compilation.of(self.model)
         draws = np.random.default_rng(0)
         ids = np.cumsum(draws.integers(1, 4, COUNT * config.context_length + 1)) % config.vocab_size
         tokens = torch.from_numpy(ids.astype(np.int32)).to(self.compute.device)
-        self.sequences = Sequences(tokens, context_length=config.context_length, device=self.compute.device)
+        self.sequences = Sequences(
+            tokens, context_length=config.context_length, device=self.compute.device
+        )
 
     def step(
         self, number: int, *, micro_batch: int = BATCH, size: int = BATCH, rate: float = 1e-3
@@ -106,7 +122,8 @@ def largest_difference(ours: list[Tensor], theirs: list[Tensor]) -> float:
 
 
 def usual_difference(ours: list[Tensor], theirs: list[Tensor]) -> float:
-    """What 999 of 1,000 differences stay below: AdamW's first steps follow a gradient's sign, which rounding turns."""
+    """What 999 of 1,000 differences stay below: AdamW's first steps follow a gradient's sign, which
+    rounding turns."""
     differences = torch.cat([(a - b).abs().flatten() for a, b in zip(ours, theirs, strict=True)])
     return differences.quantile(0.999).item()
 
@@ -119,13 +136,18 @@ def expect(condition: bool, otherwise: str) -> None:
 
 def steps_as_on_the_cpu(architecture: str, optimizer: str, compute: Compute) -> str:
     """Three steps, the last one short, beside the same on the CPU."""
-    runs = [Run(architecture, optimizer, each) for each in (compute, Compute(torch.device("cpu"), torch.float32, True))]
+    runs = [
+        Run(architecture, optimizer, each)
+        for each in (compute, Compute(torch.device("cpu"), torch.float32, True))
+    ]
     for run in runs:
         for number, size in enumerate((BATCH, BATCH, 5)):
             run.step(number, micro_batch=8, size=size)
     loss = float(np.abs(runs[0].read() - runs[1].read()).max())
     weight = usual_difference(runs[0].weights(), runs[1].weights())
-    expect(max(loss, weight) < CLOSE, f"differ by {loss:.1e} in a loss and {weight:.1e} in a weight")
+    expect(
+        max(loss, weight) < CLOSE, f"differ by {loss:.1e} in a loss and {weight:.1e} in a weight"
+    )
     return f"loss within {loss:.1e}, weights within {weight:.1e}"
 
 
@@ -160,9 +182,12 @@ def memory_that_runs_out(architecture: str, optimizer: str, compute: Compute) ->
 
 @contextlib.contextmanager
 def little_memory(device: torch.device) -> Iterator[None]:
-    """Inside, memory holds no step: on a GPU PyTorch gets 1 MiB more than it has; a CPU raises the same error."""
+    """Inside, memory holds no step: on a GPU PyTorch gets 1 MiB more than it has; a CPU raises the
+    same error."""
     if device.type != "cuda":
-        with mock.patch("tokenmill.training.step.loss_on", side_effect=torch.OutOfMemoryError("out of memory")):
+        with mock.patch(
+            "tokenmill.training.step.loss_on", side_effect=torch.OutOfMemoryError("out of memory")
+        ):
             yield
         return
     torch.cuda.empty_cache()
@@ -176,7 +201,8 @@ def little_memory(device: torch.device) -> Iterator[None]:
 
 
 def checkpoint_beside_steps(architecture: str, optimizer: str, compute: Compute) -> str:
-    """It holds what there was when it was asked for; and training that continues from it loses nothing."""
+    """It holds what there was when it was asked for; and training that continues from it loses
+    nothing."""
     run, again = (Run(architecture, optimizer, compute) for _ in range(2))
     with tempfile.TemporaryDirectory() as folder:
         store = CheckpointStore(Path(folder))
@@ -192,7 +218,10 @@ def checkpoint_beside_steps(architecture: str, optimizer: str, compute: Compute)
                 run.step(number)
         (checkpoint,) = store.checkpoints(print)
         again.optimizer.load(checkpoint.load(again.model))
-        expect(largest_difference(again.weights(), before) == 0, "it holds other weights than those of its step")
+        expect(
+            largest_difference(again.weights(), before) == 0,
+            "it holds other weights than those of its step",
+        )
     for number in range(2, 6):
         again.step(number)
     weight = usual_difference(run.weights(), again.weights())
@@ -205,7 +234,10 @@ def compiled_steps(architecture: str, optimizer: str, compute: Compute) -> str:
     from torch._dynamo.utils import counters  # noqa: PLC0415 (loads the compiler)
 
     counters.clear()
-    runs, graphs = [Run(architecture, optimizer, compute, compiled=compiled) for compiled in (True, False)], []
+    runs, graphs = (
+        [Run(architecture, optimizer, compute, compiled=compiled) for compiled in (True, False)],
+        [],
+    )
     for number, size in enumerate((BATCH, 5)):
         for run in runs:
             run.step(number, micro_batch=8, size=size)
@@ -213,16 +245,25 @@ def compiled_steps(architecture: str, optimizer: str, compute: Compute) -> str:
     loss = float(np.abs(runs[0].read() - runs[1].read()).max())
     expect(loss < CLOSE, f"differ by {loss:.1e} in a loss")
     more = graphs[1] - graphs[0]
-    expect(more == 0 or compute.device.type != "cuda", f"compiled {more} graphs more for a short last step")
+    expect(
+        more == 0 or compute.device.type != "cuda",
+        f"compiled {more} graphs more for a short last step",
+    )
     return f"loss within {loss:.1e}, {graphs[1]} graphs"
 
 
 def recorded_steps(architecture: str, optimizer: str, compute: Compute) -> str:
-    """A recorded step, repeated with other sequences and another rate, does what an ordinary one does."""
-    run, ordinary = Run(architecture, optimizer, compute, recorded=True), Run(architecture, optimizer, compute)
+    """A recorded step, repeated with other sequences and another rate, does what an ordinary one
+    does."""
+    run, ordinary = (
+        Run(architecture, optimizer, compute, recorded=True),
+        Run(architecture, optimizer, compute),
+    )
     sizes = {"micro_batch": 8, "gradient_clip": 1.0, "compute": compute}
     step = RecordedStep(
-        partial(train_step, run.forward, run.optimizer, run.sequences, **sizes), sequences=BATCH, device=compute.device
+        partial(train_step, run.forward, run.optimizer, run.sequences, **sizes),
+        sequences=BATCH,
+        device=compute.device,
     )
     for number in range(8):
         rate, index = 1e-3 * (number + 1), np.random.default_rng(number).permutation(COUNT)[:BATCH]
@@ -249,7 +290,9 @@ CHECKS: dict[str, Callable[[str, str, Compute], str]] = {
 def rows(compute: Compute, *, compiled: bool) -> Iterator[dict[str, Any]]:
     """A row for each check and kind of model; one that fails fails alone."""
     for (name, check), kind in itertools.product(CHECKS.items(), KINDS):
-        if (name == "compiled" and not compiled) or (name == "recorded" and compute.device.type != "cuda"):
+        if (name == "compiled" and not compiled) or (
+            name == "recorded" and compute.device.type != "cuda"
+        ):
             continue
         row: dict[str, Any] = {"check": name, "model": " ".join(kind)}
         try:
@@ -260,7 +303,9 @@ def rows(compute: Compute, *, compiled: bool) -> Iterator[dict[str, Any]]:
 
 def main() -> None:
     """Check, and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--tiny", action="store_true", help="leave out what compiles")
     parser.add_argument("--json", type=Path, help="write the rows to this file too")
     report_errors(lambda: run(parser.parse_args()))
@@ -277,7 +322,8 @@ def run(options: argparse.Namespace) -> None:
     file, failed = RowFile(options.json), 0
     for row in rows(compute, compiled=not options.tiny and not missing_compiler(compute.device)):
         print(
-            f"{row['check']:24}{row['model']:14}{'passed' if row['passed'] else 'FAILED':8}{row['found']}", flush=True
+            f"{row['check']:24}{row['model']:14}{'passed' if row['passed'] else 'FAILED':8}{row['found']}",
+            flush=True,
         )
         file.add(row)
         failed += not row["passed"]

@@ -1,18 +1,18 @@
-"""The climb from 1.6 s a step to 0.1, again, as real code on one model and one text: `python -m bench.training.ladder`.
+"""The climb from 1.6 s a step to 0.1, again, as real code on one model and one text: `python -m
+bench.training.ladder`.
 
-TokenMill began as a script on an A100 whose steps took 1.6 s; what made them shorter, one by one, is replayed here:
+TokenMill began as a script on an A100 whose steps took 1.6 s; what made them shorter, one by one,
+is replayed here:
 
-  memory map   tokens read from a file map in a Python loop, a sequence at a time; float32, plain attention
-  RAM          the same from memory
-  vectorised   a batch by one index
-  compiled     torch.compile
-  mixed        matrix products in bfloat16
-  flash        scaled_dot_product_attention
+  memory map   tokens read from a file map in a Python loop, a sequence at a time; float32, plain
+  attention RAM          the same from memory vectorised   a batch by one index compiled
+  torch.compile mixed        matrix products in bfloat16 flash        scaled_dot_product_attention
   TokenMill    its own step: the same model with AdamW, and then its default, `modern` with Muon
 
-Small on a CPU; on a GPU at full size (134M: 12 layers, 12 heads, 768 wide, vocabulary 32,000, batch 64, context 512).
-Each variant has a process of its own and is warm when it is measured; what its first step took, compilation included,
-stands in a column of its own. On a CPU all take turns, so that other load disturbs all alike; a GPU has one at a time.
+Small on a CPU; on a GPU at full size (134M: 12 layers, 12 heads, 768 wide, vocabulary 32,000, batch
+64, context 512). Each variant has a process of its own and is warm when it is measured; what its
+first step took, compilation included, stands in a column of its own. On a CPU all take turns, so
+that other load disturbs all alike; a GPU has one at a time.
 """
 
 import argparse
@@ -52,7 +52,9 @@ def rows_of(climbed: Mapping[str, Timed], size: Size, peak: float) -> list[Row]:
             tokens = size.batch * size.context_length
             row["seconds a step"] = float(f"{one.seconds:.4g}")
             row["tokens/s"] = round(tokens / one.seconds)
-            row["utilisation"] = round(flops_per_token(size.config(name)) * tokens / one.seconds / peak, 4)
+            row["utilisation"] = round(
+                flops_per_token(size.config(name)) * tokens / one.seconds / peak, 4
+            )
             row["times the first"] = round(one.times(bottom), 2)
             row["first step, s"] = round(one.first, 1)
         if name in ORIGINAL:
@@ -64,8 +66,19 @@ def rows_of(climbed: Mapping[str, Timed], size: Size, peak: float) -> list[Row]:
 
 def print_table(rows: list[Row]) -> None:
     """One line a variant, then a sentence for each that was left out."""
-    columns = ("variant", "seconds a step", "tokens/s", "utilisation", "times the first", "first step, s")
-    columns = tuple(name for name in (*columns, "original, s", "original, times") if any(name in row for row in rows))
+    columns = (
+        "variant",
+        "seconds a step",
+        "tokens/s",
+        "utilisation",
+        "times the first",
+        "first step, s",
+    )
+    columns = tuple(
+        name
+        for name in (*columns, "original, s", "original, times")
+        if any(name in row for row in rows)
+    )
     cells = [[_cell(name, row.get(name)) for name in columns] for row in rows]
     print_columns([columns, *cells], right=range(1, len(columns)))
     for row in rows:
@@ -83,12 +96,25 @@ def _cell(column: str, value: Any) -> str:
 
 def main() -> None:
     """Climb, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tiny", action="store_true", help="next to nothing, not compiled: only to see that it runs")
-    parser.add_argument(
-        "--only", nargs="+", choices=VARIANTS, default=VARIANTS, metavar="NAME", help="measure only these"
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=9, help="turns of each variant; their median counts")
+    parser.add_argument(
+        "--tiny",
+        action="store_true",
+        help="next to nothing, not compiled: only to see that it runs",
+    )
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=VARIANTS,
+        default=VARIANTS,
+        metavar="NAME",
+        help="measure only these",
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=9, help="turns of each variant; their median counts"
+    )
     parser.add_argument("--peak-tflops", type=float, help="the device's peak, if it is not known")
     parser.add_argument("--json", type=Path, help="write the figures to this file too")
     options = parser.parse_args()
@@ -102,11 +128,17 @@ def run(options: argparse.Namespace) -> None:
     peak, whose = _peak(device, options.peak_tflops)
     file = RowFile(options.json)
     reasons = {name: reason for name in options.only if (reason := left_out(name, device))}
-    ids = np.random.default_rng(0).integers(size.vocab_size, size=size.batch * size.context_length * 64).astype("<u2")
+    ids = (
+        np.random.default_rng(0)
+        .integers(size.vocab_size, size=size.batch * size.context_length * 64)
+        .astype("<u2")
+    )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tokens.bin"
         ids.tofile(path)
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{folder}/compiled"  # what an earlier run compiled is no help
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = (
+            f"{folder}/compiled"  # what an earlier run compiled is no help
+        )
         contenders = {
             name: Contender(partial(make, name, size, path), is_stage=name in OURS)
             for name in options.only
@@ -116,11 +148,19 @@ def run(options: argparse.Namespace) -> None:
 
         def write(climbed: Mapping[str, Timed]) -> None:
             found = {name: Timed(failed=reason) for name, reason in reasons.items()} | dict(climbed)
-            file.replace(rows_of({name: found[name] for name in options.only if name in found}, size, peak))
+            file.replace(
+                rows_of({name: found[name] for name in options.only if name in found}, size, peak)
+            )
 
-        measure(contenders, rounds=options.rounds, steps=size.steps, at_a_time=at_a_time, done=write)
+        measure(
+            contenders, rounds=options.rounds, steps=size.steps, at_a_time=at_a_time, done=write
+        )
     compute = compute_for("auto")
-    print(f"{compute.name}: {size.batch} sequences of {size.context_length}, GPT-2 of {size.n_layer} layers, ", end="")
+    print(
+        f"{compute.name}: {size.batch} sequences of {size.context_length}, GPT-2 of "
+        f"{size.n_layer} layers, ",
+        end="",
+    )
     print(f"{size.n_embd} wide; utilisation of {peak / 1e12:.3g}e12 operations a second, {whose}")
     print_table(file.rows)
 

@@ -1,8 +1,8 @@
 """Steps of the default model, which a GPU computes faster than the host launches them.
 
-`python -m bench.training.launches` times them uncompiled, compiled, and recorded as one CUDA graph (`runtime.compile`:
-off, on, reduce-overhead), each in a process of its own, one at a time. On a CPU there is nothing to record, and with
-`--tiny` nothing is compiled.
+`python -m bench.training.launches` times them uncompiled, compiled, and recorded as one CUDA graph
+(`runtime.compile`: off, on, reduce-overhead), each in a process of its own, one at a time. On a CPU
+there is nothing to record, and with `--tiny` nothing is compiled.
 """
 
 import argparse
@@ -11,7 +11,17 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.harness import Contender, RowFile, Steps, compute_for, here, measure, section, tokenmill_steps, train_params
+from bench.harness import (
+    Contender,
+    RowFile,
+    Steps,
+    compute_for,
+    here,
+    measure,
+    section,
+    tokenmill_steps,
+    train_params,
+)
 from tokenmill.model.config import ModelConfig
 from tokenmill.stage import report_errors
 from tokenmill.training.compile import Compilation
@@ -47,13 +57,25 @@ def run(options: argparse.Namespace) -> None:
             file.add({"compile": way, "left out": one.failed})
             continue
         times = round(one.times(timed["off"]), 2)
-        print(f"{way:16} {one.seconds * 1e3:8.2f} ms a step, {times:5.2f} times the first; its first {one.first:.1f} s")
-        file.add({"compile": way, "seconds a step": one.seconds, "times the first": times, "first step, s": one.first})
+        print(
+            f"{way:16} {one.seconds * 1e3:8.2f} ms a step, {times:5.2f} times the first; its "
+            f"first {one.first:.1f} s"
+        )
+        file.add(
+            {
+                "compile": way,
+                "seconds a step": one.seconds,
+                "times the first": times,
+                "first step, s": one.first,
+            }
+        )
 
 
 def main() -> None:
     """Read the arguments."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--tiny", action="store_true", help="a few steps, nothing compiled")
     parser.add_argument("--json", type=Path, help="write the rows to this file too")
     report_errors(lambda: run(parser.parse_args()))

@@ -1,7 +1,7 @@
 """What a long training keeps: `python -m bench.training.long_run`.
 
-Memory, open files and disk of a real training of thousands of steps with hundreds of checkpoints, sampled from outside
-while it runs. All three must stay level once training is under way.
+Memory, open files and disk of a real training of thousands of steps with hundreds of checkpoints,
+sampled from outside while it runs. All three must stay level once training is under way.
 """
 
 import argparse
@@ -32,7 +32,9 @@ Row = dict[str, float]
 
 def main() -> None:
     """Train, sample, print, draw."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--epochs", type=int, default=12, help=f"of {EPOCH_STEPS:,} steps each")
     parser.add_argument("--picture", type=Path, default=Path("long_run.svg"))
     parser.add_argument("--json", type=Path, help="write the samples to this file too")
@@ -44,15 +46,24 @@ def run(epochs: int, picture: Path, file: Path | None) -> None:
     """A training in a process of its own, which is sampled."""
     set_wait_policy()  # as a stage does, before PyTorch is loaded there
     with tempfile.TemporaryDirectory() as folder:
-        process = multiprocessing.get_context("spawn").Process(target=train_long, args=(Path(folder), epochs))
+        process = multiprocessing.get_context("spawn").Process(
+            target=train_long, args=(Path(folder), epochs)
+        )
         process.start()
         rows = sampled(process, Path(folder))
     if file:
         file.write_text(json.dumps(rows, indent=2) + "\n")
     steps = epochs * EPOCH_STEPS
-    print(f"{steps:,} steps, {steps // BETWEEN_CHECKPOINTS:,} checkpoints, {rows[-1]['seconds']:,.0f} s")
+    print(
+        f"{steps:,} steps, {steps // BETWEEN_CHECKPOINTS:,} checkpoints, "
+        f"{rows[-1]['seconds']:,.0f} s"
+    )
     for name in ("memory, MB", "open files", "disk, MB"):
-        print(f"{name:<12}", *(f"{part}: {value:,.1f}" for part, value in quarters(rows, name).items()), sep="   ")
+        print(
+            f"{name:<12}",
+            *(f"{part}: {value:,.1f}" for part, value in quarters(rows, name).items()),
+            sep="   ",
+        )
     if importlib.util.find_spec("matplotlib"):
         draw(rows, picture)
         print(f"drawn: {picture}")
@@ -66,9 +77,16 @@ def train_long(folder: Path, epochs: int) -> None:
 
     os.environ["DVC_ROOT"] = str(folder)
     batch = section("train")["batch_size"]
-    ids = np.random.default_rng(0).integers(64, size=EPOCH_STEPS * batch * MODEL["context_length"] + 1)
-    write_tokens(folder / "tokens", train=ids, val=ids[: 64 * MODEL["context_length"]], vocabulary=512)
-    checkpoint = section("runtime")["checkpoint"] | {"every_seconds": None, "every_steps": BETWEEN_CHECKPOINTS}
+    ids = np.random.default_rng(0).integers(
+        64, size=EPOCH_STEPS * batch * MODEL["context_length"] + 1
+    )
+    write_tokens(
+        folder / "tokens", train=ids, val=ids[: 64 * MODEL["context_length"]], vocabulary=512
+    )
+    checkpoint = section("runtime")["checkpoint"] | {
+        "every_seconds": None,
+        "every_steps": BETWEEN_CHECKPOINTS,
+    }
     model = ModelParams.model_validate(section("model", **MODEL))
     train = TrainParams.model_validate(section("train", epochs=epochs, learning_rate=1e-3))
     runtime = RuntimeParams.model_validate(section("runtime", compile="off", checkpoint=checkpoint))

@@ -1,6 +1,7 @@
 """nanoGPT, run from a checkout that the user has: nothing of it is in this project.
 
-Its training script is run as it is, in a folder of its own; its model is imported for steps beside TokenMill's.
+Its training script is run as it is, in a folder of its own; its model is imported for steps beside
+TokenMill's.
 """
 
 import importlib.util
@@ -32,11 +33,17 @@ def check(checkout: Path) -> None:
     """
     for name in ("train.py", "model.py", "configurator.py", "config/train_shakespeare_char.py"):
         if not (checkout / name).exists():
-            raise UserError(f"--nanogpt {checkout} holds no {name}: give a checkout of github.com/karpathy/nanoGPT.")
+            raise UserError(
+                f"--nanogpt {checkout} holds no {name}: give a checkout of "
+                "github.com/karpathy/nanoGPT."
+            )
 
 
-def run_recipe(checkout: Path, here: Path, *, train: np.ndarray, val: np.ndarray, options: dict[str, Any]) -> float:
-    """Run its training script with its Tiny Shakespeare configuration and `options` in `here`; give the seconds."""
+def run_recipe(
+    checkout: Path, here: Path, *, train: np.ndarray, val: np.ndarray, options: dict[str, Any]
+) -> float:
+    """Run its training script with its Tiny Shakespeare configuration and `options` in `here`; give
+    the seconds."""
     data = here / "data" / DATASET
     data.mkdir(parents=True)
     for name, ids in (("train", train), ("val", val)):
@@ -72,7 +79,9 @@ def trained(checkout: Path, here: Path) -> nn.Module:
     saved = torch.load(here / OUT / "ckpt.pt", map_location="cpu", weights_only=True)
     module = _module(checkout)
     model = module.GPT(module.GPTConfig(**saved["model_args"]))
-    model.load_state_dict({name.removeprefix("_orig_mod."): value for name, value in saved["model"].items()})
+    model.load_state_dict(
+        {name.removeprefix("_orig_mod."): value for name, value in saved["model"].items()}
+    )
     return model.eval()
 
 
@@ -86,9 +95,11 @@ def steps_of(
     biases: bool,
     compiled: bool,
 ) -> Steps:
-    """Its model, optimizer and way of making batches, with the loss read as seldom as TokenMill reads it.
+    """Its model, optimizer and way of making batches, with the loss read as seldom as TokenMill
+    reads it.
 
-    With `biases` it is GPT-2, whose head is its embeddings; without, it is what nanoGPT's own recipes train.
+    With `biases` it is GPT-2, whose head is its embeddings; without, it is what nanoGPT's own
+    recipes train.
     """
     module, device = _module(checkout), compute.device
     sizes = {name: size for name, size in shape.items() if name != "context_length"}
@@ -102,7 +113,12 @@ def steps_of(
     def batch_of() -> list[torch.Tensor]:
         starts = torch.randint(len(data) - length, (batch,)).tolist()
         pair = [
-            torch.stack([torch.from_numpy(data[s + shift : s + shift + length].astype(np.int64)) for s in starts])
+            torch.stack(
+                [
+                    torch.from_numpy(data[s + shift : s + shift + length].astype(np.int64))
+                    for s in starts
+                ]
+            )
             for shift in (0, 1)
         ]
         if device.type == "cuda":

@@ -1,9 +1,10 @@
 """What a training costs beside its training: `python -m bench.training.overhead`.
 
-For the default run's model and for a larger one (6 layers, 384 wide, context 256), of a step: the share outside the
-model's forward and backward passes, clipping and update, and in it the gathering of its batch. Of a checkpoint: the
-seconds for which the training waits for it, those by which the steps are slower beside which it is written, and what
-both come to where one is written every minute. The real trainer runs, on random tokens, with clocks around these parts.
+For the default run's model and for a larger one (6 layers, 384 wide, context 256), of a step: the
+share outside the model's forward and backward passes, clipping and update, and in it the gathering
+of its batch. Of a checkpoint: the seconds for which the training waits for it, those by which the
+steps are slower beside which it is written, and what both come to where one is written every
+minute. The real trainer runs, on random tokens, with clocks around these parts.
 """
 
 import argparse
@@ -49,13 +50,23 @@ Row = dict[str, Any]
 
 def main() -> None:
     """Run both models, and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--steps", type=int, default=80)
-    parser.add_argument("--tiny", action="store_true", help="a few steps of next to nothing: only to see that it runs")
+    parser.add_argument(
+        "--tiny",
+        action="store_true",
+        help="a few steps of next to nothing: only to see that it runs",
+    )
     parser.add_argument("--json", type=Path, help="write the figures to this file too")
     options = parser.parse_args()
     models = {"tiny": TINY} if options.tiny else {"default": {}, "larger": LARGER}
-    report_errors(lambda: run(models, 2 * CHECKPOINTS if options.tiny else options.steps, RowFile(options.json)))
+    report_errors(
+        lambda: run(
+            models, 2 * CHECKPOINTS if options.tiny else options.steps, RowFile(options.json)
+        )
+    )
 
 
 def run(models: dict[str, dict[str, int]], steps: int, file: RowFile) -> None:
@@ -72,10 +83,18 @@ def measure(changes: dict[str, int], steps: int) -> Row:
     """Train so many steps with some checkpoints on the way."""
     model = ModelParams.model_validate(section("model", **changes))
     stepping, logging, saving, writing = Clock(), Clock(), Clock(), Clock()
-    inside, gathering = Clock(during=stepping), Clock(during=stepping)  # a validation computes and gathers, too
+    inside, gathering = (
+        Clock(during=stepping),
+        Clock(during=stepping),
+    )  # a validation computes and gathers, too
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.dict(os.environ, {"DVC_ROOT": folder}))
-        for owner, name in ((GPT2, "forward"), (NanoChat, "forward"), (Optimizer, "backward"), (Optimizer, "norm")):
+        for owner, name in (
+            (GPT2, "forward"),
+            (NanoChat, "forward"),
+            (Optimizer, "backward"),
+            (Optimizer, "norm"),
+        ):
             stack.enter_context(inside.around(owner, name))
         stack.enter_context(inside.around(Optimizer, "step"))
         stack.enter_context(gathering.around(Sequences, "gather"))
@@ -85,11 +104,15 @@ def measure(changes: dict[str, int], steps: int) -> Row:
         stack.enter_context(writing.around(AsyncCheckpointer, "_write"))
         batch = section("train")["batch_size"]
         ids = np.random.default_rng(0).integers(64, size=steps * batch * model.context_length + 1)
-        write_tokens(Path(folder) / "tokens", train=ids, val=ids[: 2 * model.context_length], vocabulary=1024)
+        write_tokens(
+            Path(folder) / "tokens", train=ids, val=ids[: 2 * model.context_length], vocabulary=1024
+        )
         every = {"every_seconds": None, "every_steps": max(1, steps // CHECKPOINTS)}
         checkpoint = section("runtime")["checkpoint"] | every
         train = TrainParams.model_validate(section("train", epochs=1, learning_rate=1e-3))
-        runtime = RuntimeParams.model_validate(section("runtime", compile="off", checkpoint=checkpoint))
+        runtime = RuntimeParams.model_validate(
+            section("runtime", compile="off", checkpoint=checkpoint)
+        )
         job = training_job(model, train, Path(folder) / "tokens")
         run_job(job, runtime=runtime, output=Path(folder) / "model", times=Path(folder))
     whole = stepping.seconds + logging.seconds
@@ -111,7 +134,9 @@ Span = tuple[float, float]
 
 def _slower(steps: list[Span], writes: list[Span]) -> list[float]:
     """Seconds that the steps beside each write took more than the median of those beside none."""
-    beside = [[step for step in steps if step[0] < end and step[1] > begin] for begin, end in writes]
+    beside = [
+        [step for step in steps if step[0] < end and step[1] > begin] for begin, end in writes
+    ]
     alone = statistics.median(end - begin for begin, end in set(steps).difference(*beside))
     return [sum(end - begin - alone for begin, end in those) for those in beside if those]
 

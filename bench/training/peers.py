@@ -2,17 +2,21 @@
 
     python -m bench.training.peers --nanogpt CHECKOUT --text FILE
 
-On the CPU it uses nanoGPT's own Tiny Shakespeare recipe (4 layers, 4 heads, 128 wide, context 64, batch 12,
-2,000 steps).
+On the CPU it uses nanoGPT's own Tiny Shakespeare recipe (4 layers, 4 heads, 128 wide, context 64,
+batch 12, 2,000 steps).
 
-  to the loss  nanoGPT's script runs unchanged, and its final model is measured on all sequences of the validation text.
-               Then TokenMill's stage `train` runs once over as much of the training text as it needs, measured by the
-               same function. Seconds are those of whole processes: start-up, training, evaluation, checkpoints.
-  steps        tokens per second at the equal model (gpt2, AdamW, float32), in turns, each in a process of its own; then
-               TokenMill with its own defaults. Both uncompiled, as in a short run, and compiled, as in a long one.
+  to the loss  nanoGPT's script runs unchanged, and its final model is measured on all sequences of
+  the validation text.
+               Then TokenMill's stage `train` runs once over as much of the training text as it
+               needs, measured by the same function. Seconds are those of whole processes: start-up,
+               training, evaluation, checkpoints.
+  steps        tokens per second at the equal model (gpt2, AdamW, float32), in turns, each in a
+  process of its own; then
+               TokenMill with its own defaults. Both uncompiled, as in a short run, and compiled, as
+               in a long one.
 
-With `--gpu`: GPT-2 124M at 64 x 512 and 16 x 1024, both compiled and in bfloat16, and nanoGPT's loss in 2.5 times
-fewer tokens.
+With `--gpu`: GPT-2 124M at 64 x 512 and 16 x 1024, both compiled and in bfloat16, and nanoGPT's
+loss in 2.5 times fewer tokens.
 """
 
 import argparse
@@ -58,22 +62,35 @@ from tokenmill.training.compile import Compilation
 
 Row = dict[str, Any]
 
-KINDS = (("gpt2", "adamw", "equal"), ("gpt2", "adamw", "auto"), ("modern", "adamw", "auto"), ("modern", "muon", "auto"))
-"""Architecture, optimizer and precision of TokenMill's rows; `equal` is the precision of nanoGPT's."""
+KINDS = (
+    ("gpt2", "adamw", "equal"),
+    ("gpt2", "adamw", "auto"),
+    ("modern", "adamw", "auto"),
+    ("modern", "muon", "auto"),
+)
+"""Architecture, optimizer and precision of TokenMill's rows; `equal` is the precision of
+nanoGPT's."""
 
 
-def steps_table(pairs: Iterable[tuple[str, Contender]], *, tokens_per_step: int, rounds: int, file: RowFile) -> None:
-    """Add tokens per second of all contenders; the first one that runs is what the others are compared with."""
+def steps_table(
+    pairs: Iterable[tuple[str, Contender]], *, tokens_per_step: int, rounds: int, file: RowFile
+) -> None:
+    """Add tokens per second of all contenders; the first one that runs is what the others are
+    compared with."""
     contenders: dict[str, Contender] = {}
     for name, contender in pairs:
         contenders.setdefault(name, contender)  # `auto` may be the precision of nanoGPT's
     on_gpu = torch.cuda.is_available()
-    at_a_time, steps = (1, 10) if on_gpu else (len(contenders), 30)  # a turn on a CPU begins with cold caches
+    at_a_time, steps = (
+        (1, 10) if on_gpu else (len(contenders), 30)
+    )  # a turn on a CPU begins with cold caches
     before = list(file.rows)
 
     def write(timed: dict[str, Timed]) -> None:
         first = next((one for one in timed.values() if not one.failed), Timed())
-        file.replace([*before, *(_row(name, one, first, tokens_per_step) for name, one in timed.items())])
+        file.replace(
+            [*before, *(_row(name, one, first, tokens_per_step) for name, one in timed.items())]
+        )
 
     measure(contenders, rounds=rounds, steps=steps, at_a_time=at_a_time, done=write)
 
@@ -87,7 +104,8 @@ def _contenders(
     ways: tuple[bool, ...],
     kinds: Sequence[tuple[str, str, str]],
 ) -> Iterator[tuple[str, Contender]]:
-    """Names and who they are, nanoGPT first where its checkout is given; `ways`: compiled, not, or both."""
+    """Names and who they are, nanoGPT first where its checkout is given; `ways`: compiled, not, or
+    both."""
     equal = "bfloat16" if torch.cuda.is_available() else "float32"
     for compiled in ways:
         end = ", compiled" if compiled and len(ways) > 1 else ""
@@ -100,16 +118,24 @@ def _contenders(
             name = f"TokenMill {architecture}, {optimizer}, {_called(precision)}{end}"
             model = {"architecture": architecture, "dropout": 0.0} | shape
             train = {"batch_size": batch, "optimizer": optimizer, "precision": precision}
-            yield name, Contender(partial(our_steps, ids, model, train, compiled=compiled), is_stage=True)
+            yield (
+                name,
+                Contender(partial(our_steps, ids, model, train, compiled=compiled), is_stage=True),
+            )
         if theirs:
-            yield f"nanoGPT without biases, {equal}{end}", Contender(partial(theirs, biases=False), is_stage=False)
+            yield (
+                f"nanoGPT without biases, {equal}{end}",
+                Contender(partial(theirs, biases=False), is_stage=False),
+            )
 
 
 def _called(precision: str) -> str:
     return str(compute_for(precision).precision).removeprefix("torch.")
 
 
-def their_steps(checkout: Path, ids: np.ndarray, shape: dict[str, int], *, precision: str, **how: Any) -> Steps:
+def their_steps(
+    checkout: Path, ids: np.ndarray, shape: dict[str, int], *, precision: str, **how: Any
+) -> Steps:
     """nanoGPT's, with the settings of its own script; `how` as `nanogpt.steps_of` has it."""
     device = choose_device("auto")
     if device.type == "cuda":
@@ -119,11 +145,15 @@ def their_steps(checkout: Path, ids: np.ndarray, shape: dict[str, int], *, preci
     return nanogpt.steps_of(checkout, compute, ids, shape, **how)
 
 
-def our_steps(ids: np.ndarray, model: dict[str, Any], train: dict[str, Any], *, compiled: bool) -> Steps:
+def our_steps(
+    ids: np.ndarray, model: dict[str, Any], train: dict[str, Any], *, compiled: bool
+) -> Steps:
     """TokenMill's, of this model."""
     section = train_params(learning_rate=1e-4, beta2=0.99, **train)
     config, compute = ModelConfig.model_validate(model), compute_for(section.precision)
-    return tokenmill_steps(config, section, compute, ids, compilation=Compilation(compiled, "asked for"))
+    return tokenmill_steps(
+        config, section, compute, ids, compilation=Compilation(compiled, "asked for")
+    )
 
 
 def _row(name: str, one: Timed, first: Timed, tokens: int) -> Row:
@@ -150,7 +180,8 @@ class Recipe:
     steps: int
     eval_iters: int
     share: float | None
-    """How much of the training text TokenMill gets, once; None: a share of the tokens that nanoGPT sees."""
+    """How much of the training text TokenMill gets, once; None: a share of the tokens that nanoGPT
+    sees."""
     our_batch: int
     our_rate: float
     our_decay: float
@@ -189,13 +220,25 @@ GPT2_SHAPES = ((64, 512), (16, 1024))
 
 def main() -> None:
     """Run what was asked for, and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nanogpt", type=Path, help="a checkout of nanoGPT; without it TokenMill runs alone")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--nanogpt", type=Path, help="a checkout of nanoGPT; without it TokenMill runs alone"
+    )
     parser.add_argument("--text", type=Path, help="a text file; default: the built-in sample")
-    parser.add_argument("--gpu", action="store_true", help="GPT-2 124M on CUDA instead of the small model")
-    parser.add_argument("--tiny", action="store_true", help="a few steps of next to nothing: only to see that it runs")
+    parser.add_argument(
+        "--gpu", action="store_true", help="GPT-2 124M on CUDA instead of the small model"
+    )
+    parser.add_argument(
+        "--tiny",
+        action="store_true",
+        help="a few steps of next to nothing: only to see that it runs",
+    )
     parser.add_argument("--rounds", type=int, default=8, help="turns of each contender")
-    parser.add_argument("--shape", type=int, nargs=2, metavar=("BATCH", "CONTEXT"), help="steps of this shape only")
+    parser.add_argument(
+        "--shape", type=int, nargs=2, metavar=("BATCH", "CONTEXT"), help="steps of this shape only"
+    )
     parser.add_argument("--skip-loss", action="store_true", help="only steps")
     parser.add_argument("--skip-steps", action="store_true", help="only what it takes to the loss")
     parser.add_argument("--json", type=Path, help="write the figures to this file too")
@@ -208,14 +251,19 @@ def run(options: argparse.Namespace) -> None:
     if options.gpu and not torch.cuda.is_available():
         raise UserError("--gpu needs a CUDA device, and there is none here.")
     if options.nanogpt is None:
-        print("no --nanogpt PATH: TokenMill runs alone, nothing is compared (git clone github.com/karpathy/nanoGPT)")
+        print(
+            "no --nanogpt PATH: TokenMill runs alone, nothing is compared (git clone "
+            "github.com/karpathy/nanoGPT)"
+        )
     else:
         nanogpt.check(options.nanogpt)
     train, val, characters = numbered(read_text(options.text))
     recipe = TINY if options.tiny else GPU if options.gpu else CPU
     file = RowFile(options.json)
     shapes = GPT2_SHAPES if options.gpu else ((recipe.batch, recipe.context),)
-    for batch, context in () if options.skip_steps else [options.shape] if options.shape else shapes:
+    for batch, context in (
+        () if options.skip_steps else [options.shape] if options.shape else shapes
+    ):
         model = GPT2_124M if options.gpu else recipe.sizes | {"vocab_size": len(characters)}
         contenders = _contenders(
             options.nanogpt,
@@ -256,7 +304,9 @@ def to_the_loss(
     file.add(ours)
 
 
-def their_run(options: argparse.Namespace, recipe: Recipe, here: Path, train: np.ndarray, val: np.ndarray) -> Row:
+def their_run(
+    options: argparse.Namespace, recipe: Recipe, here: Path, train: np.ndarray, val: np.ndarray
+) -> Row:
     """nanoGPT's script from start to end."""
     here.mkdir()
     cuda = torch.cuda.is_available()
@@ -285,17 +335,31 @@ def their_run(options: argparse.Namespace, recipe: Recipe, here: Path, train: np
         "to the loss": "nanoGPT",
         "seconds": round(seconds, 1),
         "tokens": recipe.steps * recipe.batch * recipe.context,
-        "validation loss": round(mean_loss(lambda x, y: model(x, y)[0], model, val, recipe.context), 4),
+        "validation loss": round(
+            mean_loss(lambda x, y: model(x, y)[0], model, val, recipe.context), 4
+        ),
     }
 
 
-def our_run(recipe: Recipe, here: Path, train: np.ndarray, val: np.ndarray, *, vocabulary: int) -> Row:
+def our_run(
+    recipe: Recipe, here: Path, train: np.ndarray, val: np.ndarray, *, vocabulary: int
+) -> Row:
     """TokenMill's stage `train` from start to end, on its part of the text."""
     part, epochs = portion(recipe, train)
     write_tokens(here / "data" / "tokens", train=part, val=val, vocabulary=vocabulary)
-    model = {"architecture": "modern", "context_length": recipe.context, "dropout": 0.0, "start_from": "models/random"}
+    model = {
+        "architecture": "modern",
+        "context_length": recipe.context,
+        "dropout": 0.0,
+        "start_from": "models/random",
+    }
     schedule = {"warmup_steps": 10, "decay_fraction": recipe.our_decay}
-    changes = {"batch_size": recipe.our_batch, "learning_rate": recipe.our_rate, "epochs": epochs, "schedule": schedule}
+    changes = {
+        "batch_size": recipe.our_batch,
+        "learning_rate": recipe.our_rate,
+        "epochs": epochs,
+        "schedule": schedule,
+    }
     parameters = YAML(typ="safe").load(ROOT / "params.yaml")
     parameters |= {"model": model | recipe.sizes, "train": section("train", **changes)}
     YAML(typ="safe").dump(parameters, here / "params.yaml")
@@ -303,7 +367,11 @@ def our_run(recipe: Recipe, here: Path, train: np.ndarray, val: np.ndarray, *, v
     done = subprocess.run(
         [
             sys.executable,
-            *(["-m", "stages", "train"] if importlib.util.find_spec("pandas") else ["-c", WITHOUT_TABLES]),
+            *(
+                ["-m", "stages", "train"]
+                if importlib.util.find_spec("pandas")
+                else ["-c", WITHOUT_TABLES]
+            ),
         ],
         cwd=here,
         capture_output=True,
@@ -334,18 +402,27 @@ def portion(recipe: Recipe, train: np.ndarray) -> tuple[np.ndarray, int]:
 
 @torch.no_grad()
 def mean_loss(
-    logits: Callable[[Tensor, Tensor], Tensor], model: nn.Module, val: np.ndarray, context: int, batch: int = 64
+    logits: Callable[[Tensor, Tensor], Tensor],
+    model: nn.Module,
+    val: np.ndarray,
+    context: int,
+    batch: int = 64,
 ) -> float:
-    """Mean cross-entropy over every sequence of the validation text, in nats, in float32, the same for both."""
+    """Mean cross-entropy over every sequence of the validation text, in nats, in float32, the same
+    for both."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model.to(device)
     torch.set_float32_matmul_precision("highest")
     ids = torch.from_numpy(val.astype(np.int64)).to(device)
     count = (len(ids) - 1) // context
-    inputs, targets = (ids[shift : shift + count * context].view(count, context) for shift in (0, 1))
+    inputs, targets = (
+        ids[shift : shift + count * context].view(count, context) for shift in (0, 1)
+    )
     total = 0.0
     for x, y in zip(inputs.split(batch), targets.split(batch), strict=True):
-        total += F.cross_entropy(logits(x, y).flatten(0, 1).float(), y.flatten(), reduction="sum").item()
+        total += F.cross_entropy(
+            logits(x, y).flatten(0, 1).float(), y.flatten(), reduction="sum"
+        ).item()
     return total / (count * context)
 
 

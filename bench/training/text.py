@@ -1,4 +1,5 @@
-"""A text as characters, ready to train on: the last tenth validates, as nanoGPT's Tiny Shakespeare does."""
+"""A text as characters, ready to train on: the last tenth validates, as nanoGPT's Tiny Shakespeare
+does."""
 
 import tempfile
 from pathlib import Path
@@ -6,7 +7,14 @@ from pathlib import Path
 import numpy as np
 
 from tokenmill.core.files import sha256_of
-from tokenmill.core.token_file import DTYPE, Split, SplitMetadata, TokenMetadata, token_file, write_metadata
+from tokenmill.core.token_file import (
+    DTYPE,
+    Split,
+    SplitMetadata,
+    TokenMetadata,
+    token_file,
+    write_metadata,
+)
 from tokenmill.model.sequences import evenly_spread
 
 VAL_SHARE = 0.1

@@ -1,4 +1,5 @@
-"""The steps of the ladder as code: one model and one text, trained as a plain script does it, better and better.
+"""The steps of the ladder as code: one model and one text, trained as a plain script does it,
+better and better.
 
 Each variant is a function of the number of steps. What a machine cannot do, or only
 emulates, is left out of its variant and of those above it; `left_out` says why.
@@ -47,16 +48,32 @@ class Size:
 
     def config(self, variant: str) -> ModelConfig:
         """The model of this size on a variant."""
-        sizes = {k: getattr(self, k) for k in ("n_layer", "n_head", "n_embd", "vocab_size", "context_length")}
+        sizes = {
+            k: getattr(self, k)
+            for k in ("n_layer", "n_head", "n_embd", "vocab_size", "context_length")
+        }
         architecture = "modern" if variant == "TokenMill" else "gpt2"
         return ModelConfig.model_validate({"architecture": architecture, "dropout": 0.0} | sizes)
 
 
-FULL = Size(n_layer=12, n_head=12, n_embd=768, vocab_size=32_000, context_length=512, batch=64, steps=10)
+FULL = Size(
+    n_layer=12, n_head=12, n_embd=768, vocab_size=32_000, context_length=512, batch=64, steps=10
+)
 
-SMALL = Size(n_layer=4, n_head=4, n_embd=256, vocab_size=4096, context_length=128, batch=16, steps=2)
+SMALL = Size(
+    n_layer=4, n_head=4, n_embd=256, vocab_size=4096, context_length=128, batch=16, steps=2
+)
 
-TINY = Size(n_layer=1, n_head=2, n_embd=16, vocab_size=64, context_length=16, batch=4, steps=1, compiled=False)
+TINY = Size(
+    n_layer=1,
+    n_head=2,
+    n_embd=16,
+    vocab_size=64,
+    context_length=16,
+    batch=4,
+    steps=1,
+    compiled=False,
+)
 
 
 def left_out(variant: str, device: torch.device) -> str | None:
@@ -65,8 +82,9 @@ def left_out(variant: str, device: torch.device) -> str | None:
         return f"torch.compile needs {missing}, which is not there."
     if variant == "mixed" and not multiplies_bfloat16(device):
         return (
-            "no instructions for products of bfloat16 (AVX512_BF16 or AMX on a CPU) here; emulated ones take many "
-            "times as long as float32's. The variant above it stays in float32."
+            "no instructions for products of bfloat16 (AVX512_BF16 or AMX on a CPU) here; "
+            "emulated ones take many times as long as float32's. The variant above it stays in "
+            "float32."
         )
     return None
 
@@ -90,16 +108,23 @@ def make(variant: str, size: Size, path: Path) -> Steps:
 
 
 def tokenmill(variant: str, size: Size, ids: np.ndarray) -> Steps:
-    """TokenMill's own step with its choices for this machine; GPT-2 with AdamW as the others, or its default."""
+    """TokenMill's own step with its choices for this machine; GPT-2 with AdamW as the others, or
+    its default."""
     train = train_params(
-        batch_size=size.batch, learning_rate=1e-4, optimizer="muon" if variant == "TokenMill" else "adamw"
+        batch_size=size.batch,
+        learning_rate=1e-4,
+        optimizer="muon" if variant == "TokenMill" else "adamw",
     )
     compute = compute_for(train.precision)
-    compilation = for_long_runs(compute.device) if size.compiled else Compilation(on=False, why="asked for")
+    compilation = (
+        for_long_runs(compute.device) if size.compiled else Compilation(on=False, why="asked for")
+    )
     return tokenmill_steps(size.config(variant), train, compute, ids, compilation=compilation)
 
 
-def plain(size: Size, batch: Batch, *, compiled: bool = False, mixed: bool = False, flash: bool = False) -> Steps:
+def plain(
+    size: Size, batch: Batch, *, compiled: bool = False, mixed: bool = False, flash: bool = False
+) -> Steps:
     """GPT-2 with AdamW as a plain script has it, with these gains and no other."""
     torch.set_float32_matmul_precision("highest")
     device = here()
@@ -149,17 +174,23 @@ def vectorised(ids: np.ndarray, size: Size) -> Batch:
 
 
 class ScriptAttention(nn.Module):
-    """A layer's attention as most scripts write it: all scores, a mask, a softmax; or PyTorch's flash attention."""
+    """A layer's attention as most scripts write it: all scores, a mask, a softmax; or PyTorch's
+    flash attention."""
 
     def __init__(self, layer: Attention, context_length: int, *, flash: bool):
         super().__init__()
         self.layer, self.flash = layer, flash
-        self.register_buffer("mask", torch.ones(context_length, context_length).tril().bool(), persistent=False)
+        self.register_buffer(
+            "mask", torch.ones(context_length, context_length).tril().bool(), persistent=False
+        )
 
     def forward(self, x_BTD: Tensor, cache: None = None, mask: None = None) -> Tensor:  # noqa: ARG002 (never given)
         """(B, T, D) -> (B, T, D)."""
         heads, length = self.layer.n_head, x_BTD.shape[1]
-        q, k, v = (h.unflatten(-1, (heads, -1)).transpose(1, 2) for h in self.layer.qkv(x_BTD).chunk(3, dim=-1))
+        q, k, v = (
+            h.unflatten(-1, (heads, -1)).transpose(1, 2)
+            for h in self.layer.qkv(x_BTD).chunk(3, dim=-1)
+        )
         if self.flash:
             y_BHTK = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         else:

@@ -1,9 +1,9 @@
 """What training costs: hours, units bought, money; and the two tables that say so.
 
-`timing.csv`, beside the checkpoints, has a row for every few steps: the sums over all sessions and machines, each at
-its own price, lost steps included. `costs.csv` has a row for every epoch and follows from it. Both differ from run to
-run, so DVC tracks neither; metrics/ has copies for the plots. What is unknown is None, or an empty cell; nothing is
-estimated.
+`timing.csv`, beside the checkpoints, has a row for every few steps: the sums over all sessions and
+machines, each at its own price, lost steps included. `costs.csv` has a row for every epoch and
+follows from it. Both differ from run to run, so DVC tracks neither; metrics/ has copies for the
+plots. What is unknown is None, or an empty cell; nothing is estimated.
 """
 
 import contextlib
@@ -24,7 +24,8 @@ from tokenmill.core.records import parse_rows
 
 if TYPE_CHECKING:
     import pandas as pd
-# Functions below import pandas when they are called: it takes about 0.4 s, and training needs it only at its end.
+# Functions below import pandas when they are called: it takes about 0.4 s, and training needs it
+# only at its end.
 
 TIMES = TIMING, COSTS = "timing.csv", "costs.csv"
 AMOUNTS = ["seconds", "units", "money"]
@@ -32,7 +33,8 @@ DELETE = "delete it: it holds nothing but times"
 
 
 class CostParams(Section):
-    """The section `runtime.cost`: what an hour of this machine costs. null is unknown, and then not shown."""
+    """The section `runtime.cost`: what an hour of this machine costs. null is unknown, and then not
+    shown."""
 
     price_per_hour: float | None = Field(ge=0)
     """Money for an hour of this machine, all its GPUs together."""
@@ -56,7 +58,8 @@ Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 @dataclass(frozen=True)
 class TimingRow:
-    """A row of timing.csv: the sums up to a step. None is unknown, or was not written by an older version."""
+    """A row of timing.csv: the sums up to a step. None is unknown, or was not written by an older
+    version."""
 
     step: Annotated[int, Field(ge=1, lt=1 << 53)]
     seconds: Amount
@@ -88,12 +91,18 @@ class Cost:
     money: float | None = None
 
     def __add__(self, other: "Cost") -> "Cost":
-        return Cost(self.seconds + other.seconds, _plus(self.units, other.units), _plus(self.money, other.money))
+        return Cost(
+            self.seconds + other.seconds,
+            _plus(self.units, other.units),
+            _plus(self.money, other.money),
+        )
 
     @classmethod
     def of(cls, row: Any) -> "Cost":
         """The cost in a row of one of the tables, or in a sum of rows."""
-        units, money = (None if math.isnan(row[name]) else float(row[name]) for name in ("units", "money"))
+        units, money = (
+            None if math.isnan(row[name]) else float(row[name]) for name in ("units", "money")
+        )
         return cls(float(row["seconds"]), units, money)
 
 
@@ -107,7 +116,8 @@ class Timing:
     def __init__(self, folder: Path | None, *, step: int, tokens: int, prices: CostParams):
         """Start or continue after `step` and `tokens`; without a folder nothing is written.
 
-        Rows of later steps are removed, because those steps are done again; what they cost stays in the sums.
+        Rows of later steps are removed, because those steps are done again; what they cost stays in
+        the sums.
         """
         self.path, self._prices = folder / TIMING if folder else None, prices
         self.total = Cost()
@@ -121,11 +131,14 @@ class Timing:
         if path.exists() and len(rows := read_timing(path)):
             self.total = Cost.of(rows.iloc[-1])
             kept = rows.loc[rows["step"] <= step].to_dict("records")
-            lines += [_timing_line(row["step"], Cost.of(row), row["tokens_per_second"]) for row in kept]
+            lines += [
+                _timing_line(row["step"], Cost.of(row), row["tokens_per_second"]) for row in kept
+            ]
         write_text(path, "".join(lines))
 
     def interval(self, *, step: int, tokens: int) -> float:
-        """Close an interval at `step`, after `tokens` tokens since the run began; return tokens per second."""
+        """Close an interval at `step`, after `tokens` tokens since the run began; return tokens per
+        second."""
         now = time.perf_counter()
         rate = (tokens - self._tokens) / (now - self._rate_from)
         self.total += self._prices.cost_of(now - self._cost_from)
@@ -138,7 +151,8 @@ class Timing:
 
     @contextlib.contextmanager
     def excluded(self) -> Iterator[None]:
-        """Leave the time inside the block (validation, checkpoints) out of the rate, but not out of the cost."""
+        """Leave the time inside the block (validation, checkpoints) out of the rate, but not out of
+        the cost."""
         began = time.perf_counter()
         yield
         self._rate_from += time.perf_counter() - began
@@ -150,7 +164,8 @@ def _timing_line(step: int, total: Cost, tokens_per_second: float) -> str:
 
 
 def read_timing(path: Path) -> "pd.DataFrame":
-    """The rows of `timing.csv`; none if there is no such file. A last line that a crash cut off is left out.
+    """The rows of `timing.csv`; none if there is no such file. A last line that a crash cut off is
+    left out.
 
     Raises:
         UserError: it is no such table.
@@ -162,7 +177,9 @@ def read_timing(path: Path) -> "pd.DataFrame":
     return _table(rows, TimingRow)
 
 
-def _table(rows: "Sequence[TimingRow | CostRow]", kind: "type[TimingRow | CostRow]") -> "pd.DataFrame":
+def _table(
+    rows: "Sequence[TimingRow | CostRow]", kind: "type[TimingRow | CostRow]"
+) -> "pd.DataFrame":
     """Rows as a table, in which unknown numbers are NaN."""
     import pandas as pd  # noqa: PLC0415 (see above)
 
@@ -172,13 +189,15 @@ def _table(rows: "Sequence[TimingRow | CostRow]", kind: "type[TimingRow | CostRo
 
 
 def find_times(resume: Path, run: str, name: str) -> Path:
-    """Where a table of TIMES of a run is, if it is anywhere: with its checkpoints, or left when they were removed."""
+    """Where a table of TIMES of a run is, if it is anywhere: with its checkpoints, or left when
+    they were removed."""
     with_checkpoints = resume / run / name
     return with_checkpoints if with_checkpoints.exists() else resume / f"{run}.{name}"
 
 
 def publish_times(resume: Path, run: str, folder: Path) -> None:
-    """Copy the tables of a run, named by its fingerprint, to where plots look for them; another run's are removed."""
+    """Copy the tables of a run, named by its fingerprint, to where plots look for them; another
+    run's are removed."""
     for name in TIMES:
         table = find_times(resume, run, name)
         if table.exists():
@@ -188,13 +207,19 @@ def publish_times(resume: Path, run: str, folder: Path) -> None:
 
 
 def epoch_costs(
-    timing: "pd.DataFrame", *, steps_per_epoch: int, flops_per_epoch: float, peak: float | None, currency: str
+    timing: "pd.DataFrame",
+    *,
+    steps_per_epoch: int,
+    flops_per_epoch: float,
+    peak: float | None,
+    currency: str,
 ) -> "pd.DataFrame":
     """The cost of every epoch that `timing` covers from its first to its last step.
 
-    Repeated steps are included; the validation after an epoch counts with the next one. `flops` are the floating-point
-    operations of the forward and backward passes; `utilisation` is their share of `peak`, the device's operations per
-    second (model FLOPs utilisation; PaLM, appendix B), or unknown.
+    Repeated steps are included; the validation after an epoch counts with the next one. `flops` are
+    the floating-point operations of the forward and backward passes; `utilisation` is their share
+    of `peak`, the device's operations per second (model FLOPs utilisation; PaLM, appendix B), or
+    unknown.
     """
     ends = timing.loc[timing["step"] % steps_per_epoch == 0].set_index("step").filter(AMOUNTS)
     ends = ends.reindex([0, *ends.index], fill_value=0.0)  # the run's beginning

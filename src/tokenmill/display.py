@@ -1,7 +1,9 @@
-"""What a terminal or a log shows: colours, aligned columns, wrapped text, the progress of long work and of training.
+"""What a terminal or a log shows: colours, aligned columns, wrapped text, the progress of long work
+and of training.
 
-rich decides what a terminal can show: NO_COLOR and TERM=dumb are obeyed. Markup is off, so brackets in a text are only
-brackets. A pipe or a file gets plain text. Nothing here changes a result, so DVC does not track it.
+rich decides what a terminal can show: NO_COLOR and TERM=dumb are obeyed. Markup is off, so brackets
+in a text are only brackets. A pipe or a file gets plain text. Nothing here changes a result, so DVC
+does not track it.
 """
 
 import itertools
@@ -46,15 +48,21 @@ def console(out: TextIO | None = None) -> Console:
 
 
 def note(sentence: str) -> None:
-    """Print a sentence about the program's work on stderr, dimmed on a terminal; nothing if it is empty."""
+    """Print a sentence about the program's work on stderr, dimmed on a terminal; nothing if it is
+    empty."""
     if sentence:
         console(sys.stderr).print(message(sentence), style="dim")
 
 
 def print_columns(
-    rows: Iterable[Sequence[str | Text]], *, right: Collection[int] = (), gap: int = 2, out: TextIO | None = None
+    rows: Iterable[Sequence[str | Text]],
+    *,
+    right: Collection[int] = (),
+    gap: int = 2,
+    out: TextIO | None = None,
 ) -> None:
-    """Print rows of cells in aligned columns; on a terminal the last column wraps instead of running over the edge.
+    """Print rows of cells in aligned columns; on a terminal the last column wraps instead of
+    running over the edge.
 
     Args:
         rows: cells; a `Text` may have colours. What is invisible in a `str` is made visible.
@@ -62,11 +70,15 @@ def print_columns(
         gap: blanks between two columns.
         out: stdout if not given.
     """
-    cells = [[cell if isinstance(cell, Text) else Text(visible(cell)) for cell in row] for row in rows]
+    cells = [
+        [cell if isinstance(cell, Text) else Text(visible(cell)) for cell in row] for row in rows
+    ]
     table = Table.grid(padding=(0, gap, 0, 0))
     last = max(map(len, cells), default=1) - 1
     for number in range(last + 1):
-        table.add_column(justify="right" if number in right else "left", no_wrap=number < last, overflow="fold")
+        table.add_column(
+            justify="right" if number in right else "left", no_wrap=number < last, overflow="fold"
+        )
     for row in cells:
         table.add_row(*row)
     screen = console(out)
@@ -77,7 +89,8 @@ def print_columns(
 
 
 def print_stream(pieces: Iterable[str]) -> None:
-    """Print a text on stdout while its pieces come; on a terminal, wrapped and with nothing invisible in it."""
+    """Print a text on stdout while its pieces come; on a terminal, wrapped and with nothing
+    invisible in it."""
     if sys.stdout.isatty():
         pieces = wrapped(map(visible, pieces), shutil.get_terminal_size().columns)
     for piece in pieces:
@@ -87,14 +100,19 @@ def print_stream(pieces: Iterable[str]) -> None:
 
 def rate(tokens: int, seconds: float) -> str:
     """How much was written, and how fast: `30 tokens in 0.50 s, 60 tokens/s`."""
-    return f"{tokens:,} tokens in {seconds:.2f} s, {tokens / seconds:,.0f} tokens/s" if seconds else f"{tokens} tokens"
+    return (
+        f"{tokens:,} tokens in {seconds:.2f} s, {tokens / seconds:,.0f} tokens/s"
+        if seconds
+        else f"{tokens} tokens"
+    )
 
 
 def wrapped(pieces: Iterable[str], width: int) -> Iterator[str]:
-    """The text with a line feed instead of the blank before a word that would reach beyond `width` columns.
+    """The text with a line feed instead of the blank before a word that would reach beyond `width`
+    columns.
 
-    A word is yielded as soon as it is complete; one that is wider than a line is cut. Blanks at the end of a line are
-    left out.
+    A word is yielded as soon as it is complete; one that is wider than a line is cut. Blanks at the
+    end of a line are left out.
 
     Example:
         >>> "".join(wrapped(["one tw", "o three"], 8))
@@ -121,7 +139,8 @@ def wrapped(pieces: Iterable[str], width: int) -> Iterator[str]:
 def shortened(text: str, width: int) -> str:
     """Text of a corpus or a model as one line of at most so many columns.
 
-    It ends at a space if one is in its second half; scripts without spaces are cut between characters.
+    It ends at a space if one is in its second half; scripts without spaces are cut between
+    characters.
 
     Example:
         >>> shortened("one two\\nthree four", 16), shortened("そこで天皇がお歌いになつた歌", 16)
@@ -136,7 +155,8 @@ def shortened(text: str, width: int) -> str:
 
 
 class Progress:
-    """Counted work, shown on stderr: a bar on a terminal, a line now and then in a log, nothing for short work."""
+    """Counted work, shown on stderr: a bar on a terminal, a line now and then in a log, nothing for
+    short work."""
 
     def __init__(self, title: str, total: int, unit: str = "B") -> None:
         self._title, self._total, self._unit = title, total, unit
@@ -173,7 +193,11 @@ class Progress:
 
     def _draw(self) -> None:
         if self._bar is None and self._is_long():
-            columns = TextColumn("{task.description}"), BarColumn(bar_width=None), TextColumn("{task.fields[state]}")
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=None),
+                TextColumn("{task.fields[state]}"),
+            )
             self._bar = Bar(*columns, console=console(sys.stderr), expand=True)
             self._bar.add_task(self._title, total=self._total, state="")
             self._bar.start()
@@ -188,14 +212,19 @@ class Progress:
         """Such as `1 MB of 4 MB (25%), 100 kB/s, 10 s, 30 s left`."""
         seconds = max(time.monotonic() - self._start, 1e-9)
         rate = self._done / seconds
-        left = f", {duration((self._total - self._done) / rate)} left" if 0 < self._done < self._total else ""
+        left = (
+            f", {duration((self._total - self._done) / rate)} left"
+            if 0 < self._done < self._total
+            else ""
+        )
         share = f" ({self._done / self._total:.0%})" if self._total else ""
         done, total, speed = (si(value, self._unit) for value in (self._done, self._total, rate))
         return f"{done} of {total}{share}, {speed}/s, {duration(seconds)}{left}"
 
 
 class TrainingDisplay:
-    """What a person sees of training on `out`, or on stderr: its plan, then a live bar or a line now and then."""
+    """What a person sees of training on `out`, or on stderr: its plan, then a live bar or a line
+    now and then."""
 
     def __init__(self, out: TextIO | None = None):
         self._out = out or sys.stderr
@@ -208,20 +237,33 @@ class TrainingDisplay:
         else:
             print(message(sentence), file=self._out, flush=True)
 
-    def start(self, plan: Sequence[tuple[str, str]], *, step: int, total: int, prices: "CostParams") -> None:
+    def start(
+        self, plan: Sequence[tuple[str, str]], *, step: int, total: int, prices: "CostParams"
+    ) -> None:
         """Print the plan, names and facts, then start at `step` of `total`."""
         self._prices, self._total, self._first = prices, total, step
         self._began = self._shown_at = time.monotonic()
         print_columns([(f"  {name}", text) for name, text in plan], out=self._out)
         if self._out.isatty():
-            columns = TextColumn("  {task.percentage:3.0f}%"), BarColumn(None), TextColumn("{task.description}")
+            columns = (
+                TextColumn("  {task.percentage:3.0f}%"),
+                BarColumn(None),
+                TextColumn("{task.description}"),
+            )
             self._bar = Bar(*columns, expand=True)
-            self._task = self._bar.add_task(f"step {step:,} of {total:,}", total=total, completed=step)
-            self._live = Live(self._bar, console=console(self._out), auto_refresh=False, transient=True)
+            self._task = self._bar.add_task(
+                f"step {step:,} of {total:,}", total=total, completed=step
+            )
+            self._live = Live(
+                self._bar, console=console(self._out), auto_refresh=False, transient=True
+            )
             self._live.start(refresh=True)
 
-    def interval(self, *, step: int, epoch: float, loss: float, tokens_per_second: float, spent: "Cost") -> None:
-        """Show the loss, the speed, what all sessions cost so far, and the time and cost still to come."""
+    def interval(
+        self, *, step: int, epoch: float, loss: float, tokens_per_second: float, spent: "Cost"
+    ) -> None:
+        """Show the loss, the speed, what all sessions cost so far, and the time and cost still to
+        come."""
         now = time.monotonic()
         if now - self._shown_at < (DRAW_EVERY if self._live else LINE_EVERY):
             return
@@ -231,16 +273,22 @@ class TrainingDisplay:
         state, speed = f"loss {loss:.3f}", f"{tokens_per_second:,.0f} tokens/s"
         if self._live is None:
             costs = f"spent {amounts(spent, currency)}; {amounts(to_come, currency)} to come, until {clock(left)}"
-            self.say(f"  step {step:,}/{self._total:,}  epoch {epoch:.2f}  {state}  {speed}  {costs}")
+            self.say(
+                f"  step {step:,}/{self._total:,}  epoch {epoch:.2f}  {state}  {speed}  {costs}"
+            )
             return
         paid = f"{_paid(spent, currency) or duration(spent.seconds)} spent"
         to_pay = [f"{_paid(to_come, currency)} to come"] if _paid(to_come, currency) else []
         facts = [state, speed, f"{duration(left)} left", paid, *to_pay, f"until {clock(left)}"]
         steps = f"step {step:,} of {self._total:,}  epoch {epoch:.2f}"
         self._bar.update(self._task, completed=step, description=steps)
-        self._live.update(Group(self._bar, _first_line(facts, self._live.console.width)), refresh=True)
+        self._live.update(
+            Group(self._bar, _first_line(facts, self._live.console.width)), refresh=True
+        )
 
-    def epoch(self, epoch: int, *, train_loss: float, val_loss: float, bits_per_byte: float) -> None:
+    def epoch(
+        self, epoch: int, *, train_loss: float, val_loss: float, bits_per_byte: float
+    ) -> None:
         """Show an epoch's result, on a line that stays."""
         losses = f"train loss {train_loss:.3f}, validation loss {val_loss:.3f}, {bits_per_byte:.3f} bits per byte"
         self.say(f"  epoch {epoch}: {losses}")
@@ -254,7 +302,9 @@ class TrainingDisplay:
 
 def _first_line(facts: Sequence[str], width: int) -> str:
     """As many of the facts as fit on one line, the most important first."""
-    whole = "  ".join(fact.replace(" ", "\xa0") for fact in facts)  # a line breaks only between facts
+    whole = "  ".join(
+        fact.replace(" ", "\xa0") for fact in facts
+    )  # a line breaks only between facts
     return textwrap.wrap(whole, width, initial_indent=" " * 8)[0].replace("\xa0", " ")
 
 

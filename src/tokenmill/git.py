@@ -1,9 +1,11 @@
-"""Run git, ask it about a project, and point the refs `epoch-1` ... `epoch-N` at the metrics of a run's epochs.
+"""Run git, ask it about a project, and point the refs `epoch-1` ... `epoch-N` at the metrics of a
+run's epochs.
 
-With these refs `dvc metrics diff epoch-1 epoch-4` compares epochs of one run. Each ref points at a small commit with
-the metrics of that epoch, params.yaml, and a dvc.yaml that names the metrics. `git fast-import` writes them, so no
-branch, index or work tree changes, and it works inside any run of DVC. A ref directly under `refs/` resolves by its
-last name and, unlike a tag, is neither listed nor pushed by default.
+With these refs `dvc metrics diff epoch-1 epoch-4` compares epochs of one run. Each ref points at a
+small commit with the metrics of that epoch, params.yaml, and a dvc.yaml that names the metrics.
+`git fast-import` writes them, so no branch, index or work tree changes, and it works inside any run
+of DVC. A ref directly under `refs/` resolves by its last name and, unlike a tag, is neither listed
+nor pushed by default.
 """
 
 import json
@@ -21,7 +23,8 @@ EXPERIMENTS = "refs/exps/"
 """DVC stores an experiment at refs/exps/<two digits of its baseline>/<the other digits>/<name>."""
 
 AUTHOR = "TokenMill <tokenmill@localhost> 946684800 +0000"
-"""Fixed, with the beginning of the year 2000, so that the same metrics on the same commit give the same ref."""
+"""Fixed, with the beginning of the year 2000, so that the same metrics on the same commit give the
+same ref."""
 
 
 def run(root: Path, *arguments: str, stdin: str = "") -> str:
@@ -41,7 +44,8 @@ def run(root: Path, *arguments: str, stdin: str = "") -> str:
 
 
 def ask(root: Path, *arguments: str) -> str | None:
-    """Run git in `root` and return what it prints; None if it fails, as it does outside a repository.
+    """Run git in `root` and return what it prints; None if it fails, as it does outside a
+    repository.
 
     Raises:
         UserError: git is not installed.
@@ -50,9 +54,13 @@ def ask(root: Path, *arguments: str) -> str | None:
     return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else None
 
 
-def _run(root: Path, arguments: tuple[str, ...], stdin: str = "") -> subprocess.CompletedProcess[bytes]:
+def _run(
+    root: Path, arguments: tuple[str, ...], stdin: str = ""
+) -> subprocess.CompletedProcess[bytes]:
     try:
-        return subprocess.run(["git", *arguments], cwd=root, input=stdin.encode(), capture_output=True, check=False)
+        return subprocess.run(
+            ["git", *arguments], cwd=root, input=stdin.encode(), capture_output=True, check=False
+        )
     except FileNotFoundError:
         raise UserError("there is no `git` on the PATH; install git.") from None
 
@@ -71,7 +79,11 @@ def experiments(root: Path) -> list[str]:
 def revisions(root: Path) -> list[str]:
     """Names by which a user may call a revision: branches, tags, experiments, refs of epochs."""
     names = [name.split("/", 2)[2] for name in references(root, "refs/heads", "refs/tags")]
-    return [*names, *experiments(root), *(name.removeprefix("refs/") for name in references(root, "refs/epoch-*"))]
+    return [
+        *names,
+        *experiments(root),
+        *(name.removeprefix("refs/") for name in references(root, "refs/epoch-*")),
+    ]
 
 
 def content(root: Path, rev: str, file: Path) -> str | None:
@@ -79,12 +91,15 @@ def content(root: Path, rev: str, file: Path) -> str | None:
     return ask(root, "show", f"{rev}:./{file.as_posix()}")
 
 
-def write_epoch_refs(root: Path, epochs: Sequence[Mapping[str, Mapping[str, Any]]], params: Path) -> list[str]:
+def write_epoch_refs(
+    root: Path, epochs: Sequence[Mapping[str, Mapping[str, Any]]], params: Path
+) -> list[str]:
     """Point `epoch-N` at the metrics of each epoch, and remove refs of epochs that no longer exist.
 
     Args:
         root: of the project.
-        epochs: for each epoch, the content of its metrics files by name (`train.json`, `eval.json`).
+        epochs: for each epoch, the content of its metrics files by name (`train.json`,
+            `eval.json`).
         params: the file of parameters, the same for all epochs.
 
     Returns:
@@ -95,7 +110,10 @@ def write_epoch_refs(root: Path, epochs: Sequence[Mapping[str, Mapping[str, Any]
     parent = (ask(root, "rev-parse", "--verify", "--quiet", "HEAD") or "").strip()
     shared, commits = masked(params.read_text(encoding="utf-8")), dict[str, str]()
     for number, metrics in enumerate(epochs, start=1):
-        files = {f"metrics/{name}": json.dumps(dict(content), indent=2) + "\n" for name, content in metrics.items()}
+        files = {
+            f"metrics/{name}": json.dumps(dict(content), indent=2) + "\n"
+            for name, content in metrics.items()
+        }
         pipeline = "metrics:\n" + "".join(f"  - {name}\n" for name in sorted(files))
         files |= {"params.yaml": shared, "dvc.yaml": pipeline}
         name = f"epoch-{number}"
@@ -108,10 +126,13 @@ def write_epoch_refs(root: Path, epochs: Sequence[Mapping[str, Mapping[str, Any]
 
 
 def _commit(ref: str, files: Mapping[str, str], parent: str, message: str) -> str:
-    """What lets `git fast-import` commit exactly these files to a ref. An empty `parent` means none."""
+    """What lets `git fast-import` commit exactly these files to a ref. An empty `parent` means
+    none."""
     origin = f"from {parent}\n" if parent else ""
     contents = (f"M 100644 inline {path}\n{_data(content)}" for path, content in files.items())
-    return f"commit {ref}\ncommitter {AUTHOR}\n{_data(message)}{origin}deleteall\n{''.join(contents)}"
+    return (
+        f"commit {ref}\ncommitter {AUTHOR}\n{_data(message)}{origin}deleteall\n{''.join(contents)}"
+    )
 
 
 def _data(text: str) -> str:

@@ -1,8 +1,9 @@
 """The whole of params.yaml as one model, checked before any stage begins its work.
 
-A stage reads only the sections that it names, but a mistake in any section should end the first stage, not the last
-one, hours later. Each stage reads a part of `runtime` and ignores the rest, so unknown keys of `runtime` are refused
-only here. This module can refuse but never change a result, so DVC does not track it.
+A stage reads only the sections that it names, but a mistake in any section should end the first
+stage, not the last one, hours later. Each stage reads a part of `runtime` and ignores the rest, so
+unknown keys of `runtime` are refused only here. This module can refuse but never change a result,
+so DVC does not track it.
 """
 
 from pathlib import Path
@@ -74,7 +75,11 @@ def check_text(raw: str) -> None:
     from tokenmill.data.sources import find  # noqa: PLC0415
 
     path = Path(raw)
-    is_tracked = any(folder.with_name(f"{folder.name}.dvc").exists() for folder in (path, *path.parents) if folder.name)
+    is_tracked = any(
+        folder.with_name(f"{folder.name}.dvc").exists()
+        for folder in (path, *path.parents)
+        if folder.name
+    )
     if path != SAMPLE and not is_tracked:
         find(path, FORMATS)
 
@@ -85,14 +90,19 @@ def _check_start(model: ModelSection, path: Path) -> None:
     folder = path.parent / model.start
     if not (folder / CONFIG).exists():
         problem = (
-            f"model.start_from ({model.start_from}) holds no {CONFIG}; `tokenmill import` writes such a folder, "
-            f"`dvc pull {model.start_from}` fetches one, and {RANDOM} stands for random weights."
+            f"model.start_from ({model.start_from}) holds no {CONFIG}; `tokenmill import` writes "
+            f"such a folder, `dvc pull {model.start_from}` fetches one, and {RANDOM} stands for "
+            "random weights."
         )
         raise ParamsError(path, [("model.start_from", problem)])
     found = read_record(folder / CONFIG, Saved, way_out=RESTORE).tokenmill
     names = [name for name in ModelParams.model_fields if name != "dropout"]
     problems = [
-        (f"model.{name}", f"model.{name} ({mine}) must be {there}, as in {model.start_from}, where training starts.")
+        (
+            f"model.{name}",
+            f"model.{name} ({mine}) must be {there}, as in {model.start_from}, where training "
+            "starts.",
+        )
         for name in names
         if (mine := getattr(model, name)) != (there := getattr(found, name))
     ]
@@ -101,26 +111,40 @@ def _check_start(model: ModelSection, path: Path) -> None:
 
 
 def _check_length(model: ModelSection, path: Path) -> None:
-    """Refuse a context that is longer than the text was in the last run, if the text is still the same."""
+    """Refuse a context that is longer than the text was in the last run, if the text is still the
+    same."""
     try:
         counted = read_metrics(TokensMetrics, path.parent)
-        problem = too_short({"train": counted.train_tokens, "val": counted.val_tokens}, model.context_length)
+        problem = too_short(
+            {"train": counted.train_tokens, "val": counted.val_tokens}, model.context_length
+        )
         if problem is None or not _is_same_text(path):
             return
-    except (UserError, LookupError, TypeError, StopIteration):  # there was no run, or what it left is damaged
+    except (
+        UserError,
+        LookupError,
+        TypeError,
+        StopIteration,
+    ):  # there was no run, or what it left is damaged
         return
     raise ParamsError(path, [("model.context_length", problem)])
 
 
 def _is_same_text(path: Path) -> bool:
-    """Whether dvc.lock has the parameters of today for all that makes tokens, and today's size of the raw text."""
+    """Whether dvc.lock has the parameters of today for all that makes tokens, and today's size of
+    the raw text."""
     today, stages = read_yaml(path), read_yaml(path.with_name("dvc.lock"))["stages"]
     for stage, sections in BEFORE_TRAINING.items():
         then = stages[stage]["params"][PARAMS_FILE.name]
         if any(then[section] != today[section] for section in sections):
             return False
-    if stages["train"]["params"][PARAMS_FILE.name]["model"]["start_from"] != today["model"]["start_from"]:
+    if (
+        stages["train"]["params"][PARAMS_FILE.name]["model"]["start_from"]
+        != today["model"]["start_from"]
+    ):
         return False  # its tokenizer may be another one
     raw = path.parent / today["data"]["raw"]
-    size = next(dep["size"] for dep in stages["clean"]["deps"] if dep["path"] == today["data"]["raw"])
+    size = next(
+        dep["size"] for dep in stages["clean"]["deps"] if dep["path"] == today["data"]["raw"]
+    )
     return size == sum(file.stat().st_size for file in [raw, *raw.rglob("*")] if file.is_file())

@@ -1,7 +1,8 @@
-"""Run a stage or a command: what a user can cause ends as one sentence with an exit code, not as a traceback.
+"""Run a stage or a command: what a user can cause ends as one sentence with an exit code, not as a
+traceback.
 
-It ends with the DVC that started it, so that it never writes beside the same stage of the next `dvc repro`. How the
-threads of a CPU wait for each other is set before PyTorch is loaded.
+It ends with the DVC that started it, so that it never writes beside the same stage of the next `dvc
+repro`. How the threads of a CPU wait for each other is set before PyTorch is loaded.
 """
 
 import atexit
@@ -23,11 +24,12 @@ from tokenmill.core.files import DISK_FULL
 from tokenmill.core.units import message
 
 SPIN_COUNT = 1000
-"""Turns of an empty loop before a waiting thread sleeps, beside other programs; OpenMP's own choice is 300,000."""
+"""Turns of an empty loop before a waiting thread sleeps, beside other programs; OpenMP's own choice
+is 300,000."""
 
 TRIES, SAMPLES, PAUSE = 10, 5, 0.004
-"""Tries, the samples averaged in each, and seconds between samples. The machine counts as free if one try finds it so,
-because on every machine something runs for 20 ms now and then."""
+"""Tries, the samples averaged in each, and seconds between samples. The machine counts as free if
+one try finds it so, because on every machine something runs for 20 ms now and then."""
 
 LOAD = Path("/proc/loadavg")
 
@@ -44,28 +46,41 @@ def run(main: Callable[[], None]) -> None:
 def report_errors(work: Callable[[], None]) -> None:
     """Do `work`; end with one sentence on stderr and exit code 1 if a user caused an error.
 
-    The exit code is 130 after Ctrl-C, and 141 when the reader of stdout, such as `head`, has closed it.
+    The exit code is 130 after Ctrl-C, and 141 when the reader of stdout, such as `head`, has closed
+    it.
     """
-    if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:  # (stages/__main__.py set it for the time of the imports)
+    if (
+        signal.getsignal(signal.SIGINT) == signal.SIG_DFL
+    ):  # (stages/__main__.py set it for the time of the imports)
         signal.signal(signal.SIGINT, signal.default_int_handler)
     _replace_unknown_characters()
-    atexit.register(gc.freeze)  # else Python searches all of PyTorch for garbage before it ends: half a second
+    atexit.register(
+        gc.freeze
+    )  # else Python searches all of PyTorch for garbage before it ends: half a second
     try:
         work()
         sys.stdout.flush()
     except UserError as error:
         sys.exit(f"error: {message(str(error))}")
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python still flushes at its end
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # for what Python still flushes at its end
         sys.exit(141)
     except EOFError as error:
         if "marshal" not in str(error):
             raise
-        sys.exit("error: Python's byte code is cut off, as by a full disk; remove it: find . -name '*.pyc' -delete")
+        sys.exit(
+            "error: Python's byte code is cut off, as by a full disk; remove it: find . -name "
+            "'*.pyc' -delete"
+        )
     except OSError as error:
         sys.exit(f"error: {message(describe(error))}")
     except MemoryError:
-        sys.exit("error: out of memory; free some and type the same command again: nothing is half-written.")
+        sys.exit(
+            "error: out of memory; free some and type the same command again: nothing is "
+            "half-written."
+        )
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
@@ -79,19 +94,28 @@ def _replace_unknown_characters() -> None:
 
 
 def describe(error: OSError) -> str:
-    """An operating system's error as a sentence with the file in it, and the way out of a full disk."""
+    """An operating system's error as a sentence with the file in it, and the way out of a full
+    disk."""
     where = f"{Path(str(error.filename))}: " if error.filename else ""
-    room = "; free space and type the same command again: nothing is half-written" if error.errno in DISK_FULL else ""
+    room = (
+        "; free space and type the same command again: nothing is half-written"
+        if error.errno in DISK_FULL
+        else ""
+    )
     return f"{where}{error.strerror or error}{room}"
 
 
 def set_wait_policy() -> None:
-    """Let waiting threads sleep early where other programs use the cores now, unless GOMP_SPINCOUNT is set already.
+    """Let waiting threads sleep early where other programs use the cores now, unless GOMP_SPINCOUNT
+    is set already.
 
-    Call it before PyTorch is loaded. Threads that spin are a third faster while they have their cores to themselves,
-    and half as fast as soon as other programs want those cores. docs/decisions.md has the figures.
+    Call it before PyTorch is loaded. Threads that spin are a third faster while they have their
+    cores to themselves, and half as fast as soon as other programs want those cores.
+    docs/decisions.md has the figures.
     """
-    with contextlib.suppress(OSError, ValueError, IndexError):  # not Linux, and then not GNU's OpenMP either
+    with contextlib.suppress(
+        OSError, ValueError, IndexError
+    ):  # not Linux, and then not GNU's OpenMP either
         free_cores = (os.cpu_count() or 1) - _own_threads()
         if all(_running_elsewhere() >= free_cores + 0.5 for _ in range(TRIES)):
             os.environ.setdefault("GOMP_SPINCOUNT", str(SPIN_COUNT))
@@ -114,8 +138,8 @@ def _own_threads() -> int:
 def end_with_dvc() -> None:
     """Get SIGTERM soon after DVC has ended, if DVC is among the processes above this one.
 
-    All between them are watched. Some shells become the command that they run; dash, which is /bin/sh on Debian, stays
-    beside it when DVC is killed.
+    All between them are watched. Some shells become the command that they run; dash, which is
+    /bin/sh on Debian, stays beside it when DVC is killed.
     """
     above = list[psutil.Process]()
     with contextlib.suppress(psutil.Error):  # one has just ended, or is another user's

@@ -1,4 +1,5 @@
-"""Benchmarks in this process, which has PyTorch already, or in one of their own, which takes seconds to begin."""
+"""Benchmarks in this process, which has PyTorch already, or in one of their own, which takes
+seconds to begin."""
 
 import importlib
 import os
@@ -26,12 +27,15 @@ def bench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
     return run
 
 
-def in_a_process(name: str, *arguments: str | Path, path: Path = ROOT) -> subprocess.CompletedProcess[str]:
+def in_a_process(
+    name: str, *arguments: str | Path, path: Path = ROOT
+) -> subprocess.CompletedProcess[str]:
     """The same as a program, with `path` among the places where Python looks for modules."""
     return subprocess.run(
         [sys.executable, "-m", name, *map(str, arguments)],
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{path}", "PYTHONWARNINGS": "ignore"},
+        env=os.environ
+        | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{path}", "PYTHONWARNINGS": "ignore"},
         capture_output=True,
         text=True,
         check=False,

@@ -1,4 +1,5 @@
-"""The benchmark of the data side: its corpus keeps its promises, and a small run gives all its figures."""
+"""The benchmark of the data side: its corpus keeps its promises, and a small run gives all its
+figures."""
 
 import importlib.util
 import itertools
@@ -17,7 +18,8 @@ from tokenmill.sample.generator import conversations
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXTS = [
-    "\n".join(question + " " + answer for question, answer in one) + '\n\tA "quoted" back\\slash, \\n and naïve café'
+    "\n".join(question + " " + answer for question, answer in one)
+    + '\n\tA "quoted" back\\slash, \\n and naïve café'
     for one in conversations(seed=0, count=200)
 ]
 
@@ -63,8 +65,25 @@ def test_every_format_is_the_same_every_time(tmp_path: Path, form: str) -> None:
 
 
 def test_a_small_run_gives_all_figures(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "bench.data", "--megabytes", "1", "--repeat", "1", "--stages-only"]
-    run = [*command, "--vocabulary", "1000", "--json", str(tmp_path / "f.json"), "--scratch", str(tmp_path)]
+    command = [
+        sys.executable,
+        "-m",
+        "bench.data",
+        "--megabytes",
+        "1",
+        "--repeat",
+        "1",
+        "--stages-only",
+    ]
+    run = [
+        *command,
+        "--vocabulary",
+        "1000",
+        "--json",
+        str(tmp_path / "f.json"),
+        "--scratch",
+        str(tmp_path),
+    ]
     done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     figures = json.loads((tmp_path / "f.json").read_text())
@@ -75,6 +94,8 @@ def test_a_small_run_gives_all_figures(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["f.json"]
 
 
-@pytest.mark.skipif(importlib.util.find_spec("tiktoken") is not None, reason="tiktoken is installed")
+@pytest.mark.skipif(
+    importlib.util.find_spec("tiktoken") is not None, reason="tiktoken is installed"
+)
 def test_a_missing_peer_is_reported(tmp_path: Path) -> None:
     assert measure.run("tiktoken", tmp_path).facts == {"missing": "tiktoken"}

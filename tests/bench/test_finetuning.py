@@ -1,4 +1,5 @@
-"""The comparison of fine-tunings, in next to no time: what TokenMill does, and what the others would get."""
+"""The comparison of fine-tunings, in next to no time: what TokenMill does, and what the others
+would get."""
 
 import argparse
 from pathlib import Path
@@ -16,13 +17,18 @@ TINY = {"sequences": 6, "width": 64, "layers": 1, "context": 32, "vocabulary": 2
 def test_both_methods_learn_from_the_same_chats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DVC_ROOT", str(tmp_path))
-    chats = [{"instruction": "count? " * (number % 7), "response": f"{number} one"} for number in range(99)]
+    chats = [
+        {"instruction": "count? " * (number % 7), "response": f"{number} one"}
+        for number in range(99)
+    ]
     (tmp_path / "chats.jsonl").write_bytes(json_lines(chats))
     folder = tmp_path / "work"
     tokens = finetuning.prepare(argparse.Namespace(chats=tmp_path / "chats.jsonl", **TINY), folder)
     layers = np.load(folder / "train.npy")
     assert 0 < tokens <= layers[:, 0].size
-    losses = [finetuning.work("TokenMill", method, folder, 0)["val_loss"] for method in finetuning.METHODS]
+    losses = [
+        finetuning.work("TokenMill", method, folder, 0)["val_loss"] for method in finetuning.METHODS
+    ]
     assert losses[0] != losses[1]
 
 
@@ -30,4 +36,7 @@ def test_both_methods_learn_from_the_same_chats(tmp_path: Path, monkeypatch: pyt
 def test_labels_are_the_tokens_that_count(at_most: int):
     ids, targets = np.array([5, 6, 7, 8]), np.array([IGNORED, 7, 8, 9])
     chat = finetuning._labelled(ids, targets, at_most=at_most)
-    assert chat == {"input_ids": [5, 6, 7, 8, 9][:at_most], "labels": [-100, -100, 7, 8, 9][:at_most]}
+    assert chat == {
+        "input_ids": [5, 6, 7, 8, 9][:at_most],
+        "labels": [-100, -100, 7, 8, 9][:at_most],
+    }

@@ -1,4 +1,5 @@
-"""The benchmarks of training: a run of a few tiny steps gives every figure, and a part that fails fails alone."""
+"""The benchmarks of training: a run of a few tiny steps gives every figure, and a part that fails
+fails alone."""
 
 import json
 import sys
@@ -15,7 +16,15 @@ import torch
 from bench.gpu import PARTS, run_part
 from bench.harness import Contender, measure
 from bench.training import variants
-from bench.training.variants import TINY, VARIANTS, ScriptAttention, left_out, loop, make, vectorised
+from bench.training.variants import (
+    TINY,
+    VARIANTS,
+    ScriptAttention,
+    left_out,
+    loop,
+    make,
+    vectorised,
+)
 from tests.bench.conftest import Bench, in_a_process
 from tokenmill.model.gpt import build
 from tokenmill.model.gpt2 import Attention, Block
@@ -40,7 +49,9 @@ def test_script_attention_equals_the_models(flash: bool):
     ours, x_BTD = model.blocks[0], torch.randn(2, 16, 16)
     assert isinstance(ours, Block)
     assert isinstance(ours.attention, Attention)
-    torch.testing.assert_close(ScriptAttention(ours.attention, 16, flash=flash)(x_BTD), ours.attention(x_BTD))
+    torch.testing.assert_close(
+        ScriptAttention(ours.attention, 16, flash=flash)(x_BTD), ours.attention(x_BTD)
+    )
 
 
 def test_batches_are_the_same_from_file_and_memory(tokens: Path):
@@ -58,11 +69,16 @@ def test_emulated_bfloat16_is_left_out(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(variants, "multiplies_bfloat16", lambda _: True)
     assert left_out("mixed", cpu) is None
     monkeypatch.setattr(variants, "multiplies_bfloat16", lambda _: False)
-    assert [variant for variant in VARIANTS if variant != "compiled" and left_out(variant, cpu)] == ["mixed"]
+    assert [
+        variant for variant in VARIANTS if variant != "compiled" and left_out(variant, cpu)
+    ] == ["mixed"]
 
 
 def test_a_contender_that_fails_fails_alone(tokens: Path):
-    contenders = {name: Contender(partial(make, name, TINY, tokens), is_stage=False) for name in ("none", "RAM")}
+    contenders = {
+        name: Contender(partial(make, name, TINY, tokens), is_stage=False)
+        for name in ("none", "RAM")
+    }
     timed = measure(contenders, rounds=2, steps=1, at_a_time=2)
     assert timed["none"].failed
     assert timed["RAM"].failed is None
@@ -134,7 +150,8 @@ class Few:
 
 sys.meta_path[:] = [Few if finder is PathFinder else finder for finder in sys.meta_path if isinstance(finder, type)]
 """
-"""What a GPU machine has: Python finds no other package than those that bench/gpu.py names, and what they need."""
+"""What a GPU machine has: Python finds no other package than those that bench/gpu.py names, and
+what they need."""
 
 
 ALL_PARTS_HERE = """
@@ -153,7 +170,8 @@ if __name__ == "__main__":  # a contender imports this, too
     gpu.run_part = here
     gpu.main()
 """
-"""bench.gpu with all parts in its own process, for each new one imports PyTorch; `run_part` has tests of its own."""
+"""bench.gpu with all parts in its own process, for each new one imports PyTorch; `run_part` has
+tests of its own."""
 
 
 @pytest.mark.slow

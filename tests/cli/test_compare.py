@@ -15,11 +15,17 @@ COMPARE = [sys.executable, "-W", "error", "-m", "tokenmill", "compare"]
 
 
 def env(**more: str) -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name != "NO_COLOR"} | {"COLUMNS": "90"} | more
+    return (
+        {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+        | {"COLUMNS": "90"}
+        | more
+    )
 
 
 def test_compare_prints_and_writes_a_page(workspace: Path):
-    done = subprocess.run([*COMPARE, "epoch-1", "epoch-2"], cwd=workspace, env=env(), capture_output=True, check=True)
+    done = subprocess.run(
+        [*COMPARE, "epoch-1", "epoch-2"], cwd=workspace, env=env(), capture_output=True, check=True
+    )
     text = done.stdout.decode()
     assert text.splitlines()[0].split() == ["epoch-1", "epoch-2"]
     assert "{+France+}" in text
@@ -33,7 +39,9 @@ def test_wrong_name_is_an_error_and_no_page(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.chdir(workspace)
-    with pytest.raises(SystemExit, match=r"^error: there is no epoch 7 in workspace: it has epochs 1 to 3\.$"):
+    with pytest.raises(
+        SystemExit, match=r"^error: there is no epoch 7 in workspace: it has epochs 1 to 3\.$"
+    ):
         main(["compare", "epoch-7"])
     assert capsys.readouterr() == ("", "")
     assert not (workspace / "reports/compare.html").exists()
@@ -41,7 +49,9 @@ def test_wrong_name_is_an_error_and_no_page(
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no pty")
 @pytest.mark.parametrize(("more", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
-def test_colours_only_on_terminals_without_no_color(workspace: Path, more: dict[str, str], coloured: bool):
+def test_colours_only_on_terminals_without_no_color(
+    workspace: Path, more: dict[str, str], coloured: bool
+):
     leader, follower = pty.openpty()
     with subprocess.Popen(COMPARE, cwd=workspace, env=env(**more), stdout=follower) as process:
         os.close(follower)

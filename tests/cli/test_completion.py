@@ -31,7 +31,11 @@ def scripts(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("words", "typed", "offered"),
     [
-        ("tokenmill", "", {"summary", "params", "preset", "plan", "profile", "doctor", "completion"}),
+        (
+            "tokenmill",
+            "",
+            {"summary", "params", "preset", "plan", "profile", "doctor", "completion"},
+        ),
         ("tokenmill", "pr", {"preset", "profile"}),
         ("tokenmill plan", "--pr", {"--preset", "--price-per-hour"}),
         ("tokenmill preset", "ph", {"phase1", "phase2", "phase3"}),
@@ -40,11 +44,15 @@ def scripts(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
         ("tokenmill params --write", "par", {"params.yaml"}),
     ],
 )
-def test_bash_completes(scripts: dict[str, str], words: str, typed: str, offered: set[str], tmp_path):
+def test_bash_completes(
+    scripts: dict[str, str], words: str, typed: str, offered: set[str], tmp_path
+):
     (tmp_path / "params.yaml").touch()
     (tmp_path / "script").write_text(scripts["bash"])
     asked = ASK.format(script=tmp_path / "script", words=words, typed=typed)
-    done = subprocess.run(["bash", "-c", asked], cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["bash", "-c", asked], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
     found = {line.strip() for line in done.stdout.splitlines() if line}
     assert offered <= found if typed == "" else offered == found
 

@@ -1,4 +1,5 @@
-"""`tokenmill export --push`, against a stand-in of the hub: what arrives there, and what each refusal says."""
+"""`tokenmill export --push`, against a stand-in of the hub: what arrives there, and what each
+refusal says."""
 
 import time
 from collections.abc import Iterator
@@ -34,7 +35,19 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 
 def push(*options: str) -> None:
-    main(["export", "--model", "epoch-2", "--tokenizer", "tokenizer.json", "out", "--push", NAME, *options])
+    main(
+        [
+            "export",
+            "--model",
+            "epoch-2",
+            "--tokenizer",
+            "tokenizer.json",
+            "out",
+            "--push",
+            NAME,
+            *options,
+        ]
+    )
 
 
 def refusal(*options: str) -> str:
@@ -60,7 +73,8 @@ def test_what_arrives_is_what_was_exported(hub: Hub, capsys: pytest.CaptureFixtu
 
 
 def test_weights_arrive_by_xet(hub: Hub, monkeypatch: pytest.MonkeyPatch):
-    """Which today's hub prefers to Git LFS: chunks go to a store of their own, the commit names the file's SHA-256."""
+    """Which today's hub prefers to Git LFS: chunks go to a store of their own, the commit names the
+    file's SHA-256."""
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", False)
     push()
     weights = Path("out/model.safetensors")
@@ -73,10 +87,14 @@ def test_a_second_push_keeps_the_edited_card(hub: Hub):
     Path("out/README.md").write_text(Path("out/README.md").read_text() + "\nMine.\n")
     push()
     assert hub.files[NAME]["README.md"].endswith(b"\nMine.\n")
-    assert sum("/stored/" in request for request in hub.requests) == 1, "what the hub has is not sent again"
+    assert sum("/stored/" in request for request in hub.requests) == 1, (
+        "what the hub has is not sent again"
+    )
 
 
-@pytest.mark.parametrize("place", ["/repos/create", "/preupload/", "/batch", "/stored/", "/commit/"])
+@pytest.mark.parametrize(
+    "place", ["/repos/create", "/preupload/", "/batch", "/stored/", "/commit/"]
+)
 def test_a_push_cut_off_and_typed_again_succeeds(place: str, hub: Hub):
     hub.cut_off = place
     assert f"{NAME} was not pushed" in refusal()
@@ -103,7 +121,9 @@ def test_refusals_are_sentences(place: str, status: int, sentence: str, hub: Hub
     assert not hub.files
 
 
-def test_a_wrong_token_is_not_printed(hub: Hub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def test_a_wrong_token_is_not_printed(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
     monkeypatch.setenv("HF_TOKEN", "hf_of_nobody")
     said = refusal()
     assert "does not accept the token" in said
@@ -115,7 +135,9 @@ def test_nobody_answers(hub: Hub, monkeypatch: pytest.MonkeyPatch):
     assert f"{NAME} was not pushed" in refusal()
 
 
-def test_a_token_that_login_saved_is_taken(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_token_that_login_saved_is_taken(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.delenv("HF_TOKEN")
     (tmp_path / "token").write_text(f"{TOKEN}\n")
     push()
@@ -130,10 +152,22 @@ def test_without_a_token_nothing_is_written(token: str, hub: Hub, monkeypatch: p
     assert not hub.requests
 
 
-@pytest.mark.parametrize("name", ["speeches", "ada/", "ada/../eve", "a/b/c", "ada/-x", "ada/sp eeches", ""])
+@pytest.mark.parametrize(
+    "name", ["speeches", "ada/", "ada/../eve", "a/b/c", "ada/-x", "ada/sp eeches", ""]
+)
 def test_malformed_names_are_refused(name: str, hub: Hub):
     with pytest.raises(SystemExit):
-        main(["export", "--model", "epoch-2", "--tokenizer", "tokenizer.json", "out", f"--push={name}"])
+        main(
+            [
+                "export",
+                "--model",
+                "epoch-2",
+                "--tokenizer",
+                "tokenizer.json",
+                "out",
+                f"--push={name}",
+            ]
+        )
     assert not hub.requests
 
 

@@ -22,14 +22,19 @@ HUB = "https://huggingface.co/datasets/ada/books"
         ("hf://datasets/ada/books", f"import {HUB} . -o data/raw/books"),
         ("hf://datasets/ada/books@v1", f"import {HUB} . -o data/raw/books --rev=v1"),
         ("hf://datasets/ada/books/en/old/", f"import {HUB} en/old -o data/raw/books"),
-        ("hf://datasets/ada/books@v1/en/a.txt", f"import {HUB} en/a.txt -o data/raw/a.txt --rev=v1"),
+        (
+            "hf://datasets/ada/books@v1/en/a.txt",
+            f"import {HUB} en/a.txt -o data/raw/a.txt --rev=v1",
+        ),
         ("https://h.org/a.txt.gz?x=1", "import-url https://h.org/a.txt.gz?x=1 data/raw/a.txt.gz"),
         ("s3://bucket/books/", "import-url s3://bucket/books/ data/raw/books"),
         ("s3://bucket", "import-url s3://bucket data/raw/bucket"),
         ("s3://bucket/..", "import-url s3://bucket/.. data/raw/x"),
     ],
 )
-def test_an_address_becomes_one_command_of_dvc(address: str, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_becomes_one_command_of_dvc(
+    address: str, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("HF_ENDPOINT", raising=False)
     name = "x" if address.endswith("..") else None
     assert planned(address, name)[1] == command.split()
@@ -52,7 +57,9 @@ def test_dvc_sees_what_a_user_adds_in_a_clone_too(tmp_path: Path, folder: str) -
     assert (clone.root / folder / "a.txt").read_text() == "a text"
 
 
-@pytest.mark.parametrize("address", ["books", "hf://ada/books", "hf://datasets/../books", "s3://bucket/..", "s3:"])
+@pytest.mark.parametrize(
+    "address", ["books", "hf://ada/books", "hf://datasets/../books", "s3://bucket/..", "s3:"]
+)
 def test_what_is_no_address_is_refused(address: str) -> None:
     with pytest.raises(UserError):
         planned(address)

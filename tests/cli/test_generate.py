@@ -1,4 +1,5 @@
-"""`tokenmill generate`: an answer, several, a pipe, errors, and a chat on a real terminal with Ctrl-C."""
+"""`tokenmill generate`: an answer, several, a pipe, errors, and a chat on a real terminal with
+Ctrl-C."""
 
 import io
 import os
@@ -66,7 +67,9 @@ Generate = Callable[..., Said]
 
 
 def test_an_answer_imports_no_compiler_and_no_dvc(project: Path):
-    found = imported_by("-m", "tokenmill", "generate", "--text", "one", "--max-new-tokens", "3", cwd=project)
+    found = imported_by(
+        "-m", "tokenmill", "generate", "--text", "one", "--max-new-tokens", "3", cwd=project
+    )
     assert {"torch", "tokenmill.runs.writer"} <= found
     assert not (COMPILER | {"dvc", "polars", "matplotlib", "gradio"}) & found
 
@@ -82,13 +85,18 @@ def test_answers_go_to_stdout_and_their_speed_to_stderr(generate: Generate):
     assert several.err.startswith("18 tokens ")
     earlier = generate("--text", "one", "--max-new-tokens", "9", "--epoch", "1")
     folder, file = "models/gpt/epoch-1", "data/tokenizer/tokenizer.json"
-    named = generate("--text", "one", "--max-new-tokens", "9", "--model", folder, "--tokenizer", file)
+    named = generate(
+        "--text", "one", "--max-new-tokens", "9", "--model", folder, "--tokenizer", file
+    )
     assert earlier.out == named.out != one.out
 
 
 def test_each_line_of_a_pipe_is_a_question(generate: Generate):
     lines = generate("--max-new-tokens", "6", "--temperature", "0", stdin=b"one?\n\ntwo\xff")
-    alone = [generate("--max-new-tokens", "6", "--temperature", "0", text) for text in ("one?", "two\ufffd")]
+    alone = [
+        generate("--max-new-tokens", "6", "--temperature", "0", text)
+        for text in ("one?", "two\ufffd")
+    ]
     assert lines.out == "".join(said.out for said in alone)
     assert len(RATE.findall(lines.err)) == 2
 
@@ -102,7 +110,9 @@ def test_each_line_of_a_pipe_is_a_question(generate: Generate):
         (("a", "--rev", "HEAD"), ("git",)),
     ],
 )
-def test_a_mistake_names_the_value(generate: Generate, arguments: tuple[str, ...], named: tuple[str, ...]):
+def test_a_mistake_names_the_value(
+    generate: Generate, arguments: tuple[str, ...], named: tuple[str, ...]
+):
     with pytest.raises(SystemExit) as error:
         generate(*arguments)
     sentence = str(error.value)
@@ -137,7 +147,16 @@ class Terminal:
 def terminal(project: Path) -> Iterator[Terminal]:
     """The chat in a terminal of its own; the likeliest tokens of this model never end."""
     spawn = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))"
-    chat = [sys.executable, "-m", "tokenmill", "generate", "--max-new-tokens", "200000", "--temperature", "0"]
+    chat = [
+        sys.executable,
+        "-m",
+        "tokenmill",
+        "generate",
+        "--max-new-tokens",
+        "200000",
+        "--temperature",
+        "0",
+    ]
     with subprocess.Popen(
         [sys.executable, "-c", spawn, *chat],
         cwd=project,

@@ -1,4 +1,5 @@
-"""`tokenmill import`: GPT-2 as transformers saves it, and models of this project, as folders to start from."""
+"""`tokenmill import`: GPT-2 as transformers saves it, and models of this project, as folders to
+start from."""
 
 import importlib
 import json
@@ -31,15 +32,22 @@ def published(folder: Path) -> tuple[Checkpoint, Any]:
     config = GPT2Config(vocab_size=vocab_size, n_positions=64, n_embd=32, n_layer=2, n_head=2)
     model = GPT2LMHeadModel(config).eval()
     model.save_pretrained(folder / "gpt2")
-    PreTrainedTokenizerFast(tokenizer_file=str(file), eos_token=END_OF_TEXT).save_pretrained(folder / "gpt2")
+    PreTrainedTokenizerFast(tokenizer_file=str(file), eos_token=END_OF_TEXT).save_pretrained(
+        folder / "gpt2"
+    )
     return Checkpoint("gpt2", folder / "gpt2", folder / "gpt2/tokenizer.json"), model
 
 
 def test_published_gpt2_computes_the_same(tmp_path: Path):
     checkpoint, theirs = published(tmp_path)
     adopt(checkpoint, tmp_path / "start")
-    ours, tokenizer = load_model(tmp_path / "start"), read_tokenizer(tmp_path / "start/tokenizer.json")
-    assert tokenizer.encode(TEXT) == read_tokenizer(tmp_path / "tokenizer/tokenizer.json").encode(TEXT)
+    ours, tokenizer = (
+        load_model(tmp_path / "start"),
+        read_tokenizer(tmp_path / "start/tokenizer.json"),
+    )
+    assert tokenizer.encode(TEXT) == read_tokenizer(tmp_path / "tokenizer/tokenizer.json").encode(
+        TEXT
+    )
     ids_BT = torch.tensor([tokenizer.encode(TEXT)])
     with torch.no_grad():
         assert torch.allclose(theirs(ids_BT).logits, ours(ids_BT), atol=1e-5, rtol=0)
@@ -80,7 +88,11 @@ def test_other_architecture_is_refused(change: dict[str, Any], tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("part", "value"),
-    [("normalizer", {"type": "Lowercase"}), ("pre_tokenizer", {"type": "Whitespace"}), ("added_tokens", [])],
+    [
+        ("normalizer", {"type": "Lowercase"}),
+        ("pre_tokenizer", {"type": "Whitespace"}),
+        ("added_tokens", []),
+    ],
 )
 def test_other_tokenizer_is_refused(part: str, value: Any, tmp_path: Path):
     checkpoint, _ = published(tmp_path)
@@ -93,7 +105,12 @@ def test_other_tokenizer_is_refused(part: str, value: Any, tmp_path: Path):
 def test_truncation_in_the_file_does_not_count(tmp_path: Path):
     checkpoint, _ = published(tmp_path)
     layout = json.loads(checkpoint.tokenizer.read_bytes())
-    layout["truncation"] = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
+    layout["truncation"] = {
+        "direction": "Right",
+        "max_length": 4,
+        "strategy": "LongestFirst",
+        "stride": 0,
+    }
     del layout["pre_tokenizer"]["use_regex"]  # as in the hub's `gpt2`
     checkpoint.tokenizer.write_text(json.dumps(layout))
     adopt(checkpoint, tmp_path / "start")
@@ -120,7 +137,9 @@ def test_weights_that_are_not_finite_are_refused(tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", ["openai-community/gpt2", "hf://openai-community/gpt2"])
-def test_a_name_on_the_hub_is_told_how_to_come_here(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_name_on_the_hub_is_told_how_to_come_here(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.chdir(tmp_path)
     Path(".dvc").mkdir()
     with pytest.raises(SystemExit, match="hf download"):

@@ -43,7 +43,9 @@ def test_reference_has_every_parameter_once_with_its_meaning(root: Path):
     assert len(names) > 40
     for name in names:
         assert text.count(f"| `{name}` |") == 1, name
-        cells = next(line for line in text.splitlines() if line.startswith(f"| `{name}` |")).split(" | ")
+        cells = next(line for line in text.splitlines() if line.startswith(f"| `{name}` |")).split(
+            " | "
+        )
         assert len(cells) >= 4, name
         assert all(cell.strip(" |") for cell in cells), name
     for key in ("user", "text", "expect"):
@@ -66,16 +68,24 @@ def test_reference_tells_types_and_bounds(root: Path, row: str):
     assert row in reference()
 
 
-def test_stale_reference_fails_the_check(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_stale_reference_fails_the_check(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     file = tmp_path / "docs" / "parameters.md"
     with pytest.raises(SystemExit) as missing:
         main(["params", "--check", str(file)])
     main(["params", "--write", str(file)])
     main(["params", "--check", str(file)])
-    file.write_text(file.read_text(encoding="utf-8").replace("`modern`", "`new`", 1), encoding="utf-8")
+    file.write_text(
+        file.read_text(encoding="utf-8").replace("`modern`", "`new`", 1), encoding="utf-8"
+    )
     with pytest.raises(SystemExit) as stale:
         main(["params", "--check", str(file)])
-    assert str(missing.value) == str(stale.value) == f"error: {file} is out of date; run `make format`."
+    assert (
+        str(missing.value)
+        == str(stale.value)
+        == f"error: {file} is out of date; run `make format`."
+    )
     capsys.readouterr()
     main(["params"])
     assert capsys.readouterr().out == reference()
@@ -96,9 +106,13 @@ def test_a_mistake_ends_with_a_sentence_and_exit_code_1(tmp_path: Path):
     assert "Traceback" not in done.stderr
 
 
-def test_summary_before_the_pipeline_names_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_summary_before_the_pipeline_names_the_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit, match=r"error: metrics.clean\.json is missing; `dvc repro` makes it"):
+    with pytest.raises(
+        SystemExit, match=r"error: metrics.clean\.json is missing; `dvc repro` makes it"
+    ):
         main(["summary"])
 
 
@@ -107,8 +121,14 @@ def test_examples_in_help_are_valid_command_lines(name: str):
     epilog = build_parser().commands()[name].epilog or ""
     head, *lines = epilog.splitlines()
     assert head == "examples:"
-    examples = [re.split(r" {2,}|[>|&]", line.strip())[0] for line in lines if line.lstrip().startswith("tokenmill")]
-    assert name in {build_parser().parse_args(shlex.split(example)[1:]).command for example in examples}
+    examples = [
+        re.split(r" {2,}|[>|&]", line.strip())[0]
+        for line in lines
+        if line.lstrip().startswith("tokenmill")
+    ]
+    assert name in {
+        build_parser().parse_args(shlex.split(example)[1:]).command for example in examples
+    }
 
 
 def test_help_lists_commands_and_exit_codes():
@@ -178,10 +198,15 @@ def test_only_the_command_that_was_typed_is_imported():
         print([name for name in COMMANDS if f"tokenmill.cli.{name}" in sys.modules])
     """
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
-    assert subprocess.check_output([sys.executable, "-c", code], env=environment, text=True) == "['doctor']\n"
+    assert (
+        subprocess.check_output([sys.executable, "-c", code], env=environment, text=True)
+        == "['doctor']\n"
+    )
 
 
-def test_control_characters_of_an_error_are_made_visible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_control_characters_of_an_error_are_made_visible(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as end:
         main(["generate", "--model", "a\x1b]0;b\x07"])
@@ -190,7 +215,9 @@ def test_control_characters_of_an_error_are_made_visible(tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_output_fits_the_encoding_of_the_terminal(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_fits_the_encoding_of_the_terminal(
+    encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     written = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=encoding))
     report_errors(lambda: print("✓ one … two"))

@@ -24,9 +24,31 @@ def plan(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def test_every_fact_of_a_preset_is_printed(project: Path, capsys: pytest.CaptureFixture[str]):
-    text = plan(capsys, "--preset", "phase3", "--hardware", "A100", "--step-seconds", "0.1", "--price-per-hour", "2")
+    text = plan(
+        capsys,
+        "--preset",
+        "phase3",
+        "--hardware",
+        "A100",
+        "--step-seconds",
+        "0.1",
+        "--price-per-hour",
+        "2",
+    )
     names = [line.split()[0] for line in text.splitlines() if re.match(r"\w", line)]
-    assert names == ["model", "text", "step", "work", "memory", "half", "float32", "on", "A100", "at", "a"]
+    assert names == [
+        "model",
+        "text",
+        "step",
+        "work",
+        "memory",
+        "half",
+        "float32",
+        "on",
+        "A100",
+        "at",
+        "a",
+    ]
     row = next(line for line in text.splitlines() if line.startswith("A100"))
     assert row.split() == ["A100", "0.188", "s", "174,688", "49.0", "h", "97.95", "USD", "fits"]
     for number in ("134,601,216", "2,800,000,000", "229", "939,950", "75%"):
@@ -38,8 +60,12 @@ def test_an_error_ends_with_exit_code_1(project: Path, capsys: pytest.CaptureFix
         plan(capsys)
 
 
-@pytest.mark.parametrize("wrong", [["--utilisation", "0"], ["--devices", "0"], ["--tokens", "-3"], ["--tokens", "x"]])
-def test_numbers_must_make_sense(project: Path, capsys: pytest.CaptureFixture[str], wrong: list[str]):
+@pytest.mark.parametrize(
+    "wrong", [["--utilisation", "0"], ["--devices", "0"], ["--tokens", "-3"], ["--tokens", "x"]]
+)
+def test_numbers_must_make_sense(
+    project: Path, capsys: pytest.CaptureFixture[str], wrong: list[str]
+):
     with pytest.raises(SystemExit) as error:
         plan(capsys, *wrong)
     assert error.value.code == 2

@@ -66,7 +66,9 @@ def test_a_preset_is_the_model_it_promises(params: Path, name: str, parameters: 
     assert name in names()
 
 
-def test_the_list_has_all_presets_with_their_hours(params: Path, capsys: pytest.CaptureFixture[str]):
+def test_the_list_has_all_presets_with_their_hours(
+    params: Path, capsys: pytest.CaptureFixture[str]
+):
     main(["preset"])
     rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()[1:-1]}
     assert list(rows) == names()
@@ -77,7 +79,13 @@ def test_default_is_what_params_yaml_comes_with():
     content, default = YAML(typ="safe").load(TEXT), read(DEFAULT).values
     assert {name: value_at(content, name) for name in default} == default
     assert {name for other in names() for name in read(other).values} == set(default)
-    assert not {name.split(".")[0] for name in default} & {"data", "evaluate", "runtime", "sample", "clean"}
+    assert not {name.split(".")[0] for name in default} & {
+        "data",
+        "evaluate",
+        "runtime",
+        "sample",
+        "clean",
+    }
 
 
 @pytest.mark.parametrize("name", names())
@@ -116,8 +124,12 @@ def test_an_experiment_then_changes_one_line(params: Path, name: str):
 
 
 def test_text_and_style_of_the_user_stay(params: Path):
-    mine = TEXT.replace("data/raw/sample", "/my/text").replace("  n_layer: 4", "  n_layer: 4   # mine, not théirs")
-    mine = mine.replace("columns:", "columns: ['a']").replace("What is 2 plus 3?", "'What is 2? " + "word " * 40 + "'")
+    mine = TEXT.replace("data/raw/sample", "/my/text").replace(
+        "  n_layer: 4", "  n_layer: 4   # mine, not théirs"
+    )
+    mine = mine.replace("columns:", "columns: ['a']").replace(
+        "What is 2 plus 3?", "'What is 2? " + "word " * 40 + "'"
+    )
     params.write_text(mine, encoding="utf-8")
     put("phase3")
     after = params.read_text(encoding="utf-8")
@@ -126,7 +138,9 @@ def test_text_and_style_of_the_user_stay(params: Path):
     assert all(f".{old.split(':')[0].strip()}" in values for old, _ in changed_lines(mine, after))
 
 
-def test_without_yes_and_a_terminal_nothing_is_written(params: Path, capsys: pytest.CaptureFixture[str]):
+def test_without_yes_and_a_terminal_nothing_is_written(
+    params: Path, capsys: pytest.CaptureFixture[str]
+):
     main(["preset", "phase1"])
     shown = capsys.readouterr().out
     assert "-  n_layer: 4\n+  n_layer: 2\n" in shown
@@ -138,9 +152,14 @@ def test_without_yes_and_a_terminal_nothing_is_written(params: Path, capsys: pyt
 @pytest.mark.parametrize(("answer", "written"), [("y", True), ("n", False), ("", False)])
 def test_at_a_terminal_it_asks_in_colour(params: Path, answer: str, written: bool):
     ours, theirs = pytest.importorskip("pty").openpty()
-    env = {k: v for k, v in os.environ.items() if k != "NO_COLOR"} | {"PYTHONPATH": str(ROOT / "src"), "TERM": "xterm"}
+    env = {k: v for k, v in os.environ.items() if k != "NO_COLOR"} | {
+        "PYTHONPATH": str(ROOT / "src"),
+        "TERM": "xterm",
+    }
     command = [sys.executable, "-m", "tokenmill", "preset", "phase1"]
-    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=params.parent, env=env) as process:
+    with subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=params.parent, env=env
+    ) as process:
         os.close(theirs)
         shown = b""
         while b"[y/N] " not in shown:
@@ -153,7 +172,8 @@ def test_at_a_terminal_it_asks_in_colour(params: Path, answer: str, written: boo
 
 
 @pytest.mark.parametrize(
-    ("broken", "named"), [("  n_layer: 4\n", "model.n_layer"), ("  gradient_clip: 1.0\n", "train.gradient_clip")]
+    ("broken", "named"),
+    [("  n_layer: 4\n", "model.n_layer"), ("  gradient_clip: 1.0\n", "train.gradient_clip")],
 )
 def test_a_missing_parameter_is_named_and_nothing_written(params: Path, broken: str, named: str):
     without = TEXT.replace(broken, "")

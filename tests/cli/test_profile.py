@@ -14,7 +14,13 @@ from tokenmill.cli.profile import Kind, Operation, Profile, kind_of
 from tokenmill.core.params import read_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-SMALL = ["model.n_layer=2", "model.n_embd=16", "model.n_head=2", "model.context_length=8", "runtime.device=cpu"]
+SMALL = [
+    "model.n_layer=2",
+    "model.n_embd=16",
+    "model.n_head=2",
+    "model.context_length=8",
+    "runtime.device=cpu",
+]
 
 
 @pytest.fixture
@@ -34,22 +40,30 @@ def test_it_leaves_a_trace_and_nothing_else(project: Path, capsys: pytest.Captur
     text = capsys.readouterr().out
     assert "aten::mm (products)" in text
     assert "reports/trace.json" in text
-    assert {path for path in project.rglob("*") if path.is_file()} - before == {project / "reports" / "trace.json"}
+    assert {path for path in project.rglob("*") if path.is_file()} - before == {
+        project / "reports" / "trace.json"
+    }
     events = json.loads((project / "reports" / "trace.json").read_text())["traceEvents"]
     assert any(event.get("name") == "aten::mm" for event in events)
 
 
 def test_without_tokens_the_way_out_is_named(project: Path):
     shutil.rmtree(project / "data")
-    with pytest.raises(SystemExit, match=r"error: data.tokens.metadata\.json is missing; `dvc repro` makes it"):
+    with pytest.raises(
+        SystemExit, match=r"error: data.tokens.metadata\.json is missing; `dvc repro` makes it"
+    ):
         main(["profile"])
 
 
 def profiled(**seconds_and_calls: tuple[float, int]) -> Profile:
     """A second of steps with so many seconds in so many calls of each kind."""
     kinds: dict[str, Kind] = {"products": "products", "other": "other operations", "data": "data"}
-    operations = [Operation(name, kinds[name], calls, s) for name, (s, calls) in seconds_and_calls.items()]
-    return Profile(steps=4, seconds=1.0, tokens=80, operations=operations, flops=1e9, product_rate=1e10)
+    operations = [
+        Operation(name, kinds[name], calls, s) for name, (s, calls) in seconds_and_calls.items()
+    ]
+    return Profile(
+        steps=4, seconds=1.0, tokens=80, operations=operations, flops=1e9, product_rate=1e10
+    )
 
 
 @pytest.mark.parametrize(

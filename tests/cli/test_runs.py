@@ -45,7 +45,8 @@ TIMING = "step,seconds,tokens_per_second,units,money\n10,30,1000,,0.1\n20,60,200
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """main~1: nothing ran; main: 4 layers; main after a commit of notes only; experiment `calm-oxen`: 2 layers."""
+    """main~1: nothing ran; main: 4 layers; main after a commit of notes only; experiment
+    `calm-oxen`: 2 layers."""
     project = Project(tmp_path_factory.mktemp("runs"))
     project.run("git", "init", "-q", "-b", "main")
     project.run("dvc", "init", "-q")
@@ -56,7 +57,18 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     project.commit()
     project.run("dvc", "repro")
     project.commit()
-    project.run("dvc", "exp", "run", "--queue", "-n", "calm-oxen", "-S", "model.n_layer=2", "-S", "runtime.device=cpu")
+    project.run(
+        "dvc",
+        "exp",
+        "run",
+        "--queue",
+        "-n",
+        "calm-oxen",
+        "-S",
+        "model.n_layer=2",
+        "-S",
+        "runtime.device=cpu",
+    )
     project.run("dvc", "exp", "run", "--run-all")
     project.run("git", "checkout", "-q", "-f", "HEAD")
     (project.root / "notes.txt").write_text("nothing new")
@@ -73,10 +85,14 @@ def test_each_run_stands_with_what_it_changed_and_took(project: Project):
     assert list(runs["run"]) == ["workspace", "main", "calm-oxen"]
     rows = runs.set_index("run").to_dict("index")
     assert rows["calm-oxen"]["changed"] == "model.n_layer=2", "runtime changes no result"
-    assert not any(runs["state"]), "nothing is under way, and of a queued run that ended well nothing need be said"
+    assert not any(runs["state"]), (
+        "nothing is under way, and of a queued run that ended well nothing need be said"
+    )
     assert (rows["main"]["val_loss"], rows["main"]["right"]) == (2.0, 0.4)
     assert (rows["calm-oxen"]["bits_per_byte"], rows["calm-oxen"]["epochs"]) == (1.0, 1)
-    took = [rows["calm-oxen"][name] for name in ("seconds", "money", "currency", "tokens_per_second")]
+    took = [
+        rows["calm-oxen"][name] for name in ("seconds", "money", "currency", "tokens_per_second")
+    ]
     assert took == [60.0, 0.2, "EUR", 1500.0], "up to the last step of the run"
     assert pd.isna(rows["main"]["seconds"])
 
@@ -109,7 +125,12 @@ def test_the_table_is_sorted_and_fits_80_columns(
     monkeypatch.chdir(project.root)
     main(["runs", "--sort", "speed"])
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines[:4]] == ["run", "calm-oxen", "model.n_layer=2", "workspace"]
+    assert [line.split()[0] for line in lines[:4]] == [
+        "run",
+        "calm-oxen",
+        "model.n_layer=2",
+        "workspace",
+    ]
     assert all(len(line) <= 80 for line in lines)
     main(["runs", "--csv", "--sort", "bits"])
     table = pd.read_csv(io.StringIO(capsys.readouterr().out))

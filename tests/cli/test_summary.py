@@ -58,7 +58,9 @@ def test_without_dvc_the_doctor_is_named(project: Project):
 
 def test_another_run_is_waited_for(project: Project):
     (project.root / ".dvc" / "tmp").mkdir(exist_ok=True)
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "dvc repro"]) as other:
+    with subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(60)", "dvc repro"]
+    ) as other:
         lock = f'{{"write": {{"models/gpt": {{"pid": {other.pid}, "cmd": "dvc repro"}}}}, "read": {{}}}}'
         (project.root / ".dvc" / "tmp" / "rwlock").write_text(lock)
         found = status(project.root)
@@ -68,7 +70,11 @@ def test_another_run_is_waited_for(project: Project):
 
 
 def test_its_own_commands_are_valid_command_lines():
-    ours = [command.split() for command, _ in after_training(4, root=ROOT) if command.startswith("tokenmill ")]
+    ours = [
+        command.split()
+        for command, _ in after_training(4, root=ROOT)
+        if command.startswith("tokenmill ")
+    ]
     assert len(ours) >= 3
     for _, *arguments in ours:
         assert build_parser().parse_args(arguments).command == arguments[0]
@@ -78,7 +84,10 @@ def test_own_text_at_defaults_is_led_to_fit(tmp_path: Path):
     text = (ROOT / "params.yaml").read_text()
     for changed, led in ((text, False), (text.replace("data/raw/sample", "/texts"), True)):
         (tmp_path / "params.yaml").write_text(changed)
-        assert any("tokenmill fit" in command for command, _ in after_training(4, root=tmp_path)) is led
+        assert (
+            any("tokenmill fit" in command for command, _ in after_training(4, root=tmp_path))
+            is led
+        )
     (tmp_path / "params.yaml").write_text(changed.replace("n_layer: 4", "n_layer: 5"))
     assert not any("tokenmill fit" in command for command, _ in after_training(4, root=tmp_path))
 
@@ -90,7 +99,9 @@ def test_from_trained_to_committed_to_changed(finished: Project, monkeypatch: py
     assert trained.commands == after_training(2, root=finished.root)
     assert "dvc exp run -S train.epochs=4" in commands(trained)
     summary = finished.run("python", "-m", "tokenmill", "summary").splitlines()
-    assert all(any(line.strip().startswith(command) for line in summary) for command in commands(trained))
+    assert all(
+        any(line.strip().startswith(command) for line in summary) for command in commands(trained)
+    )
 
     (finished.root / "metrics" / "new.json").write_text("{}")
     assert status(finished.root).commands == [COMMIT, *after_training(2, root=finished.root)]

@@ -26,7 +26,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(root)
     monkeypatch.delenv("DVC_ROOT", raising=False)
     params = (ROOT / "params.yaml").read_text(encoding="utf-8")
-    params = params.replace("  prompts: auto", PROMPTS.rstrip().replace("  prompts:", "  prompts:", 1))
+    params = params.replace(
+        "  prompts: auto", PROMPTS.rstrip().replace("  prompts:", "  prompts:", 1)
+    )
     (root / "params.yaml").write_text(params, encoding="utf-8")
     return root
 
@@ -87,7 +89,9 @@ def test_an_end_during_the_answers_is_told(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     begin(project)
-    monkeypatch.setattr("tokenmill.cli.watch.ask", lambda *_: (project / "live/run.json").unlink() or [])
+    monkeypatch.setattr(
+        "tokenmill.cli.watch.ask", lambda *_: (project / "live/run.json").unlink() or []
+    )
     main(["watch", "--once"])
     assert "is finished" in capsys.readouterr().out
 
@@ -138,11 +142,15 @@ def test_weights_that_are_gone_are_no_end(project: Path):
 
 
 def test_a_curve_in_braille_falls_from_left_to_right():
-    chart = line_chart([Series([4.0, 3.0, 2.0], 1, [0, 5, 10])], x_label="step", y_label="loss", alt="")
+    chart = line_chart(
+        [Series([4.0, 3.0, 2.0], 1, [0, 5, 10])], x_label="step", y_label="loss", alt=""
+    )
     *rows, ticks = [text.plain for text in draw(chart, 40, 5)]
     assert len(rows) == 5
     assert max(map(len, [*rows, ticks])) <= 40
     filled = [[column for column, char in enumerate(row) if ord(char) >= 0x2800] for row in rows]
     assert filled[0][0] < filled[-1][-1]
-    assert all(above[0] <= below[0] for above, below in itertools.pairwise(filled) if above and below)
+    assert all(
+        above[0] <= below[0] for above, below in itertools.pairwise(filled) if above and below
+    )
     assert "10" in ticks

@@ -1,4 +1,5 @@
-"""Threads give what a plain loop gives: the same results and errors in the same order, only so much at a time."""
+"""Threads give what a plain loop gives: the same results and errors in the same order, only so much
+at a time."""
 
 import itertools
 import threading
@@ -68,7 +69,10 @@ def test_items_are_read_in_the_caller_and_bounded(threads: int, taken: int) -> N
 
 def test_all_threads_work() -> None:
     together = threading.Barrier(3)
-    assert list(ThreadExecutor(threads=3).map(lambda _: together.wait(timeout=10) >= 0, range(6))) == [True] * 6
+    assert (
+        list(ThreadExecutor(threads=3).map(lambda _: together.wait(timeout=10) >= 0, range(6)))
+        == [True] * 6
+    )
 
 
 def test_closing_cancels_waiting_items_and_ends_threads() -> None:

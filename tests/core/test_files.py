@@ -48,7 +48,11 @@ def test_directory_is_replaced_whole_or_stays(tmp_path: Path) -> None:
 def test_json_is_the_same_bytes_in_any_order(tmp_path: Path) -> None:
     files.write_json(tmp_path / "a", {"b": 1, "a": "é"})
     files.write_json(tmp_path / "b", {"a": "é", "b": 1})
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes() == '{\n  "a": "é",\n  "b": 1\n}\n'.encode()
+    assert (
+        (tmp_path / "a").read_bytes()
+        == (tmp_path / "b").read_bytes()
+        == '{\n  "a": "é",\n  "b": 1\n}\n'.encode()
+    )
     assert files.sha256_of(tmp_path / "a") == files.sha256_of(tmp_path / "b")
 
 
@@ -67,7 +71,11 @@ def test_other_errors_pass_through() -> None:
 
 
 def test_metrics_have_six_significant_digits() -> None:
-    assert [files.rounded(value) for value in (1.23456789, 1234567.0, 1e-9 / 3)] == [1.23457, 1234570.0, 3.33333e-10]
+    assert [files.rounded(value) for value in (1.23456789, 1234567.0, 1e-9 / 3)] == [
+        1.23457,
+        1234570.0,
+        3.33333e-10,
+    ]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="links need a privilege there")
@@ -85,7 +93,9 @@ def test_a_link_at_the_temporary_name_leads_nowhere(tmp_path: Path) -> None:
     assert (tmp_path / "folder" / "file").is_file()
 
 
-@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), RuntimeError("Io error (os error 28)")])
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "full"), RuntimeError("Io error (os error 28)")]
+)
 def test_a_full_disk_names_the_file(tmp_path: Path, error: Exception) -> None:
     def fail() -> None:
         with files.write_beside(tmp_path / "a"):

@@ -24,7 +24,9 @@ def test_clean_report_is_read_back(tmp_path: Path) -> None:
         (REPORT | {"documents": {"read": "many", "kept": 1}}, "documents.read"),
     ],
 )
-def test_damaged_clean_report_names_the_field(tmp_path: Path, content: dict[str, object] | None, named: str) -> None:
+def test_damaged_clean_report_names_the_field(
+    tmp_path: Path, content: dict[str, object] | None, named: str
+) -> None:
     path = tmp_path / "clean_report.json"
     if content is not None:
         path.write_text(json.dumps(content))

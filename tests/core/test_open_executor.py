@@ -32,15 +32,17 @@ def test_local_needs_no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     assert complaint(on_ray(None)) == (
-        "runtime.data_engine (ray) needs the package ray: `pip install -e '.[ray]'`, or set it to local."
+        "runtime.data_engine (ray) needs the package ray: `pip install -e '.[ray]'`, or set it to "
+        "local."
     )
 
 
 @pytest.mark.parametrize("address", ["ray://head:10001", "head", ":6379", "http://head:6379"])
 def test_a_malformed_address_is_refused(address: str) -> None:
     pytest.importorskip("ray", reason="ray is not installed: pip install -e '.[ray]'")
-    assert f"runtime.ray_address ({address}) leads to no Ray cluster (it must be host:port)" in complaint(
-        on_ray(address)
+    assert (
+        f"runtime.ray_address ({address}) leads to no Ray cluster (it must be host:port)"
+        in complaint(on_ray(address))
     )
 
 
@@ -49,6 +51,11 @@ def test_a_dead_address_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> N
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{closed.getsockname()[1]}"
-        assert f"runtime.ray_address ({address}) leads to no Ray cluster (" in complaint(on_ray(address))
+        assert f"runtime.ray_address ({address}) leads to no Ray cluster (" in complaint(
+            on_ray(address)
+        )
         monkeypatch.setenv("RAY_ADDRESS", address)
-        assert f"runtime.ray_address (null, which is {address}) leads to no Ray cluster (" in complaint(on_ray(None))
+        assert (
+            f"runtime.ray_address (null, which is {address}) leads to no Ray cluster ("
+            in complaint(on_ray(None))
+        )

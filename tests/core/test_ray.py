@@ -19,7 +19,13 @@ from tests.data.material import parameters
 from tests.tokens.clean_text import PROSE, write_clean
 from tokenmill.core import executor as executor_module
 from tokenmill.core.errors import UserError
-from tokenmill.core.executor import ITEMS_PER_CORE, Executor, ExecutorParams, ThreadExecutor, open_executor
+from tokenmill.core.executor import (
+    ITEMS_PER_CORE,
+    Executor,
+    ExecutorParams,
+    ThreadExecutor,
+    open_executor,
+)
 from tokenmill.data.clean import clean
 from tokenmill.tokens.pack import pack
 from tokenmill.tokens.params import TokenizeParams, TokenizerParams
@@ -31,12 +37,14 @@ cluster_utils: Any = pytest.importorskip("ray.cluster_utils")
 pytestmark = pytest.mark.slow
 NODE = {"object_store_memory": 100 << 20}
 HEAD = NODE | {"include_dashboard": False, "_system_config": {"health_check_period_ms": 500}}
-"""A refused connection counts soon, so that a death is seen within seconds; a slow answer has as long as ever."""
+"""A refused connection counts soon, so that a death is seen within seconds; a slow answer has as
+long as ever."""
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    """Two nodes of one core; nothing of them is left afterwards, in a folder with a name short enough for sockets."""
+    """Two nodes of one core; nothing of them is left afterwards, in a folder with a name short
+    enough for sockets."""
     folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_TMPDIR", folder)
@@ -53,7 +61,9 @@ def cluster() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def executor(cluster: Any) -> Iterator[Executor]:
-    with open_executor(ExecutorParams(data_engine="ray", ray_address=cluster.address), threads=1) as opened:
+    with open_executor(
+        ExecutorParams(data_engine="ray", ray_address=cluster.address), threads=1
+    ) as opened:
         yield opened
 
 
@@ -131,13 +141,20 @@ def test_pack_writes_the_same_bytes(kind: Any, executor: Executor, tmp_path: Pat
         assert contents(tmp_path / "ray") == contents(tmp_path / "local")
 
 
-def test_clean_writes_the_same_bytes_from_a_relative_path(executor: Executor, tmp_path: Path, monkeypatch) -> None:
+def test_clean_writes_the_same_bytes_from_a_relative_path(
+    executor: Executor, tmp_path: Path, monkeypatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("raw").mkdir()
     for number in range(3):
         Path(f"raw/{number}.txt").write_text("\n".join(PROSE[number::3]), encoding="utf-8")
     for name, one in (("local", ThreadExecutor(threads=2)), ("ray", executor)):
-        report = clean(raw=Path("raw"), out=tmp_path / name, params=parameters(text_file="paragraph"), executor=one)
+        report = clean(
+            raw=Path("raw"),
+            out=tmp_path / name,
+            params=parameters(text_file="paragraph"),
+            executor=one,
+        )
         assert report.documents.kept > 30
     assert contents(tmp_path / "ray") == contents(tmp_path / "local")
 
@@ -154,7 +171,10 @@ def test_a_killed_node_loses_nothing(cluster: Any, executor: Executor, tmp_path:
     def kill() -> None:
         while not begun_by(doomed.node_id, tmp_path):
             time.sleep(0.02)
-        for process in [*raylet.children(recursive=True), raylet]:  # as when a machine loses its power
+        for process in [
+            *raylet.children(recursive=True),
+            raylet,
+        ]:  # as when a machine loses its power
             process.kill()
 
     with ThreadPoolExecutor(1) as pool:
@@ -175,7 +195,8 @@ def test_a_killed_node_loses_nothing(cluster: Any, executor: Executor, tmp_path:
 
 
 def slowly(folder: Path, *, never: str) -> Callable[[int], int]:
-    """0.2 s for an item, and no end on the node `never`; leaves a file when it begins and another when it is done."""
+    """0.2 s for an item, and no end on the node `never`; leaves a file when it begins and another
+    when it is done."""
 
     def function(number: int) -> int:
         node = ray.get_runtime_context().get_node_id()

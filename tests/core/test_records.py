@@ -1,4 +1,5 @@
-"""What a stage wrote is read in one way: the right form comes back, and everything else is one sentence."""
+"""What a stage wrote is read in one way: the right form comes back, and everything else is one
+sentence."""
 
 import ast
 import json
@@ -76,7 +77,14 @@ def test_rows_come_back_in_their_form(tmp_path: Path):
 
 @pytest.mark.parametrize(
     "content",
-    ["step\n1\n", "step,loss\n1\n", "step,loss\n1,2,3\n", "step,loss\nx,2\n", 'step,loss\n"1,2\n', "1,2\n3,4\n"],
+    [
+        "step\n1\n",
+        "step,loss\n1\n",
+        "step,loss\n1,2,3\n",
+        "step,loss\nx,2\n",
+        'step,loss\n"1,2\n',
+        "1,2\n3,4\n",
+    ],
 )
 def test_rows_of_another_form_are_one_sentence(content: str):
     with pytest.raises(UserError, match=r"a\.csv.*makes it"):
@@ -138,7 +146,11 @@ def parsed() -> set[tuple[str, str]]:
     for path in SOURCE.rglob("*.py"):
         name = path.relative_to(SOURCE).as_posix()
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) in PARSERS and not name.startswith("data/"):
+            if (
+                isinstance(node, ast.Call)
+                and ast.unparse(node.func) in PARSERS
+                and not name.startswith("data/")
+            ):
                 found.add((name, ast.unparse(node.func)))
     return found
 

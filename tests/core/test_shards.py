@@ -14,7 +14,9 @@ from tokenmill.core.errors import UserError
 
 def documents(texts: Sequence[str]) -> pl.DataFrame:
     ids = [xxhash.xxh3_64_intdigest(text.encode()) for text in texts]
-    return pl.DataFrame({"text": texts, "source": ["a.txt"] * len(texts), "id": ids}, schema=shards.SCHEMA)
+    return pl.DataFrame(
+        {"text": texts, "source": ["a.txt"] * len(texts), "id": ids}, schema=shards.SCHEMA
+    )
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -41,15 +43,21 @@ def test_what_is_written_is_read_back(tmp_path_factory, texts, cuts, shard_bytes
 
 
 def test_shards_and_row_groups_end_at_their_sizes(tmp_path):
-    shards.write_shards(tmp_path, [documents(["x" * 9] * 1000)], shard_bytes=900, row_group_bytes=90)
-    assert [sum(map(len, shards.shard_batches(shard))) for shard in shards.shards(tmp_path)] == [100] * 10
+    shards.write_shards(
+        tmp_path, [documents(["x" * 9] * 1000)], shard_bytes=900, row_group_bytes=90
+    )
+    assert [sum(map(len, shards.shard_batches(shard))) for shard in shards.shards(tmp_path)] == [
+        100
+    ] * 10
     assert {len(batch) for batch in shards.batches(tmp_path)} == {10}
 
 
 def test_a_document_may_exceed_shard_and_row_group(tmp_path):
     texts = ["small", "word " * 10_000, "after"]
     shards.write_shards(tmp_path, [documents(texts)], shard_bytes=1000, row_group_bytes=300)
-    assert [batch["text"].to_list() for batch in shards.batches(tmp_path)] == [[text] for text in texts]
+    assert [batch["text"].to_list() for batch in shards.batches(tmp_path)] == [
+        [text] for text in texts
+    ]
 
 
 def test_an_error_of_the_batches_comes_through(tmp_path):

@@ -29,7 +29,9 @@ def tokens(tmp_path: Path) -> Path:
     for split, count in zip(SPLITS, (90, 10), strict=True):
         content = np.arange(count, dtype=DTYPE).tobytes()
         token_file(folder, split).write_bytes(content)
-        splits[split] = SplitMetadata(tokens=count, documents=1, bytes=7, sha256=hashlib.sha256(content).hexdigest())
+        splits[split] = SplitMetadata(
+            tokens=count, documents=1, bytes=7, sha256=hashlib.sha256(content).hexdigest()
+        )
     metadata = TokenMetadata(
         format_version=1,
         dtype=DTYPE,
@@ -84,7 +86,9 @@ def test_tokens_are_mapped_read_only(tokens: Path) -> None:
 
 def test_token_file_of_another_size_is_refused(tokens: Path) -> None:
     edit(tokens / "train.bin", lambda old: old[:-4])
-    with pytest.raises(UserError, match=r"train\.bin has [\d,]+ bytes, not [\d,]+ tokens of 4 bytes"):
+    with pytest.raises(
+        UserError, match=r"train\.bin has [\d,]+ bytes, not [\d,]+ tokens of 4 bytes"
+    ):
         open_tokens(tokens, "train")
 
 
@@ -104,6 +108,9 @@ def test_other_content_is_refused(tokens: Path) -> None:
 
 
 def test_ids_outside_the_vocabulary_are_refused(tokens: Path) -> None:
-    edit(tokens / "metadata.json", lambda old: json.dumps(json.loads(old) | {"vocab_size": 2}).encode())
+    edit(
+        tokens / "metadata.json",
+        lambda old: json.dumps(json.loads(old) | {"vocab_size": 2}).encode(),
+    )
     with pytest.raises(UserError, match=r"ids outside 0 … 1"):
         open_tokens(tokens, "val")

@@ -24,7 +24,9 @@ def char(char_file: Path) -> TextTokenizer:
     return read_tokenizer(char_file)
 
 
-def test_kind_size_and_hash_come_from_the_file(bpe: TextTokenizer, char: TextTokenizer, bpe_file: Path) -> None:
+def test_kind_size_and_hash_come_from_the_file(
+    bpe: TextTokenizer, char: TextTokenizer, bpe_file: Path
+) -> None:
     assert (bpe.type, char.type) == ("bpe", "char")
     assert bpe.vocab_size == 400
     assert bpe.sha256 == hashlib.sha256(bpe_file.read_bytes()).hexdigest()
@@ -66,7 +68,9 @@ def test_unknown_characters_are_named(bpe: TextTokenizer, char: TextTokenizer) -
 
 def test_splintr_reads_the_same_file(bpe: TextTokenizer, bpe_file: Path) -> None:
     other = splintr.from_json(str(bpe_file))
-    assert other.encode("It's the river: 你好 🙂\n\n  12") == bpe.encode("It's the river: 你好 🙂\n\n  12")
+    assert other.encode("It's the river: 你好 🙂\n\n  12") == bpe.encode(
+        "It's the river: 你好 🙂\n\n  12"
+    )
     assert other.vocab_size == bpe.vocab_size
 
 
@@ -86,11 +90,16 @@ def test_transformers_reads_the_same_file(bpe: TextTokenizer, bpe_file: Path) ->
         (lambda _: "[]", "is not a tokenizer"),
         (lambda text: _edit(text, added_tokens=[]), r"no special token <\|endoftext\|>"),
         (lambda text: _edit(text, normalizer={"type": "Lowercase"}), "neither byte-level BPE nor"),
-        (lambda text: _edit(text, pre_tokenizer={"type": "Whitespace"}), "neither byte-level BPE nor"),
+        (
+            lambda text: _edit(text, pre_tokenizer={"type": "Whitespace"}),
+            "neither byte-level BPE nor",
+        ),
         (lambda text: _edit(text, pre_tokenizer=None), "neither byte-level BPE nor"),
     ],
 )
-def test_damaged_or_foreign_file_is_refused(damage, message: str, bpe_file: Path, tmp_path: Path) -> None:
+def test_damaged_or_foreign_file_is_refused(
+    damage, message: str, bpe_file: Path, tmp_path: Path
+) -> None:
     file = tmp_path / "tokenizer.json"
     file.write_text(damage(bpe_file.read_text(encoding="utf-8")), encoding="utf-8")
     with pytest.raises(UserError, match=message):

@@ -19,7 +19,14 @@ def test_examples_in_docstrings_hold() -> None:
 
 @pytest.mark.parametrize(
     ("count", "shown"),
-    [(0, "0 B"), (999, "999 B"), (999.6, "1 kB"), (1e4, "10 kB"), (1.08e9, "1.08 GB"), (2e16, "20000 TB")],
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (999.6, "1 kB"),
+        (1e4, "10 kB"),
+        (1.08e9, "1.08 GB"),
+        (2e16, "20000 TB"),
+    ],
 )
 def test_size_has_three_digits_and_a_decimal_prefix(count: float, shown: str) -> None:
     assert size(count) == shown
@@ -34,7 +41,14 @@ def test_si_keeps_the_value_to_three_digits(value: float) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "shown"),
-    [(0.0, "0 s"), (0.4, "0.4 s"), (99, "99 s"), (100, "2 min"), (6000, "1.7 h"), (4e9, "127 years")],
+    [
+        (0.0, "0 s"),
+        (0.4, "0.4 s"),
+        (99, "99 s"),
+        (100, "2 min"),
+        (6000, "1.7 h"),
+        (4e9, "127 years"),
+    ],
 )
 def test_duration_takes_the_unit_that_suits(seconds: float, shown: str) -> None:
     assert duration(seconds) == shown
@@ -65,7 +79,12 @@ def test_message_shows_addresses_without_passwords(text: str, shown: str) -> Non
     assert message(text) == shown
 
 
-@given(st.text(st.characters(exclude_categories=("C", "Zl", "Zp")) | st.sampled_from("\\\"' $/"), min_size=1))
+@given(
+    st.text(
+        st.characters(exclude_categories=("C", "Zl", "Zp")) | st.sampled_from("\\\"' $/"),
+        min_size=1,
+    )
+)
 def test_hydra_reads_an_override_as_it_was_meant(value: str) -> None:
     option, assignment = shlex.split(override("data.raw", value))
     (read,) = OverridesParser.create().parse_overrides([assignment])

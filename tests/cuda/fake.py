@@ -1,7 +1,7 @@
 """Loads the shim in fake_cuda.cpp, in a process of its own and before torch is imported.
 
-With it a PyTorch without CUDA can trace a program on that device: fake tensors have a shape and a device, but no
-values.
+With it a PyTorch without CUDA can trace a program on that device: fake tensors have a shape and a
+device, but no values.
 """
 
 import ctypes
@@ -16,7 +16,8 @@ COMPILER = shutil.which("g++")
 
 
 def load(folder: Path) -> None:
-    """Compile the shim into a folder, unless it is there, and load it; torch is found, but not imported yet."""
+    """Compile the shim into a folder, unless it is there, and load it; torch is found, but not
+    imported yet."""
     spec = importlib.util.find_spec("torch")
     assert spec is not None
     assert spec.origin is not None
@@ -25,7 +26,9 @@ def load(folder: Path) -> None:
     options = ["-std=c++20", "-O0", "-w", "-shared", "-fPIC", *paths, "-o", library]
     libraries = ["-Wl,--no-as-needed", "-lc10", "-ltorch_cpu"]
     if (torch / "lib/libtorch_cuda.so").exists():
-        libraries.append("-ltorch_cuda")  # what it registers is then registered before, and replaced
+        libraries.append(
+            "-ltorch_cuda"
+        )  # what it registers is then registered before, and replaced
     if not library.exists():
         subprocess.run([COMPILER or "g++", SOURCE, *options, *libraries], check=True)
     ctypes.CDLL(str(library), mode=os.RTLD_GLOBAL)

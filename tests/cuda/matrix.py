@@ -1,9 +1,10 @@
-"""One training step, a validation, and a checkpoint there and back, on a fake CUDA device, for every combination.
+"""One training step, a validation, and a checkpoint there and back, on a fake CUDA device, for
+every combination.
 
     python -m tests.cuda.matrix FOLDER
 
-prints one JSON object for each: the combination, and the copies for which its step waits; or else the error. The last
-one is a step of which this is known.
+prints one JSON object for each: the combination, and the copies for which its step waits; or else
+the error. The last one is a step of which this is known.
 """
 
 # Imports follow statements here, for the device must be there before torch is imported.
@@ -42,12 +43,17 @@ CUDA = torch.device("cuda", 0)
 aten = torch.ops.aten
 
 KERNELS = torch.library.Library("aten", "IMPL")
-KERNELS.impl("_fused_adamw_.tensor_lr", lambda *_, **__: None, "Meta")  # fake tensors know it only with a number
+KERNELS.impl(
+    "_fused_adamw_.tensor_lr", lambda *_, **__: None, "Meta"
+)  # fake tensors know it only with a number
 
 COMBINATIONS = [
     " ".join(choice)
     for choice in itertools.product(
-        ("gpt2", "modern"), ("adamw", "muon"), ("float32", "bfloat16", "float16"), ("device", "memory")
+        ("gpt2", "modern"),
+        ("adamw", "muon"),
+        ("float32", "bfloat16", "float16"),
+        ("device", "memory"),
     )
 ]
 """Architecture, optimizer, precision, place of the tokens."""
@@ -94,7 +100,9 @@ class Waits(TorchDispatchMode):
         self.copies += 1
         host = source if source.device.type == "cpu" else target
         if not non_blocking or memory_of(host) not in self._pinned:
-            self.found.append(f"copy {source.device.type} -> {target.device.type}, {tuple(source.shape)}")
+            self.found.append(
+                f"copy {source.device.type} -> {target.device.type}, {tuple(source.shape)}"
+            )
 
 
 @contextlib.contextmanager
@@ -137,8 +145,12 @@ def trace(architecture: str, optimizer: str, precision: str, place: str) -> dict
             repeated = Optimizer(model, train_params(optimizer=optimizer), compute, repeats=True)
             repeated.set_rates(0.01)
             index, before = torch.zeros(5, dtype=torch.int64, device=CUDA), waits.copies
-            train_step(model, repeated, sequences, index, micro_batch=3, gradient_clip=1.0, compute=compute)
-            assert waits.copies == before, "a graph would repeat what the host said when it was recorded"
+            train_step(
+                model, repeated, sequences, index, micro_batch=3, gradient_clip=1.0, compute=compute
+            )
+            assert waits.copies == before, (
+                "a graph would repeat what the host said when it was recorded"
+            )
     return {"waits": found}
 
 
@@ -187,13 +199,17 @@ def step(model: GPT, optimizer: Optimizer, sequences: Sequences, compute: Comput
     """An update on five sequences, three at a time."""
     optimizer.set_rates(0.01)
     index = np.array([4, 0, 2, 3, 1])
-    result = train_step(model, optimizer, sequences, index, micro_batch=3, gradient_clip=1.0, compute=compute)
+    result = train_step(
+        model, optimizer, sequences, index, micro_batch=3, gradient_clip=1.0, compute=compute
+    )
     assert result is not None
     check_devices([result.loss, result.gradient_norm, *model.parameters()], "cuda")
 
 
 def some_sequences(place: str) -> Sequences:
-    tokens = torch.zeros(5 * CONTEXT + 1, dtype=torch.int32, device=CUDA if place == "device" else "cpu")
+    tokens = torch.zeros(
+        5 * CONTEXT + 1, dtype=torch.int32, device=CUDA if place == "device" else "cpu"
+    )
     return Sequences(tokens % VOCABULARY, context_length=CONTEXT, device=CUDA)
 
 
@@ -204,7 +220,8 @@ def check_devices(tensors: Any, kind: str) -> None:
 
 
 def control() -> dict[str, Any]:
-    """A copy from pageable memory, one to the host, one that does not wait, and the value of a number."""
+    """A copy from pageable memory, one to the host, one that does not wait, and the value of a
+    number."""
     with fake_device() as waits:
         there = torch.ones(3).to(CUDA, non_blocking=True)
         there.cpu()

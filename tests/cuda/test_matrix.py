@@ -1,4 +1,5 @@
-"""A training step, a validation, and a checkpoint there and back trace on CUDA, in every combination, without a GPU."""
+"""A training step, a validation, and a checkpoint there and back trace on CUDA, in every
+combination, without a GPU."""
 
 import json
 import os
@@ -21,7 +22,9 @@ def test_every_combination_traces_without_a_wait(shim: Path):
     """One process for all of them, because it takes seconds to start."""
     environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
     command = [sys.executable, "-m", "tests.cuda.matrix", str(shim)]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     found = {row.pop("combination"): row for row in map(json.loads, done.stdout.splitlines())}
     waits = ["copy cpu -> cuda, (3,)", "copy cuda -> cpu, (3,)", "value"]

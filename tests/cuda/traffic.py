@@ -1,9 +1,10 @@
-"""What a compiled step of GPT-2 moves through the memory of an H100, and how much it holds, as Inductor plans it.
+"""What a compiled step of GPT-2 moves through the memory of an H100, and how much it holds, as
+Inductor plans it.
 
     python -m tests.cuda.traffic FOLDER [--nanogpt CHECKOUT [--no-bias]] [--largest COUNT]
 
-Inductor fuses the forward and the backward pass of a model of 64 x 512 tokens and counts what each kernel reads and
-writes; no kernel is made.
+Inductor fuses the forward and the backward pass of a model of 64 x 512 tokens and counts what each
+kernel reads and writes; no kernel is made.
 """
 
 # Imports follow statements here, for the device must be there before torch is imported.
@@ -91,7 +92,11 @@ def _sizes(graph: GraphLowering) -> list[tuple[Any, int]]:
 
 
 def _origin(node: Any) -> str:
-    return " ".join(sorted({str(origin) for part in node.get_nodes() if part.node for origin in part.node.origins}))
+    return " ".join(
+        sorted(
+            {str(origin) for part in node.get_nodes() if part.node for origin in part.node.origins}
+        )
+    )
 
 
 @contextlib.contextmanager
@@ -104,17 +109,34 @@ def planning() -> Iterator[list[Plan]]:
         graph.cache_key, graph.cache_path, graph.cache_linemap = "", "", []
         return SimpleNamespace(call=_stop, runner=None)
 
-    here = {"is_available": True, "current_device": 0, "get_compute_capability": "90", "is_bf16_supported": True}
+    here = {
+        "is_available": True,
+        "current_device": 0,
+        "get_compute_capability": "90",
+        "is_bf16_supported": True,
+    }
     with contextlib.ExitStack() as stack:
-        for name, value in (here | {"get_device_properties": H100, "raise_if_triton_unavailable": None}).items():
-            stack.enter_context(mock.patch.object(CudaInterface, name, mock.Mock(return_value=value)))
+        for name, value in (
+            here | {"get_device_properties": H100, "raise_if_triton_unavailable": None}
+        ).items():
+            stack.enter_context(
+                mock.patch.object(CudaInterface, name, mock.Mock(return_value=value))
+            )
         worker = mock.Mock(return_value=H100)
-        stack.enter_context(mock.patch.object(CudaInterface.Worker, "get_device_properties", worker))
+        stack.enter_context(
+            mock.patch.object(CudaInterface.Worker, "get_device_properties", worker)
+        )
         stack.enter_context(mock.patch("torch._inductor.scheduler.has_triton", return_value=True))
-        stack.enter_context(mock.patch("torch.cuda.amp.common.amp_definitely_not_available", return_value=False))
+        stack.enter_context(
+            mock.patch("torch.cuda.amp.common.amp_definitely_not_available", return_value=False)
+        )
         stack.enter_context(mock.patch("torch.cuda.is_bf16_supported", return_value=True))
         stack.enter_context(mock.patch.object(GraphLowering, "compile_to_module", collect))
-        stack.enter_context(torch._inductor.config.patch(force_disable_caches=True, joint_graph_constant_folding=False))
+        stack.enter_context(
+            torch._inductor.config.patch(
+                force_disable_caches=True, joint_graph_constant_folding=False
+            )
+        )
         stack.enter_context(torch._functorch.config.patch(force_non_lazy_backward_lowering=True))
         stack.enter_context(_flash_attention())
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
@@ -131,7 +153,13 @@ def _flash_attention() -> Iterator[None]:
     library = torch.library.Library("aten", "IMPL")
 
     def attention(  # noqa: PLR0917 (the operator's own order)
-        q: Tensor, k: Tensor, v: Tensor, mask: None = None, dropout_p: float = 0.0, is_causal: bool = False, **_: Any
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        **_: Any,
     ) -> Tensor:
         assert mask is None
         return torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, dropout_p, is_causal)[0]
@@ -144,7 +172,11 @@ def _flash_attention() -> Iterator[None]:
 
 def planned(make: Callable[[], nn.Module], call: Callable[[Any, Tensor], Any]) -> dict[str, Any]:
     """Bytes of a step and the peak of its passes, of a model that `make` makes."""
-    with planning() as plans, contextlib.suppress(Planned), torch.autocast("cuda", dtype=torch.bfloat16):
+    with (
+        planning() as plans,
+        contextlib.suppress(Planned),
+        torch.autocast("cuda", dtype=torch.bfloat16),
+    ):
         with torch.device("cuda"):
             model = make()
             ids = torch.zeros(BATCH, CONTEXT, dtype=torch.long)
@@ -169,7 +201,9 @@ def planned_update(architecture: str) -> int:
         return run
 
     with planning() as plans, torch.device("cuda", 0):
-        hidden = [p for name, p in ours(architecture).named_parameters() if is_hidden_matrix(name, p)]
+        hidden = [
+            p for name, p in ours(architecture).named_parameters() if is_hidden_matrix(name, p)
+        ]
         muon = Muon(hidden, lr=0.0, weight_decay=0.1, precision=torch.bfloat16, compiler=compiled)
         muon.param_groups[0] |= {"lr": torch.zeros(()), "momentum": torch.zeros(())}
         muon.found_inf = muon.grad_scale = torch.ones(())
@@ -181,23 +215,38 @@ def planned_update(architecture: str) -> int:
 
 def ours(architecture: str) -> nn.Module:
     """TokenMill's model of GPT-2's size."""
-    sizes = {"n_layer": LAYERS, "n_head": 12, "n_embd": 768, "vocab_size": VOCABULARY, "context_length": CONTEXT}
+    sizes = {
+        "n_layer": LAYERS,
+        "n_head": 12,
+        "n_embd": 768,
+        "vocab_size": VOCABULARY,
+        "context_length": CONTEXT,
+    }
     config = ModelConfig.model_validate({"architecture": architecture, "dropout": 0.0} | sizes)
     return empty_model(config, "cuda")
 
 
 def theirs(checkout: Path, *, bias: bool) -> nn.Module:
-    """nanoGPT's, with its padded vocabulary; its train.py has no biases, the published GPT-2 has them."""
+    """nanoGPT's, with its padded vocabulary; its train.py has no biases, the published GPT-2 has
+    them."""
     sys.path.insert(0, str(checkout))
     from model import GPT, GPTConfig  # type: ignore[import-not-found]  # noqa: PLC0415
 
-    sizes = {"n_layer": LAYERS, "n_head": 12, "n_embd": 768, "vocab_size": 50_304, "block_size": CONTEXT}
+    sizes = {
+        "n_layer": LAYERS,
+        "n_head": 12,
+        "n_embd": 768,
+        "vocab_size": 50_304,
+        "block_size": CONTEXT,
+    }
     return GPT(GPTConfig(**sizes, dropout=0.0, bias=bias))
 
 
 def main() -> None:
     """Plan, and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--nanogpt", type=Path)
     parser.add_argument("--no-bias", action="store_true", help="nanoGPT's as its train.py makes it")
@@ -206,9 +255,14 @@ def main() -> None:
     parser.add_argument("--largest", type=int, default=0, help="kernels to print")
     options = parser.parse_args()
     if options.nanogpt:
-        found = planned(lambda: theirs(options.nanogpt, bias=not options.no_bias), lambda model, ids: model(ids, ids))
+        found = planned(
+            lambda: theirs(options.nanogpt, bias=not options.no_bias),
+            lambda model, ids: model(ids, ids),
+        )
     else:
-        found = planned(lambda: ours(options.architecture), lambda model, ids: model(ids, targets_BT=ids))
+        found = planned(
+            lambda: ours(options.architecture), lambda model, ids: model(ids, targets_BT=ids)
+        )
     for kernel in sorted(found.pop("kernels"), reverse=True)[: options.largest]:
         print(*kernel, file=sys.stderr)
     if options.update:

@@ -22,7 +22,9 @@ def words(text: str) -> list[str]:
             while end < len(text) and speaks(text[end]):
                 end += 1
         elif not text[at].isspace():
-            while end < len(text) and not (speaks(text[end]) or text[end].isspace() or text[end] in "'’"):
+            while end < len(text) and not (
+                speaks(text[end]) or text[end].isspace() or text[end] in "'’"
+            ):
                 end += 1
         if not text[at].isspace():
             found.append(text[at:end])
@@ -45,14 +47,23 @@ def quality(text: str, params: FilterParams) -> str | None:  # noqa: PLR0911 (on
         return "gopher_words"
     if not 3 <= sum(map(len, spoken)) / len(spoken) <= 10:
         return "gopher_word_length"
-    if text.count("#") / len(every) > 0.1 or (text.count("...") + text.count("…")) / len(every) > 0.1:
+    if (
+        text.count("#") / len(every) > 0.1
+        or (text.count("...") + text.count("…")) / len(every) > 0.1
+    ):
         return "gopher_symbols"
-    bullets = [row for row in rows if row.lstrip().startswith(("•", "‣", "◦", "●", "▪", "∙", "- ", "* "))]
+    bullets = [
+        row for row in rows if row.lstrip().startswith(("•", "‣", "◦", "●", "▪", "∙", "- ", "* "))
+    ]
     if len(bullets) / len(rows) > 0.9:
         return "gopher_bullets"
     if sum(row.rstrip().endswith(("...", "…")) for row in rows) / len(rows) > 0.3:
         return "gopher_ellipsis"
-    if sum(any(unicodedata.category(sign)[0] == "L" for sign in word) for word in every) / len(every) < 0.8:
+    if (
+        sum(any(unicodedata.category(sign)[0] == "L" for sign in word) for word in every)
+        / len(every)
+        < 0.8
+    ):
         return "gopher_alphabetic"
     if len(STOP_WORDS & set(re.findall(r"\w+", text))) < params.gopher_stop_words:
         return "gopher_stop_words"

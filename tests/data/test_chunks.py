@@ -23,7 +23,9 @@ TEXTS = st.lists(st.text(st.characters(codec="utf-8"), max_size=30), min_size=1,
 def read(raw: Path, size: int) -> tuple[list[tuple[str, str]], list[str], Tally]:
     """All texts with their files, how each chunk is read, and the counts."""
     total, found, kinds = Tally(), [], []
-    for chunk in Planner(parameters(text_file="line"), lambda _: None, size).chunks(find(raw, FORMATS).sources):
+    for chunk in Planner(parameters(text_file="line"), lambda _: None, size).chunks(
+        find(raw, FORMATS).sources
+    ):
         tally = Tally()
         found += zip(*chunk.read(parameters(text_file="line"), tally), strict=True)
         total.merge(tally)
@@ -32,9 +34,14 @@ def read(raw: Path, size: int) -> tuple[list[tuple[str, str]], list[str], Tally]
 
 
 @given(
-    texts=TEXTS, size=st.integers(4, 200), ends_with_newline=st.booleans(), mark=st.sampled_from([b"", b"\xef\xbb\xbf"])
+    texts=TEXTS,
+    size=st.integers(4, 200),
+    ends_with_newline=st.booleans(),
+    mark=st.sampled_from([b"", b"\xef\xbb\xbf"]),
 )
-def test_ranges_of_any_size_give_every_line_once(tmp_path_factory, texts, size, ends_with_newline, mark):
+def test_ranges_of_any_size_give_every_line_once(
+    tmp_path_factory, texts, size, ends_with_newline, mark
+):
     path = tmp_path_factory.mktemp("raw") / "a.jsonl"
     data = b"".join(json.dumps(text, ensure_ascii=False).encode() + b"\n" for text in texts)
     path.write_bytes(mark + (data if ends_with_newline else data[:-1]))
@@ -74,7 +81,11 @@ def test_a_line_over_the_limit_takes_bounded_memory():
 
     tracemalloc.start()
     parts = whole_lines(stream(), 1 << 20, limit)
-    assert [line for part in parts for line in lines([part], limit)] == [b'"before"', None, b'"after"']
+    assert [line for part in parts for line in lines([part], limit)] == [
+        b'"before"',
+        None,
+        b'"after"',
+    ]
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 4 * limit
@@ -102,7 +113,9 @@ def test_the_bytes_of_chunks_are_those_on_disk(tmp_path):
     (tmp_path / "c.txt").write_text("c")
     told = []
     chunks = list(Planner(parameters(), told.append, 100).chunks(find(tmp_path, FORMATS).sources))
-    assert sum(chunk.size for chunk in chunks) + sum(told) == sum(s.size for s in find(tmp_path, FORMATS).sources)
+    assert sum(chunk.size for chunk in chunks) + sum(told) == sum(
+        s.size for s in find(tmp_path, FORMATS).sources
+    )
 
 
 def test_many_small_files_in_few_chunks(tmp_path):

@@ -16,11 +16,29 @@ from tokenmill.core.executor import ThreadExecutor
 from tokenmill.core.params import Section, validate
 from tokenmill.data.clean import clean
 
-WORDS = ["the", "quick", "brown", "fox", "—", "jumps", "över", "the", "lazy", "dog", "😀", "and", "so", "on"]
+WORDS = [
+    "the",
+    "quick",
+    "brown",
+    "fox",
+    "—",
+    "jumps",
+    "över",
+    "the",
+    "lazy",
+    "dog",
+    "😀",
+    "and",
+    "so",
+    "on",
+]
 
 
 def corpus(folder: Path, documents: int = 3000) -> Path:
-    rows = [{"text": " ".join(WORDS[i % 5 : i % 13 + 1] * (i % 7 + 1)) + f" {i % 2500}"} for i in range(documents)]
+    rows = [
+        {"text": " ".join(WORDS[i % 5 : i % 13 + 1] * (i % 7 + 1)) + f" {i % 2500}"}
+        for i in range(documents)
+    ]
     (folder / "raw").mkdir()
     for part in range(3):
         (folder / "raw" / f"{part}.jsonl").write_bytes(json_lines(rows[part::3]))
@@ -28,7 +46,10 @@ def corpus(folder: Path, documents: int = 3000) -> Path:
 
 
 def digest(folder: Path) -> dict[str, str]:
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.iterdir())
+    }
 
 
 def test_chunks_and_threads_change_no_byte(tmp_path):
@@ -52,30 +73,49 @@ def test_chunks_and_threads_change_no_byte(tmp_path):
 
 
 def test_documents_and_counts_agree(tmp_path):
-    report = clean(raw=corpus(tmp_path), out=tmp_path / "out", params=parameters(), executor=ThreadExecutor(threads=2))
+    report = clean(
+        raw=corpus(tmp_path),
+        out=tmp_path / "out",
+        params=parameters(),
+        executor=ThreadExecutor(threads=2),
+    )
     table = pl.read_parquet(tmp_path / "out" / "*.parquet")
     assert table.schema == shards.SCHEMA
     texts = table["text"].to_list()
     assert table["id"].to_list() == [xxhash.xxh3_64_intdigest(text.encode()) for text in texts]
-    assert table["source"].unique(maintain_order=True).to_list() == ["0.jsonl", "1.jsonl", "2.jsonl"]
+    assert table["source"].unique(maintain_order=True).to_list() == [
+        "0.jsonl",
+        "1.jsonl",
+        "2.jsonl",
+    ]
     assert report.documents.kept == len(texts) == len(set(texts))
     assert report.documents.read == 3000 == report.documents.kept + report.dropped["duplicate"]
     assert report.characters.out == sum(map(len, texts))
 
 
 def test_duplicates_are_dropped_in_order_or_kept(tmp_path, run):
-    (tmp_path / "a.jsonl").write_bytes(json_lines([{"text": t} for t in ("b", "a", " b ", "a", "c")]))
+    (tmp_path / "a.jsonl").write_bytes(
+        json_lines([{"text": t} for t in ("b", "a", " b ", "a", "c")])
+    )
     assert run(tmp_path / "a.jsonl")[0] == ["b", "a", "c"]
     assert run(tmp_path / "a.jsonl", deduplicate=False)[0] == ["b", "a", "b", "a", "c"]
     assert run(tmp_path / "a.jsonl", mode="none")[0] == ["b", "a", " b ", "c"]
 
 
 def test_lengths_count_characters_after_cleaning(tmp_path, run):
-    (tmp_path / "a.jsonl").write_bytes(json_lines([{"text": t} for t in ("é", " éé ", "ééé", "éééé", "😀", None)]))
+    (tmp_path / "a.jsonl").write_bytes(
+        json_lines([{"text": t} for t in ("é", " éé ", "ééé", "éééé", "😀", None)])
+    )
     documents, report = run(tmp_path / "a.jsonl", min_chars=2, max_chars=3)
     assert documents == ["éé", "ééé"]
-    assert {reason: n for reason, n in report.dropped.items() if n} == {"empty": 2, "too_short": 1, "too_long": 1}
-    with pytest.raises(UserError, match=r"gives no document \(dropped: 2 empty, 4 too_short\); see clean.mode"):
+    assert {reason: n for reason, n in report.dropped.items() if n} == {
+        "empty": 2,
+        "too_short": 1,
+        "too_long": 1,
+    }
+    with pytest.raises(
+        UserError, match=r"gives no document \(dropped: 2 empty, 4 too_short\); see clean.mode"
+    ):
         run(tmp_path / "a.jsonl", min_chars=9)
 
 
@@ -111,15 +151,28 @@ def test_every_filter_has_its_reason_and_an_example(tmp_path, run):
     (tmp_path / "a.jsonl").write_bytes(json_lines([{"text": text} for text in texts.values()]))
     documents, report = run(tmp_path / "a.jsonl", **ALL_ON)
     assert documents == [PROSE]
-    assert {reason: n for reason, n in report.dropped.items() if n} == dict.fromkeys(filter(None, texts), 1)
+    assert {reason: n for reason, n in report.dropped.items() if n} == dict.fromkeys(
+        filter(None, texts), 1
+    )
     assert report.examples == {reason: [text] for reason, text in texts.items() if reason}
 
 
 def test_cleaning_what_is_clean_changes_nothing(tmp_path, run):
     noise = Random(0)
-    words = [*PROSE.split(), "“quoted”", "a@example.org", "+44 20 7946 0958", "10.20.30.40", "cookies\n", "😀", "\t\t"]
+    words = [
+        *PROSE.split(),
+        "“quoted”",
+        "a@example.org",
+        "+44 20 7946 0958",
+        "10.20.30.40",
+        "cookies\n",
+        "😀",
+        "\t\t",
+    ]
     texts = [" ".join(noise.choices(words, k=noise.randrange(5, 60))) for _ in range(500)]
-    (tmp_path / "a.jsonl").write_bytes(json_lines([{"text": text} for text in [*texts, *texts[:50]]]))
+    (tmp_path / "a.jsonl").write_bytes(
+        json_lines([{"text": text} for text in [*texts, *texts[:50]]])
+    )
     documents, report = run(tmp_path / "a.jsonl", **ALL_ON)
     assert report.dropped["duplicate"]
     assert len(documents) > 100
@@ -165,7 +218,9 @@ def test_a_full_disk_says_what_is_needed(tmp_path, monkeypatch):
     raw = corpus(tmp_path)
     monkeypatch.setattr(shards, "write_shard", full)
     with pytest.raises(UserError, match=r"No space left on device; it takes about [\d,]+ bytes"):
-        clean(raw=raw, out=tmp_path / "out", params=parameters(), executor=ThreadExecutor(threads=2))
+        clean(
+            raw=raw, out=tmp_path / "out", params=parameters(), executor=ThreadExecutor(threads=2)
+        )
     assert not (tmp_path / "out").exists()
 
 
@@ -195,6 +250,8 @@ def test_the_stage_writes_metrics_and_two_lines(tmp_path, monkeypatch, capsys):
     )
     stage.main()
     assert json.loads(Path("metrics/clean.json").read_bytes())["dropped_duplicate"] == 1
-    assert json.loads(Path("data/clean_report.json").read_bytes())["examples"] == {"duplicate": ["a"]}
+    assert json.loads(Path("data/clean_report.json").read_bytes())["examples"] == {
+        "duplicate": ["a"]
+    }
     assert shards.totals(Path("data/clean")).documents == 1
     assert capsys.readouterr().out.count("\n") == 2

@@ -16,13 +16,19 @@ from tokenmill.data.report import Tally
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
-@given(text=st.text("a\u00e9\U0001f600\n", min_size=1, max_size=30), cuts=st.lists(st.integers(0, 120)))
+@given(
+    text=st.text("a\u00e9\U0001f600\n", min_size=1, max_size=30), cuts=st.lists(st.integers(0, 120))
+)
 def test_byte_order_marks(encoding, text, cuts):
     data, found = text.encode(encoding), []
     assert b"".join(utf8(in_blocks(data, cuts), "auto", found.append)) == text.encode()
 
 
-@given(st.lists(st.sampled_from([b"a", b"\xff", b"\xe2\x82", "é".encode(), "\ufffd".encode()])).map(b"".join))
+@given(
+    st.lists(st.sampled_from([b"a", b"\xff", b"\xe2\x82", "é".encode(), "\ufffd".encode()])).map(
+        b"".join
+    )
+)
 def test_damage_is_divided_as_python_divides_it(data):
     tally = Tally()
     assert list(without_damage([decode(data)], tally)) == [data.decode("utf-8", "replace")]
@@ -30,7 +36,11 @@ def test_damage_is_divided_as_python_divides_it(data):
 
 
 @given(
-    st.lists(st.sampled_from([b"\\ud800", b"\\udc00", b"\\\\", b"\\u00e9", "é".encode(), b"\xff", b"a", b'"'])),
+    st.lists(
+        st.sampled_from(
+            [b"\\ud800", b"\\udc00", b"\\\\", b"\\u00e9", "é".encode(), b"\xff", b"a", b'"']
+        )
+    ),
     st.data(),
 )
 def test_json_damage_does_not_depend_on_the_blocks(parts, data):
@@ -41,34 +51,33 @@ def test_json_damage_does_not_depend_on_the_blocks(parts, data):
 
 LEGACY = {
     "ru": (
-        "Все люди рождаются свободными и равными в своём достоинстве и правах. Они наделены разумом и "
-        "совестью и должны поступать в отношении друг друга в духе братства. Каждый человек должен "
-        "обладать всеми правами и всеми свободами, провозглашёнными настоящей Декларацией, без какого бы "
-        "то ни было различия."
+        "Все люди рождаются свободными и равными в своём достоинстве и правах. Они наделены "
+        "разумом и совестью и должны поступать в отношении друг друга в духе братства. Каждый "
+        "человек должен обладать всеми правами и всеми свободами, провозглашёнными настоящей "
+        "Декларацией, без какого бы то ни было различия."
     ),
     "zh": (
-        "人人生而自由，在尊严和权利上一律平等。他们赋有理性和良心，并应以兄弟关系的精神相对待。人人有资格享有本宣言所载的一切权利和自由，不分种族、肤色、性别、语言、宗教、政治或其他见解、国籍或社会出身"
-        "、财产、出生或其他身分等任何区别。"
+        "人人生而自由，在尊严和权利上一律平等。他们赋有理性和良心，并应以兄弟关系的精神相对待。人人有资格享有本宣言所载的一切权利和自由，不分种族、肤色、性别、语言、宗教、政治或其他见解、国籍或社会出身、财产、出生或其他身分等任何区别。"
     ),
     "ja": (
-        "すべての人間は、生まれながらにして自由であり、かつ、尊厳と権利とについて平等である。人間は、理性と良心とを授けられており、互いに同胞の精神をもって行動しなければならない。何人も、奴隷にされ、又"
-        "は苦役に服することはない。"
+        "すべての人間は、生まれながらにして自由であり、かつ、尊厳と権利とについて平等である。人間は、理性と良心とを授けられており、互いに同胞の精神をもって行動しなければならない。何人も、奴隷にされ、又は苦役に服することはない。"
     ),
     "fr": (
-        "Tous les êtres humains naissent libres et égaux en dignité et en droits. Ils sont doués de "
-        "raison et de conscience et doivent agir les uns envers les autres dans un esprit de fraternité. "
-        "Chacun peut s'en prévaloir, été, où, à, ça."
+        "Tous les êtres humains naissent libres et égaux en dignité et en droits. Ils sont doués "
+        "de raison et de conscience et doivent agir les uns envers les autres dans un esprit de "
+        "fraternité. Chacun peut s'en prévaloir, été, où, à, ça."
     ),
     "de": (
-        "Alle Menschen sind frei und gleich an Würde und Rechten geboren. Sie sind mit Vernunft und "
-        "Gewissen begabt und sollen einander im Geist der Brüderlichkeit begegnen. Größe, Straße, Übung: "
-        "schön, daß es möglich wäre."
+        "Alle Menschen sind frei und gleich an Würde und Rechten geboren. Sie sind mit Vernunft "
+        "und Gewissen begabt und sollen einander im Geist der Brüderlichkeit begegnen. Größe, "
+        "Straße, Übung: schön, daß es möglich wäre."
     ),
     "da": (
-        "Alle mennesker er født frie og lige i værdighed og rettigheder. De er udstyret med fornuft og "
-        "samvittighed, og de bør handle mod hverandre i en broderskabets ånd. Enhver har krav på alle de "
-        "rettigheder og friheder, som nævnes i denne erklæring, uden forskelsbehandling af nogen art, på "
-        "grund af køn, sprog eller anden anskuelse, også øvrigt."
+        "Alle mennesker er født frie og lige i værdighed og rettigheder. De er udstyret med "
+        "fornuft og samvittighed, og de bør handle mod hverandre i en broderskabets ånd. Enhver "
+        "har krav på alle de rettigheder og friheder, som nævnes i denne erklæring, uden "
+        "forskelsbehandling af nogen art, på grund af køn, sprog eller anden anskuelse, også "
+        "øvrigt."
     ),
     "pl": (
         "Wszyscy ludzie rodzą się wolni i równi pod względem swej godności i swych praw. Są oni "
@@ -76,28 +85,32 @@ LEGACY = {
         "człowiek posiada wszystkie prawa i wolności zawarte w niniejszej Deklaracji."
     ),
     "es": (
-        "En un lugar de la Mancha, de cuyo nombre no quiero acordarme, no ha mucho tiempo que vivía un hidalgo. "
-        "Duelos y quebrantos los sábados, lentejas los viernes, algún palomino de añadidura los domingos."
+        "En un lugar de la Mancha, de cuyo nombre no quiero acordarme, no ha mucho tiempo que "
+        "vivía un hidalgo. Duelos y quebrantos los sábados, lentejas los viernes, algún palomino "
+        "de añadidura los domingos."
     ),
     "it": (
-        "Quel ramo del lago di Como ... talché non è chi, al primo vederlo, purché sia di fronte, non lo "
-        "discerna tosto. Perché così è la verità, e già si può dire che la città è là; né più né meno."
+        "Quel ramo del lago di Como ... talché non è chi, al primo vederlo, purché sia di fronte, "
+        "non lo discerna tosto. Perché così è la verità, e già si può dire che la città è là; né "
+        "più né meno."
     ),
     "pt": (
-        "Não há razão para que a criação não seja também uma ação; são três irmãos, e a mãe deles é avó. "
-        "Já não é possível, disse ele, à noite, que você compreenda a situação política da nação."
+        "Não há razão para que a criação não seja também uma ação; são três irmãos, e a mãe deles "
+        "é avó. Já não é possível, disse ele, à noite, que você compreenda a situação política da "
+        "nação."
     ),
     "sv": (
-        "Det var en gång en flicka som hette Åsa och hon bodde på en ö i havet. Hon gick över ängen, såg "
-        "på träden och hörde fåglarna sjunga."
+        "Det var en gång en flicka som hette Åsa och hon bodde på en ö i havet. Hon gick över "
+        "ängen, såg på träden och hörde fåglarna sjunga."
     ),
     "cs": (
-        "Všichni lidé rodí se svobodní a sobě rovní co do důstojnosti a práv. Jsou nadáni rozumem a "
-        "svědomím a mají spolu jednat v duchu bratrství."
+        "Všichni lidé rodí se svobodní a sobě rovní co do důstojnosti a práv. Jsou nadáni rozumem "
+        "a svědomím a mají spolu jednat v duchu bratrství."
     ),
     "en": (
-        "It’s a truth universally acknowledged — or so they say — that “a single man” in possession of a "
-        "good fortune must be in want of a wife. The café was naïve… and the £5 fee wasn’t paid. "
+        "It’s a truth universally acknowledged — or so they say — that “a single man” in "
+        "possession of a good fortune must be in want of a wife. The café was naïve… and the £5 "
+        "fee wasn’t paid. "
     ),
 }
 """Text in languages that were written in encodings of their own."""
@@ -114,7 +127,14 @@ LEGACY = {
             ("ja", "shift_jis"),
             ("ja", "euc_jp"),
         ),
-        *(("fr", "cp1252"), ("fr", "cp437"), ("de", "cp1252"), ("de", "cp437"), ("da", "cp850"), ("en", "cp1252")),
+        *(
+            ("fr", "cp1252"),
+            ("fr", "cp437"),
+            ("de", "cp1252"),
+            ("de", "cp437"),
+            ("da", "cp850"),
+            ("en", "cp1252"),
+        ),
         *(
             ("es", "cp1252"),
             ("it", "cp1252"),

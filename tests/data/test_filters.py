@@ -23,9 +23,10 @@ QUALITY = filters(gopher_quality=True, gopher_min_words=3, gopher_stop_words=1)
 REPETITION = filters(gopher_repetition=True)
 LINES = filters(fineweb_lines=True)
 PROSE = (
-    "The mill stood at the edge of the water, and nobody in the village could say how old it was. Some people told "
-    "that a monk had built it; others thought of soldiers who came with a king long dead. Every spring the river rose "
-    "to its door, carried away whatever had been left outside, and went back to its bed as if nothing had happened."
+    "The mill stood at the edge of the water, and nobody in the village could say how old it was. "
+    "Some people told that a monk had built it; others thought of soldiers who came with a king "
+    "long dead. Every spring the river rose to its door, carried away whatever had been left "
+    "outside, and went back to its bed as if nothing had happened."
 )
 
 
@@ -38,12 +39,31 @@ def reason(text: str, **on: object) -> str | None:
 
 
 token = st.sampled_from(
-    ["the", "of", "mill", "water", "a", "don't", "1984", "#", "...", "…", "—", "x_y", "Straße", "我们"]
+    [
+        "the",
+        "of",
+        "mill",
+        "water",
+        "a",
+        "don't",
+        "1984",
+        "#",
+        "...",
+        "…",
+        "—",
+        "x_y",
+        "Straße",
+        "我们",
+    ]
 )
 gap = st.sampled_from([" "] * 8 + ["\n", "\n\n", "\n- ", ".\n", ", "])
-phrase = st.lists(st.tuples(token, gap), min_size=1, max_size=8).map(lambda parts: "".join(t + g for t, g in parts))
+phrase = st.lists(st.tuples(token, gap), min_size=1, max_size=8).map(
+    lambda parts: "".join(t + g for t, g in parts)
+)
 document = st.lists(phrase, min_size=1, max_size=4).flatmap(
-    lambda phrases: st.lists(st.sampled_from(phrases) | phrase, max_size=14).map(lambda parts: "".join(parts).strip())
+    lambda phrases: st.lists(st.sampled_from(phrases) | phrase, max_size=14).map(
+        lambda parts: "".join(parts).strip()
+    )
 )
 anything = st.text(st.sampled_from("ab ' \n.-*•#…’é1_我"), max_size=60)
 
@@ -53,15 +73,21 @@ anything = st.text(st.sampled_from("ab ' \n.-*•#…’é1_我"), max_size=60)
 def test_filters_agree_with_plain_rules(batch):
     some = texts(*batch)
     assert words_of(some).to_list() == [reference.words(text) for text in batch]
-    assert drop_reasons(some, QUALITY).to_list() == [reference.quality(text, QUALITY) for text in batch]
-    assert drop_reasons(some, REPETITION).to_list() == [reference.repetition(text) for text in batch]
+    assert drop_reasons(some, QUALITY).to_list() == [
+        reference.quality(text, QUALITY) for text in batch
+    ]
+    assert drop_reasons(some, REPETITION).to_list() == [
+        reference.repetition(text) for text in batch
+    ]
     assert drop_reasons(some, LINES).to_list() == [reference.fineweb(text) for text in batch]
 
 
 @settings(max_examples=20)
 @given(st.lists(document, min_size=1, max_size=6), st.randoms(use_true_random=False))
 def test_order_and_grouping_of_documents_change_nothing(batch, random):
-    params = filters(gopher_quality=True, gopher_min_words=5, gopher_repetition=True, max_symbol_fraction=0.2)
+    params = filters(
+        gopher_quality=True, gopher_min_words=5, gopher_repetition=True, max_symbol_fraction=0.2
+    )
     alone = {text: drop_reasons(texts(text), params)[0] for text in batch}
     random.shuffle(batch)
     assert drop_reasons(texts(*batch), params).to_list() == [alone[text] for text in batch]
@@ -78,18 +104,27 @@ def test_slices_change_nothing(monkeypatch):
 
 def test_disabled_filters_drop_nothing():
     assert drop_reasons(texts("", "a a a a", "#"), filters()).to_list() == [None, None, None]
-    assert drop_reasons(texts(), filters(gopher_quality=True, gopher_repetition=True)).to_list() == []
+    assert (
+        drop_reasons(texts(), filters(gopher_quality=True, gopher_repetition=True)).to_list() == []
+    )
 
 
 def test_prose_passes_everything():
-    on = {"gopher_quality": True, "gopher_repetition": True, "fineweb_lines": True, "languages": ["en"]}
+    on = {
+        "gopher_quality": True,
+        "gopher_repetition": True,
+        "fineweb_lines": True,
+        "languages": ["en"],
+    }
     assert reason(PROSE, max_digit_fraction=0.01, max_symbol_fraction=0.05, **on) is None
 
 
 def _prose(words: int) -> str:
     """So many different words of four letters, two of them stop words."""
     letters = "abcdefghijklmnopqrstuvwxyz"
-    return " ".join(["the", "and", *(f"qz{letters[n // 26]}{letters[n % 26]}" for n in range(words - 2))])
+    return " ".join(
+        ["the", "and", *(f"qz{letters[n // 26]}{letters[n % 26]}" for n in range(words - 2))]
+    )
 
 
 @pytest.mark.parametrize(
@@ -100,15 +135,27 @@ def _prose(words: int) -> str:
         (_prose(50).replace(" ", " | "), "gopher_alphabetic"),
         (" ".join("abc" for _ in range(48)) + " the and", None),
         (" ".join("abc" for _ in range(47)) + " the and ab", "gopher_word_length"),
-        (" ".join("a" * 10 for _ in range(58)) + " " + "a" * 17 + " " + "a" * 17 + " the and", None),
-        (" ".join("a" * 10 for _ in range(58)) + " " + "a" * 17 + " " + "a" * 18 + " the and", "gopher_word_length"),
+        (
+            " ".join("a" * 10 for _ in range(58)) + " " + "a" * 17 + " " + "a" * 17 + " the and",
+            None,
+        ),
+        (
+            " ".join("a" * 10 for _ in range(58)) + " " + "a" * 17 + " " + "a" * 18 + " the and",
+            "gopher_word_length",
+        ),
         (_prose(54) + " # # # # # #", None),
         (_prose(53) + " # # # # # #", "gopher_symbols"),
         ("... ... ... ... ... ... " + _prose(54), None),
         ("... … ... … ... … " + _prose(53), "gopher_symbols"),
         ("- " + _prose(90).replace(" ", "\n- ", 8).replace("qzaj ", "qzaj\n"), None),
         ("* " + _prose(90).replace(" ", "\n* ", 9), "gopher_bullets"),
-        (_prose(90).replace(" ", "...\n", 3).replace("qzaj ", "qzaj\n").replace("qzak ", "qzak\n"), "gopher_ellipsis"),
+        (
+            _prose(90)
+            .replace(" ", "...\n", 3)
+            .replace("qzaj ", "qzaj\n")
+            .replace("qzak ", "qzak\n"),
+            "gopher_ellipsis",
+        ),
         (_prose(90).replace(" ", "...\n", 3) + "\nx" * 6, None),
         (_prose(80) + " 5" * 20, None),
         (_prose(80) + " 5" * 21, "gopher_alphabetic"),
@@ -125,20 +172,28 @@ def test_gopher_quality_at_the_edge_of_each_rule(text, verdict):
     [
         (["abcdef", "d", "e", "f", "g", "h", "i", "d", "e", "f"], False),  # 3 of 10 parts
         (["abcdef", "d", "e", "f", "g", "h", "d", "e", "f"], True),  # 3 of 9
-        (["x" * 20, "y" * 50, "z", "x" * 20], True),  # 20 of 94 characters, 97 with blank lines between
+        (
+            ["x" * 20, "y" * 50, "z", "x" * 20],
+            True,
+        ),  # 20 of 94 characters, 97 with blank lines between
         (["x" * 20, "y" * 56, "z", "x" * 20], False),  # 20 of 100, or 103
     ],
 )
 def test_repeated_lines_and_paragraphs_at_the_edge(parts, repeats):
     one_line_break = frame("\n".join(parts))
-    assert first_broken_rule(repeated_spans(one_line_break))[0] == ("repeated_lines" if repeats else None)
+    assert first_broken_rule(repeated_spans(one_line_break))[0] == (
+        "repeated_lines" if repeats else None
+    )
     blank_line = frame("\n\n".join(parts))
-    assert first_broken_rule(repeated_spans(blank_line))[0] == ("repeated_paragraphs" if repeats else None)
+    assert first_broken_rule(repeated_spans(blank_line))[0] == (
+        "repeated_paragraphs" if repeats else None
+    )
 
 
 @pytest.mark.parametrize("n", range(2, 11))
 def test_ngrams_at_the_edge(n):
-    """A phrase of n words twice in T characters: at the limit it passes, one character less and it does not."""
+    """A phrase of n words twice in T characters: at the limit it passes, one character less and it
+    does not."""
     limit = (0.20, 0.18, 0.16, 0.15, 0.14, 0.13, 0.12, 0.11, 0.10)[n - 2]
     phrase = " ".join(["first" * 40, *(f"w{k}" for k in range(n - 2)), "last" * 50])
     taken = 2 * len(phrase) if n < 5 else len(phrase) - (n - 1)
@@ -167,9 +222,12 @@ def test_ngrams_do_not_cross_documents():
 
 
 def _lines(**counts: int) -> str:
-    """Different lines: `long` ones of 30 characters, `short` of 29, and `ended` of 30 with a full stop."""
+    """Different lines: `long` ones of 30 characters, `short` of 29, and `ended` of 30 with a full
+    stop."""
     ends = {"long": "xx", "short": "x", "ended": "x."}
-    return "\n".join(f"{kind:24}{n:04}{ends[kind]}" for kind, count in counts.items() for n in range(count))
+    return "\n".join(
+        f"{kind:24}{n:04}{ends[kind]}" for kind, count in counts.items() for n in range(count)
+    )
 
 
 @pytest.mark.parametrize(
@@ -197,13 +255,20 @@ def test_digits_and_symbols():
 
 def test_the_first_broken_rule_is_the_reason():
     text = "7 " * 100
-    on = {"max_digit_fraction": 0.1, "languages": ["en"], "gopher_quality": True, "gopher_repetition": True}
+    on = {
+        "max_digit_fraction": 0.1,
+        "languages": ["en"],
+        "gopher_quality": True,
+        "gopher_repetition": True,
+    }
     found = []
     for off in ({}, {"max_digit_fraction": None}, {"languages": None}, {"gopher_quality": False}):
         on |= off
         found.append(reason(text, **on))
     assert found == ["digits", "language", "gopher_word_length", "top_ngrams"]
-    everything = filters(max_digit_fraction=0.1, languages=["en"], gopher_quality=True, gopher_repetition=True)
+    everything = filters(
+        max_digit_fraction=0.1, languages=["en"], gopher_quality=True, gopher_repetition=True
+    )
     order = [reason for one in everything.enabled() for reason in one.reasons]
     assert sorted(found, key=lambda name: order.index(str(name))) == found
     assert filters().enabled() == []
@@ -246,20 +311,27 @@ def test_languages_are_told_apart():
 
 def test_only_the_words_of_the_head_tell_the_language():
     text = SENTENCES["en"]
-    same = pl.Series([text, text.replace(" ", "\n"), text.upper(), text * 10 + SENTENCES["ru"] * 50])
+    same = pl.Series(
+        [text, text.replace(" ", "\n"), text.upper(), text * 10 + SENTENCES["ru"] * 50]
+    )
     assert detect_languages(same)["language"].to_list() == ["en"] * 4
     assert len(text) * 10 > LANGUAGE_CHARS
 
 
 @pytest.mark.parametrize(
-    ("wanted", "confidence", "kept"), [(["en"], 0.5, "en"), (["de", "fr"], 0.5, "de fr"), (["en"], 1.0, "")]
+    ("wanted", "confidence", "kept"),
+    [(["en"], 0.5, "en"), (["de", "fr"], 0.5, "de fr"), (["en"], 1.0, "")],
 )
 def test_only_documents_surely_in_the_wanted_languages_stay(wanted, confidence, kept):
     params = filters(languages=wanted, min_language_confidence=confidence)
     dropped = Languages.broken(params, pl.DataFrame({"text": list(SENTENCES.values())}))["language"]
-    assert [code for code, is_other in zip(SENTENCES, dropped, strict=True) if not is_other] == kept.split()
+    assert [
+        code for code, is_other in zip(SENTENCES, dropped, strict=True) if not is_other
+    ] == kept.split()
 
 
 def test_no_text_is_in_no_language():
     params = filters(languages=["en"], min_language_confidence=0.5)
-    assert Languages.broken(params, pl.DataFrame({"text": ["", " \n", "1234 5678"]}))["language"].all()
+    assert Languages.broken(params, pl.DataFrame({"text": ["", " \n", "1234 5678"]}))[
+        "language"
+    ].all()

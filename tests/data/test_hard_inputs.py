@@ -35,7 +35,10 @@ def clean_in_a_process(raw: Path, out: Path) -> tuple[int, int, int]:
     if not STATUS.exists():
         pytest.skip("this system does not tell a process's peak memory")
     done = subprocess.run(
-        [sys.executable, "-c", IMPORTS + CHILD, str(raw), str(out)], capture_output=True, text=True, check=True
+        [sys.executable, "-c", IMPORTS + CHILD, str(raw), str(out)],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     read, kept, peak = map(int, done.stdout.split())
     return read, kept, peak
@@ -49,7 +52,11 @@ def importable(monkeypatch):
 @pytest.mark.slow
 def test_one_line_of_200_megabytes_is_dropped(tmp_path):
     raw = tmp_path / "a.jsonl"
-    raw.write_text('{"text": "before"}\n{"text": "' + "All work and no play. " * 9_500_000 + '"}\n{"text": "after"}\n')
+    raw.write_text(
+        '{"text": "before"}\n{"text": "'
+        + "All work and no play. " * 9_500_000
+        + '"}\n{"text": "after"}\n'
+    )
     assert raw.stat().st_size > 200_000_000
     read, kept, peak = clean_in_a_process(raw, tmp_path / "out")
     assert (read, kept) == (3, 2)
@@ -60,9 +67,17 @@ def test_one_line_of_200_megabytes_is_dropped(tmp_path):
     ("name", "data", "sentence"),
     [
         ("deep.json", b"[" * 1_000_000 + b"]" * 1_000_000, "nested deeper than 200 levels"),
-        ("deep.json", b'[{"text": "[[[["}, ' + b'{"a":' * 300 + b"1" + b"}" * 300 + b"]", "nested deeper"),
+        (
+            "deep.json",
+            b'[{"text": "[[[["}, ' + b'{"a":' * 300 + b"1" + b"}" * 300 + b"]",
+            "nested deeper",
+        ),
         ("long.json.gz", gzip.compress(b'["' + b"a" * (40 << 20) + b'"]'), "a value of more than"),
-        ("header.csv.gz", gzip.compress(b"text" + b",a" * (4 << 20) + b"\n"), "its header has more than"),
+        (
+            "header.csv.gz",
+            gzip.compress(b"text" + b",a" * (4 << 20) + b"\n"),
+            "its header has more than",
+        ),
         ("damaged.parquet", b"PAR1" + bytes(99) + b"PAR1", "is not a readable parquet file"),
     ],
 )
@@ -157,7 +172,9 @@ def test_an_empty_file_among_full_ones(tmp_path, run, ending):
 def test_strange_bytes_in_strange_names(tmp_path, run):
     folder = tmp_path / "a folder" / "ünïcödé"
     folder.mkdir(parents=True)
-    (folder / "nul \u4f60.jsonl").write_bytes(b'{"text": "nul\\u0000 here"}\r\n{"text": "lone \\ud800 half"}\r\n')
+    (folder / "nul \u4f60.jsonl").write_bytes(
+        b'{"text": "nul\\u0000 here"}\r\n{"text": "lone \\ud800 half"}\r\n'
+    )
     (folder / "utf-16.txt").write_bytes("Größe\r\nzwei".encode("utf-16"))
     (folder / "with mark.txt").write_bytes(b"\xef\xbb\xbfmark\x00ed")
     documents, report = run(tmp_path)
@@ -170,7 +187,9 @@ def test_strange_bytes_in_strange_names(tmp_path, run):
 @pytest.mark.skipif(sys.platform != "linux", reason="mounts a small disk")
 def test_a_full_disk_keeps_the_earlier_result(tmp_path):
     unshare = ["unshare", "--user", "--map-root-user", "--mount"]
-    if subprocess.run([*unshare, "mount", "-t", "tmpfs", "x", tmp_path], check=False, capture_output=True).returncode:
+    if subprocess.run(
+        [*unshare, "mount", "-t", "tmpfs", "x", tmp_path], check=False, capture_output=True
+    ).returncode:
         pytest.skip("no disk can be mounted here")
     raw = tmp_path.parent / "raw.jsonl"
     noise = Random(0)
@@ -187,7 +206,22 @@ except UserError as error:
 print(*(str(path.relative_to(out.parent)) for path in sorted(out.parent.rglob("*"))))
 """
     mount = 'mount -t tmpfs -o size=2m small "$0" && exec "$@"'
-    command = [*unshare, "sh", "-c", mount, tmp_path, sys.executable, "-c", IMPORTS + code, raw, tmp_path / "clean"]
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=True)
-    assert re.search(r"clean: No space left on device; it takes about 10,\d{3},\d{3} bytes", done.stdout)
+    command = [
+        *unshare,
+        "sh",
+        "-c",
+        mount,
+        tmp_path,
+        sys.executable,
+        "-c",
+        IMPORTS + code,
+        raw,
+        tmp_path / "clean",
+    ]
+    done = subprocess.run(
+        [str(part) for part in command], capture_output=True, text=True, check=True
+    )
+    assert re.search(
+        r"clean: No space left on device; it takes about 10,\d{3},\d{3} bytes", done.stdout
+    )
     assert done.stdout.splitlines()[-1] == "clean clean/part-00000.parquet"

@@ -16,15 +16,21 @@ from tokenmill.data.report import Tally
 from tokenmill.data.sources import Source, find
 
 TEXT = st.text(max_size=12)  # with lone surrogates
-VALUE = st.one_of(TEXT, st.none(), st.booleans(), st.integers(), st.floats(), st.lists(TEXT, max_size=2))
+VALUE = st.one_of(
+    TEXT, st.none(), st.booleans(), st.integers(), st.floats(), st.lists(TEXT, max_size=2)
+)
 KEY = st.sampled_from(["text", "messages", "conversations", "body", "x"])
-RECORD = st.lists(st.tuples(KEY, st.one_of(VALUE, st.dictionaries(KEY, VALUE, max_size=2))), max_size=3)
+RECORD = st.lists(
+    st.tuples(KEY, st.one_of(VALUE, st.dictionaries(KEY, VALUE, max_size=2))), max_size=3
+)
 PLAIN = st.builds(lambda text, other: [("x", other), ("text", text)], TEXT, VALUE)
 
 
 def written(pairs: list[tuple[str, Any]], *, ascii_only: bool) -> bytes:
     """A record in which a key may stand twice."""
-    inside = ", ".join(f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=ascii_only)}" for key, value in pairs)
+    inside = ", ".join(
+        f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=ascii_only)}" for key, value in pairs
+    )
     return f"{{{inside}}}".encode("utf-8", "surrogatepass")
 
 
@@ -76,7 +82,9 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
     return find(path, FORMATS).sources[0]
 
 
-def compare(lines: list[bytes], source: Source, columns: list[str] | None, *, ends: bool = True) -> None:
+def compare(
+    lines: list[bytes], source: Source, columns: list[str] | None, *, ends: bool = True
+) -> None:
     data, params, tally = b"\n".join(lines) + b"\n" * ends, parameters(columns=columns), Tally()
     at_once = polars_texts(data, params)
     if at_once is not None:
@@ -95,17 +103,29 @@ def test_a_doubtful_line_is_read_correctly(source: Source, line: bytes, columns:
     compare([line, plain], source, columns)
 
 
-@given(lines=st.lists(LINE, max_size=4), ends=st.booleans(), columns=st.sampled_from([None, ["text"], ["x", "text"]]))
-def test_polars_agrees_with_line_by_line(source: Source, lines: list[bytes], ends: bool, columns: list[str] | None):
+@given(
+    lines=st.lists(LINE, max_size=4),
+    ends=st.booleans(),
+    columns=st.sampled_from([None, ["text"], ["x", "text"]]),
+)
+def test_polars_agrees_with_line_by_line(
+    source: Source, lines: list[bytes], ends: bool, columns: list[str] | None
+):
     compare(lines, source, columns, ends=ends)
 
 
 @given(
-    texts=st.lists(st.text(st.characters(codec="utf-8"), max_size=20), min_size=1), key=st.sampled_from(["text", "é"])
+    texts=st.lists(st.text(st.characters(codec="utf-8"), max_size=20), min_size=1),
+    key=st.sampled_from(["text", "é"]),
 )
 def test_polars_reads_plain_records(texts: list[str], key: str):
-    kept = [text.replace("text", "").replace("é", "").replace("\ufdd0", "").replace("\0", "") for text in texts]
-    data = "".join(json.dumps({"n": 1, key: text}, ensure_ascii=False) + "\n" for text in kept).encode()
+    kept = [
+        text.replace("text", "").replace("é", "").replace("\ufdd0", "").replace("\0", "")
+        for text in texts
+    ]
+    data = "".join(
+        json.dumps({"n": 1, key: text}, ensure_ascii=False) + "\n" for text in kept
+    ).encode()
     at_once = polars_texts(data, parameters(columns=None if key == "text" else [key]))
     assert at_once is not None
     assert at_once.to_list() == kept

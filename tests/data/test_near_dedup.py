@@ -90,13 +90,22 @@ def test_a_long_text_is_the_same_beside_others():
     assert len(long) > 2 * dedup.BLOCK_BYTES
     alone = keys([long])
     assert (keys(["before", long, "after", changed])[1] == alone[0]).all()
-    assert SeenNearDuplicates().add(keys(["before", long, "after", changed])).tolist() == [True, True, True, False]
+    assert SeenNearDuplicates().add(keys(["before", long, "after", changed])).tolist() == [
+        True,
+        True,
+        True,
+        False,
+    ]
 
 
 @pytest.mark.parametrize(
     ("one", "other", "alike"),
     [
-        ("To be, or not to be: that is the question.", "to be or not to be\nTHAT is the question", True),
+        (
+            "To be, or not to be: that is the question.",
+            "to be or not to be\nTHAT is the question",
+            True,
+        ),
         ("Hello.", "hello", True),
         ("Hello", "Hello you", False),
         ("!!!", "???", False),
@@ -113,12 +122,15 @@ def test_case_and_punctuation_do_not_count(one, other, alike):
 
 
 def test_recall_and_precision_on_known_pairs():
-    """Recall and precision on pairs of known similarity, between documents that nothing else is like."""
+    """Recall and precision on pairs of known similarity, between documents that nothing else is
+    like."""
     draws = random.Random(1)
     originals = [sentence(draws, draws.randrange(60, 400)) for _ in range(600)]
     copies = [replaced(words, draws.randrange(1 + len(words) // 12), draws) for words in originals]
     sets = [reference(" ".join(words), 5) for words in originals + copies]
-    similarity = np.array([jaccard(one, other) for one, other in zip(sets[:600], sets[600:], strict=True)])
+    similarity = np.array(
+        [jaccard(one, other) for one, other in zip(sets[:600], sets[600:], strict=True)]
+    )
     kept = SeenNearDuplicates().add(keys([" ".join(words) for words in originals + copies]))
     assert kept[:600].all()
     dropped = ~kept[600:]
@@ -172,7 +184,13 @@ def test_a_copy_of_a_dropped_document_may_stay():
 
 @pytest.mark.parametrize(
     ("threshold", "permutations", "division"),
-    [(0.5, 128, (25, 5)), (0.7, 128, (14, 9)), (0.8, 128, (9, 13)), (0.9, 128, (5, 25)), (0.8, 256, (17, 15))],
+    [
+        (0.5, 128, (25, 5)),
+        (0.7, 128, (14, 9)),
+        (0.8, 128, (9, 13)),
+        (0.9, 128, (5, 25)),
+        (0.8, 256, (17, 15)),
+    ],
 )
 def test_the_division_is_that_of_datasketch(threshold, permutations, division):
     assert bands_and_rows(threshold, permutations) == division
@@ -189,6 +207,8 @@ def test_the_same_numbers_in_every_process():
     )
     environment = {"PYTHONPATH": str(Path(dedup.__file__).parents[2]), "PYTHONHASHSEED": "7"}
     command = [sys.executable, "-c", code, *texts]
-    output = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+    output = subprocess.run(
+        command, capture_output=True, text=True, check=True, env=environment
+    ).stdout
     assert json.loads(output) == [5901380499623272213, 5019651197574687965, 10330213396918842423]
     assert keys(texts).sum(axis=1).tolist() == json.loads(output)

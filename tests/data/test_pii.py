@@ -52,7 +52,11 @@ def test_personal_data_is_masked(kind, text):
         ("\n", "\n"),
         ('"', '"'),
     ):
-        assert mask(before + text + after) == mask(before + text + after, kind) == f"{before}[{kind.upper()}]{after}"
+        assert (
+            mask(before + text + after)
+            == mask(before + text + after, kind)
+            == f"{before}[{kind.upper()}]{after}"
+        )
     assert mask(text, *(other for other in ALL if other != kind)) == text
 
 
@@ -94,7 +98,9 @@ def test_the_texts_given_are_not_changed():
 
 FOUND = "jo@example.com 4111111111111111 4111-1111-1111-1111 +12125550123 (212)555-0123 212-555-0123 8.8.8.10 fe80::1"
 NEAR = "uses cookies|JavaScript|lorem ipsum|[EMAIL]|[IP]|23|::"
-parts = st.sampled_from(FOUND.split(" ") + NEAR.split("|")) | st.sampled_from("1a@.:-+()[]/é\u0301我“” \n\t")
+parts = st.sampled_from(FOUND.split(" ") + NEAR.split("|")) | st.sampled_from(
+    "1a@.:-+()[]/é\u0301我“” \n\t"
+)
 messy = st.lists(st.lists(parts, max_size=12).map("".join), max_size=4)
 
 

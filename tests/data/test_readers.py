@@ -11,11 +11,17 @@ from tokenmill.data.json_records import json_values, lines
 from tokenmill.data.readers import csv_rows, documents
 from tokenmill.data.report import Tally
 
-ROWS = [{"instruction": f"Question {i}?", "input": None, "output": f"Änswer\n{i}, “{i}”"} for i in range(50)]
+ROWS = [
+    {"instruction": f"Question {i}?", "input": None, "output": f"Änswer\n{i}, “{i}”"}
+    for i in range(50)
+]
 
 
 def csv_bytes(rows) -> bytes:
-    quoted = [",".join('"' + str(value or "").replace('"', '""') + '"' for value in row.values()) for row in rows]
+    quoted = [
+        ",".join('"' + str(value or "").replace('"', '""') + '"' for value in row.values())
+        for row in rows
+    ]
     return "\r\n".join([",".join(rows[0]), *quoted]).encode()
 
 
@@ -38,7 +44,8 @@ def test_every_format_and_compression_gives_the_same_texts(tmp_path, run, kind, 
 
 
 RECORDS = st.lists(
-    st.fixed_dictionaries({"text": st.text('ab"\\\n\u00e9\U0001f600[]{}\ufdd1', max_size=20)}), max_size=6
+    st.fixed_dictionaries({"text": st.text('ab"\\\n\u00e9\U0001f600[]{}\ufdd1', max_size=20)}),
+    max_size=6,
 )
 CUTS = st.lists(st.integers(0, 400))
 
@@ -100,7 +107,12 @@ def test_damage_in_text_and_csv(tmp_path, run):
     (tmp_path / "b.txt").write_bytes("genuine \ufffd".encode())
     (tmp_path / "c.csv").write_bytes("id;text\n1;Noël, où, ".encode() + b"\xff x\n2;fine\n")
     documents, report = run(tmp_path, mode="none")
-    assert documents == ["Noël, où \ufffd\ufffd au lait", "genuine \ufffd", "Noël, où, \ufffd x", "fine"]
+    assert documents == [
+        "Noël, où \ufffd\ufffd au lait",
+        "genuine \ufffd",
+        "Noël, où, \ufffd x",
+        "fine",
+    ]
     assert report.invalid_utf8 == 2
 
 
@@ -129,14 +141,23 @@ def test_encodings_are_named_by_file(tmp_path, run):
 
 
 @pytest.mark.parametrize(
-    "data", [b'{"text": "one"}', b' \n[{"text": "one"}]\n', b'{"text": "one"}{"text": "one"}', b'["one"]', b'"one"']
+    "data",
+    [
+        b'{"text": "one"}',
+        b' \n[{"text": "one"}]\n',
+        b'{"text": "one"}{"text": "one"}',
+        b'["one"]',
+        b'"one"',
+    ],
 )
 def test_json_files_of_every_shape(tmp_path, run, data):
     (tmp_path / "a.json").write_bytes(data)
     assert run(tmp_path / "a.json")[0] == ["one"]
 
 
-@pytest.mark.parametrize("data", [b'[{"text": "one"},', b'[{"text": "one"}', b"not json", b'{"text": "one"} x'])
+@pytest.mark.parametrize(
+    "data", [b'[{"text": "one"},', b'[{"text": "one"}', b"not json", b'{"text": "one"} x']
+)
 def test_broken_json_is_refused_by_name(tmp_path, run, data):
     (tmp_path / "a.json").write_bytes(data)
     with pytest.raises(UserError, match=r"a\.json is not valid JSON"):
@@ -198,7 +219,9 @@ def test_a_field_of_megabytes_and_an_open_quote(tmp_path, run):
 
 def test_a_cell_beyond_the_bound_is_no_text(tmp_path, run, monkeypatch):
     monkeypatch.setattr("tokenmill.data.readers.MAX_RECORD_BYTES", 10)
-    (tmp_path / "a.parquet").write_bytes(parquet([{"text": "é" * 5}, {"text": "é" * 6}, {"text": "short"}]))
+    (tmp_path / "a.parquet").write_bytes(
+        parquet([{"text": "é" * 5}, {"text": "é" * 6}, {"text": "short"}])
+    )
     assert run(tmp_path / "a.parquet")[0] == ["é" * 5, "short"]
 
 
@@ -208,7 +231,8 @@ def test_a_line_beyond_the_bound_is_not_held():
     assert list(lines([b"a\n\nb\n"])) == [b"a", b"b"]
 
 
-# --- text files -----------------------------------------------------------------------------------------------------
+# --- text files
+# -----------------------------------------------------------------------------------------------------
 
 UNITS = ("file", "paragraph", "line")
 NASTY = st.text(st.sampled_from("ab é\U0001f600\n\r\t \x00\u2028"), max_size=80).map(str.encode)
@@ -218,7 +242,10 @@ NASTY = st.text(st.sampled_from("ab é\U0001f600\n\r\t \x00\u2028"), max_size=80
 def test_cutting_the_input_anywhere_gives_the_same_documents(data, cuts, unit):
     whole = list(documents([data], unit, shortest=8, longest=16))
     assert list(documents(in_blocks(data, cuts), unit, shortest=8, longest=16)) == whole
-    assert list(documents(in_blocks(data, list(range(len(data)))), unit, shortest=8, longest=16)) == whole
+    assert (
+        list(documents(in_blocks(data, list(range(len(data)))), unit, shortest=8, longest=16))
+        == whole
+    )
 
 
 @given(NASTY)
@@ -231,7 +258,10 @@ def test_parts_of_a_file_are_the_file(data):
     assert all(len(piece) >= 8 for piece in pieces[:-1])
 
 
-@given(st.lists(st.text("ab .é", min_size=1).filter(str.strip), min_size=1), st.sampled_from(["\n", "\r\n", "\r"]))
+@given(
+    st.lists(st.text("ab .é", min_size=1).filter(str.strip), min_size=1),
+    st.sampled_from(["\n", "\r\n", "\r"]),
+)
 def test_lines_and_paragraphs_whatever_the_line_end(texts, end):
     data = [text.strip().encode() for text in texts]
     assert list(documents([end.encode().join(data)], "line")) == data
@@ -241,8 +271,14 @@ def test_lines_and_paragraphs_whatever_the_line_end(texts, end):
 @pytest.mark.parametrize(
     ("text", "pieces"),
     [
-        (b"0123456789\n  x\nrest of the text", [b"0123456789\n  x\n", b"rest of the text"]),  # not before a blank
-        (b"01234567890 2345678901234567890", [b"01234567890 ", b"2345678901234567890"[:16], b"890"]),
+        (
+            b"0123456789\n  x\nrest of the text",
+            [b"0123456789\n  x\n", b"rest of the text"],
+        ),  # not before a blank
+        (
+            b"01234567890 2345678901234567890",
+            [b"01234567890 ", b"2345678901234567890"[:16], b"890"],
+        ),
         (b"x" * 40, [b"x" * 16, b"x" * 16, b"x" * 8]),
         (b"x" * 18, [b"x" * 18]),
     ],

@@ -38,24 +38,44 @@ EXPORTED = {
         ({"instruction": "Hi", "output": None}, ""),
         ({"prompt": "Hi", "completion": "Ho"}, HI),
         ({"question": "Hi", "answer": "Ho"}, HI),
-        ({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]}, HI),
-        ({"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Ho"}]}, HI),
         (
             {
                 "messages": [
-                    {"role": "user", "content": [{"type": "text", "text": "Hi"}, {"type": "image_url"}]},
+                    {"role": "user", "content": "Hi"},
                     {"role": "assistant", "content": "Ho"},
                 ]
             },
             HI,
         ),
-        ({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": ""}]}, ""),
+        ({"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Ho"}]}, HI),
+        (
+            {
+                "messages": [
+                    {
+                        "role": "user",
+                        "content": [{"type": "text", "text": "Hi"}, {"type": "image_url"}],
+                    },
+                    {"role": "assistant", "content": "Ho"},
+                ]
+            },
+            HI,
+        ),
+        (
+            {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": ""}]},
+            "",
+        ),
         ({"messages": []}, ""),
         ({"question": "Hi", "context": "C", "answer": "Ho"}, "User: Hi\nC\nAssistant: Ho"),
         ({"instruction": "Hi", "context": {"no": "text"}, "response": "Ho"}, None),
         ({"title": "T", "mapping": EXPORTED, "current_node": "d"}, HI),
         ({"mapping": EXPORTED, "current_node": "c"}, "User: Hi"),
-        ({"mapping": {"a": 5, "b": {"message": {"author": 5}, "parent": "b"}}, "current_node": "b"}, ""),
+        (
+            {
+                "mapping": {"a": 5, "b": {"message": {"author": 5}, "parent": "b"}},
+                "current_node": "b",
+            },
+            "",
+        ),
         ({"mapping": {}, "current_node": ["a"]}, ""),
         ({"messages": ["no roles"]}, None),
         ({"title": "x"}, None),
@@ -71,10 +91,19 @@ def test_the_usual_shapes(record, text):
 def test_named_columns_are_joined():
     assert join({"title": "T", "body": "B", "n": None}, ["title", "n", "body"]) == "T\nB"
     assert join({"title": "T"}, ["body"]) is None
-    assert join({"chat": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]}, ["chat"]) == HI
+    assert (
+        join(
+            {"chat": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]},
+            ["chat"],
+        )
+        == HI
+    )
 
 
 def test_the_template():
-    assert render_chat([("system", "Be brief."), ("human", " Hi "), ("assistant", "Ho")]) == "System: Be brief.\n" + HI
+    assert (
+        render_chat([("system", "Be brief."), ("human", " Hi "), ("assistant", "Ho")])
+        == "System: Be brief.\n" + HI
+    )
     assert render_chat([]) == ""
     assert render_chat([("user", "Hi"), ("assistant", "Ho")]).startswith(chat_prompt("Hi"))

@@ -21,7 +21,16 @@ def only(path: Path):
 
 
 def test_order_is_that_of_the_bytes_of_the_paths(tmp_path):
-    for name in ("b.txt", "B.txt", "é.txt", "a/z.md", "a.txt", "a b/c.txt", "Z.TXT.GZ", "v1.2.json"):
+    for name in (
+        "b.txt",
+        "B.txt",
+        "é.txt",
+        "a/z.md",
+        "a.txt",
+        "a b/c.txt",
+        "Z.TXT.GZ",
+        "v1.2.json",
+    ):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(gzip.compress(b"x") if name.endswith("GZ") else b"x")
@@ -32,7 +41,9 @@ def test_order_is_that_of_the_bytes_of_the_paths(tmp_path):
     (tmp_path / "LICENSE").write_text("x")
     (tmp_path / "prompts.yaml").write_text("prompts: []")
     found = find(tmp_path, FORMATS)
-    assert [s.name for s in found.sources] == sorted((s.name for s in found.sources), key=os.fsencode)
+    assert [s.name for s in found.sources] == sorted(
+        (s.name for s in found.sources), key=os.fsencode
+    )
     assert {s.name for s in found.sources} == {
         "b.txt", "B.txt", "é.txt", "a/z.md", "a.txt", "a b/c.txt", "Z.TXT.GZ", "v1.2.json",
     }  # fmt: skip
@@ -41,7 +52,9 @@ def test_order_is_that_of_the_bytes_of_the_paths(tmp_path):
 
 @pytest.mark.parametrize("name", ["a.txt", "a.parquet", "a.jsonl.zst"])
 def test_a_pointer_of_git_lfs_is_no_text(tmp_path: Path, name: str):
-    (tmp_path / name).write_text(f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 1\n")
+    (tmp_path / name).write_text(
+        f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 1\n"
+    )
     with pytest.raises(UserError, match="Git LFS"):
         find(tmp_path, FORMATS)
 
@@ -106,7 +119,9 @@ def test_unreadable_input_is_refused(tmp_path, run):
     with pytest.raises(UserError, match=r"holds no text \(no files\)"):
         run(tmp_path)
     (tmp_path / "a.pdf").write_text("x")
-    with pytest.raises(UserError, match=r"holds no text \(1 \.pdf\); put files there that end in \.txt"):
+    with pytest.raises(
+        UserError, match=r"holds no text \(1 \.pdf\); put files there that end in \.txt"
+    ):
         run(tmp_path)
     with pytest.raises(UserError, match="has no known format"):
         run(tmp_path / "a.pdf")
@@ -127,7 +142,11 @@ def test_links_out_of_data_raw_are_refused(tmp_path, monkeypatch):
     cached.parent.mkdir(parents=True)
     cached.write_text("DVC may link to its cache")
     (raw / "c.txt").symlink_to(cached)
-    assert [source.name for source in find(raw, FORMATS).sources] == ["a.txt", "c.txt", "deep/b.txt"]
+    assert [source.name for source in find(raw, FORMATS).sources] == [
+        "a.txt",
+        "c.txt",
+        "deep/b.txt",
+    ]
     (raw / "passwd.txt").symlink_to("/etc/passwd")
     with pytest.raises(UserError, match=r"passwd\.txt is a link out of data\.raw, to /etc/passwd"):
         find(raw, FORMATS)
@@ -153,7 +172,9 @@ def test_what_is_no_regular_file_is_refused(tmp_path, kind):
             find(raw, FORMATS)
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read everything")
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read everything"
+)
 def test_permission_missing(tmp_path, run):
     path = tmp_path / "a.txt"
     path.write_text("x")

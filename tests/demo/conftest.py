@@ -11,7 +11,8 @@ from tests.demo.served import Served, start
 
 @pytest.fixture(scope="session")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of two epochs, without git; beside it the folders `reciter`, `endless` and `damaged`."""
+    """A run of two epochs, without git; beside it the folders `reciter`, `endless` and
+    `damaged`."""
     return make_project(tmp_path_factory.mktemp("demo") / "project")
 
 
@@ -26,6 +27,9 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def served(kept: Path) -> Iterator[Served]:
     """The demo of `kept`, and of the folders beside it."""
-    models, name = ("--model", "../reciter", "../endless", "../damaged"), ("--host-name", "Demo.example")
+    models, name = (
+        ("--model", "../reciter", "../endless", "../damaged"),
+        ("--host-name", "Demo.example"),
+    )
     with start(kept, "--port", "0", *models, *name) as running:
         yield running

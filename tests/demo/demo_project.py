@@ -1,4 +1,5 @@
-"""A project with small models to demonstrate: two epochs of this run, an experiment with three, and further folders."""
+"""A project with small models to demonstrate: two epochs of this run, an experiment with three, and
+further folders."""
 
 import shutil
 from collections.abc import Sequence
@@ -19,8 +20,11 @@ from tokenmill.model.huggingface import WEIGHTS, save_weights
 from tokenmill.model.manifest import FORMAT, MANIFEST, Manifest, TrainedWith
 
 ROOT = Path(__file__).resolve().parents[2]
-RECITED = "<b>no</b>{{1+1}}${1+1}<img src=x onerror=alert(1)>\n🦊 \u05e9\u05dc\u05d5\u05dd\u202e \0 end"
-"""What one model writes: markup, templates, an emoji, Hebrew, an override of the direction, a NUL."""
+RECITED = (
+    "<b>no</b>{{1+1}}${1+1}<img src=x onerror=alert(1)>\n🦊 \u05e9\u05dc\u05d5\u05dd\u202e \0 end"
+)
+"""What one model writes: markup, templates, an emoji, Hebrew, an override of the direction, a
+NUL."""
 ENDLESS = "".join(chr(ord("a") + number % 26) for number in range(128))
 """What another writes, over and over: as long as its context, and nothing says where it ends."""
 KNOWN = "".join(chr(code) for code in range(32, 127)) + "äöüß🦊\n" + RECITED
@@ -31,10 +35,13 @@ CONTEXT = len(ENDLESS)
 
 
 def make_project(root: Path) -> Path:
-    """params.yaml, a tokenizer of characters, a run of two epochs; beside it `reciter`, `endless`, `damaged`."""
+    """params.yaml, a tokenizer of characters, a run of two epochs; beside it `reciter`, `endless`,
+    `damaged`."""
     root.mkdir(parents=True, exist_ok=True)
     shutil.copy(ROOT / "params.yaml", root)
-    change_params(root / "params.yaml", {"evaluate.prompts": [{"user": QUESTION}, {"text": CONTINUED}]})
+    change_params(
+        root / "params.yaml", {"evaluate.prompts": [{"user": QUESTION}, {"text": CONTINUED}]}
+    )
     make_tokenizer_file(root / TOKENIZER.parent, "char", [KNOWN])
     shutil.rmtree(root / TOKENIZER.parent / "clean")
     write_run(root, epochs=2, seed=1)
@@ -53,7 +60,10 @@ def write_run(root: Path, *, epochs: int, seed: int) -> None:
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 parameter.add_(
-                    torch.randn(parameter.shape, generator=torch.Generator().manual_seed(len(name))), alpha=0.3
+                    torch.randn(
+                        parameter.shape, generator=torch.Generator().manual_seed(len(name))
+                    ),
+                    alpha=0.3,
                 )
         folder = root / MODEL / f"epoch-{epoch}"
         folder.mkdir(parents=True)
@@ -71,13 +81,22 @@ def write_run(root: Path, *, epochs: int, seed: int) -> None:
 
 
 def config_for(root: Path, architecture: str, **changes: int) -> ModelConfig:
-    sizes = {"n_layer": 2, "n_head": 2, "n_embd": 32, "context_length": CONTEXT, "dropout": 0.0} | changes
+    sizes = {
+        "n_layer": 2,
+        "n_head": 2,
+        "n_embd": 32,
+        "context_length": CONTEXT,
+        "dropout": 0.0,
+    } | changes
     vocabulary = read_tokenizer(root / TOKENIZER).vocab_size
-    return ModelConfig.model_validate({"architecture": architecture, "vocab_size": vocabulary} | sizes)
+    return ModelConfig.model_validate(
+        {"architecture": architecture, "vocab_size": vocabulary} | sizes
+    )
 
 
 def write_reciter(root: Path, folder: Path, text: str = RECITED, *, n_layer: int = 1) -> Path:
-    """A model that writes `text` after an empty prompt, for every position has its character, then the end."""
+    """A model that writes `text` after an empty prompt, for every position has its character, then
+    the end."""
     tokenizer = read_tokenizer(root / TOKENIZER)
     ids = [*tokenizer.encode(text), tokenizer.eot_id][:CONTEXT]
     model = build(config_for(root, "gpt2", n_embd=CONTEXT, n_layer=n_layer), seed=0)

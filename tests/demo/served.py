@@ -17,7 +17,14 @@ from typing import Any
 from tokenmill.demo.answering import FIELDS, QUESTION
 
 ROOT = Path(__file__).resolve().parents[2]
-SAMPLING = {"temperature": 0.8, "top_k": 40, "top_p": 1, "repetition_penalty": 1, "max_new_tokens": 64, "seed": 0}
+SAMPLING = {
+    "temperature": 0.8,
+    "top_k": 40,
+    "top_p": 1,
+    "repetition_penalty": 1,
+    "max_new_tokens": 64,
+    "seed": 0,
+}
 NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -33,7 +40,11 @@ class Served:
         """Every state of an answer, in order, as HTML."""
         with self.answer(*asked, **changes) as answer:
             lines = answer.read().decode().splitlines()
-        return [json.loads(line.removeprefix("data: "))[0] for line in lines if line.startswith("data: [")]
+        return [
+            json.loads(line.removeprefix("data: "))[0]
+            for line in lines
+            if line.startswith("data: [")
+        ]
 
     @contextlib.contextmanager
     def answer(
@@ -59,7 +70,9 @@ def command(*arguments: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    return os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])}
+    return os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    }
 
 
 @contextlib.contextmanager

@@ -11,7 +11,16 @@ import pytest
 from tests.demo.demo_project import RECITED
 from tests.demo.served import SAMPLING, values, words
 from tests.demo.wanted import wanted
-from tokenmill.demo.answering import MOST_CHARACTERS, MOST_TOKENS, MOST_TURNS, NONE, QUESTION, TEXT, Answering, Turn
+from tokenmill.demo.answering import (
+    MOST_CHARACTERS,
+    MOST_TOKENS,
+    MOST_TURNS,
+    NONE,
+    QUESTION,
+    TEXT,
+    Answering,
+    Turn,
+)
 from tokenmill.demo.models import THIS_RUN, Loaded, Models
 from tokenmill.model.generate import Sampling
 from tokenmill.reports.page import excerpt
@@ -22,14 +31,24 @@ from tokenmill.runs.writer import Writer
 @pytest.fixture
 def answering(project: Path) -> Answering:
     beside = project.parent
-    return Answering(Models(project, [beside / name for name in ("reciter", "endless", "damaged")]), Loaded(room=2))
+    return Answering(
+        Models(project, [beside / name for name in ("reciter", "endless", "damaged")]),
+        Loaded(room=2),
+    )
 
 
 def states(
-    answering: Answering, name: str | None, prompt: str = "hello", *, kind: str = QUESTION, **changes: Any
+    answering: Answering,
+    name: str | None,
+    prompt: str = "hello",
+    *,
+    kind: str = QUESTION,
+    **changes: Any,
 ) -> list[str]:
     epoch, turns = changes.pop("epoch", None), changes.pop("turns", None)
-    return [state for state, _ in answering.answer(name, epoch, prompt, kind, turns, *values(changes))]
+    return [
+        state for state, _ in answering.answer(name, epoch, prompt, kind, turns, *values(changes))
+    ]
 
 
 @pytest.mark.parametrize("epoch", [1, "2", 2.0, None])
@@ -59,7 +78,10 @@ def test_questions_continue_the_conversation(answering: Answering, project: Path
     for question in ("hello", "and then?"):
         *_, (shown, turns) = answering.answer(THIS_RUN, 2, question, QUESTION, turns, *values({}))
     assert [turn.prompt for turn in turns] == ["hello", "and then?"]
-    messages = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": turns[0].text}]
+    messages = [
+        {"role": "user", "content": "hello"},
+        {"role": "assistant", "content": turns[0].text},
+    ]
     messages.append({"role": "user", "content": "and then?"})
     sampling = Sampling(**SAMPLING)
     again = Writer.load(find(project, epoch=2)).reply(messages, sampling)
@@ -81,9 +103,13 @@ def test_long_prompt_is_refused_and_not_kept(answering: Answering):
     assert len(turns[0].prompt) == MOST_CHARACTERS
 
 
-def test_long_answer_ends_in_time(answering: Answering, project: Path, monkeypatch: pytest.MonkeyPatch):
+def test_long_answer_ends_in_time(
+    answering: Answering, project: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr("tokenmill.demo.answering.MOST_SECONDS", -1.0)
-    last = states(answering, f"folder {project.parent / 'endless'}", "", kind=TEXT, max_new_tokens=1024)[-1]
+    last = states(
+        answering, f"folder {project.parent / 'endless'}", "", kind=TEXT, max_new_tokens=1024
+    )[-1]
     assert len(words(last)) < 1024
     assert "Stopped after" in last
 
@@ -120,7 +146,10 @@ def test_wrong_field_is_named(answering: Answering, changes: dict[str, Any], sen
 
 
 def test_unreadable_model_is_an_error_in_the_answer(answering: Answering, project: Path):
-    assert "model.safetensors is damaged" in states(answering, f"folder {project.parent / 'damaged'}")[-1]
+    assert (
+        "model.safetensors is damaged"
+        in states(answering, f"folder {project.parent / 'damaged'}")[-1]
+    )
     assert "there is no model 'a <b>name</b>'" in unescape(states(answering, "a <b>name</b>")[-1])
     assert "<b>" not in states(answering, "a <b>name</b>")[-1]
 

@@ -13,7 +13,9 @@ from tests.demo.served import Served
 from tests.demo.wanted import wanted
 from tokenmill.core.units import visible
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 OPTIONS = ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 OPTIONS += ["--disable-component-update", "--disable-sync", "--no-sandbox"]  # root has no sandbox
 PATIENCE = 60_000
@@ -31,7 +33,9 @@ OBSERVE = """() => {
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here; `apt install chromium` brings it"),
+    pytest.mark.skipif(
+        CHROMIUM is None, reason="no Chromium here; `apt install chromium` brings it"
+    ),
 ]
 
 
@@ -54,7 +58,9 @@ def page(browser: Browser, served: Served) -> Iterator[Page]:
     expect(page.get_by_role("combobox", name="Epoch").first).to_have_value("2", timeout=PATIENCE)
     yield page
     context.close()
-    assert [url for url in requests if not url.startswith((f"{served.url}/", "data:", "blob:"))] == []
+    assert [
+        url for url in requests if not url.startswith((f"{served.url}/", "data:", "blob:"))
+    ] == []
 
 
 def ask(page: Page, prompt: str, answer: str) -> None:
@@ -81,7 +87,9 @@ def test_click_on_an_example_asks_it_and_the_chat_continues(page: Page, kept: Pa
     expect(words).to_have_js_property("textContent", answer, timeout=PATIENCE)
     page.locator("#prompt textarea").fill("And then?")
     page.locator("#prompt textarea").press("Enter")
-    expect(page.locator("#left-answer .asked")).to_have_text([QUESTION, "And then?"], timeout=PATIENCE)
+    expect(page.locator("#left-answer .asked")).to_have_text(
+        [QUESTION, "And then?"], timeout=PATIENCE
+    )
     expect(page.locator("#left-answer .speed")).to_have_count(2, timeout=PATIENCE)
     expect(page.locator("#prompt textarea")).to_have_value("")
     page.get_by_role("button", name="New conversation").click()

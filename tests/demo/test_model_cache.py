@@ -1,4 +1,5 @@
-"""The cache of models: each is read once, the least recently used goes, changed files are read again."""
+"""The cache of models: each is read once, the least recently used goes, changed files are read
+again."""
 
 import shutil
 import threading

@@ -1,4 +1,5 @@
-"""The models on offer: this run, folders, experiments with their epochs; and errors for other names."""
+"""The models on offer: this run, folders, experiments with their epochs; and errors for other
+names."""
 
 import shutil
 from pathlib import Path
@@ -56,13 +57,17 @@ def test_removed_experiment_is_refused(kept: Path, tmp_path: Path):
     models = Models(root)
     assert models.checkpoint(f"{KIND}{EXPERIMENT}", 1)
     Project(root).run("dvc", "exp", "remove", EXPERIMENT)
-    with pytest.raises(UserError, match=f"there is no model '{KIND}{EXPERIMENT}'; there are: this run"):
+    with pytest.raises(
+        UserError, match=f"there is no model '{KIND}{EXPERIMENT}'; there are: this run"
+    ):
         models.checkpoint(f"{KIND}{EXPERIMENT}", 1)
     assert models.names() == [THIS_RUN]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["", "folder /etc", f"{KIND}--output=stolen", f"{KIND}HEAD", "none", "../../etc"])
+@pytest.mark.parametrize(
+    "name", ["", "folder /etc", f"{KIND}--output=stolen", f"{KIND}HEAD", "none", "../../etc"]
+)
 def test_only_offered_names_are_looked_up(kept: Path, name: str):
     models = Models(kept)
     assert models.epochs(name) == []

@@ -31,7 +31,8 @@ from tokenmill.reports.page import excerpt
 
 @pytest.fixture
 def server() -> ModuleType:
-    """Imported by the tests that need it: Gradio takes four seconds, in each of pytest's processes."""
+    """Imported by the tests that need it: Gradio takes four seconds, in each of pytest's
+    processes."""
     return importlib.import_module("tokenmill.demo.server")
 
 
@@ -83,7 +84,9 @@ def test_page_is_local_and_takes_no_uploads(served: Served):
         assert not re.findall(r"(?:@import|url\()\W*https?:", theme.read().decode())
     body = b'--x\r\nContent-Disposition: form-data; name="files"; filename="a"\r\n\r\ncontent\r\n--x--\r\n'
     upload = urllib.request.Request(  # noqa: S310 (our own server)
-        f"{served.url}/gradio_api/upload", data=body, headers={"content-type": "multipart/form-data; boundary=x"}
+        f"{served.url}/gradio_api/upload",
+        data=body,
+        headers={"content-type": "multipart/form-data; boundary=x"},
     )
     with pytest.raises(urllib.error.HTTPError) as refused:
         NO_PROXY.open(upload, timeout=60)
@@ -113,7 +116,9 @@ def test_other_requests_are_refused(
     served: Served, path: str, headers: dict[str, str], body: bytes | None, status: int
 ):
     where = urllib.parse.urlsplit(served.url)
-    with contextlib.closing(HTTPConnection(where.hostname or "", where.port, timeout=60)) as connection:
+    with contextlib.closing(
+        HTTPConnection(where.hostname or "", where.port, timeout=60)
+    ) as connection:
         connection.request("GET" if body is None else "POST", path, body, headers)
         answer = connection.getresponse()
         assert answer.status == status
@@ -122,7 +127,11 @@ def test_other_requests_are_refused(
 
 @pytest.mark.slow
 def test_a_proxy_under_its_own_name_is_answered(served: Served):
-    headers = {"host": "demo.example", "origin": "https://demo.example", "x-forwarded-proto": "https"}
+    headers = {
+        "host": "demo.example",
+        "origin": "https://demo.example",
+        "x-forwarded-proto": "https",
+    }
     request = urllib.request.Request(f"{served.url}/config", headers=headers)  # noqa: S310 (our own server)
     with NO_PROXY.open(request, timeout=60) as answer:
         assert json.load(answer)["root"] == "https://demo.example"
@@ -135,7 +144,9 @@ def test_file_of_the_host_is_no_value(served: Served, place: int):
     asked: list[Any] = ["this run", 1, "hello", QUESTION, *values({})]
     asked[place] = {"path": str(Path(__file__).resolve()), "meta": {"_type": "gradio.FileData"}}
     request = urllib.request.Request(  # noqa: S310 (our own server)
-        f"{served.url}/gradio_api/call/left", json.dumps({"data": asked}).encode(), {"content-type": "application/json"}
+        f"{served.url}/gradio_api/call/left",
+        json.dumps({"data": asked}).encode(),
+        {"content-type": "application/json"},
     )
     with pytest.raises(urllib.error.HTTPError) as refused:
         NO_PROXY.open(request, timeout=60)
@@ -176,7 +187,10 @@ def seconds_of_work_to_the_end(process: "subprocess.Popen[str]") -> float:
 def test_taken_port_is_an_error(server: ModuleType):
     with contextlib.closing(server.bound("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(UserError, match=rf"--host 127.0.0.1 --port {port} cannot be used .*; give another --port"):
+        with pytest.raises(
+            UserError,
+            match=rf"--host 127.0.0.1 --port {port} cannot be used .*; give another --port",
+        ):
             server.bound("127.0.0.1", port)
 
 
@@ -185,7 +199,9 @@ def test_wrong_address_is_an_error(server: ModuleType):
         server.bound("no such host", 0)
 
 
-@pytest.mark.parametrize(("host", "public"), [("127.0.0.1", False), ("0.0.0.0", True), ("::1", False)])  # noqa: S104 (closed at once)
+@pytest.mark.parametrize(
+    ("host", "public"), [("127.0.0.1", False), ("0.0.0.0", True), ("::1", False)]
+)  # noqa: S104 (closed at once)
 def test_address_can_be_opened(host: str, public: bool, server: ModuleType):
     try:
         listener = server.bound(host, 0)
@@ -199,7 +215,9 @@ def test_address_can_be_opened(host: str, public: bool, server: ModuleType):
         socket.create_connection((where.hostname, where.port), timeout=5).close()
 
 
-def test_without_gradio_the_error_says_what_to_install(project: Path, monkeypatch: pytest.MonkeyPatch):
+def test_without_gradio_the_error_says_what_to_install(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setitem(sys.modules, "gradio", None)
     monkeypatch.chdir(project)
     with pytest.raises(SystemExit) as refused:
@@ -210,7 +228,9 @@ def test_without_gradio_the_error_says_what_to_install(project: Path, monkeypatc
 
 
 def test_without_a_project_or_models_is_an_error(tmp_path: Path):
-    done = subprocess.run(command(), cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command(), cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("error: params.yaml is missing in ")
     assert "--model FOLDER" in done.stderr

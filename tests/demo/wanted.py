@@ -9,7 +9,15 @@ from tokenmill.runs.find import find
 from tokenmill.runs.writer import Writer
 
 
-def wanted(root: Path, prompt: str, *, chat: bool = True, changes: dict[str, Any] | None = None, **which: Any) -> str:
-    """The answer of the checkpoint that `which` finds, with the sampling that the page begins with."""
+def wanted(
+    root: Path,
+    prompt: str,
+    *,
+    chat: bool = True,
+    changes: dict[str, Any] | None = None,
+    **which: Any,
+) -> str:
+    """The answer of the checkpoint that `which` finds, with the sampling that the page begins
+    with."""
     asked: dict[str, Any] = SAMPLING | {"top_p": None} | (changes or {})
     return "".join(Writer.load(find(root, **which)).stream(prompt, Sampling(**asked), chat=chat))

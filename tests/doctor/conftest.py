@@ -1,4 +1,5 @@
-"""Projects to check: a small repository with a pipeline of one stage, and this checkout's own pipeline."""
+"""Projects to check: a small repository with a pipeline of one stage, and this checkout's own
+pipeline."""
 
 from pathlib import Path
 

@@ -1,4 +1,5 @@
-"""Checks of parameters, text, compiler, memory and disk; the estimate of disk against a real run."""
+"""Checks of parameters, text, compiler, memory and disk; the estimate of disk against a real
+run."""
 
 import os
 import shutil
@@ -91,7 +92,12 @@ def test_checks_without_parameters_find_nothing(tmp_path: Path):
 @pytest.fixture
 def large(project: Project) -> Project:
     """About 3 million parameters, 3 epochs."""
-    changes = {"model.n_layer": 4, "model.n_embd": 256, "train.epochs": 3, "tokenizer.vocab_size": 320}
+    changes = {
+        "model.n_layer": 4,
+        "model.n_embd": 256,
+        "train.epochs": 3,
+        "tokenizer.vocab_size": 320,
+    }
     change_params(project.root / "params.yaml", changes)
     project.params = check_all(project.root / "params.yaml")
     return project
@@ -105,7 +111,9 @@ def test_disk_must_hold_what_will_be_written(
     text = checks.CONVERSATION_BYTES * large.params.sample.conversations
     needed = checks.bytes_to_write(large.params, text=text, tokens=None)
     usage: Any = shutil.disk_usage("/")
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=int(fraction * sum(needed.values()))))
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda _: usage._replace(free=int(fraction * sum(needed.values())))
+    )
     finding = single(checks.check_disk, large)
     assert finding.level == level
     assert "checkpoints" in finding.text
@@ -125,7 +133,9 @@ def test_unlinked_cache_takes_its_own_disk(repository: Repository, project: Proj
 
 
 @pytest.mark.parametrize(("free", "level"), [(10_000, "problem"), (10**12, "ok")])
-def test_memory_must_hold_the_model(large: Project, free: int, level: str, monkeypatch: pytest.MonkeyPatch):
+def test_memory_must_hold_the_model(
+    large: Project, free: int, level: str, monkeypatch: pytest.MonkeyPatch
+):
     host = psutil.virtual_memory()
     monkeypatch.setattr("psutil.virtual_memory", lambda: host._replace(available=free))
     large.compute = Compute(torch.device("cpu"), torch.float32)
@@ -145,16 +155,24 @@ def test_estimate_agrees_with_a_real_run(finished: Repository):
 
     params = check_all(finished.root / "params.yaml")
     stages = ("clean", "tokenize", "unpack", "train")
-    before = checks.bytes_to_write(params, text=size("data/raw/sample/*"), tokens=None, outdated=stages)
+    before = checks.bytes_to_write(
+        params, text=size("data/raw/sample/*"), tokens=None, outdated=stages
+    )
     tokens = read_metadata(finished.root / "data/tokens")
     after = checks.bytes_to_write(params, text=0, tokens=tokens, outdated=stages)
     assert after["tokens"] == size("data/tokens/*.bin")
-    assert after["weights of the epochs"] == pytest.approx(size("models/gpt/epoch-*/model.safetensors"), rel=0.05)
+    assert after["weights of the epochs"] == pytest.approx(
+        size("models/gpt/epoch-*/model.safetensors"), rel=0.05
+    )
     newest = max((finished.root / ".resume").glob("*/step-*"))
     checkpoint = sum(path.stat().st_size for path in newest.glob("*.safetensors"))
     assert after["checkpoints"] == pytest.approx(4 * checkpoint, rel=0.1)
     assert size(".resume/*/step-*/*.safetensors") <= after["checkpoints"]
-    for part, pattern in (("clean text", "clean"), ("packed tokens", "packed"), ("tokens", "tokens")):
+    for part, pattern in (
+        ("clean text", "clean"),
+        ("packed tokens", "packed"),
+        ("tokens", "tokens"),
+    ):
         written = size(f"data/{pattern}/*")
         assert written / 3 < before[part] < 3 * written, part
 

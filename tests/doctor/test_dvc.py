@@ -34,7 +34,9 @@ class TestRemote:
         return single(dvc.check_remote, opened(repository))
 
     def test_folder_may_exist_or_be_made(self, repository: Repository, tmp_path: Path):
-        assert self.check(repository, str(tmp_path)) == Finding("ok", "remote", f"beside, {tmp_path}")
+        assert self.check(repository, str(tmp_path)) == Finding(
+            "ok", "remote", f"beside, {tmp_path}"
+        )
         assert self.check(repository, str(tmp_path / "a/b")).level == "ok"
         assert not (tmp_path / "a").exists()
 
@@ -57,7 +59,9 @@ class TestRemote:
         finding = self.check(repository, "gs://bucket/path")
         assert (finding.level, finding.fix) == ("problem", "pip install dvc-gs")
 
-    def test_silent_server_is_a_problem(self, repository: Repository, monkeypatch: pytest.MonkeyPatch):
+    def test_silent_server_is_a_problem(
+        self, repository: Repository, monkeypatch: pytest.MonkeyPatch
+    ):
         monkeypatch.setattr(dvc, "REMOTE_TIMEOUT", 0.5)
         with socket.socket() as silent:
             silent.bind(("127.0.0.1", 0))
@@ -87,7 +91,11 @@ class TestPipeline:
         copies += "train: {cmd: cp tokens model, deps: [tokens], outs: [model]}, show: {cmd: ls, deps: [model]}}\n"
         (repository.root / "dvc.yaml").write_text(copies)
         repository.repro()
-        for change, expected in (("", []), ("tokens", ["unpack"]), ("params.yaml", ["unpack", "train", "show"])):
+        for change, expected in (
+            ("", []),
+            ("tokens", ["unpack"]),
+            ("params.yaml", ["unpack", "train", "show"]),
+        ):
             if change == "tokens":
                 (repository.root / change).unlink()
             elif change:
@@ -118,7 +126,9 @@ class TestPipeline:
         finding = single(dvc.check_pipeline, opened(repository))
         assert (finding.level, finding.fix) == ("problem", f"rm {path}")
 
-    def test_long_comparison_is_not_awaited(self, repository: Repository, monkeypatch: pytest.MonkeyPatch):
+    def test_long_comparison_is_not_awaited(
+        self, repository: Repository, monkeypatch: pytest.MonkeyPatch
+    ):
         monkeypatch.setattr(dvc, "STATUS_TIMEOUT", 0.0)
         project = opened(repository)
         finding = single(dvc.check_pipeline, project)

@@ -46,7 +46,9 @@ def test_python_must_be_the_one_on_the_path(project: Project, monkeypatch: pytes
         (None, "problem", "pyproject.toml"),
     ],
 )
-def test_packages_are_those_of_pyproject(project: Project, pins: list[str] | None, level: str, named: str):
+def test_packages_are_those_of_pyproject(
+    project: Project, pins: list[str] | None, level: str, named: str
+):
     installed = importlib.metadata.version("rich")
     if pins is not None:
         listed = [pin.format(rich=installed) for pin in pins]
@@ -58,18 +60,26 @@ def test_packages_are_those_of_pyproject(project: Project, pins: list[str] | Non
 
 def test_results_in_no_commit_are_named(repository: Repository):
     project = Project(repository.root)
-    assert [(found.name, found.level) for found in environment.check_git(project)] == [("git", "ok"), ("commit", "ok")]
+    assert [(found.name, found.level) for found in environment.check_git(project)] == [
+        ("git", "ok"),
+        ("commit", "ok"),
+    ]
     (repository.root / "dvc.lock").write_text("schema: '2.0'\n")
     (repository.root / "metrics").mkdir()
     (repository.root / "metrics/new one.json").write_text("{}")
     (repository.root / "notes.txt").write_text("mine")
     _, commit = environment.check_git(project)
     assert commit == Finding(
-        "warning", "commit", "not committed: dvc.lock, metrics/new one.json", "git add -A && git commit"
+        "warning",
+        "commit",
+        "not committed: dvc.lock, metrics/new one.json",
+        "git add -A && git commit",
     )
 
 
-def test_a_git_without_an_identity_is_named(repository: Repository, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_a_git_without_an_identity_is_named(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
     project = Project(repository.root)
     monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
@@ -96,11 +106,15 @@ def test_deleted_results_and_left_locks_are_named(repository: Repository):
     assert "a b.json" in commit.text
 
 
-def test_detached_head_and_missing_repository(repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_detached_head_and_missing_repository(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     repository.run("git", "checkout", "-q", "--detach")
     branch, _ = environment.check_git(Project(repository.root))
     assert branch.level == "warning"
-    monkeypatch.setattr(environment, "check_running", lambda _: Finding("warning", "runs", "at work here", None))
+    monkeypatch.setattr(
+        environment, "check_running", lambda _: Finding("warning", "runs", "at work here", None)
+    )
     branch, _ = environment.check_git(Project(repository.root))
     assert (branch.level, branch.fix) == ("ok", None), "nobody should switch branches under a run"
     monkeypatch.undo()
@@ -114,7 +128,9 @@ class TestRuns:
 
     @pytest.fixture
     def other(self) -> Iterator["subprocess.Popen[bytes]"]:
-        with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "dvc repro"]) as process:
+        with subprocess.Popen(
+            [sys.executable, "-c", "import time; time.sleep(60)", "dvc repro"]
+        ) as process:
             yield process
             process.kill()
 
@@ -126,9 +142,15 @@ class TestRuns:
 
     def test_only_living_runs_are_named(self, tmp_path: Path, other: "subprocess.Popen[bytes]"):
         holder = {"pid": other.pid, "cmd": "dvc repro"}
-        self.lock(tmp_path, json.dumps({"write": {"models/gpt": holder}, "read": {"data/tokens": [holder]}}))
+        self.lock(
+            tmp_path,
+            json.dumps({"write": {"models/gpt": holder}, "read": {"data/tokens": [holder]}}),
+        )
         finding = environment.check_running(tmp_path)
-        assert (finding.level, finding.text) == ("warning", f"at work here: dvc repro (process {other.pid})")
+        assert (finding.level, finding.text) == (
+            "warning",
+            f"at work here: dvc repro (process {other.pid})",
+        )
         other.kill()
         other.wait()
         assert environment.check_running(tmp_path).level == "ok"

@@ -31,8 +31,12 @@ def test_fresh_project_is_well_and_stays_as_it_is(project: Repository):
     before = project.digest(".git/HEAD", ".dvc/config", "params.yaml", "dvc.yaml", "src")
     listed = {path for path in project.root.rglob("*") if ".dvc/tmp" not in path.as_posix()}
     findings = found(project)
-    stages = "check, sample, clean, tokenizer, tokenize, unpack, data_report, train, evaluate, report"
-    assert findings.pop("pipeline") == Finding("warning", "pipeline", f"to run: {stages}", "dvc repro")
+    stages = (
+        "check, sample, clean, tokenizer, tokenize, unpack, data_report, train, evaluate, report"
+    )
+    assert findings.pop("pipeline") == Finding(
+        "warning", "pipeline", f"to run: {stages}", "dvc repro"
+    )
     assert {finding.level for finding in findings.values()} == {"ok"}, findings
     assert {path for path in project.root.rglob("*") if ".dvc/tmp" not in path.as_posix()} == listed
     assert project.digest(".git/HEAD", ".dvc/config", "params.yaml", "dvc.yaml", "src") == before

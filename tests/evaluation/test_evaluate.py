@@ -17,7 +17,9 @@ from tokenmill.evaluation.results import Evaluation
 from tokenmill.model.manifest import MANIFEST
 from tokenmill.reports import page
 
-CHAT = render_chat([("user", "count?"), ("assistant", "two one"), ("user", "count?"), ("assistant", "one")])
+CHAT = render_chat(
+    [("user", "count?"), ("assistant", "two one"), ("user", "count?"), ("assistant", "one")]
+)
 PARAMS = {
     "prompts": [{"user": "count?", "expect": ANSWER, "mark": "seen"}, {"text": "one"}],
     "max_new_tokens": 30,
@@ -69,7 +71,10 @@ def test_an_answer_ends_where_the_next_turn_begins(made: Path, monkeypatch: pyte
     monkeypatch.setattr("tokenmill.evaluation.evaluate.generate", lambda *_, **__: iter(ids))
     prompts = [{"user": "count?", "expect": "two"}, {"text": "one", "expect": "two"}]
     answers = measured(made, prompts=prompts).epochs[0].answers
-    assert [(answer.greedy, answer.found) for answer in answers] == [("one", False), ("one\nUser: two", True)]
+    assert [(answer.greedy, answer.found) for answer in answers] == [
+        ("one", False),
+        ("one\nUser: two", True),
+    ]
 
 
 def test_losses_are_those_that_training_measured(made: Path):
@@ -100,15 +105,22 @@ def test_same_model_gives_the_same_results(made: Path):
 
 def test_auto_asks_what_the_held_out_text_asks(made: Path):
     evaluation = measured(made, prompts="auto")
-    assert {(question.prompt, question.kind, question.truth) for question in evaluation.questions} == {
-        ("count?", "user", ANSWER)
+    assert {
+        (question.prompt, question.kind, question.truth) for question in evaluation.questions
+    } == {("count?", "user", ANSWER)}
+    assert evaluation.metrics(evaluation.epochs[-1]).keys() == {
+        "perplexity",
+        "bits_per_byte",
+        "overfit",
+        "repetition",
     }
-    assert evaluation.metrics(evaluation.epochs[-1]).keys() == {"perplexity", "bits_per_byte", "overfit", "repetition"}
 
 
 def test_foreign_tokenizer_is_refused(made: Path, tmp_path: Path):
     other = make_tokenizer_file(tmp_path, "bpe")
-    with pytest.raises(UserError, match=r"another tokenizer \(sha256 \w{12}\) than .*tokenizer\.json \(\w{12}\)"):
+    with pytest.raises(
+        UserError, match=r"another tokenizer \(sha256 \w{12}\) than .*tokenizer\.json \(\w{12}\)"
+    ):
         measured(made, tokenizer_file=other)
 
 
@@ -141,7 +153,9 @@ def test_missing_and_damaged_models_are_named(made: Path, tmp_path: Path):
         measured(folder)
 
 
-def asked(folder: Path, chats: list[str], tokenizer_file: Path | None = None) -> list[HeldOutAnswers]:
+def asked(
+    folder: Path, chats: list[str], tokenizer_file: Path | None = None
+) -> list[HeldOutAnswers]:
     return ask_held_out(
         chats,
         base=folder / "base",
@@ -165,7 +179,9 @@ def test_what_is_no_chat_is_not_asked(made: Path):
 
 
 def test_chat_that_the_assistant_opens_is_asked(made: Path):
-    [found] = asked(made, [render_chat([("assistant", "one"), ("user", "count?"), ("assistant", "two")])])
+    [found] = asked(
+        made, [render_chat([("assistant", "one"), ("user", "count?"), ("assistant", "two")])]
+    )
     assert found.question.prompt == "Assistant: one\nUser: count?\nAssistant:"
     assert (found.question.kind, found.question.truth) == ("text", "two")
 

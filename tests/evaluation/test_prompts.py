@@ -1,4 +1,5 @@
-"""Prompts are rendered, encoded and checked; openings of held-out text begin and follow; repetition is measured."""
+"""Prompts are rendered, encoded and checked; openings of held-out text begin and follow; repetition
+is measured."""
 
 from pathlib import Path
 
@@ -67,13 +68,18 @@ def test_unknown_characters_are_left_out_and_named(tokenizer: TextTokenizer):
 def test_prompt_must_fit_the_context(tokenizer: TextTokenizer):
     entries = [PromptParams(text="one"), PromptParams(text="one two")]
     assert len(prepare(entries, tokenizer, context_length=7)) == 2
-    with pytest.raises(UserError, match=r"evaluate\.prompts\[1\] has 7 tokens .* model\.context_length \(6\) fit"):
+    with pytest.raises(
+        UserError, match=r"evaluate\.prompts\[1\] has 7 tokens .* model\.context_length \(6\) fit"
+    ):
         prepare(entries, tokenizer, context_length=6)
-    with pytest.raises(UserError, match=r"evaluate\.prompts\[0\] has 0 tokens that this tokenizer knows"):
+    with pytest.raises(
+        UserError, match=r"evaluate\.prompts\[0\] has 0 tokens that this tokenizer knows"
+    ):
         prepare([PromptParams(text="→→")], tokenizer, context_length=6)
 
 
-# --- which prompts ----------------------------------------------------------------------------------------------------
+# --- which prompts
+# ----------------------------------------------------------------------------------------------------
 
 
 def chosen(raw: Path, tokenizer: TextTokenizer) -> list[PromptParams]:
@@ -87,7 +93,9 @@ def write_prompts(folder: Path, text: str) -> Path:
 
 
 def test_auto_takes_the_prompts_beside_the_raw_text(tmp_path: Path, tokenizer: TextTokenizer):
-    raw = write_prompts(tmp_path, "prompts:\n- {user: one?, expect: two, mark: held_out}\n- text: one\n")
+    raw = write_prompts(
+        tmp_path, "prompts:\n- {user: one?, expect: two, mark: held_out}\n- text: one\n"
+    )
     assert chosen(raw, tokenizer) == [
         PromptParams(user="one?", expect="two", mark="held_out"),
         PromptParams(text="one"),
@@ -124,17 +132,26 @@ def test_prompts_from_outside_the_raw_text_are_refused(tmp_path: Path, tokenizer
         chosen(raw, tokenizer)
 
 
-CHAT = render_chat([("user", "count?"), ("assistant", "one two"), ("user", "more?"), ("assistant", "three")])
+CHAT = render_chat(
+    [("user", "count?"), ("assistant", "one two"), ("user", "more?"), ("assistant", "three")]
+)
 SYSTEM = render_chat([("system", "Be terse."), ("user", "count?"), ("assistant", "one two")])
 PROSE = "the cat sat on the mat and the dog lay by the door until the evening came and it was dark"
 
 
-def of(folder: Path, texts: list[str], *, context_length: int = 64, length: int = 16) -> list[Opening]:
+def of(
+    folder: Path, texts: list[str], *, context_length: int = 64, length: int = 16
+) -> list[Opening]:
     """The prompts from `texts` as validation text."""
     tokenizer = make_tokenizer_file(folder, "char", [*texts, "word " * 40])
     clean = write_clean(folder / "both", ["word " * 40, *texts])
     share = sum(map(len, texts)) / (200 + sum(map(len, texts)))
-    pack(clean, tokenizer, folder / "packed", TokenizeParams(split="tail", val_fraction=min(share, 0.5)))
+    pack(
+        clean,
+        tokenizer,
+        folder / "packed",
+        TokenizeParams(split="tail", val_fraction=min(share, 0.5)),
+    )
     unpack(folder / "packed", folder / "tokens")
     reader: TextTokenizer = read_tokenizer(tokenizer)
     return openings(folder / "tokens", reader, context_length=context_length, max_new_tokens=length)
@@ -145,7 +162,9 @@ def test_conversation_is_asked_its_first_question(tmp_path: Path):
 
 
 def test_system_message_stays_before_the_question(tmp_path: Path):
-    assert of(tmp_path, [SYSTEM]) == [Opening(text=SYSTEM.removesuffix(" one two"), truth="one two")]
+    assert of(tmp_path, [SYSTEM]) == [
+        Opening(text=SYSTEM.removesuffix(" one two"), truth="one two")
+    ]
 
 
 def test_text_begins_with_whole_words_and_the_true_text_follows(tmp_path: Path):

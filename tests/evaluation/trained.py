@@ -15,7 +15,9 @@ ANSWER = "one two"
 TEXTS = [as_conversation("count?") + ANSWER] * 200
 
 
-def make_tokenizer_file(folder: Path, kind: Literal["bpe", "char"], texts: Sequence[str] = TEXTS) -> Path:
+def make_tokenizer_file(
+    folder: Path, kind: Literal["bpe", "char"], texts: Sequence[str] = TEXTS
+) -> Path:
     train_tokenizer(
         write_clean(folder / "clean", texts),
         folder / "tokenizer.json",
@@ -30,4 +32,11 @@ def train_a_model(folder: Path) -> None:
     pack(folder / "clean", file, folder / "packed", TokenizeParams(split="tail", val_fraction=0.2))
     unpack(folder / "packed", folder / "tokens")
     shape = merged({}, {"context_length": 64, "n_embd": 32})
-    run(folder / "tokens", folder / "model", model=shape, learning_rate=0.02, optimizer="muon", epochs=2)
+    run(
+        folder / "tokens",
+        folder / "model",
+        model=shape,
+        learning_rate=0.02,
+        optimizer="muon",
+        epochs=2,
+    )

@@ -29,18 +29,31 @@ KINDS: dict[str, Callable[[Quiet, random.Random, int, str], Iterator[Result]]] =
     "sharing": sharing.trials,
 }
 
-SHARES = {"damage": 0.42, "values": 0.2, "corpora": 0.08, "disk": 0.08, "kills": 0.19, "dvc": 0.02, "sharing": 0.01}
-"""How many of all trials are of a kind, unless one kind is asked for: those that run DVC take half a minute each."""
+SHARES = {
+    "damage": 0.42,
+    "values": 0.2,
+    "corpora": 0.08,
+    "disk": 0.08,
+    "kills": 0.19,
+    "dvc": 0.02,
+    "sharing": 0.01,
+}
+"""How many of all trials are of a kind, unless one kind is asked for: those that run DVC take half
+a minute each."""
 
 
 def main() -> None:
     """Prepare a quiet project, run the trials, print the bad ones and the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--count", type=int, default=200, help="how many faults")
     parser.add_argument("--seed", type=int, default=0, help="another seed provokes others")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--match", default="", help="only trials whose name contains this")
-    parser.add_argument("--project", type=Path, help="a finished small project; without it one is made")
+    parser.add_argument(
+        "--project", type=Path, help="a finished small project; without it one is made"
+    )
     parser.add_argument("--log", type=Path, help="a file for every trial and what it said")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="faults-") as folder:
@@ -73,10 +86,16 @@ def campaign(quiet: Quiet, options: argparse.Namespace) -> Iterator[Result]:
             chance = random.Random(f"{kind} {options.seed}")
             for result in itertools.islice(KINDS[kind](quiet, chance, count, options.match), count):
                 yield result
-                print(f"{result.ending:<9} {result.kind:<7} {result.name}\n{result.said}\n", file=log, flush=True)
+                print(
+                    f"{result.ending:<9} {result.kind:<7} {result.name}\n{result.said}\n",
+                    file=log,
+                    flush=True,
+                )
                 if result.is_bad:
                     print(
-                        f"{result.ending:<9} {result.kind:<7} {result.name}\n    {last_line(result.said)}", flush=True
+                        f"{result.ending:<9} {result.kind:<7} {result.name}\n    "
+                        f"{last_line(result.said)}",
+                        flush=True,
                     )
             print(f"{kind}: {time.monotonic() - began:,.0f} s", file=sys.stderr)
 

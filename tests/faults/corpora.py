@@ -1,4 +1,5 @@
-"""Hostile text, read by the stage `clean` with random parameters: it is cleaned, dropped, or refused by name."""
+"""Hostile text, read by the stage `clean` with random parameters: it is cleaned, dropped, or
+refused by name."""
 
 import bz2
 import gzip
@@ -51,7 +52,9 @@ TEXTS: dict[str, Callable[[], bytes]] = {
     "zeros": lambda: bytes(20 * MB),
     "line breaks": lambda: b"\n" * (20 * MB),
     "one letter": lambda: b"a" * (40 * MB),
-    "one word of many letters": lambda: "".join(random.Random(0).choices(LETTERS, k=20 * MB)).encode(),
+    "one word of many letters": lambda: "".join(
+        random.Random(0).choices(LETTERS, k=20 * MB)
+    ).encode(),
     "one line of many words": lambda: b"so it is " * (4 * MB),
     "a million short lines": lambda: b"a\n" * MB,
     "random bytes": lambda: random_bytes(8 * MB),
@@ -68,7 +71,9 @@ TEXTS: dict[str, Callable[[], bytes]] = {
     "ligatures that grow": lambda: "\ufdfa".encode() * MB,
     "code points without a meaning": lambda: "\ufffe\U0010ffff\ue000".encode() * 99_999,
     "Russian as KOI8-R": lambda: ("Всё смешалось в доме Облонских. " * 9999).encode("koi8-r"),
-    "Japanese as Shift-JIS": lambda: ("国境の長いトンネルを抜けると雪国であった。" * 9999).encode("shift-jis"),
+    "Japanese as Shift-JIS": lambda: ("国境の長いトンネルを抜けると雪国であった。" * 9999).encode(
+        "shift-jis"
+    ),
     "two encodings": lambda: "Müller ".encode() * 9999 + "Müller ".encode("latin-1") * 9999,
     "other ends of lines": lambda: "a\rb\u2028c\u2029d\u0085e\x0bf\x0c".encode() * 99_999,
 }
@@ -78,30 +83,48 @@ RECORDS: dict[str, tuple[str, Callable[[], bytes]]] = {
     "maps in maps": (".jsonl", lambda: b'{"a":' * 99_999 + b"1" + b"}" * 99_999),
     "a string of 100 MB": (".jsonl", lambda: b'{"text": "' + b"a" * (100 * MB) + b'"}'),
     "a map of a million keys": (".jsonl", lambda: lines({str(key): key for key in range(MB)})),
-    "numbers beyond all bounds": (".jsonl", lambda: b'{"text": 1e400}\n{"text": ' + b"9" * 99_999 + b"}\n"),
+    "numbers beyond all bounds": (
+        ".jsonl",
+        lambda: b'{"text": 1e400}\n{"text": ' + b"9" * 99_999 + b"}\n",
+    ),
     "NaN": (".jsonl", lambda: b'{"text": NaN}\n{"text": Infinity}\n'),
     "the same key twice": (".jsonl", lambda: b'{"text": "a b c", "text": 1}\n' * 999),
     "half a record": (".jsonl", lambda: lines({"text": "it is so"}) + b'{"text": "it is'),
     "no records": (".jsonl", lambda: b'null\ntrue\n1\n"a"\n[]\n{}\n' * 999),
     "lone surrogates": (".jsonl", lambda: b'{"text": "\\ud800 \\udc00 a"}\n' * 999),
     "a mark at the start": (".jsonl", lambda: b"\xef\xbb\xbf" + lines({"text": "it is so"})),
-    "roles that are numbers": (".jsonl", lambda: chat({"role": 1, "content": "a"}, {"role": None, "content": "b"})),
-    "contents that are lists": (".jsonl", lambda: chat({"role": "user", "content": [1, {"text": "a"}, None]})),
+    "roles that are numbers": (
+        ".jsonl",
+        lambda: chat({"role": 1, "content": "a"}, {"role": None, "content": "b"}),
+    ),
+    "contents that are lists": (
+        ".jsonl",
+        lambda: chat({"role": "user", "content": [1, {"text": "a"}, None]}),
+    ),
     "messages that are none": (".jsonl", lambda: chat(1, None, "a", [], {})),
-    "a conversation of 100,000 turns": (".jsonl", lambda: chat(*[{"role": "user", "content": "a"}] * 99_999)),
+    "a conversation of 100,000 turns": (
+        ".jsonl",
+        lambda: chat(*[{"role": "user", "content": "a"}] * 99_999),
+    ),
     "a list of a million lists": (".json", lambda: b"[" + b"[]," * MB + b"[]]"),
     "deep": (".json", lambda: b"[" * 99_999),
     "half a list": (".json", lambda: b'[{"text": "it is so"}, {"text": "it'),
     "more behind the end": (".json", lambda: b'[{"text": "it is so"}]]]}}'),
     "not JSON": (".json", lambda: random_bytes(MB)),
     "a header alone": (".csv", lambda: b"text\n"),
-    "100,000 columns": (".csv", lambda: b",".join(b"c%d" % n for n in range(99_999)) + b"\n" + b"1," * 99_999),
+    "100,000 columns": (
+        ".csv",
+        lambda: b",".join(b"c%d" % n for n in range(99_999)) + b"\n" + b"1," * 99_999,
+    ),
     "a quote that never ends": (".csv", lambda: b'text\n"' + b"a,b\n" * (10 * MB)),
     "a field of 40 MB": (".csv", lambda: b"text\n" + b"a" * (40 * MB) + b"\n"),
     "rows of other lengths": (".csv", lambda: b"text,b\n" + b"a\na,b,c,d\n\n" * 9999),
     "zeros in a table": (".csv", lambda: b"text\na\0b\n" * 999),
     "no parquet": (".parquet", lambda: b"PAR1" + random_bytes(9999) + b"PAR1"),
-    "a footer that promises much": (".parquet", lambda: b"PAR1" + b"\xff" * 64 + b"\xff\xff\xff\x7fPAR1"),
+    "a footer that promises much": (
+        ".parquet",
+        lambda: b"PAR1" + b"\xff" * 64 + b"\xff\xff\xff\x7fPAR1",
+    ),
     "half a parquet file": (".parquet", lambda: table(text=["it is so"] * 9999)[:700]),
     "no rows": (".parquet", lambda: table(text=pl.Series([], dtype=pl.String))),
     "numbers only": (".parquet", lambda: table(text=[1, 2, None])),
@@ -122,7 +145,9 @@ BROKEN: dict[str, Callable[[bytes], bytes]] = {
     "cut": lambda data: data[: len(data) // 2],
     "with more behind it": lambda data: data + b"more",
     "twice": lambda data: data * 2,
-    "in its middle changed": lambda data: data[: len(data) // 2] + b"\xff\xff\xff\xff" + data[len(data) // 2 + 4 :],
+    "in its middle changed": lambda data: (
+        data[: len(data) // 2] + b"\xff\xff\xff\xff" + data[len(data) // 2 + 4 :]
+    ),
     "of another kind": lambda data: b"PK\x03\x04" + data,
 }
 
@@ -148,7 +173,14 @@ def _folder(raw: Path) -> None:
 
 
 def _names(raw: Path) -> None:
-    for name in (b"a\nb.txt", b"\x1b[2J.txt", b"\xff\xfe.txt", b"-rf.txt", b"$(touch x).txt", b"x" * 240 + b".txt"):
+    for name in (
+        b"a\nb.txt",
+        b"\x1b[2J.txt",
+        b"\xff\xfe.txt",
+        b"-rf.txt",
+        b"$(touch x).txt",
+        b"x" * 240 + b".txt",
+    ):
         Path(raw, os.fsdecode(name)).write_text("a text of its own\n")
 
 
@@ -186,7 +218,10 @@ def _cases() -> dict[str, Callable[[Path], None]]:
     files |= {f"{name}.md": (".md", TEXTS[name]) for name in ("one letter", "random bytes")}
     files |= {f"{name}{ending}": (ending, make) for name, (ending, make) in RECORDS.items()}
     for archive, compress in ARCHIVES.items():
-        files[f"a thousandfold archive{archive}"] = (f".txt{archive}", lambda c=compress: c(bytes(300 * MB)))
+        files[f"a thousandfold archive{archive}"] = (
+            f".txt{archive}",
+            lambda c=compress: c(bytes(300 * MB)),
+        )
         for how, damage in BROKEN.items():
             whole = b"It is what it is.\n" * 99_999
             files[f"an archive {how}{archive}"] = (
@@ -215,7 +250,8 @@ def trials(quiet: Quiet, chance: random.Random, count: int, match: str = "") -> 
 
 
 def _apart(work: Callable[[], None]) -> None:
-    """Do it in a process of its own: threads that it starts would be missing in the trials, which are forked."""
+    """Do it in a process of its own: threads that it starts would be missing in the trials, which
+    are forked."""
     process = multiprocessing.get_context("fork").Process(target=work)
     process.start()
     process.join()
@@ -236,5 +272,9 @@ def _one(quiet: Quiet, name: str, write: Callable[[Path], None], values: dict[st
         kept = b"".join(path.read_bytes() for path in (root / "data/clean").rglob("*.parquet"))
         if b"root:x:0" in kept:
             ending = "wrong"
-    changed = ", ".join(f"{key.removeprefix('clean.')}={value}" for key, value in values.items() if value)
-    return Result("corpora", f"{name} ({changed})", "other" if ending == "done" else ending, outcome.said)
+    changed = ", ".join(
+        f"{key.removeprefix('clean.')}={value}" for key, value in values.items() if value
+    )
+    return Result(
+        "corpora", f"{name} ({changed})", "other" if ending == "done" else ending, outcome.said
+    )

@@ -1,4 +1,5 @@
-"""Every artefact with every damage, read by every consumer: what is damaged is refused, or makes no difference."""
+"""Every artefact with every damage, read by every consumer: what is damaged is refused, or makes no
+difference."""
 
 import csv
 import functools
@@ -42,7 +43,9 @@ def bytes_damages(path: Path, chance: random.Random) -> dict[str, Callable[[], o
     content = path.read_bytes()
     place = chance.randrange(max(1, len(content)))
     flipped = (
-        content[:place] + bytes([content[place] ^ (1 << chance.randrange(8))]) + content[place + 1 :]
+        content[:place]
+        + bytes([content[place] ^ (1 << chance.randrange(8))])
+        + content[place + 1 :]
         if content
         else b"x"
     )
@@ -73,12 +76,21 @@ def json_damages(path: Path, chance: random.Random) -> dict[str, Callable[[], ob
         "deep pairs": "[" * 5_000 + "]" * 5_000,
         "infinite": text.replace(": 1", ": 1e999", 1),
     }
-    return {name: lambda text=text: path.write_text(text, encoding="utf-8") for name, text in texts.items()}
+    return {
+        name: lambda text=text: path.write_text(text, encoding="utf-8")
+        for name, text in texts.items()
+    }
 
 
 def _places(content: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """The ways to every value inside `content`."""
-    pairs = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
+    pairs = (
+        content.items()
+        if isinstance(content, dict)
+        else enumerate(content)
+        if isinstance(content, list)
+        else ()
+    )
     for key, value in pairs:
         yield (*above, key)
         yield from _places(value, (*above, key))
@@ -130,7 +142,10 @@ def csv_damages(path: Path, chance: random.Random) -> dict[str, Callable[[], obj
     }
     texts = {name: "\n".join(map(",".join, table)) + "\n" for name, table in shapes.items()}
     texts |= {"open quote": '"' + texts["twice"], "NUL": texts["twice"].replace(",", "\0", 1)}
-    return {name: lambda text=text: path.write_text(text, encoding="utf-8") for name, text in texts.items()}
+    return {
+        name: lambda text=text: path.write_text(text, encoding="utf-8")
+        for name, text in texts.items()
+    }
 
 
 def exchanged(path: Path) -> Callable[[], object] | None:
@@ -141,7 +156,9 @@ def exchanged(path: Path) -> Callable[[], object] | None:
         for other in sorted(folder.parent.iterdir())
         if other != folder and (other / path.name).is_file()
     ]
-    others += [folder / path.name.replace("train", "val")] if path.name.startswith("train.bin") else []
+    others += (
+        [folder / path.name.replace("train", "val")] if path.name.startswith("train.bin") else []
+    )
     others = [other for other in others if other.read_bytes() != path.read_bytes()]
     return (lambda: (path.unlink(), shutil.copyfile(others[0], path))) if others else None
 
@@ -169,11 +186,24 @@ def trials(quiet: Quiet, chance: random.Random, count: int, match: str = "") -> 
         if match in f"{artefact} {damage} {consumer}"
     ]
     for artefact, damage, consumer in chance.sample(all_, min(count, len(all_))):
-        yield _one(quiet, artefact, damage, consumer, expected=expected(consumer), seed=chance.randrange(1 << 30))
+        yield _one(
+            quiet,
+            artefact,
+            damage,
+            consumer,
+            expected=expected(consumer),
+            seed=chance.randrange(1 << 30),
+        )
 
 
 def _one(
-    quiet: Quiet, artefact: Path, damage: str, consumer: str, *, expected: tuple[trial.Outcome, str], seed: int
+    quiet: Quiet,
+    artefact: Path,
+    damage: str,
+    consumer: str,
+    *,
+    expected: tuple[trial.Outcome, str],
+    seed: int,
 ) -> Result:
     with quiet.copy() as root:
         damages(root / artefact, random.Random(seed))[damage]()
@@ -191,10 +221,15 @@ def _one(
 
 def _judge(artefact: Path, consumer: str) -> str:
     """What another result without an error means."""
-    if artefact.name in ("params.yaml", "dvc.yaml", "dvc.lock") or artefact.parts[:2] == ("data", "raw"):
+    if artefact.name in ("params.yaml", "dvc.yaml", "dvc.lock") or artefact.parts[:2] == (
+        "data",
+        "raw",
+    ):
         return "other"  # what the user wants, and may change
     if artefact.name in TIMES:
         return "other"  # times are no results; where they are not known, the report is without them
-    if consumer in STAGES or (artefact.name.endswith(HASHED) and consumer not in ("status", "doctor")):
+    if consumer in STAGES or (
+        artefact.name.endswith(HASHED) and consumer not in ("status", "doctor")
+    ):
         return "wrong"
     return "other"  # a command shows what is there

@@ -1,4 +1,5 @@
-"""A disk that is full while a stage writes, and then has room again: the stage says so, and its next run is whole."""
+"""A disk that is full while a stage writes, and then has room again: the stage says so, and its
+next run is whole."""
 
 import contextlib
 import random
@@ -13,7 +14,8 @@ from tests.faults.table import Result
 
 
 def forget(root: Path, stage: str) -> None:
-    """Remove what a stage wrote, as DVC does before it runs the stage; training forgets its checkpoints, too."""
+    """Remove what a stage wrote, as DVC does before it runs the stage; training forgets its
+    checkpoints, too."""
     for name in (*OUTPUTS[stage], *((".resume",) if stage == "train" else ())):
         path = root / name
         shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -46,7 +48,8 @@ def _used(root: Path) -> int:
 
 @contextlib.contextmanager
 def full(root: Path, room: int) -> Iterator[None]:
-    """Within the block only `room` more bytes fit on the disk of `root`: a file takes the others."""
+    """Within the block only `room` more bytes fit on the disk of `root`: a file takes the
+    others."""
     ballast = root / ".ballast"
     try:
         free = shutil.disk_usage(root).free
@@ -79,7 +82,9 @@ def _one(quiet: Quiet, stage: str, room: int, digest: str) -> Result:
         second = trial.run(root, CONSUMERS[stage])
         ending, said = _judge(first, second, same=written(root, stage) == digest)
         left = [path.name for path in root.rglob(".*.tmp") if "cache" not in path.parts]
-    return Result("disk", f"{room:,} bytes left, {stage}{f', leaves {left}' if left else ''}", ending, said)
+    return Result(
+        "disk", f"{room:,} bytes left, {stage}{f', leaves {left}' if left else ''}", ending, said
+    )
 
 
 def _judge(first: trial.Outcome, second: trial.Outcome, *, same: bool) -> tuple[str, str]:

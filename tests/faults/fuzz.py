@@ -1,7 +1,9 @@
-"""A coverage-guided fuzzer on every reader: `python -m tests.faults.fuzz READER -max_total_time=60`.
+"""A coverage-guided fuzzer on every reader: `python -m tests.faults.fuzz READER
+-max_total_time=60`.
 
-It needs atheris (`pip install atheris`). Whatever a file holds, a reader returns something or raises UserError; another
-exception, a hang or more than 1 GiB ends the fuzzer, which then writes the input that did it into a file.
+It needs atheris (`pip install atheris`). Whatever a file holds, a reader returns something or
+raises UserError; another exception, a hang or more than 1 GiB ends the fuzzer, which then writes
+the input that did it into a file.
 """
 
 import contextlib
@@ -34,7 +36,10 @@ Reader = Callable[[bytes], object]
 def reader_of(ending: str) -> Reader:
     """The reader of text files with an ending, with what follows it in the stage `clean`."""
     folder = Path(tempfile.mkdtemp(prefix="fuzz-", dir="/dev/shm"))
-    path, params = folder / f"file{ending}", CleanParams.model_construct(columns=None, text_file="file")
+    path, params = (
+        folder / f"file{ending}",
+        CleanParams.model_construct(columns=None, text_file="file"),
+    )
 
     def read(data: bytes) -> object:
         path.write_bytes(data)
@@ -46,7 +51,10 @@ def reader_of(ending: str) -> Reader:
 
 READERS: dict[str, Callable[[], Reader]] = {
     **{ending.removeprefix("."): lambda ending=ending: reader_of(ending) for ending in FORMATS},
-    **{f"txt{archive}": lambda archive=archive: reader_of(f".txt{archive}") for archive in (".gz", ".zst", ".xz")},
+    **{
+        f"txt{archive}": lambda archive=archive: reader_of(f".txt{archive}")
+        for archive in (".gz", ".zst", ".xz")
+    },
     "params": lambda: lambda data: parse_yaml(data.decode("utf-8", "replace"), PATH),
     "metadata": lambda: lambda data: parse_record(data, TokenMetadata, source=PATH, way_out=""),
     "manifest": lambda: lambda data: parse_record(data, Manifest, source=PATH, way_out=""),
@@ -60,7 +68,8 @@ def main() -> None:
     """Fuzz the reader that the command line names."""
     if len(sys.argv) < 2 or sys.argv[1] not in READERS:
         sys.exit(
-            f"usage: python -m tests.faults.fuzz READER [options of libFuzzer]; READER is one of {', '.join(READERS)}"
+            "usage: python -m tests.faults.fuzz READER [options of libFuzzer]; READER is one of "
+            f"{', '.join(READERS)}"
         )
     read = READERS[sys.argv.pop(1)]()
 

@@ -21,7 +21,9 @@ from tests.pipeline.project import Project
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-def stage_trials(quiet: Quiet, chance: random.Random, count: int, match: str = "") -> Iterator[Result]:
+def stage_trials(
+    quiet: Quiet, chance: random.Random, count: int, match: str = ""
+) -> Iterator[Result]:
     """A stage is killed once to three times, and then runs to its end."""
     stages = [stage for stage in STAGES if match in stage]
     expected: dict[str, tuple[float, str]] = {}
@@ -35,7 +37,10 @@ def stage_trials(quiet: Quiet, chance: random.Random, count: int, match: str = "
                 expected[stage] = outcome.seconds, written(root, stage)
                 continue
             seconds, digest = expected[stage]
-            kills = [(chance.choice(SIGNALS), chance.random() * seconds * 1.1) for _ in range(chance.randint(1, 3))]
+            kills = [
+                (chance.choice(SIGNALS), chance.random() * seconds * 1.1)
+                for _ in range(chance.randint(1, 3))
+            ]
             said = "".join(_kill(root, stage, *kill) for kill in kills)
             last = trial.run(root, CONSUMERS[stage])
             ending = last.ending if last.ending != "refused" else "lost"
@@ -56,8 +61,11 @@ def _kill(root: Path, stage: str, number: signal.Signals, after: float) -> str:
     return process.wait().said
 
 
-def dvc_trials(quiet: Quiet, chance: random.Random, count: int, match: str = "") -> Iterator[Result]:
-    """`dvc repro` of everything; DVC, its stage or both are killed several times, and then it runs to its end."""
+def dvc_trials(
+    quiet: Quiet, chance: random.Random, count: int, match: str = ""
+) -> Iterator[Result]:
+    """`dvc repro` of everything; DVC, its stage or both are killed several times, and then it runs
+    to its end."""
     del match
     expected = state(quiet.root)
     done = 0
@@ -84,9 +92,18 @@ def _kill_dvc(project: Project, chance: random.Random) -> str:
     """Start `dvc repro`, and end it or its stage after a moment."""
     log = (project.root.parent / "log").open("ab")
     dvc = subprocess.Popen(
-        ["dvc", "repro"], cwd=project.root, env=project.env, stdout=log, stderr=log, start_new_session=True
+        ["dvc", "repro"],
+        cwd=project.root,
+        env=project.env,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
     )
-    number, victim, after = chance.choice(SIGNALS), chance.choice(["dvc", "stage", "group"]), chance.uniform(1.5, 12)
+    number, victim, after = (
+        chance.choice(SIGNALS),
+        chance.choice(["dvc", "stage", "group"]),
+        chance.uniform(1.5, 12),
+    )
     time.sleep(after)
     children: list[psutil.Process] = []
     with contextlib.suppress(ProcessLookupError, psutil.Error):
@@ -134,6 +151,11 @@ def _finish(project: Project) -> tuple[str, str]:
 
 def _try(project: Project, *command: str) -> tuple[int, str]:
     done = subprocess.run(
-        command, cwd=project.root, env=project.env | {"COLUMNS": "500"}, capture_output=True, text=True, check=False
+        command,
+        cwd=project.root,
+        env=project.env | {"COLUMNS": "500"},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return done.returncode, done.stdout + done.stderr

@@ -1,4 +1,5 @@
-"""What is damaged and who reads it: a finished project of a very small model, its files, the stages and commands."""
+"""What is damaged and who reads it: a finished project of a very small model, its files, the stages
+and commands."""
 
 import contextlib
 import hashlib
@@ -58,7 +59,8 @@ class Quiet:
 
     @contextlib.contextmanager
     def copy(self, *, whole: bool = False) -> Iterator[Path]:
-        """A copy to damage; code is a link, because nobody writes there. `whole`: one in which DVC can run."""
+        """A copy to damage; code is a link, because nobody writes there. `whole`: one in which DVC
+        can run."""
         with tempfile.TemporaryDirectory(prefix="fault-", dir=self.root.parent) as folder:
             root = Path(folder) / "project"
             left_out = [] if whole else [*CODE, *NOT_USED]
@@ -70,9 +72,15 @@ class Quiet:
     def artefacts(self) -> list[Path]:
         """Every file that a stage or a command may read, relative to the root."""
         found = [path.relative_to(self.root) for path in self.root.rglob("*") if path.is_file()]
-        kept = [path for path in found if not path.as_posix().startswith(NOT_READ) and "__pycache__" not in path.parts]
+        kept = [
+            path
+            for path in found
+            if not path.as_posix().startswith(NOT_READ) and "__pycache__" not in path.parts
+        ]
         return sorted(
-            path for path in kept if len(path.parts) > 1 or path.name in ("params.yaml", "dvc.yaml", "dvc.lock")
+            path
+            for path in kept
+            if len(path.parts) > 1 or path.name in ("params.yaml", "dvc.yaml", "dvc.lock")
         )
 
     def expected(self, consumer: str) -> tuple[Outcome, str]:
@@ -95,11 +103,19 @@ def written(root: Path, consumer: str) -> str:
 
 def state(root: Path) -> dict[str, str]:
     """The SHA-256 of every output of the pipeline, except the page that shows times."""
-    paths = [root / name for names in OUTPUTS.values() for name in names if name != "reports/index.html"]
-    files = [
-        file for path in paths for file in (sorted(path.rglob("*")) if path.is_dir() else [path]) if file.is_file()
+    paths = [
+        root / name for names in OUTPUTS.values() for name in names if name != "reports/index.html"
     ]
-    return {file.relative_to(root).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+    files = [
+        file
+        for path in paths
+        for file in (sorted(path.rglob("*")) if path.is_dir() else [path])
+        if file.is_file()
+    ]
+    return {
+        file.relative_to(root).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in files
+    }
 
 
 def without_times(said: str) -> str:

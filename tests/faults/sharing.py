@@ -1,7 +1,9 @@
-"""A remote that vanishes or a DVC that is killed within push and pull; two users, or two runs, at once.
+"""A remote that vanishes or a DVC that is killed within push and pull; two users, or two runs, at
+once.
 
-After an interrupted push or pull the next one may transfer a part only, and a push does not say so (DVC 3.67 keeps what
-it knew when it was killed). The one after it transfers the rest: a user repeats it until everything is up to date.
+After an interrupted push or pull the next one may transfer a part only, and a push does not say so
+(DVC 3.67 keeps what it knew when it was killed). The one after it transfers the rest: a user
+repeats it until everything is up to date.
 """
 
 import contextlib
@@ -23,15 +25,21 @@ NOT_SHARED = "data/tokens/"
 """What `dvc push` leaves out, because `dvc repro` unpacks it in seconds."""
 
 Place = tuple[Project, Path, float]
-"""A finished project, the folder that is its remote, and the seconds that `dvc push` takes in peace."""
+"""A finished project, the folder that is its remote, and the seconds that `dvc push` takes in
+peace."""
 
 Ended = tuple[str, str, list[Project]]
-"""How it was disturbed, what all commands said, and the clones that must have every output at the end."""
+"""How it was disturbed, what all commands said, and the clones that must have every output at the
+end."""
 
 
 def trials(quiet: Quiet, chance: random.Random, count: int, match: str = "") -> Iterator[Result]:
     """Each disturbs once, does the same again in peace, and looks at what a new clone gets."""
-    expected = {name: sha256 for name, sha256 in state(quiet.root).items() if not name.startswith(NOT_SHARED)}
+    expected = {
+        name: sha256
+        for name, sha256 in state(quiet.root).items()
+        if not name.startswith(NOT_SHARED)
+    }
     kinds: list[Callable[[Place, random.Random], Ended]] = [_push, _pull, _two_users, _two_runs]
     kinds = [kind for kind in kinds if match in kind.__name__]
     seconds = 0.0
@@ -39,21 +47,36 @@ def trials(quiet: Quiet, chance: random.Random, count: int, match: str = "") -> 
         kind = kinds[number % len(kinds)]
         with quiet.copy(whole=True) as root:
             project, remote = Project(root), root.parent / "remote"
-            project.run("dvc", "remote", "add", "--local", "--force", "--default", "near", str(remote))
+            project.run(
+                "dvc", "remote", "add", "--local", "--force", "--default", "near", str(remote)
+            )
             seconds = seconds or _seconds_of_push(quiet)
             what, said, users = kind((project, remote, seconds), chance)
             users.append(_clone(project, "new", remote))
             said += _try(users[-1], "dvc", "pull")[1]
             found = [state(user.root) for user in users]
-            differing = [name for name in expected if any(each.get(name) != expected[name] for each in found)]
+            differing = [
+                name for name in expected if any(each.get(name) != expected[name] for each in found)
+            ]
             ending = "traceback" if "Traceback" in said else "lost" if differing else "same"
-            yield Result("sharing", f"{kind.__name__[1:]}: {what}", ending, f"{said}\n{differing or ''}")
+            yield Result(
+                "sharing", f"{kind.__name__[1:]}: {what}", ending, f"{said}\n{differing or ''}"
+            )
 
 
 def _seconds_of_push(quiet: Quiet) -> float:
     with quiet.copy(whole=True) as root:
         project = Project(root)
-        project.run("dvc", "remote", "add", "--local", "--force", "--default", "near", str(root.parent / "remote"))
+        project.run(
+            "dvc",
+            "remote",
+            "add",
+            "--local",
+            "--force",
+            "--default",
+            "near",
+            str(root.parent / "remote"),
+        )
         began = time.monotonic()
         _try(project, "dvc", "push")
         return time.monotonic() - began
@@ -77,11 +100,17 @@ def _pull(place: Place, chance: random.Random) -> Ended:
 def _two_users(place: Place, chance: random.Random) -> Ended:
     project, remote, seconds = place
     other = _clone(project, "other", remote)
-    subprocess.run(["cp", "-r", str(project.root / ".dvc/cache"), str(other.root / ".dvc/cache")], check=True)
+    subprocess.run(
+        ["cp", "-r", str(project.root / ".dvc/cache"), str(other.root / ".dvc/cache")], check=True
+    )
     users = [_start(project, "dvc", "push")]
     time.sleep(after := chance.uniform(0, 0.5) * seconds)
     users.append(_start(other, "dvc", "push"))
-    return f"the second {after:.1f} s later", "".join(user.communicate(timeout=SECONDS)[0] for user in users), []
+    return (
+        f"the second {after:.1f} s later",
+        "".join(user.communicate(timeout=SECONDS)[0] for user in users),
+        [],
+    )
 
 
 def _two_runs(place: Place, chance: random.Random) -> Ended:
@@ -94,8 +123,11 @@ def _two_runs(place: Place, chance: random.Random) -> Ended:
     return f"the second {after:.1f} s later", said, [project]
 
 
-def _disturbed(project: Project, remote: Path, after: float, chance: random.Random, command: str) -> tuple[str, str]:
-    """Let the remote vanish, or kill DVC, after so many seconds; the remote is there again afterwards."""
+def _disturbed(
+    project: Project, remote: Path, after: float, chance: random.Random, command: str
+) -> tuple[str, str]:
+    """Let the remote vanish, or kill DVC, after so many seconds; the remote is there again
+    afterwards."""
     process = _start(project, "dvc", command)
     time.sleep(after)
     if chance.random() < 0.5:

@@ -4,9 +4,20 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-ENDINGS = ("same", "mended", "refused", "other", "wrong", "lost", "traceback", "hang", "memory", "signal")
-"""As if nothing had happened; the same after a command that `tokenmill doctor` names; one sentence; another result that
-is right; and the bad ones."""
+ENDINGS = (
+    "same",
+    "mended",
+    "refused",
+    "other",
+    "wrong",
+    "lost",
+    "traceback",
+    "hang",
+    "memory",
+    "signal",
+)
+"""As if nothing had happened; the same after a command that `tokenmill doctor` names; one sentence;
+another result that is right; and the bad ones."""
 
 BAD = frozenset({"wrong", "lost", "traceback", "hang", "memory", "signal"})
 
@@ -37,7 +48,10 @@ def table(results: Iterable[Result]) -> str:
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
     return "\n".join(
         "  ".join(
-            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+            [
+                row[0].ljust(widths[0]),
+                *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)),
+            ]
         )
         for row in rows
     )

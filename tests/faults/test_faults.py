@@ -1,4 +1,5 @@
-"""A few faults of every kind in each run of the tests; `make faults` provokes as many as one likes."""
+"""A few faults of every kind in each run of the tests; `make faults` provokes as many as one
+likes."""
 
 import subprocess
 import sys
@@ -8,7 +9,10 @@ import pytest
 from tests.pipeline.conftest import finished, finished_template, template  # noqa: F401 (fixtures)
 from tests.pipeline.project import ROOT, Project
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="trials are forked")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="trials are forked"),
+]
 
 
 def test_a_few_faults_of_every_kind_end_well(finished: Project):  # noqa: F811
@@ -24,5 +28,7 @@ def test_a_few_faults_of_every_kind_end_well(finished: Project):  # noqa: F811
         "--project",
         str(finished.root),
     ]
-    done = subprocess.run(command, cwd=ROOT, env=finished.env, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=finished.env, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr

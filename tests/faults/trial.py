@@ -1,7 +1,8 @@
 """One trial: a stage or a command in a forked process, and how it ended.
 
-The parent has imported everything, so that a trial takes a tenth of a second instead of three. The child is a process
-of its own: it gets a folder, limits and arguments, and runs what `python -m stages NAME` or `tokenmill …` would run.
+The parent has imported everything, so that a trial takes a tenth of a second instead of three. The
+child is a process of its own: it gets a folder, limits and arguments, and runs what `python -m
+stages NAME` or `tokenmill …` would run.
 """
 
 import contextlib
@@ -46,7 +47,9 @@ class Trial:
         """Start `command` in `root`; what it says goes to `log`."""
         self._began, self._log = time.monotonic(), log or root.parent / "said"
         self._log.write_bytes(b"")
-        handler = signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the trial does what a program does
+        handler = signal.signal(
+            signal.SIGINT, signal.SIG_DFL
+        )  # until the trial does what a program does
         self.pid = os.fork()
         if not self.pid:
             _become(root, command, self._log)
@@ -158,7 +161,8 @@ def import_everything() -> None:
         if path.stem not in ("__main__", "__init__"):
             with contextlib.suppress(ModuleNotFoundError):  # of an extra that is not installed
                 importlib.import_module(
-                    "tokenmill." + path.relative_to(SOURCE).with_suffix("").as_posix().replace("/", ".")
+                    "tokenmill."
+                    + path.relative_to(SOURCE).with_suffix("").as_posix().replace("/", ".")
                 )
     for path in sorted((SOURCE.parents[1] / "stages").glob("*.py")):
         if path.stem not in ("__main__", "__init__"):

@@ -126,4 +126,6 @@ def _one(quiet: Quiet, name: str, value: object, consumer: str) -> Result:
         if ending == "refused" and consumer in OUTPUTS and "error: " not in outcome.said:
             ending = "wrong"
         said = name if name in FILES else f"{name}={value!r:.40}"
-    return Result("values", f"{said}, {consumer}", "other" if ending == "done" else ending, outcome.said)
+    return Result(
+        "values", f"{said}, {consumer}", "other" if ending == "done" else ending, outcome.said
+    )

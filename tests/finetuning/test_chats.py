@@ -54,7 +54,9 @@ def test_answers_of_any_letters_count(tokenizer: TextTokenizer):
 
 
 def test_results_of_tools_are_no_answers(tokenizer: TextTokenizer):
-    text = render_chat([("user", "2+2?"), ("assistant", "add(2, 2)"), ("tool", "4"), ("assistant", "4.")])
+    text = render_chat(
+        [("user", "2+2?"), ("assistant", "add(2, 2)"), ("tool", "4"), ("assistant", "4.")]
+    )
     assert answered(text, tokenizer) == [" add(2, 2)\nTool:", " 4.<|endoftext|>"]
 
 
@@ -72,7 +74,9 @@ def test_each_packed_chat_is_whole_and_once():
     chats = chats_of(sizes)
     layers = pack(chats, 16)
     inputs, targets, starts = layers.transpose(1, 0, 2)
-    whole = {tuple(each.ids[:-1]): np.where(each.answers[1:], each.ids[1:], IGNORED) for each in chats}
+    whole = {
+        tuple(each.ids[:-1]): np.where(each.answers[1:], each.ids[1:], IGNORED) for each in chats
+    }
     for row in range(len(layers)):
         for start in np.unique(starts[row]):
             here = starts[row] == start
@@ -87,7 +91,9 @@ def test_each_packed_chat_is_whole_and_once():
 
 
 def exchange(number: int, answer: str = "It is") -> str:
-    return render_chat([("user", f"What is number {number}?"), ("assistant", f"{answer} {number}.")])
+    return render_chat(
+        [("user", f"What is number {number}?"), ("assistant", f"{answer} {number}.")]
+    )
 
 
 def test_a_hash_chooses_what_is_held_out(tmp_path: Path, tokenizer: TextTokenizer):
@@ -96,20 +102,31 @@ def test_a_hash_chooses_what_is_held_out(tmp_path: Path, tokenizer: TextTokenize
     assert found["train"].chats + found["val"].chats == 400
     assert 70 <= found["val"].chats <= 130
     fewer = write_clean(tmp_path / "fewer", [exchange(number) for number in range(0, 400, 2)])
-    assert read_chats(fewer, tokenizer, context_length=64, held_out=0.25)["val"].chats < found["val"].chats
+    assert (
+        read_chats(fewer, tokenizer, context_length=64, held_out=0.25)["val"].chats
+        < found["val"].chats
+    )
 
 
 def test_some_held_out_chats_are_kept_as_text(tmp_path: Path, tokenizer: TextTokenizer):
-    texts = [exchange(number) for number in range(60)] + [f"{exchange(number)}\nUser: And?" for number in range(60, 99)]
-    found = read_chats(write_clean(tmp_path / "clean", texts), tokenizer, context_length=64, held_out=0.2)["val"]
+    texts = [exchange(number) for number in range(60)] + [
+        f"{exchange(number)}\nUser: And?" for number in range(60, 99)
+    ]
+    found = read_chats(
+        write_clean(tmp_path / "clean", texts), tokenizer, context_length=64, held_out=0.2
+    )["val"]
     whole = [text.removesuffix("\nUser: And?") for text in texts]
     assert found.chats > EXAMPLES == len(set(found.examples))
     assert [text for text in whole if text in found.examples] == found.examples
 
 
 def test_long_chats_are_cut_and_counted(tmp_path: Path, tokenizer: TextTokenizer):
-    texts = [exchange(number, "It is " * 60) for number in range(40)] + [exchange(number) for number in range(40)]
-    clean = write_clean(tmp_path / "clean", [*texts, "Just text.", f"User: {'why ' * 99}\nAssistant: So."])
+    texts = [exchange(number, "It is " * 60) for number in range(40)] + [
+        exchange(number) for number in range(40)
+    ]
+    clean = write_clean(
+        tmp_path / "clean", [*texts, "Just text.", f"User: {'why ' * 99}\nAssistant: So."]
+    )
     found = read_chats(clean, tokenizer, context_length=40, held_out=0.2).values()
     assert sum(split.chats for split in found) == 80
     assert sum(split.cut for split in found) == 40

@@ -1,4 +1,5 @@
-"""Fine-tuning of a tiny model: it learns to answer, and a run that is stopped ends in the same bytes."""
+"""Fine-tuning of a tiny model: it learns to answer, and a run that is stopped ends in the same
+bytes."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,14 +32,16 @@ SECTION = {
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A trained model, its tokens and its tokenizer, and chats whose answers its text does not have."""
+    """A trained model, its tokens and its tokenizer, and chats whose answers its text does not
+    have."""
     folder = tmp_path_factory.mktemp("base")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("DVC_ROOT", str(folder))
         train_a_model(folder)
     chats = [
-        {"instruction": "count? " * (number % 7), "response": "two " * (number % 5) + "one"} for number in range(99)
+        {"instruction": "count? " * (number % 7), "response": "two " * (number % 5) + "one"}
+        for number in range(99)
     ]
     (folder / "chats.jsonl").write_bytes(json_lines(chats))
     return folder
@@ -88,7 +91,9 @@ def stop_after(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_chats_are_learned_and_the_base_stays(base: Path, here: Path, monkeypatch: pytest.MonkeyPatch, method: Method):
+def test_chats_are_learned_and_the_base_stays(
+    base: Path, here: Path, monkeypatch: pytest.MonkeyPatch, method: Method
+):
     before = digest(base / "model")
     outcome = tune(base, here, monkeypatch, method, epochs=4)
     losses = [row.val_loss for row in outcome.state.epochs]
@@ -113,17 +118,24 @@ def test_a_run_stopped_five_times_ends_in_the_same_bytes(
     assert digest(here / "stopped/model") == digest(here / "quiet/model")
 
 
-def test_lora_keeps_the_adapter_of_each_epoch(base: Path, here: Path, monkeypatch: pytest.MonkeyPatch):
+def test_lora_keeps_the_adapter_of_each_epoch(
+    base: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+):
     (here / "mirror").mkdir()
     place = {"checkpoint": {"mirror": str(here / "mirror")}}
     tune(base, here / "one", monkeypatch, "lora", runtime=place)
     found = digest(here / "one/model")
     for epoch in (1, 2):
-        assert {f"epoch-{epoch}/{name}" for name in (WEIGHTS, ADAPTER, ADAPTER_CONFIG)} <= found.keys()
+        assert {
+            f"epoch-{epoch}/{name}" for name in (WEIGHTS, ADAPTER, ADAPTER_CONFIG)
+        } <= found.keys()
     last = max((here / "one/model/resume").iterdir())
     assert (last / ADAPTER).read_bytes() == (here / "one/model/epoch-2" / ADAPTER).read_bytes()
     assert not (last / WEIGHTS).exists()
-    for other in ("two", "three"):  # other machines, which have only the mirror; the last finds it damaged
+    for other in (
+        "two",
+        "three",
+    ):  # other machines, which have only the mirror; the last finds it damaged
         tune(base, here / other, monkeypatch, "lora", runtime=place)
         assert digest(here / other / "model") == found
         next((here / "mirror").glob(f"*/weights/*/{ADAPTER}")).write_bytes(b"")
@@ -139,7 +151,11 @@ def test_lora_that_cannot_be_is_refused(base: Path, here: Path, monkeypatch: pyt
 
 @pytest.mark.parametrize("method", METHODS)
 def test_more_epochs_continue(
-    base: Path, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], method: Method
+    base: Path,
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    method: Method,
 ):
     tune(base, here / "one", monkeypatch, method, epochs=4)
     tune(base, here / "two", monkeypatch, method, epochs=2)
@@ -149,7 +165,9 @@ def test_more_epochs_continue(
     assert digest(here / "two/model/epoch-4") == digest(here / "one/model/epoch-4")
 
 
-def test_other_chats_and_another_base_are_another_run(base: Path, here: Path, monkeypatch: pytest.MonkeyPatch):
+def test_other_chats_and_another_base_are_another_run(
+    base: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+):
     first = tune(base, here / "a", monkeypatch).manifest.fingerprint
     other = here / "other.jsonl"
     other.write_bytes((base / "chats.jsonl").read_bytes().replace(b"two", b"one"))

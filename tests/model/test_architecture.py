@@ -8,7 +8,13 @@ from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import GPT, build, empty_model, parameter_count
 
 GPT2_SMALL = ModelConfig(
-    architecture="gpt2", n_layer=12, n_head=12, n_embd=768, context_length=512, dropout=0.1, vocab_size=32_000
+    architecture="gpt2",
+    n_layer=12,
+    n_head=12,
+    n_embd=768,
+    context_length=512,
+    dropout=0.1,
+    vocab_size=32_000,
 )
 
 
@@ -23,21 +29,27 @@ def test_counting_allocates_nothing():
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_a_built_model_has_the_parameters_counted(architecture: str):
     config = small_config(architecture)
-    assert sum(parameter.numel() for parameter in build(config, seed=0).parameters()) == parameter_count(config)
+    assert sum(
+        parameter.numel() for parameter in build(config, seed=0).parameters()
+    ) == parameter_count(config)
 
 
 def test_no_position_sees_a_later_one(model: GPT):
     ids_BT = torch.arange(12)[None] % 23
     embedded: list[torch.Tensor] = []
 
-    def keep(_module: torch.nn.Module, _arguments: object, output_BTD: torch.Tensor) -> torch.Tensor:
+    def keep(
+        _module: torch.nn.Module, _arguments: object, output_BTD: torch.Tensor
+    ) -> torch.Tensor:
         embedded.append(output_BTD.detach().requires_grad_())
         return embedded[-1]
 
     with model.tokens.register_forward_hook(keep):
         logits_TV = model(ids_BT)[0]
     for t in range(12):
-        (gradient_BTD,) = torch.autograd.grad(logits_TV[t].square().sum(), embedded[0], retain_graph=True)
+        (gradient_BTD,) = torch.autograd.grad(
+            logits_TV[t].square().sum(), embedded[0], retain_graph=True
+        )
         seen_T = gradient_BTD[0].abs().sum(-1) > 0
         assert seen_T.tolist() == [True] * (t + 1) + [False] * (11 - t)
 
@@ -46,7 +58,9 @@ def test_no_position_sees_a_later_one(model: GPT):
 def test_the_seed_alone_gives_the_weights(architecture: str):
     def weights(seed: int) -> torch.Tensor:
         torch.rand(3)  # what was drawn before must not matter
-        return torch.cat([p.flatten() for p in build(small_config(architecture), seed=seed).parameters()])
+        return torch.cat(
+            [p.flatten() for p in build(small_config(architecture), seed=seed).parameters()]
+        )
 
     assert torch.equal(weights(0), weights(0))
     assert not torch.equal(weights(0), weights(1))

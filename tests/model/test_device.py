@@ -8,7 +8,13 @@ import torch
 
 from tokenmill.core.errors import UserError
 from tokenmill.model import device as module
-from tokenmill.model.device import Compute, choose_compute, configure_process, is_out_of_memory, unused_gpu
+from tokenmill.model.device import (
+    Compute,
+    choose_compute,
+    configure_process,
+    is_out_of_memory,
+    unused_gpu,
+)
 
 CPU = torch.device("cpu")
 
@@ -47,11 +53,15 @@ def test_a_gpu_uses_tf32_unless_float32_is_asked_for(exact: bool, expected: str)
     assert torch.get_float32_matmul_precision() == expected
 
 
-@pytest.mark.parametrize(("capability", "expected"), [(None, torch.float32), ("avx512_bf16", torch.bfloat16)])
+@pytest.mark.parametrize(
+    ("capability", "expected"), [(None, torch.float32), ("avx512_bf16", torch.bfloat16)]
+)
 def test_auto_is_bfloat16_where_the_cpu_multiplies_it(
     capability: str | None, expected: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {capability: True} if capability else {})
+    monkeypatch.setattr(
+        torch.cpu, "get_capabilities", lambda: {capability: True} if capability else {}
+    )
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
     assert choose_compute("cpu", "auto").precision == expected
 
@@ -73,10 +83,18 @@ def test_a_device_that_is_not_there_is_refused():
     [
         (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), True),
         (
-            RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory: you tried"),
+            RuntimeError(
+                "[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory: "
+                "you tried"
+            ),
             True,
         ),
-        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True),
+        (
+            RuntimeError(
+                "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"
+            ),
+            True,
+        ),
         (RuntimeError("could not create a primitive"), True),
         (RuntimeError("MPS backend out of memory (MPS allocated: 8 GB)"), True),
         (MemoryError(), True),

@@ -13,8 +13,12 @@ def gradients(architecture: str, precision: torch.dtype) -> list[Tensor]:
     """The loss of a small model, and the gradient of each parameter."""
     model = build(small_config(architecture), seed=0)
     draws = torch.Generator().manual_seed(1)
-    for parameter in model.parameters():  # else biases are 0, weights of norms 1, and logits nearly nothing
-        torch.nn.init.normal_(parameter, mean=parameter.detach().mean().item(), std=0.2, generator=draws)
+    for (
+        parameter
+    ) in model.parameters():  # else biases are 0, weights of norms 1, and logits nearly nothing
+        torch.nn.init.normal_(
+            parameter, mean=parameter.detach().mean().item(), std=0.2, generator=draws
+        )
     ids = torch.randint(model.config.vocab_size, (4, model.config.context_length), generator=draws)
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == torch.bfloat16):
         loss = model(ids, targets_BT=ids)

@@ -18,7 +18,8 @@ NEVER = -1
 
 
 def uncached(model: GPT, prompt: Sequence[int], count: int) -> list[int]:
-    """Greedy by the book: the whole text through the model for every token; the later half when the context is full."""
+    """Greedy by the book: the whole text through the model for every token; the later half when the
+    context is full."""
     text, window = list(prompt), list(prompt)
     with torch.no_grad():
         for _ in range(count):
@@ -31,7 +32,9 @@ def uncached(model: GPT, prompt: Sequence[int], count: int) -> list[int]:
 
 def test_greedy_is_the_argmax_of_the_uncached_model(model: GPT):
     expected = uncached(model, [3, 1, 4], 9)
-    assert list(generate(model, [3, 1, 4], end=NEVER, sampling=Sampling(max_new_tokens=9))) == expected
+    assert (
+        list(generate(model, [3, 1, 4], end=NEVER, sampling=Sampling(max_new_tokens=9))) == expected
+    )
 
 
 def test_text_continues_when_the_context_is_full(model: GPT):
@@ -42,13 +45,20 @@ def test_text_continues_when_the_context_is_full(model: GPT):
 
 
 def test_a_prompt_may_fill_the_whole_context(model: GPT):
-    assert len(list(generate(model, list(range(12)), end=NEVER, sampling=Sampling(max_new_tokens=3)))) == 3
+    assert (
+        len(list(generate(model, list(range(12)), end=NEVER, sampling=Sampling(max_new_tokens=3))))
+        == 3
+    )
 
 
 def test_text_stops_before_end_of_text(model: GPT):
-    written = list(generate(model, [2], end=NEVER, sampling=Sampling(max_new_tokens=30, temperature=2.0)))
+    written = list(
+        generate(model, [2], end=NEVER, sampling=Sampling(max_new_tokens=30, temperature=2.0))
+    )
     end = next(token for token in written[5:] if token not in written[:5])
-    again = list(generate(model, [2], end=end, sampling=Sampling(max_new_tokens=30, temperature=2.0)))
+    again = list(
+        generate(model, [2], end=end, sampling=Sampling(max_new_tokens=30, temperature=2.0))
+    )
     assert again == written[: written.index(end)]
 
 
@@ -70,7 +80,14 @@ def test_a_seed_gives_the_same_text_each_time(model: GPT):
 def test_top_k_of_one_is_greedy(model: GPT):
     greedy = list(generate(model, [5, 6], end=NEVER, sampling=Sampling(max_new_tokens=20)))
     assert (
-        list(generate(model, [5, 6], end=NEVER, sampling=Sampling(max_new_tokens=20, temperature=3.0, top_k=1)))
+        list(
+            generate(
+                model,
+                [5, 6],
+                end=NEVER,
+                sampling=Sampling(max_new_tokens=20, temperature=3.0, top_k=1),
+            )
+        )
         == greedy
     )
 
@@ -131,7 +148,9 @@ PROMPTS = [[3, 1, 4], [5], [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8], [9, 7], [1, 2, 
 @pytest.mark.parametrize("temperature", [0.0, 1.5])
 def test_a_text_is_the_same_in_a_batch_as_alone(model: GPT, temperature: float, penalty: float):
     how = Sampling(max_new_tokens=40, temperature=temperature, seed=3, repetition_penalty=penalty)
-    alone = [list(generate(model, p, end=NEVER, sampling=how, number=n)) for n, p in enumerate(PROMPTS)]
+    alone = [
+        list(generate(model, p, end=NEVER, sampling=how, number=n)) for n, p in enumerate(PROMPTS)
+    ]
     assert generate_batch(model, PROMPTS, end=NEVER, sampling=how) == alone
     assert len({tuple(text) for text in alone}) == len(PROMPTS)
 
@@ -140,7 +159,9 @@ def test_a_text_that_ends_does_not_change_the_others(model: GPT):
     how = Sampling(max_new_tokens=40, temperature=2.0)
     ends = set()
     for end in range(0, 23, 5):
-        alone = [list(generate(model, p, end=end, sampling=how, number=n)) for n, p in enumerate(PROMPTS)]
+        alone = [
+            list(generate(model, p, end=end, sampling=how, number=n)) for n, p in enumerate(PROMPTS)
+        ]
         assert generate_batch(model, PROMPTS, end=end, sampling=how) == alone
         ends |= {len(text) for text in alone}
     assert len(ends) > 9, "they should end at very different places"
@@ -167,4 +188,7 @@ def test_transformers_writes_the_same(model: GPT, tmp_path: Path, monkeypatch: p
             pad_token_id=0,
         )
         how = Sampling(max_new_tokens=8, repetition_penalty=1.3)
-        assert list(generate(model, prompt, end=NEVER, sampling=how)) == whole[0, len(prompt) :].tolist()
+        assert (
+            list(generate(model, prompt, end=NEVER, sampling=how))
+            == whole[0, len(prompt) :].tolist()
+        )

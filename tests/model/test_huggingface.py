@@ -1,4 +1,5 @@
-"""A model on disk: exact, the same bytes for the same weights, and what transformers makes of it."""
+"""A model on disk: exact, the same bytes for the same weights, and what transformers makes of
+it."""
 
 import json
 import struct
@@ -12,7 +13,14 @@ from tests.model.small import ARCHITECTURES, small_config
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import sha256_of, write_json
 from tokenmill.model.gpt import GPT, build
-from tokenmill.model.huggingface import CONFIG, WEIGHTS, load_model, load_weights, read_config, save_weights
+from tokenmill.model.huggingface import (
+    CONFIG,
+    WEIGHTS,
+    load_model,
+    load_weights,
+    read_config,
+    save_weights,
+)
 from tokenmill.model.manifest import MANIFEST
 
 
@@ -21,7 +29,9 @@ def test_loading_restores_the_weights_bit_by_bit(model: GPT, tmp_path: Path):
     loaded = load_model(tmp_path)
     assert loaded.config == model.config
     assert not loaded.training
-    for (name, ours), (_, theirs) in zip(model.named_parameters(), loaded.named_parameters(), strict=True):
+    for (name, ours), (_, theirs) in zip(
+        model.named_parameters(), loaded.named_parameters(), strict=True
+    ):
         assert torch.equal(ours, theirs), name
     ids_BT = torch.arange(12)[None]
     assert torch.equal(model(ids_BT), loaded(ids_BT))
@@ -69,7 +79,9 @@ def test_a_damaged_header_is_refused(model: GPT, tmp_path: Path):
         ({"n_layer": 1}, "has no place for"),
     ],
 )
-def test_another_models_weights_are_refused(architecture: str, change: dict[str, int], reason: str, tmp_path: Path):
+def test_another_models_weights_are_refused(
+    architecture: str, change: dict[str, int], reason: str, tmp_path: Path
+):
     save_weights(build(small_config(architecture), seed=0), tmp_path)
     with pytest.raises(UserError, match=rf"model\.safetensors holds .*{reason}"):
         load_weights(build(small_config(architecture, **change), seed=0), tmp_path)
@@ -86,7 +98,9 @@ def test_a_missing_foreign_or_damaged_config_is_named(model: GPT, tmp_path: Path
         read_config(tmp_path)
     save_weights(model, tmp_path)
     content = json.loads((tmp_path / CONFIG).read_text())
-    (tmp_path / CONFIG).write_text(json.dumps(content | {"tokenmill": content["tokenmill"] | {"n_head": 5}}))
+    (tmp_path / CONFIG).write_text(
+        json.dumps(content | {"tokenmill": content["tokenmill"] | {"n_head": 5}})
+    )
     with pytest.raises(UserError, match=r"config\.json is damaged"):
         read_config(tmp_path)
     (tmp_path / CONFIG).write_text("{}")
@@ -98,10 +112,14 @@ def test_a_missing_foreign_or_damaged_config_is_named(model: GPT, tmp_path: Path
 
 
 @pytest.mark.parametrize("change", [{"n_layer": 4000}, {"n_embd": 65_536}, {"vocab_size": 10**7}])
-def test_a_config_larger_than_the_weights_builds_no_model(change: dict[str, int], model: GPT, tmp_path: Path):
+def test_a_config_larger_than_the_weights_builds_no_model(
+    change: dict[str, int], model: GPT, tmp_path: Path
+):
     save_weights(model, tmp_path)
     content = json.loads((tmp_path / CONFIG).read_text())
-    (tmp_path / CONFIG).write_text(json.dumps(content | {"tokenmill": content["tokenmill"] | change}))
+    (tmp_path / CONFIG).write_text(
+        json.dumps(content | {"tokenmill": content["tokenmill"] | change})
+    )
     with pytest.raises(UserError, match=r"is smaller than the model"):
         load_model(tmp_path)
 
@@ -110,8 +128,17 @@ def test_weights_must_be_those_that_the_manifest_records(model: GPT, tmp_path: P
     for number, seed in ((1, 0), (2, 1)):
         save_weights(build(model.config, seed=seed), tmp_path / f"epoch-{number}")
     hashes = [sha256_of(tmp_path / f"epoch-{number}" / WEIGHTS) for number in (1, 2)]
-    content: dict[str, Any] = {"format_version": 1, "fingerprint": "", "parameters": 1, "epochs": 2, "weights": hashes}
-    content |= {"train": {"precision": "", "batch_size": 1, "validation_sequences": 1}, "tokenizer_sha256": ""}
+    content: dict[str, Any] = {
+        "format_version": 1,
+        "fingerprint": "",
+        "parameters": 1,
+        "epochs": 2,
+        "weights": hashes,
+    }
+    content |= {
+        "train": {"precision": "", "batch_size": 1, "validation_sequences": 1},
+        "tokenizer_sha256": "",
+    }
     write_json(tmp_path / MANIFEST, content | {"model": model.config.model_dump()})
     load_model(tmp_path / "epoch-2")
     for damage in (
@@ -124,12 +151,17 @@ def test_weights_must_be_those_that_the_manifest_records(model: GPT, tmp_path: P
         with pytest.raises(UserError, match="not what training wrote"):
             load_model(tmp_path / "epoch-2")
         path.write_bytes(whole)
-    write_json(tmp_path / MANIFEST, content | {"model": model.config.model_copy(update={"dropout": 0.5}).model_dump()})
+    write_json(
+        tmp_path / MANIFEST,
+        content | {"model": model.config.model_copy(update={"dropout": 0.5}).model_dump()},
+    )
     with pytest.raises(UserError, match="is not the model of"):
         load_model(tmp_path / "epoch-2")
 
 
-def test_transformers_computes_the_same_logits(model: GPT, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_transformers_computes_the_same_logits(
+    model: GPT, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     from transformers import AutoModelForCausalLM  # noqa: PLC0415
 
@@ -142,4 +174,6 @@ def test_transformers_computes_the_same_logits(model: GPT, tmp_path: Path, monke
         theirs_BTV, ours_BTV = published.eval()(ids_BT).logits, model(ids_BT)
     assert ours_BTV.std() > 0.5, "weights so small would prove nothing"
     torch.testing.assert_close(ours_BTV, theirs_BTV, rtol=1e-5, atol=1e-5)
-    assert sum(p.numel() for p in published.parameters()) == sum(p.numel() for p in model.parameters())
+    assert sum(p.numel() for p in published.parameters()) == sum(
+        p.numel() for p in model.parameters()
+    )

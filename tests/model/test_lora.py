@@ -88,11 +88,17 @@ def test_bfloat16_learns_too(model: GPT):
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_every_map_of_the_blocks_has_its_name(architecture: Any):
     block = empty_model(small_config(architecture)).blocks[0]
-    found = {name.rpartition(".")[2] for name, part in block.named_modules() if isinstance(part, nn.Linear)}
+    found = {
+        name.rpartition(".")[2]
+        for name, part in block.named_modules()
+        if isinstance(part, nn.Linear)
+    }
     assert found == set(LINEAR_MAPS[architecture])
 
 
-@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")  # PEFT asks for it
+@pytest.mark.filterwarnings(
+    "ignore:.is_gradient_checkpointing. is deprecated:FutureWarning"
+)  # PEFT asks for it
 @pytest.mark.parametrize("targets", ["all", ["up"], ["out"]])
 def test_peft_computes_what_the_merged_model_does(model: GPT, tmp_path: Path, targets: Any):
     from peft import PeftModel  # noqa: PLC0415 (seconds)
@@ -103,7 +109,10 @@ def test_peft_computes_what_the_merged_model_does(model: GPT, tmp_path: Path, ta
     learned(model, LORA.model_copy(update={"targets": targets}))
     for save in (save_weights, save_adapter):
         save(model, tmp_path / "epoch-1")
-    merged, theirs = load_model(tmp_path / "epoch-1"), PeftModel.from_pretrained(base, str(tmp_path / "epoch-1")).eval()
+    merged, theirs = (
+        load_model(tmp_path / "epoch-1"),
+        PeftModel.from_pretrained(base, str(tmp_path / "epoch-1")).eval(),
+    )
     with torch.no_grad():
         assert torch.allclose(theirs(IDS).logits, merged(IDS), atol=1e-4, rtol=0)
         with theirs.disable_adapter():

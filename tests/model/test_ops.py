@@ -1,4 +1,5 @@
-"""The loss in chunks of rows against PyTorch's loss of all logits at once, and the padded vocabulary of a GPU."""
+"""The loss in chunks of rows against PyTorch's loss of all logits at once, and the padded
+vocabulary of a GPU."""
 
 from typing import Any
 
@@ -39,7 +40,9 @@ def test_loss_and_gradients_are_those_of_all_logits_at_once(
     seed: int,
 ):
     draws = torch.Generator().manual_seed(seed)
-    x = torch.randn(batch * positions, width, generator=draws, dtype=torch.float64, requires_grad=True)
+    x = torch.randn(
+        batch * positions, width, generator=draws, dtype=torch.float64, requires_grad=True
+    )
     head = torch.randn(vocabulary, width, generator=draws, dtype=torch.float64, requires_grad=True)
     targets = torch.randint(vocabulary, (batch * positions,), generator=draws)
     logits = x @ head.T if cap is None else cap * torch.tanh(x @ head.T / cap)
@@ -48,7 +51,9 @@ def test_loss_and_gradients_are_those_of_all_logits_at_once(
     torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-6)
     weight = 3.0  # micro-batches scale the loss
     for got, wanted in zip(
-        torch.autograd.grad(weight * ours, (x, head)), torch.autograd.grad(weight * expected, (x, head)), strict=True
+        torch.autograd.grad(weight * ours, (x, head)),
+        torch.autograd.grad(weight * expected, (x, head)),
+        strict=True,
     ):
         torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)
 
@@ -78,7 +83,14 @@ def test_padding_the_vocabulary_does_not_change_the_loss(architecture: str):
     assert model(ids).shape[-1] == len(model.head.weight) == 23
     plain, padded = (
         ops._Loss.apply(
-            torch.ones(2, 16), model.head.weight, torch.tensor([22, 0]), None, torch.float32, padding, 9, True
+            torch.ones(2, 16),
+            model.head.weight,
+            torch.tensor([22, 0]),
+            None,
+            torch.float32,
+            padding,
+            9,
+            True,
         )
         for padding in (None, -23 % ops.ALIGNED)
     )
@@ -93,7 +105,9 @@ def test_an_ignored_target_adds_nothing(cap: float | None):
     all_ = ops._Loss.apply(x, head, targets, cap, x.dtype, 2, 4, True)
     torch.testing.assert_close(all_ * 6, few * 4)
     for ours, theirs in zip(
-        torch.autograd.grad(all_ * 6, (x, head)), torch.autograd.grad(few * 4, (x, head)), strict=True
+        torch.autograd.grad(all_ * 6, (x, head)),
+        torch.autograd.grad(few * 4, (x, head)),
+        strict=True,
     ):
         torch.testing.assert_close(ours, theirs)
 
@@ -102,12 +116,16 @@ def test_an_ignored_target_adds_nothing(cap: float | None):
 def test_the_gradient_of_the_head_stays_within_float16(padding: int | None):
     """Summed as it is, 2,000 rows of 60 would leave the range, which ends at 65,504."""
     x, head = torch.full((2000, 4), 60.0), torch.zeros(30, 4, requires_grad=True)
-    loss = ops._Loss.apply(x, head, torch.zeros(2000, dtype=torch.long), None, torch.float16, padding, 2000, True)
+    loss = ops._Loss.apply(
+        x, head, torch.zeros(2000, dtype=torch.long), None, torch.float16, padding, 2000, True
+    )
     (gradient,) = torch.autograd.grad(loss, head)
     assert gradient[0].tolist() == pytest.approx([-60 * 29 / 30] * 4, rel=1e-3)
 
 
-@pytest.mark.parametrize(("compiled", "most"), [(False, ops.LOGITS_AT_A_TIME), (True, ops.COMPILED_LOGITS)])
+@pytest.mark.parametrize(
+    ("compiled", "most"), [(False, ops.LOGITS_AT_A_TIME), (True, ops.COMPILED_LOGITS)]
+)
 def test_a_gpu_gets_few_pieces_of_one_size(compiled: bool, most: int):
     rows = ops.rows_at_a_time(64 * 512, 50_257, on_gpu=True, compiled=compiled)
     assert rows % ops.ALIGNED_ROWS == 0
@@ -155,7 +173,8 @@ def test_without_gradients_the_head_is_multiplied_once(mode: Any, products: int)
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch's parts among each other
 def test_compiled_attention_drops_out_the_same():
-    """In torch 2.11 a compiled function takes itself for an exported one, whose attention has no dropout."""
+    """In torch 2.11 a compiled function takes itself for an exported one, whose attention has no
+    dropout."""
     draws = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(2, 3, ops.MAX_PLAIN_LENGTH, 4, generator=draws) for _ in range(3))
     found = []

@@ -1,4 +1,5 @@
-"""Several texts in one sequence: no text sees another, and the mean is over the targets that count."""
+"""Several texts in one sequence: no text sees another, and the mean is over the targets that
+count."""
 
 import numpy as np
 import pytest
@@ -34,13 +35,17 @@ FIRST, SECOND, THIRD = [3, 1, 4, 1, 5], [9, 2, 6, 5, 3, 5, 8, 9], [7, 9, 3]
 
 
 def loss(model: GPT, *rows: list[list[int]], micro_batch: int = 9) -> float:
-    return mean_loss(model, texts(*rows), np.arange(len(rows)), micro_batch=micro_batch, compute=CPU)
+    return mean_loss(
+        model, texts(*rows), np.arange(len(rows)), micro_batch=micro_batch, compute=CPU
+    )
 
 
 def test_a_text_has_the_same_loss_alone_and_packed(model: GPT):
     alone = [loss(model, [text]) for text in (FIRST, SECOND, THIRD)]
     mean = np.average(alone, weights=[2, 4, 1])
-    assert loss(model, [FIRST, SECOND]) == pytest.approx(np.average(alone[:2], weights=[2, 4]), rel=1e-5)
+    assert loss(model, [FIRST, SECOND]) == pytest.approx(
+        np.average(alone[:2], weights=[2, 4]), rel=1e-5
+    )
     assert loss(model, [SECOND, FIRST], [THIRD]) == pytest.approx(mean, rel=1e-5)
     assert len({round(each, 3) for each in alone}) == 3
 
@@ -58,7 +63,9 @@ def test_a_text_does_not_change_with_what_is_packed_before_it(model: GPT):
 def test_one_text_in_a_row_is_an_ordinary_sequence(model: GPT):
     ids = torch.randint(23, (2, 12), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        torch.testing.assert_close(model(ids, starts_BT=torch.zeros_like(ids)), model(ids), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(
+            model(ids, starts_BT=torch.zeros_like(ids)), model(ids), rtol=1e-5, atol=1e-5
+        )
 
 
 @pytest.mark.parametrize("micro_batch", [1, 2, 3])
@@ -67,7 +74,9 @@ def test_the_gradient_is_the_mean_over_targets(micro_batch: int, size: int):
     sequences, index = texts([FIRST], [SECOND, FIRST], [THIRD]), np.arange(3)
     models = [build(small_config("gpt2"), seed=0) for _ in range(2)]
     for rank in range(size):
-        parts = split_into_micro_batches(index, micro_batch=micro_batch, rank=rank, size=size, weigh=sequences.weight)
+        parts = split_into_micro_batches(
+            index, micro_batch=micro_batch, rank=rank, size=size, weigh=sequences.weight
+        )
         for part, weight in parts:
             each = loss_on(models[0], sequences, part, micro_batch=micro_batch, compute=CPU)
             (each * weight / size).backward()
@@ -91,4 +100,6 @@ def test_ignored_targets_add_nothing_but_count(cap: float | None):
     targets = torch.tensor([[3, IGNORED, 7, IGNORED, 1], [IGNORED, 4, IGNORED, IGNORED, 2]])
     kept = targets != IGNORED
     expected = ops.next_token_loss(x[kept], head, targets[kept], cap=cap) * 0.5
-    assert ops.next_token_loss(x, head, targets, cap=cap, some_ignored=True) == pytest.approx(expected.item())
+    assert ops.next_token_loss(x, head, targets, cap=cap, some_ignored=True) == pytest.approx(
+        expected.item()
+    )

@@ -73,10 +73,19 @@ def test_draws_are_those_of_multinomial_for_each_text(how: dict[str, Any]):
 
 
 def test_a_high_penalty_avoids_repetition_while_it_can():
-    sampler = Sampler(Sampling(max_new_tokens=1, repetition_penalty=1e9), [[3], [4]], vocab_size=60, numbers=range(2))
+    sampler = Sampler(
+        Sampling(max_new_tokens=1, repetition_penalty=1e9),
+        [[3], [4]],
+        vocab_size=60,
+        numbers=range(2),
+    )
     logits = LOGITS[:2].abs() + 0.1
     drawn = [sampler.sample(logits) for _ in range(59)]
-    assert sorted([3, *(a for a, _ in drawn)]) == sorted([4, *(b for _, b in drawn)]) == list(range(60))
+    assert (
+        sorted([3, *(a for a, _ in drawn)])
+        == sorted([4, *(b for _, b in drawn)])
+        == list(range(60))
+    )
 
 
 @pytest.mark.parametrize(

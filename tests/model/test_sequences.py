@@ -53,15 +53,21 @@ class Copies(TorchDispatchMode):
         self.synchronous: list[bool] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.ops.aten._to_copy.default and kwargs.get("device", args[0].device) != args[0].device:
+        if (
+            func is torch.ops.aten._to_copy.default
+            and kwargs.get("device", args[0].device) != args[0].device
+        ):
             self.synchronous.append(not kwargs.get("non_blocking"))
         return func(*args, **kwargs or {})
 
 
 @pytest.mark.parametrize("place", ["cpu", "meta"])
 def test_copies_to_another_device_are_asynchronous(place: str):
-    """The meta device stands for a GPU; a batch takes one asynchronous copy, wherever the tokens are."""
-    sequences = Sequences(torch.arange(53, device=place), context_length=4, device=torch.device("meta"))
+    """The meta device stands for a GPU; a batch takes one asynchronous copy, wherever the tokens
+    are."""
+    sequences = Sequences(
+        torch.arange(53, device=place), context_length=4, device=torch.device("meta")
+    )
     with Copies() as copies:
         inputs_BT, targets_BT = sequences.gather(np.array([3, 0, 12]))
     assert inputs_BT.device == targets_BT.device == torch.device("meta")
@@ -74,7 +80,9 @@ def test_a_sequence_needs_a_target_for_its_last_token(tokens: int, count: int):
     assert Sequences(torch.arange(tokens), context_length=4, device=CPU).count == count
 
 
-@pytest.mark.parametrize(("sequences", "at_most"), [(10, 3), (10, 10), (10, 99), (1, 5), (1000, 256)])
+@pytest.mark.parametrize(
+    ("sequences", "at_most"), [(10, 3), (10, 10), (10, 99), (1, 5), (1000, 256)]
+)
 def test_evenly_spread_numbers_are_distinct_and_evenly_apart(sequences: int, at_most: int):
     chosen = evenly_spread(sequences, at_most)
     assert len(set(chosen.tolist())) == min(sequences, at_most)
@@ -97,7 +105,9 @@ def test_tokens_are_the_same_wherever_they_are_placed(placement: str):
 def test_tokens_too_large_for_memory_stay_a_memory_map(monkeypatch: pytest.MonkeyPatch):
     ids = np.arange(100, dtype=np.int32)
     assert place_tokens(ids, "auto", CPU)[1] == "memory"
-    assert place_tokens(ids, "auto", CPU, processes=2**60)[1] == "mmap", "all of this machine hold them"
+    assert place_tokens(ids, "auto", CPU, processes=2**60)[1] == "mmap", (
+        "all of this machine hold them"
+    )
     monkeypatch.setattr(module, "MAX_MEMORY_SHARE", 0.0)
     assert place_tokens(ids, "auto", CPU)[1] == "mmap"
 

@@ -19,20 +19,29 @@ from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import OPTIMIZERS, OptimizerName
 
 GPT2_SMALL = ModelConfig(
-    architecture="gpt2", n_layer=12, n_head=12, n_embd=768, context_length=512, dropout=0.0, vocab_size=32_000
+    architecture="gpt2",
+    n_layer=12,
+    n_head=12,
+    n_embd=768,
+    context_length=512,
+    dropout=0.0,
+    vocab_size=32_000,
 )
 
 
 @pytest.mark.parametrize("n_layer", [1, 3])
 def test_operations_are_those_that_pytorch_counts(n_layer: int):
-    """`modern` has no biases and norms without weights, so the parameters account for every product but attention's."""
+    """`modern` has no biases and norms without weights, so the parameters account for every product
+    but attention's."""
     config = small_config("modern", n_layer=n_layer)
     ids_BT = torch.zeros((2, 12), dtype=torch.long)
     model = build(config, seed=0)
     with FlopCounterMode(display=False) as counter:
         model(ids_BT).square().mean().backward()
     counted = counter.get_flop_counts()["Global"]
-    products = sum(n for operation, n in counted.items() if "bmm" not in str(operation))  # bmm is attention's
+    products = sum(
+        n for operation, n in counted.items() if "bmm" not in str(operation)
+    )  # bmm is attention's
     assert products == 6 * matmul_parameters(config) * ids_BT.numel()
     assert flops_per_token(config) == 6 * matmul_parameters(config) + 12 * n_layer * 16 * 12
 
@@ -43,7 +52,8 @@ def test_gpt2_small_costs_what_its_published_size_says():
 
 
 def kept_bytes(config: ModelConfig, sequences: int, dtype: torch.dtype) -> int:
-    """Bytes that autograd keeps between forward and backward, each storage once, parameters aside."""
+    """Bytes that autograd keeps between forward and backward, each storage once, parameters
+    aside."""
     model = build(config, seed=0)
     own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     kept: dict[int, torch.Tensor] = {}
@@ -63,8 +73,12 @@ def kept_bytes(config: ModelConfig, sequences: int, dtype: torch.dtype) -> int:
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize(("precision", "dtype"), [("float32", torch.float32), ("half", torch.bfloat16)])
-@pytest.mark.parametrize("changes", [{}, {"n_layer": 1, "vocab_size": 1009}, {"n_embd": 128, "context_length": 16}])
+@pytest.mark.parametrize(
+    ("precision", "dtype"), [("float32", torch.float32), ("half", torch.bfloat16)]
+)
+@pytest.mark.parametrize(
+    "changes", [{}, {"n_layer": 1, "vocab_size": 1009}, {"n_embd": 128, "context_length": 16}]
+)
 def test_activations_are_what_pytorch_keeps(
     architecture: str,
     precision: Literal["float32", "half"],
@@ -93,7 +107,9 @@ def test_weights_gradients_and_optimizer_state_are_counted(architecture: str, ki
     gradients = sum(p.grad.nbytes for p in model.parameters() if p.grad is not None)
     optimizer.set_rates(0.01)
     optimizer.step(loss=loss.detach(), norm=optimizer.norm(), max_norm=1.0)
-    need = memory(config, sequences=1, precision="float32", hidden_moments=OPTIMIZERS[kind].hidden_moments)
+    need = memory(
+        config, sequences=1, precision="float32", hidden_moments=OPTIMIZERS[kind].hidden_moments
+    )
     assert need.optimizer == sum(value.nbytes for value in optimizer.state().values() if value.ndim)
     assert need.gradients == gradients
     copies = model_class(config.architecture).training_memory(config, half=False).weight_copy_bytes

@@ -17,7 +17,9 @@ INDEX = np.array([4, 0, 2, 3, 1])
 
 
 def five_sequences() -> Sequences:
-    tokens = torch.randint(23, (5 * 12 + 1,), generator=torch.Generator().manual_seed(0), dtype=torch.int32)
+    tokens = torch.randint(
+        23, (5 * 12 + 1,), generator=torch.Generator().manual_seed(0), dtype=torch.int32
+    )
     return Sequences(tokens, context_length=12, device=CPU.device)
 
 
@@ -34,12 +36,16 @@ def test_the_mean_loss_is_the_cross_entropy_by_hand(model: GPT, micro_batch: int
 def test_a_model_that_knows_nothing_has_the_loss_of_a_guess():
     model = build(small_config("gpt2"), seed=0)
     torch.nn.init.zeros_(model.head.weight)
-    assert mean_loss(model, five_sequences(), INDEX, micro_batch=5, compute=CPU) == pytest.approx(math.log(23))
+    assert mean_loss(model, five_sequences(), INDEX, micro_batch=5, compute=CPU) == pytest.approx(
+        math.log(23)
+    )
 
 
 def test_validation_has_no_dropout_and_restores_the_mode():
     model = build(small_config("modern", dropout=0.5), seed=0).train()
-    losses = {mean_loss(model, five_sequences(), INDEX, micro_batch=2, compute=CPU) for _ in range(3)}
+    losses = {
+        mean_loss(model, five_sequences(), INDEX, micro_batch=2, compute=CPU) for _ in range(3)
+    }
     assert len(losses) == 1
     assert model.training
     mean_loss(model.eval(), five_sequences(), INDEX, micro_batch=2, compute=CPU)
@@ -64,7 +70,9 @@ class SmallMemory(torch.nn.Module):
 def test_fewer_sequences_at_a_time_when_memory_runs_out(model: GPT):
     expected = mean_loss(model, five_sequences(), INDEX, micro_batch=5, compute=CPU)
     small: Any = SmallMemory(model)
-    assert mean_loss(small, five_sequences(), INDEX, micro_batch=4, compute=CPU) == pytest.approx(expected, rel=1e-6)
+    assert mean_loss(small, five_sequences(), INDEX, micro_batch=4, compute=CPU) == pytest.approx(
+        expected, rel=1e-6
+    )
     assert small.sizes == [2, 2, 1]
     with pytest.raises(MemoryError):
         mean_loss(small, five_sequences(), INDEX, micro_batch=4, compute=CPU, shrink=False)

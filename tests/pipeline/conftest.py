@@ -22,8 +22,11 @@ def project(template: Path, tmp_path: Path) -> Project:
 
 
 @pytest.fixture(scope="session")
-def finished_template(template: Path, tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
-    """A copy where the pipeline ran once, quietly, and was committed; `first_repro` beside it is what DVC said.
+def finished_template(
+    template: Path, tmp_path_factory: pytest.TempPathFactory, worker_id: str
+) -> Path:
+    """A copy where the pipeline ran once, quietly, and was committed; `first_repro` beside it is
+    what DVC said.
 
     Whoever comes first makes it for all processes of this test run.
     """

@@ -1,9 +1,10 @@
-"""Commands of DVC, stages and commands of TokenMill, forked from a process that has imported what they need.
+"""Commands of DVC, stages and commands of TokenMill, forked from a process that has imported what
+they need.
 
-DVC takes most of a second of the processor to start, and a stage 1.5 to 2.5 s. A `python` and a `dvc` before the real
-ones in PATH (forked_python.py) hand over `python -m stages …`, `python -m tokenmill …` and `dvc …`, with their folder,
-environment, input and outputs. The code of TokenMill itself is imported in the fork, from where a new process would
-take it.
+DVC takes most of a second of the processor to start, and a stage 1.5 to 2.5 s. A `python` and a
+`dvc` before the real ones in PATH (forked_python.py) hand over `python -m stages …`, `python -m
+tokenmill …` and `dvc …`, with their folder, environment, input and outputs. The code of TokenMill
+itself is imported in the fork, from where a new process would take it.
 """
 
 import atexit
@@ -27,7 +28,16 @@ from tests.pipeline import forked_python
 
 ROOT = Path(__file__).resolve().parents[2]
 
-PRELOADED = ("torch", "pandas", "polars", "tokenizers", "splintr", "safetensors.torch", "ruamel.yaml", "filelock")
+PRELOADED = (
+    "torch",
+    "pandas",
+    "polars",
+    "tokenizers",
+    "splintr",
+    "safetensors.torch",
+    "ruamel.yaml",
+    "filelock",
+)
 PRELOADED += (
     "pydantic.main",
     "pydantic.type_adapter",
@@ -35,15 +45,38 @@ PRELOADED += (
     "pydantic.json_schema",
     "pydantic_settings",
 )
-PRELOADED += ("rich.progress", "rich.table", "jinja2", "zstandard", "xxhash", "orjson", "ijson", "psutil")
-PRELOADED += ("dvc.cli.parser", "dvc.repo", "dvc.api", "dvc.repo.experiments.queue.celery", "dvc.stage.cache", "celery")
-PRELOADED += ("dvc.repo.index", "dvc.repo.experiments.run", "dvc.repo.open_repo", "dvc.data_cloud", "dvc.utils.hydra")
+PRELOADED += (
+    "rich.progress",
+    "rich.table",
+    "jinja2",
+    "zstandard",
+    "xxhash",
+    "orjson",
+    "ijson",
+    "psutil",
+)
+PRELOADED += (
+    "dvc.cli.parser",
+    "dvc.repo",
+    "dvc.api",
+    "dvc.repo.experiments.queue.celery",
+    "dvc.stage.cache",
+    "celery",
+)
+PRELOADED += (
+    "dvc.repo.index",
+    "dvc.repo.experiments.run",
+    "dvc.repo.open_repo",
+    "dvc.data_cloud",
+    "dvc.utils.hydra",
+)
 PRELOADED += ("dvc.utils.strictyaml", "dvc_render", "networkx", "pygit2", "dulwich.porcelain")
 
 
 @functools.cache
 def forking() -> Path:
-    """The folder of a `python` and a `dvc` that fork, for the front of PATH; the server ends with this process.
+    """The folder of a `python` and a `dvc` that fork, for the front of PATH; the server ends with
+    this process.
 
     On other systems than Linux it is the real ones' folder.
     """
@@ -53,9 +86,24 @@ def forking() -> Path:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(folder / "socket"))
         listener.listen()
-        command = [sys.executable, "-m", "tests.pipeline.dvc_server", str(listener.fileno()), str(folder / "python")]
-        server = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[listener.fileno()], cwd=ROOT)
-    client = ["exec", sys.executable, "-IS", forked_python.__file__, sys.executable, str(folder / "socket")]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.pipeline.dvc_server",
+            str(listener.fileno()),
+            str(folder / "python"),
+        ]
+        server = subprocess.Popen(
+            command, stdin=subprocess.PIPE, pass_fds=[listener.fileno()], cwd=ROOT
+        )
+    client = [
+        "exec",
+        sys.executable,
+        "-IS",
+        forked_python.__file__,
+        sys.executable,
+        str(folder / "socket"),
+    ]
     for name, first in (("python", []), ("dvc", ["-m", "dvc"])):
         (folder / name).write_text(f'#!/bin/sh\n{shlex.join([*client, *first])} "$@"\n')
         (folder / name).chmod(0o755)

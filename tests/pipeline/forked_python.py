@@ -1,4 +1,5 @@
-"""The `python` and the `dvc` that stand in PATH before the real ones: they hand over to dvc_server.py.
+"""The `python` and the `dvc` that stand in PATH before the real ones: they hand over to
+dvc_server.py.
 
 It runs for each command, so it imports little.
 """
@@ -10,7 +11,8 @@ import sys
 
 
 def hand_over(python: str, address: str, *arguments: str) -> int:
-    """Let a fork do what the command line says; give its exit code. Any other command line is the real Python's."""
+    """Let a fork do what the command line says; give its exit code. Any other command line is the
+    real Python's."""
     if arguments[:2] not in (("-m", "stages"), ("-m", "tokenmill"), ("-m", "dvc")):
         os.execv(python, [python, *arguments])  # noqa: S606
     request = {"arguments": arguments[1:], "cwd": os.getcwd(), "environ": dict(os.environ)}  # noqa: PTH109 (see above)

@@ -1,7 +1,8 @@
-"""Run the code of a notebook as a process, as Jupyter would: Python with lines of shell, `!command {name}`.
+"""Run the code of a notebook as a process, as Jupyter would: Python with lines of shell, `!command
+{name}`.
 
-As a program it takes the notebook and the values of its first cell, as JSON. Cells with the tag `colab` need Colab, and
-are left out. What a cell displays is printed.
+As a program it takes the notebook and the values of its first cell, as JSON. Cells with the tag
+`colab` need Colab, and are left out. What a cell displays is printed.
 """
 
 import json
@@ -19,7 +20,9 @@ def code_cells(notebook: Path) -> list[str]:
     """The source of the code cells that run anywhere."""
     cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
     code = [cell for cell in cells if cell["cell_type"] == "code"]
-    return ["".join(cell["source"]) for cell in code if "colab" not in cell["metadata"].get("tags", [])]
+    return [
+        "".join(cell["source"]) for cell in code if "colab" not in cell["metadata"].get("tags", [])
+    ]
 
 
 def run(notebook: Path, values: dict[str, Any]) -> None:
@@ -31,7 +34,9 @@ def run(notebook: Path, values: dict[str, Any]) -> None:
         names["_exit_code"] = subprocess.run(command, shell=True, check=False).returncode  # noqa: S602 (as Jupyter)
 
     display = ModuleType("IPython.display")
-    display.__dict__.update(HTML=lambda filename: Path(filename).read_text(encoding="utf-8"), display=print)
+    display.__dict__.update(
+        HTML=lambda filename: Path(filename).read_text(encoding="utf-8"), display=print
+    )
     sys.modules["IPython.display"] = display
     first, *cells = code_cells(notebook)
     exec(first, names)  # noqa: S102 (our own notebook)

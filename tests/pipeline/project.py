@@ -50,10 +50,14 @@ class Project:
     @property
     def env(self) -> dict[str, str]:
         """As in an activated environment, and nothing of an outer DVC run."""
-        env = {key: value for key, value in os.environ.items() if not key.startswith(("DVC_", "GIT_"))}
+        env = {
+            key: value for key, value in os.environ.items() if not key.startswith(("DVC_", "GIT_"))
+        }
         env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{env['PATH']}"
         identity = {"NAME": "Test", "EMAIL": "test@example.org"}
-        return env | {f"GIT_{who}_{k}": v for who in ("AUTHOR", "COMMITTER") for k, v in identity.items()}
+        return env | {
+            f"GIT_{who}_{k}": v for who in ("AUTHOR", "COMMITTER") for k, v in identity.items()
+        }
 
     @property
     def forking_env(self) -> dict[str, str]:
@@ -68,7 +72,11 @@ class Project:
         return said
 
     def _run(self, command: tuple[str, ...], env: dict[str, str]) -> tuple[int, str]:
-        pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        pipes: dict[str, Any] = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.STDOUT,
+        }
         done = subprocess.run(command, cwd=self.root, env=env, check=False, text=True, **pipes)
         return done.returncode, done.stdout
 
@@ -84,7 +92,10 @@ class Project:
 
     def set(self, **values: object) -> None:
         """Change parameters, `__` for a dot."""
-        change_params(self.root / "params.yaml", {name.replace("__", "."): value for name, value in values.items()})
+        change_params(
+            self.root / "params.yaml",
+            {name.replace("__", "."): value for name, value in values.items()},
+        )
 
     def commit(self) -> None:
         """Commit everything that git does not ignore."""
@@ -103,11 +114,14 @@ class Project:
             top = self.root / path
             for file in sorted(top.rglob("*")) if top.is_dir() else [top]:
                 if file.is_file():
-                    total.update(file.relative_to(self.root).as_posix().encode() + b"\0" + file.read_bytes())
+                    total.update(
+                        file.relative_to(self.root).as_posix().encode() + b"\0" + file.read_bytes()
+                    )
         return total.hexdigest()
 
     def forget_training(self) -> None:
-        """As if nothing had ever been trained here: no checkpoint, no model in dvc.lock or the run-cache."""
+        """As if nothing had ever been trained here: no checkpoint, no model in dvc.lock or the
+        run-cache."""
         shutil.rmtree(self.root / ".resume", ignore_errors=True)
         shutil.rmtree(self.root / ".dvc/cache/runs", ignore_errors=True)
         yaml = YAML()
@@ -120,7 +134,8 @@ class Project:
         return Project(shutil.copytree(self.root, self.root.parent / target))
 
     def clone(self, name: str) -> "Project":
-        """What git gives another machine, beside this one: no cache, no artefacts, no checkpoints."""
+        """What git gives another machine, beside this one: no cache, no artefacts, no
+        checkpoints."""
         target = self.root.parent / name
         self.run("git", "clone", "-q", str(self.root), str(target))
         return Project(target)

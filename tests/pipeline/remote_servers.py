@@ -35,7 +35,11 @@ class S3:
         import boto3  # noqa: PLC0415 (as moto)
 
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        keys = {"aws_access_key_id": "right", "aws_secret_access_key": "x", "region_name": "us-east-1"}
+        keys = {
+            "aws_access_key_id": "right",
+            "aws_secret_access_key": "x",
+            "region_name": "us-east-1",
+        }
         boto3.client("s3", endpoint_url=self.url, **keys).create_bucket(Bucket="bucket")
         return self
 
@@ -61,7 +65,9 @@ def sshd(folder: Path) -> Iterator[tuple[str, Path]]:
     assert SSHD
     folder.mkdir()
     for name in ("host", "key"):
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)
+        subprocess.run(
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True
+        )
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -77,9 +83,13 @@ def sshd(folder: Path) -> Iterator[tuple[str, Path]]:
         "Subsystem": "sftp internal-sftp",
     }
     settings = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
-    trial = subprocess.run([SSHD, "-t", "-f", "none", *settings], capture_output=True, text=True, check=False)
+    trial = subprocess.run(
+        [SSHD, "-t", "-f", "none", *settings], capture_output=True, text=True, check=False
+    )
     if trial.returncode:
-        pytest.skip(f"sshd does not start here: {trial.stderr.strip()}")  # as where no service made /run/sshd
+        pytest.skip(
+            f"sshd does not start here: {trial.stderr.strip()}"
+        )  # as where no service made /run/sshd
     server = subprocess.Popen([SSHD, "-D", "-f", "none", *settings])
     try:
         _wait_for(port)

@@ -1,4 +1,5 @@
-"""Experiments under real DVC: what their commits hold, what the cache gives back, what more epochs cost."""
+"""Experiments under real DVC: what their commits hold, what the cache gives back, what more epochs
+cost."""
 
 import json
 import time
@@ -16,7 +17,11 @@ pytestmark = pytest.mark.slow
 def experiment_files(project: Project) -> list[str]:
     """Every file in the commits of all experiments."""
     names = [entry["rev"] for entry in experiments(project)]
-    return [file for name in names for file in project.run("git", "ls-tree", "-r", "--name-only", name).splitlines()]
+    return [
+        file
+        for name in names
+        for file in project.run("git", "ls-tree", "-r", "--name-only", name).splitlines()
+    ]
 
 
 def experiments(project: Project) -> list[dict[str, str]]:
@@ -47,9 +52,12 @@ def travelled(finished_template: Path, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture(scope="module")
 def states(travelled: Project) -> list[State]:
-    """Before an experiment with another model, after it, and after one more with the first model again."""
+    """Before an experiment with another model, after it, and after one more with the first model
+    again."""
     changes = ([], ["-S", "model.n_layer=2"], ["-S", "model.n_layer=1"])
-    return [State.of(travelled, travelled.run("dvc", "exp", "run", *c) if c else "") for c in changes]
+    return [
+        State.of(travelled, travelled.run("dvc", "exp", "run", *c) if c else "") for c in changes
+    ]
 
 
 def test_an_experiment_and_back_comes_from_the_cache(states: list[State]) -> None:
@@ -65,21 +73,28 @@ def test_an_experiment_and_back_comes_from_the_cache(states: list[State]) -> Non
 def test_commits_of_experiments_hold_no_artefacts(travelled: Project) -> None:
     files = experiment_files(travelled)
     assert files
-    assert not [name for name in files if name.endswith((".bin", ".safetensors", ".parquet", ".zst"))]
+    assert not [
+        name for name in files if name.endswith((".bin", ".safetensors", ".parquet", ".zst"))
+    ]
 
 
-def test_the_run_report_knows_the_times_of_the_run_it_shows(travelled: Project, states: list[State]) -> None:
+def test_the_run_report_knows_the_times_of_the_run_it_shows(
+    travelled: Project, states: list[State]
+) -> None:
     before, there, back = states
     assert TIMES.search(before.page)
     assert there.page != before.page
     assert back.page == before.page, "metrics/timing.csv is the other run's"
     run = json.loads((travelled.root / "models/gpt/manifest.json").read_text())["fingerprint"]
-    found = travelled.run("git", "log", "--all", "--format=%H", "-S", run, "--", "reports/index.html")
+    found = travelled.run(
+        "git", "log", "--all", "--format=%H", "-S", run, "--", "reports/index.html"
+    )
     assert travelled.run("git", "rev-parse", "HEAD") in found
 
 
 def test_temporary_and_queued_runs_use_the_code_beside_them(finished: Project) -> None:
-    """The editable install of the test environment points elsewhere; a queued run must not import that."""
+    """The editable install of the test environment points elsewhere; a queued run must not import
+    that."""
     finished.run("dvc", "exp", "run", "--queue", "-S", "train.learning_rate=0.001,0.002")
     finished.run("dvc", "queue", "start", "-j", "2")
     wait_for_queue(finished, 2)
@@ -87,7 +102,9 @@ def test_temporary_and_queued_runs_use_the_code_beside_them(finished: Project) -
     shown = json.loads(finished.run("dvc", "exp", "show", "--json"))
     runs = [run for entry in shown for run in entry.get("experiments") or []]
     params = [run["revs"][0]["data"]["params"]["params.yaml"]["data"] for run in runs]
-    rate = next(entry for entry in params if entry["evaluate"]["temperature"] == 0.5)["train"]["learning_rate"]
+    rate = next(entry for entry in params if entry["evaluate"]["temperature"] == 0.5)["train"][
+        "learning_rate"
+    ]
     assert {entry["train"]["learning_rate"] for entry in params} == {0.001, 0.002, rate}
     assert len(params) == 3
     files = set(experiment_files(finished)) - {KEPT_IN_GIT}
@@ -96,7 +113,8 @@ def test_temporary_and_queued_runs_use_the_code_beside_them(finished: Project) -
 
 
 def wait_for_queue(project: Project, count: int) -> None:
-    """Until so many experiments are there and DVC's queue, which takes a second to ask, has nothing more to do."""
+    """Until so many experiments are there and DVC's queue, which takes a second to ask, has nothing
+    more to do."""
     for _ in range(1200):
         if len(experiments(project)) == count:
             break

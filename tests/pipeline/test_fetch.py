@@ -1,4 +1,5 @@
-"""Text that comes from elsewhere is a dependency: DVC knows where it is from, and when the source has another."""
+"""Text that comes from elsewhere is a dependency: DVC knows where it is from, and when the source
+has another."""
 
 import pytest
 
@@ -7,7 +8,9 @@ from tests.pipeline.project import Project, ran
 pytestmark = pytest.mark.slow
 
 
-def test_a_dataset_comes_at_a_revision_and_is_updated(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dataset_comes_at_a_revision_and_is_updated(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """From a folder that is laid out as Hugging Face is."""
     monkeypatch.setenv("HF_ENDPOINT", str(project.root.parent / "hub"))
     hub = Project(project.root.parent / "hub/datasets/ada/books")
@@ -21,6 +24,8 @@ def test_a_dataset_comes_at_a_revision_and_is_updated(project: Project, monkeypa
     project.set(data__raw="data/raw/books")
     assert ran(project.repro("clean")) == ["check", "clean"]
     project.commit()
-    assert hub.run("git", "rev-parse", "v1") in project.run("git", "show", "HEAD:data/raw/books.dvc")
+    assert hub.run("git", "rev-parse", "v1") in project.run(
+        "git", "show", "HEAD:data/raw/books.dvc"
+    )
     project.run("dvc", "update", "-q", "data/raw/books.dvc", "--rev", "v2")
     assert ran(project.repro("clean")) == ["clean"]

@@ -1,4 +1,5 @@
-"""Nothing is lost when processes die: kill -9 of the trainer, of DVC, of both, and Ctrl-C, at random moments."""
+"""Nothing is lost when processes die: kill -9 of the trainer, of DVC, of both, and Ctrl-C, at
+random moments."""
 
 import contextlib
 import os
@@ -15,18 +16,23 @@ import pytest
 
 from tests.pipeline.project import Project
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name == "nt", reason="Windows has no kill -9")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(os.name == "nt", reason="Windows has no kill -9"),
+]
 
 Found = TypeVar("Found")
 
 MANY = 500
-"""Epochs that no run here reaches: on a slow disk hundreds of steps pass until the next checkpoint is there."""
+"""Epochs that no run here reaches: on a slow disk hundreds of steps pass until the next checkpoint
+is there."""
 
 
 def start(project: Project) -> subprocess.Popen[bytes]:
     """`dvc repro` in the background, in a process group of its own.
 
-    DVC starts stages through $SHELL: bash becomes the command that it runs, dash stays between it and DVC.
+    DVC starts stages through $SHELL: bash becomes the command that it runs, dash stays between it
+    and DVC.
     """
     with (project.root.parent / "log").open("ab") as log:
         return subprocess.Popen(
@@ -82,7 +88,9 @@ def test_kills_ctrl_c_and_damage_end_in_the_bytes_of_a_quiet_run(finished: Proje
         trainer = trainer_of(dvc)
         wait_for_progress(finished)
         time.sleep(chance.random() * 0.2)
-        for pid in {"trainer": [trainer.pid], "DVC": [dvc.pid], "both": [dvc.pid, trainer.pid]}[victim]:
+        for pid in {"trainer": [trainer.pid], "DVC": [dvc.pid], "both": [dvc.pid, trainer.pid]}[
+            victim
+        ]:
             os.kill(pid, signal.SIGKILL)
         dvc.wait()
         psutil.wait_procs([trainer], timeout=60)
@@ -103,11 +111,14 @@ def test_kills_ctrl_c_and_damage_end_in_the_bytes_of_a_quiet_run(finished: Proje
 
 
 def stop_by_ctrl_c(project: Project) -> int:
-    """Train on until there is a new checkpoint, and type Ctrl-C; give the step after which it stopped."""
+    """Train on until there is a new checkpoint, and type Ctrl-C; give the step after which it
+    stopped."""
     dvc = start(project)
     trainer_of(dvc)
     wait_for_progress(project)
     os.killpg(dvc.pid, signal.SIGINT)
     assert dvc.wait(timeout=60) != 0
     log = (project.root.parent / "log").read_text()
-    return int(log.rsplit("stopped by SIGINT after step ", maxsplit=1)[1].split()[0].replace(",", ""))
+    return int(
+        log.rsplit("stopped by SIGINT after step ", maxsplit=1)[1].split()[0].replace(",", "")
+    )

@@ -1,4 +1,5 @@
-"""The notebook for Colab, with a folder in place of Drive and `kill -9` in place of a disconnect."""
+"""The notebook for Colab, with a folder in place of Drive and `kill -9` in place of a
+disconnect."""
 
 import json
 import os
@@ -15,12 +16,17 @@ from tests.pipeline import notebook
 from tests.pipeline.project import ROOT, Project, ran
 from tests.pipeline.test_kill import MANY, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name == "nt", reason="Windows has no kill -9")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(os.name == "nt", reason="Windows has no kill -9"),
+]
 
 NOTEBOOK = ROOT / "notebooks/colab.ipynb"
 
 
-def session(project: Project, place: Path, *, epochs: int, env: dict[str, str]) -> subprocess.Popen[str]:
+def session(
+    project: Project, place: Path, *, epochs: int, env: dict[str, str]
+) -> subprocess.Popen[str]:
     """Run all cells on a machine where nobody has told git a name."""
     values = {
         "REPOSITORY": str(project.root),
@@ -44,10 +50,15 @@ def session(project: Project, place: Path, *, epochs: int, env: dict[str, str]) 
 
 def mirrored_steps(drive: Path) -> list[int]:
     """The checkpoints that are whole on the drive."""
-    return [int(path.parent.name.removeprefix("step-")) for path in drive.glob("checkpoints/*/step-*/manifest.json")]
+    return [
+        int(path.parent.name.removeprefix("step-"))
+        for path in drive.glob("checkpoints/*/step-*/manifest.json")
+    ]
 
 
-def test_a_second_session_goes_on_where_the_first_was_killed(finished: Project, tmp_path: Path) -> None:
+def test_a_second_session_goes_on_where_the_first_was_killed(
+    finished: Project, tmp_path: Path
+) -> None:
     drive = tmp_path / "My Drive"
     finished.run("dvc", "push")
     shutil.copytree(tmp_path / "tokenmill-remote", drive / "results")
@@ -64,7 +75,9 @@ def test_a_second_session_goes_on_where_the_first_was_killed(finished: Project, 
     assert "fetching the checkpoint of step" in said
     assert "starting from scratch" not in said
     assert f"epoch-{epochs}" in said, "the report"
-    assert at_home(finished, drive).digest("models") == Project(tmp_path / "session").digest("models")
+    assert at_home(finished, drive).digest("models") == Project(tmp_path / "session").digest(
+        "models"
+    )
 
 
 def at_home(project: Project, drive: Path) -> Project:

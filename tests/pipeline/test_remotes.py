@@ -11,7 +11,10 @@ import pytest
 from tests.pipeline.project import Project
 from tests.pipeline.remote_servers import S3, SSHD, sshd
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name == "nt", reason="Windows has no kill -9")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(os.name == "nt", reason="Windows has no kill -9"),
+]
 
 
 def repository(root: Path) -> Project:
@@ -30,7 +33,9 @@ def repository(root: Path) -> Project:
 def with_remote(project: Project, url: str, **settings: str) -> Project:
     """The project with a remote, in a file that git does not track."""
     lines = [f"{name} = {value}" for name, value in {"url": url, **settings}.items()]
-    (project.root / ".dvc/config.local").write_text("['remote \"server\"']\n" + "\n".join(lines) + "\n")
+    (project.root / ".dvc/config.local").write_text(
+        "['remote \"server\"']\n" + "\n".join(lines) + "\n"
+    )
     return project
 
 
@@ -47,7 +52,12 @@ def pulled(project: Project) -> str:
 def s3() -> Iterator[S3]:
     """The server, whose address and key are in the environment."""
     pytest.importorskip("dvc_s3", reason="pip install dvc-s3")
-    names = {"ACCESS_KEY_ID": "right", "SECRET_ACCESS_KEY": "x", "DEFAULT_REGION": "us-east-1", "MAX_ATTEMPTS": "1"}
+    names = {
+        "ACCESS_KEY_ID": "right",
+        "SECRET_ACCESS_KEY": "x",
+        "DEFAULT_REGION": "us-east-1",
+        "MAX_ATTEMPTS": "1",
+    }
     with S3() as server, pytest.MonkeyPatch.context() as patch:
         for name, value in (names | {"ENDPOINT_URL": server.url}).items():
             patch.setenv(f"AWS_{name}", value)
@@ -56,10 +66,14 @@ def s3() -> Iterator[S3]:
 
 @pytest.fixture(scope="module")
 def on_s3(s3: S3, tmp_path_factory: pytest.TempPathFactory) -> Project:
-    return with_remote(repository(tmp_path_factory.mktemp("on-s3") / "repository"), "s3://bucket/store")
+    return with_remote(
+        repository(tmp_path_factory.mktemp("on-s3") / "repository"), "s3://bucket/store"
+    )
 
 
-@pytest.mark.parametrize(("name", "value"), [("ACCESS_KEY_ID", "wrong"), ("ENDPOINT_URL", "http://127.0.0.1:9")])
+@pytest.mark.parametrize(
+    ("name", "value"), [("ACCESS_KEY_ID", "wrong"), ("ENDPOINT_URL", "http://127.0.0.1:9")]
+)
 def test_a_push_that_s3_refuses_is_a_sentence(
     on_s3: Project, monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
@@ -72,7 +86,9 @@ def test_a_push_that_s3_refuses_is_a_sentence(
 
 def test_a_push_to_s3_that_was_cut_off_is_completed(on_s3: Project, s3: S3) -> None:
     s3.puts_until_stall = 7
-    push = subprocess.Popen(["dvc", "push", "-q"], cwd=on_s3.root, env=on_s3.env, start_new_session=True)
+    push = subprocess.Popen(
+        ["dvc", "push", "-q"], cwd=on_s3.root, env=on_s3.env, start_new_session=True
+    )
     assert s3.stalled.wait(60)
     os.killpg(push.pid, signal.SIGKILL)
     push.wait()
@@ -90,7 +106,12 @@ def test_push_and_pull_over_ssh(tmp_path: Path) -> None:
         with_remote(project, f"{address}{tmp_path}/store", keyfile=str(key), allow_agent="false")
         project.run("dvc", "push")
         assert pulled(project) == project.digest("data")
-        with_remote(project, f"{address}{tmp_path}/store", keyfile=str(tmp_path / "sshd/host"), allow_agent="false")
+        with_remote(
+            project,
+            f"{address}{tmp_path}/store",
+            keyfile=str(tmp_path / "sshd/host"),
+            allow_agent="false",
+        )
         said = project.run("dvc", "push", check=False)
     assert "Permission denied" in said
     assert "Traceback" not in said

@@ -1,4 +1,5 @@
-"""The whole pipeline under real DVC: what runs, what does not, and that it gives the same bytes every time."""
+"""The whole pipeline under real DVC: what runs, what does not, and that it gives the same bytes
+every time."""
 
 import json
 import re
@@ -16,13 +17,31 @@ pytestmark = pytest.mark.slow
 TIMES = re.compile(r'<td data-name="(?:s per step|tokens per s|hours|cost)"[^>]*>[^<]*</td>')
 """The cells of the run report that differ from machine to machine."""
 
-STAGES = ["check", "sample", "clean", "tokenizer", "tokenize", "unpack", "data_report", "train", "evaluate", "report"]
+STAGES = [
+    "check",
+    "sample",
+    "clean",
+    "tokenizer",
+    "tokenize",
+    "unpack",
+    "data_report",
+    "train",
+    "evaluate",
+    "report",
+]
 
 
-def test_first_repro_runs_every_stage_and_the_second_none(finished_template: Path, finished: Project) -> None:
+def test_first_repro_runs_every_stage_and_the_second_none(
+    finished_template: Path, finished: Project
+) -> None:
     assert ran((finished_template.parent / "first_repro").read_text()) == STAGES
     assert ran(finished.repro()) == []
-    for path in ("data/tokens/train.bin", "data/tokens/val.bin", "data/tokens/metadata.json", "reports/samples.md"):
+    for path in (
+        "data/tokens/train.bin",
+        "data/tokens/val.bin",
+        "data/tokens/metadata.json",
+        "reports/samples.md",
+    ):
         assert (finished.root / path).stat().st_size > 0
     summary = finished.run("python", "-m", "tokenmill", "summary")
     assert "What is the capital of France?" in summary
@@ -31,7 +50,11 @@ def test_first_repro_runs_every_stage_and_the_second_none(finished_template: Pat
 def test_every_stage_gives_the_same_bytes_again(finished: Project) -> None:
     outputs = ("data", "models", "metrics/train.json", "metrics/eval.json", "metrics/history.csv")
     reports = ("reports/data.html", "reports/evaluation.json", "reports/samples.md")
-    before, lock, page = finished.digest(*outputs, *reports), lock_without_times(finished), without_times(finished)
+    before, lock, page = (
+        finished.digest(*outputs, *reports),
+        lock_without_times(finished),
+        without_times(finished),
+    )
     shutil.rmtree(finished.root / ".resume")
     (finished.root / "dvc.lock").unlink()  # else training would go on from the model that it names
     assert ran(finished.repro("--force")) == STAGES
@@ -53,7 +76,9 @@ def lock_without_times(project: Project) -> object:
     return lock
 
 
-@pytest.mark.parametrize(("name", "value"), [("model.n_layer", "-2"), ("data.raw", "/a/folder/that/is/not/there")])
+@pytest.mark.parametrize(
+    ("name", "value"), [("model.n_layer", "-2"), ("data.raw", "/a/folder/that/is/not/there")]
+)
 def test_refused_value_removes_no_output(name: str, value: str, finished: Project) -> None:
     before = finished.digest("data", "models", "metrics", "reports")
     said = finished.run("dvc", "exp", "run", "-S", f"{name}={value}", check=False)
@@ -80,7 +105,9 @@ def test_the_cache_holds_no_unpacked_tokens(finished: Project) -> None:
 
 def test_a_parameter_reruns_only_what_depends_on_it(finished: Project) -> None:
     """And one of the section `runtime` nothing."""
-    finished.set(evaluate__max_new_tokens=9, runtime__checkpoint__every_steps=11, runtime__device="auto")
+    finished.set(
+        evaluate__max_new_tokens=9, runtime__checkpoint__every_steps=11, runtime__device="auto"
+    )
     assert ran(finished.repro()) == ["check", "evaluate", "report"]
 
 
@@ -99,7 +126,12 @@ def test_plots_and_tables_of_dvc_work(finished: Project) -> None:
     assert "val_loss" in finished.run("dvc", "metrics", "show")
     finished.run("dvc", "plots", "show")
     page = (finished.root / "dvc_plots/index.html").read_text()
-    for title in ("Loss by epoch", "Learning rate by step", "Tokens per second", "Documents dropped by reason"):
+    for title in (
+        "Loss by epoch",
+        "Learning rate by step",
+        "Tokens per second",
+        "Documents dropped by reason",
+    ):
         assert title in page
     finished.set(model__n_layer=2)
     assert "model.n_layer" in finished.run("dvc", "params", "diff")
@@ -108,12 +140,20 @@ def test_plots_and_tables_of_dvc_work(finished: Project) -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"model__n_head": 3, "clean__min_chars": 2}, "model.n_head (3) must divide model.n_embd (16)"),
-        ({"model__context_length": 10**6}, "model.context_length (1000000) does not fit the train split"),
+        (
+            {"model__n_head": 3, "clean__min_chars": 2},
+            "model.n_head (3) must divide model.n_embd (16)",
+        ),
+        (
+            {"model__context_length": 10**6},
+            "model.context_length (1000000) does not fit the train split",
+        ),
         ({"data__raw": "nowhere"}, "nowhere"),
     ],
 )
-def test_a_wrong_parameter_is_one_sentence(finished: Project, change: dict[str, object], sentence: str) -> None:
+def test_a_wrong_parameter_is_one_sentence(
+    finished: Project, change: dict[str, object], sentence: str
+) -> None:
     finished.set(**change)
     output = finished.run("dvc", "repro", check=False)
     assert sentence in output

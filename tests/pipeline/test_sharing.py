@@ -30,7 +30,9 @@ def test_more_epochs_continue_bit_for_bit_here_and_in_a_clone(finished: Project)
     output = clone.repro("train")
     assert "fetching the checkpoints of the previous models/gpt" in output
     assert "2 epochs done, 1 to go" in output
-    assert "starting from scratch" not in finished.run("dvc", "exp", "run", "-S", "train.epochs=3", "train")
+    assert "starting from scratch" not in finished.run(
+        "dvc", "exp", "run", "-S", "train.epochs=3", "train"
+    )
     continued = finished.digest(*outputs)
     assert clone.digest(*outputs) == continued
     finished.forget_training()
@@ -58,7 +60,9 @@ def test_a_merge_leaves_one_sides_lock_whole(finished: Project) -> None:
     first, last = before.splitlines()[0], before.splitlines()[-1]
     for branch, line in (("theirs", first), ("ours", last)):
         finished.run("git", "switch", "-q", "-C", branch, "main")
-        lock.write_text(before.replace(line, f"{line} # {branch}").replace("  train:", f"  train: # {branch}"))
+        lock.write_text(
+            before.replace(line, f"{line} # {branch}").replace("  train:", f"  train: # {branch}")
+        )
         finished.commit()
     ours = lock.read_text()
     finished.run("git", "merge", "theirs", check=False)

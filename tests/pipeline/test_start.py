@@ -1,4 +1,5 @@
-"""Training that starts from an imported model: DVC knows the dependency, and without one nothing runs again."""
+"""Training that starts from an imported model: DVC knows the dependency, and without one nothing
+runs again."""
 
 import json
 
@@ -19,7 +20,9 @@ def test_imported_model_is_a_dependency(finished: Project) -> None:
     assert not ran(finished.repro())  # nobody starts from it yet
     finished.run("dvc", "exp", "run", "--temp", "-n", "on", "-S", f"model.start_from={START}")
     finished.set(model__start_from=START)
-    assert not {"clean", "tokenize", "train"} & set(ran(finished.repro()))  # the experiment's are in the cache
+    assert not {"clean", "tokenize", "train"} & set(
+        ran(finished.repro())
+    )  # the experiment's are in the cache
     manifest = json.loads((finished.root / "models/gpt/manifest.json").read_bytes())
     assert manifest["start_sha256"] == sha256_of(finished.root / START / "model.safetensors")
     finished.commit()

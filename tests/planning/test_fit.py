@@ -29,7 +29,23 @@ from tokenmill.planning.fit import (
 from tokenmill.schema import AllParams, check_all
 from tokenmill.training.schedule import Workload
 
-WORDS = ("the", "old", "man", "and", "sea", "went", "up", "to", "a", "hill", "where", "many", "small", "boats", "lay")
+WORDS = (
+    "the",
+    "old",
+    "man",
+    "and",
+    "sea",
+    "went",
+    "up",
+    "to",
+    "a",
+    "hill",
+    "where",
+    "many",
+    "small",
+    "boats",
+    "lay",
+)
 
 
 @pytest.fixture
@@ -62,7 +78,9 @@ def step_seconds(work: Workload) -> float:
     return work.tokens_per_step * flops_per_token(work.config) / 1e11
 
 
-def test_a_corpus_is_known_whole_or_by_a_part(params: AllParams, project: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_corpus_is_known_whole_or_by_a_part(
+    params: AllParams, project: Path, monkeypatch: pytest.MonkeyPatch
+):
     size = sum(path.stat().st_size for path in (project / "text").iterdir())
     whole = Corpus.read(project, params)
     assert (whole.text_bytes, whole.documents) == (size, 3)
@@ -74,7 +92,9 @@ def test_a_corpus_is_known_whole_or_by_a_part(params: AllParams, project: Path, 
 
 @pytest.mark.parametrize("text_bytes", [1_000_000, 100_000_000])
 @pytest.mark.parametrize("seconds", [60, 240, 3600])
-def test_the_promised_time_is_kept_and_counts_all_steps(params: AllParams, text_bytes: int, seconds: int):
+def test_the_promised_time_is_kept_and_counts_all_steps(
+    params: AllParams, text_bytes: int, seconds: int
+):
     corpus = corpus_of(params, text_bytes=text_bytes)
     try:
         proposal = fit(corpus, params, seconds=seconds, step_seconds=step_seconds)
@@ -84,7 +104,9 @@ def test_the_promised_time_is_kept_and_counts_all_steps(params: AllParams, text_
     work = proposal.work
     assert proposal.seconds <= seconds
     assert proposal.seconds >= work.steps * step_seconds(work)
-    assert proposal.seconds == work.train.epochs * epoch_seconds(work, proposal.text, step_seconds(work))
+    assert proposal.seconds == work.train.epochs * epoch_seconds(
+        work, proposal.text, step_seconds(work)
+    )
 
 
 def test_more_time_never_promises_a_higher_loss(params: AllParams):
@@ -100,20 +122,26 @@ def test_more_time_never_promises_a_higher_loss(params: AllParams):
 
 def test_text_that_is_read_often_gets_dropout(params: AllParams):
     corpus = corpus_of(params, text_bytes=10_000_000)
-    proposals = [fit(corpus, params, seconds=seconds, step_seconds=step_seconds) for seconds in (30, 60, 3000)]
+    proposals = [
+        fit(corpus, params, seconds=seconds, step_seconds=step_seconds)
+        for seconds in (30, 60, 3000)
+    ]
     for proposal in proposals:
         often = proposal.work.train.epochs >= DROPOUT_FROM
         assert proposal.values["model.dropout"] == (DROPOUT if often else 0.0)
     assert {proposal.values["model.dropout"] for proposal in proposals} == {0.0, DROPOUT}
 
 
-def test_a_smaller_vocabulary_lets_the_text_be_read_once(params: AllParams, monkeypatch: pytest.MonkeyPatch):
+def test_a_smaller_vocabulary_lets_the_text_be_read_once(
+    params: AllParams, monkeypatch: pytest.MonkeyPatch
+):
     corpus = corpus_of(params, text_bytes=4_000_000)
     text = lambda corpus, vocabulary, **_: TokenizedText(corpus, vocabulary, 4.0, 1_000_000, 50_000)  # noqa: E731
     monkeypatch.setattr(TokenizedText, "of", text)
 
     def proposed(seconds: float) -> int:
-        """With a machine on which only the output layer takes time: a second for a million tokens x 1024 entries."""
+        """With a machine on which only the output layer takes time: a second for a million tokens x
+        1024 entries."""
         work = fit(corpus, params, seconds=seconds, step_seconds=output_seconds).work
         return work.config.vocab_size
 
@@ -131,7 +159,9 @@ def test_too_little_time_is_refused(params: AllParams):
 
 
 def test_every_proposed_value_has_a_reason_and_is_valid(params: AllParams, project: Path):
-    proposal = fit(corpus_of(params, text_bytes=1_000_000), params, seconds=60, step_seconds=step_seconds)
+    proposal = fit(
+        corpus_of(params, text_bytes=1_000_000), params, seconds=60, step_seconds=step_seconds
+    )
     names = ["vocabulary", "model", "context", "batch", "epochs", "dropout", "rate"]
     assert [name for name, *_ in proposal.reasons] == names
     before = (project / PARAMS_FILE).read_text()
@@ -147,11 +177,19 @@ def test_repeated_text_and_useless_parameters_are_worth_less(params: AllParams):
     def loss(*, tokens: int, epochs: int, width: int) -> float:
         shape = {"n_layer": 4, "n_head": 4, "n_embd": width, "vocab_size": 1024}
         config = ModelConfig.model_validate(params.model.model_dump() | shape)
-        return predicted_loss(Workload(config, params.train.model_copy(update={"epochs": epochs}), tokens))
+        return predicted_loss(
+            Workload(config, params.train.model_copy(update={"epochs": epochs}), tokens)
+        )
 
-    new, repeated = loss(tokens=8_000_000, epochs=1, width=64), loss(tokens=1_000_000, epochs=8, width=64)
+    new, repeated = (
+        loss(tokens=8_000_000, epochs=1, width=64),
+        loss(tokens=1_000_000, epochs=8, width=64),
+    )
     assert new < repeated < loss(tokens=1_000_000, epochs=1, width=64)
-    gains = [loss(tokens=10**6, epochs=4, width=w) - loss(tokens=10**6, epochs=4, width=2 * w) for w in (16, 256)]
+    gains = [
+        loss(tokens=10**6, epochs=4, width=w) - loss(tokens=10**6, epochs=4, width=2 * w)
+        for w in (16, 256)
+    ]
     assert gains[0] > 2 * gains[1] >= 0
 
 
@@ -163,7 +201,9 @@ def test_vocabulary_and_context_follow_text_and_width():
     assert context_for(64, document_tokens=3) == 64
 
 
-def test_the_command_writes_on_yes_and_names_a_missing_price(project: Path, capsys: pytest.CaptureFixture[str]):
+def test_the_command_writes_on_yes_and_names_a_missing_price(
+    project: Path, capsys: pytest.CaptureFixture[str]
+):
     before = (project / PARAMS_FILE).read_text()
     main(["fit", "--minutes", "1", "--hardware", "T4"])
     assert "--yes writes it" in capsys.readouterr().out
@@ -175,7 +215,9 @@ def test_the_command_writes_on_yes_and_names_a_missing_price(project: Path, caps
 
 
 @pytest.mark.slow
-def test_this_machine_is_timed(project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+def test_this_machine_is_timed(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(benchmark, "MEASURED_SECONDS", 0.05)  # of each size of model that is tried
     for name in ("0", "1", "2"):
         shutil.copy(project / "text" / f"{name}.txt", project / "text" / f"again-{name}.txt")

@@ -46,7 +46,13 @@ GPT2_SMALL = [
     "train.epochs=11",
     "train.optimizer=adamw",
 ]
-TINY = ["model.n_layer=1", "model.n_embd=16", "model.n_head=2", "model.context_length=16", "runtime.device=cpu"]
+TINY = [
+    "model.n_layer=1",
+    "model.n_embd=16",
+    "model.n_head=2",
+    "model.context_length=16",
+    "runtime.device=cpu",
+]
 
 
 @pytest.fixture
@@ -61,7 +67,9 @@ def planned(project: Path, *overrides: str, **options: Any) -> Plan:
 
 def gpt2_small(project: Path, **options: Any) -> Plan:
     return planned(
-        project, *GPT2_SMALL, **{"tokens": 2_800_000_000, "vocab_size": 32_000, "hardware": ["A100"]} | options
+        project,
+        *GPT2_SMALL,
+        **{"tokens": 2_800_000_000, "vocab_size": 32_000, "hardware": ["A100"]} | options,
     )
 
 
@@ -73,7 +81,11 @@ def test_tokens_must_be_given_before_there_are_data(project: Path):
 def test_gpt2_small_on_an_a100(project: Path):
     plan = gpt2_small(project, price_per_hour=2)
     assert plan.parameters == 134_601_216
-    assert (plan.work.tokens_per_step, plan.work.steps_per_epoch, plan.work.steps) == (32_768, 85_450, 939_950)
+    assert (plan.work.tokens_per_step, plan.work.steps_per_epoch, plan.work.steps) == (
+        32_768,
+        85_450,
+        939_950,
+    )
     (row,) = plan.rows
     assert (row.name, row.sequences) == ("A100", 64)
     assert row.step_seconds == pytest.approx(0.188, abs=5e-4)
@@ -82,7 +94,9 @@ def test_gpt2_small_on_an_a100(project: Path):
 
 
 def test_half_the_utilisation_doubles_time_and_money(project: Path):
-    half, whole = (gpt2_small(project, utilisation=share, price_per_hour=2).rows[0] for share in (0.2, 0.4))
+    half, whole = (
+        gpt2_small(project, utilisation=share, price_per_hour=2).rows[0] for share in (0.2, 0.4)
+    )
     assert half.total_seconds == pytest.approx(2 * whole.total_seconds)
     assert half.money
     assert whole.money
@@ -105,12 +119,23 @@ def test_without_names_all_gpus_are_planned(project: Path):
 @pytest.mark.parametrize(
     ("overrides", "gpu", "sequences"),
     [
-        (["model.n_layer=48", "model.n_embd=4096", "model.n_head=32", "model.context_length=2048"], "T4", 0),
+        (
+            [
+                "model.n_layer=48",
+                "model.n_embd=4096",
+                "model.n_head=32",
+                "model.context_length=2048",
+            ],
+            "T4",
+            0,
+        ),
         ([*GPT2_SMALL, "train.batch_size=1024"], "H100", 256),
         (GPT2_SMALL, "h100", 64),
     ],
 )
-def test_as_many_sequences_as_memory_holds(project: Path, overrides: list[str], gpu: str, sequences: int):
+def test_as_many_sequences_as_memory_holds(
+    project: Path, overrides: list[str], gpu: str, sequences: int
+):
     plan = planned(project, *overrides, tokens=10**9, vocab_size=32_000, hardware=[gpu])
     assert plan.rows[0].sequences == sequences
 
@@ -145,7 +170,9 @@ def test_a_preset_equals_the_same_values_by_hand(project: Path):
     before = (project / PARAMS_FILE).read_bytes()
     by_hand = gpt2_small(project)
     preset, params = read("phase3"), params_with(read("phase3").values, project / PARAMS_FILE)
-    of_preset = plan_training(project, params, tokens=preset.tokens, vocab_size=preset.vocab_size, hardware=["A100"])
+    of_preset = plan_training(
+        project, params, tokens=preset.tokens, vocab_size=preset.vocab_size, hardware=["A100"]
+    )
     assert of_preset.rows == by_hand.rows
     assert of_preset.work.config == by_hand.work.config
     shorter = params_with(preset.values, project / PARAMS_FILE, ["model.context_length=64"])
@@ -164,7 +191,9 @@ def test_metrics_tell_the_data_of_a_clone(project: Path):
     assert (work.tokens, work.config.vocab_size) == (12_345, 777)
 
 
-def test_last_training_tells_the_speed_of_this_machine(project: Path, monkeypatch: pytest.MonkeyPatch):
+def test_last_training_tells_the_speed_of_this_machine(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv("DVC_ROOT", str(project))
     monkeypatch.chdir(project)
     tokens = write_tokens(project / "data" / "tokens", sequences=19)
@@ -172,9 +201,13 @@ def test_last_training_tells_the_speed_of_this_machine(project: Path, monkeypatc
     assert outcome
     (project / "metrics").mkdir()
     (project / "models" / "timing.csv").rename(project / "metrics" / "timing.csv")
-    rate = float(read_timing(project / "metrics" / "timing.csv").loc[:, "tokens_per_second"].median())
+    rate = float(
+        read_timing(project / "metrics" / "timing.csv").loc[:, "tokens_per_second"].median()
+    )
     trained = outcome.manifest.model.model_dump(exclude={"vocab_size"})
-    plan = planned(project, *(f"model.{name}={value}" for name, value in trained.items()), hardware=["T4"])
+    plan = planned(
+        project, *(f"model.{name}={value}" for name, value in trained.items()), hardware=["T4"]
+    )
     assert plan.work.tokens == 155
     assert [row.name for row in plan.rows] == ["this machine", "T4"]
     assert plan.work.tokens_per_step / plan.rows[0].step_seconds == pytest.approx(rate)
@@ -199,7 +232,8 @@ def test_here_agrees_with_steps_timed_by_hand(project: Path):
 
 
 def test_long_steps_follow_from_two_shorter_ones(project: Path, monkeypatch: pytest.MonkeyPatch):
-    """A step of 1 s and 0.2 s for each sequence: 16 sequences take 4.2 s, and none of more than 4 is made."""
+    """A step of 1 s and 0.2 s for each sequence: 16 sequences take 4.2 s, and none of more than 4
+    is made."""
     tried: list[int] = []
 
     def seconds(_: StepBenchmark, sequences: int) -> float:
@@ -222,7 +256,8 @@ def test_a_model_larger_than_memory_is_refused(project: Path):
 
 
 def test_muon_costs_what_its_products_are():
-    """Four times, for each matrix: X Xt, its square, and their product with X (2 operations a term)."""
+    """Four times, for each matrix: X Xt, its square, and their product with X (2 operations a
+    term)."""
     config = config_of("modern", n_layer=1)
     square, wide = 2 * 64**3 * 3, 2 * 64 * 64 * 256 * 2 + 2 * 64**3
     assert optimizer_flops(config, "muon") == 4 * (4 * square + 2 * wide)
@@ -233,7 +268,12 @@ def test_muon_costs_what_its_products_are():
 def test_a_small_model_waits_for_the_launches_of_its_operations():
     seconds = [
         step_time(
-            config_of("modern", n_layer=layers), tokens=1, optimizer="muon", rate=1e15, devices=1, bandwidth=1.0
+            config_of("modern", n_layer=layers),
+            tokens=1,
+            optimizer="muon",
+            rate=1e15,
+            devices=1,
+            bandwidth=1.0,
         ).seconds
         for layers in (1, 3)
     ]
@@ -266,7 +306,9 @@ def test_a_fast_network_hides_and_a_slow_one_costs():
         ("NVIDIA GeForce RTX 3090 Ti", None),
     ],
 )
-def test_only_a_device_in_the_table_has_a_peak(name: str, expected: str | None, monkeypatch: pytest.MonkeyPatch):
+def test_only_a_device_in_the_table_has_a_peak(
+    name: str, expected: str | None, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: name)
     peaks = {gpu.name: gpu.flops for gpu in HARDWARE}
     assert len(peaks) == len(HARDWARE)

@@ -1,4 +1,5 @@
-"""A small project whose data was prepared by the real functions, with hostile text wherever a page could show it."""
+"""A small project whose data was prepared by the real functions, with hostile text wherever a page
+could show it."""
 
 import shutil
 from pathlib import Path
@@ -16,8 +17,11 @@ from tokenmill.tokens.train_tokenizer import train_tokenizer
 
 HOSTILE = "<script>alert('x')</script> & </blockquote><img src=http://e.example/x> \u202e\x00\r\n\t"
 DOCUMENTS = [
-    f"Line {i} of the {word}:\n  it's <b>{i * 37 % 101}</b> & {word}!\t{HOSTILE}" + " again" * (i % 9)
-    for i, word in enumerate(["river", "Müller", "naïve café", "你好 世界", "🙂 face", "x\u00a0y", "</script>"] * 20)
+    f"Line {i} of the {word}:\n  it's <b>{i * 37 % 101}</b> & {word}!\t{HOSTILE}"
+    + " again" * (i % 9)
+    for i, word in enumerate(
+        ["river", "Müller", "naïve café", "你好 世界", "🙂 face", "x\u00a0y", "</script>"] * 20
+    )
 ]
 
 REPORT: dict[str, Any] = {
@@ -28,7 +32,14 @@ REPORT: dict[str, Any] = {
     "invalid_utf8": 1,
     "encodings": {"cp1251": 2},
     "encoded": {"<i>.txt": "cp1251"},
-    "dropped": {"empty": 3, "too_short": 0, "duplicate": 20, "near_duplicate": 30, "gopher_words": 6, "<b>": 1},
+    "dropped": {
+        "empty": 3,
+        "too_short": 0,
+        "duplicate": 20,
+        "near_duplicate": 30,
+        "gopher_words": 6,
+        "<b>": 1,
+    },
     "meanings": {"duplicate": "the same <i>cleaned</i> text came before"},
     "examples": {"duplicate": [HOSTILE, "x" * 400, "short"], "empty": [""]},
     "lengths": {"edges": [1, 2, 4, 8, 16], "read": [0, 3, 100, 97, 0], "kept": [0, 0, 70, 70, 0]},
@@ -41,11 +52,22 @@ REPORT: dict[str, Any] = {
 
 def prepare(folder: Path, *, type_: str = "bpe") -> Path:
     """Everything that the stage `data_report` reads, in `folder`."""
-    data, metrics, tokenizer = folder / "data", folder / "metrics", folder / "data/tokenizer/tokenizer.json"
+    data, metrics, tokenizer = (
+        folder / "data",
+        folder / "metrics",
+        folder / "data/tokenizer/tokenizer.json",
+    )
     (data / "clean").mkdir(parents=True)
-    ids = pl.Series([xxhash.xxh3_64_intdigest(text.encode()) for text in DOCUMENTS], dtype=pl.UInt64)
-    write_shards(data / "clean", [pl.DataFrame({"text": DOCUMENTS, "source": ["a"] * len(DOCUMENTS), "id": ids})])
-    params = TokenizerParams.model_validate({"type": type_, "vocab_size": 400, "sample_bytes": 10**6})
+    ids = pl.Series(
+        [xxhash.xxh3_64_intdigest(text.encode()) for text in DOCUMENTS], dtype=pl.UInt64
+    )
+    write_shards(
+        data / "clean",
+        [pl.DataFrame({"text": DOCUMENTS, "source": ["a"] * len(DOCUMENTS), "id": ids})],
+    )
+    params = TokenizerParams.model_validate(
+        {"type": type_, "vocab_size": 400, "sample_bytes": 10**6}
+    )
     report = train_tokenizer(data / "clean", tokenizer, params)
     write_json(metrics / "tokenizer.json", report.__dict__)
     tokenize = TokenizeParams(split="hash", val_fraction=0.2)

@@ -5,9 +5,7 @@ from html.parser import HTMLParser
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 TAGS = re.compile(
-    "html|head|meta|title|style|body|main|footer|header|section|nav|a|h1|h2|h3|p|b|i|br|code|small|ol|ul|li|span|div|"
-    "figure|figcaption|svg|path|rect|polyline|table|thead|tbody|tfoot|tr|th|td|dl|dt|dd|details|summary|blockquote|bdi|ins|del|"
-    "pre"
+    "html|head|meta|title|style|body|main|footer|header|section|nav|a|h1|h2|h3|p|b|i|br|code|small|ol|ul|li|span|div|figure|figcaption|svg|path|rect|polyline|table|thead|tbody|tfoot|tr|th|td|dl|dt|dd|details|summary|blockquote|bdi|ins|del|pre"
 )
 
 
@@ -44,7 +42,11 @@ class Page(HTMLParser):
     @property
     def targets(self) -> set[str]:
         """Everything that the page points at."""
-        return {value for name, value in self.attributes if name in ("href", "src", "xlink:href", "action", "srcset")}
+        return {
+            value
+            for name, value in self.attributes
+            if name in ("href", "src", "xlink:href", "action", "srcset")
+        }
 
     @property
     def words(self) -> str:
@@ -52,13 +54,16 @@ class Page(HTMLParser):
         return " ".join("".join(self.text).split())
 
     def assert_self_contained(self) -> None:
-        """No script, no image, no markup from foreign text; links lead to this page or to files beside it."""
+        """No script, no image, no markup from foreign text; links lead to this page or to files
+        beside it."""
         foreign = {tag for tag in self.tags if not TAGS.fullmatch(tag)}
         assert not foreign
         ids = [value for name, value in self.attributes if name == "id"]
         assert len(set(ids)) == len(ids)
         assert self.targets
-        assert {target for target in self.targets if target.startswith("#")} <= {f"#{name}" for name in ids}
+        assert {target for target in self.targets if target.startswith("#")} <= {
+            f"#{name}" for name in ids
+        }
         assert all(re.fullmatch(r"#[\w-]+|[\w-]+\.(html|md)", target) for target in self.targets)
         assert not [name for name, _ in self.attributes if name.startswith("on")]
         styles = [value for name, value in self.attributes if name == "style"]

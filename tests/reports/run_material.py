@@ -1,4 +1,5 @@
-"""Everything that the stage `report` reads, in a folder, with hostile text wherever a page could show it."""
+"""Everything that the stage `report` reads, in a folder, with hostile text wherever a page could
+show it."""
 
 import shutil
 from pathlib import Path
@@ -40,9 +41,12 @@ METRICS = {
 
 
 def evaluation(epochs: int = 3) -> Evaluation:
-    """What `evaluate` found: the first prompt becomes right and stays so, nothing is expected of the last two."""
+    """What `evaluate` found: the first prompt becomes right and stays so, nothing is expected of
+    the last two."""
     results = []
-    for number, ((train_loss, val_loss), texts) in enumerate(zip(LOSSES, ANSWERS, strict=True), start=1):
+    for number, ((train_loss, val_loss), texts) in enumerate(
+        zip(LOSSES, ANSWERS, strict=True), start=1
+    ):
         answers = [
             Answer(
                 greedy=text,
@@ -63,7 +67,9 @@ def evaluation(epochs: int = 3) -> Evaluation:
             )
         )
     prompts = ["What is the capital of France?", f"{HOSTILE} prompt", "", "y" * 500]
-    questions = [Question(prompt=p, expect=e, left_out="→<") for p, e in zip(prompts, EXPECTED, strict=True)]
+    questions = [
+        Question(prompt=p, expect=e, left_out="→<") for p, e in zip(prompts, EXPECTED, strict=True)
+    ]
     return Evaluation(questions=questions, epochs=results[:epochs])
 
 
@@ -73,7 +79,9 @@ def prepare(folder: Path, epochs: int = 3) -> Path:
     write_json(folder / "reports/evaluation.json", evaluation(epochs).model_dump())
     write_json(folder / "data/clean_report.json", REPORT)
     splits = {
-        "train": SplitMetadata(tokens=PER_EPOCH * TOKENS + 1, documents=130, bytes=14_000, sha256="a" * 64),
+        "train": SplitMetadata(
+            tokens=PER_EPOCH * TOKENS + 1, documents=130, bytes=14_000, sha256="a" * 64
+        ),
         "val": SplitMetadata(tokens=1_234, documents=10, bytes=1_000, sha256="b" * 64),
     }
     metadata = TokenMetadata.model_validate(
@@ -93,9 +101,15 @@ def prepare(folder: Path, epochs: int = 3) -> Path:
     write_json(metrics / "data.json", {"unigram_bits_per_byte": 2.125})
     params = read_yaml(ROOT / "params.yaml")
     shutil.copyfile(ROOT / "params.yaml", folder / "params.yaml")
-    manifest = {"format_version": 1, "fingerprint": FINGERPRINT, "parameters": 123_456, "epochs": epochs}
+    manifest = {
+        "format_version": 1,
+        "fingerprint": FINGERPRINT,
+        "parameters": 123_456,
+        "epochs": epochs,
+    }
     manifest |= {
-        "model": {k: v for k, v in params["model"].items() if k != "start_from"} | {"vocab_size": 400},
+        "model": {k: v for k, v in params["model"].items() if k != "start_from"}
+        | {"vocab_size": 400},
         "train": params["train"] | {"batch_size": 16},
         "tokenizer_sha256": "c" * 64,
     }
@@ -111,18 +125,25 @@ def prepare(folder: Path, epochs: int = 3) -> Path:
 def write_history(metrics: Path, epochs: int) -> None:
     """history.csv and steps.csv."""
     history = [
-        EpochRow(n, n * PER_EPOCH, n * PER_EPOCH * TOKENS, 0.01, 4.0 / n, LOSSES[n - 1][1], 9.0, 1.0)
+        EpochRow(
+            n, n * PER_EPOCH, n * PER_EPOCH * TOKENS, 0.01, 4.0 / n, LOSSES[n - 1][1], 9.0, 1.0
+        )
         for n in range(1, epochs + 1)
     ]
     write_rows(metrics / "history.csv", EpochRow, history)
-    steps = [StepRow(s, s / PER_EPOCH, 5.0 / s, 0.01, 1.5) for s in range(5, epochs * PER_EPOCH + 1, 5)]
+    steps = [
+        StepRow(s, s / PER_EPOCH, 5.0 / s, 0.01, 1.5) for s in range(5, epochs * PER_EPOCH + 1, 5)
+    ]
     write_rows(metrics / "steps.csv", StepRow, steps)
 
 
-def write_timing(folder: Path, *, epochs: int, fingerprint: str = FINGERPRINT, money: bool = True) -> None:
+def write_timing(
+    folder: Path, *, epochs: int, fingerprint: str = FINGERPRINT, money: bool = True
+) -> None:
     """Times of a run: step s at s * s / 10 seconds, 1000 + s tokens a second, a cent a second."""
     rows = [
-        f"{s},{s * s / 10:.3f},{1000 + s},,{s * s / 1000 if money else ''}" for s in range(5, epochs * PER_EPOCH + 1, 5)
+        f"{s},{s * s / 10:.3f},{1000 + s},,{s * s / 1000 if money else ''}"
+        for s in range(5, epochs * PER_EPOCH + 1, 5)
     ]
     path = folder / f".resume/{fingerprint}/timing.csv"
     path.parent.mkdir(parents=True)

@@ -8,7 +8,9 @@ from tokenmill.evaluation.results import Answer, Question
 from tokenmill.reports.answers import Span, compare_answers, word_changes
 from tokenmill.reports.page import environment
 
-TEXTS = st.lists(st.sampled_from(["a", "b", "cat", " ", "\n", ".", "é", "🙂", "\x00", "<b>"]), max_size=20).map("".join)
+TEXTS = st.lists(
+    st.sampled_from(["a", "b", "cat", " ", "\n", ".", "é", "🙂", "\x00", "<b>"]), max_size=20
+).map("".join)
 
 
 def shown(before: str, after: str) -> str:
@@ -29,7 +31,10 @@ def test_white_space_is_not_a_change():
 
 
 def test_unlike_texts_are_not_compared():
-    assert shown("Moon is a huge deer.", "We learn by examples, not rules!") == "We learn by examples, not rules!"
+    assert (
+        shown("Moon is a huge deer.", "We learn by examples, not rules!")
+        == "We learn by examples, not rules!"
+    )
     assert shown("", "new") == "new"
     assert shown("old", "") == ""
 
@@ -73,7 +78,11 @@ def test_answers_are_compared_with_the_last_one_asked():
         return Answer(greedy=text, sampled="", found=found, repetition=repetition)
 
     question = Question(prompt="?", expect="cat", left_out="")
-    answers = [("a", answer("a red cat", found=True)), ("b", None), ("c", answer("a red cat", repetition=0.5))]
+    answers = [
+        ("a", answer("a red cat", found=True)),
+        ("b", None),
+        ("c", answer("a red cat", repetition=0.5)),
+    ]
     first, absent, last = compare_answers(question, answers).versions
     assert (first.mark, absent.mark, last.mark) == ("right", "", "")
     assert (first.is_unchanged, absent.is_unchanged, last.is_unchanged) == (False, False, True)

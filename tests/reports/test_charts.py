@@ -45,16 +45,20 @@ def test_drawing_is_whole_and_uses_the_pages_colours(chart: Chart) -> None:
     source = drawn(chart)
     Page(source)
     assert HOSTILE not in source
-    assert set(re.findall(r"(?:fill|stroke):([^;\"]+)", source)) <= {f"var(--series-{n})" for n in range(1, 5)} | {
-        "var(--rule)"
-    }
+    assert set(re.findall(r"(?:fill|stroke):([^;\"]+)", source)) <= {
+        f"var(--series-{n})" for n in range(1, 5)
+    } | {"var(--rule)"}
     assert "http" not in source
-    assert {HOSTILE, "caption"} <= set(Page(source).text) | {text.strip() for text in Page(source).text}
+    assert {HOSTILE, "caption"} <= set(Page(source).text) | {
+        text.strip() for text in Page(source).text
+    }
 
 
 def test_drawing_has_every_bar_line_and_dot() -> None:
     bars = ET.fromstring(re.findall("<svg.*?</svg>", drawn(BARS), re.DOTALL)[0])  # noqa: S314 (our own drawing)
-    assert [rect.findtext("title") for rect in bars.iter("rect")] == [bar.title for bar in BARS.bars]
+    assert [rect.findtext("title") for rect in bars.iter("rect")] == [
+        bar.title for bar in BARS.bars
+    ]
     lines = drawn(LINES)
     assert lines.count("<polyline") == 2
     assert lines.count('class="dot series-1"') == 3
@@ -76,7 +80,9 @@ def test_bars_of_a_group_stand_side_by_side() -> None:
 
 def test_many_labels_are_thinned_evenly() -> None:
     labels = [str(i) for i in range(25)]
-    chart = bar_chart(labels, [Series([1] * 25, colour=1, titles=labels)], x_label="", y_label="", alt="")
+    chart = bar_chart(
+        labels, [Series([1] * 25, colour=1, titles=labels)], x_label="", y_label="", alt=""
+    )
     assert [tick.text for tick in chart.x_ticks] == [str(i) for i in range(0, 25, 3)]
 
 
@@ -94,7 +100,9 @@ def test_wide_logarithmic_axis_has_powers_of_ten() -> None:
 
 
 @given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=9), st.integers(2, 9), st.booleans())
-def test_linear_ticks_are_within_the_axis_and_few(values: list[float], count: int, whole: bool) -> None:
+def test_linear_ticks_are_within_the_axis_and_few(
+    values: list[float], count: int, whole: bool
+) -> None:
     axis = Axis(values, log=False)
     assert all(0 <= axis.percent(value) <= 100 for value in values)
     ticks = axis.ticks(count, whole=whole)
@@ -104,6 +112,8 @@ def test_linear_ticks_are_within_the_axis_and_few(values: list[float], count: in
 
 
 def test_axis_of_one_value_has_room_around_it() -> None:
-    chart = line_chart([Series([5], colour=1, x=[1], titles=["only"])], x_label="epoch", y_label="", alt="")
+    chart = line_chart(
+        [Series([5], colour=1, x=[1], titles=["only"])], x_label="epoch", y_label="", alt=""
+    )
     assert (chart.dots[0].x, chart.dots[0].y) == (50, 50)
     assert [tick.text for tick in chart.x_ticks] == ["1"]

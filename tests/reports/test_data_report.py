@@ -1,4 +1,5 @@
-"""The stage as DVC runs it: a self-contained page, metrics and tables, with the same bytes every time."""
+"""The stage as DVC runs it: a self-contained page, metrics and tables, with the same bytes every
+time."""
 
 import csv
 import json
@@ -54,7 +55,10 @@ def test_data_page_is_self_contained(reported: Path) -> None:
 def test_hostile_text_is_escaped_on_the_data_page(reported: Path) -> None:
     source = (reported / "reports/data.html").read_text()
     text = "".join(Page(source).text)
-    assert "<script>alert('x')</script> & </blockquote><img src=http://e.example/x> ⟨U+202E⟩␀␍\n\t" in text
+    assert (
+        "<script>alert('x')</script> & </blockquote><img src=http://e.example/x> ⟨U+202E⟩␀␍\n\t"
+        in text
+    )
     assert "the same <i>cleaned</i> text" in text
     assert "part-3<u>.jsonl" in text
     assert ".<i>pdf" in text
@@ -99,12 +103,28 @@ def test_data_metrics_are_flat_numbers(reported: Path) -> None:
 def test_tables_hold_what_was_counted(reported: Path) -> None:
     names = ("document_lengths", "dropped", "frequent_tokens", "languages")
     tables = {
-        name: list(csv.reader((reported / f"metrics/data/{name}.csv").read_text().splitlines())) for name in names
+        name: list(csv.reader((reported / f"metrics/data/{name}.csv").read_text().splitlines()))
+        for name in names
     }
-    assert tables["document_lengths"][:3] == [["log2_characters", "read", "kept"], ["0", "0", "0"], ["1", "3", "0"]]
-    assert tables["dropped"][1:4] == [["near_duplicate", "30"], ["duplicate", "20"], ["gopher_words", "6"]]
-    assert dict(tables["dropped"][1:]) == {name: str(count) for name, count in REPORT["dropped"].items()}
-    assert tables["languages"] == [["language", "documents"], ["en", "100"], ["de", "30"], ["<hr>", "10"]]
+    assert tables["document_lengths"][:3] == [
+        ["log2_characters", "read", "kept"],
+        ["0", "0", "0"],
+        ["1", "3", "0"],
+    ]
+    assert tables["dropped"][1:4] == [
+        ["near_duplicate", "30"],
+        ["duplicate", "20"],
+        ["gopher_words", "6"],
+    ]
+    assert dict(tables["dropped"][1:]) == {
+        name: str(count) for name, count in REPORT["dropped"].items()
+    }
+    assert tables["languages"] == [
+        ["language", "documents"],
+        ["en", "100"],
+        ["de", "30"],
+        ["<hr>", "10"],
+    ]
     counts = [int(count) for _, count in tables["frequent_tokens"][1:]]
     assert len(counts) == 30
     assert counts == sorted(counts, reverse=True)
@@ -124,8 +144,17 @@ def test_nothing_dropped_and_no_language_sampled(
 ) -> None:
     quiet = tmp_path / "quiet"
     shutil.copytree(prepared, quiet)
-    nothing = {"dropped": {"empty": 0}, "examples": {}, "languages": {}, "sources": {}, "invalid_utf8": 0}
-    write_json(quiet / "data/clean_report.json", REPORT | nothing | {"documents": {"read": 140, "kept": 140}})
+    nothing = {
+        "dropped": {"empty": 0},
+        "examples": {},
+        "languages": {},
+        "sources": {},
+        "invalid_utf8": 0,
+    }
+    write_json(
+        quiet / "data/clean_report.json",
+        REPORT | nothing | {"documents": {"read": 140, "kept": 140}},
+    )
     monkeypatch.chdir(quiet)
     stage.main()
     text = "".join(Page((quiet / "reports/data.html").read_text()).text)

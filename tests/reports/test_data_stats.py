@@ -14,22 +14,45 @@ from tokenizers import pre_tokenizers
 from tests.reports.data_material import DOCUMENTS, REPORT
 from tokenmill.core.errors import UserError
 from tokenmill.core.metrics import CleanReport
-from tokenmill.core.token_file import SPLITS, SplitMetadata, TokenMetadata, open_tokens, read_metadata
+from tokenmill.core.token_file import (
+    SPLITS,
+    SplitMetadata,
+    TokenMetadata,
+    open_tokens,
+    read_metadata,
+)
 from tokenmill.core.tokenizer import BYTE_OF, read_tokenizer, token_bytes
 from tokenmill.reports import data_stats
 from tokenmill.reports.data_stats import DataStats, TokenCounter, TokenCounts, read_stats
 
-VOCABULARY = [b"", b" ", b"\n", b"a", b" b", b"c ", b"a b", b" ", b"\xe2\x80", b"\xa8", b"\t \n", b"de"]
+VOCABULARY = [
+    b"",
+    b" ",
+    b"\n",
+    b"a",
+    b" b",
+    b"c ",
+    b"a b",
+    b" ",
+    b"\xe2\x80",
+    b"\xa8",
+    b"\t \n",
+    b"de",
+]
 EOT = 0
 SPLIT = st.lists(st.lists(st.integers(1, len(VOCABULARY) - 1), max_size=8), min_size=1, max_size=6)
 
 
 def report_of(documents: int) -> CleanReport:
-    return CleanReport.model_validate(REPORT | {"documents": {"read": documents, "kept": documents}})
+    return CleanReport.model_validate(
+        REPORT | {"documents": {"read": documents, "kept": documents}}
+    )
 
 
 @given(splits=st.lists(SPLIT, min_size=1, max_size=2), cut=st.integers(1, 7))
-def test_any_blocks_give_the_counts_of_the_plain_way(splits: list[list[list[int]]], cut: int) -> None:
+def test_any_blocks_give_the_counts_of_the_plain_way(
+    splits: list[list[list[int]]], cut: int
+) -> None:
     counter = TokenCounter(VOCABULARY, EOT)
     for documents in splits:
         ids = np.array([token for document in documents for token in (*document, EOT)], dtype="<i4")
@@ -40,7 +63,9 @@ def test_any_blocks_give_the_counts_of_the_plain_way(splits: list[list[list[int]
     seen = Counter(token for document in documents for token in document)
     seen[EOT] = len(documents)
     assert counts.by_id.tolist() == [seen[token] for token in range(len(VOCABULARY))]
-    assert counts.words == sum(len(b"".join(VOCABULARY[t] for t in document).split()) for document in documents)
+    assert counts.words == sum(
+        len(b"".join(VOCABULARY[t] for t in document).split()) for document in documents
+    )
     lengths = Counter(map(len, documents))
     assert counts.by_length.tolist() == [lengths[n] for n in range(max(lengths) + 1)]
 
@@ -54,17 +79,25 @@ def test_very_long_documents_count_as_the_longest(monkeypatch: pytest.MonkeyPatc
 
 def test_files_of_both_splits_are_counted(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data_stats, "BLOCK", 97)
-    folder, tokenizer = prepared / "data/tokens", read_tokenizer(prepared / "data/tokenizer/tokenizer.json")
+    folder, tokenizer = (
+        prepared / "data/tokens",
+        read_tokenizer(prepared / "data/tokenizer/tokenizer.json"),
+    )
     counts = read_stats(folder, tokenizer, report_of(len(DOCUMENTS))).counts
     ids = np.concatenate([open_tokens(folder, split) for split in SPLITS])
-    assert counts.by_id.tolist() == [Counter(ids.tolist())[token] for token in range(tokenizer.vocab_size)]
+    assert counts.by_id.tolist() == [
+        Counter(ids.tolist())[token] for token in range(tokenizer.vocab_size)
+    ]
     assert counts.words == sum(len(text.encode().split()) for text in DOCUMENTS)
     assert counts.by_length.sum() == len(DOCUMENTS)
     assert counts.by_length @ np.arange(len(counts.by_length)) == len(ids) - len(DOCUMENTS)
 
 
 def test_of_divided_documents_the_first_parts_are_measured(prepared: Path) -> None:
-    folder, tokenizer = prepared / "data/tokens", read_tokenizer(prepared / "data/tokenizer/tokenizer.json")
+    folder, tokenizer = (
+        prepared / "data/tokens",
+        read_tokenizer(prepared / "data/tokenizer/tokenizer.json"),
+    )
     metadata = read_metadata(folder)
     assert not read_stats(folder, tokenizer, report_of(len(DOCUMENTS))).is_divided
     stats = read_stats(folder, tokenizer, report_of(metadata.train.documents))
@@ -132,7 +165,9 @@ def test_metrics_by_hand() -> None:
 
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=60), st.floats(0.01, 1))
-def test_quantile_is_the_nearest_rank_of_sorted_lengths(lengths: list[int], fraction: float) -> None:
+def test_quantile_is_the_nearest_rank_of_sorted_lengths(
+    lengths: list[int], fraction: float
+) -> None:
     expected = sorted(lengths)[max(1, math.ceil(fraction * len(lengths))) - 1]
     assert stats([0, 1], np.bincount(lengths).tolist()).length_quantile(fraction) == expected
 

@@ -1,4 +1,5 @@
-"""The stage `report` as DVC runs it: reports/index.html is self-contained, right, and the same every time."""
+"""The stage `report` as DVC runs it: reports/index.html is self-contained, right, and the same
+every time."""
 
 import hashlib
 import json
@@ -15,7 +16,14 @@ import pytest
 from stages import report as stage
 from tests.imports import ROOT
 from tests.reports.html_page import Page
-from tests.reports.run_material import FINGERPRINT, HOSTILE, PER_EPOCH, evaluation, prepare, write_timing
+from tests.reports.run_material import (
+    FINGERPRINT,
+    HOSTILE,
+    PER_EPOCH,
+    evaluation,
+    prepare,
+    write_timing,
+)
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_json
 from tokenmill.evaluation.results import EpochResult
@@ -69,7 +77,9 @@ def source(made: Path) -> str:
 
 def cells(page: str) -> list[list[str]]:
     """The numbers in the table of epochs, one row per epoch."""
-    bodies = re.findall(r"<tbody>\s*<tr>(.*?)</tr>", page[page.index('class="epochs"') :], re.DOTALL)
+    bodies = re.findall(
+        r"<tbody>\s*<tr>(.*?)</tr>", page[page.index('class="epochs"') :], re.DOTALL
+    )
     found = [re.findall(r"<td data-name[^>]*>(.*?)</td>", body) for body in bodies]
     return [[cell.replace("\u202f", " ") for cell in row] for row in found if row]
 
@@ -77,7 +87,9 @@ def cells(page: str) -> list[list[str]]:
 def test_run_page_is_self_contained(source: str):
     page = Page(source)
     page.assert_self_contained()
-    assert {"data.html", "samples.md"} == {target for target in page.targets if not target.startswith("#")}
+    assert {"data.html", "samples.md"} == {
+        target for target in page.targets if not target.startswith("#")
+    }
 
 
 def test_validations_within_epochs_are_drawn(tmp_path: Path, epochs: Epochs):
@@ -86,7 +98,10 @@ def test_validations_within_epochs_are_drawn(tmp_path: Path, epochs: Epochs):
     manifest["train"]["validate_every_steps"] = 7
     write_json(folder / "models/gpt/manifest.json", manifest)
     state = RunState(step=3 * PER_EPOCH, validations=[ValidationRow(7, 0.35, 3.1875, 1.0)])
-    saved = {"state": state.as_json(), "horizon": {"epochs": 3, "schedule": {"horizon_epochs": None}}}
+    saved = {
+        "state": state.as_json(),
+        "horizon": {"epochs": 3, "schedule": {"horizon_epochs": None}},
+    }
     write_json(folder / f"models/gpt/resume/step-{3 * PER_EPOCH:09d}/state.json", saved)
     page = epochs(folder)
     assert "epoch 0.35: validation loss 3.1875" in page
@@ -126,11 +141,20 @@ def test_table_of_epochs_has_the_evaluations_numbers(source: str):
 
 
 def test_times_and_costs_are_the_runs_own(source: str):
-    # intervals of epoch 2: steps 25, 30, 35, 40, at 1000 + step tokens a second; it ended at 160 s, epoch 1 at 40 s
+    # intervals of epoch 2: steps 25, 30, 35, 40, at 1000 + step tokens a second; it ended at 160 s,
+    # epoch 1 at 40 s
     rate = (1030 + 1035) / 2
-    assert cells(source)[1][5:] == [f"{2048 / rate:#.3g}", f"{round(rate):,}".replace(",", " "), "0.0333", "1.20 USD"]
+    assert cells(source)[1][5:] == [
+        f"{2048 / rate:#.3g}",
+        f"{round(rate):,}".replace(",", " "),
+        "0.0333",
+        "1.20 USD",
+    ]
     assert "together" in source
-    assert re.findall(r"<td[^>]*>(.*?)</td>", source[source.index("<tfoot>") :])[:2] == ["0.100", "3.60 USD"]
+    assert re.findall(r"<td[^>]*>(.*?)</td>", source[source.index("<tfoot>") :])[:2] == [
+        "0.100",
+        "3.60 USD",
+    ]
 
 
 def test_changes_of_an_epoch_are_described(source: str):
@@ -143,7 +167,10 @@ def test_changes_of_an_epoch_are_described(source: str):
 
 def test_only_changed_words_of_answers_are_marked(source: str):
     first = source[source.index('id="prompt-1"') : source.index('id="prompt-2"')]
-    assert "The capital of <del>Spain</del> <ins>France</ins> is <del>Madrid</del> <ins>Paris</ins>." in first
+    assert (
+        "The capital of <del>Spain</del> <ins>France</ins> is <del>Madrid</del> <ins>Paris</ins>."
+        in first
+    )
     assert first.count("unchanged</span>") == 1
     assert "The capital of France is Paris.</p>" in first
     assert "50.0\u202f% repeated" in source[source.index('id="prompt-4"') :]
@@ -163,10 +190,15 @@ def test_another_process_writes_the_same_run_report(made: Path, source: str, tmp
     again = tmp_path / "elsewhere"
     shutil.copytree(made, again)
     (again / "reports/index.html").unlink()
-    assert in_a_process(again, PYTHONHASHSEED="2", TZ="Asia/Tokyo", LC_ALL="C", SOURCE_DATE_EPOCH="1") == source
+    assert (
+        in_a_process(again, PYTHONHASHSEED="2", TZ="Asia/Tokyo", LC_ALL="C", SOURCE_DATE_EPOCH="1")
+        == source
+    )
 
 
-def test_times_of_another_run_are_not_shown(made: Path, source: str, tmp_path: Path, epochs: Epochs):
+def test_times_of_another_run_are_not_shown(
+    made: Path, source: str, tmp_path: Path, epochs: Epochs
+):
     elsewhere = tmp_path / "elsewhere"
     shutil.copytree(made, elsewhere, ignore=shutil.ignore_patterns(".resume"))
     write_timing(elsewhere, epochs=3, fingerprint="another")
@@ -196,7 +228,11 @@ def test_recall_and_generalisation_are_two_numbers(made: Path, tmp_path: Path, e
     words = Page(source).words
     assert "<span>recall</span><b>1 of 1</b>" in source
     assert "<span>generalisation</span><b>0 of 1</b>" in source
-    assert [row[4:6] for row in cells(source)] == [["0 of 1", "0 of 1"], ["1 of 1", "0 of 1"], ["1 of 1", "0 of 1"]]
+    assert [row[4:6] for row in cells(source)] == [
+        ["0 of 1", "0 of 1"],
+        ["1 of 1", "0 of 1"],
+        ["1 of 1", "0 of 1"],
+    ]
     assert "in the held-out text: <i>what follows</i>" in words
 
 
@@ -210,7 +246,9 @@ def test_one_epoch_without_prompts_has_a_page(tmp_path: Path, epochs: Epochs):
     page.assert_self_contained()
     assert "best" not in page.words
     assert "expected answers" not in page.words, "nothing is expected"
-    assert "training, at the epoch's end" not in page.words, "a chart of one epoch would have a dot for a line"
+    assert "training, at the epoch's end" not in page.words, (
+        "a chart of one epoch would have a dot for a line"
+    )
     content["questions"], content["epochs"][0]["answers"] = [], []
     write_json(folder / "reports/evaluation.json", content)
     empty = Page(epochs(folder))

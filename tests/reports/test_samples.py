@@ -59,25 +59,40 @@ TWO_EPOCHS = Evaluation(
 def test_samples_show_every_epoch_under_every_prompt():
     text = render("samples.md", evaluation=TWO_EPOCHS)
     assert text.startswith("# Same prompts, different epochs\n\n| epoch | train loss at end |")
-    assert "| 1 | 3.0000 | 3.5000 | 33.12 | 2.5247 | 0 of 1 | 0.30 |\n| 2 | 2.0000 | 2.5000 |" in text
+    assert (
+        "| 1 | 3.0000 | 3.5000 | 33.12 | 2.5247 | 0 of 1 | 0.30 |\n| 2 | 2.0000 | 2.5000 |" in text
+    )
     first, second = text.split("\n## ")[1:]
-    assert first.startswith("What? <br> Now!\n\nExpected: x\\|y\n\nNot in the tokenizer's alphabet, left out")
+    assert first.startswith(
+        "What? <br> Now!\n\nExpected: x\\|y\n\nNot in the tokenizer's alphabet, left out"
+    )
     assert "| 1 ✗ | no \\| no | a <br> b |\n| 2 ✓ | x\\|y | c |\n" in first
-    assert second == "Go on\n\n| epoch | likeliest | sampled |\n| --- | --- | --- |\n| 1 | w | v |\n| 2 | u | t |\n"
+    assert (
+        second
+        == "Go on\n\n| epoch | likeliest | sampled |\n| --- | --- | --- |\n| 1 | w | v |\n| 2 | u | t |\n"
+    )
     tables = [line for line in text.splitlines() if line.startswith("|")]
     assert {line.replace("\\|", "").count("|") for line in tables} == {4, 8}
 
 
 def test_text_without_questions_has_no_column_for_right_answers():
     one = result(1, 3.0, 3.5, answer("w", "v", None, 0.1))
-    text = render("samples.md", evaluation=Evaluation(questions=TWO_EPOCHS.questions[1:], epochs=[one]))
+    text = render(
+        "samples.md", evaluation=Evaluation(questions=TWO_EPOCHS.questions[1:], epochs=[one])
+    )
     head, line, row = text.splitlines()[2:5]
-    assert (head.count("|"), line.count("|"), row) == (7, 7, "| 1 | 3.0000 | 3.5000 | 33.12 | 2.5247 | 0.10 |")
+    assert (head.count("|"), line.count("|"), row) == (
+        7,
+        7,
+        "| 1 | 3.0000 | 3.5000 | 33.12 | 2.5247 | 0.10 |",
+    )
 
 
 def test_fine_tuned_answers_stand_beside_those_of_the_base():
     question = Question(prompt="W|hy?", expect=None, left_out="", truth="b\x1b|c")
-    one = HeldOutAnswers(question, answer("old", "o|o", None, 0.0), answer("new", "n\nn", None, 0.0))
+    one = HeldOutAnswers(
+        question, answer("old", "o|o", None, 0.0), answer("new", "n\nn", None, 0.0)
+    )
     tuned = TWO_EPOCHS.model_copy(update={"epochs": TWO_EPOCHS.epochs[:1]})
     text = beside_base(TWO_EPOCHS, tuned, [one])
     chats, prompts = text.split("# Same prompts, different epochs")

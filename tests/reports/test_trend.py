@@ -9,7 +9,9 @@ from tokenmill.reports.run_report import best, change, verdict
 def course(*losses: tuple[float, float]) -> Evaluation:
     """Epochs with these training and validation losses."""
     epochs = [
-        EpochResult(epoch=n, train_loss=train, val_loss=val, perplexity=1.0, bits_per_byte=1.0, answers=[])
+        EpochResult(
+            epoch=n, train_loss=train, val_loss=val, perplexity=1.0, bits_per_byte=1.0, answers=[]
+        )
         for n, (train, val) in enumerate(losses, start=1)
     ]
     return Evaluation(questions=[], epochs=epochs)
@@ -18,7 +20,10 @@ def course(*losses: tuple[float, float]) -> Evaluation:
 @pytest.mark.parametrize(
     ("losses", "sentence"),
     [
-        ([(1.0, 1.25)], "the validation loss is 0.2500 above the training loss; one epoch shows no trend"),
+        (
+            [(1.0, 1.25)],
+            "the validation loss is 0.2500 above the training loss; one epoch shows no trend",
+        ),
         (
             [(2.0, 2.5), (1.0, 2.0)],
             "it fell in every epoch, more may still help. Its distance to the training loss grew",
@@ -36,7 +41,10 @@ def course(*losses: tuple[float, float]) -> Evaluation:
             [(2.0, 2.5), (1.0, 2.0), (0.5, 2.25)],
             "Overfitting. After epoch 2 the validation loss rose from 2.0000 to 2.25",
         ),
-        ([(2.0, 2.5), (3.0, 4.0)], "did not fall either (2.0000 to 3.0000): this is not overfitting"),
+        (
+            [(2.0, 2.5), (3.0, 4.0)],
+            "did not fall either (2.0000 to 3.0000): this is not overfitting",
+        ),
     ],
 )
 def test_verdict_follows_from_the_losses(losses: list[tuple[float, float]], sentence: str):
@@ -49,9 +57,16 @@ def test_first_of_equally_good_epochs_is_best():
 
 def test_change_names_prompts_that_became_right_or_wrong():
     def answered(val_loss: float, *found: bool | None) -> EpochResult:
-        answers = [Answer(greedy=f"{right}", sampled="", found=right, repetition=0.0) for right in found]
+        answers = [
+            Answer(greedy=f"{right}", sampled="", found=right, repetition=0.0) for right in found
+        ]
         return EpochResult(
-            epoch=1, train_loss=1.0, val_loss=val_loss, perplexity=1.0, bits_per_byte=1.0, answers=answers
+            epoch=1,
+            train_loss=1.0,
+            val_loss=val_loss,
+            perplexity=1.0,
+            bits_per_byte=1.0,
+            answers=answers,
         )
 
     found = change(answered(2.0, False, True, True, None), answered(1.5, True, False, True, None))

@@ -1,4 +1,5 @@
-"""A git and DVC project with models that were never trained: two commits, an experiment, refs of epochs."""
+"""A git and DVC project with models that were never trained: two commits, an experiment, refs of
+epochs."""
 
 import shutil
 from pathlib import Path
@@ -26,7 +27,8 @@ stages:
 
 
 def write_models(root: Path, *, seed: int, epochs: int) -> None:
-    """Write what training leaves: weights that differ by seed and epoch, manifest, metrics, a resume point."""
+    """Write what training leaves: weights that differ by seed and epoch, manifest, metrics, a
+    resume point."""
     tokenizer = read_tokenizer(root / "data/tokenizer/tokenizer.json")
     shutil.rmtree(root / "models/gpt", ignore_errors=True)
     config = model_config(vocab_size=tokenizer.vocab_size, context_length=32)
@@ -52,10 +54,13 @@ def write_models(root: Path, *, seed: int, epochs: int) -> None:
 
 
 def make_project(root: Path) -> Project:
-    """`HEAD~1` has two epochs, `HEAD` three (and is checked out), the experiment one; a remote lies beside."""
+    """`HEAD~1` has two epochs, `HEAD` three (and is checked out), the experiment one; a remote lies
+    beside."""
     project = Project(root)
     (root / "data/tokenizer").mkdir(parents=True)
-    shutil.copy(make_tokenizer_file(root.parent / "made", "bpe"), root / "data/tokenizer/tokenizer.json")
+    shutil.copy(
+        make_tokenizer_file(root.parent / "made", "bpe"), root / "data/tokenizer/tokenizer.json"
+    )
     write_text(root / "dvc.yaml", PIPELINE)
     write_text(root / ".gitignore", "/data/tokenizer\n/models\n")
     project.run("git", "init", "-q", "-b", "main")

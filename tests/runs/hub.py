@@ -1,5 +1,6 @@
 # ruff: noqa: ARG002 (every answer has the same arguments)
-"""A stand-in of the Hugging Face Hub on this machine: what its client asks for when it uploads a folder."""
+"""A stand-in of the Hugging Face Hub on this machine: what its client asks for when it uploads a
+folder."""
 
 import base64
 import json
@@ -62,7 +63,10 @@ class _Handler(BaseHTTPRequestHandler):
             return
         body = self.rfile.read(length)
         refused = next((answer for part, answer in self.hub.refuse.items() if part in path), None)
-        if not path.startswith(("/stored/", "/cas/")) and self.headers.get("Authorization") != f"Bearer {TOKEN}":
+        if (
+            not path.startswith(("/stored/", "/cas/"))
+            and self.headers.get("Authorization") != f"Bearer {TOKEN}"
+        ):
             refused = (401, "Invalid credentials in Authorization header")
         if refused:
             self._answer({"error": refused[1]}, refused[0])
@@ -70,7 +74,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.hub.stored[path.rsplit("/", 1)[-1]] = body
             self._answer({"was_inserted": True})
         elif path.startswith("/cas/"):
-            self._answer({"result": 1}, 200 if path == "/cas/v1/shards" else 404)  # newer ways are not there
+            self._answer(
+                {"result": 1}, 200 if path == "/cas/v1/shards" else 404
+            )  # newer ways are not there
         else:
             known = {
                 "create": self._create,
@@ -96,7 +102,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _preupload(self, path: str, body: bytes) -> tuple[Any, int]:
         names = [file["path"] for file in json.loads(body)["files"]]
         modes = {name: "lfs" if name in self.hub.large else "regular" for name in names}
-        return {"files": [{"path": n, "uploadMode": m, "shouldIgnore": False} for n, m in modes.items()]}, 200
+        return {
+            "files": [{"path": n, "uploadMode": m, "shouldIgnore": False} for n, m in modes.items()]
+        }, 200
 
     def _batch(self, path: str, body: bytes) -> tuple[Any, int]:
         objects = [{"oid": one["oid"], "size": one["size"]} for one in json.loads(body)["objects"]]
@@ -106,7 +114,11 @@ class _Handler(BaseHTTPRequestHandler):
         return {"transfer": "basic", "objects": objects}, 200
 
     def _xet(self, path: str, body: bytes) -> tuple[Any, int]:
-        return {"casUrl": f"{self.hub.url}/cas", "exp": int(time.time()) + 3600, "accessToken": "of a moment"}, 200
+        return {
+            "casUrl": f"{self.hub.url}/cas",
+            "exp": int(time.time()) + 3600,
+            "accessToken": "of a moment",
+        }, 200
 
     def _commit(self, path: str, body: bytes) -> tuple[Any, int]:
         new: dict[str, bytes] = {}
@@ -117,7 +129,10 @@ class _Handler(BaseHTTPRequestHandler):
             elif line["key"] == "lfsFile":
                 new[value["path"]] = self.hub.stored.get(value["oid"]) or str(value["oid"]).encode()
         self.hub.files.setdefault(_repository(path), {}).update(new)
-        return {"commitUrl": f"{self.hub.url}/{_repository(path)}/commit/1", "commitOid": "1" * 40}, 200
+        return {
+            "commitUrl": f"{self.hub.url}/{_repository(path)}/commit/1",
+            "commitOid": "1" * 40,
+        }, 200
 
     def _info(self, path: str, body: bytes) -> tuple[Any, int]:
         name = _repository(path)
@@ -129,7 +144,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         if status >= 400:
-            self.send_header("X-Error-Message", content.get("error", "").encode("latin-1", "replace").decode("latin-1"))
+            self.send_header(
+                "X-Error-Message",
+                content.get("error", "").encode("latin-1", "replace").decode("latin-1"),
+            )
         self.end_headers()
         self.wfile.write(body)
 

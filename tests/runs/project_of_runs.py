@@ -31,7 +31,10 @@ def write_run(
     for result in content["epochs"]:
         result["answers"] = result["answers"][prompts]
     write_json(root / "reports/evaluation.json", content)
-    write_json(root / "metrics/train.json", {"epoch": epochs, "tokens": 1_000 * epochs, "parameters": 57_344})
+    write_json(
+        root / "metrics/train.json",
+        {"epoch": epochs, "tokens": 1_000 * epochs, "parameters": 57_344},
+    )
     write_history(root / "metrics", epochs)
     for name, text in (("data/clean", clean), ("data/tokenizer", tokenizer)):
         (root / name).mkdir(parents=True, exist_ok=True)
@@ -44,7 +47,8 @@ def write_run(
 def make_project(root: Path) -> Project:
     """A project with a remote beside it.
 
-    HEAD~2: nothing ran; HEAD~1: one epoch, other text; HEAD: three epochs; experiment `calm-oxen`: other tokenizer.
+    HEAD~2: nothing ran; HEAD~1: one epoch, other text; HEAD: three epochs; experiment `calm-oxen`:
+    other tokenizer.
     """
     root.mkdir()
     project = Project(root)
@@ -59,7 +63,9 @@ def make_project(root: Path) -> Project:
     write_run(root, epochs=3)
     keep(project)
     project.commit()
-    write_run(root, epochs=2, prompts=slice(1, 4), tokenizer="char", params={"tokenizer.type": "char"})
+    write_run(
+        root, epochs=2, prompts=slice(1, 4), tokenizer="char", params={"tokenizer.type": "char"}
+    )
     keep(project)
     project.run("dvc", "exp", "save", "-n", "calm-oxen")
     project.run("git", "checkout", "-q", "-f", "HEAD")
@@ -68,6 +74,7 @@ def make_project(root: Path) -> Project:
 
 
 def keep(project: Project) -> None:
-    """Record what lies there as the stages' results, and push them (all at once, `dvc push -A`, DVC misplaces them)."""
+    """Record what lies there as the stages' results, and push them (all at once, `dvc push -A`, DVC
+    misplaces them)."""
     project.run("dvc", "commit", "--force")
     project.run("dvc", "push", "-q")

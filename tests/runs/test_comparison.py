@@ -37,7 +37,10 @@ def compared(*runs: tuple[str, ComparedRun, int]) -> Comparison:
 
 def test_measures_are_those_of_the_files(make_run: MakeRun):
     run = make_run(epochs=3)
-    rows = {name: cells for name, *cells in compared(("a", run, 1), ("b", run, 2)).measures.itertuples(name=None)}
+    rows = {
+        name: cells
+        for name, *cells in compared(("a", run, 1), ("b", run, 2)).measures.itertuples(name=None)
+    }
     assert rows["validation loss"] == ["3.5000", "2.5000"]
     assert rows["bits per byte"] == ["1.7500", "1.2500"]
     assert rows["right answers"] == ["0 of 2", "1 of 2"]
@@ -56,7 +59,9 @@ def test_damaged_lock_is_a_user_error(lock: str, make_run: MakeRun, tmp_path: Pa
 
 def test_only_parameters_that_differ_are_shown(make_run: MakeRun):
     first = make_run(epochs=1)
-    second = make_run(epochs=1, params={"model.n_layer": 12, "runtime.device": "cpu", "evaluate.prompts": []})
+    second = make_run(
+        epochs=1, params={"model.n_layer": 12, "runtime.device": "cpu", "evaluate.prompts": []}
+    )
     differing = compared(("a", first, 1), ("b", second, 1)).settings
     assert list(differing.itertuples(name=None)) == [("model.n_layer", "4", "12")]
     assert compared(("a", first, 1), ("b", first, 1)).settings.empty
@@ -72,17 +77,22 @@ def test_only_parameters_that_differ_are_shown(make_run: MakeRun):
         ({"params": {"model.n_layer": 12}}, ""),
     ],
 )
-def test_caution_names_what_must_not_be_compared(make_run: MakeRun, how: dict[str, Any], sentence: str):
+def test_caution_names_what_must_not_be_compared(
+    make_run: MakeRun, how: dict[str, Any], sentence: str
+):
     comparison = compared(("a", make_run(epochs=1), 1), ("b", make_run(epochs=1, **how), 1))
     assert comparison.caution.startswith(sentence)
     assert bool(comparison.caution) == bool(sentence)
-    assert comparison.caution in " ".join(render_terminal(comparison, width=80, colours=False).split())
+    assert comparison.caution in " ".join(
+        render_terminal(comparison, width=80, colours=False).split()
+    )
     assert comparison.caution in Page(render_page(comparison)).words
 
 
 def test_prompt_of_one_run_only_is_marked(make_run: MakeRun):
     both = compared(
-        ("a", make_run(epochs=1, prompts=slice(0, 2)), 1), ("b", make_run(epochs=1, prompts=slice(1, 4)), 1)
+        ("a", make_run(epochs=1, prompts=slice(0, 2)), 1),
+        ("b", make_run(epochs=1, prompts=slice(1, 4)), 1),
     )
     assert len(both.prompts) == 4
     asked = [[version.answer is not None for version in prompt.versions] for prompt in both.prompts]
@@ -95,7 +105,9 @@ def test_prompt_of_one_run_only_is_marked(make_run: MakeRun):
 def test_changes_are_marked_by_signs_or_colours(make_run: MakeRun):
     run = make_run(epochs=2)
     comparison = compared(("one", run, 1), ("two", run, 2))
-    plain, inked = (render_terminal(comparison, width=100, colours=colours) for colours in (False, True))
+    plain, inked = (
+        render_terminal(comparison, width=100, colours=colours) for colours in (False, True)
+    )
     assert "  two  right  The capital of [-Spain-] {+France+} is [-Madrid-] {+Paris+}." in plain
     assert "\033" not in plain
     assert "is \033[9;31mMadrid\033[0m \033[1;32mParis\033[0m." in inked
@@ -107,7 +119,9 @@ def test_changes_are_marked_by_signs_or_colours(make_run: MakeRun):
 def test_no_line_is_wider_than_the_terminal(make_run: MakeRun, width: int):
     run = make_run(epochs=3, params={"data.raw": "/a/very/long/path" * 9})
     names = ["a-name-of-an-experiment-that-is-long", "你好" * 20, "short"]
-    comparison = compared(*((name, run, epoch) for name, epoch in zip(names, (1, 2, 3), strict=True)))
+    comparison = compared(
+        *((name, run, epoch) for name, epoch in zip(names, (1, 2, 3), strict=True))
+    )
     for line in render_terminal(comparison, width=width, colours=False).splitlines():
         wide = sum(2 if ord(char) > 0x2E80 else 1 for char in line)
         assert wide <= width
@@ -126,5 +140,7 @@ def test_hostile_answers_are_escaped(make_run: MakeRun):
 
 
 def test_same_comparison_gives_the_same_page(make_run: MakeRun):
-    first, second = (compared(("a", make_run(epochs=2), 1), ("b", make_run(epochs=3), 3)) for _ in range(2))
+    first, second = (
+        compared(("a", make_run(epochs=2), 1), ("b", make_run(epochs=3), 3)) for _ in range(2)
+    )
     assert render_page(first) == render_page(second)

@@ -1,4 +1,5 @@
-"""An exported folder in `transformers`, without code of ours: the same ids, logits and greedy text, and the card."""
+"""An exported folder in `transformers`, without code of ours: the same ids, logits and greedy text,
+and the card."""
 
 import json
 from pathlib import Path
@@ -27,7 +28,8 @@ NOTHING = Record(None, None, None)
 
 
 def drawn(config: ModelConfig) -> GPT:
-    """A model all of whose weights are random; a fresh one of `modern` has zeros, so that its blocks do nothing."""
+    """A model all of whose weights are random; a fresh one of `modern` has zeros, so that its
+    blocks do nothing."""
     model, generator = build(config, seed=1), torch.Generator().manual_seed(1)
     for parameter in model.parameters():
         parameter.data.add_(0.1 * torch.randn(parameter.shape, generator=generator))
@@ -38,17 +40,28 @@ def checkpoint_in(
     folder: Path, architecture: str, kind: Literal["bpe", "char"], context_length: int = 64
 ) -> Checkpoint:
     tokenizer = make_tokenizer_file(folder, kind)
-    sizes = {"n_layer": 2, "n_head": 2, "n_embd": 32, "context_length": context_length, "dropout": 0.0}
+    sizes = {
+        "n_layer": 2,
+        "n_head": 2,
+        "n_embd": 32,
+        "context_length": context_length,
+        "dropout": 0.0,
+    }
     vocabulary = read_tokenizer(tokenizer).vocab_size
-    config = ModelConfig.model_validate({"architecture": architecture, "vocab_size": vocabulary} | sizes)
+    config = ModelConfig.model_validate(
+        {"architecture": architecture, "vocab_size": vocabulary} | sizes
+    )
     save_weights(drawn(config), folder / "epoch-2")
     return Checkpoint("epoch 2", folder / "epoch-2", tokenizer)
 
 
 @pytest.fixture(
-    scope="module", params=[f"{name}-{kind}" for name in get_args(Architecture) for kind in ("bpe", "char")]
+    scope="module",
+    params=[f"{name}-{kind}" for name in get_args(Architecture) for kind in ("bpe", "char")],
 )
-def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Checkpoint, Path]:
+def exported(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Checkpoint, Path]:
     folder = tmp_path_factory.mktemp("export")
     architecture, kind = request.param.split("-")
     checkpoint = checkpoint_in(folder, architecture, kind)
@@ -70,7 +83,9 @@ def test_transformers_writes_the_same(exported: tuple[Checkpoint, Path]):
     with torch.no_grad():
         assert torch.allclose(theirs(ids_BT).logits, ours(ids_BT), atol=1e-4, rtol=0)
     new = list(generate(ours, ids, end=tokenizer.eot_id, sampling=Sampling(max_new_tokens=8)))
-    written = pipeline("text-generation", str(folder))(TEXT, return_full_text=False, max_new_tokens=8)
+    written = pipeline("text-generation", str(folder))(
+        TEXT, return_full_text=False, max_new_tokens=8
+    )
     assert written == [{"generated_text": tokenizer.decode(new)}]
 
 
@@ -78,7 +93,10 @@ def test_end_of_text_in_a_text_is_text(exported: tuple[Checkpoint, Path]):
     from transformers import AutoTokenizer  # noqa: PLC0415
 
     checkpoint, folder = exported
-    tokenizer, published = read_tokenizer(checkpoint.tokenizer), AutoTokenizer.from_pretrained(folder)
+    tokenizer, published = (
+        read_tokenizer(checkpoint.tokenizer),
+        AutoTokenizer.from_pretrained(folder),
+    )
     assert published.eos_token_id == tokenizer.eot_id
     assert tokenizer.eot_id not in published("one <|endoftext|>")["input_ids"]
 
@@ -108,7 +126,8 @@ def test_generation_ends_at_end_of_text(exported: tuple[Checkpoint, Path]):
 
 
 def test_generation_ends_at_the_context_or_before(exported: tuple[Checkpoint, Path]):
-    """A limit on new tokens in the folder would win over a caller's `max_length`, and be vLLM's upper bound."""
+    """A limit on new tokens in the folder would win over a caller's `max_length`, and be vLLM's
+    upper bound."""
     from transformers import AutoModelForCausalLM  # noqa: PLC0415
 
     model: Any = AutoModelForCausalLM.from_pretrained(exported[1])
@@ -121,7 +140,11 @@ def test_generation_ends_at_the_context_or_before(exported: tuple[Checkpoint, Pa
 def test_card_tells_the_run_and_escapes_its_text(tmp_path: Path):
     checkpoint, run = checkpoint_in(tmp_path, "gpt2", "char"), prepare(tmp_path / "run")
     evaluation = read_evaluation(run / "reports/evaluation.json")
-    export(checkpoint, Record(None, evaluation, read_clean_report(run / "data/clean_report.json")), tmp_path / "out")
+    export(
+        checkpoint,
+        Record(None, evaluation, read_clean_report(run / "data/clean_report.json")),
+        tmp_path / "out",
+    )
     card = (tmp_path / "out/README.md").read_text()
     assert card.startswith("---\n")
     assert "license: unknown" in card
@@ -145,10 +168,21 @@ def test_tokenizer_of_another_model_is_refused(tmp_path: Path):
     assert not (tmp_path / "out").exists()
 
 
-def test_command_exports_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def test_command_exports_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
     checkpoint = checkpoint_in(tmp_path, "modern", "bpe")
     monkeypatch.chdir(tmp_path)
-    main(["export", "--model", str(checkpoint.folder), "--tokenizer", str(checkpoint.tokenizer), "mine"])
+    main(
+        [
+            "export",
+            "--model",
+            str(checkpoint.folder),
+            "--tokenizer",
+            str(checkpoint.tokenizer),
+            "mine",
+        ]
+    )
     assert "mine" in capsys.readouterr().out
     assert {path.name for path in (tmp_path / "mine").iterdir()} == {
         "README.md",

@@ -29,12 +29,16 @@ def test_gguf_holds_model_and_tokenizer(tmp_path: Path):
     assert field["gpt2.context_length"] == model.config.context_length
     assert field["tokenizer.ggml.tokens"][field["tokenizer.ggml.eos_token_id"]] == END_OF_TEXT
     assert field["tokenizer.chat_template"] == CHAT_TEMPLATE
-    assert field["gpt2.attention.layer_norm_epsilon"] == pytest.approx(model.get_submodule("norm").eps)
+    assert field["gpt2.attention.layer_norm_epsilon"] == pytest.approx(
+        model.get_submodule("norm").eps
+    )
     merges = json.loads(checkpoint.tokenizer.read_bytes())["model"]["merges"]
     assert field["tokenizer.ggml.merges"] == [" ".join(pair) for pair in merges]
     tensors = {tensor.name: torch.tensor(tensor.data) for tensor in reader.tensors}
     assert len(tensors) == len(list(model.parameters()))
-    assert torch.equal(tensors["blk.1.attn_qkv.weight"], model.get_parameter("blocks.1.attention.qkv.weight"))
+    assert torch.equal(
+        tensors["blk.1.attn_qkv.weight"], model.get_parameter("blocks.1.attention.qkv.weight")
+    )
     assert torch.equal(tensors["output.weight"], model.head.weight)
 
 
@@ -43,7 +47,9 @@ def test_llama_cpp_writes_the_same(tmp_path: Path):
     checkpoint = checkpoint_in(tmp_path, "gpt2", "bpe")
     export(checkpoint, NOTHING, tmp_path / "out", "gguf")
     ours, tokenizer = load_model(checkpoint.folder), read_tokenizer(checkpoint.tokenizer)
-    theirs = llama_cpp.Llama(str(tmp_path / "out/model.gguf"), n_ctx=64, logits_all=True, verbose=False)
+    theirs = llama_cpp.Llama(
+        str(tmp_path / "out/model.gguf"), n_ctx=64, logits_all=True, verbose=False
+    )
     ids = theirs.tokenize(TEXT.encode(), add_bos=False, special=False)
     assert ids == tokenizer.encode(TEXT)
     new = list(generate(ours, ids, end=tokenizer.eot_id, sampling=Sampling(max_new_tokens=8)))
@@ -66,7 +72,10 @@ def test_onnx_runtime_computes_the_same(architecture: str, tmp_path: Path):
     context = 2 * MAX_PLAIN_LENGTH  # the model has two ways to attend
     checkpoint = checkpoint_in(tmp_path, architecture, "bpe", context)
     export(checkpoint, NOTHING, tmp_path / "out", "onnx")
-    ours, session = load_model(checkpoint.folder), runtime.InferenceSession(tmp_path / "out/model.onnx")
+    ours, session = (
+        load_model(checkpoint.folder),
+        runtime.InferenceSession(tmp_path / "out/model.onnx"),
+    )
     for shape in [(1, 1), (2, 7), (1, context)]:
         ids_BT = torch.randint(ours.config.vocab_size, shape, generator=torch.manual_seed(0))
         (found,) = session.run(None, {"input_ids": ids_BT.numpy()})

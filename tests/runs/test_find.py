@@ -1,4 +1,5 @@
-"""Models of a real git and DVC project: of its work tree, of other revisions, from the cache and from a remote."""
+"""Models of a real git and DVC project: of its work tree, of other revisions, from the cache and
+from a remote."""
 
 import json
 import shutil
@@ -49,12 +50,16 @@ def is_trained_by(folder: Path, *, seed: int, epoch: int) -> bool:
         ({"rev": EXPERIMENT}, 3, 1, f"epoch 1 of {EXPERIMENT}"),
     ],
 )
-def test_every_name_finds_its_model(made: Project, where: dict[str, Any], seed: int, epoch: int, name: str):
+def test_every_name_finds_its_model(
+    made: Project, where: dict[str, Any], seed: int, epoch: int, name: str
+):
     before = made.digest("models", "data", "dvc.lock")
     found = find(made.root, **where)
     assert found.name == name
     assert is_trained_by(found.folder, seed=seed, epoch=epoch)
-    assert found.tokenizer.read_bytes() == (made.root / "data/tokenizer/tokenizer.json").read_bytes()
+    assert (
+        found.tokenizer.read_bytes() == (made.root / "data/tokenizer/tokenizer.json").read_bytes()
+    )
     assert made.digest("models", "data", "dvc.lock") == before
     assert made.run("git", "status", "--short") == ""
 
@@ -74,7 +79,11 @@ def test_model_is_fetched_once_and_without_resume_points(project: Project):
     shutil.rmtree(project.root / ".dvc/cache")
     found = find(project.root, rev="HEAD~1", epoch=1)
     assert is_trained_by(found.folder, seed=1, epoch=1)
-    fetched = {p.relative_to(found.folder.parent).as_posix() for p in found.folder.parent.rglob("*") if p.is_file()}
+    fetched = {
+        p.relative_to(found.folder.parent).as_posix()
+        for p in found.folder.parent.rglob("*")
+        if p.is_file()
+    }
     assert fetched == {".lock", "manifest.json", "epoch-1/config.json", "epoch-1/model.safetensors"}
     shutil.rmtree(project.root.parent / "remote")
     shutil.rmtree(project.root / ".dvc/cache", ignore_errors=True)
@@ -85,12 +94,15 @@ def test_model_is_fetched_once_and_without_resume_points(project: Project):
 def test_model_out_of_reach_is_a_user_error(project: Project):
     shutil.rmtree(project.root / ".dvc/cache")
     with pytest.raises(
-        UserError, match=r"of HEAD~1 \(\w{7}\) is neither in DVC's cache nor in a remote .*`dvc push` where"
+        UserError,
+        match=r"of HEAD~1 \(\w{7}\) is neither in DVC's cache nor in a remote .*`dvc push` where",
     ):
         find(project.root, rev="HEAD~1")
 
 
-def test_ref_of_an_epoch_finds_the_model_it_measured(project: Project, monkeypatch: pytest.MonkeyPatch):
+def test_ref_of_an_epoch_finds_the_model_it_measured(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+):
     def measure(epochs: int) -> None:
         write_text(project.root / "params.yaml", "train: {}\n")
         train = json.loads((project.root / "metrics/train.json").read_text())
@@ -99,7 +111,10 @@ def test_ref_of_an_epoch_finds_the_model_it_measured(project: Project, monkeypat
         git.write_epoch_refs(
             project.root,
             [
-                {"train.json": train | {"tokens": int(r[2]), "train_loss": float(r[4]), "val_loss": float(r[5])}}
+                {
+                    "train.json": train
+                    | {"tokens": int(r[2]), "train_loss": float(r[4]), "val_loss": float(r[5])}
+                }
                 for r in told[:epochs]
             ],
             project.root / "params.yaml",
@@ -119,7 +134,9 @@ def test_ref_of_an_epoch_finds_the_model_it_measured(project: Project, monkeypat
     with pytest.raises(UserError, match=r"--rev epoch-2 is epoch 2; leave out --epoch 1"):
         find(project.root, rev="epoch-2", epoch=1)
     project.run("git", "update-ref", "refs/epoch-9", "HEAD")
-    with pytest.raises(UserError, match="the model that epoch-9 measured is neither in the workspace"):
+    with pytest.raises(
+        UserError, match="the model that epoch-9 measured is neither in the workspace"
+    ):
         find(project.root, rev="epoch-9")
 
 
@@ -131,7 +148,10 @@ def test_ref_of_an_epoch_finds_the_model_it_measured(project: Project, monkeypat
         ({"rev": EXPERIMENT, "epoch": 2}, rf"there is no epoch 2 in {EXPERIMENT}: it has epoch 1"),
         ({"rev": "blest-jub"}, r"no revision or experiment blest-jub; near it: blest-jube"),
         ({"rev": "HEAD~9"}, r"no revision or experiment HEAD~9; near it: .*main"),
-        ({"rev": "main", "model": Path("x")}, r"--model names one model; leave out --epoch and --rev"),
+        (
+            {"rev": "main", "model": Path("x")},
+            r"--model names one model; leave out --epoch and --rev",
+        ),
         ({"model": Path("x")}, r"--model x holds no config\.json"),
         ({"tokenizer": Path("x")}, r"--tokenizer goes with --model"),
     ],
@@ -144,7 +164,9 @@ def test_missing_model_is_a_user_error(made: Project, where: dict[str, Any], sen
 def test_folder_needs_a_tokenizer(made: Project, tmp_path: Path):
     folder = tmp_path / "model"
     shutil.copytree(made.root / "models/gpt/epoch-1", folder)
-    with pytest.raises(UserError, match=r"there is no tokenizer .*; copy it there, or name it by --tokenizer FILE"):
+    with pytest.raises(
+        UserError, match=r"there is no tokenizer .*; copy it there, or name it by --tokenizer FILE"
+    ):
         find(made.root, model=folder)
     with pytest.raises(UserError, match=r"there is no tokenizer .*nowhere; give another"):
         find(made.root, model=folder, tokenizer=tmp_path / "nowhere")
@@ -153,7 +175,9 @@ def test_folder_needs_a_tokenizer(made: Project, tmp_path: Path):
 
 
 def test_outside_a_project_there_is_no_model(tmp_path: Path):
-    with pytest.raises(UserError, match=r"there is no model in .*models/gpt; `dvc repro` trains one"):
+    with pytest.raises(
+        UserError, match=r"there is no model in .*models/gpt; `dvc repro` trains one"
+    ):
         find(tmp_path)
     with pytest.raises(UserError, match="is no DVC project with commits in git"):
         find(tmp_path, rev="HEAD")

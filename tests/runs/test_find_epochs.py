@@ -1,4 +1,5 @@
-"""What names mean: epochs of the workspace, commits, experiments; and errors for everything else."""
+"""What names mean: epochs of the workspace, commits, experiments; and errors for everything
+else."""
 
 import shutil
 from pathlib import Path
@@ -13,7 +14,10 @@ from tokenmill.runs.comparison import find_epochs
 
 def places(root: Path, *names: str) -> list[tuple[str, int, int]]:
     """Name, epoch and number of epochs of what is compared."""
-    return [(one.name, one.result.epoch, len(one.run.evaluation.epochs)) for one in find_epochs(root, names)]
+    return [
+        (one.name, one.result.epoch, len(one.run.evaluation.epochs))
+        for one in find_epochs(root, names)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -27,10 +31,15 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
         ([], [("epoch-1", 1), ("epoch-3", 3)]),
         (["workspace"], [("epoch-1", 1), ("epoch-3", 3)]),
         (["epoch-2"], [("epoch-2", 2), ("workspace", 3)]),
-        (["workspace:2", "epoch-1", "workspace"], [("workspace:2", 2), ("epoch-1", 1), ("workspace", 3)]),
+        (
+            ["workspace:2", "epoch-1", "workspace"],
+            [("workspace:2", 2), ("epoch-1", 1), ("workspace", 3)],
+        ),
     ],
 )
-def test_epochs_of_the_workspace_need_no_git(workspace: Path, names: list[str], expected: list[tuple[str, int]]):
+def test_epochs_of_the_workspace_need_no_git(
+    workspace: Path, names: list[str], expected: list[tuple[str, int]]
+):
     assert places(workspace, *names) == [(name, epoch, 3) for name, epoch in expected]
 
 
@@ -46,7 +55,9 @@ def test_missing_epoch_or_evaluation_is_an_error(workspace: Path):
     with pytest.raises(UserError, match=r"there is no epoch 9 in workspace: it has epochs 1 to 3"):
         find_epochs(workspace, ["workspace:9"])
     (workspace / "reports/evaluation.json").unlink()
-    with pytest.raises(UserError, match=r"evaluation\.json is missing; `dvc repro` makes it, `dvc pull evaluate`"):
+    with pytest.raises(
+        UserError, match=r"evaluation\.json is missing; `dvc repro` makes it, `dvc pull evaluate`"
+    ):
         find_epochs(workspace, [])
 
 
@@ -69,7 +80,10 @@ def test_commits_and_experiments_are_found(project: Project):
         ("calm-oxe", r"there is no revision or experiment calm-oxe; near it: calm-oxen\."),
         ("HEAD^{tree}", r"there is no revision or experiment HEAD\^\{tree\}; near it: "),
         ("", r"there is no revision or experiment ''; near it: "),
-        ("HEAD~2", r"HEAD~2 \([0-9a-f]{7}\) has no reports/evaluation\.json: the pipeline had not run"),
+        (
+            "HEAD~2",
+            r"HEAD~2 \([0-9a-f]{7}\) has no reports/evaluation\.json: the pipeline had not run",
+        ),
         ("calm-oxen:3", r"there is no epoch 3 in calm-oxen: it has epochs 1 to 2"),
     ],
 )
@@ -87,7 +101,8 @@ def test_evaluation_comes_from_the_remote_too(project: Project, tmp_path: Path):
     shutil.rmtree(here.root / ".dvc/cache", ignore_errors=True)
     shutil.rmtree(tmp_path / "both/remote")
     with pytest.raises(
-        UserError, match=r"evaluation\.json of HEAD~1 .* neither in DVC's cache nor in a remote .*dvc push"
+        UserError,
+        match=r"evaluation\.json of HEAD~1 .* neither in DVC's cache nor in a remote .*dvc push",
     ):
         find_epochs(here.root, ["HEAD~1"])
 

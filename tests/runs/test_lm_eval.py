@@ -1,4 +1,5 @@
-"""The tasks in docs/lm-eval read the records of the built-in corpus; the harness itself is not installed here."""
+"""The tasks in docs/lm-eval read the records of the built-in corpus; the harness itself is not
+installed here."""
 
 import jinja2
 import pytest
@@ -25,7 +26,9 @@ def test_text_is_that_of_training():
 def test_answers_are_asked_as_a_chat():
     question, answer = TURNS[0][1], TURNS[1][1]
     asked = render_chat([("user", filled("sample_answers", "doc_to_text"))]) + "\nAssistant:"
-    assert asked + filled("sample_answers", "doc_to_target") == render_chat([("user", question), ("assistant", answer)])
+    assert asked + filled("sample_answers", "doc_to_target") == render_chat(
+        [("user", question), ("assistant", answer)]
+    )
 
 
 @pytest.mark.parametrize("name", TASKS)

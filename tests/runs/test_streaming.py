@@ -32,7 +32,10 @@ def test_characters_are_never_split(tokenizer: TextTokenizer, text: str):
     table = token_bytes(tokenizer)
     chunks = list(decode_utf8(table[token] for token in tokenizer.encode(text)))
     assert "".join(chunks) == text
-    assert all("\N{REPLACEMENT CHARACTER}" not in chunk for chunk in chunks) or "\N{REPLACEMENT CHARACTER}" in text
+    assert (
+        all("\N{REPLACEMENT CHARACTER}" not in chunk for chunk in chunks)
+        or "\N{REPLACEMENT CHARACTER}" in text
+    )
 
 
 def test_char_tokens_spell_their_characters(tmp_path: Path):

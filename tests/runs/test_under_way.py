@@ -55,7 +55,10 @@ def test_an_epoch_has_weights_where_checkpoints_have_none(root: Path):
 def test_its_newest_finished_epoch_writes(root: Path, capsys: pytest.CaptureFixture[str]):
     begin(root)
     checkpoint = find(root)
-    assert (checkpoint.name, checkpoint.folder.name) == ("epoch 1 of the training under way", "epoch-1")
+    assert (checkpoint.name, checkpoint.folder.name) == (
+        "epoch 1 of the training under way",
+        "epoch-1",
+    )
     assert "training is under way" in capsys.readouterr().err
     assert Writer.load(checkpoint, "cpu").model.config.context_length == 128
     with pytest.raises(UserError, match="there is no epoch 2"):
@@ -74,12 +77,19 @@ def test_trainings_in_copies_are_found_by_their_experiments(root: Path):
     for number, copy in enumerate(copies):
         begin(root, copy, fingerprint=f"{number:016x}")
     write_text(
-        root / ".dvc/tmp/exps/run/1f/1f.run", json.dumps({"root_dir": str(copies[0]), "name": "bonny-bani", "pid": 1})
+        root / ".dvc/tmp/exps/run/1f/1f.run",
+        json.dumps({"root_dir": str(copies[0]), "name": "bonny-bani", "pid": 1}),
     )
     write_text(root / ".dvc/tmp/exps/run/2f/2f.run", "[")
-    assert [run.where for run in all_under_way(root)] == ["the copy tmpxyz", "the experiment bonny-bani"]
+    assert [run.where for run in all_under_way(root)] == [
+        "the copy tmpxyz",
+        "the experiment bonny-bani",
+    ]
     stop(copies[1])
-    assert [run.where for run in all_under_way(root)] == ["the experiment bonny-bani", "the copy tmpxyz"]
+    assert [run.where for run in all_under_way(root)] == [
+        "the experiment bonny-bani",
+        "the copy tmpxyz",
+    ]
     assert under_way(root) is None
 
 

@@ -87,16 +87,22 @@ def test_empty_prompt_becomes_end_of_text(writer: Writer, prompt: str):
 
 
 def test_oldest_turns_are_left_out_where_they_do_not_fit(writer: Writer):
-    turns = [{"role": role, "content": "one two"} for _ in range(5) for role in ("user", "assistant")]
+    turns = [
+        {"role": role, "content": "one two"} for _ in range(5) for role in ("user", "assistant")
+    ]
     question = {"role": "user", "content": "count?"}
     stream = writer.reply([*turns, question], LIKELIEST)
-    assert stream.notes == ["The 10 oldest of 11 turns were left out: the model sees 32 tokens of them."]
+    assert stream.notes == [
+        "The 10 oldest of 11 turns were left out: the model sees 32 tokens of them."
+    ]
     assert "".join(stream) == "".join(writer.stream("count?", LIKELIEST, chat=True))
     assert writer.reply([question], LIKELIEST).notes == []
 
 
 def test_answer_ends_before_the_next_turn(writer: Writer):
-    text = "".join(writer.stream("count?", dataclasses.replace(LIKELIEST, max_new_tokens=60), chat=True))
+    text = "".join(
+        writer.stream("count?", dataclasses.replace(LIKELIEST, max_new_tokens=60), chat=True)
+    )
     assert "User:" not in text
     assert text == text.strip()
 

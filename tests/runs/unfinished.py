@@ -17,17 +17,25 @@ STEPS = [StepRow(step, step / 10, 5 - step / 10, 0.01, 1.0) for step in range(3,
 END = EpochRow(1, 10, 80, 0.01, 4.5, 4.25, 70.1, 2.0)
 
 
-def begin(root: Path, folder: Path | None = None, *, fingerprint: str = FINGERPRINT, epochs: int = 1) -> None:
+def begin(
+    root: Path, folder: Path | None = None, *, fingerprint: str = FINGERPRINT, epochs: int = 1
+) -> None:
     """Ten steps an epoch, two epochs, step 18: files in `folder`, checkpoints in `root`."""
     folder = folder or root
     (folder / paths.TOKENIZER).parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(make_tokenizer_file(root.parent / "made", "bpe"), folder / paths.TOKENIZER)
-    config = model_config(vocab_size=read_tokenizer(folder / paths.TOKENIZER).vocab_size, context_length=128)
+    config = model_config(
+        vocab_size=read_tokenizer(folder / paths.TOKENIZER).vocab_size, context_length=128
+    )
     model, store = build(config, seed=1), CheckpointStore(root / ".resume" / fingerprint)
     ends = [END][:epochs]
     weights = [store.save_epoch(row.epoch, model)[WEIGHTS] for row in ends]
     state = RunState(
-        step=15, steps=STEPS, epochs=ends, validations=[ValidationRow(15, 1.5, 3.75, 1.75)], epoch_weights=weights
+        step=15,
+        steps=STEPS,
+        epochs=ends,
+        validations=[ValidationRow(15, 1.5, 3.75, 1.75)],
+        epoch_weights=weights,
     )
     store.save(state, model, {}, {"epochs": 2, "schedule": {}})
     LiveFiles(folder / paths.LIVE).start(

@@ -16,7 +16,9 @@ SENTENCE_ENDS = re.compile(r"(?<=[.?!]) +")
 
 def plain(text: str) -> str:
     """A question without capitals, final marks and blemishes."""
-    words = "".join(" " if char.isspace() else char for char in text if char.isprintable() or char.isspace())
+    words = "".join(
+        " " if char.isspace() else char for char in text if char.isprintable() or char.isspace()
+    )
     return re.sub(r"\s+|[“”🙂]", " ", words).lower().strip(" .?!")
 
 

@@ -1,4 +1,5 @@
-"""What is held out never lands in the training text, with any seed, and the marks of the prompts are true."""
+"""What is held out never lands in the training text, with any seed, and the marks of the prompts
+are true."""
 
 from pathlib import Path
 
@@ -22,14 +23,21 @@ def asked(training: list[Conversation]) -> set[str]:
 
 
 def withheld() -> set[str]:
-    """Every question that is held out: of held-out combinations, and known facts in held-out phrasings."""
+    """Every question that is held out: of held-out combinations, and known facts in held-out
+    phrasings."""
     combined = {
         phrasing.format_map(fact)
         for kind in COMBINING
         for fact in kind.held_out
         for phrasing in kind.phrasings + kind.followups
     }
-    others = {text.format_map(fact) for kind in ALL for fact in kind.facts if fact for text in kind.phrasings[1:]}
+    others = {
+        text.format_map(fact)
+        for kind in ALL
+        for fact in kind.facts
+        if fact
+        for text in kind.phrasings[1:]
+    }
     return combined | set(filter(is_held_out, others))
 
 
@@ -56,17 +64,28 @@ def test_parts_of_a_held_out_combination_are_known() -> None:
         for kinds in questions(subjects).values():
             for kind in (kind for kind in kinds if kind.held_out):
                 known = {word for fact in kind.facts for word in fact.values()}
-                parts = [word for fact in kind.held_out for name, word in fact.items() if name.lower() != "counted"]
+                parts = [
+                    word
+                    for fact in kind.held_out
+                    for name, word in fact.items()
+                    if name.lower() != "counted"
+                ]
                 assert set(parts) <= known
 
 
 def test_validation_asks_for_every_kind_of_combination() -> None:
     answers = [answer for said in VALIDATION for _, answer in said]
-    for begin in ("Count on from ", "Backwards that is ", "I do not know. I have never heard of ", "The opposite of "):
+    for begin in (
+        "Count on from ",
+        "Backwards that is ",
+        "I do not know. I have never heard of ",
+        "The opposite of ",
+    ):
         assert sum(answer.startswith(begin) for answer in answers) >= 20, begin
 
 
-# --- the prompts ------------------------------------------------------------------------------------------------------
+# --- the prompts
+# ------------------------------------------------------------------------------------------------------
 
 
 def ids(prompt: PromptParams) -> str:
@@ -78,13 +97,22 @@ def test_half_of_the_prompts_are_seen() -> None:
 
 
 @pytest.mark.parametrize("prompt", [prompt for prompt in PROMPTS if prompt.mark == "seen"], ids=ids)
-def test_seen_prompt_is_in_the_training_text_with_its_answer(prompt: PromptParams, training) -> None:
-    answers = [answer for said in training for asked, answer in said if plain(asked) == plain(prompt.user or "")]
+def test_seen_prompt_is_in_the_training_text_with_its_answer(
+    prompt: PromptParams, training
+) -> None:
+    answers = [
+        answer
+        for said in training
+        for asked, answer in said
+        if plain(asked) == plain(prompt.user or "")
+    ]
     assert len(answers) > 1
     assert all((prompt.expect or "") in answer for answer in answers)
 
 
-@pytest.mark.parametrize("prompt", [prompt for prompt in PROMPTS if prompt.mark == "held_out"], ids=ids)
+@pytest.mark.parametrize(
+    "prompt", [prompt for prompt in PROMPTS if prompt.mark == "held_out"], ids=ids
+)
 def test_held_out_prompt_is_not_in_the_training_text(prompt: PromptParams, asked: set[str]) -> None:
     assert plain(prompt.user or "") not in asked
     assert plain(prompt.user or "") in set(map(plain, withheld()))

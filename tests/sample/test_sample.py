@@ -24,25 +24,32 @@ from tokenmill.sample.generator import (
 from tokenmill.sample.subjects import Draw, falling, questions
 
 FIRST_1000_SHA256 = "5c6fc64d82b663ef377982db6b60d24b1d0b6ef5ad221b6319ddb693d7e891aa"
-"""Changed? If you did not mean to change the corpus, this is a bug: it must be the same on every machine, or
-nobody's cache fits anybody else's. If you did, put the new hash here, check the size test, run `dvc repro`
-(everything downstream runs again) and say in the changelog what changed."""
+"""Changed? If you did not mean to change the corpus, this is a bug: it must be the same on every
+machine, or nobody's cache fits anybody else's. If you did, put the new hash here, check the size
+test, run `dvc repro` (everything downstream runs again) and say in the changelog what changed."""
 
-CAPITALS = {fact["country"]: fact["capital"] for fact in questions("countries")["capitals"][0].facts}
+CAPITALS = {
+    fact["country"]: fact["capital"] for fact in questions("countries")["capitals"][0].facts
+}
 
 
 @pytest.fixture(scope="module")
 def clean(training: list[Conversation]) -> list[Conversation]:
     """The conversations without a blemish."""
-    return [conversation for conversation in training if conversation and not has_blemish(conversation)]
+    return [
+        conversation for conversation in training if conversation and not has_blemish(conversation)
+    ]
 
 
 def has_blemish(conversation: Conversation) -> bool:
     question = conversation[0].question
-    return question != question.strip() or "  " in question or any(c in question for c in "“”🙂\u200b")
+    return (
+        question != question.strip() or "  " in question or any(c in question for c in "“”🙂\u200b")
+    )
 
 
-# --- the same bytes, always -------------------------------------------------------------------------------------------
+# --- the same bytes, always
+# -------------------------------------------------------------------------------------------
 
 
 def test_first_thousand_conversations_are_golden() -> None:
@@ -58,23 +65,33 @@ def test_another_seed_is_another_corpus() -> None:
     assert list(conversations(seed=0, count=20)) != list(conversations(seed=1, count=20))
 
 
-# --- the files --------------------------------------------------------------------------------------------------------
+# --- the files
+# --------------------------------------------------------------------------------------------------------
 
 
-def test_stage_writes_json_lines_of_alternating_roles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stage_writes_json_lines_of_alternating_roles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("params.yaml").write_text("sample: {seed: 0, conversations: 480}\nmodel: {}\n")
     stage.main()
     folder = Path("data/raw/sample")
-    assert {path.name for path in folder.iterdir()} == {"train.jsonl", "validation.jsonl", "prompts.yaml"}
+    assert {path.name for path in folder.iterdir()} == {
+        "train.jsonl",
+        "validation.jsonl",
+        "prompts.yaml",
+    }
     train, validation = (
-        (folder / f"{name}.jsonl").read_bytes().splitlines(keepends=True) for name in ("train", "validation")
+        (folder / f"{name}.jsonl").read_bytes().splitlines(keepends=True)
+        for name in ("train", "validation")
     )
     assert train == list(map(json_line, conversations(seed=0, count=480)))
     assert validation == list(map(json_line, held_out(seed=0, count=30)))
     for line in train + validation:
         messages = json.loads(line)["messages"]
-        assert [message["role"] for message in messages] == ["user", "assistant"] * (len(messages) // 2)
+        assert [message["role"] for message in messages] == ["user", "assistant"] * (
+            len(messages) // 2
+        )
         assert all(message["content"].strip() for message in messages)
 
 
@@ -83,7 +100,9 @@ def test_files_have_the_promised_size(tmp_path: Path) -> None:
     assert 0.36e6 < (tmp_path / "train.jsonl").stat().st_size < 0.44e6
 
 
-@pytest.mark.parametrize("wrong", ["seed: 0, conversations: 0", "seed: -1, conversations: 1", "seed: 0"])
+@pytest.mark.parametrize(
+    "wrong", ["seed: 0, conversations: 0", "seed: -1, conversations: 1", "seed: 0"]
+)
 def test_wrong_parameters_are_refused_by_name(tmp_path: Path, wrong: str) -> None:
     class View(Section):
         sample: SampleParams
@@ -93,20 +112,35 @@ def test_wrong_parameters_are_refused_by_name(tmp_path: Path, wrong: str) -> Non
         load(View, tmp_path / "params.yaml")
 
 
-# --- what is said -----------------------------------------------------------------------------------------------------
+# --- what is said
+# -----------------------------------------------------------------------------------------------------
 
 
 def test_every_capital_is_the_right_one(clean: list[Conversation]) -> None:
-    answers = {answer for said in clean for _, answer in said if answer.startswith("The capital of ")}
+    answers = {
+        answer for said in clean for _, answer in said if answer.startswith("The capital of ")
+    }
     single = {answer for answer in answers if ", and the capital of " not in answer}
-    assert single == {f"The capital of {country} is {capital}." for country, capital in CAPITALS.items()}
+    assert single == {
+        f"The capital of {country} is {capital}." for country, capital in CAPITALS.items()
+    }
 
 
 def test_nearly_every_fact_is_told_common_ones_more_often(clean: list[Conversation]) -> None:
     told = Counter(exchange.answer for conversation in clean for exchange in conversation)
-    facts = [kind.answers[0].format_map(fact) for kind in FACTUAL if not kind.held_out for fact in kind.facts]
+    facts = [
+        kind.answers[0].format_map(fact)
+        for kind in FACTUAL
+        if not kind.held_out
+        for fact in kind.facts
+    ]
     assert sum(told[answer] > 0 for answer in facts) > 0.98 * len(facts)
-    assert min(told[f"The capital of {country} is {capital}."] for country, capital in CAPITALS.items()) >= 4
+    assert (
+        min(
+            told[f"The capital of {country} is {capital}."] for country, capital in CAPITALS.items()
+        )
+        >= 4
+    )
     assert told["The capital of France is Paris."] > 35
     assert told["The capital of Madagascar is Antananarivo."] < 20
 
@@ -116,7 +150,9 @@ def test_sums_are_right(clean: list[Conversation]) -> None:
     for answer in sums:
         counted, total = answer.split(". So ")
         a, _, b, _, c = total.rstrip(".").split()
-        assert counted == f"Count on from {a}: " + ", ".join(map(str, range(int(a) + 1, int(c) + 1)))
+        assert counted == f"Count on from {a}: " + ", ".join(
+            map(str, range(int(a) + 1, int(c) + 1))
+        )
         assert int(a) + int(b) == int(c)
     assert len(sums) > COUNT / 50
 
@@ -137,10 +173,13 @@ def test_questions_come_as_people_type_them(clean: list[Conversation]) -> None:
 def test_answers_are_always_well_written(training: list[Conversation]) -> None:
     answers = [answer for conversation in training for _, answer in conversation]
     assert all(answer[0].isupper() and answer[-1] in ".!?," for answer in answers)
-    assert not any(mark in answer for mark in ("  ", "🙂", "“", "\r", "\t", "\u200b") for answer in answers)
+    assert not any(
+        mark in answer for mark in ("  ", "🙂", "“", "\r", "\t", "\u200b") for answer in answers
+    )
 
 
-# --- how it is mixed --------------------------------------------------------------------------------------------------
+# --- how it is mixed
+# --------------------------------------------------------------------------------------------------
 
 
 def test_nearly_all_conversations_differ(training: list[Conversation]) -> None:
@@ -153,7 +192,10 @@ def test_validation_never_repeats_itself() -> None:
 
 
 def test_conversations_are_short_and_mostly_one_question(clean: list[Conversation]) -> None:
-    assert max(sum(len(text.split()) for exchange in said for text in exchange) for said in clean) < 120
+    assert (
+        max(sum(len(text.split()) for exchange in said for text in exchange) for said in clean)
+        < 120
+    )
     turns = Counter(map(len, clean))
     assert set(turns) == {1, 2, 3, 4}
     assert turns[1] > len(clean) / 2 > turns[2] > turns[3] > turns[4]
@@ -168,7 +210,8 @@ def test_blemishes_are_of_every_kind_and_rare(training: list[Conversation]) -> N
         assert any(mark in question for question in asked), repr(mark)
 
 
-# --- how it is drawn --------------------------------------------------------------------------------------------------
+# --- how it is drawn
+# --------------------------------------------------------------------------------------------------
 
 
 def test_first_is_five_times_as_likely_as_last() -> None:
@@ -182,4 +225,8 @@ def test_shares_are_in_per_cent() -> None:
 
 def test_same_question_is_the_same_however_it_is_typed() -> None:
     for typed in TYPED:
-        assert as_asked(f"Hi! {typed('What is 2 plus 3?')}") == {"hi", "what is 2 plus 3", "hi! what is 2 plus 3"}
+        assert as_asked(f"Hi! {typed('What is 2 plus 3?')}") == {
+            "hi",
+            "what is 2 plus 3",
+            "hi! what is 2 plus 3",
+        }

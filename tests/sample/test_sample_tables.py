@@ -1,4 +1,5 @@
-"""The tables behind the built-in corpus: complete, unambiguous, and refused by name where they are wrong."""
+"""The tables behind the built-in corpus: complete, unambiguous, and refused by name where they are
+wrong."""
 
 from collections import defaultdict
 from pathlib import Path
@@ -8,7 +9,9 @@ import pytest
 from tokenmill.sample import subjects
 from tokenmill.sample.subjects import COMPUTED, FILES, TABLES, Fact, Question, Subject, questions
 
-QUESTIONS = [kind for name in (*FILES, "small_talk") for kinds in questions(name).values() for kind in kinds]
+QUESTIONS = [
+    kind for name in (*FILES, "small_talk") for kinds in questions(name).values() for kind in kinds
+]
 
 TEMPLATES = {"phrasings": ["What colour is {thing}?"], "answers": ["{Thing} is {colour}."]}
 
@@ -16,10 +19,13 @@ TEMPLATES = {"phrasings": ["What colour is {thing}?"], "answers": ["{Thing} is {
 def filled(kind: Question, fact: Fact) -> list[tuple[str, str]]:
     """Every question that stands on its own, with every answer."""
     answers = [answer.format_map(fact) for answer in kind.answers]
-    return [(phrasing.format_map(fact), answer) for phrasing in kind.phrasings for answer in answers]
+    return [
+        (phrasing.format_map(fact), answer) for phrasing in kind.phrasings for answer in answers
+    ]
 
 
-# --- what is in them --------------------------------------------------------------------------------------------------
+# --- what is in them
+# --------------------------------------------------------------------------------------------------
 
 
 def test_every_table_is_read() -> None:
@@ -48,7 +54,11 @@ def test_a_question_for_a_fact_has_one_answer() -> None:
 
 def test_each_capital_belongs_to_one_country() -> None:
     facts = questions("countries")["capitals"][0].facts
-    assert len({fact["country"] for fact in facts}) == len({fact["capital"] for fact in facts}) == len(facts)
+    assert (
+        len({fact["country"] for fact in facts})
+        == len({fact["capital"] for fact in facts})
+        == len(facts)
+    )
 
 
 def test_days_and_months_go_round() -> None:
@@ -59,13 +69,20 @@ def test_days_and_months_go_round() -> None:
         assert (after["before"], after["kind"]) == (name, fact["kind"])
 
 
-# --- how they become facts --------------------------------------------------------------------------------------------
+# --- how they become facts
+# --------------------------------------------------------------------------------------------
 
 
 def test_a_field_is_known_with_a_capital_too() -> None:
-    subject = {"fields": ["thing", "colour"], "questions": [TEMPLATES], "facts": [["a lemon", "yellow"]]}
+    subject = {
+        "fields": ["thing", "colour"],
+        "questions": [TEMPLATES],
+        "facts": [["a lemon", "yellow"]],
+    }
     [kind] = Subject.model_validate(subject).with_facts()
-    assert kind.facts == [{"thing": "a lemon", "Thing": "A lemon", "colour": "yellow", "Colour": "Yellow"}]
+    assert kind.facts == [
+        {"thing": "a lemon", "Thing": "A lemon", "colour": "yellow", "Colour": "Yellow"}
+    ]
 
 
 def test_each_item_of_a_list_makes_a_fact() -> None:

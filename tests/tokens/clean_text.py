@@ -9,9 +9,11 @@ import xxhash
 from tokenmill.core.shards import write_shards
 
 PROSE = [
-    f"Line {i} of the {word} says that it's number {i * 37 % 101}, and the {word} won't repeat.\n\n\n"
-    f"    So it goes:    {word}!\n\n\n    And so on.\t\t\n"
-    for i, word in enumerate(["river", "mountain", "Müller", "naïve café", "你好世界", "🙂 face", "x = y + 1"] * 12)
+    f"Line {i} of the {word} says that it's number {i * 37 % 101}, and the {word} won't "
+    f"repeat.\n\n\n    So it goes:    {word}!\n\n\n    And so on.\t\t\n"
+    for i, word in enumerate(
+        ["river", "mountain", "Müller", "naïve café", "你好世界", "🙂 face", "x = y + 1"] * 12
+    )
 ]
 
 

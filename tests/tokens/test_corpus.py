@@ -1,4 +1,5 @@
-"""Long documents are read in segments with the ids of the whole; samples are even and within their budget."""
+"""Long documents are read in segments with the ids of the whole; samples are even and within their
+budget."""
 
 import itertools
 from collections.abc import Callable
@@ -30,13 +31,17 @@ def test_segments_join_to_the_text(text: str, size: int) -> None:
 @given(text=difficult, size=st.integers(1, 20))
 def test_segments_have_the_ids_of_the_whole_text(text: str, size: int, bpe_file: Path) -> None:
     tokenizer = read_tokenizer(bpe_file)
-    assert [i for segment in segments(text, size) for i in tokenizer.encode(segment)] == tokenizer.encode(text)
+    assert [
+        i for segment in segments(text, size) for i in tokenizer.encode(segment)
+    ] == tokenizer.encode(text)
 
 
 def test_segments_of_difficult_texts_have_their_ids(bpe_file: Path) -> None:
     tokenizer = read_tokenizer(bpe_file)
     for text in adversarial_texts(count=1000, seed=2):
-        assert [i for segment in segments(text, 1) for i in tokenizer.encode(segment)] == tokenizer.encode(text)
+        assert [
+            i for segment in segments(text, 1) for i in tokenizer.encode(segment)
+        ] == tokenizer.encode(text)
 
 
 def test_segment_examples() -> None:

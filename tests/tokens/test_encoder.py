@@ -41,7 +41,12 @@ def reference(tokenizer: TextTokenizer) -> Encode:
 def test_reference_gives_all_ids_in_one_row(reference: Encode, tokenizer: TextTokenizer) -> None:
     ids, offsets = reference(["river", "", "it's"])
     assert ids.tolist() == tokenizer.encode("river") + tokenizer.encode("it's")
-    assert offsets.tolist() == [0, len(tokenizer.encode("river")), len(tokenizer.encode("river")), len(ids)]
+    assert offsets.tolist() == [
+        0,
+        len(tokenizer.encode("river")),
+        len(tokenizer.encode("river")),
+        len(ids),
+    ]
     assert (ids.dtype.str, offsets.dtype.str) == ("<i4", "<i8")
 
 
@@ -54,7 +59,9 @@ def test_splintr_agrees_on_any_text(texts: list[str], fast: Encode, reference: E
     assert first_difference(fast, reference, texts) is None
 
 
-def test_splintr_takes_a_spelled_end_of_text_for_text(fast: Encode, tokenizer: TextTokenizer) -> None:
+def test_splintr_takes_a_spelled_end_of_text_for_text(
+    fast: Encode, tokenizer: TextTokenizer
+) -> None:
     ids, _ = fast([f"a {END_OF_TEXT} b", END_OF_TEXT])
     assert tokenizer.eot_id not in ids
     assert tokenizer.decode(ids.tolist()) == f"a {END_OF_TEXT} b{END_OF_TEXT}"
@@ -72,8 +79,12 @@ def _wrong(texts: list[str], reference: Encode) -> Encoded:
     return ids, offsets
 
 
-def test_one_wrong_id_falls_back_to_the_reference(tokenizer, reference, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoder_module, "build_splintr", lambda _: lambda texts: _wrong(texts, reference))
+def test_one_wrong_id_falls_back_to_the_reference(
+    tokenizer, reference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        encoder_module, "build_splintr", lambda _: lambda texts: _wrong(texts, reference)
+    )
     encoder = choose_encoder(tokenizer, ["fine", "this one"])
     assert encoder.name == "tokenizers"
     assert "'this one'" in encoder.note
@@ -88,7 +99,9 @@ def _panic(_: object) -> Encode:
     raise PanicError("index out of bounds")
 
 
-def test_panic_falls_back_to_the_reference(tokenizer: TextTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_panic_falls_back_to_the_reference(
+    tokenizer: TextTokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(encoder_module, "build_splintr", _panic)
     encoder = choose_encoder(tokenizer, PROSE)
     assert encoder.name == "tokenizers"
@@ -98,7 +111,9 @@ def test_panic_falls_back_to_the_reference(tokenizer: TextTokenizer, monkeypatch
 @pytest.mark.parametrize("name", ["splintr", "tokenizers", "table"])
 def test_pickled_encoder_is_built_once_per_process(name, tokenizer, char_file: Path) -> None:
     tokenizer = read_tokenizer(char_file) if name == "table" else tokenizer
-    sent = pickle.dumps(Encoder(name, build_reference(tokenizer), tokenizer.backend.to_str(), note="said once"))
+    sent = pickle.dumps(
+        Encoder(name, build_reference(tokenizer), tokenizer.backend.to_str(), note="said once")
+    )
     arrived = pickle.loads(sent)  # noqa: S301  (our own)
     texts = ["river says", "", "it's Müller"] if name == "table" else [END_OF_TEXT, "", *PROSE]
     assert first_difference(arrived.encode, build_reference(tokenizer), texts) is None

@@ -1,4 +1,5 @@
-"""Clean text becomes token files and comes back unchanged; the bytes do not depend on how the work is divided."""
+"""Clean text becomes token files and comes back unchanged; the bytes do not depend on how the work
+is divided."""
 
 import itertools
 import json
@@ -42,13 +43,20 @@ def documents(tokens: Path, tokenizer_file: Path, split: Split) -> list[str]:
     tokenizer, ids = read_tokenizer(tokenizer_file), np.asarray(open_tokens(tokens, split))
     ends = np.flatnonzero(ids == tokenizer.eot_id)
     assert ends[-1] == len(ids) - 1
-    return [tokenizer.decode(ids[a + 1 : b].tolist()) for a, b in itertools.pairwise([-1, *ends.tolist()])]
+    return [
+        tokenizer.decode(ids[a + 1 : b].tolist())
+        for a, b in itertools.pairwise([-1, *ends.tolist()])
+    ]
 
 
-def round_trip(clean: Path, tokenizer_file: Path, work: Path, params: TokenizeParams) -> dict[Split, list[str]]:
+def round_trip(
+    clean: Path, tokenizer_file: Path, work: Path, params: TokenizeParams
+) -> dict[Split, list[str]]:
     metadata = pack(clean, tokenizer_file, work / "packed", params)
     assert unpack(work / "packed", work / "tokens") == metadata
-    texts: dict[Split, list[str]] = {split: documents(work / "tokens", tokenizer_file, split) for split in SPLITS}
+    texts: dict[Split, list[str]] = {
+        split: documents(work / "tokens", tokenizer_file, split) for split in SPLITS
+    }
     for split in SPLITS:
         assert metadata.split(split).documents == len(texts[split])
         assert metadata.split(split).bytes == sum(len(text.encode()) for text in texts[split])
@@ -56,7 +64,9 @@ def round_trip(clean: Path, tokenizer_file: Path, work: Path, params: TokenizePa
 
 
 @pytest.mark.parametrize("kind", ["bpe", "char"])
-def test_hash_split_gives_every_document_back(kind: str, prose: Path, request, tmp_path: Path) -> None:
+def test_hash_split_gives_every_document_back(
+    kind: str, prose: Path, request, tmp_path: Path
+) -> None:
     texts = round_trip(prose, request.getfixturevalue(f"{kind}_file"), tmp_path, HASH)
     side = dict.fromkeys(texts["train"], "train") | dict.fromkeys(texts["val"], "val")
     assert texts["train"] == [text for text in PROSE if side[text] == "train"]
@@ -64,8 +74,12 @@ def test_hash_split_gives_every_document_back(kind: str, prose: Path, request, t
     assert 0.1 < len(texts["val"]) / len(PROSE) < 0.5
 
 
-@pytest.mark.parametrize("name", ["validation.txt", "data/val/1.txt", "A-valid.txt", "validation-00000-of-2.jsonl"])
-def test_files_named_as_validation_text_are_held_out(corpus: Corpus, bpe_file: Path, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["validation.txt", "data/val/1.txt", "A-valid.txt", "validation-00000-of-2.jsonl"]
+)
+def test_files_named_as_validation_text_are_held_out(
+    corpus: Corpus, bpe_file: Path, tmp_path: Path, name: str
+) -> None:
     sources = ["train.txt", name, "evaluation.txt", name, "value.txt"]
     clean = corpus(PROSE[:5], sources=sources)
     params = TokenizeParams(split="auto", val_fraction=0.3)
@@ -82,18 +96,29 @@ def test_auto_is_hash_where_no_name_tells_the_splits_apart(
     assert packed_bytes(tmp_path / "auto") == packed_bytes(tmp_path / "hash")
 
 
-def test_few_long_documents_are_split_inside(corpus: Corpus, bpe_file: Path, tmp_path: Path) -> None:
-    texts = [" ".join(f"{author} wrote {number}." for number in range(300)) for author in ("Ann", "Bo", "Cy")]
-    back = round_trip(corpus(texts), bpe_file, tmp_path, TokenizeParams(split="auto", val_fraction=0.1))
+def test_few_long_documents_are_split_inside(
+    corpus: Corpus, bpe_file: Path, tmp_path: Path
+) -> None:
+    texts = [
+        " ".join(f"{author} wrote {number}." for number in range(300))
+        for author in ("Ann", "Bo", "Cy")
+    ]
+    back = round_trip(
+        corpus(texts), bpe_file, tmp_path, TokenizeParams(split="auto", val_fraction=0.1)
+    )
     assert [head + tail for head, tail in zip(back["train"], back["val"], strict=True)] == texts
     for text, held in zip(texts, back["val"], strict=True):
         assert held.startswith(" ")
         assert 0.09 < len(held) / len(text) <= 0.1
 
 
-def test_few_short_documents_are_split_at_the_tail(corpus: Corpus, bpe_file: Path, tmp_path: Path) -> None:
+def test_few_short_documents_are_split_at_the_tail(
+    corpus: Corpus, bpe_file: Path, tmp_path: Path
+) -> None:
     texts = [f"text {number}" for number in range(3)]
-    back = round_trip(corpus(texts), bpe_file, tmp_path, TokenizeParams(split="auto", val_fraction=0.1))
+    back = round_trip(
+        corpus(texts), bpe_file, tmp_path, TokenizeParams(split="auto", val_fraction=0.1)
+    )
     assert "".join(back["train"] + back["val"]) == "".join(texts)
     assert back["val"] == [" 2"]
 
@@ -108,25 +133,45 @@ def test_tail_split_cuts_at_the_character(kind: str, prose: Path, request, tmp_p
     assert len(texts["train"]) + len(texts["val"]) == len(PROSE) + 1  # one is cut in two
 
 
-def test_tail_split_between_two_documents_cuts_none(corpus: Corpus, bpe_file: Path, tmp_path: Path) -> None:
+def test_tail_split_between_two_documents_cuts_none(
+    corpus: Corpus, bpe_file: Path, tmp_path: Path
+) -> None:
     half = TokenizeParams(split="tail", val_fraction=0.5)
-    assert round_trip(corpus(["ab", "cd"]), bpe_file, tmp_path, half) == {"train": ["ab"], "val": ["cd"]}
-    assert round_trip(corpus(["abcd"]), bpe_file, tmp_path, half) == {"train": ["ab"], "val": ["cd"]}
+    assert round_trip(corpus(["ab", "cd"]), bpe_file, tmp_path, half) == {
+        "train": ["ab"],
+        "val": ["cd"],
+    }
+    assert round_trip(corpus(["abcd"]), bpe_file, tmp_path, half) == {
+        "train": ["ab"],
+        "val": ["cd"],
+    }
 
 
-def test_tail_split_between_segments_of_a_long_document(corpus: Corpus, bpe_file, tmp_path, monkeypatch) -> None:
+def test_tail_split_between_segments_of_a_long_document(
+    corpus: Corpus, bpe_file, tmp_path, monkeypatch
+) -> None:
     monkeypatch.setattr(corpus_module, "SEGMENT_CHARS", 1)
     half = TokenizeParams(split="tail", val_fraction=0.5)
-    assert round_trip(corpus(["ab cd"]), bpe_file, tmp_path, half) == {"train": ["ab"], "val": [" cd"]}
+    assert round_trip(corpus(["ab cd"]), bpe_file, tmp_path, half) == {
+        "train": ["ab"],
+        "val": [" cd"],
+    }
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
-    texts=st.lists(st.lists(st.sampled_from(FRAGMENTS) | st.text(max_size=4), max_size=8).map("".join), max_size=12),
+    texts=st.lists(
+        st.lists(st.sampled_from(FRAGMENTS) | st.text(max_size=4), max_size=8).map("".join),
+        max_size=12,
+    ),
     kind=st.sampled_from(["bpe", "char"]),
     params=st.sampled_from([HASH, TAIL]),
 )
-def test_any_unicode_comes_back(texts, kind, params, bpe_file: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_any_unicode_comes_back(
+    texts, kind, params, bpe_file: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     work = tmp_path_factory.mktemp("any")
     texts = [*PROSE[:20], *texts]
     clean = write_clean(work / "clean", texts, row_group_bytes=100)
@@ -140,26 +185,39 @@ def test_any_unicode_comes_back(texts, kind, params, bpe_file: Path, tmp_path_fa
         assert "".join(back["train"] + back["val"]) == "".join(texts)
 
 
-def test_text_that_spells_end_of_text_ends_nothing(corpus: Corpus, bpe_file: Path, tmp_path: Path) -> None:
+def test_text_that_spells_end_of_text_ends_nothing(
+    corpus: Corpus, bpe_file: Path, tmp_path: Path
+) -> None:
     texts = [f"{END_OF_TEXT} number {i} {END_OF_TEXT}{END_OF_TEXT}" for i in range(30)]
     back = round_trip(corpus(texts), bpe_file, tmp_path, HASH)
     assert sorted(back["train"] + back["val"]) == sorted(texts)
 
 
-def test_same_bytes_however_the_work_is_divided(prose: Path, corpus: Corpus, bpe_file, tmp_path, monkeypatch) -> None:
+def test_same_bytes_however_the_work_is_divided(
+    prose: Path, corpus: Corpus, bpe_file, tmp_path, monkeypatch
+) -> None:
     for params in (HASH, TAIL):
         pack(prose, bpe_file, tmp_path / "a", params)
         with monkeypatch.context() as patch:
             patch.setattr(pack_module, "ZSTD_THREADS", 4)
             patch.setattr(corpus_module, "SEGMENT_CHARS", 20)
             patch.setattr(pack_module, "text_batches", partial(text_batches, batch_bytes=100))
-            pack(corpus(PROSE, shard_bytes=900, row_group_bytes=300), bpe_file, tmp_path / "b", params)
+            pack(
+                corpus(PROSE, shard_bytes=900, row_group_bytes=300),
+                bpe_file,
+                tmp_path / "b",
+                params,
+            )
         assert packed_bytes(tmp_path / "a") == packed_bytes(tmp_path / "b")
 
 
-def test_reference_encoder_packs_the_same_bytes(prose: Path, bpe_file, tmp_path, monkeypatch, capsys) -> None:
+def test_reference_encoder_packs_the_same_bytes(
+    prose: Path, bpe_file, tmp_path, monkeypatch, capsys
+) -> None:
     pack(prose, bpe_file, tmp_path / "fast", HASH)
-    monkeypatch.setattr(encoder, "build_splintr", lambda _: lambda _: (np.zeros(0), np.zeros(1000, int)))
+    monkeypatch.setattr(
+        encoder, "build_splintr", lambda _: lambda _: (np.zeros(0), np.zeros(1000, int))
+    )
     pack(prose, bpe_file, tmp_path / "slow", HASH)
     assert packed_bytes(tmp_path / "fast") == packed_bytes(tmp_path / "slow")
     assert "slower than splintr, because the two disagree" in capsys.readouterr().out
@@ -177,11 +235,15 @@ def test_new_document_moves_no_other_to_the_other_split(corpus, bpe_file, tmp_pa
     assert len(after["train"]) + len(after["val"]) == len(many)
 
 
-def test_document_of_many_batches_has_one_end(corpus: Corpus, bpe_file: Path, tmp_path: Path, monkeypatch) -> None:
+def test_document_of_many_batches_has_one_end(
+    corpus: Corpus, bpe_file: Path, tmp_path: Path, monkeypatch
+) -> None:
     monkeypatch.setattr(pack_module, "text_batches", partial(text_batches, batch_bytes=50_000))
     long = " ".join(map(str, range(100_000)))
     texts = ["short", long, "", "also short"]
-    back = round_trip(corpus(texts), bpe_file, tmp_path, TokenizeParams(split="tail", val_fraction=0.5))
+    back = round_trip(
+        corpus(texts), bpe_file, tmp_path, TokenizeParams(split="tail", val_fraction=0.5)
+    )
     edge = int(sum(map(len, texts)) * 0.5)
     assert back["train"] == ["short", long[: edge - 5]]
     assert back["val"] == [long[edge - 5 :], "", "also short"]
@@ -210,7 +272,11 @@ def test_batches_stay_small_whatever_the_documents() -> None:
 @pytest.mark.parametrize(
     ("count", "fraction", "message"),
     [
-        (20, 1e-6, r"tokenize.val_fraction \(1e-06\) leaves no validation document among 20; raise it, or set .* auto"),
+        (
+            20,
+            1e-6,
+            r"tokenize.val_fraction \(1e-06\) leaves no validation document among 20; raise it, or set .* auto",
+        ),
         (1, 0.5, r"leaves no \w+ document among 1"),
     ],
 )
@@ -228,10 +294,17 @@ def test_empty_hash_split_is_refused(count, fraction, message, bpe_file, tmp_pat
 
 def test_empty_tail_split_is_refused(corpus: Corpus, bpe_file: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"tokenize.val_fraction \(0.4\) cuts 1 characters at 0"):
-        pack(corpus(["a"]), bpe_file, tmp_path / "packed", TokenizeParams(split="tail", val_fraction=0.4))
+        pack(
+            corpus(["a"]),
+            bpe_file,
+            tmp_path / "packed",
+            TokenizeParams(split="tail", val_fraction=0.4),
+        )
 
 
-def test_unknown_character_leaves_the_old_folder(corpus: Corpus, char_file: Path, tmp_path: Path) -> None:
+def test_unknown_character_leaves_the_old_folder(
+    corpus: Corpus, char_file: Path, tmp_path: Path
+) -> None:
     (tmp_path / "packed").mkdir()
     (tmp_path / "packed" / "old").touch()
     with pytest.raises(UserError, match=r"U\+2603"):
@@ -252,10 +325,16 @@ def test_tokenizer_that_no_stage_wrote_is_refused(record: str, prose: Path, tmp_
     assert not (tmp_path / "refused").exists()
 
 
-def test_corpus_with_other_bytes_than_recorded_is_refused(prose: Path, bpe_file: Path, tmp_path, monkeypatch) -> None:
+def test_corpus_with_other_bytes_than_recorded_is_refused(
+    prose: Path, bpe_file: Path, tmp_path, monkeypatch
+) -> None:
     total = shards.totals(prose)
-    monkeypatch.setattr(shards, "totals", lambda _: shards.Totals(total.documents, total.bytes + 1, total.chars))
-    with pytest.raises(UserError, match=r"holds [\d,]+ bytes of text, but records [\d,]+; .*dvc repro -f clean"):
+    monkeypatch.setattr(
+        shards, "totals", lambda _: shards.Totals(total.documents, total.bytes + 1, total.chars)
+    )
+    with pytest.raises(
+        UserError, match=r"holds [\d,]+ bytes of text, but records [\d,]+; .*dvc repro -f clean"
+    ):
         pack(prose, bpe_file, tmp_path / "packed", HASH)
     assert not (tmp_path / "packed").exists()
 
@@ -277,17 +356,34 @@ def test_zstd_has_a_checksum(prose: Path, bpe_file: Path, tmp_path: Path) -> Non
 
 
 def test_big_ids_are_four_bytes_little_endian(tmp_path: Path) -> None:
-    tokens = insert_end_of_text(np.array([65_536, 100_000, 2**31 - 1], dtype=np.int64), np.array([3]), eot_id=70_000)
+    tokens = insert_end_of_text(
+        np.array([65_536, 100_000, 2**31 - 1], dtype=np.int64), np.array([3]), eot_id=70_000
+    )
     with pack_module.PackedFile(tmp_path / "big.zst") as file:
         file.add(pack_module.TokenBatch("train", tokens, documents=1, bytes=3))
         file.finish()
-    content = zstandard.ZstdDecompressor().decompressobj().decompress((tmp_path / "big.zst").read_bytes())
-    assert content == b"\x00\x00\x01\x00" + b"\xa0\x86\x01\x00" + b"\xff\xff\xff\x7f" + b"\x70\x11\x01\x00"
+    content = (
+        zstandard.ZstdDecompressor().decompressobj().decompress((tmp_path / "big.zst").read_bytes())
+    )
+    assert (
+        content
+        == b"\x00\x00\x01\x00" + b"\xa0\x86\x01\x00" + b"\xff\xff\xff\x7f" + b"\x70\x11\x01\x00"
+    )
 
 
 def test_end_of_text_after_every_end() -> None:
-    assert insert_end_of_text(np.array([5, 6, 7]), np.array([2, 3, 3]), eot_id=0).tolist() == [5, 6, 0, 7, 0, 0]
-    assert insert_end_of_text(np.array([], dtype="<i4"), np.array([0, 0]), eot_id=9).tolist() == [9, 9]
+    assert insert_end_of_text(np.array([5, 6, 7]), np.array([2, 3, 3]), eot_id=0).tolist() == [
+        5,
+        6,
+        0,
+        7,
+        0,
+        0,
+    ]
+    assert insert_end_of_text(np.array([], dtype="<i4"), np.array([0, 0]), eot_id=9).tolist() == [
+        9,
+        9,
+    ]
     assert insert_end_of_text(np.array([5]), np.array([], dtype=np.int64), eot_id=9).tolist() == [5]
 
 

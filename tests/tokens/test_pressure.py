@@ -1,4 +1,5 @@
-"""A full disk leaves a sentence and nothing else; the longest document fits into 700 MB of memory."""
+"""A full disk leaves a sentence and nothing else; the longest document fits into 700 MB of
+memory."""
 
 import re
 import subprocess
@@ -20,7 +21,9 @@ UNSHARE = ["unshare", "--user", "--map-root-user", "--mount"]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, mounts a small disk")
 
 
-def run(code: str, *arguments: object, before: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+def run(
+    code: str, *arguments: object, before: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
     """Python code in a process of its own, with the library's names and `arguments` in sys.argv."""
     names = (
         "import sys; from pathlib import Path\n"
@@ -64,7 +67,9 @@ print(sorted(path.name for path in three.iterdir()))
 @linux
 @pytest.mark.parametrize("work", [PACK, UNPACK])
 @pytest.mark.parametrize("limit", ["disk", "file"])
-def test_full_disk_names_the_bytes_needed(work, limit, noise, bpe_file: Path, tmp_path: Path) -> None:
+def test_full_disk_names_the_bytes_needed(
+    work, limit, noise, bpe_file: Path, tmp_path: Path
+) -> None:
     clean, packed = noise
     attempt = ATTEMPT.format(work)
     if limit == "disk":
@@ -75,7 +80,10 @@ def test_full_disk_names_the_bytes_needed(work, limit, noise, bpe_file: Path, tm
         disk = f'mount -t tmpfs -o size={ROOM} small "$0" && exec "$@"'
         before = (*UNSHARE, "sh", "-c", disk, str(tmp_path))
     else:
-        attempt = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({ROOM}, {ROOM}))\n" + attempt
+        attempt = (
+            f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({ROOM}, {ROOM}))\n"
+            + attempt
+        )
         before = ()
     ended = run(attempt, clean if work == PACK else packed, bpe_file, tmp_path, before=before)
     assert ended.returncode == 0, ended.stderr
@@ -105,9 +113,7 @@ PEAK = """
 import re
 print(re.search(r"VmHWM:\\s*(\\d+) kB", Path("/proc/self/status").read_text())[1])
 """
-LEARN = (
-    "train_tokenizer(one, three / 'tokenizer.json', TokenizerParams(type='bpe', vocab_size=400, sample_bytes=10**7))"
-)
+LEARN = "train_tokenizer(one, three / 'tokenizer.json', TokenizerParams(type='bpe', vocab_size=400, sample_bytes=10**7))"
 
 
 @linux

@@ -26,11 +26,15 @@ def bpe(vocab_size: int = 400, sample_bytes: int = 10**6) -> TokenizerParams:
 def test_one_run_of_a_letter_is_learned_in_seconds(corpus: Corpus, tmp_path: Path) -> None:
     clean = corpus(["a" * 400_000, " " * 400_000, "The word. " * 100])
     started = time.monotonic()
-    train_tokenizer(clean, tmp_path / "t.json", TokenizerParams(type="bpe", vocab_size=300, sample_bytes=10**6))
+    train_tokenizer(
+        clean, tmp_path / "t.json", TokenizerParams(type="bpe", vocab_size=300, sample_bytes=10**6)
+    )
     assert time.monotonic() - started < 20
 
 
-def test_same_corpus_same_bytes_in_another_process(prose: Path, bpe_file: Path, tmp_path: Path) -> None:
+def test_same_corpus_same_bytes_in_another_process(
+    prose: Path, bpe_file: Path, tmp_path: Path
+) -> None:
     train_tokenizer(prose, tmp_path / "again.json", bpe())
     assert (tmp_path / "again.json").read_bytes() == bpe_file.read_bytes()
     code = (
@@ -51,7 +55,9 @@ def test_report_describes_the_tokenizer(prose: Path, tmp_path: Path) -> None:
     tokenizer = read_tokenizer(tmp_path / "t.json")
     texts = [text for batch in sample(prose, 10**6) for text in batch]
     tokens = sum(len(tokenizer.encode(text)) for text in texts)
-    assert report.bytes_per_token == pytest.approx(sum(len(t.encode()) for t in texts) / tokens, abs=1e-4)
+    assert report.bytes_per_token == pytest.approx(
+        sum(len(t.encode()) for t in texts) / tokens, abs=1e-4
+    )
     assert (report.vocab_size, report.corpus_too_small) == (400, False)
 
 
@@ -66,7 +72,9 @@ def test_small_corpus_gives_a_smaller_vocabulary(corpus: Corpus, tmp_path: Path)
 
 def test_char_tokenizer_reads_the_whole_corpus(corpus: Corpus, tmp_path: Path) -> None:
     clean = corpus(["ab\n", "c\x00", "🙂é"] * 50 + ["z"], shard_bytes=30)
-    report = train_tokenizer(clean, tmp_path / "t.json", TokenizerParams(type="char", vocab_size=1, sample_bytes=1))
+    report = train_tokenizer(
+        clean, tmp_path / "t.json", TokenizerParams(type="char", vocab_size=1, sample_bytes=1)
+    )
     tokenizer = read_tokenizer(tmp_path / "t.json")
     assert [tokenizer.decode([i]) for i in range(1, 9)] == sorted("ab\nc\x00🙂éz")
     assert (report.vocab_size, report.corpus_too_small) == (9, False)

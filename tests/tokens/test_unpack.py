@@ -57,7 +57,9 @@ def content_of(packed_file: bytes) -> bytes:
         (lambda old: compress(content_of(old)[:-4]), "fewer than the"),
     ],
 )
-def test_damaged_file_is_refused_and_old_tokens_stay(damage, message: str, packed: Path, tokens: Path) -> None:
+def test_damaged_file_is_refused_and_old_tokens_stay(
+    damage, message: str, packed: Path, tokens: Path
+) -> None:
     before = {path.name: path.read_bytes() for path in tokens.iterdir()}
     edit(packed / "train.bin.zst", damage)
     with pytest.raises(UserError, match=message) as caught:
@@ -87,5 +89,9 @@ def test_missing_packed_file_is_named(packed: Path, tmp_path: Path) -> None:
 def test_output_folder_is_replaced_whole(packed: Path, tokens: Path) -> None:
     (tokens / "left over").touch()
     unpack(packed, tokens)
-    assert sorted(path.name for path in tokens.iterdir()) == ["metadata.json", "train.bin", "val.bin"]
+    assert sorted(path.name for path in tokens.iterdir()) == [
+        "metadata.json",
+        "train.bin",
+        "val.bin",
+    ]
     assert (tokens / "metadata.json").read_bytes() == (packed / "metadata.json").read_bytes()

@@ -1,8 +1,10 @@
-"""A trainer as a program of its own, which does what the stage `train` does; its one argument is JSON for `tiny.run`.
+"""A trainer as a program of its own, which does what the stage `train` does; its one argument is
+JSON for `tiny.run`.
 
-More keys: `root` and `tokens`; `room`, the bytes of memory it may take besides what the program itself takes; and
-`update_holds`, the micro-batch up to which the optimizer's update finds memory; and `roomy`, the processes of a sharded
-model in which whole gradients fit, each of which then says how often it reduced a group of them.
+More keys: `root` and `tokens`; `room`, the bytes of memory it may take besides what the program
+itself takes; and `update_holds`, the micro-batch up to which the optimizer's update finds memory;
+and `roomy`, the processes of a sharded model in which whole gradients fit, each of which then says
+how often it reduced a group of them.
 """
 
 import atexit
@@ -74,7 +76,11 @@ def main(arguments: dict[str, Any]) -> None:
     if roomy := arguments.pop("roomy", None):
         limit_gradients(roomy)
     runtime = tiny.runtime_params(**arguments.get("runtime", {}))
-    report_errors(lambda: launch(lambda: tiny.run(tokens, root / "model", **arguments) and None, runtime=runtime))
+    report_errors(
+        lambda: launch(
+            lambda: tiny.run(tokens, root / "model", **arguments) and None, runtime=runtime
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
-"""A process that has imported everything and forks trainers: about 40 of them start in the time of two imports.
+"""A process that has imported everything and forks trainers: about 40 of them start in the time of
+two imports.
 
-As a program it reads one JSON object per line, the arguments of tests/training/alone.py, and answers with a process id.
-Each trainer is a process of its own, forked before PyTorch has started a thread, and ends as the stage `train` does.
+As a program it reads one JSON object per line, the arguments of tests/training/alone.py, and
+answers with a process id. Each trainer is a process of its own, forked before PyTorch has started a
+thread, and ends as the stage `train` does.
 """
 
 import json
@@ -52,19 +54,33 @@ class ForkServer:
     def start(self, root: Path, tokens: Path, **arguments: Any) -> "Trainer":
         """Fork a trainer with its checkpoints in `root/.resume` and its output in `root/model`."""
         root.mkdir(exist_ok=True)
-        return Trainer(self, root, self._ask({"root": str(root), "tokens": str(tokens)} | arguments))
+        return Trainer(
+            self, root, self._ask({"root": str(root), "tokens": str(tokens)} | arguments)
+        )
 
-    def together(self, root: Path, tokens: Path, /, size: int = 2, **arguments: Any) -> "list[Trainer]":
-        """Fork trainers that train together, as torchrun would start them; the first one is the main process."""
+    def together(
+        self, root: Path, tokens: Path, /, size: int = 2, **arguments: Any
+    ) -> "list[Trainer]":
+        """Fork trainers that train together, as torchrun would start them; the first one is the
+        main process."""
         root.mkdir(exist_ok=True)
         meeting = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # pyright: ignore[reportPrivateImportUsage]
-        shared = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(meeting.port)}
+        shared = {
+            "WORLD_SIZE": str(size),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(meeting.port),
+        }
         shared["TORCHELASTIC_USE_AGENT_STORE"] = "True"
-        trainers = [self.member(root, tokens, shared | {"RANK": str(rank)}, **arguments) for rank in range(size)]
+        trainers = [
+            self.member(root, tokens, shared | {"RANK": str(rank)}, **arguments)
+            for rank in range(size)
+        ]
         trainers[0].meeting = meeting
         return trainers
 
-    def member(self, root: Path, tokens: Path, environ: dict[str, str], /, **arguments: Any) -> "Trainer":
+    def member(
+        self, root: Path, tokens: Path, environ: dict[str, str], /, **arguments: Any
+    ) -> "Trainer":
         """Fork one of several trainers, with the variables that torchrun gives it."""
         request = {"root": str(root), "tokens": str(tokens), "environ": environ} | arguments
         return Trainer(self, root, self._ask(request), said=f"said-{environ['RANK']}.txt")

@@ -24,10 +24,16 @@ FILES = (
 
 
 @pytest.mark.slow
-@pytest.mark.skipif("AVX512" not in torch.backends.cpu.get_cpu_capability(), reason="this process has no other one")
+@pytest.mark.skipif(
+    "AVX512" not in torch.backends.cpu.get_cpu_capability(), reason="this process has no other one"
+)
 def test_numbers_hold_in_the_arithmetic_of_avx2() -> None:
     run = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist"]
     run += ["-m", "not slow", "-k", "not transformers", *(f"tests/{name}" for name in FILES)]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")} | OLDER
-    done = subprocess.run(run, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")
+    } | OLDER
+    done = subprocess.run(
+        run, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout[-4000:]

@@ -20,7 +20,12 @@ from tokenmill.training.checkpoint import CheckpointStore, prune_runs
 from tokenmill.training.history import EpochRow, RunState
 from tokenmill.training.optimizer import Optimizer
 
-RESUMABLE = {"epochs": 2, "schedule": {"horizon_epochs": None}, "validate_every_steps": 5, "early_stopping": 3}
+RESUMABLE = {
+    "epochs": 2,
+    "schedule": {"horizon_epochs": None},
+    "validate_every_steps": 5,
+    "early_stopping": 3,
+}
 
 
 def trained(seed: int = 0) -> tuple[GPT, Optimizer]:
@@ -42,7 +47,9 @@ def filled(folder: Path, *steps: int) -> CheckpointStore:
     weights = [store.save_epoch(n, model)[WEIGHTS] for n in range(1, max(steps) // 10 + 1)]
     for step in steps:
         done = step // 10
-        state = RunState(step=step, epochs=[row(n + 1) for n in range(done)], epoch_weights=weights[:done])
+        state = RunState(
+            step=step, epochs=[row(n + 1) for n in range(done)], epoch_weights=weights[:done]
+        )
         store.save(state, model, optimizer.state(), RESUMABLE)
     return store
 
@@ -87,7 +94,9 @@ def test_a_checkpoint_with_the_older_names_is_read(tmp_path: Path):
     content["state"] |= {"returns": [], "epoch_loss": {"total": 1.5, "windows": 3}}
     content["horizon"]["divergence"] = {"returns": 1, "rate_factor": 0.5, "every_steps": 500}
     (folder / "state.json").write_text(json.dumps(content))
-    hashes = json.loads((folder / MANIFEST).read_text()) | {"state.json": sha256_of(folder / "state.json")}
+    hashes = json.loads((folder / MANIFEST).read_text()) | {
+        "state.json": sha256_of(folder / "state.json")
+    }
     (folder / MANIFEST).write_text(json.dumps(hashes))
     assert found(store) == ([20, 10], [])
     assert next(iter(store.checkpoints(print))).state.epoch_loss.sequences == 3
@@ -121,14 +130,22 @@ STEP_20 = "step-000000020"
 DAMAGES: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "cut weights": (cut, f"{STEP_20}/model.safetensors", "model.safetensors changed"),
     "changed weights": (change_a_byte, f"{STEP_20}/model.safetensors", "model.safetensors changed"),
-    "changed optimizer": (change_a_byte, f"{STEP_20}/optimizer.safetensors", "optimizer.safetensors changed"),
+    "changed optimizer": (
+        change_a_byte,
+        f"{STEP_20}/optimizer.safetensors",
+        "optimizer.safetensors changed",
+    ),
     "changed state": (change_a_byte, f"{STEP_20}/state.json", "state.json changed"),
     "changed configuration": (change_a_byte, f"{STEP_20}/config.json", "config.json changed"),
     "missing state": (Path.unlink, f"{STEP_20}/state.json", "state.json changed"),
     "missing manifest": (Path.unlink, f"{STEP_20}/manifest.json", "manifest.json is missing"),
     "cut manifest": (cut, f"{STEP_20}/manifest.json", ""),
     "additional file": (lambda p: p.write_text("x"), f"{STEP_20}/another", "another changed"),
-    "missing epoch": (Path.unlink, "epochs/epoch-2/model.safetensors", "weights of epoch-2 are gone"),
+    "missing epoch": (
+        Path.unlink,
+        "epochs/epoch-2/model.safetensors",
+        "weights of epoch-2 are gone",
+    ),
     "changed epoch": (change_a_byte, "epochs/epoch-2/model.safetensors", "weights of epoch-2"),
 }
 
@@ -155,7 +172,9 @@ def test_cut_manifest_is_damage(tmp_path: Path):
 
 def test_epochs_of_another_run_are_not_used(tmp_path: Path):
     store = filled(tmp_path / "run", 10, 20)
-    store.save_epoch(2, trained(seed=1)[0])  # a run over more epochs came by here with another learning rate
+    store.save_epoch(
+        2, trained(seed=1)[0]
+    )  # a run over more epochs came by here with another learning rate
     steps, said = found(store)
     assert steps == [10]
     assert "another run's" in said[0]

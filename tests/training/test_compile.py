@@ -1,4 +1,5 @@
-"""Whether a run is compiled follows from its parameters and its device, not from a clock, and is said with a reason."""
+"""Whether a run is compiled follows from its parameters and its device, not from a clock, and is
+said with a reason."""
 
 import io
 import math
@@ -19,7 +20,13 @@ from tokenmill.model.device import Compute
 from tokenmill.model.gpt import build
 from tokenmill.model.sequences import loss_of
 from tokenmill.model.size import flops_per_token
-from tokenmill.training.compile import CPU_TFLOP, GPU_STEPS, Compilation, choose_compilation, missing_compiler
+from tokenmill.training.compile import (
+    CPU_TFLOP,
+    GPU_STEPS,
+    Compilation,
+    choose_compilation,
+    missing_compiler,
+)
 from tokenmill.training.distributed import Group
 from tokenmill.training.run import _refuse_recording
 from tokenmill.training.schedule import Workload
@@ -51,15 +58,24 @@ def test_a_cpu_compiles_for_long_epochs_whatever_their_number(epochs: int):
 def test_the_choice_and_its_reason_are_a_sentence(monkeypatch: pytest.MonkeyPatch):
     large = work(10**12)
     assert str(choose_compilation("auto", CPU, work(10**7))).startswith("off: an epoch takes ")
-    assert str(choose_compilation("auto", CUDA, large)).startswith("on: the run has ") == (not missing_compiler(CUDA))
+    assert str(choose_compilation("auto", CUDA, large)).startswith("on: the run has ") == (
+        not missing_compiler(CUDA)
+    )
     assert str(choose_compilation("off", CUDA, large)) == "off: runtime.compile says so"
     monkeypatch.setenv("PATH", os.devnull)
     for name in ("CC", "CXX"):
         monkeypatch.delenv(name, raising=False)
-    assert str(choose_compilation("auto", CUDA, large)) == "off: it needs a C compiler (gcc), which is not there"
-    assert str(choose_compilation("auto", CPU, large)) == "off: it needs a C++ compiler (g++), which is not there"
+    assert (
+        str(choose_compilation("auto", CUDA, large))
+        == "off: it needs a C compiler (gcc), which is not there"
+    )
+    assert (
+        str(choose_compilation("auto", CPU, large))
+        == "off: it needs a C++ compiler (g++), which is not there"
+    )
     with pytest.raises(
-        UserError, match=r"runtime\.compile \(on\) needs a C\+\+ compiler \(g\+\+\), which is not there"
+        UserError,
+        match=r"runtime\.compile \(on\) needs a C\+\+ compiler \(g\+\+\), which is not there",
     ):
         choose_compilation("on", CPU, large)
 
@@ -81,7 +97,9 @@ def test_steps_are_recorded_on_a_gpu_only(monkeypatch: pytest.MonkeyPatch):
         ("train.precision", torch.float16, "device", 1),
     ],
 )
-def test_what_cannot_be_recorded_is_refused(name: str, precision: torch.dtype, place: str, size: int):
+def test_what_cannot_be_recorded_is_refused(
+    name: str, precision: torch.dtype, place: str, size: int
+):
     data: Any = SimpleNamespace(place=place)
     with pytest.raises(UserError, match=re.escape(name)):
         _refuse_recording(Compute(CUDA, precision), data, Group(size=size))
@@ -91,13 +109,20 @@ def test_what_cannot_be_recorded_is_refused(name: str, precision: torch.dtype, p
 
 def test_a_run_says_what_it_chose(here: Path, tokens: Path, said: io.StringIO):
     run(tokens, here / "model", epochs=1, runtime={"compile": "auto"})
-    assert "compile    off: an epoch takes 0.0 TFLOP, and compiling for a CPU pays from 100 on" in said.getvalue()
+    assert (
+        "compile    off: an epoch takes 0.0 TFLOP, and compiling for a CPU pays from 100 on"
+        in said.getvalue()
+    )
 
 
 @pytest.mark.parametrize("architecture", get_args(Architecture))
-def test_what_a_cpu_compiles_begins_behind_the_lookups(architecture: str, monkeypatch: pytest.MonkeyPatch):
+def test_what_a_cpu_compiles_begins_behind_the_lookups(
+    architecture: str, monkeypatch: pytest.MonkeyPatch
+):
     compiled = []
-    monkeypatch.setattr(torch, "compile", lambda part, **_: lambda *given: compiled.append(given) or part(*given))
+    monkeypatch.setattr(
+        torch, "compile", lambda part, **_: lambda *given: compiled.append(given) or part(*given)
+    )
     model = build(model_config(architecture=architecture), seed=0)
     ids_BT = torch.zeros(2, CONTEXT, dtype=torch.long)
     loss = loss_of(model, ids_BT, ids_BT)
@@ -138,7 +163,9 @@ class Lookup(torch.nn.Module):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch's parts among each other
-@pytest.mark.filterwarnings("ignore:The .grad attribute")  # asked by PyTorch's compiler, which mutes it
+@pytest.mark.filterwarnings(
+    "ignore:The .grad attribute"
+)  # asked by PyTorch's compiler, which mutes it
 @pytest.mark.skipif(missing_compiler(CPU) is not None, reason="no compiler here")
 def test_two_threads_of_a_compiled_model_add_up_in_one_order(two_threads: None):
     ids = torch.randint(7, (1 << 14,), generator=torch.Generator().manual_seed(0))

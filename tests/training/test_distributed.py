@@ -1,4 +1,5 @@
-"""Several processes that train one model give the numbers of one, and stop, diverge and continue together."""
+"""Several processes that train one model give the numbers of one, and stop, diverge and continue
+together."""
 
 import os
 import random
@@ -26,8 +27,16 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="forks")
 CASES: dict[str, dict[str, Any]] = {
     "uneven last step": {"batch_size": 4},
     "one has nothing to do": {"batch_size": 1, "validation_sequences": 1},
-    "accumulation": {"batch_size": 2, "gradient_accumulation_steps": 3, "runtime": {"micro_batch_size": 1}},
-    "muon, three matrices of a shape": {"optimizer": "muon", "learning_rate": 2e-3, "model": {"n_layer": 3}},
+    "accumulation": {
+        "batch_size": 2,
+        "gradient_accumulation_steps": 3,
+        "runtime": {"micro_batch_size": 1},
+    },
+    "muon, three matrices of a shape": {
+        "optimizer": "muon",
+        "learning_rate": 2e-3,
+        "model": {"n_layer": 3},
+    },
     "gpt2": {"batch_size": 5, "model": {"architecture": "gpt2"}},
 }
 
@@ -37,7 +46,9 @@ def wait(trainers: list[Trainer]) -> list[int]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_two_processes_give_the_numbers_of_one(tmp_path: Path, tokens: Path, fork_server: ForkServer, case: str):
+def test_two_processes_give_the_numbers_of_one(
+    tmp_path: Path, tokens: Path, fork_server: ForkServer, case: str
+):
     one = fork_server.start(tmp_path / "one", tokens, log_every_steps=1, **CASES[case])
     two = fork_server.together(tmp_path / "two", tokens, log_every_steps=1, **CASES[case])
     assert [one.wait(), *wait(two)] == [0, 0, 0], two[0].said + two[1].said
@@ -50,8 +61,13 @@ def test_two_processes_give_the_numbers_of_one(tmp_path: Path, tokens: Path, for
 def test_a_sharded_model_gives_the_numbers_of_a_whole_one(
     tmp_path: Path, tokens: Path, fork_server: ForkServer, architecture: str
 ):
-    """Also if it continues from the checkpoint of a model that is not sharded, and the other way round."""
-    arguments: dict[str, Any] = {"log_every_steps": 1, "batch_size": 3, "model": {"architecture": architecture}}
+    """Also if it continues from the checkpoint of a model that is not sharded, and the other way
+    round."""
+    arguments: dict[str, Any] = {
+        "log_every_steps": 1,
+        "batch_size": 3,
+        "model": {"architecture": architecture},
+    }
     cut: dict[str, Any] = arguments | {"runtime": {"parallel": "fsdp", "micro_batch_size": 1}}
     one = fork_server.start(tmp_path / "one", tokens, epochs=3, **arguments)
     assert wait(fork_server.together(tmp_path / "run", tokens, epochs=1, **cut)) == [0, 0]
@@ -66,7 +82,11 @@ def test_a_sharded_model_gives_the_numbers_of_a_whole_one(
 def test_weights_that_travel_in_half_precision_are_enough(
     tmp_path: Path, tokens: Path, fork_server: ForkServer, architecture: str
 ):
-    arguments: dict[str, Any] = {"precision": "bfloat16", "epochs": 1, "model": {"architecture": architecture}}
+    arguments: dict[str, Any] = {
+        "precision": "bfloat16",
+        "epochs": 1,
+        "model": {"architecture": architecture},
+    }
     one = fork_server.start(tmp_path / "one", tokens, **arguments)
     cut = {"parallel": "fsdp", "micro_batch_size": 1}
     both = fork_server.together(tmp_path / "run", tokens, runtime=cut, **arguments)
@@ -74,14 +94,24 @@ def test_weights_that_travel_in_half_precision_are_enough(
     assert history(tmp_path / "run") == pytest.approx(history(tmp_path / "one"), rel=1e-2)
 
 
-def test_whole_gradients_that_fit_are_reduced_once_a_step(tmp_path: Path, tokens: Path, fork_server: ForkServer):
-    """18 of 19 sequences in 3 steps, and 1 in the last; a process alone with room cannot leave the others out."""
+def test_whole_gradients_that_fit_are_reduced_once_a_step(
+    tmp_path: Path, tokens: Path, fork_server: ForkServer
+):
+    """18 of 19 sequences in 3 steps, and 1 in the last; a process alone with room cannot leave the
+    others out."""
     arguments: dict[str, Any] = {"epochs": 1, "log_every_steps": 1, "batch_size": 6}
-    groups, runtime = 3, {"parallel": "fsdp", "micro_batch_size": 1}  # of parameters: two blocks and the rest
+    groups, runtime = (
+        3,
+        {"parallel": "fsdp", "micro_batch_size": 1},
+    )  # of parameters: two blocks and the rest
     for roomy, micro_batches in (([0, 1], 4), ([0], 3 * 3 + 1)):
-        both = fork_server.together(tmp_path / str(roomy), tokens, runtime=runtime, roomy=roomy, **arguments)
+        both = fork_server.together(
+            tmp_path / str(roomy), tokens, runtime=runtime, roomy=roomy, **arguments
+        )
         assert wait(both) == [0, 0], both[0].said
-        assert [one.said.split()[-2:] for one in both] == [[str(groups * micro_batches), "reductions"]] * 2
+        assert [one.said.split()[-2:] for one in both] == [
+            [str(groups * micro_batches), "reductions"]
+        ] * 2
     assert_same_to_rounding(tmp_path / "[0, 1]", tmp_path / "[0]")
 
 
@@ -103,18 +133,25 @@ def test_what_a_sharded_model_cannot_have_is_refused(
 def test_the_same_run_gives_the_same_bytes(tmp_path: Path, tokens: Path, fork_server: ForkServer):
     """With dropout, for each process draws its own."""
     for name in ("a", "b"):
-        assert wait(fork_server.together(tmp_path / name, tokens, model={"dropout": 0.3}, optimizer="muon")) == [0, 0]
+        assert wait(
+            fork_server.together(tmp_path / name, tokens, model={"dropout": 0.3}, optimizer="muon")
+        ) == [0, 0]
     assert digest(tmp_path / "a" / "model") == digest(tmp_path / "b" / "model")
 
 
-@pytest.mark.parametrize("sizes", [(1, 2), (2, 1), pytest.param((2, 3), marks=pytest.mark.slow)], ids=str)
+@pytest.mark.parametrize(
+    "sizes", [(1, 2), (2, 1), pytest.param((2, 3), marks=pytest.mark.slow)], ids=str
+)
 def test_a_run_continues_in_another_number_of_processes(
     tmp_path: Path, tokens: Path, fork_server: ForkServer, sizes: tuple[int, int]
 ):
     arguments: dict[str, Any] = {"log_every_steps": 1, "batch_size": 6}
     assert fork_server.start(tmp_path / "one", tokens, **arguments).wait() == 0
     first, then = sizes
-    assert wait(fork_server.together(tmp_path / "run", tokens, size=first, epochs=1, **arguments)) == [0] * first
+    assert (
+        wait(fork_server.together(tmp_path / "run", tokens, size=first, epochs=1, **arguments))
+        == [0] * first
+    )
     again = fork_server.together(tmp_path / "run", tokens, size=then, **arguments)
     assert wait(again) == [0] * then
     assert "continuing from step 4 of 8" in again[0].said
@@ -132,7 +169,9 @@ LONG: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def quiet(tmp_path_factory: pytest.TempPathFactory, tokens: Path, fork_server: ForkServer) -> dict[str, str]:
+def quiet(
+    tmp_path_factory: pytest.TempPathFactory, tokens: Path, fork_server: ForkServer
+) -> dict[str, str]:
     """The files of two processes' run without an interruption."""
     root = tmp_path_factory.mktemp("quiet")
     assert wait(fork_server.together(root, tokens, **LONG)) == [0, 0]
@@ -158,9 +197,15 @@ def test_signal_to_one_stops_both_after_the_same_step(
     assert digest(tmp_path / "run" / "model") == quiet
 
 
-def test_divergence_ends_both_with_one_sentence(tmp_path: Path, tokens: Path, fork_server: ForkServer):
+def test_divergence_ends_both_with_one_sentence(
+    tmp_path: Path, tokens: Path, fork_server: ForkServer
+):
     both = fork_server.together(
-        tmp_path / "run", tokens, learning_rate=3e37, schedule={"warmup_steps": 1000}, model={"architecture": "gpt2"}
+        tmp_path / "run",
+        tokens,
+        learning_rate=3e37,
+        schedule={"warmup_steps": 1000},
+        model={"architecture": "gpt2"},
     )
     assert wait(both) == [1, 1]
     last = int(both[0].checkpoints()[-1].name[5:])
@@ -168,7 +213,9 @@ def test_divergence_ends_both_with_one_sentence(tmp_path: Path, tokens: Path, fo
     assert both[1].said == ""
 
 
-def test_checkpoints_by_the_clock_follow_the_main_process(tmp_path: Path, tokens: Path, fork_server: ForkServer):
+def test_checkpoints_by_the_clock_follow_the_main_process(
+    tmp_path: Path, tokens: Path, fork_server: ForkServer
+):
     """The followers' clocks differ; were they asked, one would wait for the others in vain."""
     arguments: dict[str, Any] = LONG | {
         "epochs": 4,
@@ -200,10 +247,16 @@ def test_two_processes_killed_at_random_end_in_the_same_bytes(
 @pytest.fixture
 def launched(tmp_path: Path, tokens: Path, fork_server: ForkServer) -> Iterator[Trainer]:
     """A stage that trains in two processes of its own, in the middle of it."""
-    stage = fork_server.start(tmp_path / "run", tokens, **(LONG | {"epochs": 100_000, "runtime": {"processes": 2}}))
+    stage = fork_server.start(
+        tmp_path / "run", tokens, **(LONG | {"epochs": 100_000, "runtime": {"processes": 2}})
+    )
     stage.until(lambda: rows(tmp_path / "run") >= 5)
     yield stage
-    assert not [p for p in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(p.info["cmdline"] or [])]
+    assert not [
+        p
+        for p in psutil.process_iter(["cmdline"])
+        if str(tmp_path) in " ".join(p.info["cmdline"] or [])
+    ]
 
 
 def members(stage: Trainer) -> dict[str, psutil.Process]:
@@ -214,7 +267,9 @@ def members(stage: Trainer) -> dict[str, psutil.Process]:
 def addresses(stage: Trainer) -> set[str]:
     """Where the processes of a stage listen."""
     group = [psutil.Process(stage.pid), *members(stage).values()]
-    return {c.laddr.ip for p in group for c in p.net_connections() if c.status == psutil.CONN_LISTEN}
+    return {
+        c.laddr.ip for p in group for c in p.net_connections() if c.status == psutil.CONN_LISTEN
+    }
 
 
 @pytest.mark.slow
@@ -225,7 +280,10 @@ def test_ctrl_c_to_a_stage_of_two_processes_saves_once(launched: Trainer):
     assert launched.stop(signal.SIGINT) == 1
     last = int(launched.checkpoints()[-1].name[5:])
     assert launched.said.count("error:") == 1
-    assert f"error: stopped by SIGINT after step {last:,} of 500,000; everything up to there is saved" in launched.said
+    assert (
+        f"error: stopped by SIGINT after step {last:,} of 500,000; everything up to there is saved"
+        in launched.said
+    )
 
 
 @pytest.mark.slow
@@ -247,7 +305,9 @@ def test_a_killed_process_ends_the_others_and_is_named(launched: Trainer):
 
 
 @pytest.mark.slow
-def test_memory_out_in_a_group_ends_all_with_what_to_type(tmp_path: Path, tokens: Path, fork_server: ForkServer):
+def test_memory_out_in_a_group_ends_all_with_what_to_type(
+    tmp_path: Path, tokens: Path, fork_server: ForkServer
+):
     arguments: dict[str, Any] = {"log_every_steps": 1, "batch_size": 6}
     one = fork_server.start(tmp_path / "one", tokens, **arguments)
     for expected in (1, 0):
@@ -263,12 +323,26 @@ def test_torchruns_processes_find_each_other(tmp_path: Path, tokens: Path, fork_
     one = fork_server.start(tmp_path / "one", tokens, log_every_steps=1)
     (tmp_path / "two").mkdir()
     say = 'env -0 > "environ.$RANK" && mv "environ.$RANK" "environ-$RANK" && until [ -e done ]; do sleep 0.1; done'
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
+    torchrun = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "--no-python",
+    ]
     with subprocess.Popen([*torchrun, "sh", "-c", say], cwd=tmp_path) as agent:
         given = [tmp_path / f"environ-{rank}" for rank in range(2)]
         one.until(lambda: all(path.exists() for path in given) or agent.poll() is not None)
-        environs = [dict(entry.split("=", 1) for entry in path.read_text().split("\0")[:-1]) for path in given]
-        two = [fork_server.member(tmp_path / "two", tokens, environ, log_every_steps=1) for environ in environs]
+        environs = [
+            dict(entry.split("=", 1) for entry in path.read_text().split("\0")[:-1])
+            for path in given
+        ]
+        two = [
+            fork_server.member(tmp_path / "two", tokens, environ, log_every_steps=1)
+            for environ in environs
+        ]
         codes = wait([one, *two])
         (tmp_path / "done").touch()
     assert [agent.returncode, *codes] == [0] * 4
@@ -286,7 +360,8 @@ def test_auto_is_one_process_on_a_cpu_or_one_for_each_gpu(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    ("flops", "parallel", "count"), [(6e9, "ddp", 1), (2.5e12, "ddp", 2), (1e15, "ddp", 4), (6e9, "fsdp", 4)]
+    ("flops", "parallel", "count"),
+    [(6e9, "ddp", 1), (2.5e12, "ddp", 2), (1e15, "ddp", 4), (6e9, "fsdp", 4)],
 )
 def test_auto_takes_no_gpu_that_a_step_cannot_keep_busy(
     flops: float, parallel: str, count: int, monkeypatch: pytest.MonkeyPatch
@@ -298,11 +373,15 @@ def test_auto_takes_no_gpu_that_a_step_cannot_keep_busy(
 
 
 @pytest.mark.parametrize(("device", "there"), [("cpu", 3), ("cuda", 4), ("mps", 1)])
-def test_more_processes_than_devices_are_refused(device: str, there: int, monkeypatch: pytest.MonkeyPatch):
+def test_more_processes_than_devices_are_refused(
+    device: str, there: int, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(os, "cpu_count", lambda: 3)
     monkeypatch.setattr(launch, "choose_device", lambda _: torch.device(device))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    with pytest.raises(UserError, match=rf"runtime\.processes \({there + 1}\) .* {there} \({device}\)"):
+    with pytest.raises(
+        UserError, match=rf"runtime\.processes \({there + 1}\) .* {there} \({device}\)"
+    ):
         launch._process_count(runtime_params(processes=there + 1))
 
 
@@ -311,7 +390,9 @@ def test_processes_on_gpus_name_their_device_and_wait_long(monkeypatch: pytest.M
     for name, value in (("WORLD_SIZE", "2"), ("RANK", "1"), ("LOCAL_RANK", "1")):
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: asked.append({"device": device}))
-    monkeypatch.setattr("torch.distributed.init_process_group", lambda *_, **given: asked.append(given) or 1 / 0)
+    monkeypatch.setattr(
+        "torch.distributed.init_process_group", lambda *_, **given: asked.append(given) or 1 / 0
+    )
     with pytest.raises(ZeroDivisionError), process_group(torch.device("cuda"), shards=False):
         pass
     mine = torch.device("cuda", 1)

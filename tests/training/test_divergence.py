@@ -37,20 +37,32 @@ def diverged(tokens: Path, output: Path, **changes: Any) -> str:
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_weights_of_just_before_the_divergence_are_saved(here: Path, tokens: Path, optimizer: str):
-    """However late the losses are read, the weights saved are those before the first bad step, and they are finite."""
+    """However late the losses are read, the weights saved are those before the first bad step, and
+    they are finite."""
     folders = {}
     for every in (1, 20):
         runtime = {"checkpoint": {"every_steps": None}}
         message = diverged(
-            tokens, here / "model", runtime=runtime, optimizer=optimizer, log_every_steps=every, **EXPLODING
+            tokens,
+            here / "model",
+            runtime=runtime,
+            optimizer=optimizer,
+            log_every_steps=every,
+            **EXPLODING,
         )
         good = checkpoints(here)[-1]
-        assert f"diverged in step {good + 1}, epoch {good // 5 + 1}, batch {good % 5 + 1} of 5 (sequences " in message
+        assert (
+            f"diverged in step {good + 1}, epoch {good // 5 + 1}, batch {good % 5 + 1} of 5 "
+            "(sequences " in message
+        )
         assert f"learning rate {3e37 * (good + 1) / 1000:.3g}" in message
         assert (
-            f"step-{good:09d}. Lower train.learning_rate (3e+37), raise train.schedule.warmup_steps (1000)" in message
+            f"step-{good:09d}. Lower train.learning_rate (3e+37), raise "
+            "train.schedule.warmup_steps (1000)" in message
         )
-        folders[every] = next(here.glob(f".resume/*/step-{good:09d}")).rename(here / f"good-{every}")
+        folders[every] = next(here.glob(f".resume/*/step-{good:09d}")).rename(
+            here / f"good-{every}"
+        )
     weights = safetensors.torch.load_file(folders[20] / "model.safetensors")
     assert all(value.isfinite().all() for value in weights.values())
     hashes = [digest(folders[every]) for every in (1, 20)]
@@ -65,7 +77,9 @@ def test_same_run_again_stops_at_the_same_step(here: Path, tokens: Path):
     assert checkpoints(here) == saved
 
 
-def test_divergence_in_the_first_step_saves_nothing(here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch):
+def test_divergence_in_the_first_step_saves_nothing(
+    here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch
+):
     norm = Optimizer.norm
     monkeypatch.setattr(Optimizer, "norm", lambda self: norm(self) * math.inf)
     message = diverged(tokens, here / "model", log_every_steps=1)
@@ -75,7 +89,9 @@ def test_divergence_in_the_first_step_saves_nothing(here: Path, tokens: Path, mo
     assert checkpoints(here) == []
 
 
-def test_damaged_weights_leave_their_checkpoint(here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch):
+def test_damaged_weights_leave_their_checkpoint(
+    here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch
+):
     run(tokens, here / "one", epochs=1)
     good = digest(next(here.glob(".resume/*/step-000000005")))
     load = Checkpoint.load
@@ -95,13 +111,17 @@ def test_damaged_weights_leave_their_checkpoint(here: Path, tokens: Path, monkey
     assert digest(next(here.glob(".resume/*/step-000000005"))) == good
 
 
-def test_gradients_that_always_overflow_float16_end_it(here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch):
+def test_gradients_that_always_overflow_float16_end_it(
+    here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch
+):
     """Each overflow halves the scale of 65,536; from one half on there is no hope."""
 
     def backward(self: Optimizer, loss: Tensor) -> None:
         self._scaler.scale(loss * 1e30).backward()
 
     monkeypatch.setattr(Optimizer, "backward", backward)
-    message = diverged(tokens, here / "model", epochs=8, precision="float16", optimizer="muon", log_every_steps=1)
+    message = diverged(
+        tokens, here / "model", epochs=8, precision="float16", optimizer="muon", log_every_steps=1
+    )
     assert "in step 17, epoch 4, batch 2 of 5" in message
     assert "take another train.precision (float16)" in message

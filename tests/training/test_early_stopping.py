@@ -14,8 +14,13 @@ from tokenmill.training.history import EpochRow, RunState, ValidationRow
 
 def state(epochs: list[float], validations: dict[int, float] | None = None) -> RunState:
     """A run of ten steps an epoch with these validation losses."""
-    ends = [EpochRow(n, 10 * n, 80 * n, 0.01, 1.0, loss, 2.0, 1.0) for n, loss in enumerate(epochs, start=1)]
-    within = [ValidationRow(step, step / 10, loss, 1.0) for step, loss in (validations or {}).items()]
+    ends = [
+        EpochRow(n, 10 * n, 80 * n, 0.01, 1.0, loss, 2.0, 1.0)
+        for n, loss in enumerate(epochs, start=1)
+    ]
+    within = [
+        ValidationRow(step, step / 10, loss, 1.0) for step, loss in (validations or {}).items()
+    ]
     return RunState(step=10 * len(epochs), epochs=ends, validations=within)
 
 
@@ -41,7 +46,11 @@ def test_training_ends_with_the_epoch_that_brought_no_gain(
 
 
 def weights(folder: Path) -> dict[str, str]:
-    return {name: sha256 for name, sha256 in digest(folder).items() if name.endswith("model.safetensors")}
+    return {
+        name: sha256
+        for name, sha256 in digest(folder).items()
+        if name.endswith("model.safetensors")
+    }
 
 
 def test_validation_within_an_epoch_changes_no_weight(here: Path, tokens: Path):
@@ -57,11 +66,17 @@ def test_validation_within_an_epoch_changes_no_weight(here: Path, tokens: Path):
     assert [row.epoch for row in often.state.validations] == [0.4, 0.8, 1.2, 1.6]
 
 
-HOPELESS: dict[str, Any] = {"learning_rate": 1e-9, "epochs": 5, "early_stopping": 2, "validate_every_steps": 4}
+HOPELESS: dict[str, Any] = {
+    "learning_rate": 1e-9,
+    "epochs": 5,
+    "early_stopping": 2,
+    "validate_every_steps": 4,
+}
 
 
 def test_a_killed_run_ends_early_at_the_same_epoch(here: Path, tokens: Path, said: io.StringIO):
-    """With a learning rate of nothing the loss never falls by much, and rounding decides which one is the lowest."""
+    """With a learning rate of nothing the loss never falls by much, and rounding decides which one
+    is the lowest."""
     once = run(tokens, here / "once", **HOPELESS)
     first = digest(here / "once")
     (here / ".resume").rename(here / "elsewhere")
@@ -72,14 +87,29 @@ def test_a_killed_run_ends_early_at_the_same_epoch(here: Path, tokens: Path, sai
     assert "continuing from step 5" in said.getvalue()
     assert again.state == once.state
     assert digest(here / "again") == first
-    assert run(tokens, here / "again", **HOPELESS).state == once.state, "a finished run has nothing left to do"
+    assert run(tokens, here / "again", **HOPELESS).state == once.state, (
+        "a finished run has nothing left to do"
+    )
 
 
 def test_the_model_has_the_epochs_that_were_trained(here: Path, tokens: Path):
     outcome = run(tokens, here / "model", learning_rate=1e-30, epochs=5, early_stopping=1)
-    assert len(outcome.state.epochs) == outcome.manifest.epochs == read_manifest(here / "model").epochs == 2
-    assert sorted(path.name for path in (here / "model").iterdir()) == ["epoch-1", "epoch-2", "manifest.json", "resume"]
-    assert json.loads(next((here / "model/resume").glob("*/state.json")).read_text())["state"]["step"] == 10
+    assert (
+        len(outcome.state.epochs)
+        == outcome.manifest.epochs
+        == read_manifest(here / "model").epochs
+        == 2
+    )
+    assert sorted(path.name for path in (here / "model").iterdir()) == [
+        "epoch-1",
+        "epoch-2",
+        "manifest.json",
+        "resume",
+    ]
+    assert (
+        json.loads(next((here / "model/resume").glob("*/state.json")).read_text())["state"]["step"]
+        == 10
+    )
 
 
 def test_switched_on_later_it_does_not_take_what_is_too_late(here: Path, tokens: Path):

@@ -10,7 +10,11 @@ from tokenmill.model.size import flops_per_token
 
 
 def test_training_writes_what_each_epoch_costs(here: Path, tokens: Path):
-    outcome = run(tokens, here / "model", runtime={"cost": {"price_per_hour": 3600.0, "units_per_hour": 7200.0}})
+    outcome = run(
+        tokens,
+        here / "model",
+        runtime={"cost": {"price_per_hour": 3600.0, "units_per_hour": 7200.0}},
+    )
     costs = read_costs(here / "costs.csv")
     assert list(costs["epoch"]) == [1, 2]
     assert costs["money"].to_numpy() == pytest.approx(costs["seconds"].to_numpy(), abs=2e-3)

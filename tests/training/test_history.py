@@ -28,7 +28,10 @@ from tokenmill.training.history import (
 )
 from tokenmill.training.trainer import Trainer
 
-ROWS = [EpochRow(n, 10 * n, 320 * n, 0.004, 3.25 - n / 8, 3.5 - n / 8, 30.5 - n, 2.125 - n / 16) for n in (1, 2)]
+ROWS = [
+    EpochRow(n, 10 * n, 320 * n, 0.004, 3.25 - n / 8, 3.5 - n / 8, 30.5 - n, 2.125 - n / 16)
+    for n in (1, 2)
+]
 
 
 def test_epochs_survive_the_table(tmp_path: Path):
@@ -38,7 +41,9 @@ def test_epochs_survive_the_table(tmp_path: Path):
 
 def test_table_has_six_digits_and_unix_line_ends(tmp_path: Path):
     write_rows(tmp_path / "steps.csv", StepRow, [StepRow(3, 1 / 3, math.pi * 1e-5, 0.01, 2 / 3)])
-    expected = b"step,epoch,loss,learning_rate,gradient_norm\n3,0.333333,3.14159e-05,0.01,0.666667\n"
+    expected = (
+        b"step,epoch,loss,learning_rate,gradient_norm\n3,0.333333,3.14159e-05,0.01,0.666667\n"
+    )
     assert (tmp_path / "steps.csv").read_bytes() == expected
 
 
@@ -51,7 +56,13 @@ def test_steps_survive_the_table(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    "content", ["epoch,loss\n1,2\n", "epoch\nx\n", ",".join(EpochRow.__annotations__) + "\n1,x\n", b"\xff\n1\n"]
+    "content",
+    [
+        "epoch,loss\n1,2\n",
+        "epoch\nx\n",
+        ",".join(EpochRow.__annotations__) + "\n1,x\n",
+        b"\xff\n1\n",
+    ],
 )
 def test_another_table_is_refused(tmp_path: Path, content: str | bytes):
     path = tmp_path / "history.csv"
@@ -63,9 +74,14 @@ def test_another_table_is_refused(tmp_path: Path, content: str | bytes):
 def test_numbers_that_are_not_finite_survive_the_table(tmp_path: Path):
     """A float16 gradient may overflow in the last step of a row."""
     write_rows(
-        tmp_path / "steps.csv", StepRow, [StepRow(3, 1e-7, 1e17, 0.01, math.inf), StepRow(6, 1.0, 5.0, 0.0, math.nan)]
+        tmp_path / "steps.csv",
+        StepRow,
+        [StepRow(3, 1e-7, 1e17, 0.01, math.inf), StepRow(6, 1.0, 5.0, 0.0, math.nan)],
     )
-    assert (tmp_path / "steps.csv").read_text().splitlines()[1:] == ["3,1e-07,1e+17,0.01,inf", "6,1.0,5.0,0.0,nan"]
+    assert (tmp_path / "steps.csv").read_text().splitlines()[1:] == [
+        "3,1e-07,1e+17,0.01,inf",
+        "6,1.0,5.0,0.0,nan",
+    ]
     first, second = read_rows(tmp_path / "steps.csv", StepRow)
     assert first.gradient_norm == math.inf
     assert math.isnan(second.gradient_norm)
@@ -86,13 +102,27 @@ def test_mean_loss_weighs_sequences():
 
 def test_state_survives_json_bit_by_bit():
     third = 1 / 3
-    state = RunState(7, 99, MeanLoss(third, 4), MeanLoss(math.pi, 1), ROWS, [StepRow(1, third, third, third, third)])
+    state = RunState(
+        7,
+        99,
+        MeanLoss(third, 4),
+        MeanLoss(math.pi, 1),
+        ROWS,
+        [StepRow(1, third, third, third, third)],
+    )
     state.epoch_weights = ["a" * 64]
     assert adapter(RunState).validate_python(json.loads(json.dumps(state.as_json()))) == state
 
 
 def test_train_metrics_are_those_of_the_row():
-    expected = {"epoch": 2, "steps": 20, "tokens": 640, "parameters": 77, "train_loss": 3.0, "val_loss": 3.25}
+    expected = {
+        "epoch": 2,
+        "steps": 20,
+        "tokens": 640,
+        "parameters": 77,
+        "train_loss": 3.0,
+        "val_loss": 3.25,
+    }
     assert train_metrics(ROWS[1], parameters=77) == expected
 
 
@@ -111,7 +141,9 @@ def started(folder: Path, state: RunState | None = None) -> LiveFiles:
 def test_rows_so_far_and_new_ones_are_read_back(here: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(history, "WRITE_EVERY", 0.0)
     end, within = EpochRow(1, 10, 80, 0.01, 3.0, 2.0, 7.4, 1.0), ValidationRow(5, 0.5, 2.5, 1.25)
-    files = started(here / "live", RunState(step=10, epochs=[end], steps=STEPS[:2], validations=[within]))
+    files = started(
+        here / "live", RunState(step=10, epochs=[end], steps=STEPS[:2], validations=[within])
+    )
     files.add(STEPS[2])
     files.add(ValidationRow(15, 1.5, 1.5, 0.75))
     assert read_live_rows(here / "live", StepRow) == STEPS
@@ -142,7 +174,9 @@ def test_the_run_is_on_as_long_as_its_process(here: Path):
     found = read_live_run(here / "live")
     assert found is not None
     assert (found.is_on, found.pid, found.steps, found.first_step) == (True, os.getpid(), 40, 0)
-    assert not found.model_copy(update={"started": found.started - 100}).is_on, "another process with its id"
+    assert not found.model_copy(update={"started": found.started - 100}).is_on, (
+        "another process with its id"
+    )
     assert not found.model_copy(update={"pid": 2**22 + 1}).is_on
 
 
@@ -181,7 +215,9 @@ def test_a_damaged_file_is_named(here: Path):
     assert read_live_run(here) is None
 
 
-def test_a_training_writes_them_and_takes_them_away(here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_training_writes_them_and_takes_them_away(
+    here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch
+):
     seen: list[tuple[LiveRun | None, list[StepRow], list[ValidationRow]]] = []
     end = Trainer._end_epoch
 
@@ -197,6 +233,8 @@ def test_a_training_writes_them_and_takes_them_away(here: Path, tokens: Path, mo
     found, steps, validations = seen[-1]
     assert found is not None
     assert found.fingerprint == outcome.manifest.fingerprint
-    assert [row.step for row in steps] == [row.step for row in outcome.state.steps] == [3, 5, 6, 9, 10]
+    assert (
+        [row.step for row in steps] == [row.step for row in outcome.state.steps] == [3, 5, 6, 9, 10]
+    )
     assert [row.step for row in validations] == [2, 4, 5, 6, 8, 10]
     assert read_live_run(here / "live") is None

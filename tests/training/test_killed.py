@@ -1,4 +1,5 @@
-"""A trainer that is really stopped or killed: continuing from what it saved ends in the same bytes."""
+"""A trainer that is really stopped or killed: continuing from what it saved ends in the same
+bytes."""
 
 import os
 import random
@@ -23,7 +24,9 @@ LONG: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def quiet(tmp_path_factory: pytest.TempPathFactory, tokens: Path, fork_server: ForkServer) -> dict[str, str]:
+def quiet(
+    tmp_path_factory: pytest.TempPathFactory, tokens: Path, fork_server: ForkServer
+) -> dict[str, str]:
     """The files of a run without an interruption."""
     root = tmp_path_factory.mktemp("quiet")
     assert fork_server.start(root, tokens, **LONG).wait() == 0
@@ -32,14 +35,22 @@ def quiet(tmp_path_factory: pytest.TempPathFactory, tokens: Path, fork_server: F
 
 def rows(root: Path) -> int:
     """Steps done, as the table of times tells."""
-    return max((path.read_text().count("\n") for path in root.glob(".resume/*/timing.csv")), default=0)
+    return max(
+        (path.read_text().count("\n") for path in root.glob(".resume/*/timing.csv")), default=0
+    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["TERM", "INT"])
 def test_signal_saves_and_the_next_run_ends_the_same(
-    tmp_path: Path, tokens: Path, fork_server: ForkServer, quiet: dict[str, str], number: signal.Signals
+    tmp_path: Path,
+    tokens: Path,
+    fork_server: ForkServer,
+    quiet: dict[str, str],
+    number: signal.Signals,
 ):
-    arguments = LONG | {"runtime": {"checkpoint": {"every_steps": None}}}  # the only checkpoints: epochs and this one
+    arguments = LONG | {
+        "runtime": {"checkpoint": {"every_steps": None}}
+    }  # the only checkpoints: epochs and this one
     trainer = fork_server.start(tmp_path / "stopped", tokens, **arguments)
     trainer.until(lambda: rows(trainer.root) > 12)
     assert trainer.stop(number) == 1
@@ -59,7 +70,8 @@ def test_max_minutes_saves_and_the_next_run_continues(
 ):
     checkpoint = {"every_steps": None}
     short, long = (
-        LONG | {"runtime": {"max_minutes": seconds / 60, "checkpoint": checkpoint}} for seconds in (0.1, 600)
+        LONG | {"runtime": {"max_minutes": seconds / 60, "checkpoint": checkpoint}}
+        for seconds in (0.1, 600)
     )
     limited = fork_server.start(tmp_path / "limited", tokens, **short)
     assert limited.wait() == 1
@@ -82,7 +94,11 @@ def test_kills_at_random_moments_change_no_byte(
     for _ in range(6):
         before = rows(trainer.root)
         more = draws.randrange(1, 12)
-        trainer.until(lambda: rows(trainer.root) >= min(60, before + more) or (trainer.root / "model").exists())  # noqa: B023
+        trainer.until(
+            lambda: (
+                rows(trainer.root) >= min(60, before + more) or (trainer.root / "model").exists()
+            )
+        )  # noqa: B023
         kills += trainer.stop(signal.SIGKILL) == -signal.SIGKILL
         trainer = fork_server.start(tmp_path / "killed", tokens, **LONG)
     assert trainer.wait() == 0
@@ -91,14 +107,19 @@ def test_kills_at_random_moments_change_no_byte(
 
 
 @pytest.mark.slow
-def test_kills_and_other_process_counts_change_rounding_only(tmp_path: Path, tokens: Path, fork_server: ForkServer):
-    """Without dropout, whose draws depend on how a step is cut; and with AdamW, which does not amplify rounding."""
+def test_kills_and_other_process_counts_change_rounding_only(
+    tmp_path: Path, tokens: Path, fork_server: ForkServer
+):
+    """Without dropout, whose draws depend on how a step is cut; and with AdamW, which does not
+    amplify rounding."""
     arguments = LONG | {"model": {}, "optimizer": "adamw", "learning_rate": 0.003}
     assert fork_server.start(tmp_path / "quiet", tokens, **arguments).wait() == 0
     draws, kills, root = random.Random(0), 0, tmp_path / "killed"
     for micro_batch, processes in ((1, 1), (4, 2), ("auto", 1), (2, 2), (3, 1), (1, 3)):
         runtime = {"micro_batch_size": micro_batch, "checkpoint": {"every_steps": 7}}
-        trainers = fork_server.together(root, tokens, size=processes, **(arguments | {"runtime": runtime}))
+        trainers = fork_server.together(
+            root, tokens, size=processes, **(arguments | {"runtime": runtime})
+        )
         before, more = rows(root), draws.randrange(1, 12)
         trainers[0].until(lambda: rows(root) >= min(60, before + more) or (root / "model").exists())  # noqa: B023
         os.kill(draws.choice(trainers).pid, signal.SIGKILL)

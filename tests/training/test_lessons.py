@@ -1,4 +1,5 @@
-"""The eleven failures of the project before this one, each with what happens now (docs/lessons.md)."""
+"""The eleven failures of the project before this one, each with what happens now
+(docs/lessons.md)."""
 
 import io
 import json
@@ -68,7 +69,9 @@ def test_tokens_that_fit_are_read_from_memory(tokens: Path):
 
 
 @pytest.mark.parametrize("sequences", [1, 16])
-def test_a_batch_is_one_operation_whatever_its_size(tokens: Path, monkeypatch: pytest.MonkeyPatch, sequences: int):
+def test_a_batch_is_one_operation_whatever_its_size(
+    tokens: Path, monkeypatch: pytest.MonkeyPatch, sequences: int
+):
     """A Python loop cut every batch out of the tokens, sequence after sequence."""
     calls, select = [], torch.index_select
     monkeypatch.setattr(torch, "index_select", lambda *a, **k: calls.append(1) or select(*a, **k))
@@ -77,15 +80,21 @@ def test_a_batch_is_one_operation_whatever_its_size(tokens: Path, monkeypatch: p
     assert len(calls) == 1
 
 
-def test_compilation_and_precision_are_said_with_their_reason(here: Path, tokens: Path, said: io.StringIO):
+def test_compilation_and_precision_are_said_with_their_reason(
+    here: Path, tokens: Path, said: io.StringIO
+):
     """Both were off by accident for days, and nothing said so."""
     run(tokens, here / "model", precision="auto", runtime={"compile": "auto"})
-    lines = {line.split()[0]: line for line in said.getvalue().splitlines() if line.startswith("  ")}
+    lines = {
+        line.split()[0]: line for line in said.getvalue().splitlines() if line.startswith("  ")
+    }
     assert "off: an epoch takes" in lines["compile"]
     assert "bfloat16" in lines["device"] or "float32" in lines["device"]
 
 
-def test_a_batch_too_large_for_memory_is_cut(here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_batch_too_large_for_memory_is_cut(
+    here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch
+):
     """A greedy batch size ran out of memory, and the night was lost.
 
     The step is repeated with half the micro-batch; the batch, and so the result, stay.
@@ -98,14 +107,19 @@ def test_a_batch_too_large_for_memory_is_cut(here: Path, tokens: Path, monkeypat
     assert digest(here / "model") == digest(here / "quiet")
 
 
-def test_after_a_crash_the_next_process_starts_smaller(here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch):
+def test_after_a_crash_the_next_process_starts_smaller(
+    here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch
+):
     """After a crash the notebook kept the memory, and every further attempt failed like the first.
 
-    A process that cannot go on ends, and remembers the micro-batch with which the next one continues.
+    A process that cannot go on ends, and remembers the micro-batch with which the next one
+    continues.
     """
     with monkeypatch.context() as patch:
         small_memory(patch, holds=0)
-        with pytest.raises(UserError, match="remembered a micro-batch of 1, with which `dvc repro` continues"):
+        with pytest.raises(
+            UserError, match="remembered a micro-batch of 1, with which `dvc repro` continues"
+        ):
             run(tokens, here / "model", **WIDE)
     tried = small_memory(monkeypatch, holds=1)
     run(tokens, here / "model", **WIDE)
@@ -116,7 +130,10 @@ def test_a_model_refuses_another_tokenizer(here: Path, tokens: Path):
     """The code assumed a tokenizer that was not the one of the data."""
     run(tokens, here / "model", epochs=1)
     manifest = read_manifest(here / "model")
-    assert manifest.tokenizer_sha256 == json.loads((tokens / "metadata.json").read_text())["tokenizer_sha256"]
+    assert (
+        manifest.tokenizer_sha256
+        == json.loads((tokens / "metadata.json").read_text())["tokenizer_sha256"]
+    )
     with pytest.raises(UserError, match="another tokenizer"):
         manifest.check_tokenizer("f" * 64, "data/tokenizer")
 

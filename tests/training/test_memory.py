@@ -13,7 +13,14 @@ import pytest
 import torch
 
 from tests.training.fork_server import ForkServer
-from tests.training.tiny import CPU, assert_same_to_rounding, digest, model_config, run, write_tokens
+from tests.training.tiny import (
+    CPU,
+    assert_same_to_rounding,
+    digest,
+    model_config,
+    run,
+    write_tokens,
+)
 from tokenmill.core.errors import UserError
 from tokenmill.model.device import is_out_of_memory
 from tokenmill.model.size import memory
@@ -25,7 +32,8 @@ WIDE: dict[str, Any] = {"batch_size": 5, "gradient_accumulation_steps": 2, "opti
 
 
 def small_memory(monkeypatch: pytest.MonkeyPatch, *, holds: int) -> list[int]:
-    """A device that runs out of memory with more than so many sequences; gives the micro-batches that were tried."""
+    """A device that runs out of memory with more than so many sequences; gives the micro-batches
+    that were tried."""
     tried: list[int] = []
     real = step.loss_on
 
@@ -73,7 +81,9 @@ def test_auto_on_a_cpu_is_what_free_memory_holds(monkeypatch: pytest.MonkeyPatch
     one = memory(config, sequences=1, precision="float32")
 
     def with_room_for(sequences: float) -> int:
-        free = psutil.virtual_memory()._replace(available=int(2 * sequences * (one.activations + one.logits)))
+        free = psutil.virtual_memory()._replace(
+            available=int(2 * sequences * (one.activations + one.logits))
+        )
         monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
         return sequences_that_fit(config, 12, CPU.device)
 
@@ -95,7 +105,9 @@ def test_out_of_memory_halves_it_and_changes_no_number(
     assert said.getvalue().count("out of memory; doing the step again with a micro-batch of 1") == 1
 
 
-def test_the_next_run_starts_with_the_size_that_fitted(here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_next_run_starts_with_the_size_that_fitted(
+    here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch
+):
     with monkeypatch.context() as patch:
         small_memory(patch, holds=2)
         run(tokens, here / "one", epochs=1, **WIDE)
@@ -109,7 +121,9 @@ def test_the_next_run_starts_with_the_size_that_fitted(here: Path, tokens: Path,
     assert max(tried) == 4, "another wish is tried anew"
 
 
-def test_a_repeated_step_draws_the_same_dropout(here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_repeated_step_draws_the_same_dropout(
+    here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch
+):
     dropout: dict[str, Any] = {"model": {"dropout": 0.3}}
     run(tokens, here / "quiet", runtime={"micro_batch_size": 2}, **WIDE, **dropout)
     shutil.rmtree(here / ".resume")
@@ -118,10 +132,15 @@ def test_a_repeated_step_draws_the_same_dropout(here: Path, tokens: Path, monkey
     assert digest(here / "model") == digest(here / "quiet")
 
 
-def test_a_single_sequence_that_does_not_fit_ends_training(here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch):
-    """The first time a fresh process might still have room for it; the second time the model is too large."""
+def test_a_single_sequence_that_does_not_fit_ends_training(
+    here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The first time a fresh process might still have room for it; the second time the model is too
+    large."""
     small_memory(monkeypatch, holds=0)
-    with pytest.raises(UserError, match="remembered a micro-batch of 1, with which `dvc repro` continues"):
+    with pytest.raises(
+        UserError, match="remembered a micro-batch of 1, with which `dvc repro` continues"
+    ):
         run(tokens, here / "model", **WIDE)
     with pytest.raises(UserError, match="with one sequence at a time") as error:
         run(tokens, here / "model", **WIDE)
@@ -144,7 +163,9 @@ def test_a_process_with_too_little_memory_halves_and_ends(here: Path, fork_serve
     (here / "quiet").mkdir()
     run(tokens, here / "quiet" / "model", **arguments)
     ends: list[tuple[int, str]] = []
-    while len(ends) < 4 and not (ends and ends[-1][0] == 0):  # one process may have to leave it to the next
+    while len(ends) < 4 and not (
+        ends and ends[-1][0] == 0
+    ):  # one process may have to leave it to the next
         tight = fork_server.start(here / "tight", tokens, room=320 << 20, **arguments)
         ends.append((tight.wait(), tight.said))
     assert ends[-1][0] == 0, ends
@@ -154,25 +175,34 @@ def test_a_process_with_too_little_memory_halves_and_ends(here: Path, fork_serve
     assert_same_to_rounding(here / "tight", here / "quiet")
 
 
-def test_memory_out_in_an_update_ends_with_what_to_type(here: Path, tokens: Path, fork_server: ForkServer):
+def test_memory_out_in_an_update_ends_with_what_to_type(
+    here: Path, tokens: Path, fork_server: ForkServer
+):
     """Weights may have moved in part, so the next process continues from the last checkpoint."""
     run(tokens, here / "quiet", runtime={"micro_batch_size": 2})
     broken = fork_server.start(here / "broken", tokens, update_holds=2)
     assert broken.wait() == 1
-    assert broken.said.splitlines()[-1].startswith("error: out of memory; remembered a micro-batch of 2")
+    assert broken.said.splitlines()[-1].startswith(
+        "error: out of memory; remembered a micro-batch of 2"
+    )
     again = fork_server.start(here / "broken", tokens, update_holds=2)
     assert again.wait() == 0, again.said
     assert digest(here / "broken" / "model") == digest(here / "quiet")
 
 
 @pytest.mark.parametrize(("bytes_", "fits"), [(0, False), (1, True)])
-def test_whole_gradients_fit_beside_all_else(here: Path, bytes_: int, fits: bool, monkeypatch: pytest.MonkeyPatch):
-    """Two processes share the machine; each has all gradients and half of the weights and the optimizer's state."""
+def test_whole_gradients_fit_beside_all_else(
+    here: Path, bytes_: int, fits: bool, monkeypatch: pytest.MonkeyPatch
+):
+    """Two processes share the machine; each has all gradients and half of the weights and the
+    optimizer's state."""
     config = model_config()
     need = memory(config, sequences=2, precision="float32")
     taken = (need.weights + need.optimizer) // 2 + need.gradients + need.activations + need.logits
     total = int(2 * taken / WHOLE_GRADIENTS_SHARE) + 2 * bytes_
-    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=0, total=total - 1))
+    monkeypatch.setattr(
+        "psutil.virtual_memory", lambda: SimpleNamespace(available=0, total=total - 1)
+    )
     monkeypatch.setattr(Group, "all_reduce_min", lambda _, value: value)
     group = Group(size=2, shards=True, on_this_machine=2)
     micro_batch = MicroBatch(here, 2, at_most=2, config=config, compute=CPU, group=group)

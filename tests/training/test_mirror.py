@@ -1,4 +1,5 @@
-"""A second place for checkpoints: whole or not there, never in the way, and another machine continues from it."""
+"""A second place for checkpoints: whole or not there, never in the way, and another machine
+continues from it."""
 
 import hashlib
 import itertools
@@ -54,7 +55,8 @@ def fetched(url: Path | str, folder: Path) -> tuple[list[int], list[str]]:
 
 @pytest.fixture(scope="module")
 def bucket(monkeypatch_module: pytest.MonkeyPatch) -> Iterator[str]:
-    """An S3 of our own on this machine; Moto keeps one set of buckets for all servers of a process."""
+    """An S3 of our own on this machine; Moto keeps one set of buckets for all servers of a
+    process."""
     moto = pytest.importorskip("moto.server")
     pytest.importorskip("s3fs")
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
@@ -91,7 +93,9 @@ def test_what_another_machine_fetches_is_what_was_saved(tmp_path: Path, place: s
     assert said == [f"fetching the checkpoint of step 25 from the mirror {place}"]
     there = digest(tmp_path / "there" / "run")
     here = digest(tmp_path / "here" / "run")
-    assert there == {name: sha256 for name, sha256 in here.items() if not name.startswith("step-000000009")}
+    assert there == {
+        name: sha256 for name, sha256 in here.items() if not name.startswith("step-000000009")
+    }
 
 
 def test_checkpoints_removed_here_are_removed_there(tmp_path: Path, place: str):
@@ -132,7 +136,9 @@ def test_another_checkpoint_of_a_step_replaces_the_one_there(tmp_path: Path, pla
     other = filled(tmp_path / "b" / "run", 5, 20)
     (other.checkpoint_folder(5) / "state.json").replace(other.checkpoint_folder(20) / "state.json")
     manifest = other.checkpoint_folder(5) / "manifest.json"
-    manifest.replace(other.checkpoint_folder(20) / "manifest.json")  # as saved by a run over other epochs
+    manifest.replace(
+        other.checkpoint_folder(20) / "manifest.json"
+    )  # as saved by a run over other epochs
     mirror_to(other, place)
     fetched(place, tmp_path / "there")
     folder = CheckpointStore(tmp_path / "there" / "run").checkpoint_folder(20)
@@ -155,7 +161,11 @@ def test_wherever_a_copy_ends_a_whole_checkpoint_is_there(
     newer.save(state, model, optimizer.state(), RESUMABLE)
     ends: list[list[int]] = []
     for allowed in itertools.count():
-        url = str(elsewhere / str(allowed)) if kind == "folder" else f"memory://{tmp_path.name}-{allowed}"
+        url = (
+            str(elsewhere / str(allowed))
+            if kind == "folder"
+            else f"memory://{tmp_path.name}-{allowed}"
+        )
         if kind == "folder":
             Path(url).mkdir()
         mirror_to(store, url)
@@ -206,7 +216,8 @@ def test_a_copy_killed_midway_leaves_the_checkpoint_before(tmp_path: Path, elsew
     with large.open("ab") as file:
         file.truncate(1 << 28)  # so that copying it takes a while
     copier = subprocess.Popen(
-        [sys.executable, "-c", COPIER, str(store.folder), str(elsewhere)], env={"PYTHONPATH": str(ROOT / "src")}
+        [sys.executable, "-c", COPIER, str(store.folder), str(elsewhere)],
+        env={"PYTHONPATH": str(ROOT / "src")},
     )
     half = elsewhere / "run" / "step-000000020" / "optimizer.safetensors"
     end = time.monotonic() + 60
@@ -280,11 +291,19 @@ def test_a_mirror_that_cannot_work_is_refused_at_the_start(tmp_path: Path, url: 
 def test_another_machine_continues_to_the_same_bytes(
     here: Path, tokens: Path, fork_server: ForkServer, elsewhere: Path
 ):
-    """One is killed, the next reaches its time limit, the third ends: three machines, one mirror."""
-    arguments: dict[str, Any] = {"epochs": 12, "log_every_steps": 1, "optimizer": "muon", "model": {"dropout": 0.2}}
+    """One is killed, the next reaches its time limit, the third ends: three machines, one
+    mirror."""
+    arguments: dict[str, Any] = {
+        "epochs": 12,
+        "log_every_steps": 1,
+        "optimizer": "muon",
+        "model": {"dropout": 0.2},
+    }
     run(tokens, here / "quiet", **arguments)
     checkpoint = {"every_steps": 4, "mirror": str(elsewhere)}
-    first = fork_server.start(here / "first", tokens, **arguments, runtime={"checkpoint": checkpoint})
+    first = fork_server.start(
+        here / "first", tokens, **arguments, runtime={"checkpoint": checkpoint}
+    )
     first.until(lambda: any(elsewhere.glob("*/step-*/manifest.json")))
     assert first.stop(signal.SIGKILL) == -signal.SIGKILL
     limited = {"checkpoint": checkpoint, "max_minutes": 0.05 / 60}
@@ -293,11 +312,16 @@ def test_another_machine_continues_to_the_same_bytes(
     last = second.checkpoints()[-1].name
     assert (elsewhere / second.checkpoints()[-1].parent.name / last / "manifest.json").exists()
     shutil.rmtree(here / "second")
-    third = fork_server.start(here / "third", tokens, **arguments, runtime={"checkpoint": checkpoint})
+    third = fork_server.start(
+        here / "third", tokens, **arguments, runtime={"checkpoint": checkpoint}
+    )
     assert third.wait() == 0
     assert f"continuing from step {int(last[5:])} of 60" in third.said
     assert digest(here / "third" / "model") == digest(here / "quiet")
-    seconds = [float(line.split(",")[1]) for line in (here / "third" / "timing.csv").read_text().splitlines()[1:]]
+    seconds = [
+        float(line.split(",")[1])
+        for line in (here / "third" / "timing.csv").read_text().splitlines()[1:]
+    ]
     assert seconds == sorted(seconds)
     assert len(seconds) == 60, "the table of times came along"
 
@@ -307,7 +331,9 @@ def change(path: Path, edit: Callable[[Any], Any]) -> None:
 
 
 @pytest.mark.parametrize("damage", ["weights", "optimizer", "outside", "absolute", "epoch"])
-def test_nothing_damaged_or_misnamed_replaces_local_files(tmp_path: Path, elsewhere: Path, damage: str):
+def test_nothing_damaged_or_misnamed_replaces_local_files(
+    tmp_path: Path, elsewhere: Path, damage: str
+):
     """The older checkpoint of the mirror, which is right, is used instead."""
     mirror_to(filled(tmp_path / "a" / "run", 15), elsewhere)
     mirror_to(filled(tmp_path / "a" / "run", 15, 25), elsewhere)
@@ -319,7 +345,10 @@ def test_nothing_damaged_or_misnamed_replaces_local_files(tmp_path: Path, elsewh
         with (newest / "optimizer.safetensors").open("ab") as file:
             file.write(b"x")
     elif damage == "epoch":
-        change(newest / "state.json", lambda state: state | {"state": {"epoch_weights": ["../../../secret"]}})
+        change(
+            newest / "state.json",
+            lambda state: state | {"state": {"epoch_weights": ["../../../secret"]}},
+        )
         sha256 = hashlib.sha256((newest / "state.json").read_bytes()).hexdigest()
         change(newest / "manifest.json", lambda names: names | {"state.json": sha256})
     else:
@@ -342,7 +371,9 @@ def test_removing_follows_no_link_in_the_mirror(tmp_path: Path, elsewhere: Path)
         mirror._copy(step)
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / "file").write_text("kept")
-    (elsewhere / "run" / "step-000000005" / "link").symlink_to(tmp_path / "kept", target_is_directory=True)
+    (elsewhere / "run" / "step-000000005" / "link").symlink_to(
+        tmp_path / "kept", target_is_directory=True
+    )
     store.prune(upto=10, newest=1, also=set())
     mirror_to(store, elsewhere)
     assert not (elsewhere / "run" / "step-000000005").exists()

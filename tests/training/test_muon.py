@@ -25,7 +25,9 @@ def matrices(seed: int) -> list[Tensor]:
 
 
 def test_momentum_rises_to_its_value():
-    assert [momentum_at(step) for step in (0, 150, 300, 10**6)] == pytest.approx([0.85, 0.90, 0.95, 0.95])
+    assert [momentum_at(step) for step in (0, 150, 300, 10**6)] == pytest.approx(
+        [0.85, 0.90, 0.95, 0.95]
+    )
 
 
 @pytest.mark.parametrize("precision", [torch.bfloat16, torch.float32])
@@ -38,14 +40,18 @@ def test_with_its_coefficients_the_updates_are_those_of_pytorch(
     theirs = copy.deepcopy(ours)
     muon = Muon(ours, lr=0.02, weight_decay=decay, precision=precision)
     muon.param_groups[0]["momentum"] = momentum
-    torchs = torch.optim.Muon(theirs, lr=0.02, weight_decay=decay, momentum=momentum, adjust_lr_fn="match_rms_adamw")
+    torchs = torch.optim.Muon(
+        theirs, lr=0.02, weight_decay=decay, momentum=momentum, adjust_lr_fn="match_rms_adamw"
+    )
     for step in range(1, 6):
         for mine, other, gradient in zip(ours, theirs, matrices(step), strict=True):
             mine.grad, other.grad = gradient.clone(), gradient.clone()
         muon.step()
         torchs.step()
         for mine, other, start in zip(ours, theirs, matrices(0), strict=True):
-            torch.testing.assert_close(mine, other, rtol=0, atol=1e-3)  # theirs iterates in bfloat16
+            torch.testing.assert_close(
+                mine, other, rtol=0, atol=1e-3
+            )  # theirs iterates in bfloat16
             assert (mine - start).abs().max() > 0.005
 
 
@@ -54,12 +60,17 @@ def test_compiled_with_tensors_for_rates_it_does_the_same():
     theirs = copy.deepcopy(ours)
     rates = {"lr": 0.02, "weight_decay": 0.1, "precision": torch.float32}
     plain = Muon(ours, **rates)
-    compiled = Muon(theirs, **rates, compiler=partial(torch.compile, dynamic=False, backend="aot_eager"))
+    compiled = Muon(
+        theirs, **rates, compiler=partial(torch.compile, dynamic=False, backend="aot_eager")
+    )
     for step in (1, 2):
         for mine, other, gradient in zip(ours, theirs, matrices(step), strict=True):
             mine.grad, other.grad = gradient.clone(), gradient.clone()
         plain.param_groups[0] |= {"lr": 0.02 / step, "momentum": 0.8 + step / 10}
-        compiled.param_groups[0] |= {"lr": torch.tensor(0.02 / step), "momentum": torch.tensor(0.8 + step / 10)}
+        compiled.param_groups[0] |= {
+            "lr": torch.tensor(0.02 / step),
+            "momentum": torch.tensor(0.8 + step / 10),
+        }
         for muon in (plain, compiled):
             muon.grad_scale, muon.found_inf = torch.tensor(2.0), torch.zeros(())
             muon.step()
@@ -78,7 +89,9 @@ def test_processes_share_the_matrices(count: int, size: int):
 
     for rank in range(size):
         group: Any = SimpleNamespace(rank=rank, size=size, all_gather=all_gather)
-        Muon([x[0]], lr=0.1, weight_decay=0.0, precision=torch.float32, group=group)._orthogonal_by_all(x)
+        Muon(
+            [x[0]], lr=0.1, weight_decay=0.0, precision=torch.float32, group=group
+        )._orthogonal_by_all(x)
     assert max(map(len, parts)) == math.ceil(count / size)
     torch.testing.assert_close(torch.cat(parts), orthogonal(x, torch.float32))
 
@@ -94,8 +107,11 @@ def test_float32_and_bfloat16_go_the_same_way(shape: tuple[int, ...]):
 @pytest.mark.parametrize("rest", [1e-6, 1e-3, 0.003, 0.01, 0.1, 1.0])
 @settings(max_examples=30)
 @given(large=st.lists(st.floats(0.3, 1.0), min_size=1, max_size=4), seed=st.integers(0, 2**31))
-def test_singular_values_end_near_one(large: list[float], seed: int, rest: float, precision: torch.dtype):
-    """Also where one is as large as all together, as in a gradient of rank one: there bfloat16 is at its coarsest."""
+def test_singular_values_end_near_one(
+    large: list[float], seed: int, rest: float, precision: torch.dtype
+):
+    """Also where one is as large as all together, as in a gradient of rank one: there bfloat16 is
+    at its coarsest."""
     u, values, v = torch.linalg.svd(
         torch.randn(1, 8, 12, generator=torch.Generator().manual_seed(seed)), full_matrices=False
     )
@@ -112,7 +128,9 @@ def test_singular_values_end_near_one(large: list[float], seed: int, rest: float
 @pytest.mark.parametrize("smallest", [1e-1, 1e-3, 1e-6])
 def test_the_short_way_ends_where_the_iteration_does(columns: int, smallest: float):
     draws = torch.Generator().manual_seed(columns)
-    rows, spectrum, more = torch.linalg.svd(torch.randn(3, 16, columns, generator=draws), full_matrices=False)
+    rows, spectrum, more = torch.linalg.svd(
+        torch.randn(3, 16, columns, generator=draws), full_matrices=False
+    )
     x = rows * torch.logspace(0, math.log10(smallest), spectrum.shape[-1]) @ more
     exact = _iterated(x.double() / x.double().norm(dim=(1, 2), keepdim=True))
     torch.testing.assert_close(orthogonal(x, torch.float32).double(), exact, rtol=0, atol=1e-3)

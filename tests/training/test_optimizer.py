@@ -1,4 +1,5 @@
-"""The optimizers: what decays, what a step is by hand, and that their state is all there is to them."""
+"""The optimizers: what decays, what a step is by hand, and that their state is all there is to
+them."""
 
 import dataclasses
 import math
@@ -56,14 +57,23 @@ def test_decay_touches_matrices_and_with_muon_hidden_ones_only(architecture: str
     optim.step(loss=ONE, norm=ONE)
     for name, after in values(model).items():
         decays = after.ndim == 2 and (optimizer == "adamw" or name.startswith("blocks."))
-        torch.testing.assert_close(after, before[name] * (1 - 0.01 * 0.1 if decays else 1.0), msg=name)
+        torch.testing.assert_close(
+            after, before[name] * (1 - 0.01 * 0.1 if decays else 1.0), msg=name
+        )
 
 
 def test_muon_takes_the_hidden_matrices_and_adamw_the_rest():
     _, optim = made("gpt2", "muon")
-    adamw, muon = ({optim._names[p] for g in part.param_groups for p in g["params"]} for part in optim._optimizers)
+    adamw, muon = (
+        {optim._names[p] for g in part.param_groups for p in g["params"]}
+        for part in optim._optimizers
+    )
     assert isinstance(optim._optimizers[1], Muon)
-    assert muon == {n for n in adamw | muon if n.startswith("blocks.") and n.endswith("weight") and "norm" not in n}
+    assert muon == {
+        n
+        for n in adamw | muon
+        if n.startswith("blocks.") and n.endswith("weight") and "norm" not in n
+    }
     assert not muon & adamw
     assert {"tokens.weight", "positions.weight", "head.weight", "norm.weight"} <= adamw
 
@@ -72,7 +82,10 @@ def test_adamw_is_pytorchs():
     (model, optim), (other, _) = made("gpt2", "adamw"), made("gpt2", "adamw")
     params = train_params()
     groups = [
-        {"params": [p for p in other.parameters() if (p.ndim >= 2) == decays], "weight_decay": decay}
+        {
+            "params": [p for p in other.parameters() if (p.ndim >= 2) == decays],
+            "weight_decay": decay,
+        }
         for decays, decay in ((True, params.weight_decay), (False, 0.0))
     ]
     theirs = torch.optim.AdamW(groups, lr=0.01, betas=(params.beta1, params.beta2), fused=True)
@@ -96,7 +109,9 @@ def test_a_device_that_ignores_the_scale_gets_clipped_gradients(monkeypatch: pyt
     monkeypatch.setattr("tokenmill.training.optimizer.DIVIDES_IN_STEP", ())
     fused = AdamW._fused_step
     scales: list[object] = []
-    monkeypatch.setattr(AdamW, "_fused_step", lambda self: (scales.append(self.grad_scale), fused(self)))
+    monkeypatch.setattr(
+        AdamW, "_fused_step", lambda self: (scales.append(self.grad_scale), fused(self))
+    )
     step(other, theirs, 0)
     assert scales == [None]
     for ours, clipped in zip(model.parameters(), other.parameters(), strict=True):
@@ -120,7 +135,9 @@ def test_what_adamw_goes_on_from_lies_on_the_gpu():
             optim.step()
             assert {value.device for value in optim.state[parameter].values()} == {gpu}
             saved = optim.state_dict()
-            saved["state"] = {0: {name: torch.empty(value.shape) for name, value in saved["state"][0].items()}}
+            saved["state"] = {
+                0: {name: torch.empty(value.shape) for name, value in saved["state"][0].items()}
+            }
             optim.load_state_dict(saved)
 
 
@@ -131,15 +148,19 @@ def test_a_longer_gradient_counts_as_one_of_the_bound(
 ):
     """In both of Muon's precisions, whichever this processor would choose.
 
-    Muon's iteration enlarges small singular values, and with them what bfloat16 rounds (2^-8 of a value): the weights
-    differ by up to 2.4e-4 then, and by 5e-3 where the bound is left out.
+    Muon's iteration enlarges small singular values, and with them what bfloat16 rounds (2^-8 of a
+    value): the weights differ by up to 2.4e-4 then, and by 5e-3 where the bound is left out.
     """
-    monkeypatch.setattr("tokenmill.training.optimizer.multiplies_bfloat16", lambda _: multiplies_bfloat16)
+    monkeypatch.setattr(
+        "tokenmill.training.optimizer.multiplies_bfloat16", lambda _: multiplies_bfloat16
+    )
     atol = 5e-4 if multiplies_bfloat16 and optimizer == "muon" else 1e-6
     (model, optim), (other, by_hand) = made(architecture, optimizer), made(architecture, optimizer)
     for number, (max_norm, factor) in enumerate(((0.5, 0.5), (math.inf, 1.0), (2.0, 1.0))):
         draws = torch.Generator().manual_seed(number)
-        gradients = {name: torch.randn(p.shape, generator=draws) for name, p in model.named_parameters()}
+        gradients = {
+            name: torch.randn(p.shape, generator=draws) for name, p in model.named_parameters()
+        }
         length = math.sqrt(sum(g.square().sum().item() for g in gradients.values()))
         for each, scale in ((model, 1 / length), (other, factor / length)):
             for name, parameter in each.named_parameters():
@@ -159,7 +180,9 @@ def test_a_longer_gradient_counts_as_one_of_the_bound(
 
 @pytest.mark.parametrize(("architecture", "optimizer"), EVERY)
 @pytest.mark.parametrize("compute", [CPU, HALF], ids=["float32", "float16"])
-def test_a_reloaded_optimizer_takes_the_same_next_steps(architecture: str, optimizer: str, compute: object):
+def test_a_reloaded_optimizer_takes_the_same_next_steps(
+    architecture: str, optimizer: str, compute: object
+):
     model, optim = made(architecture, optimizer, compute)
     for number in range(3):
         step(model, optim, number, compute)
@@ -213,12 +236,18 @@ def test_the_loss_scale_is_part_of_the_state():
 
 @pytest.mark.parametrize(("architecture", "optimizer"), EVERY)
 @pytest.mark.parametrize("bad", ["loss", "norm"])
-def test_what_is_not_finite_changes_nothing_then_or_later(architecture: str, optimizer: str, bad: str):
+def test_what_is_not_finite_changes_nothing_then_or_later(
+    architecture: str, optimizer: str, bad: str
+):
     model, optim = made(architecture, optimizer)
     step(model, optim, 0)
     before, state = values(model), {name: value.clone() for name, value in optim.state().items()}
-    for number, verdict in enumerate(({"loss": ONE, "norm": ONE} | {bad: ONE * math.nan}, {"loss": ONE, "norm": ONE})):
-        optim.backward(loss_of(model, torch.full((1, 8), number), torch.zeros(1, 8, dtype=torch.long)))
+    for number, verdict in enumerate(
+        ({"loss": ONE, "norm": ONE} | {bad: ONE * math.nan}, {"loss": ONE, "norm": ONE})
+    ):
+        optim.backward(
+            loss_of(model, torch.full((1, 8), number), torch.zeros(1, 8, dtype=torch.long))
+        )
         optim.set_rates(0.01)
         optim.step(loss=verdict["loss"], norm=verdict["norm"])
         assert_same_bits(values(model), before)
@@ -243,7 +272,9 @@ def test_a_device_that_decides_for_itself_decides_the_same(optimizer: str, steps
             part.step()
             _update(part_waiting, unless=torch.tensor(verdict))
         assert_same_bits(values(model), values(other))
-        assert verdict == all(torch.equal(values(model)[name], value) for name, value in before.items())
+        assert verdict == all(
+            torch.equal(values(model)[name], value) for name, value in before.items()
+        )
         before = values(model)
     assert_same_bits(optim.state(), waiting.state())
 
@@ -252,10 +283,14 @@ def test_a_float16_overflow_in_one_part_skips_the_other_too():
     model, optim = made("modern", "muon", HALF)
     before = values(model)
     for name, parameter in model.named_parameters():
-        parameter.grad = torch.full_like(parameter, math.inf if name == "blocks.0.up.weight" else 1.0)
+        parameter.grad = torch.full_like(
+            parameter, math.inf if name == "blocks.0.up.weight" else 1.0
+        )
     optim._scaler.scale(ONE)
     optim.set_rates(0.01)
     optim.step(loss=ONE, norm=optim.norm(), max_norm=1.0)
     assert_same_bits(values(model), before)
     step(model, optim, 0, HALF)
-    assert any(not torch.equal(values(model)[name], value) for name, value in before.items()), "the next one counts"
+    assert any(not torch.equal(values(model)[name], value) for name, value in before.items()), (
+        "the next one counts"
+    )

@@ -27,7 +27,9 @@ def written(tmp_path: Path, *, n_embd: int = 128, **train: Any) -> Path:
 
 @pytest.mark.parametrize(("width", "rate"), GPT_3.items())
 def test_adamw_rates_are_about_those_of_gpt_3(width: int, rate: float):
-    model = ModelParams(architecture="gpt2", n_layer=1, n_head=1, n_embd=width, context_length=2, dropout=0.0)
+    model = ModelParams(
+        architecture="gpt2", n_layer=1, n_head=1, n_embd=width, context_length=2, dropout=0.0
+    )
     assert rate / 1.6 < auto_learning_rate(model, "adamw") < rate * 1.6
 
 
@@ -38,16 +40,22 @@ def test_auto_is_the_tuned_rate_and_a_number_stays(tmp_path: Path):
 
 @pytest.mark.parametrize(("optimizer", "falls"), [("adamw", 4.0), ("muon", 2.0)])
 def test_rate_falls_with_the_width(tmp_path: Path, optimizer: str, falls: float):
-    narrow, wide = (check_all(written(tmp_path, n_embd=n, optimizer=optimizer)).train.peak for n in (128, 512))
+    narrow, wide = (
+        check_all(written(tmp_path, n_embd=n, optimizer=optimizer)).train.peak for n in (128, 512)
+    )
     assert narrow / wide == pytest.approx(falls, rel=0.03), "two digits"
 
 
 def test_wrong_model_is_the_only_complaint(tmp_path: Path):
-    with pytest.raises(UserError, match=r"^\S+: model\.n_embd \(0\) must be greater than or equal to 1\.$"):
+    with pytest.raises(
+        UserError, match=r"^\S+: model\.n_embd \(0\) must be greater than or equal to 1\.$"
+    ):
         check_all(written(tmp_path, n_embd=0))
 
 
 def test_auto_has_no_number_without_a_model():
-    train = TrainParams.model_validate(YAML(typ="safe").load(ROOT / "params.yaml")["train"] | {"learning_rate": "auto"})
+    train = TrainParams.model_validate(
+        YAML(typ="safe").load(ROOT / "params.yaml")["train"] | {"learning_rate": "auto"}
+    )
     with pytest.raises(ValueError, match="depends on the model's width"):
         _ = train.peak

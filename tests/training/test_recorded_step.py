@@ -1,4 +1,5 @@
-"""What is around the recording of a step. Here a recording runs the step, and repeating it runs it again."""
+"""What is around the recording of a step. Here a recording runs the step, and repeating it runs it
+again."""
 
 import contextlib
 from collections.abc import Iterator
@@ -89,10 +90,18 @@ def test_memory_that_runs_out_is_reported(graphs: list[Graph]):
     assert not graphs[0].replay.called
 
 
-def test_what_cannot_be_recorded_is_a_sentence(graphs: list[Graph], monkeypatch: pytest.MonkeyPatch):
+def test_what_cannot_be_recorded_is_a_sentence(
+    graphs: list[Graph], monkeypatch: pytest.MonkeyPatch
+):
     step = RecordedStep(Update(), sequences=1, device=CPU)
     for _ in range(WARM_UP_STEPS):
         step(np.array([0]))
-    monkeypatch.setattr(torch.cuda, "graph", mock.Mock(side_effect=RuntimeError("operation not permitted\nand more")))
-    with pytest.raises(UserError, match=r"runtime\.compile \(reduce-overhead\).*operation not permitted"):
+    monkeypatch.setattr(
+        torch.cuda,
+        "graph",
+        mock.Mock(side_effect=RuntimeError("operation not permitted\nand more")),
+    )
+    with pytest.raises(
+        UserError, match=r"runtime\.compile \(reduce-overhead\).*operation not permitted"
+    ):
         step(np.array([0]))

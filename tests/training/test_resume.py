@@ -47,7 +47,9 @@ def test_same_run_continues_from_its_newest_checkpoint(tmp_path: Path, kind: str
     assert point.sentence == "continuing from step 35 of 40: 3.5 epochs done, 0.5 to go"
 
 
-@pytest.mark.parametrize("schedule", [{"type": "constant"}, {"type": "cosine", "horizon_epochs": 4}])
+@pytest.mark.parametrize(
+    "schedule", [{"type": "constant"}, {"type": "cosine", "horizon_epochs": 4}]
+)
 def test_more_epochs_continue_from_the_end_if_rates_agree(tmp_path: Path, schedule: dict[str, Any]):
     point = find(store_of(tmp_path / "run", params(4, **schedule), 35, 40), params(6, **schedule))
     assert step_of(point) == 40

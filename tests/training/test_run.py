@@ -10,7 +10,15 @@ from typing import Any
 
 import pytest
 
-from tests.training.tiny import CONTEXT, VOCABULARY, digest, model_config, run, train_params, write_tokens
+from tests.training.tiny import (
+    CONTEXT,
+    VOCABULARY,
+    digest,
+    model_config,
+    run,
+    train_params,
+    write_tokens,
+)
 from tokenmill.core.errors import UserError
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import read_manifest
@@ -43,7 +51,10 @@ def test_token_placement_changes_no_byte(here: Path, tokens: Path):
     run(tokens, here / "model", model={"dropout": 0.2})
     expected = digest(here / "model")
     shutil.rmtree(here / ".resume")
-    runtime = {"token_placement": "memory", "checkpoint": {"every_steps": None, "every_seconds": 0.001, "keep": 5}}
+    runtime = {
+        "token_placement": "memory",
+        "checkpoint": {"every_steps": None, "every_seconds": 0.001, "keep": 5},
+    }
     run(tokens, here / "again", model={"dropout": 0.2}, runtime=runtime)
     assert digest(here / "again") == expected
 
@@ -71,7 +82,9 @@ class StoppedError(Exception):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_interrupted_run_ends_in_the_same_bytes(here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch, case: str):
+def test_interrupted_run_ends_in_the_same_bytes(
+    here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch, case: str
+):
     """Before its first checkpoint, where an epoch ends, and between two checkpoints."""
     model, train = CASES[case]
     run(tokens, here / "quiet", model=model, **train)
@@ -104,8 +117,14 @@ def test_interrupted_run_ends_in_the_same_bytes(here: Path, tokens: Path, monkey
     ],
     ids=str,
 )
-def test_two_epochs_and_two_more_are_four(here: Path, tokens: Path, optimizer: str, schedule: dict[str, Any]):
-    common: dict[str, Any] = {"schedule": schedule, "optimizer": optimizer, "model": {"dropout": 0.2}}
+def test_two_epochs_and_two_more_are_four(
+    here: Path, tokens: Path, optimizer: str, schedule: dict[str, Any]
+):
+    common: dict[str, Any] = {
+        "schedule": schedule,
+        "optimizer": optimizer,
+        "model": {"dropout": 0.2},
+    }
     run(tokens, here / "quiet", epochs=4, **common)
     shutil.rmtree(here / ".resume")
     run(tokens, here / "two", epochs=2, **common)
@@ -122,8 +141,12 @@ def test_fewer_epochs_and_then_more_do_not_mix(here: Path, tokens: Path):
     for epochs, name in ((4, "a"), (2, "b"), (6, "c"), (4, "d"), (3, "e"), (4, "f")):
         run(tokens, here / name, epochs=epochs, **common)
     for name in ("a", "d", "f"):
-        weights = {path: sha for path, sha in digest(here / name).items() if path.startswith("epoch-")}
-        expected = {path: sha for path, sha in digest(here / "four").items() if path.startswith("epoch-")}
+        weights = {
+            path: sha for path, sha in digest(here / name).items() if path.startswith("epoch-")
+        }
+        expected = {
+            path: sha for path, sha in digest(here / "four").items() if path.startswith("epoch-")
+        }
         assert weights == expected, name
 
 
@@ -143,8 +166,12 @@ def test_more_epochs_of_a_cosine_differ_and_it_says_so(here: Path, tokens: Path,
     assert len(outcome.state.epochs) == 4
 
 
-@pytest.mark.parametrize("schedule", [{"decay_fraction": 1.0, "warmup_steps": 0}, {"warmup_steps": 99}])
-def test_decay_without_a_pre_decay_step_ends_well(here: Path, tokens: Path, schedule: dict[str, Any]):
+@pytest.mark.parametrize(
+    "schedule", [{"decay_fraction": 1.0, "warmup_steps": 0}, {"warmup_steps": 99}]
+)
+def test_decay_without_a_pre_decay_step_ends_well(
+    here: Path, tokens: Path, schedule: dict[str, Any]
+):
     run(tokens, here / "model", schedule={"type": "wsd"} | schedule)
     assert [path.name for path in (here / "model" / "resume").iterdir()] == ["step-000000010"]
 
@@ -175,7 +202,9 @@ def test_context_longer_than_the_tokens_is_refused(
 ):
     tokens = write_tokens(tmp_path / "short", sequences=3 if split == "train" else 99)
     monkeypatch.setattr(run_module, "build", None)
-    with pytest.raises(UserError, match=rf"model\.context_length \(70\) does not fit the {split} split, which has"):
+    with pytest.raises(
+        UserError, match=rf"model\.context_length \(70\) does not fit the {split} split, which has"
+    ):
         run(tokens, here / "model", model={"context_length": 70})
     assert not (here / ".resume").exists()
 
@@ -183,7 +212,9 @@ def test_context_longer_than_the_tokens_is_refused(
 def test_fingerprint_changes_with_numbers_only():
     text = {"train": "a" * 64, "val": "b" * 64}
     base = fingerprint(model_config(), train_params(), text)
-    assert base == fingerprint(model_config(), train_params(epochs=9, schedule={"horizon_epochs": 3}), text)
+    assert base == fingerprint(
+        model_config(), train_params(epochs=9, schedule={"horizon_epochs": 3}), text
+    )
     different = {
         fingerprint(model_config(n_layer=3), train_params(), text),
         fingerprint(model_config(vocab_size=VOCABULARY + 1), train_params(), text),
@@ -220,6 +251,13 @@ def test_another_machine_continues_from_dvc_s_output(here: Path, tokens: Path):
     assert (told, store.steps()) == ([], [])
     outcome = run(tokens, Path("models/gpt"), epochs=4, optimizer="muon")
     assert digest(here / "models" / "gpt") == digest(here / "four")
-    timing = [int(line.split(",")[0]) for line in (here / "models" / "timing.csv").read_text().splitlines()[1:]]
+    timing = [
+        int(line.split(",")[0])
+        for line in (here / "models" / "timing.csv").read_text().splitlines()[1:]
+    ]
     assert min(timing) > 10, "the first two epochs were not trained again"
-    assert json.loads((here / "models/gpt/manifest.json").read_text())["epochs"] == outcome.manifest.epochs == 4
+    assert (
+        json.loads((here / "models/gpt/manifest.json").read_text())["epochs"]
+        == outcome.manifest.epochs
+        == 4
+    )

@@ -23,7 +23,9 @@ def params(epochs: int, **schedule: Any) -> TrainParams:
     return train_params(epochs=epochs, learning_rate=1.0, schedule={"warmup_steps": 10} | schedule)
 
 
-def rates(train: TrainParams, *, steps_per_epoch: int = 100, count: int | None = None) -> list[float]:
+def rates(
+    train: TrainParams, *, steps_per_epoch: int = 100, count: int | None = None
+) -> list[float]:
     count = count or train.epochs * steps_per_epoch
     return [lr_at(step, train=train, steps_per_epoch=steps_per_epoch) for step in range(count)]
 
@@ -99,26 +101,46 @@ def test_horizon_written_out_is_the_same_schedule():
 
 def test_pre_decay_step_is_where_the_decay_begins():
     assert workload(params(4, type="wsd"), steps_per_epoch=100).pre_decay_step == 300
-    assert workload(params(4, type="wsd", decay_fraction=1.0), steps_per_epoch=100).pre_decay_step == 10
+    assert (
+        workload(params(4, type="wsd", decay_fraction=1.0), steps_per_epoch=100).pre_decay_step
+        == 10
+    )
     assert workload(params(4, type="constant"), steps_per_epoch=100).pre_decay_step is None
     assert workload(params(4, type="cosine"), steps_per_epoch=100).pre_decay_step is None
-    assert workload(params(4, type="wsd", horizon_epochs=4), steps_per_epoch=100).pre_decay_step is None
+    assert (
+        workload(params(4, type="wsd", horizon_epochs=4), steps_per_epoch=100).pre_decay_step
+        is None
+    )
 
 
 def test_no_pre_decay_step_at_the_start_or_end():
     assert (
-        workload(params(4, type="wsd", decay_fraction=1.0, warmup_steps=0), steps_per_epoch=100).pre_decay_step is None
+        workload(
+            params(4, type="wsd", decay_fraction=1.0, warmup_steps=0), steps_per_epoch=100
+        ).pre_decay_step
+        is None
     )
-    assert workload(params(1, type="wsd", warmup_steps=20), steps_per_epoch=10).pre_decay_step is None
+    assert (
+        workload(params(1, type="wsd", warmup_steps=20), steps_per_epoch=10).pre_decay_step is None
+    )
 
 
 def test_workload_counts_steps_and_tokens():
-    work = workload(train_params(epochs=2, batch_size=2, gradient_accumulation_steps=2), steps_per_epoch=3)
-    assert (work.sequences_per_step, work.sequences, work.steps_per_epoch, work.steps) == (4, 12, 3, 6)
+    work = workload(
+        train_params(epochs=2, batch_size=2, gradient_accumulation_steps=2), steps_per_epoch=3
+    )
+    assert (work.sequences_per_step, work.sequences, work.steps_per_epoch, work.steps) == (
+        4,
+        12,
+        3,
+        6,
+    )
     assert (work.tokens_per_step, work.tokens_per_epoch) == (4 * CONTEXT, 12 * CONTEXT)
     shorter = replace(work, tokens=work.tokens - 3 * CONTEXT - 1)
     assert (shorter.sequences, shorter.steps_per_epoch) == (8, 2)
-    assert [len(replace(work, tokens=9 * CONTEXT + 1).sampler.indices_at(step)) for step in range(3)] == [4, 4, 1]
+    assert [
+        len(replace(work, tokens=9 * CONTEXT + 1).sampler.indices_at(step)) for step in range(3)
+    ] == [4, 4, 1]
 
 
 def sequences_of(count: int, *, context: int = 4, left_over: int = 0) -> Sequences:
@@ -145,7 +167,9 @@ def test_last_step_of_an_epoch_takes_the_rest():
 def test_each_epoch_and_seed_has_its_own_order():
     def epoch(number: int, seed: int) -> tuple[int, ...]:
         sampler = EpochSampler(sequences=50, per_step=7, seed=seed)
-        return tuple(w for step in range(number * 8, number * 8 + 8) for w in sampler.indices_at(step))
+        return tuple(
+            w for step in range(number * 8, number * 8 + 8) for w in sampler.indices_at(step)
+        )
 
     orders = [epoch(0, 0), epoch(1, 0), epoch(0, 1), epoch(1, 1)]
     assert len(set(orders)) == 4

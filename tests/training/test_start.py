@@ -28,7 +28,14 @@ def start(here: Path) -> Path:
 
 
 def test_training_starts_from_these_weights(start: Path, here: Path):
-    run(here / "tokens", here / "model", start=start, epochs=1, learning_rate=1e-12, weight_decay=0.0)
+    run(
+        here / "tokens",
+        here / "model",
+        start=start,
+        epochs=1,
+        learning_rate=1e-12,
+        weight_decay=0.0,
+    )
     first, trained = load_model(start), load_model(here / "model/epoch-1")
     for mine, theirs in zip(trained.parameters(), first.parameters(), strict=True):
         assert torch.allclose(mine, theirs, atol=1e-6, rtol=0)

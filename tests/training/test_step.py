@@ -1,4 +1,5 @@
-"""One optimizer step: the loss by hand, the same however it is cut, and what three steps gave when this was written."""
+"""One optimizer step: the loss by hand, the same however it is cut, and what three steps gave when
+this was written."""
 
 from typing import Any
 
@@ -17,8 +18,8 @@ from tokenmill.training.step import seed_dropout, split_into_micro_batches, trai
 
 INDEX = np.array([4, 0, 2, 3, 1])
 
-# Loss and gradient norm of three steps. Changed? If you did not mean to, this is a bug; if you did, raise
-# NUMERICS_VERSION in training/checkpoint.py, update these and say why in CHANGELOG.md.
+# Loss and gradient norm of three steps. Changed? If you did not mean to, this is a bug; if you did,
+# raise NUMERICS_VERSION in training/checkpoint.py, update these and say why in CHANGELOG.md.
 GOLDEN = {
     ("gpt2", "adamw"): [3.37971, 1.35118, 3.23404, 1.06126, 3.08973, 1.11996],
     ("gpt2", "muon"): [3.37971, 1.35118, 3.23847, 1.02967, 3.10538, 1.3202],
@@ -40,7 +41,15 @@ def three_steps(
     optim = Optimizer(model, train_params(optimizer=optimizer), CPU)
     optim.set_rates(0.01)
     results = [
-        train_step(model, optim, some_sequences(), INDEX, micro_batch=micro_batch, gradient_clip=1.0, compute=CPU)
+        train_step(
+            model,
+            optim,
+            some_sequences(),
+            INDEX,
+            micro_batch=micro_batch,
+            gradient_clip=1.0,
+            compute=CPU,
+        )
         for _ in range(3)
     ]
     found = [(r.loss, r.gradient_norm) for r in results if r]
@@ -50,15 +59,17 @@ def three_steps(
 @pytest.mark.parametrize(("architecture", "optimizer"), GOLDEN)
 def test_three_steps_give_what_they_always_gave(architecture: str, optimizer: str):
     found, _ = three_steps(architecture, optimizer, micro_batch=2)
-    assert [number for pair in found for number in pair] == pytest.approx(GOLDEN[architecture, optimizer], rel=1e-3)
+    assert [number for pair in found for number in pair] == pytest.approx(
+        GOLDEN[architecture, optimizer], rel=1e-3
+    )
 
 
 @pytest.mark.parametrize(("architecture", "optimizer"), GOLDEN)
 def test_the_update_is_the_same_however_the_step_is_cut(
     architecture: str, optimizer: str, monkeypatch: pytest.MonkeyPatch
 ):
-    # Five sequences: in one piece, as two, two and a short one, and one by one. Where Muon iterates in bfloat16 the
-    # last bits of a gradient may turn a number by 2e-4, so it is asked for float32.
+    # Five sequences: in one piece, as two, two and a short one, and one by one. Where Muon iterates
+    # in bfloat16 the last bits of a gradient may turn a number by 2e-4, so it is asked for float32.
     monkeypatch.setattr("tokenmill.training.optimizer.multiplies_bfloat16", lambda _: False)
     whole, whole_model = three_steps(architecture, optimizer, micro_batch=5)
     for micro_batch in (1, 2, 4):
@@ -73,15 +84,21 @@ class NothingIsRead(TorchDispatchMode):
     """Refuses to turn a tensor into a number, for which a GPU would be waited for."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        assert func is not torch.ops.aten._local_scalar_dense.default, "a value is read in the middle of a step"
+        assert func is not torch.ops.aten._local_scalar_dense.default, (
+            "a value is read in the middle of a step"
+        )
         return func(*args, **kwargs or {})
 
 
 @pytest.mark.parametrize(("architecture", "optimizer"), GOLDEN)
-def test_a_step_never_waits_for_a_gpu(architecture: str, optimizer: str, monkeypatch: pytest.MonkeyPatch):
+def test_a_step_never_waits_for_a_gpu(
+    architecture: str, optimizer: str, monkeypatch: pytest.MonkeyPatch
+):
     """So the host is ahead of it, and gathers the next batch meanwhile."""
     with pytest.raises(AssertionError, match="a value is read"), NothingIsRead():
-        three_steps(architecture, optimizer, micro_batch=2)  # a CPU decides about the update here and now
+        three_steps(
+            architecture, optimizer, micro_batch=2
+        )  # a CPU decides about the update here and now
     expected, _ = three_steps(architecture, optimizer, micro_batch=2)
 
     def update_without_waiting(part: UnwrappedOptimizer, *, unless: torch.Tensor) -> None:
@@ -102,10 +119,14 @@ def test_the_loss_is_the_cross_entropy_by_hand(micro_batch: int):
         logits_BTV = model(inputs_BT).double()
     likelihood_BT = logits_BTV.softmax(-1).gather(-1, targets_BT[..., None])
     expected = -likelihood_BT.log().mean().item()
-    assert mean_loss(model, sequences, INDEX, micro_batch=micro_batch, compute=CPU) == pytest.approx(expected, rel=1e-6)
+    assert mean_loss(
+        model, sequences, INDEX, micro_batch=micro_batch, compute=CPU
+    ) == pytest.approx(expected, rel=1e-6)
     optim = Optimizer(model, train_params(), CPU)
     optim.set_rates(0.1)
-    result = train_step(model, optim, sequences, INDEX, micro_batch=micro_batch, gradient_clip=1.0, compute=CPU)
+    result = train_step(
+        model, optim, sequences, INDEX, micro_batch=micro_batch, gradient_clip=1.0, compute=CPU
+    )
     assert result is not None
     assert result.loss.item() == pytest.approx(expected, rel=1e-6)
     assert mean_loss(model, sequences, INDEX, micro_batch=5, compute=CPU) < expected
@@ -125,9 +146,14 @@ def test_dropout_follows_from_seed_and_step(seed: int):
 
 
 @given(sequences=st.integers(1, 40), micro_batch=st.integers(1, 12), size=st.integers(1, 7))
-def test_every_sequence_has_the_same_weight_however_split(sequences: int, micro_batch: int, size: int):
+def test_every_sequence_has_the_same_weight_however_split(
+    sequences: int, micro_batch: int, size: int
+):
     index = np.random.default_rng(sequences).permutation(sequences)
-    by_rank = [split_into_micro_batches(index, micro_batch=micro_batch, rank=rank, size=size) for rank in range(size)]
+    by_rank = [
+        split_into_micro_batches(index, micro_batch=micro_batch, rank=rank, size=size)
+        for rank in range(size)
+    ]
     assert len({len(mine) for mine in by_rank}) == 1, "all call the model equally often"
     real = [(part, weight) for mine in by_rank for part, weight in mine if weight]
     assert np.concatenate([part for part, _ in real]).tolist() == index.tolist()

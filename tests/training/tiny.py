@@ -11,7 +11,14 @@ import pytest
 import torch
 
 from tokenmill.core.files import sha256_of
-from tokenmill.core.token_file import DTYPE, Split, SplitMetadata, TokenMetadata, token_file, write_metadata
+from tokenmill.core.token_file import (
+    DTYPE,
+    Split,
+    SplitMetadata,
+    TokenMetadata,
+    token_file,
+    write_metadata,
+)
 from tokenmill.model.config import ModelConfig, ModelParams
 from tokenmill.model.device import Compute
 from tokenmill.model.huggingface import load_model
@@ -64,7 +71,13 @@ RUNTIME = {
     "parallel": "ddp",
     "micro_batch_size": "auto",
     "max_minutes": None,
-    "checkpoint": {"every_seconds": None, "every_steps": 3, "keep": 2, "keep_runs": 4, "mirror": None},
+    "checkpoint": {
+        "every_seconds": None,
+        "every_steps": 3,
+        "keep": 2,
+        "keep_runs": 4,
+        "mirror": None,
+    },
     "cost": {"price_per_hour": None, "currency": "EUR", "units_per_hour": None},
 }
 
@@ -94,7 +107,8 @@ def runtime_params(**changes: Any) -> RuntimeParams:
 
 
 def write_tokens(folder: Path, *, sequences: int, seed: int = 0) -> Path:
-    """A folder as `unpack` leaves it, with so many training sequences of text that can be learned a little."""
+    """A folder as `unpack` leaves it, with so many training sequences of text that can be learned a
+    little."""
     draws, splits = np.random.default_rng(seed), {}
     folder.mkdir(parents=True)
     counts: dict[Split, int] = {"train": sequences, "val": 7}
@@ -103,7 +117,9 @@ def write_tokens(folder: Path, *, sequences: int, seed: int = 0) -> Path:
         ids = (np.cumsum(steps) % VOCABULARY).astype(DTYPE)
         token_file(folder, split).write_bytes(ids.tobytes())
         sha256 = sha256_of(token_file(folder, split))
-        splits[split] = SplitMetadata(tokens=len(ids), documents=1, bytes=3 * len(ids), sha256=sha256)
+        splits[split] = SplitMetadata(
+            tokens=len(ids), documents=1, bytes=3 * len(ids), sha256=sha256
+        )
     write_metadata(
         folder,
         TokenMetadata(
@@ -144,7 +160,10 @@ def run(
 def digest(folder: Path) -> dict[str, str]:
     """The hash of every file: weights, optimizer, history."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in files
+    }
 
 
 def history(root: Path) -> list[float]:
@@ -155,7 +174,8 @@ def history(root: Path) -> list[float]:
 
 
 def assert_same_to_rounding(ours: Path, theirs: Path) -> None:
-    """Two finished runs, in `model` of these folders, told the same and learned the same weights."""
+    """Two finished runs, in `model` of these folders, told the same and learned the same
+    weights."""
     assert history(ours) == pytest.approx(history(theirs), rel=2e-3)
     names = sorted(path.relative_to(theirs) for path in theirs.glob("model/epoch-*"))
     assert names

@@ -1,4 +1,5 @@
-"""`tokenmill compare`: epochs and experiments side by side, in the terminal and as reports/compare.html.
+"""`tokenmill compare`: epochs and experiments side by side, in the terminal and as
+reports/compare.html.
 
 Changed words are marked by colours, where the terminal has them, or else by signs.
 """
@@ -91,7 +92,9 @@ def _curves(runs: Sequence[tuple[int, "ComparedRun"]]) -> Chart:
     for colour, run in runs:
         epochs = [result.epoch for result in run.evaluation.epochs]
         values = [result.bits_per_byte for result in run.evaluation.epochs]
-        titles = [f"{visible(run.name)}, epoch {n}: {v:.4f}" for n, v in zip(epochs, values, strict=True)]
+        titles = [
+            f"{visible(run.name)}, epoch {n}: {v:.4f}" for n, v in zip(epochs, values, strict=True)
+        ]
         series.append(Series(values, colour, epochs, titles))
     alt = "Bits per byte by epoch, a line for each run; the numbers of the compared epochs are in the table."
     return line_chart(series, x_label="epoch", y_label="bits per byte", alt=alt)
@@ -100,7 +103,9 @@ def _curves(runs: Sequence[tuple[int, "ComparedRun"]]) -> Chart:
 def render_terminal(comparison: "Comparison", *, width: int, colours: bool) -> str:
     """The whole comparison, in lines of at most `width` columns."""
     out = io.StringIO()
-    console = Console(file=out, width=max(width, NARROWEST), color_system="standard" if colours else None)
+    console = Console(
+        file=out, width=max(width, NARROWEST), color_system="standard" if colours else None
+    )
     blocks: list[RenderableType] = [_table("", comparison.measures)]
     if comparison.caution:
         blocks.append(Text(comparison.caution))

@@ -1,4 +1,5 @@
-"""`tokenmill completion`: a script by which bash, zsh or tcsh completes commands, options and files."""
+"""`tokenmill completion`: a script by which bash, zsh or tcsh completes commands, options and
+files."""
 
 import argparse
 
@@ -22,7 +23,9 @@ EXAMPLES = """\
 
 def add_arguments(parser: Parser) -> None:
     """The shell."""
-    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=f"one of {', '.join(SHELLS)}")
+    parser.add_argument(
+        "shell", choices=SHELLS, metavar="SHELL", help=f"one of {', '.join(SHELLS)}"
+    )
 
 
 def run(options: argparse.Namespace) -> None:

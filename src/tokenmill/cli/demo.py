@@ -1,4 +1,5 @@
-"""`tokenmill demo`: a page in the browser on which the trained models answer, served until Ctrl-C."""
+"""`tokenmill demo`: a page in the browser on which the trained models answer, served until
+Ctrl-C."""
 
 import argparse
 import contextlib
@@ -32,34 +33,53 @@ EXAMPLES = """\
 
 def add_arguments(parser: Parser) -> None:
     """Where to listen, and which further models to offer."""
-    parser.add_argument("--port", type=port, default=7860, metavar="N", help="0 is any free one (default 7860)")
     parser.add_argument(
-        "--host", default="127.0.0.1", metavar="ADDRESS", help="where to listen (default: only this machine)"
+        "--port", type=port, default=7860, metavar="N", help="0 is any free one (default 7860)"
     )
     parser.add_argument(
-        "--host-name", nargs="+", action="extend", default=[], metavar="NAME", help="a proxy's names for this page"
+        "--host",
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help="where to listen (default: only this machine)",
     )
     parser.add_argument(
-        "--model", type=Path, nargs="+", action="extend", default=[], metavar="FOLDER", help="further models to offer"
+        "--host-name",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="NAME",
+        help="a proxy's names for this page",
+    )
+    parser.add_argument(
+        "--model",
+        type=Path,
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="FOLDER",
+        help="further models to offer",
     )
     parser.add_argument("--open", action="store_true", help="open the browser")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Check that there is something to serve before Gradio is imported, which takes seconds, then serve."""
+    """Check that there is something to serve before Gradio is imported, which takes seconds, then
+    serve."""
     set_wait_policy()
     from tokenmill.cli.generate import evaluate_params  # noqa: PLC0415 (pydantic, as the next two)
     from tokenmill.core.params import PARAMS_FILE  # noqa: PLC0415
     from tokenmill.demo.models import Models  # noqa: PLC0415
 
     if find_spec("gradio") is None:
-        raise UserError("the demo needs Gradio; `pip install -c constraints.txt -e '.[demo]'` installs it.")
+        raise UserError(
+            "the demo needs Gradio; `pip install -c constraints.txt -e '.[demo]'` installs it."
+        )
     root = Path()
     evaluate = evaluate_params(root)
     if evaluate is None and not options.model:
         raise UserError(
-            f"{PARAMS_FILE} is missing in {root.resolve()}; run the command in the project's root, or name models "
-            "by --model FOLDER."
+            f"{PARAMS_FILE} is missing in {root.resolve()}; run the command in the project's "
+            "root, or name models by --model FOLDER."
         )
     models = Models(root, options.model)
     models.check()
@@ -67,7 +87,8 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _prompts(root: Path, evaluate: "EvaluateParams | None") -> "list[PromptParams]":
-    """The prompts of the evaluation: those in params.yaml, else those that the last evaluation chose."""
+    """The prompts of the evaluation: those in params.yaml, else those that the last evaluation
+    chose."""
     from tokenmill.evaluation.prompts import PromptParams  # noqa: PLC0415 (pydantic)
     from tokenmill.evaluation.results import read_evaluation  # noqa: PLC0415
 
@@ -82,7 +103,9 @@ def _prompts(root: Path, evaluate: "EvaluateParams | None") -> "list[PromptParam
     return [PromptParams.model_validate({question.kind: question.prompt}) for question in questions]
 
 
-def _serve(options: argparse.Namespace, models: "Models", evaluate: "EvaluateParams | None") -> None:
+def _serve(
+    options: argparse.Namespace, models: "Models", evaluate: "EvaluateParams | None"
+) -> None:
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # Gradio reads it when it is imported
     import torch  # noqa: PLC0415
 
@@ -99,7 +122,10 @@ def _serve(options: argparse.Namespace, models: "Models", evaluate: "EvaluatePar
         whole = page(answering, default_sampling(evaluate), _prompts(models.root, evaluate))
         print(f"the demo is at {server.url(listener)} (Ctrl-C ends it)", flush=True)
         if server.is_public(listener):
-            print("everybody in the network can open it, and everybody's prompts run on this machine", flush=True)
+            print(
+                "everybody in the network can open it, and everybody's prompts run on this machine",
+                flush=True,
+            )
         if options.open:
             webbrowser.open(server.url(listener))
         server.serve(whole, listener, options.host_name)

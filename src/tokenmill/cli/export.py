@@ -1,8 +1,10 @@
-"""`tokenmill export`: a trained model as a folder for `transformers`, llama.cpp or ONNX, or on the Hugging Face Hub.
+"""`tokenmill export`: a trained model as a folder for `transformers`, llama.cpp or ONNX, or on the
+Hugging Face Hub.
 
-The hub's own client uploads (`huggingface_hub`, which `tokenizers` brings along). It takes the token from where
-`hf auth login` saves it or from HF_TOKEN, and the address of another hub from HF_ENDPOINT. All files arrive in one
-commit, so a push that is cut off leaves nothing half; what has arrived by then is not sent again.
+The hub's own client uploads (`huggingface_hub`, which `tokenizers` brings along). It takes the
+token from where `hf auth login` saves it or from HF_TOKEN, and the address of another hub from
+HF_ENDPOINT. All files arrive in one commit, so a push that is cut off leaves nothing half; what has
+arrived by then is not sent again.
 """
 
 import argparse
@@ -38,7 +40,13 @@ EXAMPLES = """\
 
 def add_arguments(parser: Parser) -> None:
     """The folder, and which model."""
-    parser.add_argument("folder", nargs="?", type=Path, metavar="FOLDER", help="a new folder (default: below exports)")
+    parser.add_argument(
+        "folder",
+        nargs="?",
+        type=Path,
+        metavar="FOLDER",
+        help="a new folder (default: below exports)",
+    )
     parser.add_argument(
         "--format",
         choices=("hf", "gguf", "onnx"),
@@ -46,13 +54,20 @@ def add_arguments(parser: Parser) -> None:
         help="hf: for transformers (default); gguf: for llama.cpp, architecture gpt2 only; onnx: for onnxruntime",
     )
     add_model_arguments(parser)
-    parser.add_argument("--license", metavar="NAME", help="on the card, as the hub names it: apache-2.0, mit, …")
-    parser.add_argument("--push", metavar="OWNER/NAME", help="upload it to this repository of the Hugging Face Hub")
-    parser.add_argument("--public", action="store_true", help="let everybody see what --push uploads")
+    parser.add_argument(
+        "--license", metavar="NAME", help="on the card, as the hub names it: apache-2.0, mit, …"
+    )
+    parser.add_argument(
+        "--push", metavar="OWNER/NAME", help="upload it to this repository of the Hugging Face Hub"
+    )
+    parser.add_argument(
+        "--public", action="store_true", help="let everybody see what --push uploads"
+    )
 
 
 def run(options: argparse.Namespace) -> None:
-    """Find the model, write its folder, and upload it if asked: as it is, if it exists and holds this model.
+    """Find the model, write its folder, and upload it if asked: as it is, if it exists and holds
+    this model.
 
     Raises:
         UserError: there is no such model, the folder exists, or the upload fails.
@@ -63,12 +78,15 @@ def run(options: argparse.Namespace) -> None:
         raise UserError("--public is for --push OWNER/NAME.")
     if options.license and not LICENSE.fullmatch(options.license):
         raise UserError(
-            f"--license {options.license!r} is no licence of the hub; take one such as apache-2.0, mit or other."
+            f"--license {options.license!r} is no licence of the hub; take one such as "
+            "apache-2.0, mit or other."
         )
     api = None if options.push is None else client(options.push)
     checkpoint = find_model(options)
     name = re.sub(r"[^\w.-]+", "-", checkpoint.name).strip("-.")
-    target = options.folder or Path("exports") / (name if options.format == "hf" else f"{name}-{options.format}")
+    target = options.folder or Path("exports") / (
+        name if options.format == "hf" else f"{name}-{options.format}"
+    )
     card = target / CARD
     if not (api and is_export_of(checkpoint, target, options.format)):
         export(checkpoint, record_of(checkpoint, Path(), options.rev), target, options.format)
@@ -76,11 +94,18 @@ def run(options: argparse.Namespace) -> None:
     print(visible(f"{checkpoint.name}: {target}"))
     if not license_of(card):
         if options.public:
-            raise UserError(f"{card} names no licence; add --license apache-2.0 or another, or write it there.")
+            raise UserError(
+                f"{card} names no licence; add --license apache-2.0 or another, or write it there."
+            )
         print(f"fill in the licence in {visible(str(card))} before you publish it")
     if api and options.push:
         address = push(api, target, options.push, public=options.public)
-        print(visible(f"{address}: pushed, {'public' if options.public else 'private; --public is for everybody'}"))
+        print(
+            visible(
+                f"{address}: pushed, "
+                f"{'public' if options.public else 'private; --public is for everybody'}"
+            )
+        )
 
 
 def license_of(card: Path) -> str | None:
@@ -95,7 +120,9 @@ def license_of(card: Path) -> str | None:
     try:
         name = (metadata_load(card) or {}).get("license")
     except (ValueError, yaml.YAMLError):
-        raise UserError(f"{card} begins with lines that are no YAML; export to another folder.") from None
+        raise UserError(
+            f"{card} begins with lines that are no YAML; export to another folder."
+        ) from None
     return None if name == "unknown" else name
 
 
@@ -109,7 +136,9 @@ def complete_card(card: Path, license: str | None = None, repository: str | None
     if license:
         text, found = LICENSE_LINE.subn(f"license: {license}", text, count=1)
         if not found:
-            raise UserError(f"{card} has no line `license: …`; write it between the dashes at its beginning.")
+            raise UserError(
+                f"{card} has no line `license: …`; write it between the dashes at its beginning."
+            )
     if repository:
         text = text.replace('"text-generation", "PATH"', f'"text-generation", "{repository}"')
     write_text(card, text)
@@ -129,10 +158,15 @@ def client(name: str) -> "HfApi":
     except HFValidationError:
         name = name.replace("/", "")
     if name.count("/") != 1:
-        raise UserError("--push takes OWNER/NAME of a repository: letters, digits, dots and dashes, as ada/speeches.")
+        raise UserError(
+            "--push takes OWNER/NAME of a repository: letters, digits, dots and dashes, as "
+            "ada/speeches."
+        )
     token = get_token()
     if not token or not re.fullmatch(r"[!-~]+", token):
-        raise UserError("there is no token for Hugging Face; `hf auth login` saves one, or set HF_TOKEN.")
+        raise UserError(
+            "there is no token for Hugging Face; `hf auth login` saves one, or set HF_TOKEN."
+        )
     return HfApi(os.environ.get("HF_ENDPOINT") or None, token=token)
 
 
@@ -140,7 +174,8 @@ def push(api: "HfApi", folder: Path, name: str, *, public: bool) -> str:
     """Upload the folder to the repository, which is made if there is none; return its address.
 
     Raises:
-        UserError: the hub does not answer or refuses, or the repository is public and `public` is false.
+        UserError: the hub does not answer or refuses, or the repository is public and `public` is
+            false.
     """
     from huggingface_hub.utils import logging  # noqa: PLC0415
 
@@ -150,8 +185,12 @@ def push(api: "HfApi", folder: Path, name: str, *, public: bool) -> str:
             warnings.simplefilter("ignore")
             api.create_repo(name, private=not public, exist_ok=True)
             if not public and not api.model_info(name).private:
-                raise UserError(f"{name} is public; add --public to push there, or take another name.")
-            api.upload_folder(repo_id=name, folder_path=folder, commit_message="Model, exported by TokenMill")
+                raise UserError(
+                    f"{name} is public; add --public to push there, or take another name."
+                )
+            api.upload_folder(
+                repo_id=name, folder_path=folder, commit_message="Model, exported by TokenMill"
+            )
     except UserError:
         raise
     except Exception as error:  # of the client, of httpx and of hf_xet, each with its own
@@ -164,8 +203,13 @@ def _sentence(error: Exception, api: "HfApi", name: str) -> str:
     if status == 401:
         return f"{api.endpoint} does not accept the token; `hf auth login` saves another, or set HF_TOKEN."
     if status == 403:
-        return f"the token may not write {name}; make one that may at {api.endpoint}/settings/tokens."
-    said = " ".join(str(getattr(error, "server_message", None) or error).split()) or type(error).__name__
+        return (
+            f"the token may not write {name}; make one that may at {api.endpoint}/settings/tokens."
+        )
+    said = (
+        " ".join(str(getattr(error, "server_message", None) or error).split())
+        or type(error).__name__
+    )
     said = said.replace(str(api.token), "•••")[:300]
     if status:
         return f"{api.endpoint} refused {name} ({status}): {said}"

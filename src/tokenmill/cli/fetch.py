@@ -1,7 +1,8 @@
 """`tokenmill fetch`: text from a Hugging Face dataset, the web or a bucket, under DVC in data/raw.
 
-A dataset of Hugging Face is a git repository with large files (Git LFS), so `dvc import` fetches it at a revision; of
-everything else `dvc import-url` records the hash or ETag. Either way `dvc update` brings what is new at the source.
+A dataset of Hugging Face is a git repository with large files (Git LFS), so `dvc import` fetches it
+at a revision; of everything else `dvc import-url` records the hash or ETag. Either way `dvc update`
+brings what is new at the source.
 """
 
 import argparse
@@ -35,20 +36,28 @@ DATASET = re.compile(r"hf://datasets/(\w[\w.-]*/\w[\w.-]*)(?:@([^/]+))?(?:/(.+?)
 def add_arguments(parser: Parser) -> None:
     """From where, and the name here."""
     parser.add_argument(
-        "address", metavar="ADDRESS", help="hf://datasets/OWNER/NAME[@REVISION][/PATH], or any of DVC's"
+        "address",
+        metavar="ADDRESS",
+        help="hf://datasets/OWNER/NAME[@REVISION][/PATH], or any of DVC's",
     )
-    parser.add_argument("--name", help="of the folder or file in data/raw (default: the last name of the address)")
+    parser.add_argument(
+        "--name", help="of the folder or file in data/raw (default: the last name of the address)"
+    )
 
 
 def run(options: argparse.Namespace) -> None:
     """Let DVC fetch it, and say what to type next.
 
     Raises:
-        UserError: the address is not understood, is not there, would leave the folder or not fit the disk.
+        UserError: the address is not understood, is not there, would leave the folder or not fit
+            the disk.
     """
     target, command = planned(options.address, options.name)
     if target.exists() or target.with_name(f"{target.name}.dvc").exists():
-        raise UserError(f"{target} exists; `dvc update {target}.dvc` brings what is new there, --name another copy.")
+        raise UserError(
+            f"{target} exists; `dvc update {target}.dvc` brings what is new there, --name another "
+            "copy."
+        )
     if not Path(".dvc").is_dir():
         raise UserError(f"{Path.cwd()} is no project; run the command in the project's root.")
     if command[0] == "import-url":
@@ -72,16 +81,24 @@ def planned(address: str, name: str | None = None) -> tuple[Path, list[str]]:
     """
     parts = urlsplit(address)
     if not parts.scheme or not (parts.netloc or parts.path):
-        raise UserError(f"{address} is no address such as hf://… or https://…; what is here already is for data.raw.")
+        raise UserError(
+            f"{address} is no address such as hf://… or https://…; what is here already is for "
+            "data.raw."
+        )
     if parts.scheme != "hf":
         target = _target(address, name or (parts.path.rstrip("/") or parts.netloc))
         return target, ["import-url", address, target.as_posix()]
     found = DATASET.fullmatch(address)
     if not found:
-        raise UserError(f"{address} is no dataset of Hugging Face; write hf://datasets/OWNER/NAME[@REVISION][/PATH].")
+        raise UserError(
+            f"{address} is no dataset of Hugging Face; write "
+            "hf://datasets/OWNER/NAME[@REVISION][/PATH]."
+        )
     dataset, revision, path = found.groups()
     target = _target(address, name or (path if path and Path(path).suffix else dataset))
-    repository = f"{os.environ.get('HF_ENDPOINT', 'https://huggingface.co').rstrip('/')}/datasets/{dataset}"
+    repository = (
+        f"{os.environ.get('HF_ENDPOINT', 'https://huggingface.co').rstrip('/')}/datasets/{dataset}"
+    )
     at = [f"--rev={revision}"] if revision else []
     return target, ["import", repository, path or ".", "-o", target.as_posix(), *at]
 
@@ -95,7 +112,8 @@ def _target(address: str, path: str) -> Path:
 
 
 def check_listing(address: str) -> None:
-    """Refuse names that lead out of the folder, which DVC 3.67 would follow, and more bytes than the disk has left.
+    """Refuse names that lead out of the folder, which DVC 3.67 would follow, and more bytes than
+    the disk has left.
 
     Raises:
         UserError: a name or the size is such, or the address cannot be read.
@@ -104,7 +122,9 @@ def check_listing(address: str) -> None:
 
     try:
         fs, root = parse_external_url(address)
-        files: dict[str, Any] = fs.fs.find(root, detail=True) if fs.isdir(root) else {root: fs.info(root)}
+        files: dict[str, Any] = (
+            fs.fs.find(root, detail=True) if fs.isdir(root) else {root: fs.info(root)}
+        )
     except FileNotFoundError:
         raise UserError(message(f"{address} cannot be read: nothing answers there.")) from None
     except Exception as error:  # each kind of server has its own
@@ -112,7 +132,14 @@ def check_listing(address: str) -> None:
     for name in files:
         parts = [] if name == root else name.removeprefix(root).lstrip("/").split("/")
         if {"", ".", ".."} & set(parts) or "\\" in name:
-            raise UserError(message(f"{address} has a file whose name leads elsewhere ({name}); take another folder."))
+            raise UserError(
+                message(
+                    f"{address} has a file whose name leads elsewhere ({name}); take another "
+                    "folder."
+                )
+            )
     total, free = sum(info.get("size") or 0 for info in files.values()), shutil.disk_usage(".").free
     if total > free:
-        raise UserError(message(f"{address} takes {size(total)}, and {size(free)} are free here; make room."))
+        raise UserError(
+            message(f"{address} takes {size(total)}, and {size(free)} are free here; make room.")
+        )

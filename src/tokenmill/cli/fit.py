@@ -1,4 +1,5 @@
-"""`tokenmill fit`: for a text and an amount of time, a model and its training, each value with its reason."""
+"""`tokenmill fit`: for a text and an amount of time, a model and its training, each value with its
+reason."""
 
 import argparse
 import sys
@@ -28,16 +29,27 @@ def add_arguments(parser: Parser) -> None:
     """How much time or money, and on what."""
     amount = parser.add_mutually_exclusive_group(required=True)
     amount.add_argument("--minutes", type=positive, metavar="N", help="of training")
-    amount.add_argument("--budget", type=positive, metavar="X", help="money for training, in runtime.cost.currency")
-    parser.add_argument("--hardware", default=HERE, metavar="NAME", help="a GPU; default: this machine, measured now")
+    amount.add_argument(
+        "--budget", type=positive, metavar="X", help="money for training, in runtime.cost.currency"
+    )
     parser.add_argument(
-        "--price-per-hour", type=positive, metavar="X", help="for --budget (default: runtime.cost.price_per_hour)"
+        "--hardware",
+        default=HERE,
+        metavar="NAME",
+        help="a GPU; default: this machine, measured now",
+    )
+    parser.add_argument(
+        "--price-per-hour",
+        type=positive,
+        metavar="X",
+        help="for --budget (default: runtime.cost.price_per_hour)",
     )
     parser.add_argument("--yes", action="store_true", help="write params.yaml without asking")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print the proposal and the difference that it makes, then write params.yaml if the user agrees."""
+    """Print the proposal and the difference that it makes, then write params.yaml if the user
+    agrees."""
     set_wait_policy()
     from tokenmill.planning.benchmark import step_timer  # noqa: PLC0415 (PyTorch)
     from tokenmill.planning.fit import Corpus, fit  # noqa: PLC0415
@@ -47,11 +59,16 @@ def run(options: argparse.Namespace) -> None:
     params = check_all()
     price = options.price_per_hour or params.runtime.cost.price_per_hour
     if options.budget and not price:
-        raise UserError("--budget needs to know what an hour costs; add --price-per-hour, or set it in runtime.cost.")
+        raise UserError(
+            "--budget needs to know what an hour costs; add --price-per-hour, or set it in "
+            "runtime.cost."
+        )
     seconds = 60 * options.minutes if options.minutes else 3600 * options.budget / price
     on_gpu = options.hardware.lower() != HERE
     step_seconds = (
-        partial(step_seconds_on, known_hardware([options.hardware])[0]) if on_gpu else step_timer(params.runtime)
+        partial(step_seconds_on, known_hardware([options.hardware])[0])
+        if on_gpu
+        else step_timer(params.runtime)
     )
     if sys.stderr.isatty():
         note("reading the text" if on_gpu else "reading the text and timing steps of some models")
@@ -63,7 +80,11 @@ def run(options: argparse.Namespace) -> None:
     if price:
         time += f", {price * proposal.seconds / 3600:.2f} {params.runtime.cost.currency}"
     print_columns(
-        [("text", size(corpus.text_bytes), text), *proposal.reasons, ("time", duration(proposal.seconds), time)]
+        [
+            ("text", size(corpus.text_bytes), text),
+            *proposal.reasons,
+            ("time", duration(proposal.seconds), time),
+        ]
     )
     console().print()
     offer(proposal.values, "fit", yes=options.yes)

@@ -1,4 +1,5 @@
-"""`tokenmill generate`: one prompt answered, several times if asked for; the lines of a pipe; or a chat.
+"""`tokenmill generate`: one prompt answered, several times if asked for; the lines of a pipe; or a
+chat.
 
 Answers go to stdout; what is said about them goes to stderr.
 """
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from tokenmill.runs.writer import Stream, Writer
 
 ONE_THREAD_UP_TO = 4_000_000
-"""Parameters of a model for which one CPU core is faster than several that wait for each other at every product."""
+"""Parameters of a model for which one CPU core is faster than several that wait for each other at
+every product."""
 
 TOKENS_WITHOUT_PARAMS = 64
 """The longest answer outside a project."""
@@ -46,28 +48,61 @@ Values that are not given are those of `evaluate` in params.yaml. In a chat Ctrl
 
 def add_arguments(parser: Parser) -> None:
     """The prompt, the model, and how it writes."""
-    parser.add_argument("prompt", nargs="?", metavar="QUESTION", help="a question; without it, chat")
-    parser.add_argument("--text", metavar="TEXT", help="a beginning to continue as it stands, instead of a question")
+    parser.add_argument(
+        "prompt", nargs="?", metavar="QUESTION", help="a question; without it, chat"
+    )
+    parser.add_argument(
+        "--text", metavar="TEXT", help="a beginning to continue as it stands, instead of a question"
+    )
     add_model_arguments(parser)
     how = parser.add_argument_group("how it writes (default: evaluate in params.yaml)")
-    how.add_argument("--temperature", type=float, metavar="X", help="higher is more daring; 0: the likeliest token")
+    how.add_argument(
+        "--temperature",
+        type=float,
+        metavar="X",
+        help="higher is more daring; 0: the likeliest token",
+    )
     how.add_argument("--top-k", type=int, metavar="N", help="sample among the N likeliest tokens")
     how.add_argument(
-        "--top-p", type=float, metavar="P", help="sample among the likeliest tokens that together have probability P"
+        "--top-p",
+        type=float,
+        metavar="P",
+        help="sample among the likeliest tokens that together have probability P",
     )
-    how.add_argument("--repetition-penalty", type=float, metavar="X", help="above 1: avoid tokens used before")
-    how.add_argument("--seed", type=int, metavar="N", help="seed of the sampling; the same seed gives the same text")
-    how.add_argument("--max-new-tokens", type=int, metavar="N", help="an answer has at most this many tokens")
-    how.add_argument("--samples", type=count, default=1, metavar="N", help="write N answers, each with its own seed")
+    how.add_argument(
+        "--repetition-penalty", type=float, metavar="X", help="above 1: avoid tokens used before"
+    )
+    how.add_argument(
+        "--seed",
+        type=int,
+        metavar="N",
+        help="seed of the sampling; the same seed gives the same text",
+    )
+    how.add_argument(
+        "--max-new-tokens", type=int, metavar="N", help="an answer has at most this many tokens"
+    )
+    how.add_argument(
+        "--samples",
+        type=count,
+        default=1,
+        metavar="N",
+        help="write N answers, each with its own seed",
+    )
 
 
 def add_model_arguments(parser: Parser) -> None:
     """Which model."""
     which = parser.add_argument_group("which model (default: the last epoch in models/gpt)")
     which.add_argument("--epoch", type=int, metavar="N", help="this epoch")
-    which.add_argument("--rev", metavar="REV", help="of another git revision or DVC experiment, or a ref epoch-N")
-    which.add_argument("--model", type=Path, metavar="FOLDER", help="in a folder: config.json, model.safetensors")
-    which.add_argument("--tokenizer", type=Path, metavar="FILE", help="for --model, if it is not in its folder")
+    which.add_argument(
+        "--rev", metavar="REV", help="of another git revision or DVC experiment, or a ref epoch-N"
+    )
+    which.add_argument(
+        "--model", type=Path, metavar="FOLDER", help="in a folder: config.json, model.safetensors"
+    )
+    which.add_argument(
+        "--tokenizer", type=Path, metavar="FILE", help="for --model, if it is not in its folder"
+    )
 
 
 def find_model(options: argparse.Namespace) -> "Checkpoint":
@@ -98,7 +133,10 @@ def run(options: argparse.Namespace) -> None:
     sampling = dataclasses.replace(default_sampling(evaluate_params(Path())), **given)
     checkpoint = find_model(options)
     writer = Writer.load(checkpoint)
-    if parameter_count(writer.model.config) <= ONE_THREAD_UP_TO and writer.model.device.type == "cpu":
+    if (
+        parameter_count(writer.model.config) <= ONE_THREAD_UP_TO
+        and writer.model.device.type == "cpu"
+    ):
         torch.set_num_threads(1)
     for stream in (sys.stdin, sys.stdout):
         if isinstance(stream, io.TextIOWrapper):
@@ -132,13 +170,16 @@ def evaluate_params(root: Path) -> "EvaluateParams | None":
 
 
 def default_sampling(evaluate: "EvaluateParams | None") -> "Sampling":
-    """How a model writes unless the user says otherwise; outside a project it takes the likeliest tokens."""
+    """How a model writes unless the user says otherwise; outside a project it takes the likeliest
+    tokens."""
     from tokenmill.model.generate import Sampling  # noqa: PLC0415 (loads PyTorch)
 
     return Sampling.of(evaluate) if evaluate else Sampling(max_new_tokens=TOKENS_WITHOUT_PARAMS)
 
 
-def _answer(writer: "Writer", prompt: str, sampling: "Sampling", *, chat: bool, samples: int) -> None:
+def _answer(
+    writer: "Writer", prompt: str, sampling: "Sampling", *, chat: bool, samples: int
+) -> None:
     if samples == 1:
         _show(writer.stream(prompt, sampling, chat=chat))
         return

@@ -1,7 +1,7 @@
 """`tokenmill import`: a model from which training can start, to models/start, under DVC.
 
-It is of this project, or GPT-2 as Hugging Face `transformers` saves it. The folder holds config.json, model.safetensors
-in float32 with an untied head, and tokenizer.json.
+It is of this project, or GPT-2 as Hugging Face `transformers` saves it. The folder holds
+config.json, model.safetensors in float32 with an untied head, and tokenizer.json.
 """
 
 import argparse
@@ -39,18 +39,25 @@ EXAMPLES = """\
 
 def add_arguments(parser: Parser) -> None:
     """Which model, and its name here."""
-    parser.add_argument("folder", nargs="?", type=Path, metavar="FOLDER", help="config.json, model.safetensors")
+    parser.add_argument(
+        "folder", nargs="?", type=Path, metavar="FOLDER", help="config.json, model.safetensors"
+    )
     parser.add_argument("--name", help="of the folder in models/start (default: that of the model)")
     parser.add_argument("--epoch", type=int, metavar="N", help="this epoch of the project's model")
-    parser.add_argument("--rev", metavar="REV", help="of another git revision or DVC experiment, or a ref epoch-N")
-    parser.add_argument("--tokenizer", type=Path, metavar="FILE", help="for FOLDER, if it is not there")
+    parser.add_argument(
+        "--rev", metavar="REV", help="of another git revision or DVC experiment, or a ref epoch-N"
+    )
+    parser.add_argument(
+        "--tokenizer", type=Path, metavar="FILE", help="for FOLDER, if it is not there"
+    )
 
 
 def run(options: argparse.Namespace) -> None:
     """Check the model, write its folder, let DVC track it, and say what to type next.
 
     Raises:
-        UserError: there is no such model, training cannot start from it, or the name is taken or no name.
+        UserError: there is no such model, training cannot start from it, or the name is taken or no
+            name.
     """
     from tokenmill.runs.find import find  # noqa: PLC0415 (pydantic)
 
@@ -58,18 +65,32 @@ def run(options: argparse.Namespace) -> None:
         raise UserError(f"{Path.cwd()} is no project; run the command in the project's root.")
     if options.folder and not options.folder.exists():
         raise UserError(
-            f"{options.folder} is not here; `hf download OWNER/NAME --revision REV --local-dir FOLDER` brings a model "
-            "of Hugging Face, `dvc get` one of another project."
+            f"{options.folder} is not here; `hf download OWNER/NAME --revision REV --local-dir "
+            "FOLDER` brings a model of Hugging Face, `dvc get` one of another project."
         )
-    found = find(Path(), epoch=options.epoch, rev=options.rev, model=options.folder, tokenizer=options.tokenizer)
-    name = options.name or re.sub(r"[^\w.-]+", "-", (options.folder or Path(found.name)).resolve().name).strip("-.")
+    found = find(
+        Path(),
+        epoch=options.epoch,
+        rev=options.rev,
+        model=options.folder,
+        tokenizer=options.tokenizer,
+    )
+    name = options.name or re.sub(
+        r"[^\w.-]+", "-", (options.folder or Path(found.name)).resolve().name
+    ).strip("-.")
     if not re.fullmatch(r"\w[\w.-]*", name):
-        raise UserError(f"--name {name!r} is no name of a folder; take letters, digits, dots and dashes.")
+        raise UserError(
+            f"--name {name!r} is no name of a folder; take letters, digits, dots and dashes."
+        )
     target = paths.STARTS / name
     config = adopt(found, target)
-    if subprocess.run([sys.executable, "-m", "dvc", "add", "--quiet", str(target)], check=False).returncode:
+    if subprocess.run(
+        [sys.executable, "-m", "dvc", "add", "--quiet", str(target)], check=False
+    ).returncode:
         raise UserError(f"{target} is written, but DVC does not track it; its message is above.")
-    values = {"start_from": target.as_posix()} | config.model_dump(exclude={"vocab_size", "dropout"})
+    values = {"start_from": target.as_posix()} | config.model_dump(
+        exclude={"vocab_size", "dropout"}
+    )
     print(visible(f"{found.name}: {target}"))
     print(f"to keep it:        git add {paths.STARTS} && git commit, and `dvc push`")
     print(
@@ -80,7 +101,8 @@ def run(options: argparse.Namespace) -> None:
 
 @dataclass(frozen=True)
 class PublishedGPT2:
-    """config.json of `GPT2LMHeadModel`, the fields that decide what the model computes, with transformers' defaults."""
+    """config.json of `GPT2LMHeadModel`, the fields that decide what the model computes, with
+    transformers' defaults."""
 
     model_type: Literal["gpt2"]
     vocab_size: int = 50257
@@ -106,7 +128,9 @@ class PublishedGPT2:
             "add_cross_attention": (False,),
         }
         return [
-            f"{name} is {getattr(self, name)!r}" for name, known in same.items() if getattr(self, name) not in known
+            f"{name} is {getattr(self, name)!r}"
+            for name, known in same.items()
+            if getattr(self, name) not in known
         ]
 
 
@@ -114,7 +138,8 @@ def adopt(checkpoint: "Checkpoint", target: Path) -> "ModelConfig":
     """Write the folder `target`, whole or not at all.
 
     Raises:
-        UserError: `target` is taken, a file is missing or damaged, or training cannot start from the model.
+        UserError: `target` is taken, a file is missing or damaged, or training cannot start from
+            the model.
     """
     import safetensors.torch  # noqa: PLC0415 (seconds of PyTorch, as the next three)
 
@@ -133,9 +158,14 @@ def adopt(checkpoint: "Checkpoint", target: Path) -> "ModelConfig":
             shutil.copyfile(source / WEIGHTS, folder / WEIGHTS)
         elif described.get("model_type") == "gpt2":
             config = _gpt2_config(source / CONFIG)
-            safetensors.torch.save_file(_gpt2_weights(source / WEIGHTS), folder / WEIGHTS, metadata={"format": "pt"})
+            safetensors.torch.save_file(
+                _gpt2_weights(source / WEIGHTS), folder / WEIGHTS, metadata={"format": "pt"}
+            )
         else:
-            raise UserError(f"{source / CONFIG} is of model_type {described.get('model_type')!r}, not gpt2; {WAY_OUT}.")
+            raise UserError(
+                f"{source / CONFIG} is of model_type {described.get('model_type')!r}, not gpt2; "
+                f"{WAY_OUT}."
+            )
         write_json(folder / CONFIG, hf_config(config))
         write_text(folder / paths.TOKENIZER.name, _tokenizer(checkpoint.tokenizer, config))
         load_model(folder)
@@ -150,7 +180,9 @@ def _gpt2_config(path: Path) -> "ModelConfig":
 
     published = read_record(path, PublishedGPT2, way_out=WAY_OUT)
     if differences := published.differences():
-        raise UserError(f"{path}: {', '.join(differences)}, which gpt2 here does not compute; {WAY_OUT}.")
+        raise UserError(
+            f"{path}: {', '.join(differences)}, which gpt2 here does not compute; {WAY_OUT}."
+        )
     try:
         return ModelConfig(
             architecture="gpt2",
@@ -162,11 +194,14 @@ def _gpt2_config(path: Path) -> "ModelConfig":
             vocab_size=published.vocab_size,
         )
     except ValidationError as error:
-        raise UserError(f"{path} has sizes that no model has ({first_line(error)}); {WAY_OUT}.") from None
+        raise UserError(
+            f"{path} has sizes that no model has ({first_line(error)}); {WAY_OUT}."
+        ) from None
 
 
 def _gpt2_weights(path: Path) -> dict[str, "Tensor"]:
-    """The weights as `GPT2LMHeadModel` names them, in float32, the head untied from the embedding."""
+    """The weights as `GPT2LMHeadModel` names them, in float32, the head untied from the
+    embedding."""
     from tokenmill.model.gpt import model_class  # noqa: PLC0415 (PyTorch)
     from tokenmill.model.huggingface import read_weights  # noqa: PLC0415
 
@@ -175,11 +210,15 @@ def _gpt2_weights(path: Path) -> dict[str, "Tensor"]:
             f"{path} is missing; let transformers write it: "
             'AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(NEW, max_shard_size="100GB").'
         )
-    known = tuple(theirs for ours, theirs in model_class("gpt2").hf_names if not ours.startswith("."))
+    known = tuple(
+        theirs for ours, theirs in model_class("gpt2").hf_names if not ours.startswith(".")
+    )
     tensors = {
         name if name.startswith(known) else f"transformer.{name}": tensor.float().contiguous()
         for name, tensor in read_weights(path).items()
-        if not name.endswith((".attn.bias", ".attn.masked_bias"))  # the causal mask of older versions
+        if not name.endswith(
+            (".attn.bias", ".attn.masked_bias")
+        )  # the causal mask of older versions
     }
     if EMBEDDING in tensors:
         tensors.setdefault(HEAD, tensors[EMBEDDING].clone())
@@ -189,7 +228,8 @@ def _gpt2_weights(path: Path) -> dict[str, "Tensor"]:
 
 
 def _tokenizer(file: Path, config: "ModelConfig") -> str:
-    """The content of a tokenizer.json in the form of today's `tokenizers`, without truncation and padding."""
+    """The content of a tokenizer.json in the form of today's `tokenizers`, without truncation and
+    padding."""
     from tokenizers import Tokenizer  # noqa: PLC0415 (only where a model is read, as the next)
 
     from tokenmill.core.tokenizer import parse_tokenizer  # noqa: PLC0415
@@ -204,7 +244,7 @@ def _tokenizer(file: Path, config: "ModelConfig") -> str:
     found = parse_tokenizer(content.encode(), file, WAY_OUT)
     if found.vocab_size != config.vocab_size:
         raise UserError(
-            f"the model knows {config.vocab_size:,} tokens, {file} has {found.vocab_size:,}; {WAY_OUT}, or the "
-            "tokenizer that it was trained with."
+            f"the model knows {config.vocab_size:,} tokens, {file} has {found.vocab_size:,}; "
+            f"{WAY_OUT}, or the tokenizer that it was trained with."
         )
     return content

@@ -1,4 +1,5 @@
-"""The command `tokenmill`: its parser, the types of arguments, and how a command that was typed is found and run."""
+"""The command `tokenmill`: its parser, the types of arguments, and how a command that was typed is
+found and run."""
 
 import argparse
 import difflib
@@ -56,12 +57,15 @@ exit codes:
 
 
 class Parser(argparse.ArgumentParser):
-    """A command line; a mistake in it is one sentence on stderr, with the nearest known word, and exit code 2."""
+    """A command line; a mistake in it is one sentence on stderr, with the nearest known word, and
+    exit code 2."""
 
     def error(self, message: str) -> NoReturn:
         """End with the sentence instead of the whole usage."""
         after = "" if message.endswith("?") else ";"
-        self.exit(2, f"error: {visible(message)}{after} `{self.prog} --help` shows what there is.\n")
+        self.exit(
+            2, f"error: {visible(message)}{after} `{self.prog} --help` shows what there is.\n"
+        )
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # type: ignore[override] (overloaded)
         """Refuse an unknown option here, where the options like it are known."""
@@ -77,7 +81,11 @@ class Parser(argparse.ArgumentParser):
 
     def commands(self) -> dict[str, "Parser"]:
         """The parsers of its commands, by name."""
-        found = (action.choices for action in self._actions if isinstance(action, argparse._SubParsersAction))  # noqa: SLF001
+        found = (
+            action.choices
+            for action in self._actions
+            if isinstance(action, argparse._SubParsersAction)
+        )  # noqa: SLF001
         return dict(next(found, {}))
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
@@ -120,7 +128,8 @@ def port(text: str) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run one command, or tell the status without one; a user's error is one sentence on stderr and exit code 1."""
+    """Run one command, or tell the status without one; a user's error is one sentence on stderr and
+    exit code 1."""
     typed = list(sys.argv[1:] if arguments is None else arguments)
 
     def work() -> None:
@@ -134,13 +143,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def build_parser(with_arguments: Collection[str] = tuple(COMMANDS)) -> Parser:
-    """The parser of the command line; only the commands named have their arguments, so that only they are imported."""
+    """The parser of the command line; only the commands named have their arguments, so that only
+    they are imported."""
     as_written = argparse.RawDescriptionHelpFormatter
     parser = Parser(prog="tokenmill", description=ABOUT, epilog=EPILOG, formatter_class=as_written)
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
     for name, help_ in COMMANDS.items():
         about = f"{help_[0].upper()}{help_[1:]}."
-        command = commands.add_parser(name, help=help_, description=about, formatter_class=as_written)
+        command = commands.add_parser(
+            name, help=help_, description=about, formatter_class=as_written
+        )
         if name in with_arguments:
             module = _module(name)
             if hasattr(module, "add_arguments"):

@@ -1,4 +1,5 @@
-"""`tokenmill params`: docs/parameters.md, generated from the parameter models, so that it says what the code obeys."""
+"""`tokenmill params`: docs/parameters.md, generated from the parameter models, so that it says what
+the code obeys."""
 
 import argparse
 import sys
@@ -32,7 +33,9 @@ EXAMPLES = """\
 def add_arguments(parser: Parser) -> None:
     """Where the reference goes."""
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the reference to FILE")
-    parser.add_argument("--check", type=Path, metavar="FILE", help="fail if FILE is not the reference")
+    parser.add_argument(
+        "--check", type=Path, metavar="FILE", help="fail if FILE is not the reference"
+    )
 
 
 def run(options: argparse.Namespace) -> None:
@@ -62,7 +65,9 @@ def reference(path: Path = Path("params.yaml")) -> str:
     for name, field in AllParams.model_fields.items():
         title = f"## {name}\n\n{_prose(field.annotation.__doc__)}"
         head = ["| parameter | default | values | meaning |", "| --- | --- | --- | --- |"]
-        parts.append(title + "\n\n" + "\n".join([*head, *_rows(field.annotation, name, values[name])]))
+        parts.append(
+            title + "\n\n" + "\n".join([*head, *_rows(field.annotation, name, values[name])])
+        )
     return "\n\n".join(parts) + "\n"
 
 
@@ -73,7 +78,9 @@ def _rows(section: Any, prefix: str, values: Mapping[str, Any]) -> Iterator[str]
         if _is_section(field.annotation):
             yield from _rows(field.annotation, full, value)
             continue
-        shown = f"{len(value)} entries" if isinstance(value, list) and value else f"`{_yaml(value)}`"
+        shown = (
+            f"{len(value)} entries" if isinstance(value, list) and value else f"`{_yaml(value)}`"
+        )
         yield f"| `{full}` | {shown} | {_values(field)} | {meaning} |"
         for entry in _entries(field.annotation):
             of_entry = entry.descriptions()
@@ -100,7 +107,9 @@ def _values(field: "FieldInfo") -> str:
 
 
 def _bounds(field: "FieldInfo") -> str:
-    return ", ".join(f"{BOUNDS[k]} {getattr(m, k)}" for m in field.metadata for k in BOUNDS if hasattr(m, k))
+    return ", ".join(
+        f"{BOUNDS[k]} {getattr(m, k)}" for m in field.metadata for k in BOUNDS if hasattr(m, k)
+    )
 
 
 def _type(annotation: Any) -> str:
@@ -115,11 +124,15 @@ def _type(annotation: Any) -> str:
         return "list" if _is_section(arguments[0]) else f"list of {_type(arguments[0])}"
     if arguments:
         return " or ".join(_type(argument) for argument in arguments)
-    return {"int": "integer", "float": "number", "str": "text", "bool": "true or false"}[annotation.__name__]
+    return {"int": "integer", "float": "number", "str": "text", "bool": "true or false"}[
+        annotation.__name__
+    ]
 
 
 def _yaml(value: Any) -> str:
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    return (
+        "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    )
 
 
 def _prose(docstring: str | None) -> str:

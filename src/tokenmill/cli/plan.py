@@ -26,9 +26,24 @@ EXAMPLES = """\
 def add_arguments(parser: Parser) -> None:
     """What to plan, and for which hardware."""
     add = parser.add_argument
-    add("--preset", choices=names(), metavar="PRESET", help=f"instead of params.yaml: {', '.join(names())}")
-    add("--tokens", type=positive, metavar="N", help="tokens to train on (default: those of data/tokens)")
-    add("--vocab-size", type=count, metavar="N", help="entries of the tokenizer (default: the present one's)")
+    add(
+        "--preset",
+        choices=names(),
+        metavar="PRESET",
+        help=f"instead of params.yaml: {', '.join(names())}",
+    )
+    add(
+        "--tokens",
+        type=positive,
+        metavar="N",
+        help="tokens to train on (default: those of data/tokens)",
+    )
+    add(
+        "--vocab-size",
+        type=count,
+        metavar="N",
+        help="entries of the tokenizer (default: the present one's)",
+    )
     add(
         "--hardware",
         nargs="+",
@@ -37,10 +52,27 @@ def add_arguments(parser: Parser) -> None:
         help="GPUs to plan for (default: all known); `here` measures this machine for some seconds",
     )
     add("--devices", type=count, default=1, metavar="N", help="GPUs in one machine (default 1)")
-    add("--utilisation", type=positive, metavar="X", help="share of the peak that a GPU reaches, if not as assumed")
-    add("--step-seconds", type=positive, metavar="S", help="print what share of the peak such a step reaches")
+    add(
+        "--utilisation",
+        type=positive,
+        metavar="X",
+        help="share of the peak that a GPU reaches, if not as assumed",
+    )
+    add(
+        "--step-seconds",
+        type=positive,
+        metavar="S",
+        help="print what share of the peak such a step reaches",
+    )
     add("--price-per-hour", type=positive, metavar="X", help="of one GPU, in runtime.cost.currency")
-    add("-S", dest="overrides", action="append", default=[], metavar="NAME=VALUE", help="another parameter")
+    add(
+        "-S",
+        dest="overrides",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="another parameter",
+    )
 
 
 def run(options: argparse.Namespace) -> None:
@@ -49,7 +81,10 @@ def run(options: argparse.Namespace) -> None:
     from tokenmill.core.params import PARAMS_FILE  # noqa: PLC0415 (pydantic)
     from tokenmill.planning.plan import UTILISATION, plan_training  # noqa: PLC0415 (PyTorch)
 
-    preset, utilisation = read(options.preset) if options.preset else None, options.utilisation or UTILISATION
+    preset, utilisation = (
+        read(options.preset) if options.preset else None,
+        options.utilisation or UTILISATION,
+    )
     tokens, vocab_size = options.tokens and int(options.tokens), options.vocab_size
     if preset:
         tokens, vocab_size = tokens or preset.tokens, vocab_size or preset.vocab_size
@@ -70,8 +105,8 @@ def run(options: argparse.Namespace) -> None:
     _print_rows(plan)
     if plan.gpus:
         console().print(
-            f"at {utilisation:.0%} of each GPU's half-precision peak, which is assumed (--utilisation); "
-            "a small model or batch does not keep a GPU that busy"
+            f"at {utilisation:.0%} of each GPU's half-precision peak, which is assumed "
+            "(--utilisation); a small model or batch does not keep a GPU that busy"
         )
     if plan.source:
         console().print(plan.source)
@@ -84,12 +119,17 @@ def _print_facts(plan: "Plan") -> None:
     work, config, train = plan.work, plan.work.config, plan.work.train
     shape = f"{config.n_layer} layers, {config.n_head} heads, {config.n_embd} wide, context {config.context_length}"
     operations = work.steps * work.tokens_per_step * plan.flops_per_token
-    update = f", and {plan.optimizer_share:.0%} more for {train.optimizer}" if plan.optimizer_share > 0.005 else ""
+    update = (
+        f", and {plan.optimizer_share:.0%} more for {train.optimizer}"
+        if plan.optimizer_share > 0.005
+        else ""
+    )
     step = f"{work.tokens_per_step:,} tokens, {work.steps_per_epoch:,} steps an epoch, {work.steps:,} in all"
     rows = [
         (
             "model",
-            f"{config.architecture}, {plan.parameters:,} parameters: {shape}, vocabulary {config.vocab_size:,}",
+            f"{config.architecture}, {plan.parameters:,} parameters: {shape}, vocabulary "
+            f"{config.vocab_size:,}",
         ),
         ("text", f"{work.tokens:,} tokens x {train.epochs} epochs"),
         ("", _verdict(plan)),
@@ -100,7 +140,8 @@ def _print_facts(plan: "Plan") -> None:
 
 
 def _verdict(plan: "Plan") -> str:
-    """Whether the text is enough for the model. After long training a small model may be worth its low cost of use."""
+    """Whether the text is enough for the model. After long training a small model may be worth its
+    low cost of use."""
     from tokenmill.planning.fit import ENOUGH, REPEATS  # noqa: PLC0415 (PyTorch)
 
     tokens, epochs = plan.work.tokens, plan.work.train.epochs
@@ -123,11 +164,16 @@ def _print_memory(plan: "Plan") -> None:
     from tokenmill.training.params import OPTIMIZERS  # noqa: PLC0415 (pydantic)
 
     names: dict[str, Precision] = {"half precision": "half", "float32": "float32"}
-    parts, train = ("weights", "gradients", "optimizer", "activations", "logits", "total"), plan.work.train
+    parts, train = (
+        ("weights", "gradients", "optimizer", "activations", "logits", "total"),
+        plan.work.train,
+    )
     rows = [["memory", *parts]]
     for name, precision in names.items():
         config, moments = plan.work.config, OPTIMIZERS[train.optimizer].hidden_moments
-        need = memory(config, sequences=train.batch_size, precision=precision, hidden_moments=moments)
+        need = memory(
+            config, sequences=train.batch_size, precision=precision, hidden_moments=moments
+        )
         rows.append([name, *(size(getattr(need, part)) for part in parts)])
     print_columns(rows, right=range(1, 7))
 
@@ -136,12 +182,20 @@ def _print_rows(plan: "Plan") -> None:
     has_prices = any(row.money is not None for row in plan.rows)
     cells = [("on", "step", "tokens/s", "training", "money" if has_prices else "", "memory")]
     for row in plan.rows:
-        step = f"{row.step_seconds:.3g} s" if row.step_seconds >= 0.1 else f"{row.step_seconds * 1000:.3g} ms"
+        step = (
+            f"{row.step_seconds:.3g} s"
+            if row.step_seconds >= 0.1
+            else f"{row.step_seconds * 1000:.3g} ms"
+        )
         money = "" if row.money is None else f"{row.money:,.2f} {plan.currency}"
-        speed, fits = f"{plan.work.tokens_per_step / row.step_seconds:,.0f}", _fits(row, plan.work.train.batch_size)
+        speed, fits = (
+            f"{plan.work.tokens_per_step / row.step_seconds:,.0f}",
+            _fits(row, plan.work.train.batch_size),
+        )
         cells.append((row.name, step, speed, duration(row.total_seconds), money, fits))
     print_columns(
-        cells if has_prices else [(*row[:4], row[5]) for row in cells], right=range(1, 5 if has_prices else 4)
+        cells if has_prices else [(*row[:4], row[5]) for row in cells],
+        right=range(1, 5 if has_prices else 4),
     )
 
 

@@ -1,7 +1,9 @@
-"""`tokenmill preset`: known configurations, each a set of values for params.yaml, in `presets/*.yaml`.
+"""`tokenmill preset`: known configurations, each a set of values for params.yaml, in
+`presets/*.yaml`.
 
-A preset is put over `default`, so nothing of another preset stays. Comments and the order of params.yaml stay, because
-ruamel.yaml reads and writes it, formatted as `dvc exp run -S` formats the file.
+A preset is put over `default`, so nothing of another preset stays. Comments and the order of
+params.yaml stay, because ruamel.yaml reads and writes it, formatted as `dvc exp run -S` formats the
+file.
 """
 
 import argparse
@@ -87,7 +89,9 @@ def _dotted(section: Mapping[str, Any], before: str = "") -> Iterator[tuple[str,
 
 def add_arguments(parser: Parser) -> None:
     """Which preset, and whether to ask."""
-    parser.add_argument("name", nargs="?", choices=names(), metavar="PRESET", help=f"one of {', '.join(names())}")
+    parser.add_argument(
+        "name", nargs="?", choices=names(), metavar="PRESET", help=f"one of {', '.join(names())}"
+    )
     parser.add_argument("--yes", action="store_true", help="write without asking")
 
 
@@ -95,7 +99,8 @@ def run(options: argparse.Namespace) -> None:
     """List the presets, or offer to put one into params.yaml.
 
     Raises:
-        UserError: params.yaml cannot be read, or something in it stays wrong with the preset's values.
+        UserError: params.yaml cannot be read, or something in it stays wrong with the preset's
+            values.
     """
     if options.name is None:
         _print_presets(Path())
@@ -113,7 +118,9 @@ def _print_presets(root: Path) -> None:
     for name in names():
         preset = read(name)
         params = params_with(preset.values, root / PARAMS_FILE)
-        plan = plan_training(root, params, tokens=preset.tokens, vocab_size=preset.vocab_size, hardware=[GPU])
+        plan = plan_training(
+            root, params, tokens=preset.tokens, vocab_size=preset.vocab_size, hardware=[GPU]
+        )
         tokens = f"{preset.tokens:.3g} x {plan.work.train.epochs}".replace("e+0", "e")
         hours = duration(next(row for row in plan.rows if row.name == GPU).total_seconds)
         rows.append((name, f"{plan.parameters:,}", tokens, hours, preset.about))
@@ -136,7 +143,9 @@ def offer(values: Mapping[str, Any], name: str, *, yes: bool) -> None:
         print(f"{PARAMS_FILE} has the values of {name} already")
         return
     titles = str(PARAMS_FILE), f"{PARAMS_FILE} ({name})"
-    for line in difflib.unified_diff(before.splitlines(), after.splitlines(), *titles, lineterm="", n=1):
+    for line in difflib.unified_diff(
+        before.splitlines(), after.splitlines(), *titles, lineterm="", n=1
+    ):
         console().print(Text(visible(line), COLOURS.get(line[0], "")), soft_wrap=True)
     if yes or _confirmed(PARAMS_FILE):
         write_text(PARAMS_FILE, after)
@@ -158,8 +167,11 @@ def _confirmed(path: Path) -> bool:
     return False
 
 
-def params_with(values: Mapping[str, Any], path: Path, overrides: Sequence[str] = ()) -> "AllParams":
-    """The parameters in a file with other values by dotted names, and then with `NAME=VALUE` each; nothing is written.
+def params_with(
+    values: Mapping[str, Any], path: Path, overrides: Sequence[str] = ()
+) -> "AllParams":
+    """The parameters in a file with other values by dotted names, and then with `NAME=VALUE` each;
+    nothing is written.
 
     Raises:
         UserError: the file cannot be read, a parameter is missing in it, or a value is wrong.
@@ -219,7 +231,9 @@ def override(content: dict[str, Any], text: str) -> None:
     name, equals, value = text.partition("=")
     section, key = _innermost(content, name)
     if not equals or section is None:
-        raise UserError(f"-S {text} is not NAME=VALUE with the name of a parameter, as in -S model.n_layer=12.")
+        raise UserError(
+            f"-S {text} is not NAME=VALUE with the name of a parameter, as in -S model.n_layer=12."
+        )
     try:
         section[key] = YAML(typ="safe", pure=True).load(value)
     except YAMLError:

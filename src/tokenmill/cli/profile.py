@@ -1,8 +1,8 @@
 """`tokenmill profile`: what limits the training in params.yaml, in a sentence, a table and a trace.
 
-A profile divides the time of a step in four. Products (matrices, attention) are limited by computation, other
-operations mostly by memory bandwidth; gathering and copying tokens is data; the gaps between operations are Python,
-autograd and kernel launches.
+A profile divides the time of a step in four. Products (matrices, attention) are limited by
+computation, other operations mostly by memory bandwidth; gathering and copying tokens is data; the
+gaps between operations are Python, autograd and kernel launches.
 """
 
 import argparse
@@ -52,7 +52,9 @@ LIMITS: dict[Kind, str] = {
 }
 """What each kind of work is limited by."""
 
-_PRODUCTS = re.compile(r"aten::(\w*mm|\w*scaled_dot_product\w*)$|gemm|cutlass|xmma|nvjet|wgmma|fmha|flash")
+_PRODUCTS = re.compile(
+    r"aten::(\w*mm|\w*scaled_dot_product\w*)$|gemm|cutlass|xmma|nvjet|wgmma|fmha|flash"
+)
 _DATA = re.compile(r"aten::(index|index_select|pin_memory|_pin_memory)$|Memcpy HtoD")
 _WORK = re.compile(r"aten::|Compiled")
 
@@ -94,24 +96,36 @@ class Profile:
         largest = max(LIMITS, key=self.share)
         work = [o for o in self.operations if o.kind == "other operations"]
         tiny = sum(o.seconds for o in work) < TINY_SECONDS * sum(o.calls for o in work)
-        return "the launches of many tiny operations" if largest == "other operations" and tiny else LIMITS[largest]
+        return (
+            "the launches of many tiny operations"
+            if largest == "other operations" and tiny
+            else LIMITS[largest]
+        )
 
     @property
     def sentence(self) -> str:
         """What limits the run, with the evidence."""
         shares = {kind: self.share(kind) for kind in LIMITS}
         return (
-            f"limited by {self.limited_by}: products of matrices and attention take {shares['products']:.0%} of a "
-            f"step, other operations {shares['other operations']:.0%}, gathering and copying tokens "
-            f"{shares['data']:.1%}, the gaps between operations (Python, autograd, launches) {shares['gaps']:.0%}"
+            f"limited by {self.limited_by}: products of matrices and attention take "
+            f"{shares['products']:.0%} of a step, other operations "
+            f"{shares['other operations']:.0%}, gathering and copying tokens "
+            f"{shares['data']:.1%}, the gaps between operations (Python, autograd, launches) "
+            f"{shares['gaps']:.0%}"
         )
 
 
 def add_arguments(parser: Parser) -> None:
     """How many steps, and where the trace goes."""
-    parser.add_argument("--steps", type=count, default=20, metavar="N", help="steps to profile (default 20)")
     parser.add_argument(
-        "--trace", type=Path, default=TRACE, metavar="FILE", help=f"where the trace goes (default {TRACE})"
+        "--steps", type=count, default=20, metavar="N", help="steps to profile (default 20)"
+    )
+    parser.add_argument(
+        "--trace",
+        type=Path,
+        default=TRACE,
+        metavar="FILE",
+        help=f"where the trace goes (default {TRACE})",
     )
 
 
@@ -122,7 +136,9 @@ def run(options: argparse.Namespace) -> None:
         UserError: there are no tokens, or they do not fill a sequence.
     """
     set_wait_policy()
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else PyTorch's profiler prints lines about itself
+    os.environ.setdefault(
+        "KINETO_LOG_LEVEL", "99"
+    )  # else PyTorch's profiler prints lines about itself
     from tokenmill.schema import check_all  # noqa: PLC0415 (pydantic)
 
     result = _profile(check_all(), steps=options.steps, trace=options.trace)
@@ -134,7 +150,8 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _profile(params: "AllParams", *, steps: int, trace: Path) -> Profile:
-    """Train a fresh model for some steps and write their trace; no checkpoint is read or written."""
+    """Train a fresh model for some steps and write their trace; no checkpoint is read or
+    written."""
     from torch.profiler import ProfilerActivity, profile  # noqa: PLC0415 (PyTorch)
 
     from tokenmill.core.token_file import open_tokens, read_metadata  # noqa: PLC0415
@@ -146,16 +163,25 @@ def _profile(params: "AllParams", *, steps: int, trace: Path) -> Profile:
     from tokenmill.training.compile import choose_compilation  # noqa: PLC0415
     from tokenmill.training.schedule import Workload  # noqa: PLC0415
 
-    runtime, config = params.runtime, ModelConfig.of(params.model, read_metadata(paths.TOKENS).vocab_size)
+    runtime, config = (
+        params.runtime,
+        ModelConfig.of(params.model, read_metadata(paths.TOKENS).vocab_size),
+    )
     compute = choose_compute(runtime.device, params.train.precision)
     configure_process(compute)
-    ids, _ = place_tokens(open_tokens(paths.TOKENS, "train"), runtime.token_placement, compute.device)
+    ids, _ = place_tokens(
+        open_tokens(paths.TOKENS, "train"), runtime.token_placement, compute.device
+    )
     work = Workload(config, params.train, tokens=len(ids))
-    benchmark = StepBenchmark(ids, work, compute, choose_compilation(runtime.compile, compute.device, work))
+    benchmark = StepBenchmark(
+        ids, work, compute, choose_compilation(runtime.compile, compute.device, work)
+    )
     for step in range(WARM_UP):
         benchmark.step(step)
     rate = product_rate(compute)
-    activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if compute.device.type == "cuda" else [])
+    activities = [ProfilerActivity.CPU] + (
+        [ProfilerActivity.CUDA] if compute.device.type == "cuda" else []
+    )
     with profile(activities=activities, acc_events=True) as profiler:
         began = time.perf_counter()
         seen = sum(benchmark.step(WARM_UP + step) for step in range(steps))
@@ -168,7 +194,8 @@ def _profile(params: "AllParams", *, steps: int, trace: Path) -> Profile:
 
 
 def _operations(profiler: "profile", *, on_gpu: bool) -> list[Operation]:
-    """The operations, each with its own time without those it calls, on the device that does the work."""
+    """The operations, each with its own time without those it calls, on the device that does the
+    work."""
     found = []
     for row in profiler.key_averages():
         is_work = row.device_type.name == "CUDA" if on_gpu else _WORK.search(row.key)
@@ -180,7 +207,13 @@ def _operations(profiler: "profile", *, on_gpu: bool) -> list[Operation]:
 
 def kind_of(name: str) -> Kind:
     """The kind of an operation or GPU kernel by its name."""
-    return "data" if _DATA.search(name) else "products" if _PRODUCTS.search(name) else "other operations"
+    return (
+        "data"
+        if _DATA.search(name)
+        else "products"
+        if _PRODUCTS.search(name)
+        else "other operations"
+    )
 
 
 def _print_rates(result: Profile) -> None:
@@ -188,14 +221,25 @@ def _print_rates(result: Profile) -> None:
     step, speed = result.seconds / result.steps * 1000, result.tokens / result.seconds
     console().print(f"a step takes {step:.3g} ms under the profiler, {speed:,.0f} tokens/s")
     console().print(
-        f"that is {rate:.3g} operations a second, {rate / best:.1%} of what one large product reaches ({best:.3g})"
+        f"that is {rate:.3g} operations a second, {rate / best:.1%} of what one large product "
+        f"reaches ({best:.3g})"
     )
 
 
 def _print_operations(result: Profile) -> None:
     rows = [("share", "ms a step", "calls", "operation")]
     for operation in result.operations[:OPERATIONS_SHOWN]:
-        share, milliseconds = operation.seconds / result.seconds, operation.seconds / result.steps * 1000
+        share, milliseconds = (
+            operation.seconds / result.seconds,
+            operation.seconds / result.steps * 1000,
+        )
         calls = f"{operation.calls / result.steps:.0f}"
-        rows.append((f"{share:.1%}", f"{milliseconds:.3f}", calls, f"{operation.name[:70]} ({operation.kind})"))
+        rows.append(
+            (
+                f"{share:.1%}",
+                f"{milliseconds:.3f}",
+                calls,
+                f"{operation.name[:70]} ({operation.kind})",
+            )
+        )
     print_columns(rows, right=(0, 1, 2))

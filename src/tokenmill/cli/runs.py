@@ -1,7 +1,8 @@
-"""`tokenmill runs`: all commits and experiments in one table: what each changed, how good it became, what it took.
+"""`tokenmill runs`: all commits and experiments in one table: what each changed, how good it
+became, what it took.
 
-DVC collects parameters and metrics (`dvc.api.exp_show`). Times are those that this machine keeps in `.resume`; a run
-that was trained elsewhere has none.
+DVC collects parameters and metrics (`dvc.api.exp_show`). Times are those that this machine keeps in
+`.resume`; a run that was trained elsewhere has none.
 """
 
 import argparse
@@ -35,7 +36,8 @@ METRICS = {
     "seen_right": "seen_right",
     "held_out_right": "held_out_right",
 }
-"""Columns of the table, and the metrics in metrics/train.json and metrics/eval.json that they show."""
+"""Columns of the table, and the metrics in metrics/train.json and metrics/eval.json that they
+show."""
 
 COLUMNS = ["run", "rev", "created", "state", "changed", *METRICS]
 COLUMNS += ["seconds", "units", "money", "currency", "tokens_per_second"]
@@ -65,8 +67,12 @@ EXAMPLES = """\
 
 def add_arguments(parser: Parser) -> None:
     """Order, extent and form."""
-    parser.add_argument("--sort", choices=SORT, default="new", metavar="COLUMN", help=f"one of {', '.join(SORT)}")
-    parser.add_argument("--commits", type=count, default=10, metavar="N", help="of how many commits (default 10)")
+    parser.add_argument(
+        "--sort", choices=SORT, default="new", metavar="COLUMN", help=f"one of {', '.join(SORT)}"
+    )
+    parser.add_argument(
+        "--commits", type=count, default=10, metavar="N", help="of how many commits (default 10)"
+    )
     parser.add_argument("--csv", action="store_true", help="print all columns as CSV")
 
 
@@ -84,7 +90,8 @@ def run(options: argparse.Namespace) -> None:
 
 
 def find_runs(root: Path, *, commits: int) -> "pd.DataFrame":
-    """A row of COLUMNS for the workspace, the newest `commits` that changed the model, and every experiment.
+    """A row of COLUMNS for the workspace, the newest `commits` that changed the model, and every
+    experiment.
 
     Raises:
         UserError: the folder is no DVC project in git, or DVC cannot read it.
@@ -97,25 +104,38 @@ def find_runs(root: Path, *, commits: int) -> "pd.DataFrame":
 
     logging.getLogger("dvc").setLevel(logging.ERROR)
     experiments = [ref.split("/") for ref in git.references(root, git.EXPERIMENTS)]
-    newest = (git.ask(root, "rev-list", "--first-parent", f"--max-count={commits}", "HEAD") or "").split()
+    newest = (
+        git.ask(root, "rev-list", "--first-parent", f"--max-count={commits}", "HEAD") or ""
+    ).split()
     older = {"".join(parts[2:4]) for parts in experiments if parts[2] not in ("celery", "exec")}
     try:
         shown = exp_show(str(root), revs=[*newest, *sorted(older - set(newest))])
         with Repo(str(root)) as repo:
             trained = repo.find_outs_by_path(str(Path(repo.root_dir, paths.MODEL)))[0].hash_info
             for entry in shown:
-                if entry["rev"] == "workspace":  # DVC shows what `evaluate` last read; `train` may be a run ahead
+                if (
+                    entry["rev"] == "workspace"
+                ):  # DVC shows what `evaluate` last read; `train` may be a run ahead
                     entry[paths.MODEL.as_posix()] = trained.value if trained else None
             rows = [_row(entry, before, repo, root) for entry, before in _with_base(shown)]
     except (DvcException, SCMError) as error:
-        raise UserError(f"{root.resolve()}: {' '.join(str(error).split())}; `tokenmill doctor` says more.") from None
+        raise UserError(
+            f"{root.resolve()}: {' '.join(str(error).split())}; `tokenmill doctor` says more."
+        ) from None
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _with_base(shown: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], dict[str, Any] | None]]:
-    """Runs that got as far as a model or are on their way, each with the commit that it is compared with."""
+def _with_base(
+    shown: list[dict[str, Any]],
+) -> Iterator[tuple[dict[str, Any], dict[str, Any] | None]]:
+    """Runs that got as far as a model or are on their way, each with the commit that it is compared
+    with."""
     commits = [entry for entry in shown if entry["typ"] == "baseline"]
-    trained = list({_model(entry): entry for entry in reversed(commits[1:]) if _metric(entry, "val_loss")}.values())
+    trained = list(
+        {
+            _model(entry): entry for entry in reversed(commits[1:]) if _metric(entry, "val_loss")
+        }.values()
+    )
     base = None
     for entry in shown:
         if entry["typ"] != "baseline":
@@ -130,7 +150,9 @@ def _with_base(shown: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], di
             yield entry, trained[number - 1] if number else None
 
 
-def _row(entry: dict[str, Any], base: dict[str, Any] | None, repo: "Repo", root: Path) -> dict[str, Any]:
+def _row(
+    entry: dict[str, Any], base: dict[str, Any] | None, repo: "Repo", root: Path
+) -> dict[str, Any]:
     row = {name: _metric(entry, metric) for name, metric in METRICS.items()}
     if row["val_loss"] is None:  # a run under way: what `evaluate` found is of the run before
         row = dict.fromkeys(METRICS)
@@ -145,8 +167,11 @@ def _row(entry: dict[str, Any], base: dict[str, Any] | None, repo: "Repo", root:
 
 
 def _metric(entry: Mapping[str, Any], name: str) -> float | None:
-    """A metric, which DVC calls by its file too where another file or a parameter has the same name."""
-    found = (entry.get(key) for key in (name, f"metrics/train.json:{name}", f"metrics/eval.json:{name}"))
+    """A metric, which DVC calls by its file too where another file or a parameter has the same
+    name."""
+    found = (
+        entry.get(key) for key in (name, f"metrics/train.json:{name}", f"metrics/eval.json:{name}")
+    )
     return next((float(value) for value in found if isinstance(value, int | float)), None)
 
 
@@ -155,7 +180,8 @@ def _model(entry: Mapping[str, Any]) -> str:
 
 
 def _changes(entry: Mapping[str, Any], base: Mapping[str, Any]) -> Iterator[str]:
-    """Parameters with other values than in the base: `model.n_layer=2`; of long ones only the name."""
+    """Parameters with other values than in the base: `model.n_layer=2`; of long ones only the
+    name."""
     from tokenmill.schema import AllParams  # noqa: PLC0415 (pydantic)
 
     for name, value in entry.items():
@@ -194,7 +220,9 @@ def _fingerprint(repo: "Repo", model: str) -> str | None:
         hashes = {file["relpath"]: str(file["md5"]) for file in files}
         if HASH.fullmatch(hashes[MANIFEST]):
             manifest = read_record(Path(cached(hashes[MANIFEST])), dict[str, Any], way_out=unknown)
-            return found[0] if (found := FINGERPRINT.fullmatch(str(manifest["fingerprint"]))) else None
+            return (
+                found[0] if (found := FINGERPRINT.fullmatch(str(manifest["fingerprint"]))) else None
+            )
     return None
 
 
@@ -202,7 +230,9 @@ def _print(runs: "pd.DataFrame") -> None:
     shown = [("run", "val loss", "bits/byte", "right", "time", "tokens/s", "cost")]
     shown += [_cells(row.dropna().to_dict()) for _, row in runs.iterrows()]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
-    changes = [": ".join(filter(None, each)) for each in zip(runs["state"], runs["changed"], strict=True)]
+    changes = [
+        ": ".join(filter(None, each)) for each in zip(runs["state"], runs["changed"], strict=True)
+    ]
     for (name, *numbers), change in zip(shown, ["", *changes], strict=True):
         cells = [cell.rjust(width) for cell, width in zip(numbers, widths[1:], strict=True)]
         console().print("  ".join([name.ljust(widths[0]), *cells]).rstrip(), soft_wrap=True)

@@ -1,4 +1,5 @@
-"""`tokenmill summary`: losses, answers, costs in one screen; `tokenmill` without a command: where the project stands.
+"""`tokenmill summary`: losses, answers, costs in one screen; `tokenmill` without a command: where
+the project stands.
 
 Both end with what to type next.
 """
@@ -69,7 +70,10 @@ def run(_: argparse.Namespace) -> None:
 
 def _print_under_way(run: "UnderWay") -> None:
     console().print(run.sentence)
-    ends = [(f"{row.epoch:.0f}", f"{row.val_loss:.4f}", f"{row.val_bits_per_byte:.4f}") for row in run.epoch_ends]
+    ends = [
+        (f"{row.epoch:.0f}", f"{row.val_loss:.4f}", f"{row.val_bits_per_byte:.4f}")
+        for row in run.epoch_ends
+    ]
     if ends:
         print()
         print_columns([("epoch", "val loss", "bits per byte"), *ends], right=range(3))
@@ -83,7 +87,10 @@ def _while_training(run: "UnderWay") -> Commands:
     commands += [("tokenmill generate", "ask its newest epoch")] if run.epoch_ends else []
     if run.run.is_on:
         return commands
-    return [("dvc repro", "or the same `dvc exp run`: training continues where it stopped"), *commands]
+    return [
+        ("dvc repro", "or the same `dvc exp run`: training continues where it stopped"),
+        *commands,
+    ]
 
 
 def _print_commands(commands: Commands) -> None:
@@ -98,35 +105,58 @@ def made_lines() -> list[tuple[str, str]]:
     """
     from tokenmill.core import metrics  # noqa: PLC0415 (pydantic)
 
-    clean, tokenizer = metrics.read_metrics(metrics.CleanMetrics), metrics.read_metrics(metrics.TokenizerMetrics)
-    tokens, train = metrics.read_metrics(metrics.TokensMetrics), metrics.read_metrics(metrics.TrainMetrics)
+    clean, tokenizer = (
+        metrics.read_metrics(metrics.CleanMetrics),
+        metrics.read_metrics(metrics.TokenizerMetrics),
+    )
+    tokens, train = (
+        metrics.read_metrics(metrics.TokensMetrics),
+        metrics.read_metrics(metrics.TrainMetrics),
+    )
     return [
         ("data/clean", f"{clean.documents_kept:,} of {clean.documents_read:,} documents kept"),
-        ("data/tokenizer", f"{tokenizer.vocab_size:,} entries, {tokenizer.bytes_per_token:.2f} bytes per token"),
-        ("data/tokens", f"{tokens.train_tokens:,} tokens to train on, {tokens.val_tokens:,} to validate"),
+        (
+            "data/tokenizer",
+            f"{tokenizer.vocab_size:,} entries, {tokenizer.bytes_per_token:.2f} bytes per token",
+        ),
+        (
+            "data/tokens",
+            f"{tokens.train_tokens:,} tokens to train on, {tokens.val_tokens:,} to validate",
+        ),
         (
             "models/gpt",
-            f"{train.parameters:,} parameters, {counted(train.epoch, 'epoch')}, {train.tokens:,} tokens seen",
+            f"{train.parameters:,} parameters, {counted(train.epoch, 'epoch')}, {train.tokens:,} "
+            "tokens seen",
         ),
     ]
 
 
 def cost_lines(costs: "pd.DataFrame") -> list[tuple[str, str]]:
-    """What all epochs together and each of them took, where that is known; none for an empty table."""
+    """What all epochs together and each of them took, where that is known; none for an empty
+    table."""
     from tokenmill.costs import AMOUNTS, Cost  # noqa: PLC0415 (pydantic)
 
     if costs.empty:
         return []
-    total, share = Cost.of(costs[AMOUNTS].sum(min_count=1)), float(costs.loc[:, "utilisation"].mean())
+    total, share = (
+        Cost.of(costs[AMOUNTS].sum(min_count=1)),
+        float(costs.loc[:, "utilisation"].mean()),
+    )
     peak = "" if math.isnan(share) else f", {share:.0%} of the device's peak"
     currency = costs["currency"].iloc[-1]
-    text = f"{amounts(total, currency)} for {costs['flops'].sum():.3g} floating-point operations{peak}"
-    epochs = [f"epoch {c['epoch']}: {amounts(Cost.of(c), c['currency'])}" for c in costs.to_dict("records")]
+    text = (
+        f"{amounts(total, currency)} for {costs['flops'].sum():.3g} floating-point operations{peak}"
+    )
+    epochs = [
+        f"epoch {c['epoch']}: {amounts(Cost.of(c), c['currency'])}"
+        for c in costs.to_dict("records")
+    ]
     return [("training took", text), *(("", epoch) for epoch in epochs)]
 
 
 def _print_losses(evaluation: "Evaluation") -> None:
-    """The losses of every epoch, and its right answers; recall and generalisation apart where prompts are marked."""
+    """The losses of every epoch, and its right answers; recall and generalisation apart where
+    prompts are marked."""
     scores: dict[str, Mark | None] = {}
     if evaluation.is_marked:
         scores = {"right: seen": "seen", "held out": "held_out"}
@@ -134,13 +164,25 @@ def _print_losses(evaluation: "Evaluation") -> None:
         scores = {"right answers": None}
     rows = [("epoch", "train loss at end", "val loss", "perplexity", "bits/byte", *scores)]
     for row in evaluation.epochs:
-        losses = f"{row.train_loss:.4f}", f"{row.val_loss:.4f}", f"{row.perplexity:.2f}", f"{row.bits_per_byte:.4f}"
-        rows.append((str(row.epoch), *losses, *(str(evaluation.score(row, mark)) for mark in scores.values())))
+        losses = (
+            f"{row.train_loss:.4f}",
+            f"{row.val_loss:.4f}",
+            f"{row.perplexity:.2f}",
+            f"{row.bits_per_byte:.4f}",
+        )
+        rows.append(
+            (
+                str(row.epoch),
+                *losses,
+                *(str(evaluation.score(row, mark)) for mark in scores.values()),
+            )
+        )
     print_columns(rows, right=range(len(rows[0])))
 
 
 def _print_answers(evaluation: "Evaluation") -> None:
-    """Every question, and under it the answers of the first and the last epoch, each on one line; then the true one."""
+    """Every question, and under it the answers of the first and the last epoch, each on one line;
+    then the true one."""
     width = min(WIDTH, shutil.get_terminal_size().columns) if sys.stdout.isatty() else WIDTH
     first, last = evaluation.epochs[0], evaluation.epochs[-1]
     for number, question in enumerate(evaluation.questions):
@@ -157,7 +199,8 @@ def _print_answers(evaluation: "Evaluation") -> None:
 
 @dataclass(frozen=True)
 class Status:
-    """Where a project stands, in a sentence, and the commands that may be typed now, the likeliest first."""
+    """Where a project stands, in a sentence, and the commands that may be typed now, the likeliest
+    first."""
 
     sentence: str
     commands: Commands
@@ -176,16 +219,24 @@ def print_status() -> None:
 def status(root: Path) -> Status:
     """Where the folder `root` stands."""
     here = root.resolve()
-    roots = [path for path in (here, *here.parents) if (path / "dvc.yaml").exists() and (path / "params.yaml").exists()]
+    roots = [
+        path
+        for path in (here, *here.parents)
+        if (path / "dvc.yaml").exists() and (path / "params.yaml").exists()
+    ]
     if here in roots:
         return _inside(root)
     if roots:
-        return Status(f"{here} is inside the project {roots[0]}.", [(f"cd {roots[0]}", "the project's root")])
+        return Status(
+            f"{here} is inside the project {roots[0]}.", [(f"cd {roots[0]}", "the project's root")]
+        )
     get = [
         ("git clone URL tokenmill && cd tokenmill", "the repository of TokenMill, or your fork"),
         ("make repro", "set up the environment, then run the pipeline on the built-in sample"),
     ]
-    return Status(f"{here} is no TokenMill project: there is no dvc.yaml beside a params.yaml.", get)
+    return Status(
+        f"{here} is no TokenMill project: there is no dvc.yaml beside a params.yaml.", get
+    )
 
 
 def _inside(root: Path) -> Status:
@@ -198,7 +249,9 @@ def _inside(root: Path) -> Status:
     try:
         check_all(root / "params.yaml")
     except UserError as error:
-        return Status(str(error), [("tokenmill params", "every parameter with its values and its meaning")])
+        return Status(
+            str(error), [("tokenmill params", "every parameter with its values and its meaning")]
+        )
     project = Project(root)
     (found,) = dvc.check_repository(project)
     if project.repo is None:
@@ -207,10 +260,15 @@ def _inside(root: Path) -> Status:
         return Status(run.sentence, _while_training(run))
     running = check_running(root)
     if running.fix:
-        return Status(f"{running.text}: {running.fix}", [("tokenmill doctor", "whether anything else is in the way")])
+        return Status(
+            f"{running.text}: {running.fix}",
+            [("tokenmill doctor", "whether anything else is in the way")],
+        )
     (found,) = dvc.check_pipeline(project)
     if project.outdated is None:
-        return Status(found.text, [("dvc status", "what is outdated"), ("dvc repro", "run just that")])
+        return Status(
+            found.text, [("dvc status", "what is outdated"), ("dvc repro", "run just that")]
+        )
     return _outdated(root, project.outdated) if project.outdated else _trained(root)
 
 
@@ -219,12 +277,17 @@ def _outdated(root: Path, stages: Sequence[str]) -> Status:
     if not any((root / folder).exists() for folder in ("data/clean", "data/tokens", "models/gpt")):
         pull = [("dvc pull && dvc repro", "fetch what the remote has, run the rest")]
         return Status(
-            "nothing has run here yet.", [("dvc repro", f"run {named}"), *pull * (root / "dvc.lock").exists()]
+            "nothing has run here yet.",
+            [("dvc repro", f"run {named}"), *pull * (root / "dvc.lock").exists()],
         )
     return Status(
         f"to run: {named}.",
         [
-            ("dvc repro", "run these, except where inputs turn out the same; training continues where it stopped"),
+            (
+                "dvc repro",
+                "run these, except where inputs turn out the same; training continues where it "
+                "stopped",
+            ),
             ("dvc status", "what changed; `dvc params diff` compares with the last commit"),
         ],
     )
@@ -236,11 +299,11 @@ def _trained(root: Path) -> Status:
 
     last = read_evaluation(root / paths.EVALUATION).epochs[-1]
     right = f", {sum(last.expected)} of {len(last.expected)} answers right" if last.expected else ""
-    sentence = (
-        f"trained: {counted(last.epoch, 'epoch')}, validation loss {last.val_loss:.3f}{right} (`tokenmill summary`)"
-    )
+    sentence = f"trained: {counted(last.epoch, 'epoch')}, validation loss {last.val_loss:.3f}{right} (`tokenmill summary`)"
     if uncommitted(root):
-        return Status(f"{sentence}; not committed yet", [COMMIT, *after_training(last.epoch, root=root)])
+        return Status(
+            f"{sentence}; not committed yet", [COMMIT, *after_training(last.epoch, root=root)]
+        )
     return Status(sentence, after_training(last.epoch, root=root))
 
 
@@ -252,13 +315,20 @@ def after_training(epochs: int, *, root: Path) -> Commands:
         ("tokenmill generate", "chat with the model in the terminal"),
         ("tokenmill demo", "the same in the browser"),
         ("dvc exp run -S model.n_layer=6", "an experiment; `tokenmill runs` lists them all"),
-        (f"dvc exp run -S train.epochs={epochs + 2}", "continue training from here, not from scratch"),
+        (
+            f"dvc exp run -S train.epochs={epochs + 2}",
+            "continue training from here, not from scratch",
+        ),
         (f"dvc metrics diff epoch-1 epoch-{epochs}", "what the epochs in between gained"),
         ("tokenmill compare", "experiments and epochs side by side"),
         ("dvc exp run -S data.raw=/path/to/texts", "train on your own text"),
     ]
     if is_own_text_at_defaults(read_yaml(root / PARAMS_FILE)):
         commands.insert(
-            0, ("tokenmill fit --minutes 10", "a model for your text; this one is made for the built-in text")
+            0,
+            (
+                "tokenmill fit --minutes 10",
+                "a model for your text; this one is made for the built-in text",
+            ),
         )
     return commands

@@ -1,4 +1,5 @@
-"""`tokenmill watch`: a training while it runs: its losses, speed, time and cost, and what the model answers now."""
+"""`tokenmill watch`: a training while it runs: its losses, speed, time and cost, and what the model
+answers now."""
 
 import argparse
 import contextlib
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
     from tokenmill.runs.under_way import UnderWay
 
 EVERY, PAGE_EVERY = 1.0, 5.0
-"""Seconds between two drawings in the terminal, and between two of the page, which loads itself again as often."""
+"""Seconds between two drawings in the terminal, and between two of the page, which loads itself
+again as often."""
 
 PAGE = Path(".dvc/tmp/tokenmill/watch.html")
 COLOURS = {1: "cyan", 3: "yellow"}
@@ -48,7 +50,9 @@ EXAMPLES = """\
 
 def add_arguments(parser: Parser) -> None:
     """Which training, and where to show it."""
-    parser.add_argument("name", nargs="?", metavar="EXPERIMENT", help="of several that run; else the newest")
+    parser.add_argument(
+        "name", nargs="?", metavar="EXPERIMENT", help="of several that run; else the newest"
+    )
     parser.add_argument("--open", action="store_true", help="show it as a page in the browser, too")
     parser.add_argument("--once", action="store_true", help="print it as it is now, and end")
 
@@ -73,7 +77,8 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _wait(watched: "Watched", screen: Console, *, once: bool) -> None:
-    """Unless it is shown only once, wait for the training to begin if DVC is at work on an earlier stage.
+    """Unless it is shown only once, wait for the training to begin if DVC is at work on an earlier
+    stage.
 
     Raises:
         UserError: no training is under way, and none will come.
@@ -84,7 +89,9 @@ def _wait(watched: "Watched", screen: Console, *, once: bool) -> None:
     while not watched.look():
         if once or not check_running(watched.root).fix:
             named = f" in the experiment {watched.name}" if watched.name else ""
-            raise UserError(f"no training is under way{named}; `dvc repro` or `dvc exp run` starts one.")
+            raise UserError(
+                f"no training is under way{named}; `dvc repro` or `dvc exp run` starts one."
+            )
         if not is_said:
             screen.print("waiting for the training to begin (Ctrl-C ends the waiting)")
         is_said = True
@@ -107,7 +114,8 @@ def _follow(watched: "Watched", screen: Console, *, with_page: bool) -> None:
 
 @dataclass
 class Answers:
-    """What the newest weights on disk answer to the fixed prompts; made in a thread, as a checkpoint comes."""
+    """What the newest weights on disk answer to the fixed prompts; made in a thread, as a
+    checkpoint comes."""
 
     step: int | None = None
     """Of the weights that gave the answers."""
@@ -117,7 +125,8 @@ class Answers:
     _thread: threading.Thread | None = None
 
     def update(self, now: "UnderWay", *, wait: bool = False) -> None:
-        """Ask the newest weights, if they are new, unless a thread is still asking the ones before."""
+        """Ask the newest weights, if they are new, unless a thread is still asking the ones
+        before."""
         newest = now.weights()
         if newest and newest[0] != self.step and not (self._thread and self._thread.is_alive()):
             self._thread = threading.Thread(target=self._ask, args=(now, *newest), daemon=True)
@@ -128,7 +137,10 @@ class Answers:
     def _ask(self, now: "UnderWay", step: int, folder: Path) -> None:
         try:
             self.rows, self.problem = ask(now.folder, folder, now.tokenizer), ""
-        except (UserError, OSError) as error:  # such as weights that were removed for newer ones meanwhile
+        except (
+            UserError,
+            OSError,
+        ) as error:  # such as weights that were removed for newer ones meanwhile
             self.problem = first_line(error)
         self.step = step
 
@@ -159,7 +171,9 @@ class Watched:
         """Read its files again; False if there are none, or no longer."""
         from tokenmill.runs.under_way import all_under_way  # noqa: PLC0415 (pydantic)
 
-        found = [one for one in all_under_way(self.root) if self.name in (None, one.where.split()[-1])]
+        found = [
+            one for one in all_under_way(self.root) if self.name in (None, one.where.split()[-1])
+        ]
         if hasattr(self, "now"):  # stay with it, even if another one begins
             found = [one for one in found if one.run.fingerprint == self.now.run.fingerprint]
         self.is_over = not found
@@ -173,7 +187,9 @@ class Watched:
     def sentence(self) -> str:
         """What it is, and where it stands."""
         if self.is_over:
-            return f"the training in {self.now.where} is finished; `tokenmill summary` shows the run"
+            return (
+                f"the training in {self.now.where} is finished; `tokenmill summary` shows the run"
+            )
         return self.now.sentence
 
     def facts(self) -> list[tuple[str, str, list[str]]]:
@@ -185,10 +201,18 @@ class Watched:
         known = [
             ("loss", f"{now.steps[-1].loss:.3f}" if now.steps else "", []),
             ("validation", f"{now.validations[-1].val_loss:.3f}" if now.validations else "", []),
-            ("lowest", f"{best.val_loss:.3f}" if best else "", [f"at step {best.step:,}"] if best else []),
+            (
+                "lowest",
+                f"{best.val_loss:.3f}" if best else "",
+                [f"at step {best.step:,}"] if best else [],
+            ),
             ("tokens/s", f"{speed:,.0f}" if speed else "", []),
             ("spent", amounts(spent, cost.currency), []),
-            ("left", amounts(to_come, cost.currency) if to_come else "", [f"until {clock(left)}"] if left else []),
+            (
+                "left",
+                amounts(to_come, cost.currency) if to_come else "",
+                [f"until {clock(left)}"] if left else [],
+            ),
         ]
         return [fact for fact in known if fact[1]]
 
@@ -203,11 +227,22 @@ class Watched:
         bar = Table.grid(padding=(0, 1), expand=True)
         bar.add_column(no_wrap=True)
         bar.add_column(ratio=1)
-        bar.add_row(f"{self.now.step / self.now.run.steps:4.0%}", ProgressBar(self.now.run.steps, self.now.step))
-        facts = "   ".join(" ".join([name, value, *notes]).replace(" ", "\xa0") for name, value, notes in self.facts())
+        bar.add_row(
+            f"{self.now.step / self.now.run.steps:4.0%}",
+            ProgressBar(self.now.run.steps, self.now.step),
+        )
+        facts = "   ".join(
+            " ".join([name, value, *notes]).replace(" ", "\xa0")
+            for name, value, notes in self.facts()
+        )
         width = min(width, 120)
-        parts: list[Text | Table] = [Text(line, "bold") for line in textwrap.wrap(self.sentence, width)]
-        parts += [Text(shortened(" · ".join(line[1] for line in self.now.run.plan[:2]), width), "dim"), bar]
+        parts: list[Text | Table] = [
+            Text(line, "bold") for line in textwrap.wrap(self.sentence, width)
+        ]
+        parts += [
+            Text(shortened(" · ".join(line[1] for line in self.now.run.plan[:2]), width), "dim"),
+            bar,
+        ]
         parts += [Text(line.replace("\xa0", " ")) for line in textwrap.wrap(facts, width)]
         chart = self.chart()
         if chart:
@@ -222,14 +257,20 @@ class Watched:
 
         path = self.root / PAGE
         every = None if self.is_over or not self.now.run.is_on else PAGE_EVERY
-        values = {"now": self.now, "sentence": self.sentence, "chart": self.chart(), "answers": self.answers}
+        values = {
+            "now": self.now,
+            "sentence": self.sentence,
+            "chart": self.chart(),
+            "answers": self.answers,
+        }
         plan = [(name, value, "") for name, value in self.now.run.plan]
         write_text(path, render("watch.html", **values, facts=self.facts(), plan=plan, every=every))
         return path
 
 
 def ask(project: Path, weights: Path, tokenizer_file: Path) -> list[tuple[str, str]]:
-    """The fixed prompts of the project whose params.yaml is in `project`, and the answers of these weights.
+    """The fixed prompts of the project whose params.yaml is in `project`, and the answers of these
+    weights.
 
     Raises:
         UserError: a file is missing or damaged, or a prompt does not fit.
@@ -248,7 +289,11 @@ def ask(project: Path, weights: Path, tokenizer_file: Path) -> list[tuple[str, s
         evaluate: EvaluateParams
 
     torch.set_num_threads(1)  # the training needs the others
-    params, tokenizer, model = load(Params, project / PARAMS_FILE), read_tokenizer(tokenizer_file), load_model(weights)
+    params, tokenizer, model = (
+        load(Params, project / PARAMS_FILE),
+        read_tokenizer(tokenizer_file),
+        load_model(weights),
+    )
     context = model.config.context_length
     raw, tokens = project / params.data.raw, project / paths.TOKENS
     chosen = chosen_prompts(params.evaluate, raw, tokens, tokenizer, context_length=context)
@@ -260,15 +305,20 @@ def ask(project: Path, weights: Path, tokenizer_file: Path) -> list[tuple[str, s
 
 
 def draw(chart: "Chart", width: int, height: int) -> list[Text]:
-    """The lines of a chart as dots of braille, between its axes: `height` lines of text and one of ticks."""
+    """The lines of a chart as dots of braille, between its axes: `height` lines of text and one of
+    ticks."""
     left = max(len(tick.text) for tick in chart.y_ticks) + 1
     columns = width - left
     cells: dict[tuple[int, int], tuple[int, int]] = {}
     for line in chart.lines:
         for (x, y), (to_x, to_y) in itertools.pairwise([*line.points[:1], *line.points]):
-            count = max(1, round(abs(to_x - x) / 100 * columns * 2), round(abs(to_y - y) / 100 * height * 4))
+            count = max(
+                1, round(abs(to_x - x) / 100 * columns * 2), round(abs(to_y - y) / 100 * height * 4)
+            )
             for part in range(count + 1):
-                dot_x = min(int((x + (to_x - x) * part / count) / 100 * columns * 2), columns * 2 - 1)
+                dot_x = min(
+                    int((x + (to_x - x) * part / count) / 100 * columns * 2), columns * 2 - 1
+                )
                 dot_y = min(int((y + (to_y - y) * part / count) / 100 * height * 4), height * 4 - 1)
                 bits, _ = cells.get((dot_y // 4, dot_x // 2), (0, 0))
                 cells[dot_y // 4, dot_x // 2] = bits | DOTS[dot_y % 4][dot_x % 2], line.colour
@@ -289,5 +339,8 @@ def draw(chart: "Chart", width: int, height: int) -> list[Text]:
 
 def _legend() -> Text:
     return Text.assemble(
-        ("── training", COLOURS[1]), "   ", ("── validation", COLOURS[3]), ("   nats per token, by step", "dim")
+        ("── training", COLOURS[1]),
+        "   ",
+        ("── validation", COLOURS[3]),
+        ("   nats per token, by step", "dim"),
     )

@@ -1,8 +1,8 @@
 """Run a function over items, in their order: in threads of this process, or on a Ray cluster.
 
-The executor changes how fast a data stage runs, never what it writes. Threads suit work that releases the
-interpreter's lock, as polars and the encoders do. Ray (Moritz et al. 2018) is an optional package, imported only when
-it is asked for.
+The executor changes how fast a data stage runs, never what it writes. Threads suit work that
+releases the interpreter's lock, as polars and the encoders do. Ray (Moritz et al. 2018) is an
+optional package, imported only when it is asked for.
 """
 
 import contextlib
@@ -31,12 +31,12 @@ class ExecutorParams(Section, extra="ignore"):
     """What the data stages run on. They ignore the rest of the section `runtime`."""
 
     data_engine: Literal["local", "ray"]
-    """What `clean` and `tokenize` run on: the cores of this machine, or a Ray cluster (docs/cluster.md). Both give the
-    same bytes."""
+    """What `clean` and `tokenize` run on: the cores of this machine, or a Ray cluster
+    (docs/cluster.md). Both give the same bytes."""
 
     ray_address: str | None
-    """With `ray`: the cluster's `host:port`; null means $RAY_ADDRESS, or else the cluster that this machine belongs to.
-    A cluster is never started."""
+    """With `ray`: the cluster's `host:port`; null means $RAY_ADDRESS, or else the cluster that this
+    machine belongs to. A cluster is never started."""
 
 
 class Executor(Protocol):
@@ -45,12 +45,12 @@ class Executor(Protocol):
     def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
         """Yield `function(item)` for every item, in the order of the items.
 
-        `items` is read in the caller's thread, and only a bounded number of items ahead, so that memory is bounded. An
-        exception from `function` or `items` is raised as it is, after the results of the items before it. Closing the
-        iterator cancels the items that have not begun.
+        `items` is read in the caller's thread, and only a bounded number of items ahead, so that
+        memory is bounded. An exception from `function` or `items` is raised as it is, after the
+        results of the items before it. Closing the iterator cancels the items that have not begun.
 
-        `function`, items and results must be picklable and `function` must be pure: an executor may run it on another
-        machine, and again if a machine dies.
+        `function`, items and results must be picklable and `function` must be pure: an executor may
+        run it on another machine, and again if a machine dies.
         """
         ...
 
@@ -81,10 +81,11 @@ def ordered_window(
     cancel: Callable[[Handle], object],
     limit: Callable[[], int],
 ) -> Generator[Result, None, None]:
-    """Yield `finish(start(item))` for every item, in order, with at most `limit()` items started and not yet yielded.
+    """Yield `finish(start(item))` for every item, in order, with at most `limit()` items started
+    and not yet yielded.
 
-    An exception from `items`, `start` or `finish` is raised after the results of the items before it. If the iterator
-    ends early, `cancel` is called for the items under way.
+    An exception from `items`, `start` or `finish` is raised after the results of the items before
+    it. If the iterator ends early, `cancel` is called for the items under way.
     """
     source, exhausted, failure = iter(items), False, None
     under_way: deque[Handle] = deque()
@@ -112,7 +113,9 @@ class ThreadExecutor:
     def __init__(self, *, threads: int, waiting: int = 2):
         self._threads, self._limit = threads, threads + waiting
 
-    def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Generator[Result, None, None]:
+    def map(
+        self, function: Callable[[Item], Result], items: Iterable[Item]
+    ) -> Generator[Result, None, None]:
         """See `Executor.map`; closing the iterator waits for the items that have begun."""
         with ThreadPoolExecutor(self._threads) as pool:
             yield from ordered_window(
@@ -130,17 +133,21 @@ _END: Any = object()
 def prefetch(items: Iterable[Item], depth: int = 2) -> Iterator[Item]:
     """Yield `items` in their order, while one thread computes at most `depth` of them ahead.
 
-    This pays if computing them releases the interpreter's lock, as reading, encoding and compressing do. An exception
-    in `items` is raised here; closing the iterator waits for the item that has begun.
+    This pays if computing them releases the interpreter's lock, as reading, encoding and
+    compressing do. An exception in `items` is raised here; closing the iterator waits for the item
+    that has begun.
     """
     iterator = iter(items)
-    ahead = ThreadExecutor(threads=1, waiting=depth).map(lambda _: next(iterator, _END), itertools.repeat(None))
+    ahead = ThreadExecutor(threads=1, waiting=depth).map(
+        lambda _: next(iterator, _END), itertools.repeat(None)
+    )
     with contextlib.closing(ahead):
         yield from itertools.takewhile(lambda item: item is not _END, ahead)
 
 
 MAX_RETRIES = 10
-"""How often an item starts again after its machine or process died. Bounded, because the item may be the reason."""
+"""How often an item starts again after its machine or process died. Bounded, because the item may
+be the reason."""
 
 ITEMS_PER_CORE = 2
 """Items under way for each core of a cluster: one runs, one waits."""
@@ -153,13 +160,15 @@ ONE_THREAD = dict.fromkeys(("POLARS_MAX_THREADS", "RAYON_NUM_THREADS", "OMP_NUM_
 
 
 class RayExecutor:
-    """An `Executor` on the Ray cluster that this process is connected to: one item is one task on one core."""
+    """An `Executor` on the Ray cluster that this process is connected to: one item is one task on
+    one core."""
 
     def __init__(self, ray: ModuleType, address: str):
         self._ray, self._address = ray, address
 
     def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-        """See `Executor.map`. `function` is sent to the cluster once, however large the data it holds.
+        """See `Executor.map`. `function` is sent to the cluster once, however large the data it
+        holds.
 
         Raises:
             UserError: the cluster cannot finish an item.
@@ -184,15 +193,17 @@ class RayExecutor:
             raise error.cause from error
         except self._ray.exceptions.RayError as error:
             raise UserError(
-                f"The Ray cluster at {self._address} could not finish its work ({type(error).__name__}: "
-                f"{first_line(error)}); look at it with `ray status`, or set runtime.data_engine to local."
+                f"The Ray cluster at {self._address} could not finish its work "
+                f"({type(error).__name__}: {first_line(error)}); look at it with `ray status`, or "
+                "set runtime.data_engine to local."
             ) from error
 
 
 def _connect(ray: ModuleType, address: str | None) -> str:
     """Connect to a running cluster and return its address.
 
-    Ray sends the package `tokenmill` of this checkout to every node, so a node needs only the installed dependencies.
+    Ray sends the package `tokenmill` of this checkout to every node, so a node needs only the
+    installed dependencies.
 
     Raises:
         UserError: no cluster answers at `address`.
@@ -212,8 +223,9 @@ def _connect(ray: ModuleType, address: str | None) -> str:
         )
     except (OSError, RuntimeError, ValueError) as error:
         raise UserError(
-            f"runtime.ray_address ({address or f'null, which is {target}'}) leads to no Ray cluster "
-            f"({first_line(error)}); start one with `ray start --head`, or set runtime.data_engine to local."
+            f"runtime.ray_address ({address or f'null, which is {target}'}) leads to no Ray "
+            f"cluster ({first_line(error)}); start one with `ray start --head`, or set "
+            "runtime.data_engine to local."
         ) from None
     return target
 
@@ -233,13 +245,15 @@ def _import_ray() -> ModuleType:
         import ray.exceptions  # noqa: PLC0415
     except ImportError:
         raise UserError(
-            "runtime.data_engine (ray) needs the package ray: `pip install -e '.[ray]'`, or set it to local."
+            "runtime.data_engine (ray) needs the package ray: `pip install -e '.[ray]'`, or set "
+            "it to local."
         ) from None
     return ray
 
 
 def _run_task(function: Callable[[Item], Result], folder: Path, item: Item) -> Result:
-    """The body of a Ray task. It runs in the caller's folder, if the node has it, so that relative paths hold."""
+    """The body of a Ray task. It runs in the caller's folder, if the node has it, so that relative
+    paths hold."""
     if folder.is_dir():
         os.chdir(folder)
     return function(item)

@@ -1,8 +1,9 @@
 """Write files whole or not at all, and know them by their hash.
 
-A file or folder is written beside its place, as `.NAME.tmp`, and then renamed, so that a crash, a full disk or a reader
-never meets half of it; what a killed process leaves behind, the next one overwrites. Nothing is opened for writing in
-place: with hard links into DVC's cache, that would silently corrupt the cache.
+A file or folder is written beside its place, as `.NAME.tmp`, and then renamed, so that a crash, a
+full disk or a reader never meets half of it; what a killed process leaves behind, the next one
+overwrites. Nothing is opened for writing in place: with hard links into DVC's cache, that would
+silently corrupt the cache.
 """
 
 import contextlib
@@ -32,15 +33,22 @@ def refuse_special(path: Path, raw: Path) -> None:
         UserError: names the file and, of a link, its target.
     """
     if not path.is_file():
-        raise UserError(f"{path} is no regular file (a pipe, a device or a broken link); move it out of data.raw.")
+        raise UserError(
+            f"{path} is no regular file (a pipe, a device or a broken link); move it out of "
+            "data.raw."
+        )
     target = path.resolve()
     if not any(target.is_relative_to(home.resolve()) for home in (raw, DVC_CACHE)):
-        raise UserError(f"{path} is a link out of data.raw, to {target}; copy that file there, or remove the link.")
+        raise UserError(
+            f"{path} is a link out of data.raw, to {target}; copy that file there, or remove the "
+            "link."
+        )
 
 
 @contextlib.contextmanager
 def write_beside(path: Path) -> Iterator[Path]:
-    """Give a name beside `path` to write a file at; it appears at `path` whole when the block ends, or not at all."""
+    """Give a name beside `path` to write a file at; it appears at `path` whole when the block ends,
+    or not at all."""
     with _replacing(path) as beside:
         yield beside
         with beside.open("rb+") as file:
@@ -49,14 +57,16 @@ def write_beside(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def write_atomic(path: Path) -> Iterator[IO[bytes]]:
-    """Open a binary file for writing that appears at `path` whole when the block ends, or not at all."""
+    """Open a binary file for writing that appears at `path` whole when the block ends, or not at
+    all."""
     with write_beside(path) as beside, beside.open("wb") as file:
         yield file
 
 
 @contextlib.contextmanager
 def write_directory(path: Path) -> Iterator[Path]:
-    """Give an empty folder that replaces `path` when the block ends, or vanishes if the block fails."""
+    """Give an empty folder that replaces `path` when the block ends, or vanishes if the block
+    fails."""
     with _replacing(path) as beside:
         beside.mkdir()
         yield beside
@@ -66,7 +76,8 @@ def write_directory(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
-    """Give a free name beside `path`; what is there when the block ends gets the name `path`, or is removed."""
+    """Give a free name beside `path`; what is there when the block ends gets the name `path`, or is
+    removed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.tmp")
     remove(beside)  # a link there would lead the writing elsewhere
@@ -89,9 +100,11 @@ def remove(path: Path) -> None:
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Within this block, name the file in errors of the operating system that name none, as that of a full disk.
+    """Within this block, name the file in errors of the operating system that name none, as that of
+    a full disk.
 
-    Libraries in Rust (polars, safetensors) wrap such an error in one of their own, which ends with its number.
+    Libraries in Rust (polars, safetensors) wrap such an error in one of their own, which ends with
+    its number.
     """
     try:
         yield

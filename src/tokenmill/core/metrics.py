@@ -1,4 +1,5 @@
-"""What stages report for other stages and commands to read: `metrics/*.json` and `data/clean_report.json`.
+"""What stages report for other stages and commands to read: `metrics/*.json` and
+`data/clean_report.json`.
 
 These models are in `core`, so that no report depends on the code of the stage that wrote a file.
 """
@@ -199,7 +200,8 @@ class CleanReport(Section):
         kept = f"{documents.kept:,} of {documents.read:,} documents kept from {counted(self.files.read, 'file')}"
         lines = [
             f"clean: {kept}, {characters.into:,} -> {characters.out:,} characters",
-            f"dropped: {self.dropped_in_words() or 'none'}" + (f"; files skipped: {skipped}" if skipped else ""),
+            f"dropped: {self.dropped_in_words() or 'none'}"
+            + (f"; files skipped: {skipped}" if skipped else ""),
             self._most_dropped(),
             self._encodings_in_words(),
             self.damage_warning(),
@@ -222,8 +224,9 @@ class CleanReport(Section):
     def damage_warning(self) -> str:
         """A sentence if bytes could not be read as text; else empty."""
         return (
-            f"{self.invalid_utf8:,} of {self.documents.read:,} documents have bytes that are no text in their file's "
-            "encoding; if the text looks wrong, name the encoding in data.encoding"
+            f"{self.invalid_utf8:,} of {self.documents.read:,} documents have bytes that are no "
+            "text in their file's encoding; if the text looks wrong, name the encoding in "
+            "data.encoding"
             if self.invalid_utf8
             else ""
         )
@@ -235,7 +238,11 @@ class CleanReport(Section):
             f"{count:,} {encoding}" + (f" ({example[encoding]})" if encoding in example else "")
             for encoding, count in self.encodings.items()
         )
-        return f"files not in UTF-8: {counts}; data.encoding overrides what was found" if counts else ""
+        return (
+            f"files not in UTF-8: {counts}; data.encoding overrides what was found"
+            if counts
+            else ""
+        )
 
     def dropped_in_words(self) -> str:
         """The reasons that occurred, with their counts."""

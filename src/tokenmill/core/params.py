@@ -1,8 +1,8 @@
 """params.yaml: one strict, frozen model per section, and every problem of the file in one error.
 
-A section's model lives beside the code that obeys it and has no defaults: params.yaml is the only place that holds
-values. The file is read with ruamel.yaml, as DVC reads it, so that both see the same numbers (`6e-4` is 0.0006; PyYAML
-reads a string).
+A section's model lives beside the code that obeys it and has no defaults: params.yaml is the only
+place that holds values. The file is read with ruamel.yaml, as DVC reads it, so that both see the
+same numbers (`6e-4` is 0.0006; PyYAML reads a string).
 """
 
 import ast
@@ -23,7 +23,8 @@ from tokenmill.core.errors import UserError
 PARAMS_FILE = Path("params.yaml")
 
 MOST_VALUES = 10_000
-"""More values in a file are refused: a few references within it can stand for more than any memory holds."""
+"""More values in a file are refused: a few references within it can stand for more than any memory
+holds."""
 
 RANDOM = Path("models/random")
 """A folder that holds no model: training starts from random weights."""
@@ -44,8 +45,8 @@ class Section(BaseModel):
     def descriptions(cls) -> dict[str, str]:
         """What each parameter means, from the string below it.
 
-        Pydantic reads these strings whenever a class is made (`use_attribute_docstrings`), for all sections together a
-        tenth of a second at every start.
+        Pydantic reads these strings whenever a class is made (`use_attribute_docstrings`), for all
+        sections together a tenth of a second at every start.
         """
         found: dict[str, str] = {}
         for section in reversed(cls.__mro__[: cls.__mro__.index(Section)]):
@@ -61,9 +62,12 @@ class Section(BaseModel):
 class StartParams(Section, extra="ignore"):
     """The part of the section `model` that the tokenizer obeys, too."""
 
-    start_from: str = Field(min_length=1, exclude=True)  # the rest of the section is what the model is
-    """`models/random`: random weights. Or a folder that `tokenmill import` wrote: training starts from its weights,
-    with its tokenizer (the section `tokenizer` does not count then), and the sizes must be those of its model."""
+    start_from: str = Field(
+        min_length=1, exclude=True
+    )  # the rest of the section is what the model is
+    """`models/random`: random weights. Or a folder that `tokenmill import` wrote: training starts
+    from its weights, with its tokenizer (the section `tokenizer` does not count then), and the
+    sizes must be those of its model."""
 
     @property
     def start(self) -> Path | None:
@@ -95,11 +99,13 @@ def load(view: type[View], path: Path = PARAMS_FILE) -> View:
 
     Raises:
         UserError: the file cannot be read.
-        ParamsError: values of these sections are wrong; lists every problem with the parameter's name, its value and
-            the way out.
+        ParamsError: values of these sections are wrong; lists every problem with the parameter's
+            name, its value and the way out.
     """
     content = read_yaml(path)
-    return validate(view, {name: content[name] for name in view.model_fields if name in content}, path)
+    return validate(
+        view, {name: content[name] for name in view.model_fields if name in content}, path
+    )
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -111,9 +117,13 @@ def read_yaml(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise UserError(f"{path} is missing in {Path.cwd()}; run the command in the project's root.") from None
+        raise UserError(
+            f"{path} is missing in {Path.cwd()}; run the command in the project's root."
+        ) from None
     except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8.") from None
+        raise UserError(
+            f"{path} is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8."
+        ) from None
     return parse_yaml(text, path)
 
 
@@ -121,19 +131,31 @@ def parse_yaml(text: str, path: Path) -> dict[str, Any]:
     """The same for text that was read elsewhere; `path` is where it comes from.
 
     Raises:
-        UserError: it is not YAML, holds no mapping, or refers to parts of itself so often that it has no end.
+        UserError: it is not YAML, holds no mapping, or refers to parts of itself so often that it
+            has no end.
     """
     try:
         content = YAML(typ="safe", pure=True).load(text)
-    except (YAMLError, ValueError, RecursionError) as error:  # a number of 10,000 digits, an impossible date
+    except (
+        YAMLError,
+        ValueError,
+        RecursionError,
+    ) as error:  # a number of 10,000 digits, an impossible date
         raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):
-        raise UserError(f"{path} must hold sections (`model:`, `train:`, …), not {type(content).__name__}.")
+        raise UserError(
+            f"{path} must hold sections (`model:`, `train:`, …), not {type(content).__name__}."
+        )
     values = [content]
     for count, value in enumerate(values):
         if count > MOST_VALUES:
-            raise UserError(f"{path} has more than {MOST_VALUES:,} values; does it repeat parts of itself (`*name`)?")
-        values.extend(value.values() if isinstance(value, dict) else value if isinstance(value, list) else [])
+            raise UserError(
+                f"{path} has more than {MOST_VALUES:,} values; does it repeat parts of itself "
+                "(`*name`)?"
+            )
+        values.extend(
+            value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
+        )
     return content
 
 
@@ -146,7 +168,8 @@ def validate(view: type[View], content: dict[str, Any], path: Path) -> View:
     try:
         params = view.model_validate(content)
         problems = [
-            (name, f"{name} ({value}) must be at most {LARGEST:,}.") for name, value in _too_large(params.model_dump())
+            (name, f"{name} ({value}) must be at most {LARGEST:,}.")
+            for name, value in _too_large(params.model_dump())
         ]
         if not problems:
             return params

@@ -1,4 +1,5 @@
-"""Where artefacts are, relative to the root of a project: the same in the work tree, in every revision, in dvc.yaml."""
+"""Where artefacts are, relative to the root of a project: the same in the work tree, in every
+revision, in dvc.yaml."""
 
 import os
 from pathlib import Path
@@ -16,7 +17,8 @@ TOKENS = Path("data/tokens")
 
 MODEL = Path("models/gpt")
 STARTS = Path("models/start")
-"""Where `tokenmill import` puts models to start from, each in a folder of its own that DVC tracks."""
+"""Where `tokenmill import` puts models to start from, each in a folder of its own that DVC
+tracks."""
 
 MODELS = MODEL.parent
 """What `finetune` makes is beside the base model."""
@@ -37,5 +39,6 @@ RUN_REPORT = Path("reports/index.html")
 
 
 def resume_root() -> Path:
-    """`.resume` in the main repository, also where DVC runs a stage in a temporary copy (it sets DVC_ROOT)."""
+    """`.resume` in the main repository, also where DVC runs a stage in a temporary copy (it sets
+    DVC_ROOT)."""
     return Path(os.environ.get("DVC_ROOT", ".")) / ".resume"

@@ -1,6 +1,8 @@
-"""Read what a stage wrote: JSON files and tables, each checked against its form before anything uses it.
+"""Read what a stage wrote: JSON files and tables, each checked against its form before anything
+uses it.
 
-There is no other way to read them, so each damage ends in the same sentence: the file, what is wrong, the way out.
+There is no other way to read them, so each damage ends in the same sentence: the file, what is
+wrong, the way out.
 """
 
 import contextlib
@@ -17,7 +19,8 @@ from pydantic import TypeAdapter, ValidationError
 from tokenmill.core.errors import UserError, first_line
 
 LARGEST = 1 << 28
-"""Bytes of such a file at most; the largest ones, tables of steps and evaluations, have some megabytes."""
+"""Bytes of such a file at most; the largest ones, tables of steps and evaluations, have some
+megabytes."""
 
 Form = TypeVar("Form")
 
@@ -29,7 +32,8 @@ def adapter(form: type[Form]) -> TypeAdapter[Form]:
 
 
 def read_record(path: Path, form: type[Form], *, way_out: str) -> Form:
-    """The content of a JSON file in the given form: a pydantic model, a dataclass, or a type such as `dict[str, int]`.
+    """The content of a JSON file in the given form: a pydantic model, a dataclass, or a type such
+    as `dict[str, int]`.
 
     Args:
         path: the file.
@@ -63,7 +67,8 @@ def checked(value: Any, form: type[Form], *, source: object, way_out: str) -> Fo
 
 
 def read_rows(path: Path, form: type[Form], *, way_out: str) -> list[Form]:
-    """The rows of a CSV file with a head; an empty cell is null, and other columns than those of `form` do not count.
+    """The rows of a CSV file with a head; an empty cell is null, and other columns than those of
+    `form` do not count.
 
     Raises:
         UserError: the file is missing, damaged, or has rows of another form.
@@ -99,7 +104,9 @@ def _content(path: Path, way_out: str) -> bytes:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             if size > LARGEST:
-                raise UserError(f"{path} has more than {LARGEST:,} bytes, so no stage wrote it; {way_out}.")
+                raise UserError(
+                    f"{path} has more than {LARGEST:,} bytes, so no stage wrote it; {way_out}."
+                )
             return file.read(size)  # (with a bound instead, Python takes memory for so many bytes)
     except FileNotFoundError:
         raise UserError(f"{path} is missing; `dvc repro` makes it.") from None

@@ -1,7 +1,9 @@
-"""The clean documents on disk: a folder of parquet shards, written once and read in constant memory.
+"""The clean documents on disk: a folder of parquet shards, written once and read in constant
+memory.
 
-Columns: `text`; `source`, the file it came from relative to data.raw; `id`, the XXH3 64-bit hash of the text's UTF-8.
-Where a shard and its row groups end depends on the text alone: the same documents are the same bytes.
+Columns: `text`; `source`, the file it came from relative to data.raw; `id`, the XXH3 64-bit hash of
+the text's UTF-8. Where a shard and its row groups end depends on the text alone: the same documents
+are the same bytes.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -36,17 +38,20 @@ def write_shards(
     shard_bytes: int = SHARD_BYTES,
     row_group_bytes: int = ROW_GROUP_BYTES,
 ) -> None:
-    """Write documents with the columns of SCHEMA to part-00000.parquet, part-00001.parquet, … in `folder`.
+    """Write documents with the columns of SCHEMA to part-00000.parquet, part-00001.parquet, … in
+    `folder`.
 
-    The shards do not depend on how the documents are grouped into batches. A thread compresses a full shard while the
-    next one fills, so that at most two are in memory.
+    The shards do not depend on how the documents are grouped into batches. A thread compresses a
+    full shard while the next one fills, so that at most two are in memory.
     """
 
     def write(numbered: tuple[int, list[pl.DataFrame]]) -> None:
         number, documents = numbered
         write_shard(folder / f"part-{number:05}.parquet", documents, row_group_bytes)
 
-    for _ in ThreadExecutor(threads=1, waiting=1).map(write, enumerate(_grouped(batches, shard_bytes))):
+    for _ in ThreadExecutor(threads=1, waiting=1).map(
+        write, enumerate(_grouped(batches, shard_bytes))
+    ):
         pass
 
 
@@ -135,12 +140,18 @@ def shard_batches(shard: Path, columns: Sequence[str] = ("text",)) -> Iterator[p
 def totals(folder: Path) -> Totals:
     """Documents, bytes and characters of a folder, from the shards' footers: no text is read."""
     footers = [_read_footer(shard) for shard in shards(folder)]
-    return Totals(*(sum(footer[key] for footer in footers) for key in ("documents", "bytes", "chars")))
+    return Totals(
+        *(sum(footer[key] for footer in footers) for key in ("documents", "bytes", "chars"))
+    )
 
 
 def _read_footer(shard: Path) -> dict[str, int]:
     try:
         metadata = pl.read_parquet_metadata(shard)
-        return {key: int(metadata[key]) for key in ("documents", "bytes", "chars", "row_group_rows")}
+        return {
+            key: int(metadata[key]) for key in ("documents", "bytes", "chars", "row_group_rows")
+        }
     except (KeyError, ValueError, pl.exceptions.PolarsError):
-        raise UserError(f"{shard} is not a shard that `clean` wrote; run `dvc repro --force clean`.") from None
+        raise UserError(
+            f"{shard} is not a shard that `clean` wrote; run `dvc repro --force clean`."
+        ) from None

@@ -1,7 +1,7 @@
 """Token files: one .bin of token ids per split, described by a metadata.json beside them.
 
-The metadata holds no clock, host or path: the same text and parameters give the same file. Readers refuse a .bin that
-does not match it.
+The metadata holds no clock, host or path: the same text and parameters give the same file. Readers
+refuse a .bin that does not match it.
 """
 
 from pathlib import Path
@@ -18,7 +18,8 @@ from tokenmill.core.records import read_record
 METADATA_FILE = "metadata.json"
 
 DTYPE = "<i4"
-"""int32, little-endian on every machine: large enough for any vocabulary, and what most readers expect."""
+"""int32, little-endian on every machine: large enough for any vocabulary, and what most readers
+expect."""
 
 TokenizerType: TypeAlias = Literal["bpe", "char"]
 Split: TypeAlias = Literal["train", "val"]
@@ -68,8 +69,9 @@ def too_short(tokens: dict[Split, int], context_length: int) -> str | None:
     for name, count in tokens.items():
         if count <= context_length:
             return (
-                f"model.context_length ({context_length}) does not fit the {name} split, which has {count:,} tokens; "
-                "take a shorter context, more text, or another tokenize.val_fraction."
+                f"model.context_length ({context_length}) does not fit the {name} split, which "
+                f"has {count:,} tokens; take a shorter context, more text, or another "
+                "tokenize.val_fraction."
             )
     return None
 
@@ -95,13 +97,16 @@ def read_metadata(folder: Path) -> TokenMetadata:
     Raises:
         UserError: it is missing, damaged, or of another format.
     """
-    return read_record(folder / METADATA_FILE, TokenMetadata, way_out="`dvc repro tokenize unpack` makes it again")
+    return read_record(
+        folder / METADATA_FILE, TokenMetadata, way_out="`dvc repro tokenize unpack` makes it again"
+    )
 
 
 def open_tokens(folder: Path, split: Split) -> np.memmap:
     """Map the tokens of a split, read-only: one row of ids, each document followed by end-of-text.
 
-    The whole file is read once and compared with the metadata: size, SHA-256 and ids (a second for a gigabyte).
+    The whole file is read once and compared with the metadata: size, SHA-256 and ids (a second for
+    a gigabyte).
 
     Args:
         folder: what `unpack` wrote, `data/tokens`.

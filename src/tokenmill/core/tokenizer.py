@@ -1,8 +1,9 @@
-"""Text as a model reads it: tokenizer.json, which turns text into ids and back, and the template of conversations.
+"""Text as a model reads it: tokenizer.json, which turns text into ids and back, and the template of
+conversations.
 
-Everything about the tokenizer comes from its file, nothing from params.yaml. Text is text: a document that spells
-`<|endoftext|>` gets the tokens of these thirteen characters. Only the pipeline writes the end-of-text id, after each
-document.
+Everything about the tokenizer comes from its file, nothing from params.yaml. Text is text: a
+document that spells `<|endoftext|>` gets the tokens of these thirteen characters. Only the pipeline
+writes the end-of-text id, after each document.
 """
 
 import hashlib
@@ -23,15 +24,21 @@ from tokenmill.core.token_file import Sha256, TokenizerType
 END_OF_TEXT = "<|endoftext|>"
 
 RECORD = "hash.json"
-"""A file beside tokenizer.json with its hash: what a stage encodes with is what another stage wrote."""
+"""A file beside tokenizer.json with its hash: what a stage encodes with is what another stage
+wrote."""
 
-_PRINTABLE = (*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1))
+_PRINTABLE = (
+    *range(ord("!"), ord("~") + 1),
+    *range(ord("¡"), ord("¬") + 1),
+    *range(ord("®"), ord("ÿ") + 1),
+)
 
 BYTE_OF = {chr(byte): byte for byte in _PRINTABLE} | {
-    chr(0x100 + number): byte for number, byte in enumerate(sorted(set(range(256)) - set(_PRINTABLE)))
+    chr(0x100 + number): byte
+    for number, byte in enumerate(sorted(set(range(256)) - set(_PRINTABLE)))
 }
-"""The byte that a character stands for in a byte-level vocabulary: itself if Latin-1 can print it, otherwise one of
-U+0100 … (Radford et al. 2019, GPT-2's encoder)."""
+"""The byte that a character stands for in a byte-level vocabulary: itself if Latin-1 can print it,
+otherwise one of U+0100 … (Radford et al. 2019, GPT-2's encoder)."""
 
 
 NEXT_TURN = "\nUser:"
@@ -85,7 +92,8 @@ class TextTokenizer:
         return self.backend.encode(text, add_special_tokens=False).ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of `ids`; end-of-text shows as `<|endoftext|>`, a cut UTF-8 sequence as U+FFFD."""
+        """The text of `ids`; end-of-text shows as `<|endoftext|>`, a cut UTF-8 sequence as
+        U+FFFD."""
         return self.backend.decode(list(ids), skip_special_tokens=False)
 
     def unknown(self, text: str) -> str:
@@ -114,7 +122,8 @@ def read_tokenizer(file: Path) -> TextTokenizer:
     """Read tokenizer.json. Where a stage recorded its hash beside it, the file must have that hash.
 
     Raises:
-        UserError: the file is missing, damaged, of another kind or not the recorded one, or has no `<|endoftext|>`.
+        UserError: the file is missing, damaged, of another kind or not the recorded one, or has no
+            `<|endoftext|>`.
     """
     try:
         content = file.read_bytes()
@@ -122,15 +131,20 @@ def read_tokenizer(file: Path) -> TextTokenizer:
         raise UserError(f"{file} is missing; `dvc repro tokenizer` makes it.") from None
     tokenizer, record = parse_tokenizer(content, file), file.with_name(RECORD)
     way_out = "make both again with `dvc repro -f tokenizer`"
-    if record.exists() and read_record(record, dict[str, Sha256], way_out=way_out) != {"sha256": tokenizer.sha256}:
-        raise UserError(f"{file} is not the one that {RECORD} beside it records (SHA-256); {way_out}.")
+    if record.exists() and read_record(record, dict[str, Sha256], way_out=way_out) != {
+        "sha256": tokenizer.sha256
+    }:
+        raise UserError(
+            f"{file} is not the one that {RECORD} beside it records (SHA-256); {way_out}."
+        )
     return tokenizer
 
 
 def parse_tokenizer(
     content: bytes, file: Path, way_out: str = "delete it and run `dvc repro tokenizer`"
 ) -> TextTokenizer:
-    """The tokenizer that `content`, read from `file`, describes; `way_out` is what to do about another one.
+    """The tokenizer that `content`, read from `file`, describes; `way_out` is what to do about
+    another one.
 
     Raises:
         UserError: it is damaged, of another kind, or has no `<|endoftext|>`.
@@ -148,7 +162,10 @@ def parse_tokenizer(
         raise UserError(f"{file} has gaps in its ids; {way_out}.")
     kind = _tokenizer_type(layout)
     if kind is None:
-        raise UserError(f"{file} is neither byte-level BPE nor a character tokenizer of this project; {way_out}.")
+        raise UserError(
+            f"{file} is neither byte-level BPE nor a character tokenizer of this project; "
+            f"{way_out}."
+        )
     backend.encode_special_tokens = True
     return TextTokenizer(
         type=kind,
@@ -160,10 +177,19 @@ def parse_tokenizer(
 
 
 def _tokenizer_type(layout: dict[str, Any]) -> TokenizerType | None:
-    """Recognise the type by the parts of the file that decide how text is cut; None for any other."""
+    """Recognise the type by the parts of the file that decide how text is cut; None for any
+    other."""
     model, before = layout["model"], layout["pre_tokenizer"]
-    plain = model["type"] == "BPE" and not any(layout[part] for part in ("normalizer", "truncation", "padding"))
-    if plain and before and before["type"] == "ByteLevel" and before["use_regex"] and not before["add_prefix_space"]:
+    plain = model["type"] == "BPE" and not any(
+        layout[part] for part in ("normalizer", "truncation", "padding")
+    )
+    if (
+        plain
+        and before
+        and before["type"] == "ByteLevel"
+        and before["use_regex"]
+        and not before["add_prefix_space"]
+    ):
         return "bpe"
     if plain and not before and not model["merges"]:
         return "char"
@@ -181,7 +207,8 @@ def token_bytes(tokenizer: TextTokenizer) -> list[bytes]:
 
 
 def render_chat(messages: Iterable[tuple[str, str]]) -> str:
-    r"""A conversation of (role, content) as text; empty if there is no turn or an assistant's turn is empty.
+    r"""A conversation of (role, content) as text; empty if there is no turn or an assistant's turn
+    is empty.
 
     Example:
         >>> render_chat([("human", "Hi!"), ("gpt", "Hello.")])
@@ -208,10 +235,12 @@ def chat_prompt(user: str) -> str:
 
 
 def answer_spans(text: str) -> list[tuple[int, int]]:
-    r"""The parts of a conversation that the assistant writes: behind `Assistant:` to the end of the next `User:`.
+    r"""The parts of a conversation that the assistant writes: behind `Assistant:` to the end of the
+    next `User:`.
 
-    What begins the next turn belongs to the answer, because a model must write it to end the answer. A line of a turn
-    that begins like a turn counts as one: whoever reads the text cannot tell them apart.
+    What begins the next turn belongs to the answer, because a model must write it to end the
+    answer. A line of a turn that begins like a turn counts as one: whoever reads the text cannot
+    tell them apart.
 
     Example:
         >>> text = "User: Hi!\nAssistant: Hello.\nUser: Bye.\nAssistant: Bye!"
@@ -220,4 +249,6 @@ def answer_spans(text: str) -> list[tuple[int, int]]:
     """
     turns = list(TURN.finditer(text))
     ends = [turn.end() for turn in turns[1:]] + [len(text)]
-    return [(turn.end(), end) for turn, end in zip(turns, ends, strict=False) if turn[1] == "Assistant"]
+    return [
+        (turn.end(), end) for turn, end in zip(turns, ends, strict=False) if turn[1] == "Assistant"
+    ]

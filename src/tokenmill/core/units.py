@@ -1,4 +1,5 @@
-"""Numbers and foreign text as people read them: `1.08 GB`, `12 min`, `1.2k`, and nothing invisible."""
+"""Numbers and foreign text as people read them: `1.08 GB`, `12 min`, `1.2k`, and nothing
+invisible."""
 
 import re
 import unicodedata
@@ -10,7 +11,8 @@ PASSWORD = re.compile(r"(\w://[^\s/:@]*:|\bhttps?://(?=[^\s/:@]+@))[^\s/@]+@")
 """What stands between a user's name and the host of an address."""
 
 INVISIBLE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-"""Unicode categories of control and format characters, lone surrogates, and line and paragraph separators."""
+"""Unicode categories of control and format characters, lone surrogates, and line and paragraph
+separators."""
 
 
 def si(value: float, unit: str = "", space: str = " ") -> str:
@@ -66,7 +68,8 @@ def duration(seconds: float) -> str:
 
 
 def masked(text: str) -> str:
-    """The text with passwords in addresses replaced by dots, and a name that stands alone before a web host, too.
+    """The text with passwords in addresses replaced by dots, and a name that stands alone before a
+    web host, too.
 
     Example:
         >>> masked("s3://key:secret@bucket and ssh://me@host")
@@ -76,7 +79,8 @@ def masked(text: str) -> str:
 
 
 def message(text: str) -> str:
-    """What this program says of addresses, files and errors, fit for a terminal and a log: visible, without passwords.
+    """What this program says of addresses, files and errors, fit for a terminal and a log: visible,
+    without passwords.
 
     Example:
         >>> message("s3://key:secret@bucket\x07")
@@ -86,7 +90,8 @@ def message(text: str) -> str:
 
 
 def override(name: str, value: str) -> str:
-    r"""`-S` and a parameter with its text, as a shell takes them, and as Hydra's grammar does, by which DVC reads them.
+    r"""`-S` and a parameter with its text, as a shell takes them, and as Hydra's grammar does, by
+    which DVC reads them.
 
     Example:
         >>> override("data.raw", "/my texts")
@@ -99,10 +104,12 @@ def override(name: str, value: str) -> str:
 
 
 def visible(text: str) -> str:
-    """The text with its spaces, tabs and line feeds; another invisible character becomes a sign (`␛`) or its code.
+    """The text with its spaces, tabs and line feeds; another invisible character becomes a sign
+    (`␛`) or its code.
 
-    Text of a corpus, a model, a file name or a branch passes through here on its way to a terminal or a page, so that
-    nothing in it moves the cursor, sets a title, or turns the direction of a line round.
+    Text of a corpus, a model, a file name or a branch passes through here on its way to a terminal
+    or a page, so that nothing in it moves the cursor, sets a title, or turns the direction of a
+    line round.
 
     Example:
         >>> visible("a\\x1b[2Jb\\u202e")

@@ -1,9 +1,9 @@
 """Chunks: units of work, small enough that several fit into memory.
 
-Input that cannot grow when it is read (plain JSON lines, small files) is read by the workers, byte ranges of one large
-file side by side. Input that can grow (archives, parquet), or has to be read from its beginning (one large JSON array,
-CSV, text), is read by the caller, who hands out lines or texts. Where a chunk ends depends on the input alone, and the
-texts do not depend on it.
+Input that cannot grow when it is read (plain JSON lines, small files) is read by the workers, byte
+ranges of one large file side by side. Input that can grow (archives, parquet), or has to be read
+from its beginning (one large JSON array, CSV, text), is read by the caller, who hands out lines or
+texts. Where a chunk ends depends on the input alone, and the texts do not depend on it.
 """
 
 import codecs
@@ -90,7 +90,9 @@ class Planner:
             tally = Tally()
             stream = read_utf8(source, tally, self._advance)
             for number, data in enumerate(whole_lines(stream, self._size)):
-                yield Chunk(partial(_read_block, source, data, first=number == 0, encodings=tally.encodings))
+                yield Chunk(
+                    partial(_read_block, source, data, first=number == 0, encodings=tally.encodings)
+                )
 
     def _texts(self, sources: Iterable[Source]) -> Iterator[Chunk]:
         found: list[tuple[str, str]] = []
@@ -107,11 +109,14 @@ class Planner:
 
 def _read_files(sources: list[Source], params: CleanParams, tally: Tally) -> Texts:
     """The texts of whole files, one file after the other."""
-    return _columns([(text, source.name) for source in sources for text in texts(source, params, tally)])
+    return _columns(
+        [(text, source.name) for source in sources for text in texts(source, params, tally)]
+    )
 
 
 def _read_range(source: Source, begin: int, size: int, params: CleanParams, tally: Tally) -> Texts:
-    """The texts of the JSON lines that begin within a range of bytes of a plain file; the last one is read whole."""
+    """The texts of the JSON lines that begin within a range of bytes of a plain file; the last one
+    is read whole."""
     return _read_lines(_range_blocks(source, begin, size), source, params, tally, first=begin == 0)
 
 
@@ -120,7 +125,9 @@ def _range_blocks(source: Source, begin: int, size: int) -> Iterator[bytes]:
         if begin:
             file.seek(begin - 1)
             block = file.read(size + 1)
-            start = block.find(b"\n", 0, size) + 1  # a line that begins at the end belongs to the next chunk
+            start = (
+                block.find(b"\n", 0, size) + 1
+            )  # a line that begins at the end belongs to the next chunk
             if not start:
                 return
             block = block[start:]
@@ -134,9 +141,16 @@ def _range_blocks(source: Source, begin: int, size: int) -> Iterator[bytes]:
 
 
 def _read_block(
-    source: Source, data: bytes, params: CleanParams, tally: Tally, *, first: bool, encodings: dict[str, str]
+    source: Source,
+    data: bytes,
+    params: CleanParams,
+    tally: Tally,
+    *,
+    first: bool,
+    encodings: dict[str, str],
 ) -> Texts:
-    """The texts of whole JSON lines that the caller has read; `encodings` names the file's, if it is not UTF-8."""
+    """The texts of whole JSON lines that the caller has read; `encodings` names the file's, if it
+    is not UTF-8."""
     tally.encodings.update(encodings)
     return _read_lines(iter([data]), source, params, tally, first=first)
 
@@ -147,7 +161,9 @@ def _counted(found: Texts, counts: Tally, _params: CleanParams, tally: Tally) ->
     return found
 
 
-def _read_lines(blocks: Iterator[bytes], source: Source, params: CleanParams, tally: Tally, *, first: bool) -> Texts:
+def _read_lines(
+    blocks: Iterator[bytes], source: Source, params: CleanParams, tally: Tally, *, first: bool
+) -> Texts:
     """The texts of whole JSON lines; `first` tells whether they begin the file."""
     parts, size = [], 0
     for block in blocks:
@@ -158,13 +174,19 @@ def _read_lines(blocks: Iterator[bytes], source: Source, params: CleanParams, ta
     found = polars_texts(b"".join(parts), params) if size <= POLARS_BYTES else None
     if found is None:
         stream = itertools.chain(parts, blocks)
-        found = _strings("text", without_damage(texts_of_lines(stream, source, params, tally, first=first), tally))
+        found = _strings(
+            "text",
+            without_damage(texts_of_lines(stream, source, params, tally, first=first), tally),
+        )
     return found, pl.repeat(source.name, len(found), dtype=pl.String, eager=True)
 
 
 def _columns(pairs: list[tuple[str, str]]) -> Texts:
     """Texts and their files as columns; the list is emptied, so that they are not held twice."""
-    columns = _strings("text", (text for text, _ in pairs)), _strings("source", (name for _, name in pairs))
+    columns = (
+        _strings("text", (text for text, _ in pairs)),
+        _strings("source", (name for _, name in pairs)),
+    )
     pairs.clear()
     return columns
 

@@ -1,7 +1,8 @@
 """The stage `clean`: raw text to clean documents, in constant memory.
 
-A chunk of the input is read and cleaned by a pure function, which an executor maps over all chunks. Everything that
-depends on earlier documents (duplicates, counts, shards) happens here, one chunk after the other in their order.
+A chunk of the input is read and cleaned by a pure function, which an executor maps over all chunks.
+Everything that depends on earlier documents (duplicates, counts, shards) happens here, one chunk
+after the other in their order.
 """
 
 import functools
@@ -49,12 +50,17 @@ def clean(
         UserError: nothing can be read, a file is broken, or no document is kept.
     """
     if raw.resolve() in [out.resolve(), *out.resolve().parents]:
-        raise UserError(f"data.raw ({raw}) holds {out}, which this stage writes; set data.raw to the raw text alone.")
+        raise UserError(
+            f"data.raw ({raw}) holds {out}, which this stage writes; set data.raw to the raw text "
+            "alone."
+        )
     found = find(raw, FORMATS, encoding)
     tally = Tally()
     on_disk = sum(source.size for source in found.sources)
     with (
-        enough_room(out, lambda: max(on_disk, tally.characters_in)),  # archives grow when they are read
+        enough_room(
+            out, lambda: max(on_disk, tally.characters_in)
+        ),  # archives grow when they are read
         write_directory(out) as folder,
         Progress("clean", on_disk) as progress,
     ):
@@ -63,7 +69,11 @@ def clean(
         write_shards(folder, _kept(cleaned, params, tally, progress), shard_bytes=shard_bytes)
         report = report_on(tally, found, raw, params, encoding)
         if not report.documents.kept:
-            why = f"dropped: {report.dropped_in_words()}" if report.documents.read else "its files are empty"
+            why = (
+                f"dropped: {report.dropped_in_words()}"
+                if report.documents.read
+                else "its files are empty"
+            )
             raise UserError(
                 f"data.raw ({raw}) gives no document ({why}); "
                 "see clean.mode, clean.min_chars and clean.max_chars, or add text."
@@ -96,10 +106,13 @@ def clean_chunk(chunk: Chunk, params: CleanParams) -> CleanedChunk:
     text = _cleaned(raw, params, tally)
     reasons = _drop_reasons(text, params)
     if reasons.null_count() < len(reasons):
-        tally.drop_all(reasons, text.zip_with(text != "", raw))  # the example of an empty text is the raw one
+        tally.drop_all(
+            reasons, text.zip_with(text != "", raw)
+        )  # the example of an empty text is the raw one
     del raw
     passed = reasons.is_null()
-    # The hash needs Python's bytes. Building the column from them also releases the texts before cleaning.
+    # The hash needs Python's bytes. Building the column from them also releases the texts before
+    # cleaning.
     data = text.filter(passed).cast(pl.Binary).to_list()
     del text
     ids = np.fromiter(map(xxhash.xxh3_64_intdigest, data), dtype=np.uint64, count=len(data))
@@ -129,7 +142,12 @@ def _cleaned(raw: pl.Series, params: CleanParams, tally: Tally) -> pl.Series:
 def _drop_reasons(text: pl.Series, params: CleanParams) -> pl.Series:
     """Why each text does not pass on its own; null if it does."""
     chars = pl.col("chars")
-    length = pl.when(chars == 0).then(pl.lit("empty")).when(chars < params.min_chars).then(pl.lit("too_short"))
+    length = (
+        pl.when(chars == 0)
+        .then(pl.lit("empty"))
+        .when(chars < params.min_chars)
+        .then(pl.lit("too_short"))
+    )
     if params.max_chars is not None:
         length = length.when(chars > params.max_chars).then(pl.lit("too_long"))
     columns = {"chars": text.str.len_chars(), "quality": filters.drop_reasons(text, params.filters)}
@@ -158,7 +176,9 @@ def _kept(
         yield documents
 
 
-def _new_documents(new: NDArray[np.bool_], documents: pl.DataFrame, tally: Tally, reason: str) -> pl.DataFrame:
+def _new_documents(
+    new: NDArray[np.bool_], documents: pl.DataFrame, tally: Tally, reason: str
+) -> pl.DataFrame:
     """The documents that are new; the others are dropped for `reason`."""
     if new.all():
         return documents

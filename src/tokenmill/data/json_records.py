@@ -1,7 +1,7 @@
 """JSON files and JSON lines as records, and the texts of these, in bounded memory.
 
-Where polars surely reads JSON lines as orjson does, it reads a whole block at once, three times as fast as line by line
-(`polars_texts`). Everywhere else the line decides.
+Where polars surely reads JSON lines as orjson does, it reads a whole block at once, three times as
+fast as line by line (`polars_texts`). Everywhere else the line decides.
 """
 
 import io
@@ -17,14 +17,21 @@ import orjson
 import polars as pl
 
 from tokenmill.core.errors import UserError
-from tokenmill.data.encoding import DAMAGE, decode, mark_json_damage, mark_json_stream_damage, read_utf8
+from tokenmill.data.encoding import (
+    DAMAGE,
+    decode,
+    mark_json_damage,
+    mark_json_stream_damage,
+    read_utf8,
+)
 from tokenmill.data.params import CleanParams
 from tokenmill.data.record_text import MESSAGES, record_texts
 from tokenmill.data.report import EXCERPT, Tally
 from tokenmill.data.sources import BLOCK_BYTES, MAX_RECORD_BYTES, Advance, Source
 
 MAX_DEPTH = 200
-"""A JSON file that is nested deeper is refused: the parser would take the square of the depth in memory."""
+"""A JSON file that is nested deeper is refused: the parser would take the square of the depth in
+memory."""
 
 
 def read_json(source: Source, params: CleanParams, tally: Tally, advance: Advance) -> Iterator[str]:
@@ -33,13 +40,20 @@ def read_json(source: Source, params: CleanParams, tally: Tally, advance: Advanc
     return record_texts(records, source.path, params.columns, tally)
 
 
-def read_json_lines(source: Source, params: CleanParams, tally: Tally, advance: Advance) -> Iterator[str]:
+def read_json_lines(
+    source: Source, params: CleanParams, tally: Tally, advance: Advance
+) -> Iterator[str]:
     """The texts of a file of JSON lines."""
     return texts_of_lines(read_utf8(source, tally, advance), source, params, tally)
 
 
 def texts_of_lines(
-    stream: Iterable[bytes], source: Source, params: CleanParams, tally: Tally, *, first: bool = True
+    stream: Iterable[bytes],
+    source: Source,
+    params: CleanParams,
+    tally: Tally,
+    *,
+    first: bool = True,
 ) -> Iterator[str]:
     """The texts in JSON lines (UTF-8) of a file; `first` tells whether they begin it."""
     records = json_lines(stream, str(source.path), tally, first=first)
@@ -63,14 +77,17 @@ def json_values(blocks: Iterable[bytes], name: str) -> Iterator[Any]:
     except (ijson.JSONError, ValueError) as error:
         reason = error.args[0] if error.args else ""
         text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
-        raise UserError(f"{name} is not valid JSON ({' '.join(text.split())[:120]}); fix it or get it again.") from None
+        raise UserError(
+            f"{name} is not valid JSON ({' '.join(text.split())[:120]}); fix it or get it again."
+        ) from None
 
 
 def bounded_json(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
     """Pass the blocks of a JSON file on.
 
     Raises:
-        UserError: it is nested deeper than MAX_DEPTH, or a value in it is longer than MAX_RECORD_BYTES.
+        UserError: it is nested deeper than MAX_DEPTH, or a value in it is longer than
+            MAX_RECORD_BYTES.
     """
     depth, quoted, held, rest = 0, 0, 0, b""
     for block in blocks:
@@ -84,9 +101,14 @@ def bounded_json(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
         held = 0 if is_between else held + len(block)
         depth = int(levels[-1]) if len(levels) else depth
         if levels.max(initial=0) > MAX_DEPTH:
-            raise UserError(f"{name} is nested deeper than {MAX_DEPTH} levels; is it a list of texts?")
+            raise UserError(
+                f"{name} is nested deeper than {MAX_DEPTH} levels; is it a list of texts?"
+            )
         if held > MAX_RECORD_BYTES:
-            raise UserError(f"{name} holds a value of more than {MAX_RECORD_BYTES:,} bytes; make it a list of records.")
+            raise UserError(
+                f"{name} holds a value of more than {MAX_RECORD_BYTES:,} bytes; make it a list of "
+                "records."
+            )
         yield block
 
 
@@ -94,7 +116,9 @@ _NO_STRUCTURE = bytes(set(range(256)) - set(b'"[]{}'))
 """Bytes that neither begin nor end anything in JSON."""
 
 
-def json_lines(blocks: Iterable[bytes], name: str, tally: Tally, *, first: bool = True) -> Iterator[Any]:
+def json_lines(
+    blocks: Iterable[bytes], name: str, tally: Tally, *, first: bool = True
+) -> Iterator[Any]:
     """The JSON value of each line; an invalid line is counted as dropped.
 
     Raises:
@@ -114,12 +138,14 @@ def json_lines(blocks: Iterable[bytes], name: str, tally: Tally, *, first: bool 
             yield record
     if first and invalid and not valid:
         raise UserError(
-            f"{name}: none of its first {invalid:,} lines is JSON; name it .json or .txt if that is what it is."
+            f"{name}: none of its first {invalid:,} lines is JSON; name it .json or .txt if that "
+            "is what it is."
         )
 
 
 def _value(line: bytes | None) -> Any:
-    """One JSON value. Python's reader takes some of what orjson refuses: lone surrogates, NaN, control characters."""
+    """One JSON value. Python's reader takes some of what orjson refuses: lone surrogates, NaN,
+    control characters."""
     if line is None:
         raise ValueError
     try:
@@ -129,13 +155,17 @@ def _value(line: bytes | None) -> Any:
 
 
 def lines(blocks: Iterable[bytes], longest: int = MAX_RECORD_BYTES) -> Iterator[bytes | None]:
-    r"""The lines of a stream that are not empty, without their `\n`; None for one longer than `longest`."""
+    r"""The lines of a stream that are not empty, without their `\n`; None for one longer than
+    `longest`."""
     for part in whole_lines(blocks, BLOCK_BYTES, longest):
         yield from (line if len(line) <= longest else None for line in part.split(b"\n") if line)
 
 
-def whole_lines(blocks: Iterable[bytes], size: int, longest: int = MAX_RECORD_BYTES) -> Iterator[bytes]:
-    """The same bytes in blocks of about `size` that end at line ends; of a line over `longest`, only its start."""
+def whole_lines(
+    blocks: Iterable[bytes], size: int, longest: int = MAX_RECORD_BYTES
+) -> Iterator[bytes]:
+    """The same bytes in blocks of about `size` that end at line ends; of a line over `longest`,
+    only its start."""
     parts: list[bytes] = []
     held = 0
     for block in blocks:
@@ -154,11 +184,13 @@ def whole_lines(blocks: Iterable[bytes], size: int, longest: int = MAX_RECORD_BY
 
 
 def polars_texts(data: bytes, params: CleanParams) -> pl.Series | None:
-    """The texts of whole JSON lines (UTF-8, no byte-order mark), or None if they have to be read one by one.
+    """The texts of whole JSON lines (UTF-8, no byte-order mark), or None if they have to be read
+    one by one.
 
-    polars refuses what orjson refuses, with two exceptions: of a key that occurs twice in a record it takes the first
-    value instead of the last, and it may take an escaped lone surrogate for NUL. It also formats numbers and lists in
-    its own way. If any of these is possible, or a line is not plainly a record with its text, the result is None.
+    polars refuses what orjson refuses, with two exceptions: of a key that occurs twice in a record
+    it takes the first value instead of the last, and it may take an escaped lone surrogate for NUL.
+    It also formats numbers and lists in its own way. If any of these is possible, or a line is not
+    plainly a record with its text, the result is None.
     """
     key = _text_key(params)
     if key is None:

@@ -1,4 +1,5 @@
-"""Texts made uniform, a batch at a time, by polars expressions; each row by itself, so batches do not matter.
+"""Texts made uniform, a batch at a time, by polars expressions; each row by itself, so batches do
+not matter.
 
 For every mode but `none`, in this order:
 
@@ -6,13 +7,14 @@ For every mode but `none`, in this order:
 2. every Unicode space becomes a space;
 3. control, zero-width and other invisible characters are removed (`\n` and tab stay);
 4. the text is brought into NFC;
-5. characters outside the mode's alphabet are folded to it, or become one space (none at the start of a line):
-   `strict` ASCII; `balanced` Latin-1 and the letters, marks, numbers, punctuation and currencies of every script;
-   `lenient` all of Unicode but emoji;
-6. white space: a run of blanks within a line becomes one space, blanks at the end of a line are removed, indentation
-   stays, at most one blank line in a row, nothing around the whole text.
+5. characters outside the mode's alphabet are folded to it, or become one space (none at the start
+   of a line): `strict` ASCII; `balanced` Latin-1 and the letters, marks, numbers, punctuation and
+   currencies of every script; `lenient` all of Unicode but emoji;
+6. white space: a run of blanks within a line becomes one space, blanks at the end of a line are
+   removed, indentation stays, at most one blank line in a row, nothing around the whole text.
 
-Normalizing a normalized text changes nothing. Most rows are printable ASCII and take only the tests.
+Normalizing a normalized text changes nothing. Most rows are printable ASCII and take only the
+tests.
 """
 
 import re
@@ -50,8 +52,9 @@ _INVISIBLE = (
 _BREAKS_SPACES_INVISIBLE = rf"{_BREAKS}|{_SPACES}|{_INVISIBLE}"
 
 NOT_SURELY_NFC = (
-    # outside the blocks in which every character is NFC by itself and none combines: Latin with IPA, Greek, Cyrillic,
-    # Armenian, Hebrew, Arabic, Thai, punctuation, currencies, symbols, Chinese and Japanese, Korean syllables, emoji
+    # outside the blocks in which every character is NFC by itself and none combines: Latin with
+    # IPA, Greek, Cyrillic, Armenian, Hebrew, Arabic, Thai, punctuation, currencies, symbols,
+    # Chinese and Japanese, Korean syllables, emoji
     r"[^\x{0}-\x{2FF}\x{388}-\x{38A}\x{38C}\x{38E}-\x{3A1}\x{3A3}-\x{3CE}\x{400}-\x{482}\x{48A}-\x{4CE}\x{531}-\x{556}"
     r"\x{561}-\x{587}\x{5D0}-\x{5EA}\x{621}-\x{63A}\x{640}-\x{64A}\x{E01}-\x{E30}\x{E32}\x{E33}\x{E40}-\x{E46}"
     r"\x{1E00}-\x{1E9B}\x{1EA0}-\x{1EF9}\x{2010}-\x{205E}\x{20A0}-\x{20BF}\x{2190}-\x{2328}\x{232B}-\x{2ADB}"
@@ -72,7 +75,8 @@ _EMOJI = (
 
 
 def normalize(texts: pl.Series, mode: Mode) -> pl.Series:
-    r"""The texts of a batch (String, no nulls) in the alphabet of `mode`, in order; empty if nothing is left.
+    r"""The texts of a batch (String, no nulls) in the alphabet of `mode`, in order; empty if
+    nothing is left.
 
     Example:
         >>> normalize(pl.Series(["“Café”  au lait\r\n😀 你好 ok"]), "balanced").to_list()
@@ -83,12 +87,16 @@ def normalize(texts: pl.Series, mode: Mode) -> pl.Series:
     beyond = texts.str.len_bytes() != texts.str.len_chars()
     texts = _change(texts, beyond, lambda some: _steps_1_to_5(some, mode))
     # Rows of ASCII need neither step 4 nor 5.
-    texts = _change(texts, ~beyond, lambda some: _change(some, some.str.contains(_CONTROL), _steps_1_to_3))
+    texts = _change(
+        texts, ~beyond, lambda some: _change(some, some.str.contains(_CONTROL), _steps_1_to_3)
+    )
     texts = _change(texts, texts.str.contains_any(_EXTRA_BLANKS), _step_6)
     return texts.str.strip_chars(" \t\n")
 
 
-def _change(texts: pl.Series, mask: pl.Series, function: Callable[[pl.Series], pl.Series]) -> pl.Series:
+def _change(
+    texts: pl.Series, mask: pl.Series, function: Callable[[pl.Series], pl.Series]
+) -> pl.Series:
     """The texts with `function` applied to the rows of `mask` only."""
     count = int(mask.sum())
     if count == 0:
@@ -97,22 +105,32 @@ def _change(texts: pl.Series, mask: pl.Series, function: Callable[[pl.Series], p
         return function(texts)
     rows = np.arange(len(texts))
     rows[mask.to_numpy()] = len(texts) + np.arange(count)
-    both = pl.concat([texts, function(texts.filter(mask))], rechunk=True)  # of two chunks, gather would copy all
+    both = pl.concat(
+        [texts, function(texts.filter(mask))], rechunk=True
+    )  # of two chunks, gather would copy all
     return both.gather(rows)
 
 
 def _replace(texts: pl.Series, pattern: str, by: str) -> pl.Series:
     """The texts with `by` for each match, by way of the rows that have one."""
-    return _change(texts, texts.str.contains(pattern), lambda some: some.str.replace_all(pattern, by))
+    return _change(
+        texts, texts.str.contains(pattern), lambda some: some.str.replace_all(pattern, by)
+    )
 
 
 def _steps_1_to_3(texts: pl.Series) -> pl.Series:
-    return texts.str.replace_all(_BREAKS, "\n").str.replace_all(_SPACES, " ").str.replace_all(_INVISIBLE, "")
+    return (
+        texts.str.replace_all(_BREAKS, "\n")
+        .str.replace_all(_SPACES, " ")
+        .str.replace_all(_INVISIBLE, "")
+    )
 
 
 def _steps_1_to_5(texts: pl.Series, mode: Mode) -> pl.Series:
     """Steps 1 to 5 for rows beyond ASCII."""
-    texts = _change(texts, texts.str.contains(f"{_BREAKS_SPACES_INVISIBLE}|{NOT_SURELY_NFC}"), _steps_1_to_4)
+    texts = _change(
+        texts, texts.str.contains(f"{_BREAKS_SPACES_INVISIBLE}|{NOT_SURELY_NFC}"), _steps_1_to_4
+    )
     if mode == "lenient":
         return _spaces_for(texts, _EMOJI)
     folds = fold_table(mode)
@@ -129,7 +147,9 @@ def _steps_1_to_4(texts: pl.Series) -> pl.Series:
 
 
 def _nfc(texts: pl.Series) -> pl.Series:
-    return _change(texts, texts.str.contains(NOT_SURELY_NFC), lambda some: some.str.normalize("NFC"))
+    return _change(
+        texts, texts.str.contains(NOT_SURELY_NFC), lambda some: some.str.normalize("NFC")
+    )
 
 
 def _in_ascii(texts: pl.Series) -> pl.Series:
@@ -143,10 +163,13 @@ def _in_every_script(texts: pl.Series) -> pl.Series:
 
 
 def _spaces_for(texts: pl.Series, pattern: str) -> pl.Series:
-    """A space for what matches, but nothing at the start of a line, where it would become indentation."""
+    """A space for what matches, but nothing at the start of a line, where it would become
+    indentation."""
 
     def replaced(some: pl.Series) -> pl.Series:
-        some = some.str.replace_all(pattern, _REMOVED).str.replace_all(rf"(\n[ \t]*){_REMOVED}[ \t{_REMOVED}]*", "${1}")
+        some = some.str.replace_all(pattern, _REMOVED).str.replace_all(
+            rf"(\n[ \t]*){_REMOVED}[ \t{_REMOVED}]*", "${1}"
+        )
         return some.str.replace_all(_REMOVED, " ", literal=True)
 
     return _change(texts, texts.str.contains(pattern), replaced)
@@ -167,7 +190,9 @@ def _single_blanks(texts: pl.Series) -> pl.Series:
     """A space for every run of blanks, except indentation."""
     special = texts.str.contains(r"\n[ \t]|\t")
     texts = _change(texts, ~special, lambda some: some.str.replace_all("  +", " "))
-    return _change(texts, special, lambda some: some.str.replace_all(r"([^ \t\n])(?:[ \t]{2,}|\t)", "${1} "))
+    return _change(
+        texts, special, lambda some: some.str.replace_all(r"([^ \t\n])(?:[ \t]{2,}|\t)", "${1} ")
+    )
 
 
 _RANGES = ((0x80, 0x3000), (0xFB00, 0xFB07), (0xFF01, 0xFF5F), (0x1D400, 0x1D800))
@@ -187,18 +212,25 @@ _LETTER_WITH = re.compile(r"LATIN (SMALL|CAPITAL) LETTER ([A-Z]) WITH ")
 def fold_table(mode: Literal["strict", "balanced"]) -> dict[str, str]:
     """What each character that `mode` folds is written as, in ASCII.
 
-    It comes from Unicode 3.2, which every Python carries unchanged (`unicodedata.ucd_3_2_0`), so that the same text
-    gives the same bytes under every Python. Letters lose their accents (é -> e), compatibility forms their form
-    (ﬁ -> fi, Ａ -> A, … -> ...); _BY_HAND holds what no rule gives. `balanced` leaves Latin-1 and all letters but
-    compatibility forms alone, and the punctuation of Chinese and Japanese.
+    It comes from Unicode 3.2, which every Python carries unchanged (`unicodedata.ucd_3_2_0`), so
+    that the same text gives the same bytes under every Python. Letters lose their accents (é -> e),
+    compatibility forms their form (ﬁ -> fi, Ａ -> A, … -> ...); _BY_HAND holds what no rule gives.
+    `balanced` leaves Latin-1 and all letters but compatibility forms alone, and the punctuation of
+    Chinese and Japanese.
 
     Example:
         >>> fold_table("strict")["ł"], fold_table("balanced")["—"], "ł" in fold_table("balanced")
         ('l', '--', False)
     """
-    by_rule = {character: _fold_character(character) for block in _RANGES for character in map(chr, range(*block))}
+    by_rule = {
+        character: _fold_character(character)
+        for block in _RANGES
+        for character in map(chr, range(*block))
+    }
     pairs = iter(_BY_HAND.split())
-    by_hand = {character: folded for group, folded in zip(pairs, pairs, strict=True) for character in group}
+    by_hand = {
+        character: folded for group, folded in zip(pairs, pairs, strict=True) for character in group
+    }
     folds = by_rule | by_hand
     return {
         character: folded
@@ -212,7 +244,10 @@ def _is_typography(character: str, folded: str) -> bool:
     data = unicodedata.ucd_3_2_0
     kind, width = data.category(character), data.decomposition(character).partition(" ")[0]
     if kind[0] == "L":
-        return width in ("<compat>", "<wide>", "<font>") and data.normalize("NFKC", character) == folded
+        return (
+            width in ("<compat>", "<wide>", "<font>")
+            and data.normalize("NFKC", character) == folded
+        )
     return character > "\xff" and not (kind[0] == "P" and width == "<wide>")
 
 
@@ -226,7 +261,9 @@ def _fold_character(character: str) -> str:
     if kind.startswith("<fraction>"):
         return _ascii(f" {data.normalize('NFKD', character)}".replace("⁄", "/"))
     if data.category(character)[0] == "L":
-        plain = "".join(part for part in data.normalize("NFKD", character) if data.category(part) != "Mn")
+        plain = "".join(
+            part for part in data.normalize("NFKD", character) if data.category(part) != "Mn"
+        )
         stroke = _LETTER_WITH.match(data.name(character, ""))
         if not plain.isascii() and stroke:
             plain = stroke[2].lower() if stroke[1] == "SMALL" else stroke[2]
@@ -245,11 +282,12 @@ _BOILERPLATE = (
 
 
 def drop_boilerplate(texts: pl.Series) -> pl.Series:
-    r"""The texts of a batch (normalized) without lines that belong to a web page and not to its text.
+    r"""The texts of a batch (normalized) without lines that belong to a web page and not to its
+    text.
 
-    The phrases are those of C4 (Raffel et al. 2020, section 2.2). C4 drops the whole page for `lorem ipsum` and for a
-    curly bracket; here the former costs its line, and code may stay. The result is normalized again, and empty if
-    nothing is left.
+    The phrases are those of C4 (Raffel et al. 2020, section 2.2). C4 drops the whole page for
+    `lorem ipsum` and for a curly bracket; here the former costs its line, and code may stay. The
+    result is normalized again, and empty if nothing is left.
 
     Example:
         >>> drop_boilerplate(pl.Series(["A cat.\n\nThis site uses cookies.\n\nA dog."]))[0]
@@ -259,4 +297,6 @@ def drop_boilerplate(texts: pl.Series) -> pl.Series:
     if not len(rows):
         return texts
     left = texts.gather(rows).str.replace_all(rf"(?m)^.*{_BOILERPLATE}.*\n?", "")
-    return texts.clone().scatter(rows, left.str.replace_all(r"\n{3,}", "\n\n").str.strip_chars(" \t\n"))
+    return texts.clone().scatter(
+        rows, left.str.replace_all(r"\n{3,}", "\n\n").str.strip_chars(" \t\n")
+    )

@@ -1,16 +1,19 @@
-"""E-mail addresses, phone numbers, payment cards and IP addresses, each replaced by a mask in ASCII.
+"""E-mail addresses, phone numbers, payment cards and IP addresses, each replaced by a mask in
+ASCII.
 
 - `email`: name, @, domain with a dot.
-- `card`: 14 to 19 digits, also in groups, with the leading digits and lengths of the large issuers (ISO/IEC 7812) and a
-  correct check digit (Luhn). A tenth of other numbers of that form pass by chance.
-- `phone`: `+` and 8 to 15 digits (ITU-T E.164), also in groups; or ten digits as in North America, with parentheses,
-  hyphens or dots. Other national forms stay, because nothing tells them from any other number.
-- `ip`: IPv4 with four numbers up to 255, one of two digits or more; IPv6 of six characters or more, one of them a
-  digit. Version and section numbers in four parts look the same: 1.2.3.4 stays, and so does one that follows a word
-  such as `version`, but a bare 2.0.1.15 is masked.
+- `card`: 14 to 19 digits, also in groups, with the leading digits and lengths of the large issuers
+  (ISO/IEC 7812) and a correct check digit (Luhn). A tenth of other numbers of that form pass by
+  chance.
+- `phone`: `+` and 8 to 15 digits (ITU-T E.164), also in groups; or ten digits as in North America,
+  with parentheses, hyphens or dots. Other national forms stay, because nothing tells them from any
+  other number.
+- `ip`: IPv4 with four numbers up to 255, one of two digits or more; IPv6 of six characters or more,
+  one of them a digit. Version and section numbers in four parts look the same: 1.2.3.4 stays, and
+  so does one that follows a word such as `version`, but a bare 2.0.1.15 is masked.
 
-Dates, times, ISBNs, prices, timestamps and MAC addresses stay. Masks hold nothing that a pattern matches, and the
-search is repeated until nothing changes, so masking a masked text changes nothing.
+Dates, times, ISBNs, prices, timestamps and MAC addresses stay. Masks hold nothing that a pattern
+matches, and the search is repeated until nothing changes, so masking a masked text changes nothing.
 """
 
 import ipaddress
@@ -22,11 +25,14 @@ import polars as pl
 from tokenmill.data.params import Mask
 
 _ISSUERS = re.compile(
-    r"4\d{15}(?:\d{3})?|(?:5[1-5]|2[2-7])\d{14}|3[47]\d{13}|35\d{14}|3(?:0[0-5]|[689]\d)\d{11}|6\d{15,18}", re.ASCII
+    r"4\d{15}(?:\d{3})?|(?:5[1-5]|2[2-7])\d{14}|3[47]\d{13}|35\d{14}|3(?:0[0-5]|[689]\d)\d{11}|6\d{15,18}",
+    re.ASCII,
 )
 """Visa; Mastercard; American Express; JCB; Diners Club; Discover, UnionPay and Maestro."""
 
-_VERSION = re.compile(r"(?:\b(?:versions?|ver|v|releases?|build|section|chapter|firmware)|§)[.:]?\s*$", re.IGNORECASE)
+_VERSION = re.compile(
+    r"(?:\b(?:versions?|ver|v|releases?|build|section|chapter|firmware)|§)[.:]?\s*$", re.IGNORECASE
+)
 
 _CANDIDATE = {
     "email": r"\S@\S",
@@ -34,7 +40,8 @@ _CANDIDATE = {
     "phone": r"\+[ (]?[1-9]|[0-9]{3}[).-] ?[0-9]{3}[.-][0-9]{4}",
     "ip": r"[0-9]\.[0-9]{1,3}\.[0-9]|[0-9A-Fa-f:]:[0-9A-Fa-f]{0,4}:",
 }
-"""What every match contains: polars finds the texts that have it, and only those are searched by Python."""
+"""What every match contains: polars finds the texts that have it, and only those are searched by
+Python."""
 
 _PATTERN = {
     "email": r"(?<![\w.%+-])[\w.%+-]{1,64}@(?:[^\W_](?:[\w-]{0,61}[^\W_])?\.){1,8}[^\W\d_]{2,24}(?![\w-]|\.\w)",
@@ -83,7 +90,9 @@ def _is_card(match: re.Match[str]) -> bool:
 def luhn(digits: str) -> bool:
     """Whether the last of the digits is the check digit of the others (ISO/IEC 7812-1, annex B)."""
     doubled = [int(digit) * 2 for digit in digits[-2::-2]]
-    return (sum(map(int, digits[-1::-2])) + sum(number // 10 + number % 10 for number in doubled)) % 10 == 0
+    return (
+        sum(map(int, digits[-1::-2])) + sum(number // 10 + number % 10 for number in doubled)
+    ) % 10 == 0
 
 
 def _is_ip_address(match: re.Match[str]) -> bool:

@@ -1,6 +1,7 @@
 """The file formats that `clean` reads, each as a stream of texts in bounded memory.
 
-To add a format, write a function from a source to its texts (`Reader`), and register it in FORMATS under its ending.
+To add a format, write a function from a source to its texts (`Reader`), and register it in FORMATS
+under its ending.
 """
 
 import csv
@@ -24,15 +25,17 @@ from tokenmill.data.report import Tally
 from tokenmill.data.sources import MAX_RECORD_BYTES, Advance, Source, blocks, not_permitted
 
 Reader: TypeAlias = Callable[[Source, CleanParams, Tally, Advance], Iterator[str]]
-"""Yields the texts of a file in bounded memory, in order, with DAMAGE where bytes are invalid. It counts in the tally
-what is not a document, tells `Advance` the bytes read from disk, and raises UserError for a file it cannot read."""
+"""Yields the texts of a file in bounded memory, in order, with DAMAGE where bytes are invalid. It
+counts in the tally what is not a document, tells `Advance` the bytes read from disk, and raises
+UserError for a file it cannot read."""
 
 
 # ---- Text files: the whole file, its paragraphs or its lines.
 #
-# A document longer than LONGEST is cut: at the first line break beyond SHORTEST before a non-blank character; failing
-# that, at the first white space; failing that, at LONGEST. Where the cuts are depends on the text alone, never on the
-# blocks it comes in. A part has at least SHORTEST bytes, so a remainder of up to LONGEST stays whole.
+# A document longer than LONGEST is cut: at the first line break beyond SHORTEST before a non-blank
+# character; failing that, at the first white space; failing that, at LONGEST. Where the cuts are
+# depends on the text alone, never on the blocks it comes in. A part has at least SHORTEST bytes, so
+# a remainder of up to LONGEST stays whole.
 
 SHORTEST = 1 << 20
 """Bytes after which a document that is too long may be cut."""
@@ -52,7 +55,9 @@ _LINE_BREAK = re.compile(rb"[\r\n](?=\S)")
 _BLANK = re.compile(rb"\s")
 
 
-def read_plain_text(source: Source, params: CleanParams, tally: Tally, advance: Advance) -> Iterator[str]:
+def read_plain_text(
+    source: Source, params: CleanParams, tally: Tally, advance: Advance
+) -> Iterator[str]:
     """The texts of a plain text file; every one is a document, so there is nothing to count."""
     return map(decode, documents(read_utf8(source, tally, advance), params.text_file))
 
@@ -60,7 +65,8 @@ def read_plain_text(source: Source, params: CleanParams, tally: Tally, advance: 
 def documents(
     blocks: Iterable[bytes], unit: Unit, *, shortest: int = SHORTEST, longest: int = LONGEST
 ) -> Iterator[bytes]:
-    r"""The documents in UTF-8 text that comes in blocks; empty ones are skipped, but an empty file is one.
+    r"""The documents in UTF-8 text that comes in blocks; empty ones are skipped, but an empty file
+    is one.
 
     Example:
         >>> list(documents([b"To be,\nor no", b"t to be\n"], "line"))
@@ -88,7 +94,8 @@ def _end(pattern: re.Pattern[bytes], buffer: bytes, start: int) -> int:
 def _next(
     buffer: bytes, begin: int, separator: re.Pattern[bytes], shortest: int, longest: int
 ) -> tuple[int, int] | None:
-    """Where the document at `begin` ends, and what separates it from the next one; None if that needs another block."""
+    """Where the document at `begin` ends, and what separates it from the next one; None if that
+    needs another block."""
     horizon = begin + longest + 2  # no byte beyond this may decide, or the blocks would matter
     if match := separator.search(buffer, begin, horizon):
         return match.span()
@@ -127,7 +134,8 @@ def read_csv(source: Source, params: CleanParams, tally: Tally, advance: Advance
 def csv_rows(blocks: Iterable[bytes], name: str, tally: Tally) -> Iterator[dict[str, str]]:
     """The rows below a header. The delimiter is the most frequent of `,` `;` tab `|` in the header.
 
-    A row with more fields than the header is counted as dropped: its text was cut at an unquoted delimiter.
+    A row with more fields than the header is counted as dropped: its text was cut at an unquoted
+    delimiter.
 
     Raises:
         UserError: a quote does not end.
@@ -137,7 +145,9 @@ def csv_rows(blocks: Iterable[bytes], name: str, tally: Tally) -> Iterator[dict[
     with io.TextIOWrapper(buffered, encoding="utf-8", errors=damage_handler(), newline="") as file:
         head = file.readline(MAX_HEADER_CHARS)
         if len(head) == MAX_HEADER_CHARS:
-            raise UserError(f"{name}: its header has more than {MAX_HEADER_CHARS:,} characters; is it a table?")
+            raise UserError(
+                f"{name}: its header has more than {MAX_HEADER_CHARS:,} characters; is it a table?"
+            )
         delimiter = max(",;\t|", key=head.count)
         lines = itertools.takewhile(bool, map(file.readline, itertools.repeat(MAX_RECORD_BYTES)))
         rows = csv.reader(itertools.chain([head], lines), delimiter=delimiter)
@@ -149,7 +159,9 @@ def csv_rows(blocks: Iterable[bytes], name: str, tally: Tally) -> Iterator[dict[
                 elif row:
                     yield dict(zip(header, row, strict=False))
         except csv.Error as error:
-            raise UserError(f"{name}, line {rows.line_num}: {error}; check the quotes there.") from None
+            raise UserError(
+                f"{name}, line {rows.line_num}: {error}; check the quotes there."
+            ) from None
 
 
 class _BlockFile(io.RawIOBase):
@@ -169,12 +181,18 @@ class _BlockFile(io.RawIOBase):
         return size
 
 
-def read_parquet(source: Source, params: CleanParams, tally: Tally, advance: Advance) -> Iterator[str]:
+def read_parquet(
+    source: Source, params: CleanParams, tally: Tally, advance: Advance
+) -> Iterator[str]:
     """The texts of a parquet file."""
-    return record_texts(parquet_rows(source, params.columns, advance), source.path, params.columns, tally)
+    return record_texts(
+        parquet_rows(source, params.columns, advance), source.path, params.columns, tally
+    )
 
 
-def parquet_rows(source: Source, columns: list[str] | None, advance: Advance) -> Iterator[dict[str, Any]]:
+def parquet_rows(
+    source: Source, columns: list[str] | None, advance: Advance
+) -> Iterator[dict[str, Any]]:
     """The rows of a parquet file, with the columns that may hold text.
 
     A compressed file is unpacked to a temporary file first, because parquet is read from its end.
@@ -202,17 +220,22 @@ def _rows(path: Path, source: Source, columns: list[str] | None) -> Iterator[dic
         if not wanted:
             raise no_text(source.path, schema.names(), columns)
         cells = [_bounded(name) if schema[name] == pl.String else pl.col(name) for name in wanted]
-        for batch in table.select(cells).collect_batches(chunk_size=PARQUET_ROWS, maintain_order=True):
+        for batch in table.select(cells).collect_batches(
+            chunk_size=PARQUET_ROWS, maintain_order=True
+        ):
             yield from batch.iter_rows(named=True)
     except PermissionError:
         raise not_permitted(source) from None
     except (pl.exceptions.PolarsError, OSError) as error:
         reason = " ".join(str(error).split())[:160]
-        raise UserError(f"{source.path} is not a readable parquet file ({reason}); get it again.") from None
+        raise UserError(
+            f"{source.path} is not a readable parquet file ({reason}); get it again."
+        ) from None
 
 
 def _bounded(name: str) -> pl.Expr:
-    """A column of text without its cells beyond MAX_RECORD_BYTES, which would be held several times in memory."""
+    """A column of text without its cells beyond MAX_RECORD_BYTES, which would be held several times
+    in memory."""
     return pl.when(pl.col(name).str.len_bytes() <= MAX_RECORD_BYTES).then(pl.col(name)).alias(name)
 
 
@@ -222,7 +245,8 @@ class Format:
 
     read: Reader
     compressed: bool = False
-    """Whether the format compresses its content, so that the size on disk does not bound the memory it takes."""
+    """Whether the format compresses its content, so that the size on disk does not bound the memory
+    it takes."""
 
 
 FORMATS: dict[str, Format] = {
@@ -235,7 +259,9 @@ FORMATS: dict[str, Format] = {
 }
 
 
-def texts(source: Source, params: CleanParams, tally: Tally, advance: Advance = lambda _: None) -> Iterator[str]:
+def texts(
+    source: Source, params: CleanParams, tally: Tally, advance: Advance = lambda _: None
+) -> Iterator[str]:
     """The documents of one file as valid Unicode, in order; what is not one is counted in `tally`.
 
     Raises:

@@ -1,4 +1,5 @@
-"""From records (JSON values, rows of tables) to texts: the usual shapes, or the columns that are named."""
+"""From records (JSON values, rows of tables) to texts: the usual shapes, or the columns that are
+named."""
 
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,12 +26,19 @@ ANSWERS = {
 EXTRA = ("input", "context")
 """What a question refers to."""
 
-KEYS = frozenset({*MESSAGES, *TEXT, *ANSWERS, *EXTRA, *(key for keys in ANSWERS.values() for key in keys)})
+KEYS = frozenset(
+    {*MESSAGES, *TEXT, *ANSWERS, *EXTRA, *(key for keys in ANSWERS.values() for key in keys)}
+)
 """Every key of a known shape: the columns of a table that have to be read."""
 
 
 def record_texts(
-    records: Iterable[Any], path: Path, columns: Sequence[str] | None, tally: Tally, *, first: bool = True
+    records: Iterable[Any],
+    path: Path,
+    columns: Sequence[str] | None,
+    tally: Tally,
+    *,
+    first: bool = True,
 ) -> Iterator[str]:
     """The texts of the records of the file `path`; records without text are counted in `tally`.
 
@@ -70,10 +78,13 @@ def _shown(record: Any) -> str:
 def no_text(path: Path, keys: Sequence[str], columns: Sequence[str] | None) -> UserError:
     """The error for a file without text; `keys` are those it has."""
     shown = [reprlib.repr(key)[1:-1] for key in keys[:20]]
-    there = ", ".join(shown) + (f" and {len(keys) - 20:,} more" if len(keys) > 20 else "") or "no keys"
+    there = (
+        ", ".join(shown) + (f" and {len(keys) - 20:,} more" if len(keys) > 20 else "") or "no keys"
+    )
     if columns is None:
         return UserError(
-            f"{path} has no text in a known shape (it has: {there}); set clean.columns to those that hold the text."
+            f"{path} has no text in a known shape (it has: {there}); set clean.columns to those "
+            "that hold the text."
         )
     return UserError(f"{path} lacks clean.columns ({', '.join(columns)}); it has: {there}.")
 
@@ -81,9 +92,9 @@ def no_text(path: Path, keys: Sequence[str], columns: Sequence[str] | None) -> U
 def text_of(record: Any) -> str | None:
     r"""The text of a record in one of the usual shapes; None if it has none of them.
 
-    The shapes, in this order: a bare string; `messages` or `conversations`; `text`; `instruction`, `prompt` or
-    `question`, with `input` or `context` and with their answer; a conversation of ChatGPT's export (`mapping`);
-    `content` or `body`. A null is an empty text.
+    The shapes, in this order: a bare string; `messages` or `conversations`; `text`; `instruction`,
+    `prompt` or `question`, with `input` or `context` and with their answer; a conversation of
+    ChatGPT's export (`mapping`); `content` or `body`. A null is an empty text.
 
     Example:
         >>> text_of({"instruction": "Add.", "input": "1 + 1", "output": "2"})
@@ -106,7 +117,8 @@ def text_of(record: Any) -> str | None:
 
 
 def join(record: Any, columns: Sequence[str]) -> str | None:
-    """The named columns of a record that are there and not null, joined by a line break; None if none is there."""
+    """The named columns of a record that are there and not null, joined by a line break; None if
+    none is there."""
     if not isinstance(record, Mapping) or not any(column in record for column in columns):
         return None
     parts = [_named(record.get(column)) for column in columns]
@@ -138,7 +150,8 @@ def _named(value: Any) -> str:
 
 
 def _exchange(question: Sequence[Any], answer: Any) -> str | None:
-    """A question of several parts, and its answer; None if one of them is no text, so that nothing is lost unseen."""
+    """A question of several parts, and its answer; None if one of them is no text, so that nothing
+    is lost unseen."""
     parts = [_plain(part) for part in (*question, answer)]
     if any(part is None for part in parts):
         return None
@@ -160,7 +173,8 @@ def _conversation(messages: Sequence[Any]) -> str | None:
 
 
 def _exported(nodes: Mapping[str, Any], last: Any) -> str:
-    """A conversation of ChatGPT's export: a tree of messages, of which the branch that ends with `last` was shown."""
+    """A conversation of ChatGPT's export: a tree of messages, of which the branch that ends with
+    `last` was shown."""
     turns = list[tuple[str, str]]()
     for _ in nodes:
         node = _mapping(nodes.get(last) if isinstance(last, str) else None)

@@ -1,20 +1,25 @@
 """Repetition within a document, by the rules of Gopher (Rae et al. 2021, appendix A, table A1).
 
-Documents are divided into words, lines or paragraphs, a whole batch end to end in one column. A word is a run of
-letters, marks and numbers, with an apostrophe before it if there is one (`don`, `'t`); a run of anything else but
-white space is a word of symbols. That is close to the tokens of spaCy for English, which datatrove counts. In
-scripts without spaces between words, a run up to the next symbol is one word.
+Documents are divided into words, lines or paragraphs, a whole batch end to end in one column. A
+word is a run of letters, marks and numbers, with an apostrophe before it if there is one (`don`,
+`'t`); a run of anything else but white space is a word of symbols. That is close to the tokens of
+spaCy for English, which datatrove counts. In scripts without spaces between words, a run up to the
+next symbol is one word.
 
 A document of T characters is dropped if
 
-- repeated paragraphs, or repeated lines, are more than 0.30 of all, or hold more than 0.20 T characters;
-- the most frequent n-gram of words takes more than 0.20 T (n = 2), 0.18 T (3) or 0.16 T (4) characters;
-- repeated n-grams take more than 0.15 T (n = 5), 0.14 T (6) … 0.10 T (10) characters, none counted twice.
+- repeated paragraphs, or repeated lines, are more than 0.30 of all, or hold more than 0.20 T
+  characters;
+- the most frequent n-gram of words takes more than 0.20 T (n = 2), 0.18 T (3) or 0.16 T (4)
+  characters;
+- repeated n-grams take more than 0.15 T (n = 5), 0.14 T (6) … 0.10 T (10) characters, none counted
+  twice.
 
-The paper leaves open how n-grams are counted; here it is as in datatrove, which made FineWeb. The most frequent one
-counts with the spaces between its words, times its number; of several equally frequent ones, the first. Repeated
-ones are found from left to right: each counts with the characters of its words, and the search continues behind it.
-Unlike in datatrove, an n-gram that occurs once is no repetition, however short the text.
+The paper leaves open how n-grams are counted; here it is as in datatrove, which made FineWeb. The
+most frequent one counts with the spaces between its words, times its number; of several equally
+frequent ones, the first. Repeated ones are found from left to right: each counts with the
+characters of its words, and the search continues behind it. Unlike in datatrove, an n-gram that
+occurs once is no repetition, however short the text.
 """
 
 from dataclasses import dataclass
@@ -71,7 +76,10 @@ class TextSpans:
     def of(cls, lists: "pl.Series") -> "TextSpans":
         """A List(String) column, end to end."""
         counts = lists.list.len().to_numpy()
-        return cls(lists.explode(empty_as_null=False), np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]))
+        return cls(
+            lists.explode(empty_as_null=False),
+            np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]),
+        )
 
     @property
     def counts(self) -> np.ndarray:
@@ -90,7 +98,8 @@ class TextSpans:
 
     @cached_property
     def hashes(self) -> np.ndarray:
-        """64 bits for each span: equal texts have equal hashes, unequal ones only once in 2^64 pairs."""
+        """64 bits for each span: equal texts have equal hashes, unequal ones only once in 2^64
+        pairs."""
         return self.text.hash().to_numpy()
 
     @property
@@ -160,7 +169,9 @@ def repeated_ngrams(frame: "pl.DataFrame") -> dict[str, np.ndarray]:
         if n in MAX_TOP:
             top |= grams.top_chars(groups) / chars > MAX_TOP[n]
         else:
-            duplicate |= grams.duplicate_fraction(groups, chars, MAX_DUPLICATE[n]) > MAX_DUPLICATE[n]
+            duplicate |= (
+                grams.duplicate_fraction(groups, chars, MAX_DUPLICATE[n]) > MAX_DUPLICATE[n]
+            )
         grams.keep(groups, ~(top | duplicate))
     return {"top_ngrams": top, "duplicate_ngrams": duplicate}
 
@@ -170,9 +181,11 @@ _BASE = np.uint64(0xD6E8FEB86659FD93)
 
 
 class NGrams:
-    """The n-grams of a batch that may occur more than once in their document, with n growing by one at a time.
+    """The n-grams of a batch that may occur more than once in their document, with n growing by one
+    at a time.
 
-    An n-gram can only occur twice if both (n-1)-grams in it do, so after one sort of all pairs of words few are left.
+    An n-gram can only occur twice if both (n-1)-grams in it do, so after one sort of all pairs of
+    words few are left.
     """
 
     def __init__(self, words: TextSpans) -> None:
@@ -184,7 +197,8 @@ class NGrams:
         self._ends = np.concatenate([[0], np.cumsum(words.chars, dtype=np.int64)])
 
     def extend(self) -> Groups:
-        """Extend every n-gram by the next word of its document, if there is one, and group the equal ones."""
+        """Extend every n-gram by the next word of its document, if there is one, and group the
+        equal ones."""
         document = self._words.document[self.places]
         follows = np.flatnonzero((np.diff(self.places) == 1) & (document[1:] == document[:-1]))
         self.places = self.places[follows]
@@ -193,7 +207,8 @@ class NGrams:
         return Groups(self._keys)
 
     def keep(self, groups: Groups, documents: np.ndarray) -> None:
-        """Keep the n-grams that occur more than once, in the documents (D, bool) that still pass."""
+        """Keep the n-grams that occur more than once, in the documents (D, bool) that still
+        pass."""
         kept = np.sort(groups.members)
         kept = kept[documents[self._words.document[self.places[kept]]]]
         self.places, self._keys = self.places[kept], self._keys[kept]
@@ -210,10 +225,11 @@ class NGrams:
         return taken
 
     def duplicate_fraction(self, groups: Groups, chars: np.ndarray, limit: float) -> np.ndarray:
-        """The fraction of each document's characters (`chars`, D) in repeated n-grams; exact where it exceeds `limit`.
+        """The fraction of each document's characters (`chars`, D) in repeated n-grams; exact where
+        it exceeds `limit`.
 
-        The words that repeated n-grams cover hold at least as many characters, so only documents in which these exceed
-        the limit are searched from left to right.
+        The words that repeated n-grams cover hold at least as many characters, so only documents in
+        which these exceed the limit are searched from left to right.
         """
         place = self.places[groups.repeats]
         end = np.minimum(place + self.n, np.append(place[1:], len(self._ends)))
@@ -227,7 +243,9 @@ class NGrams:
         """The characters of the repeated n-grams of a document, none twice."""
         begin, end = np.searchsorted(self.places, self._words.offsets[document : document + 2])
         found, after, chars = set[int](), 0, 0
-        for here, key in zip(self.places[begin:end].tolist(), self._keys[begin:end].tolist(), strict=True):
+        for here, key in zip(
+            self.places[begin:end].tolist(), self._keys[begin:end].tolist(), strict=True
+        ):
             if here < after:
                 continue
             if key in found:

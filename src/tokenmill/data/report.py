@@ -1,4 +1,5 @@
-"""The counts of `clean`: a tally of each chunk, added up in their order, and the report on the whole."""
+"""The counts of `clean`: a tally of each chunk, added up in their order, and the report on the
+whole."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -22,7 +23,8 @@ SOURCES = 50
 """At most this many files are listed: the largest ones, and the first ones that are not UTF-8."""
 
 LANGUAGE_SAMPLE = 128
-"""The language of one in this many kept documents is detected; which ones depends on their text alone."""
+"""The language of one in this many kept documents is detected; which ones depends on their text
+alone."""
 
 
 @dataclass
@@ -72,7 +74,9 @@ class Tally:
         self.lengths_kept.update(_binary_digits(chars))
         self.kept.update(_occurrences(documents["source"]))
         sample = documents.filter(pl.col("id") % LANGUAGE_SAMPLE == 0)
-        self.languages.update(detect_languages(sample["text"])["language"].fill_null("unknown").to_list())
+        self.languages.update(
+            detect_languages(sample["text"])["language"].fill_null("unknown").to_list()
+        )
 
     def drop(self, reason: str, *examples: str, count: int = 1) -> None:
         """Count dropped documents, and keep the first ones as examples."""
@@ -110,35 +114,56 @@ def _binary_digits(numbers: pl.Series) -> list[int]:
     return np.frexp(numbers.to_numpy().astype(np.float64))[1].tolist()
 
 
-def report_on(tally: Tally, found: Found, raw: Path, params: CleanParams, encoding: str) -> CleanReport:
+def report_on(
+    tally: Tally, found: Found, raw: Path, params: CleanParams, encoding: str
+) -> CleanReport:
     """What the stage `clean` read, kept and dropped."""
     bins = range(1 + max(tally.lengths_read | tally.lengths_kept, default=0))
     largest = sorted(found.sources, key=lambda source: (-source.size, source.name))[:SOURCES]
     reasons = meanings(params)
     return CleanReport(
-        files=Files(read=len(found.sources), skipped=found.skipped, bytes=sum(source.size for source in found.sources)),
-        documents=Documents(read=tally.kept.total() + tally.dropped.total(), kept=tally.kept.total()),
-        characters=Characters.model_validate({"in": tally.characters_in, "out": tally.characters_out}),
-        letters=Letters(read=tally.letters, taken=tally.letters_taken) if params.mode == "strict" else None,
+        files=Files(
+            read=len(found.sources),
+            skipped=found.skipped,
+            bytes=sum(source.size for source in found.sources),
+        ),
+        documents=Documents(
+            read=tally.kept.total() + tally.dropped.total(), kept=tally.kept.total()
+        ),
+        characters=Characters.model_validate(
+            {"in": tally.characters_in, "out": tally.characters_out}
+        ),
+        letters=Letters(read=tally.letters, taken=tally.letters_taken)
+        if params.mode == "strict"
+        else None,
         invalid_utf8=tally.invalid_utf8,
         encodings=dict(Counter(tally.encodings.values()).most_common()),
         encoded=dict(sorted(tally.encodings.items())[:SOURCES]),
         dropped={reason: tally.dropped[reason] for reason in reasons},
         meanings=reasons,
-        examples={reason: tally.examples[reason] for reason in reasons if tally.examples.get(reason)},
+        examples={
+            reason: tally.examples[reason] for reason in reasons if tally.examples.get(reason)
+        },
         lengths=Lengths(
             edges=[2**n // 2 for n in bins],
             read=[tally.lengths_read[n] for n in bins],
             kept=[tally.lengths_kept[n] for n in bins],
         ),
         languages=dict(sorted(tally.languages.items())),
-        sources={one.name: Documents(read=tally.read[one.name], kept=tally.kept[one.name]) for one in largest},
-        params={"data": {"raw": raw.as_posix(), "encoding": encoding}, "clean": params.model_dump(mode="json")},
+        sources={
+            one.name: Documents(read=tally.read[one.name], kept=tally.kept[one.name])
+            for one in largest
+        },
+        params={
+            "data": {"raw": raw.as_posix(), "encoding": encoding},
+            "clean": params.model_dump(mode="json"),
+        },
     )
 
 
 def meanings(params: CleanParams) -> dict[str, str]:
-    """The reasons to drop a document under these parameters, in the order of the tests, and what they mean.
+    """The reasons to drop a document under these parameters, in the order of the tests, and what
+    they mean.
 
     A document counts under the first reason that applies.
     """
@@ -148,7 +173,11 @@ def meanings(params: CleanParams) -> dict[str, str]:
         "empty": "nothing is left of it, or a conversation without an answer",
         "too_short": f"fewer than {params.min_chars:,} characters",
         "too_long": f"more than {params.max_chars or 0:,} characters",
-        **{reason: meaning for one in params.filters.enabled() for reason, meaning in one.reasons.items()},
+        **{
+            reason: meaning
+            for one in params.filters.enabled()
+            for reason, meaning in one.reasons.items()
+        },
         "duplicate": "the same cleaned text came before",
     }
     if params.near_duplicates.enabled:

@@ -1,7 +1,7 @@
 """Which files are read, in which order, and their bytes, decompressed as they stream.
 
-The order is that of the bytes of the relative POSIX paths, so that the result does not depend on the disk. A block
-never exceeds a few MiB, whatever an archive claims to hold.
+The order is that of the bytes of the relative POSIX paths, so that the result does not depend on
+the disk. A block never exceeds a few MiB, whatever an archive claims to hold.
 """
 
 import bz2
@@ -28,11 +28,12 @@ BLOCK_BYTES = 1 << 20
 """Bytes read at a time."""
 
 MAX_RECORD_BYTES = 32 << 20
-"""A longer record is not held in memory: a line of JSON is counted as invalid, a cell of parquet as no text, and a file
-of another format is refused."""
+"""A longer record is not held in memory: a line of JSON is counted as invalid, a cell of parquet as
+no text, and a file of another format is refused."""
 
 ZSTD_INPUT = 1 << 9
-"""Compressed bytes given to zstd at a time: at its highest ratio (4 bytes for a block of 128 KiB) that is 16 MiB."""
+"""Compressed bytes given to zstd at a time: at its highest ratio (4 bytes for a block of 128 KiB)
+that is 16 MiB."""
 
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 """What stands in place of a large file where git has no LFS; about 130 bytes."""
@@ -55,7 +56,8 @@ class Source:
     size: int
     """Bytes on disk."""
     modified: int
-    """When it was last written, in nanoseconds; with the size, this shows whether it changes while it is read."""
+    """When it was last written, in nanoseconds; with the size, this shows whether it changes while
+    it is read."""
     encoding: str = "auto"
     """The encoding of its text; `auto` finds it."""
 
@@ -70,7 +72,8 @@ class Found:
 
 
 def find(raw: Path, formats: Collection[str], encoding: str = "auto") -> Found:
-    """The files at `raw` of the given formats (endings such as `.txt`), in bytewise order of their names.
+    """The files at `raw` of the given formats (endings such as `.txt`), in bytewise order of their
+    names.
 
     Raises:
         UserError: nothing is there, nothing that can be read, or something that must not be.
@@ -91,10 +94,17 @@ def find(raw: Path, formats: Collection[str], encoding: str = "auto") -> Found:
         else:
             sources.append(source)
     if not sources and not raw.is_dir():
-        raise UserError(f"data.raw ({raw}) has no known format; give a file that ends in {readable}.")
+        raise UserError(
+            f"data.raw ({raw}) has no known format; give a file that ends in {readable}."
+        )
     if not sources:
-        holds = ", ".join(f"{count} {ending}" for ending, count in sorted(skipped.items())) or "no files"
-        raise UserError(f"data.raw ({raw}) holds no text ({holds}); put files there that end in {readable}.")
+        holds = (
+            ", ".join(f"{count} {ending}" for ending, count in sorted(skipped.items()))
+            or "no files"
+        )
+        raise UserError(
+            f"data.raw ({raw}) holds no text ({holds}); put files there that end in {readable}."
+        )
     sources.sort(key=lambda source: os.fsencode(source.name))
     return Found(sources, dict(sorted(skipped.items())))
 
@@ -103,7 +113,9 @@ def _files(folder: Path) -> Iterator[Path]:
     """Every file under `folder` that is not hidden; links to folders are not followed."""
 
     def refuse(error: OSError) -> None:
-        raise UserError(f"{error.filename} cannot be listed ({error.strerror}); fix its permissions.")
+        raise UserError(
+            f"{error.filename} cannot be listed ({error.strerror}); fix its permissions."
+        )
 
     for parent, folders, names in os.walk(folder, onerror=refuse):
         folders[:] = [name for name in folders if not name.startswith(".")]
@@ -122,13 +134,17 @@ def _source(path: Path, raw: Path, formats: Collection[str], encoding: str) -> S
     status = path.stat()
     if status.st_size < 1024 and _begins_with(path, LFS_POINTER):
         raise UserError(
-            f"{path} is a pointer of Git LFS, not the text; `git lfs pull` in its repository, or `tokenmill fetch`."
+            f"{path} is a pointer of Git LFS, not the text; `git lfs pull` in its repository, or "
+            "`tokenmill fetch`."
         )
-    return Source(path, printable, endings[-1], compression, status.st_size, status.st_mtime_ns, encoding)
+    return Source(
+        path, printable, endings[-1], compression, status.st_size, status.st_mtime_ns, encoding
+    )
 
 
 def _begins_with(path: Path, start: bytes) -> bool:
-    """Whether a file begins with these bytes; False if it cannot be read, which is refused later."""
+    """Whether a file begins with these bytes; False if it cannot be read, which is refused
+    later."""
     with contextlib.suppress(OSError), path.open("rb") as file:
         return file.read(len(start)) == start
     return False
@@ -144,9 +160,13 @@ def blocks(source: Source, advance: Advance = lambda _: None) -> Iterator[bytes]
         with opened(source) as file:
             yield from _decompressed(source, file, advance)
     except (EOFError, OSError, zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
-        if isinstance(error, OSError) and error.errno is not None:  # of the disk; those of gzip and bz2 have no number
+        if (
+            isinstance(error, OSError) and error.errno is not None
+        ):  # of the disk; those of gzip and bz2 have no number
             raise
-        raise UserError(f"{source.path} is a broken archive ({error or 'it ends too early'}); get it again.") from None
+        raise UserError(
+            f"{source.path} is a broken archive ({error or 'it ends too early'}); get it again."
+        ) from None
 
 
 @contextlib.contextmanager
@@ -163,14 +183,20 @@ def opened(source: Source) -> Iterator[IO[bytes]]:
     except PermissionError:
         raise not_permitted(source) from None
     except FileNotFoundError:
-        raise UserError(f"{source.path} disappeared while it was read; run `dvc repro` again.") from None
+        raise UserError(
+            f"{source.path} disappeared while it was read; run `dvc repro` again."
+        ) from None
     if (now.st_size, now.st_mtime_ns) != (source.size, source.modified):
-        raise UserError(f"{source.path} changed while it was read; run `dvc repro` again when it is complete.")
+        raise UserError(
+            f"{source.path} changed while it was read; run `dvc repro` again when it is complete."
+        )
 
 
 def not_permitted(source: Source) -> UserError:
     """The error for a file that may not be read."""
-    return UserError(f"{source.path} may not be read (permission denied); chmod +r it or move it away.")
+    return UserError(
+        f"{source.path} may not be read (permission denied); chmod +r it or move it away."
+    )
 
 
 def _decompressed(source: Source, file: IO[bytes], advance: Advance) -> Iterator[bytes]:
@@ -189,7 +215,8 @@ def _decompressed(source: Source, file: IO[bytes], advance: Advance) -> Iterator
 
 
 def _zstd(file: IO[bytes], advance: Advance) -> Iterator[bytes]:
-    """One frame after the other. (The library's stream_reader takes a truncated frame for a complete one.)"""
+    """One frame after the other. (The library's stream_reader takes a truncated frame for a
+    complete one.)"""
     frame: Any = None
     pending: list[bytes] = []
     size = 0

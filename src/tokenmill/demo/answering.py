@@ -1,4 +1,5 @@
-"""What the page asks, checked, and the conversation while it grows, as HTML in which all foreign text is escaped."""
+"""What the page asks, checked, and the conversation while it grows, as HTML in which all foreign
+text is escaped."""
 
 import contextlib
 import time
@@ -47,7 +48,8 @@ SHOWN_EVERY = 0.05
 
 
 def sampling_of(values: dict[str, Any]) -> Sampling:
-    """The sampling that the fields of the page mean; a browser may send anything. Top-k 0 restricts nothing.
+    """The sampling that the fields of the page mean; a browser may send anything. Top-k 0 restricts
+    nothing.
 
     Raises:
         UserError: a field is empty or has an invalid value.
@@ -55,7 +57,8 @@ def sampling_of(values: dict[str, Any]) -> Sampling:
     sampling = valid("", values | {"top_k": values["top_k"] or None}, Sampling)
     if sampling.max_new_tokens > MOST_TOKENS:
         raise UserError(
-            f"max_new_tokens ({sampling.max_new_tokens}) must be at most {MOST_TOKENS}; others are waiting."
+            f"max_new_tokens ({sampling.max_new_tokens}) must be at most {MOST_TOKENS}; others "
+            "are waiting."
         )
     return sampling
 
@@ -72,7 +75,9 @@ def valid(name: str, value: Any, form: type[Form]) -> Form:
         problem = error.errors()[0]
         where = ".".join(map(str, problem["loc"])) or name
         must = problem["msg"].removeprefix("Input should be ")
-        raise UserError(f"{where} ({excerpt(repr(problem['input']), 60)}) must be {must}.") from None
+        raise UserError(
+            f"{where} ({excerpt(repr(problem['input']), 60)}) must be {must}."
+        ) from None
 
 
 @dataclass
@@ -122,7 +127,8 @@ class Answering:
     loaded: Loaded
 
     def prepare(self) -> None:
-        """Load the first model, so that the first answer does not wait; errors come with the answers."""
+        """Load the first model, so that the first answer does not wait; errors come with the
+        answers."""
         with contextlib.suppress(UserError, OSError):
             name = self.models.names()[0]
             epochs = self.models.epochs(name)
@@ -138,17 +144,23 @@ class Answering:
         turns: Turns | None,
         *values: Any,
     ) -> Iterator[State]:
-        """The states of a conversation while its next turn grows. A user's error is part of the turn.
+        """The states of a conversation while its next turn grows. A user's error is part of the
+        turn.
 
         Args:
-            name: of a model, or NONE; None, as of a page that does not know the models yet, is the first.
+            name: of a model, or NONE; None, as of a page that does not know the models yet, is the
+                first.
             epoch: of this model; None is the last.
             prompt: any text.
-            kind: QUESTION or TEXT. A question continues the conversation; an empty one asks nothing.
+            kind: QUESTION or TEXT. A question continues the conversation; an empty one asks
+                nothing.
             turns: so far.
             values: of FIELDS, in their order.
         """
-        turns, prompt = list(turns or ())[1 - MOST_TURNS :], prompt if isinstance(prompt, str) else ""
+        turns, prompt = (
+            list(turns or ())[1 - MOST_TURNS :],
+            prompt if isinstance(prompt, str) else "",
+        )
         if name == NONE or (kind == QUESTION and not prompt.strip()):
             yield html(turns), turns
             return
@@ -156,22 +168,31 @@ class Answering:
         turns.append(turn)
         try:
             if len(prompt) > MOST_CHARACTERS:
-                raise UserError(f"the prompt has {len(prompt):,} characters; at most {MOST_CHARACTERS:,} are read.")
+                raise UserError(
+                    f"the prompt has {len(prompt):,} characters; at most {MOST_CHARACTERS:,} are "
+                    "read."
+                )
             sampling = sampling_of(dict(zip(FIELDS, values, strict=True)))
             yield html(turns), turns
             name = self.models.names()[0] if name is None else name
-            checkpoint = self.models.checkpoint(name, valid("the epoch", epoch, int) if epoch else None)
+            checkpoint = self.models.checkpoint(
+                name, valid("the epoch", epoch, int) if epoch else None
+            )
             turn.model = checkpoint.name
             stream = self._stream(self.loaded.get(checkpoint), turns, sampling)
             turn.notes = stream.notes
             for _ in _growing(turn, stream):
                 yield html(turns), turns
         except (UserError, OSError) as error:
-            turn.notes, turn.refused = [], describe(error) if isinstance(error, OSError) else str(error)
+            turn.notes, turn.refused = (
+                [],
+                describe(error) if isinstance(error, OSError) else str(error),
+            )
         yield html(turns), turns
 
     def _stream(self, writer: Writer, turns: Turns, sampling: Sampling) -> Stream:
-        """The answer to the last turn, after the answered questions before it; or the continuation of its text."""
+        """The answer to the last turn, after the answered questions before it; or the continuation
+        of its text."""
         *before, last = turns
         if last.kind != QUESTION:
             return writer.stream(last.prompt, sampling, chat=False)
@@ -179,7 +200,10 @@ class Answering:
             message
             for turn in before
             if turn.kind == QUESTION and turn.text
-            for message in ({"role": "user", "content": turn.prompt}, {"role": "assistant", "content": turn.text})
+            for message in (
+                {"role": "user", "content": turn.prompt},
+                {"role": "assistant", "content": turn.text},
+            )
         ]
         return writer.reply([*messages, {"role": "user", "content": last.prompt}], sampling)
 

@@ -1,4 +1,5 @@
-"""The models that the page offers: this run, experiments, folders; and a cache of those that are in memory."""
+"""The models that the page offers: this run, experiments, folders; and a cache of those that are in
+memory."""
 
 import functools
 import threading
@@ -38,7 +39,11 @@ class Loaded:
         """
         try:
             file = (checkpoint.folder / WEIGHTS).stat()
-            version = file.st_ino, file.st_size, file.st_mtime_ns  # another run puts another file in the same place
+            version = (
+                file.st_ino,
+                file.st_size,
+                file.st_mtime_ns,
+            )  # another run puts another file in the same place
         except OSError:
             version = None
         with self._lock:
@@ -51,7 +56,8 @@ THIS_RUN, EXPERIMENT, FOLDER = "this run", "experiment ", "folder "
 
 @dataclass
 class Models:
-    """The models of a project by their names: `this run`, `experiment blest-jube`, `folder /somewhere`."""
+    """The models of a project by their names: `this run`, `experiment blest-jube`, `folder
+    /somewhere`."""
 
     root: Path
     """Of the project."""
@@ -82,7 +88,8 @@ class Models:
             UserError: there is none.
         """
         return [
-            (visible(" · ".join([name.removeprefix(EXPERIMENT), *self._known(name)])), name) for name in self.names()
+            (visible(" · ".join([name.removeprefix(EXPERIMENT), *self._known(name)])), name)
+            for name in self.names()
         ]
 
     def _known(self, name: str) -> list[str]:
@@ -90,7 +97,9 @@ class Models:
         if name.startswith(EXPERIMENT):
             ref = f"{git.EXPERIMENTS}*/*/{name.removeprefix(EXPERIMENT)}"
             commits = git.run(self.root, "for-each-ref", "--format=%(objectname)", ref).split()
-            return _facts(self.root, commits[0]) if commits else []  # it may have been removed meanwhile
+            return (
+                _facts(self.root, commits[0]) if commits else []
+            )  # it may have been removed meanwhile
         file = self.root / paths.TRAIN_METRICS
         return _loss(file.read_text(encoding="utf-8")) if name == THIS_RUN and file.exists() else []
 
@@ -147,8 +156,11 @@ class Models:
 
 @functools.lru_cache(1024)
 def _facts(root: Path, commit: str) -> list[str]:
-    """The loss in an experiment's commit, and its parameters that differ from those of the commit it began from."""
-    before, after = (_settings(git.content(root, rev, PARAMS_FILE)) for rev in (f"{commit}^", commit))
+    """The loss in an experiment's commit, and its parameters that differ from those of the commit
+    it began from."""
+    before, after = (
+        _settings(git.content(root, rev, PARAMS_FILE)) for rev in (f"{commit}^", commit)
+    )
     changed = [f"{name} {value}" for name, value in after.items() if before.get(name) != value]
     more = [f"{len(changed) - CHANGES} more"] if len(changed) > CHANGES else []
     shown = ", ".join([excerpt(change, 60) for change in changed[:CHANGES]] + more)
@@ -157,7 +169,9 @@ def _facts(root: Path, commit: str) -> list[str]:
 
 def _loss(metrics: str | None) -> list[str]:
     try:
-        loss = parse_record((metrics or "").encode(), TrainMetrics, source=paths.TRAIN_METRICS, way_out="").val_loss
+        loss = parse_record(
+            (metrics or "").encode(), TrainMetrics, source=paths.TRAIN_METRICS, way_out=""
+        ).val_loss
     except UserError:
         return []
     return [] if loss is None else [f"loss {loss:.4f}"]

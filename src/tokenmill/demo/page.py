@@ -1,6 +1,7 @@
 """The demo's page: models to choose, one or two conversations side by side, a prompt, the sampling.
 
-A question continues the conversation, as in the chat of `tokenmill generate`; examples are asked by a click.
+A question continues the conversation, as in the chat of `tokenmill generate`; examples are asked by
+a click.
 """
 
 from collections.abc import Iterator, Sequence
@@ -62,33 +63,45 @@ THEME = Base(
 )
 """System fonts: none is loaded from anywhere."""
 
-# Gradio does not check values, because its exceptions would go to the terminal; `Answering` checks them.
+# Gradio does not check values, because its exceptions would go to the terminal; `Answering` checks
+# them.
 UNCHECKED: dict[str, Any] = {"show_progress": "hidden", "preprocess": False}
-PRIVATE: dict[str, Any] = UNCHECKED | {"api_visibility": "private", "concurrency_limit": LOOKING_UP_AT_ONCE}
+PRIVATE: dict[str, Any] = UNCHECKED | {
+    "api_visibility": "private",
+    "concurrency_limit": LOOKING_UP_AT_ONCE,
+}
 
 
 class Column:
     """One model's drop-downs and its conversation."""
 
     def __init__(self, answering: Answering, *, side: str, optional: bool):
-        """Build the drop-downs in the layout that is open now; `place_answer` builds the conversation."""
+        """Build the drop-downs in the layout that is open now; `place_answer` builds the
+        conversation."""
         self._answering, self._side, self._optional = answering, side, optional
         self.turns = gr.State([])
         with gr.Row():
             label = "Compare with" if optional else "Model"
             known = {"choices": [NONE], "value": NONE} if optional else {}
-            self.name = gr.Dropdown(label=label, elem_id=f"{side}-model", scale=3, min_width=120, **known)
+            self.name = gr.Dropdown(
+                label=label, elem_id=f"{side}-model", scale=3, min_width=120, **known
+            )
             self.epoch = gr.Dropdown(label="Epoch", elem_id=f"{side}-epoch", scale=1, min_width=90)
 
     def place_answer(self) -> None:
         """Build the conversation in the layout that is open now."""
         with gr.Column(visible=not self._optional, min_width=280) as self.place:
-            self.answer = gr.HTML(elem_id=f"{self._side}-answer", elem_classes="answer", apply_default_css=False)
+            self.answer = gr.HTML(
+                elem_id=f"{self._side}-answer", elem_classes="answer", apply_default_css=False
+            )
 
     def follow(self, page: gr.Blocks) -> None:
         """Look up the models when the page is opened, and follow the choice of a model."""
         outputs = [self.name, self.epoch, self.place, self.answer, self.turns]
-        waiting: dict[str, Any] = PRIVATE | {"show_progress": "minimal", "show_progress_on": self.epoch}
+        waiting: dict[str, Any] = PRIVATE | {
+            "show_progress": "minimal",
+            "show_progress_on": self.epoch,
+        }
         page.load(self._opened, None, outputs, **PRIVATE)
         self.name.input(self._chosen, self.name, outputs, **waiting)
 
@@ -127,7 +140,12 @@ class Column:
         except (UserError, OSError) as error:
             sentence = _refused(error)
         last = epochs[-1] if epochs else None
-        return [gr.update(choices=epochs, value=last, visible=bool(epochs)), gr.skip(), sentence, []]
+        return [
+            gr.update(choices=epochs, value=last, visible=bool(epochs)),
+            gr.skip(),
+            sentence,
+            [],
+        ]
 
 
 def _refused(error: Exception) -> str:
@@ -139,7 +157,10 @@ def page(answering: Answering, sampling: Sampling, prompts: Sequence[PromptParam
     with gr.Blocks(title="TokenMill", analytics_enabled=False) as whole:
         gr.HTML(HEAD, elem_classes="head", apply_default_css=False)
         with gr.Row():
-            columns = Column(answering, side="left", optional=False), Column(answering, side="right", optional=True)
+            columns = (
+                Column(answering, side="left", optional=False),
+                Column(answering, side="right", optional=True),
+            )
         with gr.Row():
             for column in columns:
                 column.place_answer()
@@ -167,10 +188,14 @@ def page(answering: Answering, sampling: Sampling, prompts: Sequence[PromptParam
             api_visibility="private",
         )
         writing: list[Any] = [
-            column.ask(event, values, api=event is sent) for event in (sent, chosen) for column in columns
+            column.ask(event, values, api=event is sent)
+            for event in (sent, chosen)
+            for column in columns
         ]
         stop.click(None, cancels=writing, api_visibility="private")
-        ended = anew.click(None, cancels=writing, api_visibility="private")  # else its last words would come after
+        ended = anew.click(
+            None, cancels=writing, api_visibility="private"
+        )  # else its last words would come after
         ended.then(
             lambda: ["", [], "", []],
             outputs=[part for column in columns for part in (column.answer, column.turns)],
@@ -181,10 +206,13 @@ def page(answering: Answering, sampling: Sampling, prompts: Sequence[PromptParam
 
 
 def _prompt_fields() -> tuple[gr.Radio, gr.Textbox, gr.Textbox]:
-    """The kind of the prompt, the field where it is typed, and a hidden one for the prompt that was sent."""
+    """The kind of the prompt, the field where it is typed, and a hidden one for the prompt that was
+    sent."""
     hidden: dict[str, Any] = {"show_label": False, "container": False}
     with gr.Group():
-        kind = gr.Radio([QUESTION, TEXT], value=QUESTION, label="The prompt is", elem_id="kind", **hidden)
+        kind = gr.Radio(
+            [QUESTION, TEXT], value=QUESTION, label="The prompt is", elem_id="kind", **hidden
+        )
         prompt = gr.Textbox(
             label="Prompt",
             show_label=False,
@@ -216,19 +244,37 @@ def _example(entry: PromptParams) -> tuple[str, str]:
 
 
 def _sampling_fields(sampling: Sampling) -> list[gr.Slider | gr.Number]:
-    temperature, top_k, length = sampling.temperature, sampling.top_k or 0, min(sampling.max_new_tokens, MOST_TOKENS)
+    temperature, top_k, length = (
+        sampling.temperature,
+        sampling.top_k or 0,
+        min(sampling.max_new_tokens, MOST_TOKENS),
+    )
     top_p, penalty = sampling.top_p or 1, sampling.repetition_penalty
     with gr.Accordion("Sampling", open=False):
         shown = {
             "temperature": gr.Slider(
-                0, max(2, temperature), temperature, step=0.05, label="Temperature (0: greedy)", buttons=[]
+                0,
+                max(2, temperature),
+                temperature,
+                step=0.05,
+                label="Temperature (0: greedy)",
+                buttons=[],
             ),
-            "top_k": gr.Slider(0, max(200, top_k), top_k, step=1, label="Top-k (0: all)", buttons=[]),
+            "top_k": gr.Slider(
+                0, max(200, top_k), top_k, step=1, label="Top-k (0: all)", buttons=[]
+            ),
             "top_p": gr.Slider(0.05, 1, top_p, step=0.05, label="Top-p (1: all)", buttons=[]),
             "repetition_penalty": gr.Slider(
-                1, max(2, penalty), penalty, step=0.05, label="Repetition penalty (1: none)", buttons=[]
+                1,
+                max(2, penalty),
+                penalty,
+                step=0.05,
+                label="Repetition penalty (1: none)",
+                buttons=[],
             ),
-            "max_new_tokens": gr.Slider(1, MOST_TOKENS, length, step=1, label="Length in tokens", buttons=[]),
+            "max_new_tokens": gr.Slider(
+                1, MOST_TOKENS, length, step=1, label="Length in tokens", buttons=[]
+            ),
             "seed": gr.Number(sampling.seed, precision=0, label="Seed"),
         }
     return [shown[name] for name in FIELDS]

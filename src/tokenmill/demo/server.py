@@ -1,4 +1,5 @@
-"""The server behind the demo's page: its socket, and a gate that lets only the page's own requests through.
+"""The server behind the demo's page: its socket, and a gate that lets only the page's own requests
+through.
 
 The socket listens before anything slow begins, so that a browser finds the page at once.
 """
@@ -43,8 +44,9 @@ NEEDED = re.compile(
 
 HEADERS = {
     "content-security-policy": "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; "
-    "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; worker-src 'self' blob:; "
-    "frame-ancestors 'none'; form-action 'none'; base-uri 'self'; object-src 'none'",
+    "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; "
+    "worker-src 'self' blob:; frame-ancestors 'none'; form-action 'none'; base-uri 'self'; "
+    "object-src 'none'",
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
     "referrer-policy": "no-referrer",
@@ -55,14 +57,22 @@ HEADERS = {
 class Gate:
     """An ASGI application in front of another one, which refuses what the page does not send.
 
-    A page of another origin, or of a name that was made to point at this machine (DNS rebinding), gets no answer.
+    A page of another origin, or of a name that was made to point at this machine (DNS rebinding),
+    gets no answer.
     """
 
     def __init__(self, app: ASGIApp, listener: socket.socket, further: Iterable[str]):
-        """Let requests to this machine's names through and to the `further` ones; if it is public, to any address."""
+        """Let requests to this machine's names through and to the `further` ones; if it is public,
+        to any address."""
         self._app, self._any_address = app, is_public(listener)
-        own = (socket.gethostname(), socket.getfqdn()) if self._any_address else ("127.0.0.1", "::1")
-        self._names = {"localhost", listener.getsockname()[0], *(name.lower() for name in (*own, *further))}
+        own = (
+            (socket.gethostname(), socket.getfqdn()) if self._any_address else ("127.0.0.1", "::1")
+        )
+        self._names = {
+            "localhost",
+            listener.getsockname()[0],
+            *(name.lower() for name in (*own, *further)),
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse a request, or pass it on with its body read."""
@@ -81,7 +91,10 @@ class Gate:
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], *((k.encode(), v.encode()) for k, v in HEADERS.items())]
+                message["headers"] = [
+                    *message["headers"],
+                    *((k.encode(), v.encode()) for k, v in HEADERS.items()),
+                ]
             await send(message)
 
         await self._app(scope, replay, with_headers)
@@ -104,13 +117,16 @@ class Gate:
     def _is_known(self, host: str) -> bool:
         try:
             name = urlsplit(f"//{host}").hostname or ""
-            return name in self._names or (self._any_address and ipaddress.ip_address(name).version in (4, 6))
+            return name in self._names or (
+                self._any_address and ipaddress.ip_address(name).version in (4, 6)
+            )
         except ValueError:  # no host, or a name and no address
             return False
 
 
 async def _body(receive: Receive) -> Message | PlainTextResponse:
-    """The whole body of a request as one message; or what to answer if it is too long or too slow."""
+    """The whole body of a request as one message; or what to answer if it is too long or too
+    slow."""
     body, message = b"", await receive()
     try:
         async with asyncio.timeout(MOST_SECONDS):
@@ -131,7 +147,8 @@ async def _body(receive: Receive) -> Message | PlainTextResponse:
 def _is_plain(body: bytes) -> bool:
     """Whether a body is a JSON object whose `data`, if any, are texts and numbers.
 
-    Of an object that looks like an uploaded file, Gradio copies the file that its `path` names, wherever it is.
+    Of an object that looks like an uploaded file, Gradio copies the file that its `path` names,
+    wherever it is.
     """
     try:
         content = json.loads(body)
@@ -150,14 +167,17 @@ def bound(host: str, port: int) -> socket.socket:
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except OSError as error:
-        raise UserError(f"--host {host} is no address ({error.strerror}); 127.0.0.1 is this machine.") from None
+        raise UserError(
+            f"--host {host} is no address ({error.strerror}); 127.0.0.1 is this machine."
+        ) from None
     try:
         both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
         return socket.create_server(address, family=family, dualstack_ipv6=both)
     except OSError as error:
         why = os.strerror(error.errno) if error.errno else error
         raise UserError(
-            f"--host {host} --port {port} cannot be used ({why}); give another --port, or 0 for any free one."
+            f"--host {host} --port {port} cannot be used ({why}); give another --port, or 0 for "
+            "any free one."
         ) from None
 
 

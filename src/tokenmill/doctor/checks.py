@@ -1,7 +1,8 @@
-"""Checks of what a run needs: parameters, text, device, compiler, memory, disk; and the list of all checks.
+"""Checks of what a run needs: parameters, text, device, compiler, memory, disk; and the list of all
+checks.
 
-The size of text that is not cleaned yet is estimated from its files, with ratios measured in docs/scale.md. A new check
-is a function and a line in CHECKS.
+The size of text that is not cleaned yet is estimated from its files, with ratios measured in
+docs/scale.md. A new check is a function and a line in CHECKS.
 """
 
 import shutil
@@ -64,7 +65,11 @@ def check_params(project: Project) -> Iterator[Finding]:
     try:
         project.params = check_all(project.root / PARAMS_FILE)
     except UserError as error:
-        yield problem("parameters", str(error), f"edit {PARAMS_FILE} (`tokenmill params` explains each parameter)")
+        yield problem(
+            "parameters",
+            str(error),
+            f"edit {PARAMS_FILE} (`tokenmill params` explains each parameter)",
+        )
         return
     yield ok("parameters", f"{PARAMS_FILE} is valid")
 
@@ -84,10 +89,14 @@ def check_text(project: Project) -> Iterator[Finding]:
         yield problem("text", str(error), "dvc exp run -S data.raw=/path/to/texts")
         return
     sources = project.raw.sources
-    text = f"{raw}: {counted(len(sources), 'file')}, {sum(source.size for source in sources):,} bytes"
+    text = (
+        f"{raw}: {counted(len(sources), 'file')}, {sum(source.size for source in sources):,} bytes"
+    )
     if not Path(raw).is_absolute() and not (root / raw).resolve().is_relative_to(root.resolve()):
         fix = f"dvc exp run {override('data.raw', str((root / raw).resolve()))}"
-        yield warning("text", f"{text}; queued and --temp runs do not find a relative path outside", fix)
+        yield warning(
+            "text", f"{text}; queued and --temp runs do not find a relative path outside", fix
+        )
     else:
         yield ok("text", text)
 
@@ -125,26 +134,38 @@ def _why_precision(compute: Compute, wanted: str) -> str:
         return " (train.precision)"
     if compute.device.type == "cpu":
         has = compute.precision == torch.bfloat16
-        return " (the processor multiplies it)" if has else " (no AVX512_BF16 or AMX in this processor)"
+        return (
+            " (the processor multiplies it)"
+            if has
+            else " (no AVX512_BF16 or AMX in this processor)"
+        )
     if compute.device.type == "cuda" and compute.precision == torch.float16:
         return " (this GPU has no bfloat16)"
     return ""
 
 
 def check_compiler(project: Project) -> Iterator[Finding]:
-    """torch.compile finds what it needs, if `runtime.compile` asks for it or a GPU would gain much by it."""
+    """torch.compile finds what it needs, if `runtime.compile` asks for it or a GPU would gain much
+    by it."""
     if project.params is None or project.compute is None:
         return
     setting, device = project.params.runtime.compile, project.compute.device
     if setting == "off" or (setting == "auto" and device.type != "cuda"):
         return
-    missing, fix = missing_compiler(device), "apt install g++ python3-dev, or set runtime.compile to off"
+    missing, fix = (
+        missing_compiler(device),
+        "apt install g++ python3-dev, or set runtime.compile to off",
+    )
     if missing is None:
         yield ok("compiler", "what torch.compile needs is there")
     elif setting != "auto":
         yield problem("compiler", f"torch.compile needs {missing}, which is not there", fix)
     else:
-        yield warning("compiler", f"torch.compile needs {missing}, which is not there; steps will be slower", fix)
+        yield warning(
+            "compiler",
+            f"torch.compile needs {missing}, which is not there; steps will be slower",
+            fix,
+        )
 
 
 def check_memory(project: Project) -> Iterator[Finding]:
@@ -154,7 +175,11 @@ def check_memory(project: Project) -> Iterator[Finding]:
         return
     config = ModelConfig.of(params.model, vocabulary(params, _tokens(project)))
     setting = params.runtime.micro_batch_size
-    sequences = sequences_that_fit(config, params.train.batch_size, compute.device) if setting == "auto" else setting
+    sequences = (
+        sequences_that_fit(config, params.train.batch_size, compute.device)
+        if setting == "auto"
+        else setting
+    )
     sharded = compute.device.type == "cuda" and params.runtime.parallel == "fsdp"
     need = memory(
         config,
@@ -169,7 +194,9 @@ def check_memory(project: Project) -> Iterator[Finding]:
         f"{size(free)} of {size(total)} free"
     )
     if need.fixed > free:
-        yield problem("memory", text, "a smaller model, or another machine: `tokenmill plan` compares them")
+        yield problem(
+            "memory", text, "a smaller model, or another machine: `tokenmill plan` compares them"
+        )
     elif need.total > free:
         fix = "set runtime.micro_batch_size to auto"
         yield warning("memory", f"{text}; training will take fewer sequences at a time", fix)
@@ -187,7 +214,9 @@ def check_disk(project: Project) -> Iterator[Finding]:
         return  # check_text has said that there is no text
     text = CONVERSATION_BYTES * params.sample.conversations
     if project.raw:
-        text = int(sum(source.size * UNPACKED[source.compression] for source in project.raw.sources))
+        text = int(
+            sum(source.size * UNPACKED[source.compression] for source in project.raw.sources)
+        )
     parts = bytes_to_write(params, text=text, tokens=tokens, outdated=project.outdated)
     if not parts:
         yield ok("disk", f"nothing to write; {size(shutil.disk_usage(workspace).free)} free")
@@ -203,7 +232,11 @@ def check_disk(project: Project) -> Iterator[Finding]:
 
 
 def bytes_to_write(
-    params: AllParams, *, text: int, tokens: TokenMetadata | None, outdated: Collection[str] | None = None
+    params: AllParams,
+    *,
+    text: int,
+    tokens: TokenMetadata | None,
+    outdated: Collection[str] | None = None,
 ) -> dict[str, int]:
     """Bytes that stages write, by what they are.
 
@@ -230,7 +263,11 @@ def bytes_to_write(
         # Beside those that are kept: the one before the decay, and the one that is being written.
         "checkpoints": ("train", (params.runtime.checkpoint.keep + 2) * (weights + state)),
     }
-    return {name: count for name, (stage, count) in parts.items() if outdated is None or stage in outdated}
+    return {
+        name: count
+        for name, (stage, count) in parts.items()
+        if outdated is None or stage in outdated
+    }
 
 
 def vocabulary(params: AllParams, tokens: TokenMetadata | None) -> int:
@@ -253,7 +290,9 @@ def _tokens(project: Project) -> TokenMetadata | None:
 def _fits(folder: Path, count: int, parts: dict[str, int], *, is_estimate: bool) -> Finding:
     free = shutil.disk_usage(dvc.existing(folder)).free
     largest = sorted(parts, key=lambda name: -parts[name])[:2]
-    named = ", ".join(f"{name} {size(parts[name])}" for name in largest) + ", estimated" * is_estimate
+    named = (
+        ", ".join(f"{name} {size(parts[name])}" for name in largest) + ", estimated" * is_estimate
+    )
     text = f"{size(count)} to write in {folder.resolve()} ({named}), {size(free)} free"
     fix = "make room, or move the project and its cache to a larger disk (dvc cache dir FOLDER)"
     if largest[0] in ("checkpoints", "weights of the epochs"):

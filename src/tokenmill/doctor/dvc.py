@@ -30,7 +30,8 @@ REMOTE_TIMEOUT = 10.0
 """Seconds that a remote has to answer."""
 
 STATUS_TIMEOUT = 20.0
-"""Seconds that DVC has to compare: about one, but more for large files that it has not hashed yet."""
+"""Seconds that DVC has to compare: about one, but more for large files that it has not hashed
+yet."""
 
 MISSING = ("deleted", "not in cache")
 """What `dvc status` says of a file that is only not there."""
@@ -39,7 +40,8 @@ T = TypeVar("T")
 
 
 def with_timeout(seconds: float, work: Callable[[], T]) -> T:
-    """What `work` returns or raises; it runs in a daemon thread, which does not keep the process alive.
+    """What `work` returns or raises; it runs in a daemon thread, which does not keep the process
+    alive.
 
     Raises:
         TimeoutError: it takes longer.
@@ -76,14 +78,17 @@ def check_cache(project: Project) -> Iterator[Finding]:
         return
     folder = Path(project.repo.cache.local.path)
     if not os.access(existing(folder), os.W_OK):
-        yield problem("cache", f"{folder} cannot be written", f"sudo chown -R $USER {quote(str(folder))}")
+        yield problem(
+            "cache", f"{folder} cannot be written", f"sudo chown -R $USER {quote(str(folder))}"
+        )
     elif links(project.repo):
         yield ok("cache", "linked into the workspace: no output lies on the disk twice")
     else:
         yield warning(
             "cache",
             f"no links between {folder} and the workspace: every output lies on the disk twice",
-            "dvc config cache.type hardlink,symlink,copy; and a cache on the same disk: dvc cache dir .dvc/cache",
+            "dvc config cache.type hardlink,symlink,copy; and a cache on the same disk: dvc cache "
+            "dir .dvc/cache",
         )
 
 
@@ -108,11 +113,17 @@ def check_remote(project: Project) -> Iterator[Finding]:
     name = config["core"].get("remote")
     if not name:
         yield warning(
-            "remote", "none: other people and machines cannot `dvc pull` what you train", "dvc remote add -d NAME URL"
+            "remote",
+            "none: other people and machines cannot `dvc pull` what you train",
+            "dvc remote add -d NAME URL",
         )
     elif name not in config["remote"]:
         names = ", ".join(config["remote"]) or "none"
-        yield problem("remote", f"{name} is the default, but the remotes are: {names}", "dvc remote default NAME")
+        yield problem(
+            "remote",
+            f"{name} is the default, but the remotes are: {names}",
+            "dvc remote default NAME",
+        )
     elif urlparse(url := str(config["remote"][name]["url"])).scheme in ("", "file"):
         yield _folder_remote(name, Path(urlparse(url).path))
     else:
@@ -125,15 +136,16 @@ def _folder_remote(name: str, folder: Path) -> Finding:
     if nearest.is_dir() and os.access(nearest, os.R_OK | os.W_OK | os.X_OK):
         return ok("remote", f"{name}, {folder}{made}")
     reason = "cannot be written" if nearest.is_dir() else "is not a folder"
-    fix = (
-        f"chmod u+rwx {quote(str(nearest))}; or is a disk not mounted? else: dvc remote modify {quote(name)} url FOLDER"
-    )
+    fix = f"chmod u+rwx {quote(str(nearest))}; or is a disk not mounted? else: dvc remote modify {quote(name)} url FOLDER"
     return problem("remote", f"{name}, {folder}: {nearest} {reason}", fix)
 
 
 def _server_remote(repo: Repo, name: str, url: str) -> Finding:
     """Ask a server for the remote's folder; the folder need not exist yet."""
-    text, credentials = f"{name}, {url}", f"credentials: dvc remote modify --local {name} …; then: dvc status -c"
+    text, credentials = (
+        f"{name}, {url}",
+        f"credentials: dvc remote modify --local {name} …; then: dvc status -c",
+    )
 
     def exists() -> bool:
         remote = repo.cloud.get_remote(name)
@@ -144,9 +156,13 @@ def _server_remote(repo: Repo, name: str, url: str) -> Finding:
     except (ImportError, RemoteMissingDepsError) as error:
         return problem("remote", f"{text}: {error}", f"pip install dvc-{urlparse(url).scheme}")
     except TimeoutError:
-        return problem("remote", f"{text} did not answer within {REMOTE_TIMEOUT:.0f} s", credentials)
+        return problem(
+            "remote", f"{text} did not answer within {REMOTE_TIMEOUT:.0f} s", credentials
+        )
     except Exception as error:  # each kind of server has its own
-        return problem("remote", f"{text}: {' '.join(str(error).split()) or type(error).__name__}", credentials)
+        return problem(
+            "remote", f"{text}: {' '.join(str(error).split()) or type(error).__name__}", credentials
+        )
     return ok("remote", f"{text} answers" + ("" if is_there else "; it is empty"))
 
 
@@ -168,22 +184,29 @@ def check_pipeline(project: Project) -> Iterator[Finding]:
 
 def _not_compared(repo: Repo, error: Exception) -> Finding:
     if isinstance(error, LockError):
-        return warning("pipeline", "not compared while DVC is at work here", "wait for the other DVC command")
+        return warning(
+            "pipeline", "not compared while DVC is at work here", "wait for the other DVC command"
+        )
     if isinstance(error, TimeoutError):
         text = f"not compared: that takes more than {STATUS_TIMEOUT:.0f} s (DVC hashes large files once)"
         return warning("pipeline", text, "dvc status")
     if isinstance(error, sqlite3.DatabaseError):
         fix = f"rm -r {quote(str(repo.site_cache_dir))}"
-        return problem("pipeline", f"DVC's index of hashes is damaged ({error}); DVC makes it again", fix)
+        return problem(
+            "pipeline", f"DVC's index of hashes is damaged ({error}); DVC makes it again", fix
+        )
     said = " ".join(str(error).split())
     text = (
-        said if isinstance(error, DvcException) else f"DVC cannot read it ({type(error).__name__}: {first_line(error)})"
+        said
+        if isinstance(error, DvcException)
+        else f"DVC cannot read it ({type(error).__name__}: {first_line(error)})"
     )
     return problem("pipeline", text, _repair(repo, error))
 
 
 def _repair(repo: Repo, error: Exception) -> str:
-    """What repairs the file that an error names: dvc.lock or DVC's own lock, cut off by a kill or a full disk."""
+    """What repairs the file that an error names: dvc.lock or DVC's own lock, cut off by a kill or a
+    full disk."""
     if "RWLock-file" in str(error):
         return f"rm {quote(str(lock_file(Path(repo.root_dir))))}"
     if "dvc.lock" not in str(error):
@@ -195,21 +218,31 @@ def _repair(repo: Repo, error: Exception) -> str:
 def _outdated(repo: Repo) -> list[str]:
     """The stages that changed and those after them, in their order.
 
-    A stage whose output is only missing makes the same one again, so the stages after it do not run.
+    A stage whose output is only missing makes the same one again, so the stages after it do not
+    run.
 
     Raises:
         DvcException: dvc.yaml, dvc.lock or params.yaml cannot be read.
     """
-    with lock_repo(repo), warnings.catch_warnings():  # when it unlocks, DVC forgets dvc.yaml and dvc.lock
+    with (
+        lock_repo(repo),
+        warnings.catch_warnings(),
+    ):  # when it unlocks, DVC forgets dvc.yaml and dvc.lock
         warnings.simplefilter("ignore", DeprecationWarning)  # from the library of DVC's graph
         said = repo.status()
         graph, stages = repo.index.graph, repo.index.stages
     made = {str(out) for stage in stages for out in stage.outs}
     reasons = {stage: list(_reasons(said.get(stage.addressing, []), made)) for stage in stages}
     found = [stage for stage in stages if reasons[stage]]
-    todo = [stage for stage in found if "changed" in reasons[stage] and not _always_writes_the_same(stage)]
+    todo = [
+        stage
+        for stage in found
+        if "changed" in reasons[stage] and not _always_writes_the_same(stage)
+    ]
     while todo:
-        todo = [reader for stage in todo for reader in graph.predecessors(stage) if reader not in found]
+        todo = [
+            reader for stage in todo for reader in graph.predecessors(stage) if reader not in found
+        ]
         found = [*found, *todo]
     return [getattr(stage, "name", stage.addressing) for stage in stages if stage in found]
 
@@ -220,9 +253,12 @@ def _always_writes_the_same(stage: Any) -> bool:
 
 
 def _reasons(said: Iterable[Any], made: Collection[str]) -> Iterator[Literal["changed", "missing"]]:
-    """Why a stage is to run, from what `dvc status` says of it; `made` are the outputs of all stages."""
+    """Why a stage is to run, from what `dvc status` says of it; `made` are the outputs of all
+    stages."""
     for change in said:
-        for kind, states in change.items() if isinstance(change, dict) else [(change, {"": "changed"})]:
+        for kind, states in (
+            change.items() if isinstance(change, dict) else [(change, {"": "changed"})]
+        ):
             for name, state in states.items():
                 if state not in MISSING or (kind == "changed deps" and name not in made):
                     yield "changed"

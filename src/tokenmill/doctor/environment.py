@@ -67,7 +67,8 @@ def problem(name: str, text: str, fix: str) -> Finding:
 
 @dataclass
 class Project:
-    """The project that is checked. A check writes down here what later checks need; None: not known."""
+    """The project that is checked. A check writes down here what later checks need; None: not
+    known."""
 
     root: Path
     params: "AllParams | None" = None
@@ -80,7 +81,8 @@ class Project:
 
 
 Check = Callable[[Project], Iterable[Finding]]
-"""Looks at one thing and changes nothing. It finds nothing if it lacks what an earlier check could not provide."""
+"""Looks at one thing and changes nothing. It finds nothing if it lacks what an earlier check could
+not provide."""
 
 
 def check_python(_: Project) -> Iterator[Finding]:
@@ -88,7 +90,9 @@ def check_python(_: Project) -> Iterator[Finding]:
     here, found = Path(sys.executable), shutil.which("python")
     version = f"{platform.python_version()}, {here}"
     if found is None:
-        yield problem("python", f"{version}; the stages run by `python`, which is not on the PATH", ACTIVATE)
+        yield problem(
+            "python", f"{version}; the stages run by `python`, which is not on the PATH", ACTIVATE
+        )
     elif Path(found).parent.resolve() != here.parent.resolve():
         yield problem("python", f"{version}; but the stages would run by {found}", ACTIVATE)
     else:
@@ -131,13 +135,17 @@ def check_git(project: Project) -> Iterator[Finding]:
         yield problem("git", f"{error}", "install git")
         return
     if files is None:
-        yield problem("git", f"{root.resolve()} is not in a git repository, or git refuses it", "git status")
+        yield problem(
+            "git", f"{root.resolve()} is not in a git repository, or git refuses it", "git status"
+        )
         return
     branch = git.ask(root, "symbolic-ref", "--quiet", "--short", "HEAD")
     if branch is None and check_running(root).level != "ok":
         yield ok("git", "on no branch while an experiment runs")
     elif branch is None:
-        yield warning("git", "HEAD is on no branch, as after a killed `dvc exp run`", "git switch main")
+        yield warning(
+            "git", "HEAD is on no branch, as after a killed `dvc exp run`", "git switch main"
+        )
     else:
         yield ok("git", f"on branch {branch.strip()}")
     yield from _locked(root)
@@ -147,7 +155,11 @@ def check_git(project: Project) -> Iterator[Finding]:
         yield ok("commit", f"deleted until the training ends: {few(gone)}")
     elif gone:
         text = f"deleted, as by a run that was stopped or refused: {few(gone)}"
-        yield warning("commit", text, "dvc repro; or, to go back: git checkout metrics reports && dvc checkout")
+        yield warning(
+            "commit",
+            text,
+            "dvc repro; or, to go back: git checkout metrics reports && dvc checkout",
+        )
     elif files:
         yield warning("commit", f"not committed: {few(files)}", "git add -A && git commit")
     else:
@@ -155,28 +167,47 @@ def check_git(project: Project) -> Iterator[Finding]:
 
 
 def check_identity(project: Project) -> Iterator[Finding]:
-    """Git, if it is there, knows whom commits are by; on a fresh machine, such as Colab's, it does not."""
+    """Git, if it is there, knows whom commits are by; on a fresh machine, such as Colab's, it does
+    not."""
     names = ("name", "email") if shutil.which("git") else ()
     known = [
-        os.environ.get(f"GIT_COMMITTER_{name.upper()}") or git.ask(project.root, "config", f"user.{name}")
+        os.environ.get(f"GIT_COMMITTER_{name.upper()}")
+        or git.ask(project.root, "config", f"user.{name}")
         for name in names
     ]
     if not all(known):
         fix = 'git config --global user.name "Your Name" && git config --global user.email you@example.org'
-        yield warning("identity", "git does not know your name, so neither `git commit` nor `dvc exp run` works", fix)
+        yield warning(
+            "identity",
+            "git does not know your name, so neither `git commit` nor `dvc exp run` works",
+            fix,
+        )
 
 
 def _locked(root: Path) -> Iterator[Finding]:
-    """Locks that a killed git left behind, in the index and beside the refs that `report` writes."""
+    """Locks that a killed git left behind, in the index and beside the refs that `report`
+    writes."""
     folder = root / (git.ask(root, "rev-parse", "--git-dir") or ".git").strip()
     if locks := sorted([*folder.glob("*.lock"), *folder.glob("refs/epoch-*.lock")]):
         text = f"locked by a git that runs or was killed: {few([path.name for path in locks])}"
-        yield problem("lock", text, f"if no git runs: rm {' '.join(quote(str(path)) for path in locks)}")
+        yield problem(
+            "lock", text, f"if no git runs: rm {' '.join(quote(str(path)) for path in locks)}"
+        )
 
 
 def uncommitted(root: Path) -> list[str] | None:
-    """Files of ONE_COMMIT that differ from the last commit or are in none; None outside a git repository."""
-    status = git.ask(root, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--", *ONE_COMMIT)
+    """Files of ONE_COMMIT that differ from the last commit or are in none; None outside a git
+    repository."""
+    status = git.ask(
+        root,
+        "status",
+        "--porcelain",
+        "-z",
+        "--no-renames",
+        "--untracked-files=all",
+        "--",
+        *ONE_COMMIT,
+    )
     return None if status is None else sorted(entry[3:] for entry in status.split("\0") if entry)
 
 
@@ -196,7 +227,9 @@ def check_running(root: Path) -> Finding:
     try:
         commands = _running(lock)
     except UserError:
-        return problem("runs", f"{lock} is damaged, DVC will refuse to run", f"rm {quote(str(lock))}")
+        return problem(
+            "runs", f"{lock} is damaged, DVC will refuse to run", f"rm {quote(str(lock))}"
+        )
     if commands:
         fix = "wait for it, or press Ctrl-C there: it saves and stops"
         return warning("runs", f"at work here: {', '.join(commands)}", fix)
@@ -227,8 +260,13 @@ def _running(lock: Path) -> list[str]:
     if not lock.exists():
         return []
     locks = read_record(lock, Locks, way_out="remove it")
-    holders = [*locks.write.values(), *(holder for holders in locks.read.values() for holder in holders)]
-    return sorted({f"{holder.cmd} (process {holder.pid})" for holder in holders if _is_dvc(holder.pid)})
+    holders = [
+        *locks.write.values(),
+        *(holder for holders in locks.read.values() for holder in holders),
+    ]
+    return sorted(
+        {f"{holder.cmd} (process {holder.pid})" for holder in holders if _is_dvc(holder.pid)}
+    )
 
 
 def _is_dvc(pid: int) -> bool:

@@ -1,6 +1,8 @@
-"""Measure every epoch of a training in the same way: losses on fixed sequences, answers to fixed prompts.
+"""Measure every epoch of a training in the same way: losses on fixed sequences, answers to fixed
+prompts.
 
-Of a fine-tuned model and its base also the answers to questions of chats that fine-tuning never saw.
+Of a fine-tuned model and its base also the answers to questions of chats that fine-tuning never
+saw.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,17 +15,32 @@ from tokenmill.core.params import Section
 from tokenmill.core.token_file import SPLITS, Split, open_tokens, read_metadata
 from tokenmill.core.tokenizer import NEXT_TURN, TextTokenizer, read_tokenizer
 from tokenmill.display import Progress
-from tokenmill.evaluation.prompts import MOST_OPENINGS, EvaluateParams, Prompt, chosen_prompts, first_questions, prepare
+from tokenmill.evaluation.prompts import (
+    MOST_OPENINGS,
+    EvaluateParams,
+    Prompt,
+    chosen_prompts,
+    first_questions,
+    prepare,
+)
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question
 from tokenmill.model.device import Compute, DeviceName, choose_compute, configure_process
 from tokenmill.model.generate import Sampling, generate
 from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import Manifest, read_manifest
-from tokenmill.model.sequences import Sequences, bits_per_byte, evenly_spread, mean_loss, perplexity, place_tokens
+from tokenmill.model.sequences import (
+    Sequences,
+    bits_per_byte,
+    evenly_spread,
+    mean_loss,
+    perplexity,
+    place_tokens,
+)
 
 NGRAM = 4
-"""Length of the token n-grams whose recurrence counts as repetition (seq-rep-4, Welleck et al. 2020, section 6.1)."""
+"""Length of the token n-grams whose recurrence counts as repetition (seq-rep-4, Welleck et al.
+2020, section 6.1)."""
 
 
 class HeldOut(Section):
@@ -34,7 +51,8 @@ class HeldOut(Section):
 
 @dataclass(frozen=True)
 class HeldOutAnswers:
-    """A held-out chat's first question, with the chat's own answer as its truth, and two models' answers to it."""
+    """A held-out chat's first question, with the chat's own answer as its truth, and two models'
+    answers to it."""
 
     question: Question
     before: Answer
@@ -42,7 +60,13 @@ class HeldOutAnswers:
 
 
 def evaluate(
-    *, models: Path, tokens: Path, tokenizer_file: Path, raw: Path, params: EvaluateParams, device: DeviceName
+    *,
+    models: Path,
+    tokens: Path,
+    tokenizer_file: Path,
+    raw: Path,
+    params: EvaluateParams,
+    device: DeviceName,
 ) -> Evaluation:
     """Measure every epoch in the folder `models`; `raw` may hold the prompts.
 
@@ -55,8 +79,12 @@ def evaluate(
     manifest.check_tokenizer(tokenizer.sha256, str(tokenizer_file))
     compute = choose_compute(device, manifest.train.precision)
     configure_process(compute)
-    sequences: dict[Split, Sequences] = {split: _sequences(tokens, split, manifest, compute) for split in SPLITS}
-    entries = chosen_prompts(params, raw, tokens, tokenizer, context_length=manifest.model.context_length)
+    sequences: dict[Split, Sequences] = {
+        split: _sequences(tokens, split, manifest, compute) for split in SPLITS
+    }
+    entries = chosen_prompts(
+        params, raw, tokens, tokenizer, context_length=manifest.model.context_length
+    )
     prompts = prepare(entries, tokenizer, context_length=manifest.model.context_length)
     results = []
     with Progress("evaluate", manifest.epochs, "epochs") as progress:
@@ -69,7 +97,9 @@ def evaluate(
                     train_loss=loss["train"],
                     val_loss=loss["val"],
                     perplexity=perplexity(loss["val"]),
-                    bits_per_byte=bits_per_byte(loss["val"], tokens=metadata.val.tokens, text_bytes=metadata.val.bytes),
+                    bits_per_byte=bits_per_byte(
+                        loss["val"], tokens=metadata.val.tokens, text_bytes=metadata.val.bytes
+                    ),
                     answers=[answer(model, tokenizer, prompt, params) for prompt in prompts],
                 )
             )
@@ -101,7 +131,9 @@ def _losses(
 
 def answer(model: GPT, tokenizer: TextTokenizer, prompt: Prompt, params: EvaluateParams) -> Answer:
     """Continue a prompt twice: greedily, and sampled with a fixed seed."""
-    greedy, greedy_ids = continuation(model, tokenizer, prompt, Sampling(max_new_tokens=params.max_new_tokens))
+    greedy, greedy_ids = continuation(
+        model, tokenizer, prompt, Sampling(max_new_tokens=params.max_new_tokens)
+    )
     sampled, _ = continuation(model, tokenizer, prompt, Sampling.of(params))
     return Answer(
         greedy=greedy.strip(),
@@ -111,8 +143,11 @@ def answer(model: GPT, tokenizer: TextTokenizer, prompt: Prompt, params: Evaluat
     )
 
 
-def continuation(model: GPT, tokenizer: TextTokenizer, prompt: Prompt, sampling: Sampling) -> tuple[str, Sequence[int]]:
-    """What the model writes after a prompt, and the ids of it; an answer ends where the next turn begins."""
+def continuation(
+    model: GPT, tokenizer: TextTokenizer, prompt: Prompt, sampling: Sampling
+) -> tuple[str, Sequence[int]]:
+    """What the model writes after a prompt, and the ids of it; an answer ends where the next turn
+    begins."""
     ids = list(generate(model, prompt.ids, end=tokenizer.eot_id, sampling=sampling))
     text = tokenizer.decode(ids)
     return text.partition(NEXT_TURN)[0] if prompt.question.kind == "user" else text, ids
@@ -132,7 +167,13 @@ def repetition(ids: Sequence[int]) -> float:
 
 
 def ask_held_out(
-    chats: Sequence[str], *, base: Path, tuned: Path, tokenizer_file: Path, params: EvaluateParams, device: DeviceName
+    chats: Sequence[str],
+    *,
+    base: Path,
+    tuned: Path,
+    tokenizer_file: Path,
+    params: EvaluateParams,
+    device: DeviceName,
 ) -> list[HeldOutAnswers]:
     """Ask the newest epochs of two folders of models the first question of each chat.
 
@@ -144,7 +185,9 @@ def ask_held_out(
     for manifest in manifests.values():
         manifest.check_tokenizer(tokenizer.sha256, str(tokenizer_file))
     context_length = manifests[tuned].model.context_length
-    questions = first_questions(chats, tokenizer, context_length=context_length, max_new_tokens=params.max_new_tokens)
+    questions = first_questions(
+        chats, tokenizer, context_length=context_length, max_new_tokens=params.max_new_tokens
+    )
     prompts = prepare(questions, tokenizer, context_length=context_length)
 
     def answers(models: Path) -> list[Answer]:

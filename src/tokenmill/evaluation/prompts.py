@@ -1,7 +1,8 @@
 """The section `evaluate` of params.yaml, and the prompts that it means for every epoch.
 
-They stand in params.yaml, or beside the raw text, or are openings: beginnings of held-out documents, with what really
-follows. The model continues the text or, where the document is a conversation, answers its first question.
+They stand in params.yaml, or beside the raw text, or are openings: beginnings of held-out
+documents, with what really follows. The model continues the text or, where the document is a
+conversation, answers its first question.
 """
 
 import os
@@ -39,7 +40,8 @@ SHORTEST = 4
 """Documents of fewer tokens are passed over: they have no beginning and no continuation."""
 
 WINDOW = 1 << 20
-"""Tokens in which the beginning of a document is looked for; longer documents are opened in their middle."""
+"""Tokens in which the beginning of a document is looked for; longer documents are opened in their
+middle."""
 
 EXCHANGE = re.compile(
     r"(?P<before>(?:System|Assistant): .+?\n)?User: (?P<question>.+?)\nAssistant: ?(?P<answer>.+?)(?=\nUser: |\Z)",
@@ -49,7 +51,8 @@ EXCHANGE = re.compile(
 
 
 class PromptParams(Section):
-    """One prompt: `user` (a question, put into the conversation template) or `text` (continued as it stands)."""
+    """One prompt: `user` (a question, put into the conversation template) or `text` (continued as
+    it stands)."""
 
     user: str | None = Field(default=None, min_length=1)
     """A user's message; the model writes the assistant's answer."""
@@ -61,13 +64,16 @@ class PromptParams(Section):
     """What a right answer contains; the report says whether it does."""
 
     mark: Mark | None = None
-    """`seen`: the training text has the question and its answer. `held_out`: it has neither the question nor one that
-    differs only in its marks or capitals. Right answers are counted apart, as recall and as generalisation."""
+    """`seen`: the training text has the question and its answer. `held_out`: it has neither the
+    question nor one that differs only in its marks or capitals. Right answers are counted apart, as
+    recall and as generalisation."""
 
     @model_validator(mode="after")
     def _one_of_two(self) -> "PromptParams":
         if (self.user is None) == (self.text is None):
-            raise ValueError("each entry of evaluate.prompts needs either `user` or `text`, and not both.")
+            raise ValueError(
+                "each entry of evaluate.prompts needs either `user` or `text`, and not both."
+            )
         return self
 
 
@@ -84,16 +90,18 @@ class EvaluateParams(Section):
     """What the stage `evaluate` asks the model of each epoch, and how the model answers."""
 
     prompts: Annotated[Literal["auto"] | list[PromptParams], BeforeValidator(_auto_or_prompts)]
-    """The prompts, the same at every epoch. A list holds your own ones; see `user`, `text`, `expect` and `mark`.
-    `auto`: the list in `prompts.yaml` in the folder `data.raw`, as the built-in corpus has one; where there is none,
-    the beginnings of held-out documents, or the questions of held-out conversations. The report then shows beside each
-    answer what really follows, and nothing is right or wrong."""
+    """The prompts, the same at every epoch. A list holds your own ones; see `user`, `text`,
+    `expect` and `mark`. `auto`: the list in `prompts.yaml` in the folder `data.raw`, as the
+    built-in corpus has one; where there is none, the beginnings of held-out documents, or the
+    questions of held-out conversations. The report then shows beside each answer what really
+    follows, and nothing is right or wrong."""
 
     max_new_tokens: int = Field(ge=1, le=100_000)
     """Maximum length of an answer; it ends earlier at end-of-text."""
 
     temperature: float = Field(gt=0.0)
-    """Temperature of the sampled answer: below 1 more cautious, above 1 more daring. The greedy answer has none."""
+    """Temperature of the sampled answer: below 1 more cautious, above 1 more daring. The greedy
+    answer has none."""
 
     top_k: int = Field(ge=1)
     """The sampled answer draws each token from the `top_k` likeliest ones."""
@@ -146,7 +154,12 @@ class Prompt:
 
 
 def chosen_prompts(
-    params: EvaluateParams, raw: Path, tokens: Path, tokenizer: TextTokenizer, *, context_length: int
+    params: EvaluateParams,
+    raw: Path,
+    tokens: Path,
+    tokenizer: TextTokenizer,
+    *,
+    context_length: int,
 ) -> Sequence[PromptParams]:
     """The prompts that `evaluate.prompts` means; `tokens` is the folder data/tokens.
 
@@ -159,7 +172,9 @@ def chosen_prompts(
     if os.path.lexists(path):
         refuse_special(path, raw)
         return read_prompts(path)
-    return openings(tokens, tokenizer, context_length=context_length, max_new_tokens=params.max_new_tokens)
+    return openings(
+        tokens, tokenizer, context_length=context_length, max_new_tokens=params.max_new_tokens
+    )
 
 
 def read_prompts(path: Path) -> list[PromptParams]:
@@ -169,14 +184,18 @@ def read_prompts(path: Path) -> list[PromptParams]:
         UserError: it is too large, is not YAML, or a prompt in it is wrong.
     """
     if path.stat().st_size > MOST_BYTES:
-        raise UserError(f"{path} has {path.stat().st_size:,} bytes; prompts may have {MOST_BYTES:,}.")
+        raise UserError(
+            f"{path} has {path.stat().st_size:,} bytes; prompts may have {MOST_BYTES:,}."
+        )
     prompts = load(PromptsFile, path).prompts
     if len(prompts) > MOST_PROMPTS:
         raise UserError(f"{path} has {len(prompts):,} prompts; at most {MOST_PROMPTS:,} are asked.")
     return prompts
 
 
-def prepare(prompts: Sequence[PromptParams], tokenizer: TextTokenizer, *, context_length: int) -> list[Prompt]:
+def prepare(
+    prompts: Sequence[PromptParams], tokenizer: TextTokenizer, *, context_length: int
+) -> list[Prompt]:
     """Render and encode the prompts; characters that the tokenizer does not know are left out.
 
     Raises:
@@ -189,8 +208,8 @@ def prepare(prompts: Sequence[PromptParams], tokenizer: TextTokenizer, *, contex
         ids = tokenizer.encode("".join(char for char in text if char not in unknown))
         if not 0 < len(ids) <= context_length:
             raise UserError(
-                f"evaluate.prompts[{number}] has {len(ids)} tokens that this tokenizer knows; between 1 and "
-                f"model.context_length ({context_length}) fit."
+                f"evaluate.prompts[{number}] has {len(ids)} tokens that this tokenizer knows; "
+                f"between 1 and model.context_length ({context_length}) fit."
             )
         question = Question(
             prompt=text if entry.user is None else entry.user,
@@ -204,8 +223,11 @@ def prepare(prompts: Sequence[PromptParams], tokenizer: TextTokenizer, *, contex
     return prepared
 
 
-def openings(tokens: Path, tokenizer: TextTokenizer, *, context_length: int, max_new_tokens: int) -> list[Opening]:
-    """At most MOST_OPENINGS prompts, evenly spread over the validation text in `tokens`; always the same ones.
+def openings(
+    tokens: Path, tokenizer: TextTokenizer, *, context_length: int, max_new_tokens: int
+) -> list[Opening]:
+    """At most MOST_OPENINGS prompts, evenly spread over the validation text in `tokens`; always the
+    same ones.
 
     Raises:
         UserError: the tokens are missing or damaged.
@@ -213,7 +235,9 @@ def openings(tokens: Path, tokenizer: TextTokenizer, *, context_length: int, max
     found = []
     ids = open_tokens(tokens, "val")
     for place, is_middle in places(ids, tokenizer.eot_id, length=context_length + max_new_tokens):
-        text = tokenizer.decode(_document(ids[place : place + context_length + max_new_tokens], tokenizer.eot_id))
+        text = tokenizer.decode(
+            _document(ids[place : place + context_length + max_new_tokens], tokenizer.eot_id)
+        )
         text = _from_line(text.strip("\ufffd")) if is_middle else text.rstrip("\ufffd")
         found.append(
             _first_question(text, tokenizer, context_length, max_new_tokens)
@@ -225,28 +249,37 @@ def openings(tokens: Path, tokenizer: TextTokenizer, *, context_length: int, max
 def first_questions(
     chats: Sequence[str], tokenizer: TextTokenizer, *, context_length: int, max_new_tokens: int
 ) -> list[Opening]:
-    """The first question of each conversation with its answer; what is no conversation is passed over."""
+    """The first question of each conversation with its answer; what is no conversation is passed
+    over."""
     found = (_first_question(text, tokenizer, context_length, max_new_tokens) for text in chats)
     return [opening for opening in found if opening]
 
 
 def places(ids: np.ndarray, end: int, *, length: int) -> Iterator[tuple[int, bool]]:
-    """Yield where documents begin, at even distances, and whether the place is in the middle of a long one instead.
+    """Yield where documents begin, at even distances, and whether the place is in the middle of a
+    long one instead.
 
     Args:
         ids: documents, each followed by the token `end`.
         end: end-of-text.
-        length: tokens to read from a place in the middle; where documents are that short, only their beginnings come.
+        length: tokens to read from a place in the middle; where documents are that short, only
+            their beginnings come.
 
     Example:
         >>> list(places(np.array([1, 2, 3, 4, 0, 5, 6, 7, 8, 0]), 0, length=3))
         [(0, False), (5, False)]
     """
-    for start, stop in pairwise(sorted({len(ids) * part // MOST_OPENINGS for part in range(MOST_OPENINGS + 1)})):
+    for start, stop in pairwise(
+        sorted({len(ids) * part // MOST_OPENINGS for part in range(MOST_OPENINGS + 1)})
+    ):
         before = max(0, start - 1)
         ends = np.flatnonzero(np.asarray(ids[before : min(stop - 1, start + WINDOW)]) == end)
         begins = [0] * (start == 0) + (before + 1 + ends).tolist()
-        long_enough = (begin for begin in begins if len(_document(ids[begin : begin + SHORTEST], end)) == SHORTEST)
+        long_enough = (
+            begin
+            for begin in begins
+            if len(_document(ids[begin : begin + SHORTEST], end)) == SHORTEST
+        )
         if (begin := next(long_enough, None)) is not None:
             yield begin, False
         elif not begins and stop - start > length:
@@ -264,13 +297,23 @@ def _from_line(text: str) -> str:
     return text[gap.end() :] if gap else text
 
 
-def _first_question(text: str, tokenizer: TextTokenizer, context_length: int, most: int) -> Opening | None:
-    """The first question of a conversation with its answer; None if the text is none, or the question is too long."""
+def _first_question(
+    text: str, tokenizer: TextTokenizer, context_length: int, most: int
+) -> Opening | None:
+    """The first question of a conversation with its answer; None if the text is none, or the
+    question is too long."""
     turns = EXCHANGE.match(text)
-    if not turns or len(tokenizer.encode(before := text[: turns.start("answer")].rstrip())) > context_length:
+    if (
+        not turns
+        or len(tokenizer.encode(before := text[: turns.start("answer")].rstrip())) > context_length
+    ):
         return None
     truth = _first_tokens(turns["answer"], tokenizer, most).strip()
-    return Opening(text=before, truth=truth) if turns["before"] else Opening(user=turns["question"], truth=truth)
+    return (
+        Opening(text=before, truth=truth)
+        if turns["before"]
+        else Opening(user=turns["question"], truth=truth)
+    )
 
 
 def _beginning(text: str, tokenizer: TextTokenizer, length: int, most: int) -> Opening | None:

@@ -1,4 +1,5 @@
-"""The results of an evaluation as plain data: `reports/evaluation.json`, which reports and commands read."""
+"""The results of an evaluation as plain data: `reports/evaluation.json`, which reports and commands
+read."""
 
 from pathlib import Path
 from statistics import fmean
@@ -46,7 +47,8 @@ class EpochResult(Section):
 
     epoch: int
     train_loss: float
-    """Of these weights on evenly spread training sequences, as many as for the validation loss; nats per token."""
+    """Of these weights on evenly spread training sequences, as many as for the validation loss;
+    nats per token."""
     val_loss: float
     """On the fixed validation sequences; nats per token."""
     perplexity: float
@@ -94,7 +96,8 @@ class Evaluation(Section):
         return Score(found.count(True), len(found) - found.count(None))
 
     def metrics(self, result: EpochResult) -> dict[str, float]:
-        """The content of `metrics/eval.json` for an epoch; shares of right answers only where something was asked."""
+        """The content of `metrics/eval.json` for an epoch; shares of right answers only where
+        something was asked."""
         scores = {
             "expected_found": self.score(result),
             "seen_right": self.score(result, "seen"),
@@ -105,7 +108,11 @@ class Evaluation(Section):
             "bits_per_byte": rounded(result.bits_per_byte),
             "overfit": rounded(result.val_loss - result.train_loss),
             "repetition": rounded(result.repetition),
-        } | {name: rounded(score.right / score.asked) for name, score in scores.items() if score.asked}
+        } | {
+            name: rounded(score.right / score.asked)
+            for name, score in scores.items()
+            if score.asked
+        }
 
 
 def read_evaluation(path: Path) -> Evaluation:

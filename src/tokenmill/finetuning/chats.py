@@ -56,8 +56,11 @@ class ChatSplit:
         return {"chats": self.chats, "cut": self.cut, "answer_tokens": self.answer_tokens}
 
 
-def read_chats(clean: Path, tokenizer: TextTokenizer, *, context_length: int, held_out: float) -> dict[str, ChatSplit]:
-    """The chats in a folder that `clean` wrote as `train` and `val`, chosen by the hash of a chat's text.
+def read_chats(
+    clean: Path, tokenizer: TextTokenizer, *, context_length: int, held_out: float
+) -> dict[str, ChatSplit]:
+    """The chats in a folder that `clean` wrote as `train` and `val`, chosen by the hash of a chat's
+    text.
 
     A text without an answer within the context is left out.
 
@@ -75,16 +78,19 @@ def read_chats(clean: Path, tokenizer: TextTokenizer, *, context_length: int, he
     for name, found in chats.items():
         if not found:
             raise UserError(
-                f"finetune.data has no chat with an answer within model.context_length ({context_length}) for {name}; "
-                "give more or shorter chats, in one of the shapes that README names, or another "
-                f"finetune.val_fraction ({held_out})."
+                "finetune.data has no chat with an answer within model.context_length "
+                f"({context_length}) for {name}; give more or shorter chats, in one of the shapes "
+                f"that README names, or another finetune.val_fraction ({held_out})."
             )
     return {name: _split(found, tokenizer, context_length) for name, found in chats.items()}
 
 
 def _split(chats: list[EncodedChat], tokenizer: TextTokenizer, context_length: int) -> ChatSplit:
     whole = [each.cut(context_length + 1) for each in chats]
-    answers = [[int(token) for token in each.ids[each.answers] if token != tokenizer.eot_id] for each in whole]
+    answers = [
+        [int(token) for token in each.ids[each.answers] if token != tokenizer.eot_id]
+        for each in whole
+    ]
     texts = tokenizer.backend.decode_batch(answers, skip_special_tokens=False)
     return ChatSplit(
         layers=pack(whole, context_length),
@@ -92,13 +98,17 @@ def _split(chats: list[EncodedChat], tokenizer: TextTokenizer, context_length: i
         cut=sum(len(each.ids) > context_length + 1 for each in chats),
         answer_tokens=sum(int(each.answers.sum()) for each in whole),
         answer_bytes=sum(len(text.encode()) for text in texts),
-        examples=[_text(whole[number], tokenizer) for number in evenly_spread(len(whole), EXAMPLES)],
+        examples=[
+            _text(whole[number], tokenizer) for number in evenly_spread(len(whole), EXAMPLES)
+        ],
     )
 
 
 def _text(each: EncodedChat, tokenizer: TextTokenizer) -> str:
     """A chat as text again, without what ends its last answer."""
-    return tokenizer.decode([token for token in each.ids.tolist() if token != tokenizer.eot_id]).removesuffix(NEXT_TURN)
+    return tokenizer.decode(
+        [token for token in each.ids.tolist() if token != tokenizer.eot_id]
+    ).removesuffix(NEXT_TURN)
 
 
 def encode(texts: Sequence[str], tokenizer: TextTokenizer) -> list[EncodedChat]:
@@ -120,15 +130,19 @@ def encode(texts: Sequence[str], tokenizer: TextTokenizer) -> list[EncodedChat]:
             answers |= (ends > start) & (ends <= end)
         closes = bool(part) and len(shown) == len(text) and not text.endswith("User:")
         ids = [*encoding.ids, tokenizer.eot_id] if closes else encoding.ids
-        found.append(EncodedChat(np.array(ids, np.int32), np.append(answers, True) if closes else answers))
+        found.append(
+            EncodedChat(np.array(ids, np.int32), np.append(answers, True) if closes else answers)
+        )
     return found
 
 
 def pack(chats: Sequence[EncodedChat], context_length: int) -> np.ndarray:
-    """Sequences (N, L, T) int32 of whole chats: the longest first, each where the least room remains behind it.
+    """Sequences (N, L, T) int32 of whole chats: the longest first, each where the least room
+    remains behind it.
 
-    (Best-fit decreasing: Ding et al. 2024, "Fewer Truncations Improve Language Modeling".) A chat has at most
-    `context_length` + 1 tokens; of a text's last token only the target is used. What stays empty has no target.
+    (Best-fit decreasing: Ding et al. 2024, "Fewer Truncations Improve Language Modeling".) A chat
+    has at most `context_length` + 1 tokens; of a text's last token only the target is used. What
+    stays empty has no target.
     """
     order = sorted(range(len(chats)), key=lambda chat: -len(chats[chat].ids))
     places, rooms = [(0, 0)] * len(chats), list[tuple[int, int]]()
@@ -147,5 +161,9 @@ def pack(chats: Sequence[EncodedChat], context_length: int) -> np.ndarray:
         layers[row, 2, context_length - room :] = context_length - room
     for each, (row, start) in zip(chats, places, strict=True):
         here = layers[row, :, start : start + len(each.ids) - 1]
-        here[0], here[1], here[2] = each.ids[:-1], np.where(each.answers[1:], each.ids[1:], IGNORED), start
+        here[0], here[1], here[2] = (
+            each.ids[:-1],
+            np.where(each.answers[1:], each.ids[1:], IGNORED),
+            start,
+        )
     return layers

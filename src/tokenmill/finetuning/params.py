@@ -12,23 +12,27 @@ from tokenmill.training.params import AutoOrRate, ScheduleParams, TrainParams, a
 Method: TypeAlias = Literal["full", "lora"]
 
 RATES: dict[Method, float] = {"full": 0.25, "lora": 2.5}
-"""The learning rate as a multiple of that of training from scratch. All weights: 6.25e-5 after 2.5e-4 (Radford et al.
-2018, "Improving Language Understanding by Generative Pre-Training", section 4.1). LoRA: ten times that (Schulman et al.
-2025, "LoRA Without Regret")."""
+"""The learning rate as a multiple of that of training from scratch. All weights: 6.25e-5 after
+2.5e-4 (Radford et al. 2018, "Improving Language Understanding by Generative Pre-Training", section
+4.1). LoRA: ten times that (Schulman et al. 2025, "LoRA Without Regret")."""
 
-SCHEDULE = ScheduleParams(type="wsd", warmup_steps=10, decay_fraction=0.5, final_fraction=0.0, horizon_epochs=None)
-"""Linear decay as in that paper, but over the later half alone: so more epochs continue from the middle of a run."""
+SCHEDULE = ScheduleParams(
+    type="wsd", warmup_steps=10, decay_fraction=0.5, final_fraction=0.0, horizon_epochs=None
+)
+"""Linear decay as in that paper, but over the later half alone: so more epochs continue from the
+middle of a run."""
 
 
 class FinetuneParams(Section):
     """How a trained model learns to answer."""
 
     methods: list[Method]
-    """One stage for each: `full` trains all weights, `lora` two thin matrices beside each large one. Empty: none."""
+    """One stage for each: `full` trains all weights, `lora` two thin matrices beside each large
+    one. Empty: none."""
 
     data: str | None
-    """A file or a folder of chats by its absolute path, in any shape and format that `clean` reads. They are cleaned by
-    the parameters of `clean`."""
+    """A file or a folder of chats by its absolute path, in any shape and format that `clean` reads.
+    They are cleaned by the parameters of `clean`."""
 
     val_fraction: float = Field(gt=0.0, lt=1.0)
     """Share of the chats to validate with, chosen by the hash of their text."""
@@ -37,14 +41,17 @@ class FinetuneParams(Section):
     """Passes over the chats. If it is raised later, training continues."""
 
     batch_size: int = Field(ge=1)
-    """Sequences of `model.context_length` tokens in a step; each holds as many whole chats as fit."""
+    """Sequences of `model.context_length` tokens in a step; each holds as many whole chats as
+    fit."""
 
     base_fraction: float = Field(ge=0.0, le=0.9)
-    """Share of the sequences that are text of the base model's training, evenly spread, against forgetting."""
+    """Share of the sequences that are text of the base model's training, evenly spread, against
+    forgetting."""
 
     learning_rate: AutoOrRate
-    """The highest learning rate, of AdamW. `auto`: a quarter of the one that AdamW gets for training a model of this
-    width from scratch (Radford et al. 2018, section 4.1), and for `lora` ten times as much (Schulman et al. 2025)."""
+    """The highest learning rate, of AdamW. `auto`: a quarter of the one that AdamW gets for
+    training a model of this width from scratch (Radford et al. 2018, section 4.1), and for `lora`
+    ten times as much (Schulman et al. 2025)."""
 
     lora: LoraParams
     """What learns with `lora`, and how."""
@@ -56,15 +63,18 @@ class FinetuneParams(Section):
     @classmethod
     def _data_is_found_from_everywhere(cls, value: str | None) -> str | None:
         if value is not None and not Path(value).is_absolute() and not Path(value).exists():
-            raise ValueError(f"finetune.data ({value!r}) does not exist; give the absolute path of a file or a folder.")
+            raise ValueError(
+                f"finetune.data ({value!r}) does not exist; give the absolute path of a file or a "
+                "folder."
+            )
         return value
 
     @model_validator(mode="after")
     def _methods_have_data(self) -> "FinetuneParams":
         if self.methods and self.data is None:
             raise ValueError(
-                f"finetune.methods ({', '.join(self.methods)}) needs finetune.data: the path of a file or a folder of "
-                "chats; or set finetune.methods to []."
+                f"finetune.methods ({', '.join(self.methods)}) needs finetune.data: the path of a "
+                "file or a folder of chats; or set finetune.methods to []."
             )
         return self
 

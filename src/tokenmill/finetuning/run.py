@@ -1,4 +1,5 @@
-"""A fine-tuning as a job for the trainer that trained the base: chats from disk, the model to start from."""
+"""A fine-tuning as a job for the trainer that trained the base: chats from disk, the model to start
+from."""
 
 import hashlib
 import tempfile
@@ -66,7 +67,8 @@ def finetuning_job(
     tokens: Path,
     tokenizer_file: Path,
 ) -> tuple[Job, dict[str, ChatSplit]]:
-    """Fine-tuning of the newest epoch of `models` to `finetune.epochs`, and the chats that it learns from.
+    """Fine-tuning of the newest epoch of `models` to `finetune.epochs`, and the chats that it
+    learns from.
 
     Args:
         tokens: the base model's own text, of which `finetune.base_fraction` takes some.
@@ -75,16 +77,22 @@ def finetuning_job(
         UserError: method, chats, model and tokenizer do not fit each other.
     """
     if method == "lora" and runtime.parallel == "fsdp":
-        raise UserError("finetune.methods (lora) does not go with runtime.parallel (fsdp); set that to ddp.")
+        raise UserError(
+            "finetune.methods (lora) does not go with runtime.parallel (fsdp); set that to ddp."
+        )
     base = newest_epoch(models)
     tokenizer = read_tokenizer(tokenizer_file)
     base.manifest.check_tokenizer(tokenizer.sha256, str(tokenizer_file))
-    chats = prepare(params, clean_params, tokenizer, base.manifest, encoding=encoding, executor=executor)
+    chats = prepare(
+        params, clean_params, tokenizer, base.manifest, encoding=encoding, executor=executor
+    )
     kept = base.manifest.train.model_dump()
     trained = checked(kept, TrainParams, source=models / MANIFEST, way_out=RESTORE)
     train = params.as_training(method, trained, base.manifest.model)
     rows = with_base_text(chats["train"].layers, tokens, params.base_fraction)
-    return tuning_job(base, train, rows, chats["val"], lora=params.lora if method == "lora" else None), chats
+    return tuning_job(
+        base, train, rows, chats["val"], lora=params.lora if method == "lora" else None
+    ), chats
 
 
 def prepare(
@@ -105,25 +113,38 @@ def prepare(
     with tempfile.TemporaryDirectory() as name:
         try:
             folder = Path(name, "clean")
-            clean(raw=Path(str(params.data)), out=folder, params=clean_params, encoding=encoding, executor=executor)
+            clean(
+                raw=Path(str(params.data)),
+                out=folder,
+                params=clean_params,
+                encoding=encoding,
+                executor=executor,
+            )
         except UserError as error:
             raise UserError(str(error).replace("data.raw", "finetune.data")) from None
-        return read_chats(folder, tokenizer, context_length=context_length, held_out=params.val_fraction)
+        return read_chats(
+            folder, tokenizer, context_length=context_length, held_out=params.val_fraction
+        )
 
 
 def with_base_text(layers: np.ndarray, tokens: Path, fraction: float) -> np.ndarray:
-    """Sequences of chats (N, L, T), and behind them evenly spread ones of the base's text, `fraction` of them all."""
+    """Sequences of chats (N, L, T), and behind them evenly spread ones of the base's text,
+    `fraction` of them all."""
     context_length, wanted = layers.shape[2], round(len(layers) * fraction / (1 - fraction))
     if not wanted:
         return layers
     ids = open_tokens(tokens, "train")
     index = evenly_spread((len(ids) - 1) // context_length, wanted)
-    windows = np.stack([ids[start : start + context_length + 1] for start in index * context_length])
+    windows = np.stack(
+        [ids[start : start + context_length + 1] for start in index * context_length]
+    )
     base = np.stack([windows[:, :-1], windows[:, 1:], np.zeros_like(windows[:, 1:])], axis=1)
     return np.concatenate([layers, base.astype(np.int32)])
 
 
-def tuning_job(base: Base, train: TrainParams, rows: np.ndarray, val: ChatSplit, *, lora: LoraParams | None) -> Job:
+def tuning_job(
+    base: Base, train: TrainParams, rows: np.ndarray, val: ChatSplit, *, lora: LoraParams | None
+) -> Job:
     """The training of `base` on the sequences `rows`, of all its weights or by LoRA.
 
     Raises:

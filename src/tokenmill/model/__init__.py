@@ -1,1 +1,2 @@
-"""The model and what runs it: architectures, loss, device, validation, the files it is saved in, generation."""
+"""The model and what runs it: architectures, loss, device, validation, the files it is saved in,
+generation."""

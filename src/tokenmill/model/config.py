@@ -21,8 +21,9 @@ class ModelParams(Section):
     """The section `model`, without what training starts from."""
 
     architecture: Architecture
-    """`gpt2`: exactly GPT-2 (learned positions, LayerNorm, GELU, biases; Radford et al. 2019) with an untied
-    head. `modern`: RoPE, QK-norm, RMSNorm without weights, ReLU², no biases, logits capped at 15."""
+    """`gpt2`: exactly GPT-2 (learned positions, LayerNorm, GELU, biases; Radford et al. 2019) with
+    an untied head. `modern`: RoPE, QK-norm, RMSNorm without weights, ReLU², no biases, logits
+    capped at 15."""
 
     n_layer: int = Field(ge=1, le=4096)
     """Transformer blocks."""
@@ -37,8 +38,8 @@ class ModelParams(Section):
     """Tokens that the model sees at once; training sequences have this length."""
 
     dropout: float = Field(ge=0.0, lt=1.0)
-    """Share of activations zeroed in training (embeddings, attention, residual branches); 0 for one pass over much
-    text, 0.1 to 0.2 for many passes over little."""
+    """Share of activations zeroed in training (embeddings, attention, residual branches); 0 for one
+    pass over much text, 0.1 to 0.2 for many passes over little."""
 
     @model_validator(mode="after")
     def _heads_fit(self) -> "ModelParams":
@@ -49,20 +50,23 @@ class ModelParams(Section):
             )
         if self.architecture in ROTARY and (self.n_embd // self.n_head) % 2:
             raise ValueError(
-                f"model.n_embd / model.n_head ({self.n_embd} / {self.n_head} = {self.n_embd // self.n_head}) must be "
-                "even, because rotary positions turn pairs of features; halve n_head or use architecture gpt2."
+                f"model.n_embd / model.n_head ({self.n_embd} / {self.n_head} = "
+                f"{self.n_embd // self.n_head}) must be even, because rotary positions turn pairs "
+                "of features; halve n_head or use architecture gpt2."
             )
         return self
 
     def _nearest_heads(self) -> int:
-        """The number of heads nearest to the one asked for that this width and architecture allow."""
+        """The number of heads nearest to the one asked for that this width and architecture
+        allow."""
         width = 2 if self.architecture in ROTARY else 1
         fitting = [n for n in range(1, self.n_embd + 1) if self.n_embd % (n * width) == 0]
         return min(fitting or [1], key=lambda n: (abs(n - self.n_head), n))
 
 
 class ModelConfig(ModelParams):
-    """Everything that fixes a model's shape: the parameters and the size of the tokenizer's vocabulary."""
+    """Everything that fixes a model's shape: the parameters and the size of the tokenizer's
+    vocabulary."""
 
     vocab_size: int = Field(ge=2, le=1 << 24)
     """Ids that the tokenizer can give."""
@@ -79,24 +83,30 @@ class ModelConfig(ModelParams):
 
 
 def _all_or_names(value: object) -> object:
-    """Refuse anything but `all` or a list of names with one sentence; pydantic has one for each alternative."""
-    if value == "all" or (isinstance(value, list) and value and all(isinstance(name, str) for name in value)):
+    """Refuse anything but `all` or a list of names with one sentence; pydantic has one for each
+    alternative."""
+    if value == "all" or (
+        isinstance(value, list) and value and all(isinstance(name, str) for name in value)
+    ):
         return value
-    raise ValueError(f"finetune.lora.targets ({value!r}) must be 'all' or a list of names, such as [up, down].")
+    raise ValueError(
+        f"finetune.lora.targets ({value!r}) must be 'all' or a list of names, such as [up, down]."
+    )
 
 
 class LoraParams(Section):
     """The section `finetune.lora`: which maps learn by LoRA (Hu et al. 2021), and how."""
 
     rank: int = Field(ge=1, le=1 << 17)
-    """Rows of A and columns of B, whose product is added to the weights of a map; at most `model.n_embd`."""
+    """Rows of A and columns of B, whose product is added to the weights of a map; at most
+    `model.n_embd`."""
 
     alpha: float = Field(gt=0.0, le=1e6)
     """The product is multiplied by `alpha` / `rank`."""
 
     targets: Annotated[Literal["all"] | list[str], BeforeValidator(_all_or_names)]
-    """The linear maps of the blocks that learn: `all`, or a list of names. `gpt2` has `qkv`, `out`, `up` and `down`;
-    `modern` has `q`, `k`, `v`, `out`, `up` and `down`."""
+    """The linear maps of the blocks that learn: `all`, or a list of names. `gpt2` has `qkv`, `out`,
+    `up` and `down`; `modern` has `q`, `k`, `v`, `out`, `up` and `down`."""
 
     def maps(self, model: ModelParams) -> tuple[str, ...]:
         """The names of the maps that learn in a model.
@@ -105,12 +115,20 @@ class LoraParams(Section):
             ValueError: it has no map of some name, or is narrower than the rank.
         """
         there = LINEAR_MAPS[model.architecture]
-        missing = [name for name in self.targets if name not in there] if self.targets != "all" else []
+        missing = (
+            [name for name in self.targets if name not in there] if self.targets != "all" else []
+        )
         if missing:
             raise ValueError(
-                f"finetune.lora.targets ({', '.join(missing)}): {model.architecture} has no such map in its blocks; "
-                f"it has {', '.join(there)}."
+                f"finetune.lora.targets ({', '.join(missing)}): {model.architecture} has no such "
+                f"map in its blocks; it has {', '.join(there)}."
             )
         if self.rank > model.n_embd:
-            raise ValueError(f"finetune.lora.rank ({self.rank}) must be at most model.n_embd ({model.n_embd}).")
-        return there if self.targets == "all" else tuple(name for name in there if name in self.targets)
+            raise ValueError(
+                f"finetune.lora.rank ({self.rank}) must be at most model.n_embd ({model.n_embd})."
+            )
+        return (
+            there
+            if self.targets == "all"
+            else tuple(name for name in there if name in self.targets)
+        )

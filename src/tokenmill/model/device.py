@@ -22,9 +22,11 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 """It exists on Linux where the driver is loaded."""
 OUT_OF_MEMORY = re.compile(
-    "out of memory|can't allocate memory|not enough memory|ALLOC_FAILED|could not create a primitive"
+    "out of memory|can't allocate memory|not enough memory|ALLOC_FAILED|could not create a "
+    "primitive"
 )
-"""What PyTorch's allocators, CUDA's libraries and oneDNN say when they raise a plain RuntimeError."""
+"""What PyTorch's allocators, CUDA's libraries and oneDNN say when they raise a plain
+RuntimeError."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,8 @@ class Compute:
     device: torch.device
     precision: torch.dtype
     exact_float32: bool = False
-    """Whether float32 was asked for by name, so that no product may round its inputs to fewer bits."""
+    """Whether float32 was asked for by name, so that no product may round its inputs to fewer
+    bits."""
 
     @property
     def name(self) -> str:
@@ -42,7 +45,11 @@ class Compute:
         if self.device.type == "cuda":
             return torch.cuda.get_device_name(self.device)
         threads = torch.get_num_threads()
-        return f"cpu ({threads} thread{'s' * (threads > 1)})" if self.device.type == "cpu" else "Apple GPU"
+        return (
+            f"cpu ({threads} thread{'s' * (threads > 1)})"
+            if self.device.type == "cpu"
+            else "Apple GPU"
+        )
 
     def autocast(self) -> AbstractContextManager[object]:
         """Matrix products inside run in `precision`."""
@@ -57,26 +64,39 @@ def choose_device(name: DeviceName) -> torch.device:
     Raises:
         UserError: the named device is not available.
     """
-    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-    chosen = name if name != "auto" else next(one for one, is_there in available.items() if is_there)
+    available = {
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+        "cpu": True,
+    }
+    chosen = (
+        name if name != "auto" else next(one for one, is_there in available.items() if is_there)
+    )
     if not available[chosen]:
         there = ", ".join(one for one, is_there in available.items() if is_there)
         raise UserError(
-            f"runtime.device ({name}) is not available here (torch {torch.__version__} sees: {there}); set it to auto."
+            f"runtime.device ({name}) is not available here (torch {torch.__version__} sees: "
+            f"{there}); set it to auto."
         )
     return torch.device(chosen)
 
 
 def unused_gpu(device: torch.device) -> str | None:
-    """What to say where a CPU computes although there is an NVIDIA GPU, which this torch cannot use; else None."""
+    """What to say where a CPU computes although there is an NVIDIA GPU, which this torch cannot
+    use; else None."""
     if device.type != "cpu" or not NVIDIA_DRIVER.exists() or torch.cuda.is_available():
         return None
-    why = f"its driver may be too old for CUDA {torch.version.cuda}" if torch.version.cuda else "it is built for CPUs"
+    why = (
+        f"its driver may be too old for CUDA {torch.version.cuda}"
+        if torch.version.cuda
+        else "it is built for CPUs"
+    )
     return f"torch {torch.__version__} does not see this machine's NVIDIA GPU ({why})"
 
 
 def choose_compute(device_name: DeviceName, precision: str) -> Compute:
-    """The device of this name, and the precision that `train.precision` names or that suits the device best.
+    """The device of this name, and the precision that `train.precision` names or that suits the
+    device best.
 
     Raises:
         UserError: the named device is not available.
@@ -87,9 +107,11 @@ def choose_compute(device_name: DeviceName, precision: str) -> Compute:
 
 
 def multiplies_bfloat16(device: torch.device) -> bool:
-    """Whether the device has instructions for products of bfloat16 matrices; emulated ones are slower than float32.
+    """Whether the device has instructions for products of bfloat16 matrices; emulated ones are
+    slower than float32.
 
-    On a CPU oneDNN must be allowed to use them, too: `ONEDNN_MAX_CPU_ISA=AVX2` gives the arithmetic of older CPUs.
+    On a CPU oneDNN must be allowed to use them, too: `ONEDNN_MAX_CPU_ISA=AVX2` gives the arithmetic
+    of older CPUs.
     """
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
@@ -106,14 +128,17 @@ def _best_precision(device: torch.device) -> torch.dtype:
 
 
 def configure_process(compute: Compute) -> None:
-    """Set what PyTorch and the C library have one setting of per process: float32 products, and freed memory.
+    """Set what PyTorch and the C library have one setting of per process: float32 products, and
+    freed memory.
 
-    Float32 products are the fastest: TF32 on a GPU, oneDNN instead of MKL on a CPU (twice as fast on AMD processors
-    with AVX-512). TF32 rounds, and so does oneDNN on a CPU with bfloat16 tiles (AMX); there `exact_float32` keeps the
-    exact products.
+    Float32 products are the fastest: TF32 on a GPU, oneDNN instead of MKL on a CPU (twice as fast
+    on AMD processors with AVX-512). TF32 rounds, and so does oneDNN on a CPU with bfloat16 tiles
+    (AMX); there `exact_float32` keeps the exact products.
     """
     kind = compute.device.type
-    rounds = kind == "cuda" or (kind == "cpu" and torch.cpu.get_capabilities().get("amx_bf16", False))
+    rounds = kind == "cuda" or (
+        kind == "cpu" and torch.cpu.get_capabilities().get("amx_bf16", False)
+    )
     fastest = "high" if kind == "cuda" else "medium"
     torch.set_float32_matmul_precision("highest" if compute.exact_float32 and rounds else fastest)
     if kind == "cpu":
@@ -123,12 +148,15 @@ def configure_process(compute: Compute) -> None:
 def _keep_freed_memory() -> None:
     """Let the C library keep what a step frees, because the next step needs as much again.
 
-    By default glibc returns large tensors to the system, which zeroes them page by page when they are allocated again:
-    ten thousand page faults and a tenth of the time of a step of the default run.
+    By default glibc returns large tensors to the system, which zeroes them page by page when they
+    are allocated again: ten thousand page faults and a tenth of the time of a step of the default
+    run.
     """
     with contextlib.suppress(OSError, AttributeError):  # another C library
         mallopt = ctypes.CDLL(None).mallopt
-        if mallopt(M_MMAP_THRESHOLD, 2**30) or mallopt(M_MMAP_THRESHOLD, 2**25):  # older ones refuse the larger value
+        if mallopt(M_MMAP_THRESHOLD, 2**30) or mallopt(
+            M_MMAP_THRESHOLD, 2**25
+        ):  # older ones refuse the larger value
             mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 

@@ -1,4 +1,5 @@
-"""Generate text token by token with a key/value cache: the likeliest token each time, or one that is sampled.
+"""Generate text token by token with a key/value cache: the likeliest token each time, or one that
+is sampled.
 
 Axes: B texts, T tokens, V vocabulary.
 """
@@ -25,15 +26,16 @@ class Sampling:
     max_new_tokens: int
     """The text ends after this many tokens, or before at end-of-text."""
     temperature: float = 0.0
-    """Divides the logits: below 1 is more cautious, above 1 more daring; 0 takes the likeliest token."""
+    """Divides the logits: below 1 is more cautious, above 1 more daring; 0 takes the likeliest
+    token."""
     top_k: int | None = None
     """Draw from this many likeliest tokens; None: from all."""
     top_p: float | None = None
-    """Draw from the fewest likeliest tokens that together have this probability (nucleus sampling, Holtzman et al.
-    2020, section 3.1); None: from all."""
+    """Draw from the fewest likeliest tokens that together have this probability (nucleus sampling,
+    Holtzman et al. 2020, section 3.1); None: from all."""
     repetition_penalty: float = 1.0
-    """Divides positive logits of tokens that the text already has by this, and multiplies negative ones (Keskar et al.
-    2019, section 4.1); 1 changes nothing."""
+    """Divides positive logits of tokens that the text already has by this, and multiplies negative
+    ones (Keskar et al. 2019, section 4.1); 1 changes nothing."""
     seed: int = 0
     """Of the random draws."""
 
@@ -50,21 +52,35 @@ class Sampling:
         """
         for name, holds, rule in (
             ("max_new_tokens", self.max_new_tokens >= 1, "1 or more"),
-            ("temperature", 0 <= self.temperature < math.inf, "0 (the likeliest token each time) or more"),
-            ("top_k", self.top_k is None or self.top_k >= 1, "1 or more; leave it out to draw among all"),
+            (
+                "temperature",
+                0 <= self.temperature < math.inf,
+                "0 (the likeliest token each time) or more",
+            ),
+            (
+                "top_k",
+                self.top_k is None or self.top_k >= 1,
+                "1 or more; leave it out to draw among all",
+            ),
             (
                 "top_p",
                 self.top_p is None or 0 < self.top_p <= 1,
                 "above 0 and at most 1; leave it out to draw among all",
             ),
-            ("repetition_penalty", 0 < self.repetition_penalty < math.inf, "above 0; 1 is none, 1.2 is usual"),
+            (
+                "repetition_penalty",
+                0 < self.repetition_penalty < math.inf,
+                "above 0; 1 is none, 1.2 is usual",
+            ),
             ("seed", 0 <= self.seed < SEEDS, f"between 0 and {SEEDS - 1}"),
         ):
             if not holds:
                 raise UserError(f"{name} ({getattr(self, name)}) must be {rule}.")
 
 
-def generate(model: GPT, prompt: Sequence[int], *, end: int, sampling: Sampling, number: int = 0) -> Iterator[int]:
+def generate(
+    model: GPT, prompt: Sequence[int], *, end: int, sampling: Sampling, number: int = 0
+) -> Iterator[int]:
     """Yield the ids that follow `prompt`, up to `end`, which is not yielded.
 
     When the context is full, the model reads its later half again and continues from there.
@@ -79,10 +95,13 @@ def generate(model: GPT, prompt: Sequence[int], *, end: int, sampling: Sampling,
     return (token for _, token in _write(model, {number: prompt}, end=end, sampling=sampling))
 
 
-def generate_batch(model: GPT, prompts: Sequence[Sequence[int]], *, end: int, sampling: Sampling) -> list[list[int]]:
+def generate_batch(
+    model: GPT, prompts: Sequence[Sequence[int]], *, end: int, sampling: Sampling
+) -> list[list[int]]:
     """For each prompt the ids that `generate` yields for it and its number.
 
-    Prompts of the same length are continued side by side. No text is padded, so none depends on its neighbours.
+    Prompts of the same length are continued side by side. No text is padded, so none depends on its
+    neighbours.
     """
     by_length: dict[int, dict[int, Sequence[int]]] = {}
     for number, prompt in enumerate(prompts):
@@ -95,7 +114,9 @@ def generate_batch(model: GPT, prompts: Sequence[Sequence[int]], *, end: int, sa
 
 
 @torch.inference_mode()
-def _write(model: GPT, prompts: dict[int, Sequence[int]], *, end: int, sampling: Sampling) -> Iterator[tuple[int, int]]:
+def _write(
+    model: GPT, prompts: dict[int, Sequence[int]], *, end: int, sampling: Sampling
+) -> Iterator[tuple[int, int]]:
     """Yield the number of a text and its next token, for prompts of one length."""
     context = model.config.context_length
     numbers, texts = list(prompts), [list(prompt) for prompt in prompts.values()]
@@ -104,7 +125,10 @@ def _write(model: GPT, prompts: dict[int, Sequence[int]], *, end: int, sampling:
     assert all(len(text) == length for text in texts)
     sampler = Sampler(sampling, texts, vocab_size=model.config.vocab_size, numbers=numbers)
     max_length = min(context, length + sampling.max_new_tokens)
-    cache, ended = KVCache(model.config, texts=len(texts), max_length=max_length, device=model.device), set[int]()
+    cache, ended = (
+        KVCache(model.config, texts=len(texts), max_length=max_length, device=model.device),
+        set[int](),
+    )
     unread = length
     for left in range(sampling.max_new_tokens, 0, -1):
         ids_BT = torch.tensor([text[-unread:] for text in texts], device=model.device)
@@ -129,7 +153,8 @@ def _write(model: GPT, prompts: dict[int, Sequence[int]], *, end: int, sampling:
 
 
 def transpose_in_memory(model: GPT) -> None:
-    """Store matrices with more outputs than inputs column by column, in place; shapes and values stay.
+    """Store matrices with more outputs than inputs column by column, in place; shapes and values
+    stay.
 
     A CPU multiplies such a matrix with a single token 1.3 to 1.5 times as fast.
     """
@@ -139,17 +164,25 @@ def transpose_in_memory(model: GPT) -> None:
 
 
 class Sampler:
-    """Chooses the next token of each of several texts; every text has a random generator of its own.
+    """Chooses the next token of each of several texts; every text has a random generator of its
+    own.
 
     Tokens are drawn on the CPU, so that a seed gives the same text on every device.
     """
 
     def __init__(
-        self, sampling: Sampling, prompts: Sequence[Sequence[int]], *, vocab_size: int, numbers: Sequence[int]
+        self,
+        sampling: Sampling,
+        prompts: Sequence[Sequence[int]],
+        *,
+        vocab_size: int,
+        numbers: Sequence[int],
     ):
         """Start texts with `prompts`. Their `numbers` are added to the seed."""
         self._sampling = sampling
-        self._generators = [torch.Generator().manual_seed(sampling.seed + number) for number in numbers]
+        self._generators = [
+            torch.Generator().manual_seed(sampling.seed + number) for number in numbers
+        ]
         self._seen_BV: Tensor | None = None
         if sampling.repetition_penalty != 1:
             self._seen_BV = torch.zeros(len(prompts), vocab_size, dtype=torch.bool)
@@ -161,7 +194,9 @@ class Sampler:
         logits_BV = logits_BV.float().cpu()
         if self._seen_BV is not None:
             logits_BV = penalize(logits_BV, self._seen_BV, self._sampling.repetition_penalty)
-        chosen_B = logits_BV.argmax(-1) if self._sampling.temperature == 0 else self._draw(logits_BV)
+        chosen_B = (
+            logits_BV.argmax(-1) if self._sampling.temperature == 0 else self._draw(logits_BV)
+        )
         if self._seen_BV is not None:
             self._seen_BV.scatter_(1, chosen_B[:, None], value=True)
         return chosen_B.tolist()
@@ -178,7 +213,8 @@ class Sampler:
         return (chosen_B1 if ids is None else ids.gather(-1, chosen_B1))[:, 0]
 
     def _noise_like(self, p: Tensor) -> Tensor:
-        """Exponential noise. The id with the largest p / noise is a draw from p; `torch.multinomial` does just that."""
+        """Exponential noise. The id with the largest p / noise is a draw from p;
+        `torch.multinomial` does just that."""
         noise = torch.empty_like(p)
         for row, generator in zip(noise, self._generators, strict=True):
             row.exponential_(generator=generator)
@@ -186,7 +222,8 @@ class Sampler:
 
 
 def candidate_probabilities(logits_BV: Tensor, sampling: Sampling) -> tuple[Tensor | None, Tensor]:
-    """The ids to draw from, likeliest first, and their probabilities; None stands for all ids in their order."""
+    """The ids to draw from, likeliest first, and their probabilities; None stands for all ids in
+    their order."""
     if sampling.top_k is None and sampling.top_p is None:
         return None, (logits_BV / sampling.temperature).softmax(-1)
     values, ids = logits_BV.topk(min(sampling.top_k or logits_BV.shape[-1], logits_BV.shape[-1]))

@@ -1,10 +1,11 @@
 """What every architecture provides, its cache for writing, and how to build one.
 
-The rest of TokenMill asks a model or its class, and never which one it is. To add an architecture, write a module in
-this folder with a subclass of `GPT`, called `MODEL`, and add the module's name to `Architecture` in config.py. Then the
-tests in tests/model run for it, too.
+The rest of TokenMill asks a model or its class, and never which one it is. To add an architecture,
+write a module in this folder with a subclass of `GPT`, called `MODEL`, and add the module's name to
+`Architecture` in config.py. Then the tests in tests/model run for it, too.
 
-Axes: B texts, T new positions, S positions so far, H heads, K features per head, D width, V vocabulary.
+Axes: B texts, T new positions, S positions so far, H heads, K features per head, D width, V
+vocabulary.
 """
 
 import importlib
@@ -24,13 +25,19 @@ class LayerCache:
     """Keys and values of one attention layer, in memory allocated once."""
 
     def __init__(self, shape: tuple[int, int, int, int], device: torch.device):
-        self.keys, self.values = torch.empty(shape, device=device), torch.empty(shape, device=device)
+        self.keys, self.values = (
+            torch.empty(shape, device=device),
+            torch.empty(shape, device=device),
+        )
         self.length = 0
 
     def extend(self, k_BHTK: Tensor, v_BHTK: Tensor) -> tuple[Tensor, Tensor]:
-        """Store the keys and values of new positions; return those of all positions so far, (B, H, S, K) each."""
+        """Store the keys and values of new positions; return those of all positions so far, (B, H,
+        S, K) each."""
         start, new = self.length, k_BHTK.shape[2]
-        assert start == 0 or new == 1, "attention has no mask for several new positions behind others"
+        assert start == 0 or new == 1, (
+            "attention has no mask for several new positions behind others"
+        )
         self.keys.narrow(2, start, new).copy_(k_BHTK)
         self.values.narrow(2, start, new).copy_(v_BHTK)
         self.length = start + new
@@ -38,7 +45,8 @@ class LayerCache:
 
 
 class KVCache:
-    """Keys and values of the tokens that a model has read, so that a further token costs one position only.
+    """Keys and values of the tokens that a model has read, so that a further token costs one
+    position only.
 
     It holds texts of one length. `forward(ids_BT, cache=cache)` reads from it and fills it.
 
@@ -71,7 +79,8 @@ class KVCache:
 class TrainingMemory:
     """What training needs beside parameters, gradients and optimizer state.
 
-    The masks of dropout and the row sums of attention are not counted here: they are the same for all architectures.
+    The masks of dropout and the row sums of attention are not counted here: they are the same for
+    all architectures.
     """
 
     block_bytes: int
@@ -85,7 +94,8 @@ class TrainingMemory:
 
 
 class GPT(nn.Module, ABC):
-    """A causal language model. Each architecture is a subclass in a module of its own, named as in params.yaml."""
+    """A causal language model. Each architecture is a subclass in a module of its own, named as in
+    params.yaml."""
 
     config: ModelConfig
     lora: LoraParams | None = None
@@ -95,10 +105,11 @@ class GPT(nn.Module, ABC):
     head: nn.Linear
 
     hf_names: ClassVar[Sequence[tuple[str, str]]]
-    """Pairs of a part of our parameter names and the part that transformers has instead. A pair that starts with a dot
-    is replaced anywhere in a name, the others only at its start."""
+    """Pairs of a part of our parameter names and the part that transformers has instead. A pair
+    that starts with a dot is replaced anywhere in a name, the others only at its start."""
     hf_transposed: ClassVar[tuple[str, ...]] = ()
-    """Endings of the names of block matrices that transformers stores as (in, out) instead of (out, in)."""
+    """Endings of the names of block matrices that transformers stores as (in, out) instead of (out,
+    in)."""
 
     @abstractmethod
     def __init__(self, config: ModelConfig):
@@ -126,19 +137,27 @@ class GPT(nn.Module, ABC):
     ) -> Tensor:
         """Ids (B, T) -> logits (B, T, V); with targets (B, T) -> their mean loss in nats, a scalar.
 
-        With a cache the ids follow those that it holds, and only the last position's logits are computed: (B, 1, V).
-        With `starts_BT`, where the text of each position starts in its sequence, no text sees another one, each has the
-        positions that it has alone, and targets may be `IGNORED`.
+        With a cache the ids follow those that it holds, and only the last position's logits are
+        computed: (B, 1, V). With `starts_BT`, where the text of each position starts in its
+        sequence, no text sees another one, each has the positions that it has alone, and targets
+        may be `IGNORED`.
         """
-        return self.forward_embedded(self.embed(ids_BT, cache, starts_BT), targets_BT, cache, starts_BT)
+        return self.forward_embedded(
+            self.embed(ids_BT, cache, starts_BT), targets_BT, cache, starts_BT
+        )
 
     @abstractmethod
     def embed(self, ids_BT: Tensor, cache: KVCache | None, starts_BT: Tensor | None) -> Tensor:
-        """Ids (B, T) -> what the blocks read, (B, T, D): the lookup of embeddings, which is not compiled on a CPU."""
+        """Ids (B, T) -> what the blocks read, (B, T, D): the lookup of embeddings, which is not
+        compiled on a CPU."""
 
     @abstractmethod
     def forward_embedded(
-        self, x_BTD: Tensor, targets_BT: Tensor | None, cache: KVCache | None, starts_BT: Tensor | None
+        self,
+        x_BTD: Tensor,
+        targets_BT: Tensor | None,
+        cache: KVCache | None,
+        starts_BT: Tensor | None,
     ) -> Tensor:
         """`forward` behind `embed`: the part that is compiled on a CPU."""
 
@@ -150,7 +169,8 @@ class GPT(nn.Module, ABC):
     @staticmethod
     @abstractmethod
     def training_memory(config: ModelConfig, *, half: bool) -> TrainingMemory:
-        """What training needs beside the parameters; `half`: matrix products in half precision instead of float32."""
+        """What training needs beside the parameters; `half`: matrix products in half precision
+        instead of float32."""
 
 
 def model_class(architecture: Architecture) -> type[GPT]:
@@ -159,7 +179,8 @@ def model_class(architecture: Architecture) -> type[GPT]:
 
 
 def build(config: ModelConfig, *, seed: int) -> GPT:
-    """A model with fresh weights, on the CPU in float32; the same seed gives the same weights on every machine."""
+    """A model with fresh weights, on the CPU in float32; the same seed gives the same weights on
+    every machine."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = model_class(config.architecture)(config)
@@ -168,7 +189,8 @@ def build(config: ModelConfig, *, seed: int) -> GPT:
 
 
 def empty_model(config: ModelConfig, device: str = "meta") -> GPT:
-    """A model whose weights and buffers are not set, to be loaded; on the meta device it takes no memory."""
+    """A model whose weights and buffers are not set, to be loaded; on the meta device it takes no
+    memory."""
     with torch.device(device), _SkipInit():
         return model_class(config.architecture)(config)
 
@@ -176,12 +198,16 @@ def empty_model(config: ModelConfig, device: str = "meta") -> GPT:
 class _SkipInit(TorchFunctionMode):
     """Makes the functions of `torch.nn.init` return their tensor unchanged.
 
-    What they draw would be overwritten; and to draw on the meta device PyTorch imports its compiler, which takes two
-    seconds.
+    What they draw would be overwritten; and to draw on the meta device PyTorch imports its
+    compiler, which takes two seconds.
     """
 
     def __torch_function__(
-        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        function: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """Call any other function."""
         if getattr(function, "__module__", None) == "torch.nn.init":
@@ -195,7 +221,8 @@ def parameter_count(config: ModelConfig) -> int:
 
 
 def copy_model(model: GPT, transform: Callable[[Tensor], Tensor]) -> GPT:
-    """A copy with `transform` of each parameter that learns. It has no buffers, so it can be saved but not run."""
+    """A copy with `transform` of each parameter that learns. It has no buffers, so it can be saved
+    but not run."""
     copy = empty_model(model.config)
     copy.lora = model.lora
     for name, parameter in model.named_parameters():
@@ -206,7 +233,9 @@ def copy_model(model: GPT, transform: Callable[[Tensor], Tensor]) -> GPT:
     return copy
 
 
-def loss_of(model: GPT, inputs_BT: Tensor, targets_BT: Tensor, starts_BT: Tensor | None = None) -> Tensor:
+def loss_of(
+    model: GPT, inputs_BT: Tensor, targets_BT: Tensor, starts_BT: Tensor | None = None
+) -> Tensor:
     """Mean cross-entropy of the next token, in nats; a scalar."""
     if starts_BT is None:
         return model(inputs_BT, targets_BT=targets_BT)
@@ -214,5 +243,6 @@ def loss_of(model: GPT, inputs_BT: Tensor, targets_BT: Tensor, starts_BT: Tensor
 
 
 def is_hidden_matrix(name: str, parameter: Tensor) -> bool:
-    """Whether a parameter is a matrix inside the blocks (neither embedding, head, norm nor bias)."""
+    """Whether a parameter is a matrix inside the blocks (neither embedding, head, norm nor
+    bias)."""
     return parameter.ndim == 2 and name.startswith("blocks.")

@@ -1,10 +1,11 @@
 """GPT-2 as published (Radford et al. 2019, section 2.3), with an untied head.
 
-Pre-LayerNorm blocks, learned positions, GELU in its tanh form, biases everywhere but in the head. Weights start
-as N(0, 0.02), the projections back into the residual stream as N(0, 0.02 / sqrt(2 n_layer)). Hugging Face
-`transformers` knows it as `GPT2LMHeadModel`; a test compares the two. Compiled for a GPU, three layers have a form with
-which Inductor, PyTorch's compiler, makes fewer passes over memory (`python -m tests.cuda.traffic` counts them).
-Axes: B batch, T positions, M = B * T rows, D and E widths, V vocabulary.
+Pre-LayerNorm blocks, learned positions, GELU in its tanh form, biases everywhere but in the head.
+Weights start as N(0, 0.02), the projections back into the residual stream as N(0, 0.02 / sqrt(2
+n_layer)). Hugging Face `transformers` knows it as `GPT2LMHeadModel`; a test compares the two.
+Compiled for a GPU, three layers have a form with which Inductor, PyTorch's compiler, makes fewer
+passes over memory (`python -m tests.cuda.traffic` counts them). Axes: B batch, T positions, M = B *
+T rows, D and E widths, V vocabulary.
 """
 
 import math
@@ -24,8 +25,8 @@ from tokenmill.model.ops import attend, gelu, next_token_loss, own_text_mask
 def rows(x_BTD: Tensor) -> Tensor:
     """(B, T, D) -> (M, D) on a GPU.
 
-    Inductor fuses what has the same axes. A matrix product has rows, so it takes a pass of its own to round the
-    gradient of a (B, T, D) sum for a product.
+    Inductor fuses what has the same axes. A matrix product has rows, so it takes a pass of its own
+    to round the gradient of a (B, T, D) sum for a product.
     """
     return x_BTD.flatten(0, 1) if ops.for_gpu(x_BTD) else x_BTD
 
@@ -36,7 +37,8 @@ def shaped(x: Tensor, shape: Size) -> Tensor:
 
 
 class LayerNorm(nn.LayerNorm):
-    """Keeps its normalised input in the precision of the products; Inductor would keep it in float32."""
+    """Keeps its normalised input in the precision of the products; Inductor would keep it in
+    float32."""
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 (PyTorch's signature)
         """Any shape (..., D) -> the same shape."""
@@ -47,7 +49,9 @@ class LayerNorm(nn.LayerNorm):
 
 class _LayerNorm(Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight_D: Tensor, bias_D: Tensor, eps: float, kept: torch.dtype) -> Tensor:  # noqa: PLR0917 (apply takes no keywords)
+    def forward(
+        ctx: Any, x: Tensor, weight_D: Tensor, bias_D: Tensor, eps: float, kept: torch.dtype
+    ) -> Tensor:  # noqa: PLR0917 (apply takes no keywords)
         x_f32 = x.float()
         variance, mean = torch.var_mean(x_f32, -1, correction=0, keepdim=True)
         scale = (variance + eps).rsqrt()
@@ -69,8 +73,8 @@ class _LayerNorm(Function):
 class LinearBeforeFunction(nn.Linear):
     """A linear map behind which a function of each number follows, whose pass adds the bias, too.
 
-    The gradient of the bias is summed within each sequence first: these sums have the axes of the pass that makes the
-    gradient, so it takes no pass of its own.
+    The gradient of the bias is summed within each sequence first: these sums have the axes of the
+    pass that makes the gradient, so it takes no pass of its own.
     """
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 (PyTorch's signature)
@@ -89,9 +93,14 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(config.n_embd, 3 * config.n_embd)
         self.out = nn.Linear(config.n_embd, config.n_embd)
 
-    def forward(self, x_BTD: Tensor, cache: LayerCache | None = None, mask: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x_BTD: Tensor, cache: LayerCache | None = None, mask: Tensor | None = None
+    ) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
-        q, k, v = (h.unflatten(-1, (self.n_head, -1)).transpose(1, 2) for h in self.qkv(x_BTD).chunk(3, dim=-1))
+        q, k, v = (
+            h.unflatten(-1, (self.n_head, -1)).transpose(1, 2)
+            for h in self.qkv(x_BTD).chunk(3, dim=-1)
+        )
         if cache is not None:
             k, v = cache.extend(k, v)
         dropout = self.dropout if self.training else 0.0
@@ -99,7 +108,8 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and a four times wider perceptron, each behind a LayerNorm and beside a shortcut."""
+    """Attention and a four times wider perceptron, each behind a LayerNorm and beside a
+    shortcut."""
 
     def __init__(self, config: ModelConfig):
         super().__init__()
@@ -110,7 +120,9 @@ class Block(nn.Module):
         self.down = nn.Linear(4 * config.n_embd, config.n_embd)
         self.drop = nn.Dropout(config.dropout)
 
-    def forward(self, x_BTD: Tensor, cache: LayerCache | None = None, mask: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x_BTD: Tensor, cache: LayerCache | None = None, mask: Tensor | None = None
+    ) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
         shape, x = x_BTD.shape, rows(x_BTD)
         x = x + rows(self.drop(self.attention(shaped(self.norm_1(x), shape), cache, mask)))
@@ -154,7 +166,9 @@ class GPT2(GPT):
                 nn.init.ones_(parameter)
             else:
                 residual = name.endswith(("attention.out.weight", "down.weight"))
-                nn.init.normal_(parameter, std=0.02 / (math.sqrt(2 * self.config.n_layer) if residual else 1.0))
+                nn.init.normal_(
+                    parameter, std=0.02 / (math.sqrt(2 * self.config.n_layer) if residual else 1.0)
+                )
 
     def embed(self, ids_BT: Tensor, cache: KVCache | None, starts_BT: Tensor | None) -> Tensor:
         """Tokens and positions; see `GPT.embed`."""
@@ -164,7 +178,11 @@ class GPT2(GPT):
         return self.drop(self.tokens(ids_BT) + self.positions(own_T))
 
     def forward_embedded(
-        self, x_BTD: Tensor, targets_BT: Tensor | None, cache: KVCache | None, starts_BT: Tensor | None
+        self,
+        x_BTD: Tensor,
+        targets_BT: Tensor | None,
+        cache: KVCache | None,
+        starts_BT: Tensor | None,
     ) -> Tensor:
         """See `GPT.forward_embedded`."""
         mask = None if starts_BT is None else own_text_mask(starts_BT)
@@ -175,7 +193,9 @@ class GPT2(GPT):
         x_BTD = self.norm(x_BTD)
         if targets_BT is not None:
             some_ignored = starts_BT is not None
-            return next_token_loss(x_BTD, self.head.weight, targets_BT, cap=None, some_ignored=some_ignored)
+            return next_token_loss(
+                x_BTD, self.head.weight, targets_BT, cap=None, some_ignored=some_ignored
+            )
         return self.head(x_BTD)
 
     @staticmethod
@@ -198,9 +218,10 @@ class GPT2(GPT):
     def training_memory(config: ModelConfig, *, half: bool) -> TrainingMemory:
         """See `GPT.training_memory`.
 
-        A block keeps 2 widths in float32 (the inputs of its norms) and 14 in the precision of the products: 1 normed,
-        3 queries, keys and values, 1 attended, 1 normed, 4 before and 4 behind GELU. Outside the blocks are the input
-        of the last norm and the gradient of its output, which the loss computes at once.
+        A block keeps 2 widths in float32 (the inputs of its norms) and 14 in the precision of the
+        products: 1 normed, 3 queries, keys and values, 1 attended, 1 normed, 4 before and 4 behind
+        GELU. Outside the blocks are the input of the last norm and the gradient of its output,
+        which the loss computes at once.
         """
         value_bytes = 2 if half else 4
         return TrainingMemory(

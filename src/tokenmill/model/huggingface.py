@@ -1,7 +1,7 @@
 """A model on disk: a folder that Hugging Face `transformers` loads unchanged.
 
-`model.safetensors` holds float32 weights under the names that transformers gives them; `config.json` holds its
-configuration and, under `tokenmill`, ours. No pickle is written or read.
+`model.safetensors` holds float32 weights under the names that transformers gives them;
+`config.json` holds its configuration and, under `tokenmill`, ours. No pickle is written or read.
 """
 
 import contextlib
@@ -38,7 +38,8 @@ def _transposed(model: GPT, name: str, tensor: Tensor) -> Tensor:
 
 
 def save_weights(model: GPT, folder: Path) -> None:
-    """Write `config.json` and `model.safetensors` into `folder`; the same weights are the same bytes."""
+    """Write `config.json` and `model.safetensors` into `folder`; the same weights are the same
+    bytes."""
     tensors: dict[str, Tensor] = {}
     for name, parameter in model.named_parameters():
         if name.endswith((".lora_A", ".lora_B")):  # the weights hold their product
@@ -69,13 +70,14 @@ def load_weights(model: GPT, folder: Path) -> None:
         tensor = _transposed(model, name, tensor)
         if tensor.shape != parameter.shape:
             raise UserError(
-                f"{path} holds {published} of shape {tuple(tensor.shape)}, the model needs {tuple(parameter.shape)}; "
-                "it was trained with other sizes."
+                f"{path} holds {published} of shape {tuple(tensor.shape)}, the model needs "
+                f"{tuple(parameter.shape)}; it was trained with other sizes."
             )
         parameter.data.copy_(tensor)
     if tensors:
         raise UserError(
-            f"{path} holds {min(tensors)}, which the model has no place for; it was trained with other sizes."
+            f"{path} holds {min(tensors)}, which the model has no place for; it was trained with "
+            "other sizes."
         )
 
 
@@ -91,8 +93,8 @@ def read_config(folder: Path) -> ModelConfig:
 def load_model(folder: Path, device: str = "cpu") -> GPT:
     """A saved model, ready to evaluate, in float32.
 
-    Configuration and weights must fit each other, and be those that the manifest beside the folder records, if there is
-    one: a model is built only after that.
+    Configuration and weights must fit each other, and be those that the manifest beside the folder
+    records, if there is one: a model is built only after that.
 
     Raises:
         UserError: a file is missing, damaged, or not what was saved.
@@ -113,14 +115,15 @@ def load_model(folder: Path, device: str = "cpu") -> GPT:
 def _check_sizes(config: ModelConfig, path: Path) -> None:
     """Refuse a configuration of a model larger than its weights, from their header alone.
 
-    Every block has at least one tensor, and the head a number for each entry of the vocabulary and each feature.
+    Every block has at least one tensor, and the head a number for each entry of the vocabulary and
+    each feature.
     """
     with _reading(path), safe_open(path, "pt") as file:
         sizes = [math.prod(file.get_slice(name).get_shape()) for name in file.keys()]  # noqa: SIM118 (no mapping)
     if config.n_layer > len(sizes) or config.vocab_size * config.n_embd > max(sizes, default=0):
         raise UserError(
-            f"{path} is smaller than the model of {path.with_name(CONFIG)}: {config.n_layer:,} layers, "
-            f"{config.n_embd:,} wide, {config.vocab_size:,} tokens; {RESTORE}."
+            f"{path} is smaller than the model of {path.with_name(CONFIG)}: {config.n_layer:,} "
+            f"layers, {config.n_embd:,} wide, {config.vocab_size:,} tokens; {RESTORE}."
         )
 
 
@@ -140,13 +143,19 @@ def _reading(path: Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise UserError(f"{path} is missing; `dvc pull` fetches it, `dvc repro` makes it.") from None
+        raise UserError(
+            f"{path} is missing; `dvc pull` fetches it, `dvc repro` makes it."
+        ) from None
     except SafetensorError as error:
         raise UserError(f"{path} is damaged ({error}); {RESTORE}.") from None
 
 
 def hf_config(config: ModelConfig) -> dict[str, Any]:
     """The `config.json` that transformers reads, with our own configuration under `tokenmill`."""
-    shared = {"vocab_size": config.vocab_size, "tie_word_embeddings": False, "tokenmill": config.model_dump()}
+    shared = {
+        "vocab_size": config.vocab_size,
+        "tie_word_embeddings": False,
+        "tokenmill": config.model_dump(),
+    }
     shared |= {"bos_token_id": None, "eos_token_id": None, "torch_dtype": "float32"}
     return shared | model_class(config.architecture).hf_config(config)

@@ -1,10 +1,11 @@
 """LoRA: a trained model learns by two thin matrices beside each large one, which stays as it is.
 
-A map W (out, in) becomes W + alpha / rank · B A, with A (rank, in) random and B (out, rank) zero at the start (Hu et
-al. 2021, "LoRA: Low-Rank Adaptation of Large Language Models", section 4.1). The model holds this sum, so it is called,
-measured and saved like any other, and a forward pass costs what it always does. The gradient of the sum is never
-computed, only those of A and B. What is learned is also saved in the format of the library PEFT.
-Axes: M positions of a batch, I inputs of a map, O its outputs, R rank.
+A map W (out, in) becomes W + alpha / rank · B A, with A (rank, in) random and B (out, rank) zero at
+the start (Hu et al. 2021, "LoRA: Low-Rank Adaptation of Large Language Models", section 4.1). The
+model holds this sum, so it is called, measured and saved like any other, and a forward pass costs
+what it always does. The gradient of the sum is never computed, only those of A and B. What is
+learned is also saved in the format of the library PEFT. Axes: M positions of a batch, I inputs of a
+map, O its outputs, R rank.
 """
 
 import math
@@ -34,7 +35,9 @@ class LoraLinear(nn.Linear):
         self.before: Tensor
         self.register_buffer("before", layer.weight.detach().clone(), persistent=False)
         bound = 1 / math.sqrt(layer.in_features)
-        self.lora_A = nn.Parameter(torch.empty(rank, layer.in_features).uniform_(-bound, bound, generator=generator))
+        self.lora_A = nn.Parameter(
+            torch.empty(rank, layer.in_features).uniform_(-bound, bound, generator=generator)
+        )
         self.lora_B = nn.Parameter(torch.zeros(layer.out_features, rank))
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 (PyTorch's signature)
@@ -44,7 +47,8 @@ class LoraLinear(nn.Linear):
 
 
 class _LowRank(Function):
-    """Passes y = x Wᵀ on; `backward` adds the gradients of A and B, for which that of W is not needed."""
+    """Passes y = x Wᵀ on; `backward` adds the gradients of A and B, for which that of W is not
+    needed."""
 
     @staticmethod
     def forward(  # noqa: PLR0917 (apply takes no keywords)
@@ -58,13 +62,16 @@ class _LowRank(Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         x, a_RI, b_OR = ctx.saved_tensors
         x_MI, by_y_MO = x.flatten(0, -2), gradient.flatten(0, -2)
-        by_b_OR = ((x_MI @ a_RI.T.to(x.dtype)).T @ by_y_MO).T  # a wide product is faster than a tall one
+        by_b_OR = (
+            (x_MI @ a_RI.T.to(x.dtype)).T @ by_y_MO
+        ).T  # a wide product is faster than a tall one
         by_a_RI = (by_y_MO @ b_OR.to(x.dtype)).T @ x_MI
         return gradient, None, by_a_RI.float() * ctx.scale, by_b_OR.float() * ctx.scale, None
 
 
 def adapt(model: GPT, lora: LoraParams, *, seed: int) -> GPT:
-    """Freeze a whole model and let the maps of `lora` learn; it still computes what it did. Returns the model."""
+    """Freeze a whole model and let the maps of `lora` learn; it still computes what it did. Returns
+    the model."""
     model.requires_grad_(False)
     model.lora = lora
     generator = torch.Generator().manual_seed(seed)
@@ -78,25 +85,35 @@ def adapt(model: GPT, lora: LoraParams, *, seed: int) -> GPT:
 def _targets(model: GPT, lora: LoraParams) -> list[str]:
     """The names of the maps that learn, from the first block to the last."""
     maps = lora.maps(model.config)
-    return [f"blocks.{name}" for name, _ in model.blocks.named_modules() if name.rpartition(".")[2] in maps]
+    return [
+        f"blocks.{name}"
+        for name, _ in model.blocks.named_modules()
+        if name.rpartition(".")[2] in maps
+    ]
 
 
 def trained_parameters(config: ModelConfig, lora: LoraParams) -> int:
     """How many numbers learn."""
     model = empty_model(config)
-    return sum(lora.rank * sum(model.get_parameter(f"{name}.weight").shape) for name in _targets(model, lora))
+    return sum(
+        lora.rank * sum(model.get_parameter(f"{name}.weight").shape)
+        for name in _targets(model, lora)
+    )
 
 
 @torch.no_grad()
 def merge(model: GPT) -> None:
-    """Bring the sums of a model that learns by LoRA up to date, in exact float32; any other model stays as it is."""
+    """Bring the sums of a model that learns by LoRA up to date, in exact float32; any other model
+    stays as it is."""
     if model.lora is None:
         return
     precision = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     for layer in model.modules():
         if isinstance(layer, LoraLinear):
-            torch.addmm(layer.before, layer.lora_B, layer.lora_A, alpha=layer.scale, out=layer.weight)
+            torch.addmm(
+                layer.before, layer.lora_B, layer.lora_A, alpha=layer.scale, out=layer.weight
+            )
     torch.set_float32_matmul_precision(precision)
 
 
@@ -110,7 +127,9 @@ def _learned(model: GPT) -> Iterator[tuple[str, nn.Parameter]]:
 def save_adapter(model: GPT, folder: Path) -> None:
     """Write what a model has learned by LoRA as PEFT does."""
     assert model.lora
-    tensors = {name: parameter.detach().float().cpu().contiguous() for name, parameter in _learned(model)}
+    tensors = {
+        name: parameter.detach().float().cpu().contiguous() for name, parameter in _learned(model)
+    }
     content = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
@@ -136,8 +155,12 @@ def load_adapter(model: GPT, folder: Path) -> None:
     """
     tensors = read_weights(folder / ADAPTER)
     learned = dict(_learned(model))
-    if {name: each.shape for name, each in tensors.items()} != {name: each.shape for name, each in learned.items()}:
-        raise UserError(f"{folder / ADAPTER} has matrices of other maps or of another rank; {RESTORE}.")
+    if {name: each.shape for name, each in tensors.items()} != {
+        name: each.shape for name, each in learned.items()
+    }:
+        raise UserError(
+            f"{folder / ADAPTER} has matrices of other maps or of another rank; {RESTORE}."
+        )
     for name, parameter in learned.items():
         parameter.data.copy_(tensors[name])
     merge(model)

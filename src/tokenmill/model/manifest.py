@@ -1,4 +1,5 @@
-"""What is known of a model without loading it: `config.json` in its folder, and `manifest.json` beside all epochs.
+"""What is known of a model without loading it: `config.json` in its folder, and `manifest.json`
+beside all epochs.
 
 The manifest says which models a folder holds and with which parameters they were trained.
 """
@@ -26,11 +27,14 @@ RESTORE = "`dvc checkout --force` or `dvc pull` restores it, `dvc repro -f train
 
 
 class TrainedWith(Section, extra="allow"):
-    """The parameters of the section `train` that evaluation needs; the others are kept, but not checked."""
+    """The parameters of the section `train` that evaluation needs; the others are kept, but not
+    checked."""
 
     precision: str
     batch_size: int
-    validation_sequences: int = Field(validation_alias=AliasChoices("validation_sequences", "validation_windows"))
+    validation_sequences: int = Field(
+        validation_alias=AliasChoices("validation_sequences", "validation_windows")
+    )
     """Older manifests call it `validation_windows`."""
 
 
@@ -57,31 +61,41 @@ class Manifest(Section):
     @model_validator(mode="after")
     def _weights_of_every_epoch(self) -> "Manifest":
         if self.weights is not None and len(self.weights) != self.epochs:
-            raise ValueError(f"it has {self.epochs} epochs and {len(self.weights)} hashes of weights")
+            raise ValueError(
+                f"it has {self.epochs} epochs and {len(self.weights)} hashes of weights"
+            )
         return self
 
     def check_weights(self, folder: Path) -> str:
-        """The SHA-256 of the weights in the folder of an epoch, which must be those that training wrote.
+        """The SHA-256 of the weights in the folder of an epoch, which must be those that training
+        wrote.
 
         Raises:
             UserError: the manifest records another hash, or no such epoch.
         """
-        recorded = {f"epoch-{number}": sha256 for number, sha256 in enumerate(self.weights or [], start=1)}
+        recorded = {
+            f"epoch-{number}": sha256 for number, sha256 in enumerate(self.weights or [], start=1)
+        }
         found = sha256_of(folder / WEIGHTS)
         if self.weights is not None and found != recorded.get(folder.name):
-            raise UserError(f"{folder / WEIGHTS} is not what training wrote: another hash is recorded; {RESTORE}.")
+            raise UserError(
+                f"{folder / WEIGHTS} is not what training wrote: another hash is recorded; "
+                f"{RESTORE}."
+            )
         return found
 
     def check_tokenizer(self, sha256: str, source: str) -> None:
-        """Refuse a tokenizer other than the one that the model was trained with; `source` is where it comes from.
+        """Refuse a tokenizer other than the one that the model was trained with; `source` is where
+        it comes from.
 
         Raises:
             UserError: the hashes differ.
         """
         if sha256 != self.tokenizer_sha256:
             raise UserError(
-                f"the model was trained with another tokenizer (sha256 {self.tokenizer_sha256[:12]}) than {source} "
-                f"({sha256[:12]}); use the one that it was trained with, or run `dvc repro`."
+                "the model was trained with another tokenizer (sha256 "
+                f"{self.tokenizer_sha256[:12]}) than {source} ({sha256[:12]}); use the one that "
+                "it was trained with, or run `dvc repro`."
             )
 
 

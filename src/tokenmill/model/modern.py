@@ -1,9 +1,10 @@
 """A GPT with what has been learned since GPT-2, in the exact form of nanochat (Karpathy 2025).
 
-Rotary positions (Su et al. 2021), normalised queries and keys (Henry et al. 2020), RMSNorm without weights (Zhang
-and Sennrich 2019), ReLU² (So et al. 2021), no biases, an untied head, logits capped at ±15 by tanh (Gemma Team
-2024). Hugging Face `transformers` knows it as `NanoChatForCausalLM`; a test compares the two.
-Axes: B batch, H heads, T positions, K features per head, D width, V vocabulary.
+Rotary positions (Su et al. 2021), normalised queries and keys (Henry et al. 2020), RMSNorm without
+weights (Zhang and Sennrich 2019), ReLU² (So et al. 2021), no biases, an untied head, logits capped
+at ±15 by tanh (Gemma Team 2024). Hugging Face `transformers` knows it as `NanoChatForCausalLM`; a
+test compares the two. Axes: B batch, H heads, T positions, K features per head, D width, V
+vocabulary.
 """
 
 import math
@@ -44,21 +45,37 @@ class Attention(nn.Module):
     def __init__(self, config: ModelConfig):
         super().__init__()
         self.n_head, self.head_dim, self.dropout = config.n_head, config.head_dim, config.dropout
-        self.q, self.k, self.v, self.out = (nn.Linear(config.n_embd, config.n_embd, bias=False) for _ in range(4))
+        self.q, self.k, self.v, self.out = (
+            nn.Linear(config.n_embd, config.n_embd, bias=False) for _ in range(4)
+        )
 
     def forward(
-        self, x_BTD: Tensor, cos_TK: Tensor, sin_TK: Tensor, cache: LayerCache | None = None, mask: Tensor | None = None
+        self,
+        x_BTD: Tensor,
+        cos_TK: Tensor,
+        sin_TK: Tensor,
+        cache: LayerCache | None = None,
+        mask: Tensor | None = None,
     ) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
         maps = (self.q, self.k, self.v)
         if x_BTD.shape[1] > 1 and self.q.weight.requires_grad:
-            # One larger product is faster, although the weights are copied for it; maps with LoRA must be called.
+            # One larger product is faster, although the weights are copied for it; maps with LoRA
+            # must be called.
             qkv = F.linear(x_BTD, torch.cat([each.weight for each in maps]))
         else:
             qkv = torch.cat([each(x_BTD) for each in maps], dim=-1)
-        qk, v = qkv.unflatten(-1, (-1, self.head_dim)).transpose(1, 2).tensor_split((2 * self.n_head,), 1)
-        if ops.for_gpu(qk):  # flash attention's result lies in memory as its queries do, and so it needs no copy
-            qk = apply_rotary(rms_norm(qk.transpose(1, 2)), cos_TK[:, None], sin_TK[:, None]).transpose(1, 2)
+        qk, v = (
+            qkv.unflatten(-1, (-1, self.head_dim))
+            .transpose(1, 2)
+            .tensor_split((2 * self.n_head,), 1)
+        )
+        if ops.for_gpu(
+            qk
+        ):  # flash attention's result lies in memory as its queries do, and so it needs no copy
+            qk = apply_rotary(
+                rms_norm(qk.transpose(1, 2)), cos_TK[:, None], sin_TK[:, None]
+            ).transpose(1, 2)
         else:
             qk = apply_rotary(rms_norm(qk), cos_TK, sin_TK)
         q, k = qk.chunk(2, dim=1)
@@ -79,7 +96,12 @@ class Block(nn.Module):
         self.drop = nn.Dropout(config.dropout)
 
     def forward(
-        self, x_BTD: Tensor, cos_TK: Tensor, sin_TK: Tensor, cache: LayerCache | None = None, mask: Tensor | None = None
+        self,
+        x_BTD: Tensor,
+        cos_TK: Tensor,
+        sin_TK: Tensor,
+        cache: LayerCache | None = None,
+        mask: Tensor | None = None,
     ) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
         x_BTD = x_BTD + self.drop(self.attention(rms_norm(x_BTD), cos_TK, sin_TK, cache, mask))
@@ -110,7 +132,9 @@ class NanoChat(GPT):
         self.cos: Tensor
         self.sin: Tensor
         for name in ("cos", "sin"):
-            self.register_buffer(name, torch.empty(config.context_length, config.head_dim // 2), persistent=False)
+            self.register_buffer(
+                name, torch.empty(config.context_length, config.head_dim // 2), persistent=False
+            )
 
     def compute_buffers(self) -> None:
         """Compute the rotations, on the CPU, so that they are the same on every device."""
@@ -121,8 +145,9 @@ class NanoChat(GPT):
     def initialize(self) -> None:
         """Compute the rotations and draw the starting weights from PyTorch's current random state.
 
-        Matrices into a branch are uniform with variance 1 / D, those out of it zero, so that every block starts as
-        the identity. The embedding is normalised at once, so its scale only sets how fast it learns.
+        Matrices into a branch are uniform with variance 1 / D, those out of it zero, so that every
+        block starts as the identity. The embedding is normalised at once, so its scale only sets
+        how fast it learns.
         """
         self.compute_buffers()
         nn.init.normal_(self.tokens.weight, std=0.02)
@@ -139,7 +164,11 @@ class NanoChat(GPT):
         return self.tokens(ids_BT)
 
     def forward_embedded(
-        self, x_BTD: Tensor, targets_BT: Tensor | None, cache: KVCache | None, starts_BT: Tensor | None
+        self,
+        x_BTD: Tensor,
+        targets_BT: Tensor | None,
+        cache: KVCache | None,
+        starts_BT: Tensor | None,
     ) -> Tensor:
         """See `GPT.forward_embedded`; the logits are float32."""
         x_BTD = self.drop(rms_norm(x_BTD))
@@ -148,13 +177,17 @@ class NanoChat(GPT):
         cos_TK, sin_TK = torch.cat((cos, cos), dim=-1), torch.cat((sin, -sin), dim=-1)
         mask = None if starts_BT is None else own_text_mask(starts_BT)
         for layer, block in enumerate(self.blocks):
-            x_BTD = block(x_BTD, cos_TK, sin_TK, None if cache is None else cache.layers[layer], mask)
+            x_BTD = block(
+                x_BTD, cos_TK, sin_TK, None if cache is None else cache.layers[layer], mask
+            )
         if cache is not None:
             x_BTD = x_BTD[:, -1:]
         x_BTD = rms_norm(x_BTD)
         if targets_BT is not None:
             some_ignored = starts_BT is not None
-            return next_token_loss(x_BTD, self.head.weight, targets_BT, cap=LOGIT_CAP, some_ignored=some_ignored)
+            return next_token_loss(
+                x_BTD, self.head.weight, targets_BT, cap=LOGIT_CAP, some_ignored=some_ignored
+            )
         return softcap(self.head(x_BTD).float(), LOGIT_CAP)
 
     @staticmethod
@@ -180,10 +213,10 @@ class NanoChat(GPT):
     def training_memory(config: ModelConfig, *, half: bool) -> TrainingMemory:
         """See `GPT.training_memory`.
 
-        A block keeps 19 widths in the precision of the products: 2 normed inputs, 3 queries, keys and values, 2 normed
-        and 2 rotated queries and keys, 1 attended and 1 copy of it, 4 before and 4 behind ReLU². In half precision it
-        also keeps the 2 normed inputs in float32. In float32 it copies the matrices of queries, keys and values for
-        one product.
+        A block keeps 19 widths in the precision of the products: 2 normed inputs, 3 queries, keys
+        and values, 2 normed and 2 rotated queries and keys, 1 attended and 1 copy of it, 4 before
+        and 4 behind ReLU². In half precision it also keeps the 2 normed inputs in float32. In
+        float32 it copies the matrices of queries, keys and values for one product.
         """
         value_bytes = 2 if half else 4
         return TrainingMemory(

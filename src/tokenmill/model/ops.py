@@ -1,10 +1,12 @@
-"""The operations inside a transformer, and its loss, that PyTorch's own modules do not cover well on a CPU.
+"""The operations inside a transformer, and its loss, that PyTorch's own modules do not cover well
+on a CPU.
 
-Each autograd function here makes fewer passes over memory than the gradient that PyTorch derives from the same formula.
-This matters on a CPU; on a GPU the compiler fuses the passes. All compute in float32 and return the precision of their
-input. In inference mode, where no gradient can be asked for, PyTorch's operators are called directly.
-Axes: B batch, H heads, T positions, S positions of the keys, K features per head, D width, V vocabulary; in the loss M
-positions of a batch, R of them at a time.
+Each autograd function here makes fewer passes over memory than the gradient that PyTorch derives
+from the same formula. This matters on a CPU; on a GPU the compiler fuses the passes. All compute in
+float32 and return the precision of their input. In inference mode, where no gradient can be asked
+for, PyTorch's operators are called directly. Axes: B batch, H heads, T positions, S positions of
+the keys, K features per head, D width, V vocabulary; in the loss M positions of a batch, R of them
+at a time.
 """
 
 import math
@@ -17,43 +19,61 @@ from torch.nn import functional as F
 
 NORM_EPS = 1e-6
 GELU_SCALE, GELU_CUBE = 2 * math.sqrt(2 / math.pi), 0.044715
-"""GELU's tanh form is x · logistic(GELU_SCALE · (x + GELU_CUBE · x³)), because (1 + tanh u) / 2 = logistic(2 u)."""
+"""GELU's tanh form is x · logistic(GELU_SCALE · (x + GELU_CUBE · x³)), because (1 + tanh u) / 2 =
+logistic(2 u)."""
 MAX_PLAIN_LENGTH = 256
-"""Up to this many positions a CPU computes all scores at once faster than PyTorch's blockwise attention."""
+"""Up to this many positions a CPU computes all scores at once faster than PyTorch's blockwise
+attention."""
 LOGITS_AT_A_TIME = 2**26
 """Logits that exist at the same time: 256 MiB in float32."""
 COMPILED_LOGITS = 2**30
 """The same in code compiled for a GPU, which holds them in half precision: 2 GiB."""
 ALIGNED, ALIGNED_ROWS = 64, 256
-"""Tensor cores need matrices whose sides are multiples of this, so a GPU gets the vocabulary padded with zeros."""
+"""Tensor cores need matrices whose sides are multiples of this, so a GPU gets the vocabulary padded
+with zeros."""
 IGNORED = -1
-"""A target that adds nothing to the loss; on a CPU only where `some_ignored` says that there may be such targets."""
+"""A target that adds nothing to the loss; on a CPU only where `some_ignored` says that there may be
+such targets."""
 FLOAT16_SCALE = 64
-"""The head's gradient is summed over thousands of rows, which without this divisor may leave float16's range."""
+"""The head's gradient is summed over thousands of rows, which without this divisor may leave
+float16's range."""
 
 
 def attend(
-    q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, *, dropout: float, mask_B1TT: Tensor | None = None
+    q_BHTK: Tensor,
+    k_BHSK: Tensor,
+    v_BHSK: Tensor,
+    *,
+    dropout: float,
+    mask_B1TT: Tensor | None = None,
 ) -> Tensor:
     """Causal attention, (B, H, T, K) -> (B, T, H * K).
 
-    There are either as many keys as queries, and each position sees itself and those before it, or there is one query,
-    the newest position, which sees all S keys. With a mask a position sees what the mask says.
+    There are either as many keys as queries, and each position sees itself and those before it, or
+    there is one query, the newest position, which sees all S keys. With a mask a position sees what
+    the mask says.
     """
     positions = q_BHTK.shape[2]
     # An exported model takes any length. In torch 2.11 compiled code says that it is exported, too.
     any_length = torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling()
-    if any_length or (1 < positions <= MAX_PLAIN_LENGTH and not dropout and q_BHTK.device.type == "cpu"):
+    if any_length or (
+        1 < positions <= MAX_PLAIN_LENGTH and not dropout and q_BHTK.device.type == "cpu"
+    ):
         y_BHTK = _plain_attention(q_BHTK, k_BHSK, v_BHSK, mask_B1TT)
     elif mask_B1TT is not None:
-        y_BHTK = F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, attn_mask=mask_B1TT, dropout_p=dropout)
+        y_BHTK = F.scaled_dot_product_attention(
+            q_BHTK, k_BHSK, v_BHSK, attn_mask=mask_B1TT, dropout_p=dropout
+        )
     else:
-        y_BHTK = F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, is_causal=positions > 1, dropout_p=dropout)
+        y_BHTK = F.scaled_dot_product_attention(
+            q_BHTK, k_BHSK, v_BHSK, is_causal=positions > 1, dropout_p=dropout
+        )
     return y_BHTK.transpose(1, 2).flatten(2)
 
 
 def own_text_mask(starts_BT: Tensor) -> Tensor:
-    """Which positions (the last axis) each position sees: itself and those before it, back to the start of its text.
+    """Which positions (the last axis) each position sees: itself and those before it, back to the
+    start of its text.
 
     Args:
         starts_BT: where the text of each position starts in its sequence.
@@ -63,11 +83,15 @@ def own_text_mask(starts_BT: Tensor) -> Tensor:
     return seen_BTT[:, None]
 
 
-def _plain_attention(q_BHTK: Tensor, k_BHTK: Tensor, v_BHTK: Tensor, mask_B1TT: Tensor | None) -> Tensor:
+def _plain_attention(
+    q_BHTK: Tensor, k_BHTK: Tensor, v_BHTK: Tensor, mask_B1TT: Tensor | None
+) -> Tensor:
     """Attention as its definition says: scores, softmax, weighted mean of the values."""
     positions = q_BHTK.shape[2]
     if mask_B1TT is None:
-        hidden = torch.full((positions, positions), -torch.inf, dtype=q_BHTK.dtype, device=q_BHTK.device).triu_(1)
+        hidden = torch.full(
+            (positions, positions), -torch.inf, dtype=q_BHTK.dtype, device=q_BHTK.device
+        ).triu_(1)
     else:
         hidden = q_BHTK.new_zeros(mask_B1TT.shape).masked_fill_(~mask_B1TT, -torch.inf)
         hidden = hidden.expand(-1, q_BHTK.shape[1], -1, -1).flatten(0, 1)
@@ -77,16 +101,19 @@ def _plain_attention(q_BHTK: Tensor, k_BHTK: Tensor, v_BHTK: Tensor, mask_B1TT: 
 
 
 def rms_norm(x: Tensor) -> Tensor:
-    """Scale the last axis to a root mean square of one (Zhang and Sennrich 2019), without a learned weight."""
+    """Scale the last axis to a root mean square of one (Zhang and Sennrich 2019), without a learned
+    weight."""
     if _needs_no_gradient():
         return F.rms_norm(x, x.shape[-1:], eps=NORM_EPS)
     return _RMSNorm.apply(x)  # type: ignore[return-value]
 
 
 def apply_rotary(x: Tensor, cos_TK: Tensor, sin_TK: Tensor) -> Tensor:
-    """Rotate each feature pair (i, i + K / 2) of x (..., T, K) by minus its position's angle (Su et al. 2021).
+    """Rotate each feature pair (i, i + K / 2) of x (..., T, K) by minus its position's angle (Su et
+    al. 2021).
 
-    `cos_TK` and `sin_TK` hold one value for each feature; the sine of a pair's second feature is negative.
+    `cos_TK` and `sin_TK` hold one value for each feature; the sine of a pair's second feature is
+    negative.
     """
     if _needs_no_gradient():
         return _rotated(x, cos_TK, sin_TK)
@@ -101,7 +128,8 @@ def relu_squared(x: Tensor) -> Tensor:
 
 
 def gelu(x: Tensor) -> Tensor:
-    """x · (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2, GPT-2's form of GELU (Hendrycks and Gimpel 2016)."""
+    """x · (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2, GPT-2's form of GELU (Hendrycks and Gimpel
+    2016)."""
     if x.device.type != "cpu" or _needs_no_gradient():
         return F.gelu(x, approximate="tanh")
     return _GELU.apply(x, torch.is_grad_enabled())  # type: ignore[return-value]
@@ -119,12 +147,14 @@ def product_dtype(x: Tensor) -> torch.dtype:
 
 
 def _needs_no_gradient() -> bool:
-    """Whether this is inference mode. Compiled code never asks: the question would cut its graph in two."""
+    """Whether this is inference mode. Compiled code never asks: the question would cut its graph in
+    two."""
     return not torch.compiler.is_compiling() and torch.is_inference_mode_enabled()
 
 
 def softcap(x: Tensor, cap: float) -> Tensor:
-    """cap · tanh(x / cap), by way of the logistic function, which a CPU computes four times as fast as tanh."""
+    """cap · tanh(x / cap), by way of the logistic function, which a CPU computes four times as fast
+    as tanh."""
     return (x * (2 / cap)).sigmoid_().mul(2 * cap).sub_(cap)
 
 
@@ -135,7 +165,8 @@ class _RMSNorm(Function):
         norm = torch.linalg.vector_norm(x_f32, dim=-1, keepdim=True)
         scale = norm.square_().div_(x.shape[-1]).add_(NORM_EPS).rsqrt_()
         y = (x_f32 * scale).to(x.dtype)
-        # The product behind it keeps the rounded result anyway, and Inductor notices that both are the same.
+        # The product behind it keeps the rounded result anyway, and Inductor notices that both are
+        # the same.
         ctx.save_for_backward(y.to(product_dtype(x)) if for_gpu(x) else y, scale)
         return y
 
@@ -143,7 +174,11 @@ class _RMSNorm(Function):
     def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
         y, scale = ctx.saved_tensors
         along = (gradient * y).mean(-1, keepdim=True, dtype=torch.float32)
-        return torch.addcmul(gradient.float(), y.float(), along, value=-1).mul_(scale).to(gradient.dtype)
+        return (
+            torch.addcmul(gradient.float(), y.float(), along, value=-1)
+            .mul_(scale)
+            .to(gradient.dtype)
+        )
 
 
 class _Rotary(Function):
@@ -177,7 +212,8 @@ class _ReluSquared(Function):
 
 
 class _GELU(Function):
-    """Keeps the slope instead of x: it takes the same memory, and one exponential serves both value and slope."""
+    """Keeps the slope instead of x: it takes the same memory, and one exponential serves both value
+    and slope."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, gradient: bool) -> Tensor:
@@ -197,14 +233,20 @@ class _GELU(Function):
 
 
 def next_token_loss(
-    x_BTD: Tensor, head_VD: Tensor, targets_BT: Tensor, *, cap: float | None, some_ignored: bool = False
+    x_BTD: Tensor,
+    head_VD: Tensor,
+    targets_BT: Tensor,
+    *,
+    cap: float | None,
+    some_ignored: bool = False,
 ) -> Tensor:
     """Mean cross-entropy in nats, a scalar, of the logits x · head, which tanh keeps within ±`cap`.
 
-    The logits of a whole batch would be by far its largest tensor: 64 sequences of 512 tokens over 50,257 ids take
-    6.6 GB in float32. So they are computed for some rows at a time, each with its gradient, unless gradients are
-    switched off. (PyTorch's chunked `linear_cross_entropy` has no cap and cannot be compiled.) Targets of `IGNORED`
-    add nothing, though the mean counts them: a GPU computes and drops them, a CPU leaves them out if `some_ignored`.
+    The logits of a whole batch would be by far its largest tensor: 64 sequences of 512 tokens over
+    50,257 ids take 6.6 GB in float32. So they are computed for some rows at a time, each with its
+    gradient, unless gradients are switched off. (PyTorch's chunked `linear_cross_entropy` has no
+    cap and cannot be compiled.) Targets of `IGNORED` add nothing, though the mean counts them: a
+    GPU computes and drops them, a CPU leaves them out if `some_ignored`.
     """
     kind, dtype = x_BTD.device.type, product_dtype(x_BTD)
     padding = -len(head_VD) % ALIGNED if kind == "cuda" else None
@@ -212,7 +254,9 @@ def next_token_loss(
     if some_ignored and kind != "cuda":
         kept = (targets_M != IGNORED).nonzero().squeeze(1)
         x_MD, targets_M = x_MD[kept], targets_M[kept]
-    rows = rows_at_a_time(len(targets_M), len(head_VD), on_gpu=kind == "cuda", compiled=torch.compiler.is_compiling())
+    rows = rows_at_a_time(
+        len(targets_M), len(head_VD), on_gpu=kind == "cuda", compiled=torch.compiler.is_compiling()
+    )
     gradient = torch.is_grad_enabled()  # asked here because inside a Function it is always off
     loss: Tensor = _Loss.apply(x_MD, head_VD, targets_M, cap, dtype, padding, rows, gradient)  # type: ignore[assignment]
     return loss * (len(targets_M) / targets_BT.numel()) if some_ignored else loss
@@ -221,8 +265,9 @@ def next_token_loss(
 def rows_at_a_time(rows: int, vocabulary: int, *, on_gpu: bool, compiled: bool) -> int:
     """How many of the rows get their logits at a time.
 
-    A GPU gets pieces of the same size, in multiples that suit its tensor cores. What is compiled there holds the logits
-    in half precision alone, so its pieces are larger: each adds a whole gradient of the head.
+    A GPU gets pieces of the same size, in multiples that suit its tensor cores. What is compiled
+    there holds the logits in half precision alone, so its pieces are larger: each adds a whole
+    gradient of the head.
     """
     most = max(1, (COMPILED_LOGITS if on_gpu and compiled else LOGITS_AT_A_TIME) // vocabulary)
     if not on_gpu:
@@ -232,7 +277,8 @@ def rows_at_a_time(rows: int, vocabulary: int, *, on_gpu: bool, compiled: bool) 
 
 
 class _Loss(Function):
-    """Computes the gradient of the summed loss; `backward` scales it by the mean and by the gradient that it gets."""
+    """Computes the gradient of the summed loss; `backward` scales it by the mean and by the
+    gradient that it gets."""
 
     @staticmethod
     def forward(  # noqa: PLR0917 (apply takes no keywords)
@@ -249,7 +295,10 @@ class _Loss(Function):
         vocabulary, scale = len(head_VD), FLOAT16_SCALE if dtype == torch.float16 else 1
         head = F.pad(head_VD.to(dtype), (0, 0, 0, padding or 0))
         total = torch.zeros((), device=x_MD.device)
-        by_x, by_head = [], torch.zeros_like(head_VD) if gradient and ctx.needs_input_grad[1] else None
+        by_x, by_head = (
+            [],
+            torch.zeros_like(head_VD) if gradient and ctx.needs_input_grad[1] else None,
+        )
         for x, targets in zip(x_MD.split(rows), targets_M.split(rows), strict=True):
             x_RD = x.to(dtype)
             logits_RV = (x_RD @ head.T).float()
@@ -258,13 +307,18 @@ class _Loss(Function):
             if padding is None:
                 loss, by_logits_RV = _cross_entropy(logits_RV, targets, cap, gradient)
             else:
-                loss, by_logits_RV = _padded_cross_entropy(logits_RV, targets, cap, gradient, vocabulary)
+                loss, by_logits_RV = _padded_cross_entropy(
+                    logits_RV, targets, cap, gradient, vocabulary
+                )
             total += loss
             if by_logits_RV is not None:
                 by_logits_RV = by_logits_RV.to(dtype)
                 by_x.append(by_logits_RV @ head)
                 if by_head is not None:
-                    by_head.add_((by_logits_RV.T @ (x_RD if scale == 1 else x_RD / scale))[:vocabulary], alpha=scale)
+                    by_head.add_(
+                        (by_logits_RV.T @ (x_RD if scale == 1 else x_RD / scale))[:vocabulary],
+                        alpha=scale,
+                    )
         if gradient:
             ctx.save_for_backward(torch.cat(by_x).to(x_MD.dtype), by_head)
         return total / len(targets_M)
@@ -280,14 +334,17 @@ class _Loss(Function):
 def _cross_entropy(
     logits_RV: Tensor, targets_R: Tensor, cap: float | None, gradient: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """The summed loss, and if asked for its gradient with respect to the uncapped logits: few passes over memory."""
+    """The summed loss, and if asked for its gradient with respect to the uncapped logits: few
+    passes over memory."""
     highest_R1 = logits_RV.amax(-1, keepdim=True)
     softmax_RV = (logits_RV - highest_R1).exp_()
     sum_R1 = softmax_RV.sum(-1, keepdim=True)
     loss = (sum_R1.log() + highest_R1 - logits_RV.gather(1, targets_R[:, None])).sum()
     if not gradient:
         return loss, None
-    softmax_RV.div_(sum_R1).scatter_add_(1, targets_R[:, None], softmax_RV.new_full((len(targets_R), 1), -1.0))
+    softmax_RV.div_(sum_R1).scatter_add_(
+        1, targets_R[:, None], softmax_RV.new_full((len(targets_R), 1), -1.0)
+    )
     return loss, softmax_RV if cap is None else softmax_RV.mul_(1 - (logits_RV / cap).square_())
 
 
@@ -296,10 +353,13 @@ def _padded_cross_entropy(
 ) -> tuple[Tensor, Tensor | None]:
     """The same of logits with columns behind the `vocabulary`, and without targets of `IGNORED`.
 
-    The compiler makes two kernels of it, which read the logits once each: nothing is scattered, so that the softmax is
-    never written in float32.
+    The compiler makes two kernels of it, which read the logits once each: nothing is scattered, so
+    that the softmax is never written in float32.
     """
-    column_V, target_R1 = torch.arange(logits_RV.shape[1], device=logits_RV.device), targets_R[:, None]
+    column_V, target_R1 = (
+        torch.arange(logits_RV.shape[1], device=logits_RV.device),
+        targets_R[:, None],
+    )
     masked_RV = logits_RV.masked_fill(column_V >= vocabulary, -torch.inf)
     highest_R1 = masked_RV.amax(-1, keepdim=True)
     power_RV = (masked_RV - highest_R1).exp()

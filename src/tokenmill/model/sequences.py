@@ -1,9 +1,10 @@
 """The tokens of a split as sequences of `context_length`, and the mean loss of a model on them.
 
-The targets of a sequence are the same tokens shifted by one. Packed texts are sequences of several whole texts each.
+The targets of a sequence are the same tokens shifted by one. Packed texts are sequences of several
+whole texts each.
 
-Axes: N sequences, B batch, T positions, W = T + 1 tokens of a sequence and its last target, L = 3 layers: inputs,
-targets, and where the text of each position starts.
+Axes: N sequences, B batch, T positions, W = T + 1 tokens of a sequence and its last target, L = 3
+layers: inputs, targets, and where the text of each position starts.
 """
 
 import math
@@ -19,7 +20,8 @@ from tokenmill.model.gpt import GPT, loss_of
 from tokenmill.model.ops import IGNORED
 
 MAX_MEMORY_SHARE, MAX_GPU_SHARE = 0.5, 0.1
-"""Tokens take at most this share of the memory that is free in the host or on a GPU; the model needs the rest."""
+"""Tokens take at most this share of the memory that is free in the host or on a GPU; the model
+needs the rest."""
 
 Index = np.ndarray | Tensor
 """Numbers of sequences, (B,) int64, in the host's memory or where the tokens are."""
@@ -28,17 +30,19 @@ Index = np.ndarray | Tensor
 class Sequences:
     """The sequences of one split; each batch is gathered by one vectorised index.
 
-    Copies to a GPU are asynchronous, so the next batch is gathered while the GPU computes a step. No other prefetching,
-    and no thread, is needed.
+    Copies to a GPU are asynchronous, so the next batch is gathered while the GPU computes a step.
+    No other prefetching, and no thread, is needed.
     """
 
     heaviest: int = 1
     """What a sequence weighs in a mean if all its targets count."""
 
     def __init__(self, tokens: Tensor, *, context_length: int, device: torch.device):
-        """Cut `tokens` (1-D integers, on any device) into sequences whose batches are returned on `device`.
+        """Cut `tokens` (1-D integers, on any device) into sequences whose batches are returned on
+        `device`.
 
-        The last tokens are left out if they do not fill a sequence of `context_length` and one target.
+        The last tokens are left out if they do not fill a sequence of `context_length` and one
+        target.
         """
         self.count = (len(tokens) - 1) // context_length
         # each row ends with its last target, which is also the first token of the next row
@@ -52,7 +56,8 @@ class Sequences:
     def gather(self, index_B: Index, *, at_least: int = 0) -> tuple[Tensor, ...]:
         """Inputs and targets of these sequences: (B, T) int64 each, on the device.
 
-        If there are fewer than `at_least`, the last one is repeated behind them, with targets to be ignored.
+        If there are fewer than `at_least`, the last one is repeated behind them, with targets to be
+        ignored.
         """
         rows_NW, given = self._rows_NW, len(index_B)
         index = torch.as_tensor(index_B)
@@ -61,7 +66,9 @@ class Sequences:
         index = _to_device(index, rows_NW.device)
         shape = (len(index), rows_NW.shape[1])
         pinned = _needs_pinning(rows_NW, self._device)
-        picked_BW = torch.empty(shape, dtype=rows_NW.dtype, device=rows_NW.device, pin_memory=pinned)
+        picked_BW = torch.empty(
+            shape, dtype=rows_NW.dtype, device=rows_NW.device, pin_memory=pinned
+        )
         ids_BW = _to_device(torch.index_select(rows_NW, 0, index, out=picked_BW), self._device)
         inputs_BT, targets_BT = ids_BW[:, :-1].long(), ids_BW[:, 1:].long()
         if given < at_least:
@@ -70,13 +77,15 @@ class Sequences:
 
 
 class PackedTexts(Sequences):
-    """Sequences of several whole texts each, of which no text sees another; some targets are `IGNORED`.
+    """Sequences of several whole texts each, of which no text sees another; some targets are
+    `IGNORED`.
 
     A mean loss is that of all targets that count, wherever they are.
     """
 
     def __init__(self, layers_NLT: np.ndarray, *, device: torch.device):
-        """Each sequence of `layers_NLT` (int32) has inputs, targets of which one at least counts, and starts."""
+        """Each sequence of `layers_NLT` (int32) has inputs, targets of which one at least counts,
+        and starts."""
         self.count, _, self.heaviest = layers_NLT.shape
         self._counts_N = (layers_NLT[:, 1] != IGNORED).sum(1)
         self._rows_NW = torch.from_numpy(layers_NLT)
@@ -87,7 +96,8 @@ class PackedTexts(Sequences):
         return int(self._counts_N[index_B].sum())
 
     def gather(self, index_B: Index, *, at_least: int = 0) -> tuple[Tensor, ...]:
-        """Inputs, targets and starts of these sequences: (B, T) int64 each, on the device; see `Sequences.gather`."""
+        """Inputs, targets and starts of these sequences: (B, T) int64 each, on the device; see
+        `Sequences.gather`."""
         given = len(index_B)
         padded_B = np.pad(index_B, (0, max(0, at_least - given)), mode="edge")
         layers_BLT = _to_device(self._rows_NW[torch.from_numpy(padded_B)], self._device).long()
@@ -95,10 +105,13 @@ class PackedTexts(Sequences):
         return layers_BLT.unbind(1)
 
 
-def loss_on(model: GPT, sequences: Sequences, index: Index, *, micro_batch: int, compute: Compute) -> Tensor:
+def loss_on(
+    model: GPT, sequences: Sequences, index: Index, *, micro_batch: int, compute: Compute
+) -> Tensor:
     """Mean cross-entropy over the targets of at most `micro_batch` sequences, in nats; a scalar.
 
-    A GPU always gets `micro_batch` of them, so that code is compiled for one shape; those that fill up add nothing.
+    A GPU always gets `micro_batch` of them, so that code is compiled for one shape; those that fill
+    up add nothing.
     """
     rows = max(len(index), micro_batch) if compute.device.type == "cuda" else len(index)
     with compute.autocast():
@@ -119,12 +132,15 @@ def _needs_pinning(tensor: Tensor, device: torch.device) -> bool:
 
 
 def evenly_spread(sequences: int, at_most: int) -> np.ndarray:
-    """At most `at_most` of the numbers 0 to `sequences` - 1, evenly spread, always the same ones."""
+    """At most `at_most` of the numbers 0 to `sequences` - 1, evenly spread, always the same
+    ones."""
     count = min(sequences, at_most)
     return np.arange(count, dtype=np.int64) * sequences // count
 
 
-def place_tokens(tokens: np.ndarray, placement: str, device: torch.device, *, processes: int = 1) -> tuple[Tensor, str]:
+def place_tokens(
+    tokens: np.ndarray, placement: str, device: torch.device, *, processes: int = 1
+) -> tuple[Tensor, str]:
     """Tokens as a tensor where `runtime.token_placement` puts them, and the name of that place.
 
     Args:
@@ -143,11 +159,16 @@ def place_tokens(tokens: np.ndarray, placement: str, device: torch.device, *, pr
 def _fastest_place(size: int, device: torch.device, processes: int) -> str:
     if device.type == "cuda" and size < MAX_GPU_SHARE * torch.cuda.mem_get_info(device)[0]:
         return "device"
-    return "memory" if size < MAX_MEMORY_SHARE * psutil.virtual_memory().available / processes else "mmap"
+    return (
+        "memory"
+        if size < MAX_MEMORY_SHARE * psutil.virtual_memory().available / processes
+        else "mmap"
+    )
 
 
 def _as_tensor(tokens: np.ndarray) -> Tensor:
-    """A tensor that shares the array's memory. PyTorch warns that it is read-only; nothing here writes to it."""
+    """A tensor that shares the array's memory. PyTorch warns that it is read-only; nothing here
+    writes to it."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
         return torch.from_numpy(tokens)
@@ -155,14 +176,20 @@ def _as_tensor(tokens: np.ndarray) -> Tensor:
 
 @torch.no_grad()
 def mean_loss(
-    model: GPT, sequences: Sequences, index: np.ndarray, *, micro_batch: int, compute: Compute, shrink: bool = True
+    model: GPT,
+    sequences: Sequences,
+    index: np.ndarray,
+    *,
+    micro_batch: int,
+    compute: Compute,
+    shrink: bool = True,
 ) -> float:
     """Mean cross-entropy over the sequences `index`, in nats, without dropout.
 
     Args:
         micro_batch: sequences that go through the model at the same time.
-        shrink: halve `micro_batch` when memory runs out. Processes that compute together must not, because the others
-            would wait for them.
+        shrink: halve `micro_batch` when memory runs out. Processes that compute together must not,
+            because the others would wait for them.
     """
     was_training = model.training
     model.eval()

@@ -1,9 +1,10 @@
 """What a model costs in training before anything runs: floating-point operations and memory.
 
-Operations follow Chowdhery et al. 2022 (PaLM), appendix B: each token costs 6 operations per parameter that it is
-multiplied with (2 forward, 4 backward), and 12 x layers x width x context for attention, as if it were not causal.
-Looking up an embedding multiplies nothing, so only the head's embedding counts. The optimizer is not counted
-either. Memory follows from formulas of the code; tests compare both with PyTorch's counts.
+Operations follow Chowdhery et al. 2022 (PaLM), appendix B: each token costs 6 operations per
+parameter that it is multiplied with (2 forward, 4 backward), and 12 x layers x width x context for
+attention, as if it were not causal. Looking up an embedding multiplies nothing, so only the head's
+embedding counts. The optimizer is not counted either. Memory follows from formulas of the code;
+tests compare both with PyTorch's counts.
 """
 
 import math
@@ -18,14 +19,16 @@ from tokenmill.model.ops import LOGITS_AT_A_TIME
 
 
 def matmul_parameters(config: ModelConfig) -> int:
-    """Parameters that each token is multiplied with: all but the embeddings of tokens and positions."""
+    """Parameters that each token is multiplied with: all but the embeddings of tokens and
+    positions."""
     model = empty_model(config)
     embeddings = [module for module in model.modules() if isinstance(module, torch.nn.Embedding)]
     return sum(p.numel() for p in model.parameters()) - sum(e.weight.numel() for e in embeddings)
 
 
 def flops_per_token(config: ModelConfig) -> int:
-    """Floating-point operations of training on one token: forward and backward pass, without the update."""
+    """Floating-point operations of training on one token: forward and backward pass, without the
+    update."""
     attention = 12 * config.n_layer * config.n_embd * config.context_length
     return 6 * matmul_parameters(config) + attention
 
@@ -44,7 +47,8 @@ class Memory:
     optimizer: int
     activations: int
     logits: int
-    """The logits that the loss holds at the same time, their gradient and what is between them, all in float32."""
+    """The logits that the loss holds at the same time, their gradient and what is between them, all
+    in float32."""
 
     @property
     def fixed(self) -> int:
@@ -76,12 +80,17 @@ def memory(
         config: the model.
         sequences: that go through the model at the same time.
         precision: of matrix products.
-        hidden_moments: numbers that the optimizer keeps for each number of a hidden matrix; for all others two.
+        hidden_moments: numbers that the optimizer keeps for each number of a hidden matrix; for all
+            others two.
         shards: devices that share weights, gradients and optimizer state (FSDP).
     """
     model = empty_model(config)
     sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
-    hidden = sum(sizes[name] for name, parameter in model.named_parameters() if is_hidden_matrix(name, parameter))
+    hidden = sum(
+        sizes[name]
+        for name, parameter in model.named_parameters()
+        if is_hidden_matrix(name, parameter)
+    )
     total, tokens = sum(sizes.values()), sequences * config.context_length
     moments = 2 * (total - hidden) + hidden_moments * hidden
     extra = model_class(config.architecture).training_memory(config, half=precision == "half")

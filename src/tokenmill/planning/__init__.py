@@ -1,1 +1,2 @@
-"""What training would take before it starts: time, memory, money; presets; and what limits a step."""
+"""What training would take before it starts: time, memory, money; presets; and what limits a
+step."""

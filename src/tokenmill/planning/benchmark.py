@@ -1,4 +1,5 @@
-"""How long a training step takes on this machine; a fresh model makes it, and no checkpoint is read or written."""
+"""How long a training step takes on this machine; a fresh model makes it, and no checkpoint is read
+or written."""
 
 import dataclasses
 import statistics
@@ -28,7 +29,8 @@ LONG_STEP = 1.5
 """Seconds; a step that takes longer is measured on a part of its sequences."""
 
 STEPS = 5
-"""Whole steps that are measured at least; their mean counts, with the short stops that every machine makes."""
+"""Whole steps that are measured at least; their mean counts, with the short stops that every
+machine makes."""
 
 MEASURED_SECONDS = 1.0
 """They are measured for at least this long."""
@@ -47,21 +49,34 @@ class StepBenchmark:
             UserError: the ids do not fill a sequence.
         """
         config, train = work.config, work.train
-        self._sequences = Sequences(ids, context_length=config.context_length, device=compute.device)
+        self._sequences = Sequences(
+            ids, context_length=config.context_length, device=compute.device
+        )
         if not self._sequences.count:
             raise UserError(
-                f"model.context_length ({config.context_length}) is longer than the text; take a shorter one."
+                f"model.context_length ({config.context_length}) is longer than the text; take a "
+                "shorter one."
             )
         per_step = work.sequences_per_step
-        self._order = EpochSampler(sequences=self._sequences.count, per_step=per_step, seed=train.seed)
+        self._order = EpochSampler(
+            sequences=self._sequences.count, per_step=per_step, seed=train.seed
+        )
         model = build(config, seed=train.seed).to(compute.device).train()
-        self._optimizer = Optimizer(model, train, compute, compiler=compilation.for_update(compute.device))
+        self._optimizer = Optimizer(
+            model, train, compute, compiler=compilation.for_update(compute.device)
+        )
         self._forward = compilation.of(model)
-        self._config, self._train, self.compute, self.compiled = config, train, compute, compilation.on
+        self._config, self._train, self.compute, self.compiled = (
+            config,
+            train,
+            compute,
+            compilation.on,
+        )
         self.micro_batch = sequences_that_fit(config, train.batch_size, compute.device)
 
     def step(self, number: int, *, sequences: int | None = None) -> int:
-        """Make step `number`, or a step over its first `sequences`; return its tokens, or 0 if memory ran out."""
+        """Make step `number`, or a step over its first `sequences`; return its tokens, or 0 if
+        memory ran out."""
         index = self._order.indices_at(number)[:sequences]
         self._optimizer.set_rates(self._train.peak)
         done = train_step(
@@ -87,10 +102,12 @@ class Speed:
 
 
 def measure(work: Workload, runtime: RuntimeParams) -> Speed:
-    """Time steps of a fresh model on random tokens, over more and more sequences up to a whole step.
+    """Time steps of a fresh model on random tokens, over more and more sequences up to a whole
+    step.
 
-    The time of a step is linear in its sequences (the update is the constant part), so if a whole step is too long, the
-    last two sizes give its time. Compiled code is made for one size of micro-batch, so there the first size is that.
+    The time of a step is linear in its sequences (the update is the constant part), so if a whole
+    step is too long, the last two sizes give its time. Compiled code is made for one size of
+    micro-batch, so there the first size is that.
 
     Raises:
         UserError: the model does not fit this machine's memory, or the device is not there.
@@ -100,11 +117,17 @@ def measure(work: Workload, runtime: RuntimeParams) -> Speed:
     _refuse_too_large(work.config, compute)
     sequences, context = work.sequences_per_step, work.config.context_length
     ids = torch.randint(work.config.vocab_size, (sequences * context + 1,), dtype=torch.int32)
-    steps = StepBenchmark(ids, work, compute, choose_compilation(runtime.compile, compute.device, work))
+    steps = StepBenchmark(
+        ids, work, compute, choose_compilation(runtime.compile, compute.device, work)
+    )
     few = first = min(sequences, steps.micro_batch) if steps.compiled else 1
     before, seconds = 0.0, _warm(steps, first)
     while few < sequences and (seconds < LONG_STEP or few == first):
-        few, before, seconds = min(2 * few, sequences), seconds, _warm(steps, min(2 * few, sequences))
+        few, before, seconds = (
+            min(2 * few, sequences),
+            seconds,
+            _warm(steps, min(2 * few, sequences)),
+        )
     if few == sequences:
         many = [seconds] if seconds >= LONG_STEP else []
         while seconds < LONG_STEP and (len(many) < STEPS or sum(many) < MEASURED_SECONDS):
@@ -113,19 +136,24 @@ def measure(work: Workload, runtime: RuntimeParams) -> Speed:
     half = few // 2
     each = max(seconds - before, 0.0) / half
     return Speed(
-        seconds + each * (sequences - few), compute.name, f"steps over {half} and {few} of {sequences} sequences"
+        seconds + each * (sequences - few),
+        compute.name,
+        f"steps over {half} and {few} of {sequences} sequences",
     )
 
 
 def step_timer(runtime: RuntimeParams) -> Callable[[Workload], float]:
     """A function that gives the seconds of a training's step on this machine.
 
-    Each model is timed once, with few and with more sequences, because the time of a step grows from that of an update.
+    Each model is timed once, with few and with more sequences, because the time of a step grows
+    from that of an update.
     """
     timed: dict[str, tuple[float, float]] = {}
 
     def of_batch(work: Workload, sequences: int) -> float:
-        train = work.train.model_copy(update={"batch_size": sequences, "gradient_accumulation_steps": 1})
+        train = work.train.model_copy(
+            update={"batch_size": sequences, "gradient_accumulation_steps": 1}
+        )
         return measure(dataclasses.replace(work, train=train), runtime).seconds
 
     def seconds(work: Workload) -> float:
@@ -145,13 +173,14 @@ def _refuse_too_large(config: ModelConfig, compute: Compute) -> None:
     need, there = parts.fixed, psutil.virtual_memory().available
     if compute.device.type == "cpu" and need > there:
         raise UserError(
-            f"the model takes {size(need)} with gradients and optimizer, and {size(there)} are free here; plan it for "
-            "other hardware (`tokenmill plan --hardware A100`)."
+            f"the model takes {size(need)} with gradients and optimizer, and {size(there)} are "
+            "free here; plan it for other hardware (`tokenmill plan --hardware A100`)."
         )
 
 
 def _warm(steps: StepBenchmark, sequences: int) -> float:
-    """The time of the second step of this size; the first, which allocates and compiles, counts only if it is long."""
+    """The time of the second step of this size; the first, which allocates and compiles, counts
+    only if it is long."""
     first = _seconds(steps, sequences)
     return first if first > LONG_STEP and not steps.compiled else _seconds(steps, sequences)
 
@@ -162,7 +191,10 @@ def _seconds(steps: StepBenchmark, sequences: int) -> float:
     done = steps.step(0, sequences=sequences)
     synchronize(steps.compute)
     if not done:
-        raise UserError(f"memory does not hold {sequences} sequences at a time here; set runtime.micro_batch_size.")
+        raise UserError(
+            f"memory does not hold {sequences} sequences at a time here; set "
+            "runtime.micro_batch_size."
+        )
     return time.perf_counter() - began
 
 
@@ -173,7 +205,8 @@ def synchronize(compute: Compute) -> None:
 
 
 def product_rate(compute: Compute) -> float:
-    """Operations per second of a product of 1024 x 1024 matrices (on a GPU 8192 x 8192), the best of eight."""
+    """Operations per second of a product of 1024 x 1024 matrices (on a GPU 8192 x 8192), the best
+    of eight."""
     side = 8192 if compute.device.type == "cuda" else 1024
     a = torch.randn(side, side, device=compute.device, dtype=compute.precision)
     best = float("inf")

@@ -1,9 +1,11 @@
-"""One dial: which vocabulary, model, context, batch and epochs suit a text and an amount of time, and why.
+"""One dial: which vocabulary, model, context, batch and epochs suit a text and an amount of time,
+and why.
 
-The model is a step on a ladder of depths, as in nanochat, where one number sets the shape. Of the steps that the time
-allows, the one with the lowest loss is taken, as scaling laws predict it: Hoffmann et al. 2022 (Chinchilla) for new
-text, Muennighoff et al. 2023 for text that is read again. The laws were fitted on larger models; trained small ones
-stand beside them in docs/plan-against-reality.md.
+The model is a step on a ladder of depths, as in nanochat, where one number sets the shape. Of the
+steps that the time allows, the one with the lowest loss is taken, as scaling laws predict it:
+Hoffmann et al. 2022 (Chinchilla) for new text, Muennighoff et al. 2023 for text that is read again.
+The laws were fitted on larger models; trained small ones stand beside them in
+docs/plan-against-reality.md.
 """
 
 import math
@@ -28,14 +30,17 @@ from tokenmill.training.params import auto_learning_rate
 from tokenmill.training.schedule import Workload
 
 ENOUGH = 20.0
-"""Tokens per parameter at which a given computation gives the lowest loss (Hoffmann et al. 2022, table 3)."""
+"""Tokens per parameter at which a given computation gives the lowest loss (Hoffmann et al. 2022,
+table 3)."""
 
 REPEATS = 4
-"""Epochs over the same text that are about as good as new text (Muennighoff et al. 2023, section 5)."""
+"""Epochs over the same text that are about as good as new text (Muennighoff et al. 2023, section
+5)."""
 
 PARAMETERS_PER_TOKEN = 1.0
-"""Beyond so many parameters for a token of new text each is worth less. The paper has 1/20, for texts of a hundred
-million tokens and more; on a small one far larger models still gain (nanoGPT: 10 million on 1 MB of Shakespeare)."""
+"""Beyond so many parameters for a token of new text each is worth less. The paper has 1/20, for
+texts of a hundred million tokens and more; on a small one far larger models still gain (nanoGPT: 10
+million on 1 MB of Shakespeare)."""
 
 LADDER = [
     *((2, 64), (3, 96), (4, 128), (5, 160), (6, 192), (8, 256), (8, 384), (10, 512)),
@@ -56,10 +61,12 @@ SMALLEST, LARGEST = 512, 32_768
 """Entries of a vocabulary; 256 of them are the bytes."""
 
 CHEAPEST = 1024
-"""Entries of the vocabulary with which a small model reads a text soonest; with fewer there are more tokens to read."""
+"""Entries of the vocabulary with which a small model reads a text soonest; with fewer there are
+more tokens to read."""
 
 GIVE_UP = 1.05
-"""Models are not measured further when one is predicted to end with so much more loss than the best."""
+"""Models are not measured further when one is predicted to end with so much more loss than the
+best."""
 
 NEARLY = 1.01
 """A smaller model is taken if its predicted loss is so near the lowest one."""
@@ -68,11 +75,12 @@ ENOUGH_STEPS = 1000
 """A run has about so many steps at least, so that Muon's rate suits it."""
 
 DROPOUT, DROPOUT_FROM = 0.1, 7
-"""So much dropout from so many epochs on. A small model that reads 1 MB eight times or more learns it by heart without
-it; after five epochs dropout only costs (docs/plan-against-reality.md)."""
+"""So much dropout from so many epochs on. A small model that reads 1 MB eight times or more learns
+it by heart without it; after five epochs dropout only costs (docs/plan-against-reality.md)."""
 
 MOST_EPOCHS = 16
-"""Beyond them text that is read again teaches little (Muennighoff et al. 2023), and a model learns it by heart."""
+"""Beyond them text that is read again teaches little (Muennighoff et al. 2023), and a model learns
+it by heart."""
 
 FEW: dict[str, Any] = {"optimizer": "muon", "batch_size": 16, "gradient_accumulation_steps": 1}
 """Of a training before its batch is chosen."""
@@ -104,14 +112,18 @@ class Corpus:
         every = min(len(sources), max(1, disk // SAMPLE_BYTES))
         read, lengths, total = list[str](), list[int](), 0
         blocks: list[int] = []
-        for text in chain.from_iterable(texts(each, params.clean, Tally(), blocks.append) for each in sources[::every]):
+        for text in chain.from_iterable(
+            texts(each, params.clean, Tally(), blocks.append) for each in sources[::every]
+        ):
             read.append(text)
             lengths.append(len(text.encode()))
             total += lengths[-1]
             if total > SAMPLE_BYTES:
                 break
         if not total:
-            raise UserError(f"data.raw ({params.data.raw}) holds no text; set data.raw to text of your own.")
+            raise UserError(
+                f"data.raw ({params.data.raw}) holds no text; set data.raw to text of your own."
+            )
         share = max(1.0, disk / sum(blocks))
         return cls(round(total * share), round(len(read) * share), statistics.median(lengths), read)
 
@@ -167,13 +179,26 @@ class Fit:
     def reasons(self) -> list[tuple[str, str, str]]:
         """What is proposed, its value, and why, in a line each."""
         work, text, config, train = self.work, self.text, self.work.config, self.work.train
-        occurs, document = text.train_tokens // config.vocab_size, text.corpus.median_bytes / text.bytes_per_token
+        occurs, document = (
+            text.train_tokens // config.vocab_size,
+            text.corpus.median_bytes / text.bytes_per_token,
+        )
         vocabulary = f"each occurs {occurs:,} times; {text.bytes_per_token:.2f} bytes each"
         model = f"{parameter_count(config):,} parameters: the lowest loss in this time (Chinchilla, Muennighoff)"
-        context = f"tokens: half of the documents have {document:,.0f} or more; at most about the width"
+        context = (
+            f"tokens: half of the documents have {document:,.0f} or more; at most about the width"
+        )
         batch = f"{work.tokens_per_step:,} tokens a step suit so much work (DeepSeek LLM)"
-        most = "as many as the time allows" if train.epochs < MOST_EPOCHS else "more would teach nothing"
-        worth = "nearly as good as new text" if train.epochs <= REPEATS else "each teaches less than the one before"
+        most = (
+            "as many as the time allows"
+            if train.epochs < MOST_EPOCHS
+            else "more would teach nothing"
+        )
+        worth = (
+            "nearly as good as new text"
+            if train.epochs <= REPEATS
+            else "each teaches less than the one before"
+        )
         epochs = f"{most}; {si(work.tokens_per_epoch * train.epochs, space='')} tokens, {worth}"
         dropout = "against learning by heart" if config.dropout else "not for so few epochs"
         rate = f"Muon's at this width (auto), after {train.schedule.warmup_steps} warm-up steps"
@@ -191,8 +216,8 @@ class Fit:
 def fit(corpus: Corpus, params: AllParams, *, seconds: float, step_seconds: StepSeconds) -> Fit:
     """Propose a training of at most so many seconds.
 
-    If the time does not suffice to read the text once, half of the vocabulary is tried, and half of that: the output
-    layer is most of a small model's work.
+    If the time does not suffice to read the text once, half of the vocabulary is tried, and half of
+    that: the output layer is most of a small model's work.
 
     Raises:
         UserError: the smallest model does not read the text once in this time.
@@ -207,7 +232,10 @@ def fit(corpus: Corpus, params: AllParams, *, seconds: float, step_seconds: Step
     if not proposals:
         smallest = _batched(workload(params, text, *LADDER[0]), step_seconds, seconds)
         needed = duration(epoch_seconds(smallest, text, step_seconds(smallest)))
-        raise UserError(f"one pass of the smallest model over this text takes {needed}; give more time, or less text.")
+        raise UserError(
+            f"one pass of the smallest model over this text takes {needed}; give more time, or "
+            "less text."
+        )
     lowest = min(map(predicted_loss, proposals))
     work = next(work for work in proposals if predicted_loss(work) <= NEARLY * lowest)
     warmup = min(20, work.steps // 10)
@@ -215,8 +243,11 @@ def fit(corpus: Corpus, params: AllParams, *, seconds: float, step_seconds: Step
     return Fit(work, text, epoch_seconds(work, text, step_seconds(work)) * work.train.epochs)
 
 
-def _proposals(params: AllParams, text: TokenizedText, seconds: float, step_seconds: StepSeconds) -> Iterator[Workload]:
-    """Trainings that read the text at least once, from the smallest model to those that learn less in this time."""
+def _proposals(
+    params: AllParams, text: TokenizedText, seconds: float, step_seconds: StepSeconds
+) -> Iterator[Workload]:
+    """Trainings that read the text at least once, from the smallest model to those that learn less
+    in this time."""
 
     def epochs_of(work: Workload) -> int:
         return min(MOST_EPOCHS, int(seconds / epoch_seconds(work, text, step_seconds(work))))
@@ -237,7 +268,8 @@ def _proposals(params: AllParams, text: TokenizedText, seconds: float, step_seco
 
 
 def vocabulary_for(text_bytes: int) -> int:
-    """Entries of a vocabulary: a power of two, so that each entry occurs some hundred times in the text.
+    """Entries of a vocabulary: a power of two, so that each entry occurs some hundred times in the
+    text.
 
     Example:
         >>> vocabulary_for(1_100_000), vocabulary_for(100_000_000)
@@ -247,20 +279,23 @@ def vocabulary_for(text_bytes: int) -> int:
 
 
 def context_for(width: int, *, document_tokens: float) -> int:
-    """Tokens of a sequence: those of a document, but no more than a model of this width makes use of."""
+    """Tokens of a sequence: those of a document, but no more than a model of this width makes use
+    of."""
     return min(_power_of_two_above(width), max(64, _power_of_two_above(document_tokens)))
 
 
 def batch_tokens_for(flops: float) -> float:
-    """Tokens of a step for a training of so many operations (Bi et al. 2024, DeepSeek LLM, equation 1)."""
+    """Tokens of a step for a training of so many operations (Bi et al. 2024, DeepSeek LLM, equation
+    1)."""
     return 0.292 * flops**0.3271
 
 
 def predicted_loss(work: Workload) -> float:
-    """Nats per token after this training (Muennighoff et al. 2023, equations 5 to 7 and appendix A).
+    """Nats per token after this training (Muennighoff et al. 2023, equations 5 to 7 and appendix
+    A).
 
-    Parameters and tokens count less the more of them there are for the text: tokens that are read again, and parameters
-    beyond those that suit the text, lose value exponentially.
+    Parameters and tokens count less the more of them there are for the text: tokens that are read
+    again, and parameters beyond those that suit the text, lose value exponentially.
     """
     unique, seen = work.tokens_per_epoch, work.tokens_per_epoch * work.train.epochs
     suiting = min(parameter_count(work.config), unique * PARAMETERS_PER_TOKEN)
@@ -275,7 +310,8 @@ def _worth(new: float, used: float, *, half_life: float) -> float:
 
 
 def epoch_seconds(work: Workload, text: TokenizedText, step_seconds: float) -> float:
-    """An epoch and its validation; a sequence without its backward pass takes a third of the time."""
+    """An epoch and its validation; a sequence without its backward pass takes a third of the
+    time."""
     validated = min(work.train.validation_sequences, text.val_tokens // work.config.context_length)
     return step_seconds * (work.steps_per_epoch + validated / work.sequences_per_step / 3)
 
@@ -284,15 +320,24 @@ def workload(params: AllParams, text: TokenizedText, layers: int, width: int) ->
     """A model of this depth and width for this text, with a batch that is fit for timing."""
     heads = width // (32 if width < 384 else 64)
     context = context_for(width, document_tokens=text.corpus.median_bytes / text.bytes_per_token)
-    shape = {"architecture": "modern", "n_layer": layers, "n_embd": width, "n_head": heads, "context_length": context}
+    shape = {
+        "architecture": "modern",
+        "n_layer": layers,
+        "n_embd": width,
+        "n_head": heads,
+        "context_length": context,
+    }
     fixed = {"vocab_size": text.vocabulary, "dropout": 0.0}
     config = ModelConfig.model_validate(params.model.model_dump() | shape | fixed)
-    train = params.train.model_copy(update=FEW | {"learning_rate": auto_learning_rate(config, "muon")})
+    train = params.train.model_copy(
+        update=FEW | {"learning_rate": auto_learning_rate(config, "muon")}
+    )
     return Workload(config, train, text.train_tokens)
 
 
 def _batched(work: Workload, step_seconds: StepSeconds, seconds: float) -> Workload:
-    """The work with the batch that suits what this machine computes in the time, and the text is worth."""
+    """The work with the batch that suits what this machine computes in the time, and the text is
+    worth."""
     tokens = min(work.tokens_per_step * seconds / step_seconds(work), MOST_EPOCHS * work.tokens)
     of_step = min(batch_tokens_for(tokens * flops_per_token(work.config)), tokens / ENOUGH_STEPS)
     return _changed(work, batch_size=max(4, _power_of_two(of_step / work.config.context_length)))

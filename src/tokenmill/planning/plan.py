@@ -1,10 +1,12 @@
-"""The calculator behind `tokenmill plan`: what training would take on GPUs, as their data sheets have them, and here.
+"""The calculator behind `tokenmill plan`: what training would take on GPUs, as their data sheets
+have them, and here.
 
-Peaks are dense ones (without structured sparsity) with float32 accumulation, in 1e12 floating-point operations a
-second, from NVIDIA's data sheets and architecture papers: T4 data sheet (65, float16); Tesla V100 data sheet, SXM2
-(125, float16); L4 data sheet (242 with sparsity, so 121); A100 data sheet (312); H100 data sheet, SXM (1,979 with
-sparsity) and PCIe (1,513 with sparsity); H200 data sheet (1,979 with sparsity); GA102 whitepaper, RTX 3090 (71); Ada
-whitepaper, RTX 4090 (165.2). Links are one direction of NVLink where the card has it, else of PCI Express x16.
+Peaks are dense ones (without structured sparsity) with float32 accumulation, in 1e12 floating-point
+operations a second, from NVIDIA's data sheets and architecture papers: T4 data sheet (65, float16);
+Tesla V100 data sheet, SXM2 (125, float16); L4 data sheet (242 with sparsity, so 121); A100 data
+sheet (312); H100 data sheet, SXM (1,979 with sparsity) and PCIe (1,513 with sparsity); H200 data
+sheet (1,979 with sparsity); GA102 whitepaper, RTX 3090 (71); Ada whitepaper, RTX 4090 (165.2).
+Links are one direction of NVLink where the card has it, else of PCI Express x16.
 """
 
 import re
@@ -42,13 +44,15 @@ USABLE_MEMORY = 0.9
 """Share of a GPU's memory that a model can fill; the allocator and the libraries take the rest."""
 
 LAUNCH_SECONDS = 5e-6
-"""Assumed for the host to start an operation on a GPU; small models wait for this, not for the computation."""
+"""Assumed for the host to start an operation on a GPU; small models wait for this, not for the
+computation."""
 
 LAUNCHES, LAUNCHES_PER_LAYER = 150, 100
 """Operations of a step that are more than a view, counted for `modern` with Muon."""
 
 HIDDEN_SHARE = 2 / 3
-"""Share of a step in which gradients can travel during the computation: the backward pass is two thirds of it."""
+"""Share of a step in which gradients can travel during the computation: the backward pass is two
+thirds of it."""
 
 
 @dataclass(frozen=True)
@@ -95,13 +99,15 @@ def known_hardware(names: Sequence[str]) -> Sequence[Hardware]:
     for name in names:
         if name.lower() not in known:
             raise UserError(
-                f"--hardware {name} is not known; known are {', '.join(e.name for e in HARDWARE)}, and here."
+                f"--hardware {name} is not known; known are "
+                f"{', '.join(e.name for e in HARDWARE)}, and here."
             )
     return [known[name.lower()] for name in names] or HARDWARE
 
 
 def peak_flops(device: torch.device) -> float | None:
-    """Operations per second in half precision that a GPU of the table can do at best; None for any other device.
+    """Operations per second in half precision that a GPU of the table can do at best; None for any
+    other device.
 
     A variant with other clocks is another device.
     """
@@ -121,7 +127,9 @@ class StepTime:
     @property
     def seconds(self) -> float:
         """Computation, and the part of the network's time that does not hide behind it."""
-        return self.compute_seconds + max(0.0, self.network_seconds - HIDDEN_SHARE * self.compute_seconds)
+        return self.compute_seconds + max(
+            0.0, self.network_seconds - HIDDEN_SHARE * self.compute_seconds
+        )
 
 
 def step_time(
@@ -133,10 +141,12 @@ def step_time(
     devices: int,
     bandwidth: float,
 ) -> StepTime:
-    """The time of a step over `tokens` on `devices`, each of which has the whole model (DDP, Li et al. 2020).
+    """The time of a step over `tokens` on `devices`, each of which has the whole model (DDP, Li et
+    al. 2020).
 
-    Each device makes `rate` operations and sends `bandwidth` bytes a second. It sends its float32 gradients twice: a
-    ring's all-reduce (Patarasuk and Yuan 2009). No step is shorter than the launches of its operations.
+    Each device makes `rate` operations and sends `bandwidth` bytes a second. It sends its float32
+    gradients twice: a ring's all-reduce (Patarasuk and Yuan 2009). No step is shorter than the
+    launches of its operations.
     """
     flops = tokens * flops_per_token(config) / devices + optimizer_flops(config, optimizer)
     sent = 2 * 4 * parameter_count(config) * (devices - 1) / devices
@@ -146,11 +156,15 @@ def step_time(
 
 def optimizer_flops(config: ModelConfig, optimizer: OptimizerName) -> int:
     """Operations of one update that are worth counting."""
-    matrices = (p for name, p in empty_model(config).named_parameters() if is_hidden_matrix(name, p))
+    matrices = (
+        p for name, p in empty_model(config).named_parameters() if is_hidden_matrix(name, p)
+    )
     return sum(OPTIMIZERS[optimizer].hidden_flops(*sorted(matrix.shape)) for matrix in matrices)
 
 
-def step_seconds_on(gpu: Hardware, work: Workload, *, devices: int = 1, utilisation: float = UTILISATION) -> float:
+def step_seconds_on(
+    gpu: Hardware, work: Workload, *, devices: int = 1, utilisation: float = UTILISATION
+) -> float:
     """How long an optimizer step of this training takes on GPUs of one kind in a machine."""
     return step_time(
         work.config,
@@ -172,7 +186,8 @@ class PlanRow:
     price_per_hour: float | None
     """Of all devices together; None if it is not known."""
     sequences: int | None
-    """How many sequences of a batch memory holds at a time, 0 if not one; None for the machine that was measured."""
+    """How many sequences of a batch memory holds at a time, 0 if not one; None for the machine that
+    was measured."""
 
     @property
     def total_seconds(self) -> float:
@@ -182,7 +197,9 @@ class PlanRow:
     @property
     def money(self) -> float | None:
         """For the whole training."""
-        return None if self.price_per_hour is None else self.total_seconds / 3600 * self.price_per_hour
+        return (
+            None if self.price_per_hour is None else self.total_seconds / 3600 * self.price_per_hour
+        )
 
 
 @dataclass(frozen=True)
@@ -228,7 +245,8 @@ def plan_training(
     """Plan a training.
 
     Args:
-        root: the project; its data, and its last training on this machine, count where nothing else is given.
+        root: the project; its data, and its last training on this machine, count where nothing else
+            is given.
         params: all parameters of the training.
         tokens: of the text to train on.
         vocab_size: entries of the tokenizer.
@@ -242,13 +260,21 @@ def plan_training(
     """
     if tokens is None or vocab_size is None:
         there = _data(root)
-        tokens, vocab_size = tokens or there[0], vocab_size or there[1] or params.tokenizer.vocab_size
+        tokens, vocab_size = (
+            tokens or there[0],
+            vocab_size or there[1] or params.tokenizer.vocab_size,
+        )
     if tokens is None:
-        raise UserError("there are no tokens yet; give their number (`tokenmill plan --tokens 2.8e9`), or `dvc repro`.")
+        raise UserError(
+            "there are no tokens yet; give their number (`tokenmill plan --tokens 2.8e9`), or "
+            "`dvc repro`."
+        )
     work = Workload(ModelConfig.of(params.model, vocab_size), params.train, tokens)
     names = [name for name in hardware if name.lower() != HERE]
     gpus = known_hardware(names) if names or not hardware else []
-    this_machine = _measured(work, params) if len(names) < len(hardware) else _last_training(root, work)
+    this_machine = (
+        _measured(work, params) if len(names) < len(hardware) else _last_training(root, work)
+    )
     cost, rows, source = params.runtime.cost, list[PlanRow](), None
     if this_machine:
         name, seconds, source = this_machine
@@ -267,33 +293,50 @@ def _data(root: Path) -> tuple[int | None, int | None]:
         metadata = read_metadata(root / paths.TOKENS)
         return metadata.train.tokens, metadata.vocab_size
     if all((root / paths.METRICS / f"{name}.json").exists() for name in ("tokens", "tokenizer")):
-        return read_metrics(TokensMetrics, root).train_tokens, read_metrics(TokenizerMetrics, root).vocab_size
+        return read_metrics(TokensMetrics, root).train_tokens, read_metrics(
+            TokenizerMetrics, root
+        ).vocab_size
     return None, None
 
 
 def _measured(work: Workload, params: "AllParams") -> tuple[str, float, str]:
-    """Name, seconds of a step, and their source: steps of this very training, made on this machine now."""
+    """Name, seconds of a step, and their source: steps of this very training, made on this machine
+    now."""
     speed = measure(work, params.runtime)
     return HERE, speed.seconds, f"{HERE}: {speed.measured}, measured just now on {speed.device}"
 
 
 def _last_training(root: Path, work: Workload) -> tuple[str, float, str] | None:
-    """The same from the operations per second of the last training on this machine; None if there was none."""
+    """The same from the operations per second of the last training on this machine; None if there
+    was none."""
     if not (root / paths.MODEL / MANIFEST).exists():
         return None
     manifest = read_manifest(root / paths.MODEL)
-    timing, trained = read_timing(find_times(paths.resume_root(), manifest.fingerprint, TIMING)), manifest.model
+    timing, trained = (
+        read_timing(find_times(paths.resume_root(), manifest.fingerprint, TIMING)),
+        manifest.model,
+    )
     if timing.empty:
         return None
-    rate = float(timing.loc[:, "tokens_per_second"].median()) * flops_per_token(trained)  # with the time of the update
+    rate = float(timing.loc[:, "tokens_per_second"].median()) * flops_per_token(
+        trained
+    )  # with the time of the update
     seconds = work.tokens_per_step * flops_per_token(work.config) / rate
-    return "this machine", seconds, f"this machine: {rate:.3g} operations a second, measured in its last training"
+    return (
+        "this machine",
+        seconds,
+        f"this machine: {rate:.3g} operations a second, measured in its last training",
+    )
 
 
 def _sequences_that_fit(work: Workload, gpu: Hardware) -> int:
     """The batch, or the largest half, quarter, … of it that memory holds."""
     sequences, moments = work.train.batch_size, OPTIMIZERS[work.train.optimizer].hidden_moments
     room = USABLE_MEMORY * gpu.memory_gb * 1e9
-    while sequences and memory(work.config, sequences=sequences, precision="half", hidden_moments=moments).total > room:
+    while (
+        sequences
+        and memory(work.config, sequences=sequences, precision="half", hidden_moments=moments).total
+        > room
+    ):
         sequences //= 2
     return sequences

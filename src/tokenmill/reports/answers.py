@@ -1,4 +1,5 @@
-"""The answers of a run side by side with changed words marked, and those of a fine-tuned model under its base's."""
+"""The answers of a run side by side with changed words marked, and those of a fine-tuned model
+under its base's."""
 
 import re
 from collections.abc import Sequence
@@ -36,15 +37,18 @@ class Span:
 def word_changes(before: str, after: str) -> list[Span]:
     """The differences between two texts as spans.
 
-    Same and added spans together are `after`; same and removed spans together are `before`, but for white space, which
-    is not compared and stands as in `after`. Texts with little in common give a single span with all of `after`.
+    Same and added spans together are `after`; same and removed spans together are `before`, but for
+    white space, which is not compared and stands as in `after`. Texts with little in common give a
+    single span with all of `after`.
 
     Example:
         >>> [(span.kind, span.text) for span in word_changes("a red cat", "a blue cat")]
         [('same', 'a '), ('removed', 'red '), ('added', 'blue '), ('same', 'cat')]
     """
     old, new = WORDS.findall(before), WORDS.findall(after)
-    matcher = SequenceMatcher(None, [word.rstrip() for word in old], [word.rstrip() for word in new], autojunk=False)
+    matcher = SequenceMatcher(
+        None, [word.rstrip() for word in old], [word.rstrip() for word in new], autojunk=False
+    )
     if matcher.ratio() < SIMILAR:
         return [Span("same", after)]
     spans = []
@@ -92,7 +96,9 @@ class PromptAnswers:
     versions: list[Version]
 
 
-def compare_answers(question: Question, answers: Sequence[tuple[str, Answer | None]]) -> PromptAnswers:
+def compare_answers(
+    question: Question, answers: Sequence[tuple[str, Answer | None]]
+) -> PromptAnswers:
     """Compare each answer with the last one before it. Each comes with the name of its column."""
     versions: list[Version] = []
     before: Answer | None = None
@@ -100,7 +106,9 @@ def compare_answers(question: Question, answers: Sequence[tuple[str, Answer | No
         if answer is None:
             versions.append(Version(name, None, [], is_unchanged=False))
             continue
-        spans = word_changes(before.greedy, answer.greedy) if before else [Span("same", answer.greedy)]
+        spans = (
+            word_changes(before.greedy, answer.greedy) if before else [Span("same", answer.greedy)]
+        )
         is_unchanged = before is not None and before.greedy == answer.greedy
         versions.append(Version(name, answer, spans, is_unchanged))
         before = answer
@@ -108,7 +116,8 @@ def compare_answers(question: Question, answers: Sequence[tuple[str, Answer | No
 
 
 def beside_base(base: Evaluation, tuned: Evaluation, held_out: "Sequence[HeldOutAnswers]") -> str:
-    """The answers of a fine-tuned model under those of the model that it started from, as a page in Markdown.
+    """The answers of a fine-tuned model under those of the model that it started from, as a page in
+    Markdown.
 
     Args:
         base: asked the same as `tuned`.
@@ -119,7 +128,9 @@ def beside_base(base: Evaluation, tuned: Evaluation, held_out: "Sequence[HeldOut
         UserError: the two were not asked the same.
     """
     if base.questions != tuned.questions:
-        raise UserError("the base model was asked other prompts; `dvc repro evaluate` asks it the same.")
+        raise UserError(
+            "the base model was asked other prompts; `dvc repro evaluate` asks it the same."
+        )
     start = base.epochs[-1].model_copy(update={"epoch": 0})
     both = Evaluation(questions=tuned.questions, epochs=[start, *tuned.epochs])
     return render("finetuned.md", evaluation=both, held_out=held_out)

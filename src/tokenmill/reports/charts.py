@@ -1,8 +1,9 @@
-"""Line and bar charts: every position in percent of the plot, for the macro `chart` in templates/parts.html.
+"""Line and bar charts: every position in percent of the plot, for the macro `chart` in
+templates/parts.html.
 
-The macro draws lines and bars as an SVG that stretches with the page, and labels and dots as HTML at the same
-positions (as R. Harris's Pancake does). So one drawing fits a phone and a wide screen without scaling its text, and it
-takes font, colours and dark mode from page.css.
+The macro draws lines and bars as an SVG that stretches with the page, and labels and dots as HTML
+at the same positions (as R. Harris's Pancake does). So one drawing fits a phone and a wide screen
+without scaling its text, and it takes font, colours and dark mode from page.css.
 """
 
 import math
@@ -90,7 +91,9 @@ class Chart:
     dots: Sequence[Dot] = ()
 
 
-def bar_chart(labels: Sequence[str], series: Sequence[Series], *, x_label: str, y_label: str, alt: str) -> Chart:
+def bar_chart(
+    labels: Sequence[str], series: Sequence[Series], *, x_label: str, y_label: str, alt: str
+) -> Chart:
     """Groups of upright bars, one bar of each series in a group.
 
     Args:
@@ -104,18 +107,32 @@ def bar_chart(labels: Sequence[str], series: Sequence[Series], *, x_label: str, 
     width = 0.84 * group / len(series)
     top = max(1e-9, *(value for one in series for value in one.values)) * (1 + MARGIN)
     bars = [
-        Bar(_round((i + 0.08) * group + n * width), _round(0.94 * width), _round(100 * value / top), one.colour, title)
+        Bar(
+            _round((i + 0.08) * group + n * width),
+            _round(0.94 * width),
+            _round(100 * value / top),
+            one.colour,
+            title,
+        )
         for n, one in enumerate(series)
         for i, (value, title) in enumerate(zip(one.values, one.titles, strict=True))
     ]
     every = math.ceil(len(labels) / LABELS)
     x_ticks = [Tick(_round((i + 0.5) * group), labels[i]) for i in range(0, len(labels), every)]
-    y_ticks = [Tick(_round(100 - 100 * value / top), si(value, space="")) for value in _linear_ticks(0, top, Y_TICKS)]
+    y_ticks = [
+        Tick(_round(100 - 100 * value / top), si(value, space=""))
+        for value in _linear_ticks(0, top, Y_TICKS)
+    ]
     return Chart(x_label, y_label, alt, x_ticks, y_ticks, bars=bars)
 
 
 def line_chart(
-    series: Sequence[Series], *, log: Literal["", "y", "xy"] = "", x_label: str, y_label: str, alt: str
+    series: Sequence[Series],
+    *,
+    log: Literal["", "y", "xy"] = "",
+    x_label: str,
+    y_label: str,
+    alt: str,
 ) -> Chart:
     """Lines over a common x axis of whole numbers.
 
@@ -129,15 +146,24 @@ def line_chart(
     x_axis = Axis([x for one in series for x in one.x], log="x" in log)
     y_axis = Axis([value for one in series for value in one.values], log="y" in log)
     places = [
-        [(x_axis.percent(x), _round(100 - y_axis.percent(y))) for x, y in zip(one.x, one.values, strict=True)]
+        [
+            (x_axis.percent(x), _round(100 - y_axis.percent(y)))
+            for x, y in zip(one.x, one.values, strict=True)
+        ]
         for one in series
     ]
     return Chart(
         x_label,
         y_label,
         alt,
-        [Tick(x_axis.percent(value), si(value, space="")) for value in x_axis.ticks(X_TICKS, whole=True)],
-        [Tick(_round(100 - y_axis.percent(value)), si(value, space="")) for value in y_axis.ticks(Y_TICKS)],
+        [
+            Tick(x_axis.percent(value), si(value, space=""))
+            for value in x_axis.ticks(X_TICKS, whole=True)
+        ],
+        [
+            Tick(_round(100 - y_axis.percent(value)), si(value, space=""))
+            for value in y_axis.ticks(Y_TICKS)
+        ],
         lines=[Line(points, one.colour) for one, points in zip(series, places, strict=True)],
         dots=[
             Dot(x, y, one.colour, title)

@@ -1,4 +1,5 @@
-"""reports/data.html: what text there was, what was dropped and why, and what the tokens are like."""
+"""reports/data.html: what text there was, what was dropped and why, and what the tokens are
+like."""
 
 from collections.abc import Mapping, Sequence
 
@@ -32,18 +33,38 @@ POINTS = 200
 def text_flow(clean: CleanReport, tokens: int) -> list[tuple[str, str, list[str]]]:
     """Key numbers from the raw files to the tokens, end-of-text included: name, number, notes."""
     files, documents = clean.files, clean.documents
-    skipped = [f"{integer(sum(files.skipped.values()))} skipped: {', '.join(files.skipped)}"] if files.skipped else []
+    skipped = (
+        [f"{integer(sum(files.skipped.values()))} skipped: {', '.join(files.skipped)}"]
+        if files.skipped
+        else []
+    )
     return [
         ("raw", size(files.bytes, THIN), [counted(files.read, "file"), *skipped]),
-        ("read", integer(documents.read), ["documents", counted(clean.characters.into, "character")]),
-        ("kept", integer(documents.kept), ["documents", counted(clean.characters.out, "character")]),
-        ("encoded", integer(tokens), ["tokens", f"{decimal(tokens / max(1, documents.kept), 1)} a document"]),
+        (
+            "read",
+            integer(documents.read),
+            ["documents", counted(clean.characters.into, "character")],
+        ),
+        (
+            "kept",
+            integer(documents.kept),
+            ["documents", counted(clean.characters.out, "character")],
+        ),
+        (
+            "encoded",
+            integer(tokens),
+            ["tokens", f"{decimal(tokens / max(1, documents.kept), 1)} a document"],
+        ),
     ]
 
 
 def drop_reasons(clean: CleanReport) -> list[tuple[str, str, int]]:
     """The reasons that applied: name, explanation, documents; the most frequent first."""
-    rows = [(_words(name), clean.meanings.get(name, ""), count) for name, count in clean.dropped.items() if count]
+    rows = [
+        (_words(name), clean.meanings.get(name, ""), count)
+        for name, count in clean.dropped.items()
+        if count
+    ]
     return sorted(rows, key=lambda row: -row[2])
 
 
@@ -51,7 +72,9 @@ def kept_and_dropped(clean: CleanReport) -> list[tuple[str, int, str]]:
     """Segments of one bar for all documents: name, documents, CSS class."""
     reasons = drop_reasons(clean)
     classes = ("series-3", "series-4", "series-2")
-    shown = [(name, count, class_) for (name, _, count), class_ in zip(reasons, classes, strict=False)]
+    shown = [
+        (name, count, class_) for (name, _, count), class_ in zip(reasons, classes, strict=False)
+    ]
     others = sum(count for *_, count in reasons[len(shown) :])
     return [("kept", clean.documents.kept, "series-1"), *shown, ("other reasons", others, "faint")]
 
@@ -63,7 +86,9 @@ def render_report(stats: DataStats, tokenizer: TokenizerMetrics, tokens: TokensM
         "tokenizer": {"type": tokenizer.type, "vocab_size": tokenizer.requested_vocab_size},
         "tokenize": {"split": tokens.split, "val_fraction": tokens.val_fraction},
     }
-    unused = sorted((vocabulary[i] for i in stats.unused_ids), key=lambda token: (-len(token), token))
+    unused = sorted(
+        (vocabulary[i] for i in stats.unused_ids), key=lambda token: (-len(token), token)
+    )
     return render(
         "data_report.html",
         stats=stats,
@@ -99,8 +124,13 @@ def _words(reason: str) -> str:
 
 
 def _examples(clean: CleanReport) -> list[tuple[str, int, list[str]]]:
-    """Dropped documents: reason, how often it applied, beginnings of a few; the most frequent reason first."""
-    rows = [(_words(name), clean.dropped.get(name, 0), texts) for name, texts in clean.examples.items() if texts]
+    """Dropped documents: reason, how often it applied, beginnings of a few; the most frequent
+    reason first."""
+    rows = [
+        (_words(name), clean.dropped.get(name, 0), texts)
+        for name, texts in clean.examples.items()
+        if texts
+    ]
     return sorted(rows, key=lambda row: -row[1])
 
 
@@ -113,13 +143,16 @@ def _languages(languages: Mapping[str, int]) -> list[tuple[str, str, int]]:
 
 
 def _document_lengths(clean: CleanReport) -> Chart:
-    """A histogram of the documents read and kept, from the first to the last bin that is not empty."""
+    """A histogram of the documents read and kept, from the first to the last bin that is not
+    empty."""
     edges, read, kept = clean.lengths.edges, clean.lengths.read, clean.lengths.kept
     filled = [i for i in range(len(edges)) if read[i] or kept[i]]
     bins = range(filled[0], filled[-1] + 1) if filled else range(1)
     ends = [f"to {integer(edge - 1)}" for edge in edges[1:]] + ["and more"]
     spans = {i: f"{integer(edges[i])} {ends[i]}" for i in bins}
-    titles = [f"{spans[i]} characters: {integer(read[i])} read, {integer(kept[i])} kept" for i in bins]
+    titles = [
+        f"{spans[i]} characters: {integer(read[i])} read, {integer(kept[i])} kept" for i in bins
+    ]
     return bar_chart(
         [_power_of_two(edges[i]) for i in bins],
         [
@@ -170,8 +203,8 @@ def _token_lengths(stats: DataStats) -> Chart:
     uses = np.bincount(lengths, weights=stats.occurrences, minlength=2)[1:]
     in_text, in_vocabulary = 100 * uses / max(1, uses.sum()), 100 * entries / max(1, entries.sum())
     titles = [
-        f"{n}{' and more' if n == LONG_TOKEN else ''} bytes: {percent(text / 100)} of the text's tokens, "
-        f"{percent(entry / 100)} of the vocabulary"
+        f"{n}{' and more' if n == LONG_TOKEN else ''} bytes: {percent(text / 100)} of the text's "
+        f"tokens, {percent(entry / 100)} of the vocabulary"
         for n, (text, entry) in enumerate(zip(in_text, in_vocabulary, strict=True), start=1)
     ]
     return bar_chart(

@@ -1,6 +1,8 @@
-"""Statistics of the prepared data: one pass over the token files, the figures that follow, metrics and tables for DVC.
+"""Statistics of the prepared data: one pass over the token files, the figures that follow, metrics
+and tables for DVC.
 
-The files are read in blocks rather than mapped, so that memory does not grow with them; 1.2 to 1.7 GB/s.
+The files are read in blocks rather than mapped, so that memory does not grow with them; 1.2 to 1.7
+GB/s.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +16,14 @@ import pandas as pd
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import rounded, write_text
 from tokenmill.core.metrics import CleanReport
-from tokenmill.core.token_file import SPLITS, Split, TokenMetadata, open_tokens, read_metadata, token_file
+from tokenmill.core.token_file import (
+    SPLITS,
+    Split,
+    TokenMetadata,
+    open_tokens,
+    read_metadata,
+    token_file,
+)
 from tokenmill.core.tokenizer import TextTokenizer, token_bytes
 from tokenmill.display import Progress
 from tokenmill.reports.page import token_text
@@ -44,18 +53,24 @@ class TokenCounts:
     words: int
     """Runs of bytes without ASCII white space, as `bytes.split` finds them."""
     by_length: np.ndarray
-    """Documents of 0, 1, 2, … tokens without end-of-text; int64, the last entry for all longer ones."""
+    """Documents of 0, 1, 2, … tokens without end-of-text; int64, the last entry for all longer
+    ones."""
 
 
 class TokenCounter:
-    """Counts consecutive blocks of ids. A split ends with end-of-text, so the next split simply follows."""
+    """Counts consecutive blocks of ids. A split ends with end-of-text, so the next split simply
+    follows."""
 
     def __init__(self, vocabulary: Sequence[bytes], eot_id: int) -> None:
         self._eot_id = eot_id
         starts = [token[:1].strip() != b"" for token in vocabulary]
         ends = [number == eot_id or token[-1:].isspace() for number, token in enumerate(vocabulary)]
-        self._flags = np.array(starts) * np.uint8(STARTS_WORD) | np.array(ends) * np.uint8(ENDS_WORD)
-        self._words_inside = np.array([len(token.split()) for token in vocabulary], dtype=np.int64) - np.array(starts)
+        self._flags = np.array(starts) * np.uint8(STARTS_WORD) | np.array(ends) * np.uint8(
+            ENDS_WORD
+        )
+        self._words_inside = np.array(
+            [len(token.split()) for token in vocabulary], dtype=np.int64
+        ) - np.array(starts)
         self._by_id = np.zeros(len(vocabulary), dtype=np.int64)
         self._by_length = np.zeros(1, dtype=np.int64)
         self._word_starts = 0
@@ -63,7 +78,8 @@ class TokenCounter:
         self._document_length = 0  # of the document that the next block continues
 
     def add(self, ids: np.ndarray, *, lengths: bool = True) -> None:
-        """Count the next block, which must not be empty; without `lengths` its documents' lengths are left out."""
+        """Count the next block, which must not be empty; without `lengths` its documents' lengths
+        are left out."""
         self._by_id += np.bincount(ids, minlength=len(self._by_id))
         flags = self._flags.take(ids)
         before = np.concatenate(([np.uint8(self._last_flags)], flags[:-1]))
@@ -107,8 +123,8 @@ def read_stats(folder: Path, tokenizer: TextTokenizer, clean: CleanReport) -> "D
     metadata = read_metadata(folder)
     if metadata.tokenizer_sha256 != tokenizer.sha256:
         raise UserError(
-            f"{folder} was made by another tokenizer (sha256 {metadata.tokenizer_sha256[:12]}) than the present one "
-            f"({tokenizer.sha256[:12]}); run `dvc repro unpack`."
+            f"{folder} was made by another tokenizer (sha256 {metadata.tokenizer_sha256[:12]}) "
+            f"than the present one ({tokenizer.sha256[:12]}); run `dvc repro unpack`."
         )
     is_divided = metadata.train.documents + metadata.val.documents > clean.documents.kept
     vocabulary = token_bytes(tokenizer)
@@ -130,7 +146,8 @@ def _blocks(folder: Path, split: Split) -> Iterator[np.ndarray]:
 
 @dataclass(frozen=True)
 class DataStats:
-    """Figures of the clean documents and their tokens: both splits together, end-of-text not counted as a token."""
+    """Figures of the clean documents and their tokens: both splits together, end-of-text not
+    counted as a token."""
 
     clean: CleanReport
     counts: TokenCounts
@@ -138,7 +155,8 @@ class DataStats:
     vocabulary: Sequence[bytes]
     """The bytes of every token."""
     is_divided: bool = False
-    """Whether documents are divided between the splits; the lengths are then those of the parts to train on."""
+    """Whether documents are divided between the splits; the lengths are then those of the parts to
+    train on."""
 
     @cached_property
     def occurrences(self) -> np.ndarray:
@@ -173,13 +191,16 @@ class DataStats:
 
     @property
     def tokens_per_word(self) -> float:
-        """Mean number of tokens in a word (fertility); white space belongs to the word beside it."""
+        """Mean number of tokens in a word (fertility); white space belongs to the word beside
+        it."""
         return self.tokens / max(1, self.counts.words)
 
     @cached_property
     def unused_ids(self) -> list[int]:
         """Tokens that never occur, without end-of-text."""
-        return [i for i in np.flatnonzero(self.occurrences == 0).tolist() if i != self.metadata.eot_id]
+        return [
+            i for i in np.flatnonzero(self.occurrences == 0).tolist() if i != self.metadata.eot_id
+        ]
 
     @property
     def rare_tokens(self) -> int:
@@ -204,11 +225,13 @@ class DataStats:
 
     @property
     def unigram_bits_per_byte(self) -> float:
-        """Bits per byte of a model that knows only how frequent each token is: the baseline for training."""
+        """Bits per byte of a model that knows only how frequent each token is: the baseline for
+        training."""
         return self.entropy / max(1e-9, self.bytes_per_token)
 
     def length_quantile(self, fraction: float) -> int:
-        """The length in tokens that this fraction of the documents does not exceed (nearest rank)."""
+        """The length in tokens that this fraction of the documents does not exceed (nearest
+        rank)."""
         ranks = np.cumsum(self.counts.by_length)
         return int(np.searchsorted(ranks, max(1, np.ceil(fraction * ranks[-1]))))
 
@@ -234,12 +257,16 @@ class DataStats:
 
 
 def write_tables(folder: Path, stats: DataStats) -> None:
-    """Write document_lengths.csv, dropped.csv, frequent_tokens.csv and languages.csv for `dvc plots`."""
+    """Write document_lengths.csv, dropped.csv, frequent_tokens.csv and languages.csv for `dvc
+    plots`."""
     lengths = pd.DataFrame(stats.clean.lengths.model_dump())
     lengths = lengths[lengths["edges"] > 0]
     lengths.insert(0, "log2_characters", np.log2(lengths.pop("edges")).astype(int))
     frequent = stats.ranking[:FREQUENT]
-    tokens = {"token": [token_text(stats.vocabulary[i]) for i in frequent], "occurrences": stats.occurrences[frequent]}
+    tokens = {
+        "token": [token_text(stats.vocabulary[i]) for i in frequent],
+        "occurrences": stats.occurrences[frequent],
+    }
     tables = {
         "document_lengths": lengths,
         "dropped": _largest_first(stats.clean.dropped, "reason"),

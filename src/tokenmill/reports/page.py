@@ -1,7 +1,7 @@
 """One self-contained page from a template, and how its numbers, tokens and parameters are written.
 
-jinja2 escapes everything, and no invisible character of foreign text reaches a page (`core.units.visible`). Thousands
-are set apart by a narrow space at which no line breaks.
+jinja2 escapes everything, and no invisible character of foreign text reaches a page
+(`core.units.visible`). Thousands are set apart by a narrow space at which no line breaks.
 """
 
 import html
@@ -30,7 +30,8 @@ def render(template: str, **values: Any) -> str:
 
 
 def environment() -> Environment:
-    """The template engine: strings are escaped, unknown names are errors, and the formats below are filters."""
+    """The template engine: strings are escaped, unknown names are errors, and the formats below are
+    filters."""
     made = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -102,7 +103,8 @@ WHITE_SPACE = {" ": "␣", "\n": "↵", "\t": "⇥"}
 
 
 def token_text(token: bytes) -> str:
-    """A token readably: ␣ for a space, ↵ for a line break; bytes that are not UTF-8 alone as \\xE2\\x80."""
+    """A token readably: ␣ for a space, ↵ for a line break; bytes that are not UTF-8 alone as
+    \\xE2\\x80."""
     try:
         text = token.decode()
     except UnicodeDecodeError:
@@ -132,9 +134,13 @@ def flat(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, st
             for number, item in enumerate(value):
                 yield from flat(item, f"{prefix}{name}[{number}].")
         else:
-            yield f"{prefix}{name}", value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            yield (
+                f"{prefix}{name}",
+                value if isinstance(value, str) else json.dumps(value, ensure_ascii=False),
+            )
 
 
 def settings(params: Mapping[str, Any]) -> dict[str, str]:
-    """The content of a params.yaml, without the section that changes no result, as `flat` gives it."""
+    """The content of a params.yaml, without the section that changes no result, as `flat` gives
+    it."""
     return dict(flat({name: section for name, section in params.items() if name != "runtime"}))

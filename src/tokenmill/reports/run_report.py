@@ -1,4 +1,5 @@
-"""reports/index.html: a whole run on one page, from the raw text to the answers after the last epoch.
+"""reports/index.html: a whole run on one page, from the raw text to the answers after the last
+epoch.
 
 In words: what each epoch changed, which one is best, and whether the model overfits.
 """
@@ -69,19 +70,24 @@ def verdict(evaluation: Evaluation) -> str:
     rise = f"After epoch {top.epoch} the validation loss rose from {top.val_loss:.4f} to {last.val_loss:.4f}"
     if last.train_loss < top.train_loss:
         return (
-            f"Overfitting. {rise}, while the training loss fell from {top.train_loss:.4f} to {last.train_loss:.4f}: "
-            f"the model memorises its text. Take epoch {top.epoch}."
+            f"Overfitting. {rise}, while the training loss fell from {top.train_loss:.4f} to "
+            f"{last.train_loss:.4f}: the model memorises its text. Take epoch {top.epoch}."
         )
     return (
-        f"{rise}, and the training loss did not fall either ({top.train_loss:.4f} to {last.train_loss:.4f}): this is "
-        f"not overfitting; look at the learning rate and the gradient norm. Take epoch {top.epoch}."
+        f"{rise}, and the training loss did not fall either ({top.train_loss:.4f} to "
+        f"{last.train_loss:.4f}): this is not overfitting; look at the learning rate and the "
+        f"gradient norm. Take epoch {top.epoch}."
     )
 
 
 def _course(epochs: Sequence[EpochResult]) -> str:
     pairs = itertools.pairwise(epochs)
     rises = [str(new.epoch) for old, new in pairs if new.val_loss >= old.val_loss]
-    return f"it did not fall in epoch {', '.join(rises)}" if rises else "it fell in every epoch, more may still help"
+    return (
+        f"it did not fall in epoch {', '.join(rises)}"
+        if rises
+        else "it fell in every epoch, more may still help"
+    )
 
 
 def _gap_trend(first: EpochResult, last: EpochResult) -> str:
@@ -89,8 +95,8 @@ def _gap_trend(first: EpochResult, last: EpochResult) -> str:
     if end <= begin or end <= 0:
         return f"It is {_gap(last)} the training loss (after epoch {first.epoch}: {_gap(first)}): no overfitting."
     return (
-        f"Its distance to the training loss grew from {begin:.4f} to {end:.4f}: the model memorises more, "
-        "but unseen text still gains."
+        f"Its distance to the training loss grew from {begin:.4f} to {end:.4f}: the model "
+        "memorises more, but unseen text still gains."
     )
 
 
@@ -123,8 +129,9 @@ def epoch_times(timing: Path, work: Workload) -> dict[int, EpochTime]:
     """Times by epoch, of the epochs that a timing.csv covers completely.
 
     Args:
-        timing: `.resume/<fingerprint>/timing.csv` of this very run; it exists where the model was trained. The copy in
-            metrics/ may belong to another run if the model came out of DVC's cache.
+        timing: `.resume/<fingerprint>/timing.csv` of this very run; it exists where the model was
+            trained. The copy in metrics/ may belong to another run if the model came out of DVC's
+            cache.
         work: model, parameters and length of the text of the run.
     """
     rows = read_timing(timing)
@@ -135,8 +142,12 @@ def epoch_times(timing: Path, work: Workload) -> dict[int, EpochTime]:
     times = {}
     for cost in costs.head(work.train.epochs).to_dict("records"):
         last = cost["epoch"] * steps
-        rate = float(rows.loc[rows["step"].between(last - steps + 1, last), "tokens_per_second"].median())
-        times[cost["epoch"]] = EpochTime(rate, tokens_per_step / rate if rate else math.inf, Cost.of(cost))
+        rate = float(
+            rows.loc[rows["step"].between(last - steps + 1, last), "tokens_per_second"].median()
+        )
+        times[cost["epoch"]] = EpochTime(
+            rate, tokens_per_step / rate if rate else math.inf, Cost.of(cost)
+        )
     return times
 
 
@@ -217,7 +228,10 @@ def _lines(run: RunRecord) -> list[EpochLine]:
 
 def _prompts(evaluation: Evaluation) -> list[PromptAnswers]:
     return [
-        compare_answers(question, [(f"epoch {result.epoch}", result.answers[number]) for result in evaluation.epochs])
+        compare_answers(
+            question,
+            [(f"epoch {result.epoch}", result.answers[number]) for result in evaluation.epochs],
+        )
         for number, question in enumerate(evaluation.questions)
     ]
 
@@ -227,14 +241,21 @@ def _losses_by_epoch(evaluation: Evaluation) -> Chart:
     training = [result.train_loss for result in evaluation.epochs]
     validation = [result.val_loss for result in evaluation.epochs]
     series = []
-    for name, losses, colour in (("training", training, TRAIN), ("validation", validation, VALIDATION)):
-        titles = [f"epoch {n}: {name} loss {loss:.4f}" for n, loss in zip(numbers, losses, strict=True)]
+    for name, losses, colour in (
+        ("training", training, TRAIN),
+        ("validation", validation, VALIDATION),
+    ):
+        titles = [
+            f"epoch {n}: {name} loss {loss:.4f}" for n, loss in zip(numbers, losses, strict=True)
+        ]
         series.append(Series(losses, colour, numbers, titles))
     alt = f"Losses by epoch; the validation loss goes from {validation[0]:.4f} to {validation[-1]:.4f}."
     return line_chart(series, x_label="epoch", y_label="nats per token", alt=alt)
 
 
-def losses_by_step(steps: Sequence[StepRow], validations: Sequence[EpochRow | ValidationRow]) -> Chart:
+def losses_by_step(
+    steps: Sequence[StepRow], validations: Sequence[EpochRow | ValidationRow]
+) -> Chart:
     """The training loss during training, and every validation loss."""
     x, losses = _means(steps, "loss")
     rows = sorted(validations, key=lambda row: row.step)

@@ -1,1 +1,2 @@
-"""What runs leave behind: find a model, let it write, compare runs, import a model as a start, export one."""
+"""What runs leave behind: find a model, let it write, compare runs, import a model as a start,
+export one."""

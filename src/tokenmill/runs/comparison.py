@@ -1,4 +1,5 @@
-"""Epochs of finished runs side by side: from the names that a person types to tables, cautions and all answers.
+"""Epochs of finished runs side by side: from the names that a person types to tables, cautions and
+all answers.
 
 A name is `workspace`, `epoch-2`, `HEAD`, `blest-jube:2`.
 """
@@ -60,20 +61,34 @@ class ComparedRun:
         Raises:
             UserError: a file is missing or damaged.
         """
-        evaluation, history = read_evaluation(root / paths.EVALUATION), read_rows(root / paths.HISTORY, EpochRow)
+        evaluation, history = (
+            read_evaluation(root / paths.EVALUATION),
+            read_rows(root / paths.HISTORY, EpochRow),
+        )
         if len(evaluation.epochs) != len(history):
             raise UserError(
-                f"{name}: {paths.EVALUATION} has {len(evaluation.epochs)} epochs and {paths.HISTORY} {len(history)}; "
-                "`dvc repro -f train evaluate` there makes them fit."
+                f"{name}: {paths.EVALUATION} has {len(evaluation.epochs)} epochs and "
+                f"{paths.HISTORY} {len(history)}; `dvc repro -f train evaluate` there makes them "
+                "fit."
             )
         shown = settings(read_yaml(root / PARAMS_FILE))
-        shown = {name: value for name, value in shown.items() if not name.startswith("evaluate.prompts")}
+        shown = {
+            name: value for name, value in shown.items() if not name.startswith("evaluate.prompts")
+        }
         try:
-            outputs = [out for stage in read_yaml(root / LOCK)["stages"].values() for out in stage.get("outs", [])]
+            outputs = [
+                out
+                for stage in read_yaml(root / LOCK)["stages"].values()
+                for out in stage.get("outs", [])
+            ]
             hashes = {out["path"]: out.get("md5") for out in outputs}
         except (LookupError, AttributeError, TypeError):
-            raise UserError(f"{root / LOCK} is damaged; `git checkout {LOCK}` brings back the last commit's.") from None
-        return cls(name, evaluation, history, read_metrics(TrainMetrics, root).parameters, shown, hashes)
+            raise UserError(
+                f"{root / LOCK} is damaged; `git checkout {LOCK}` brings back the last commit's."
+            ) from None
+        return cls(
+            name, evaluation, history, read_metrics(TrainMetrics, root).parameters, shown, hashes
+        )
 
 
 @dataclass(frozen=True)
@@ -148,10 +163,10 @@ class Comparison:
     @property
     def caution(self) -> str:
         """What must not be compared, in one sentence; empty if everything may be."""
-        if self._differ(paths.CLEAN) or any(name.startswith("tokenize.") for name in self.settings.index):
-            return (
-                "The texts for validation differ: no measure here is strictly comparable, bits per byte come nearest."
-            )
+        if self._differ(paths.CLEAN) or any(
+            name.startswith("tokenize.") for name in self.settings.index
+        ):
+            return "The texts for validation differ: no measure here is strictly comparable, bits per byte come nearest."
         if self._differ(paths.TOKENIZER.parent):
             return "The tokenizers differ: compare bits per byte, not losses or perplexities, which are per token."
         return ""
@@ -172,12 +187,13 @@ class Comparison:
 
 
 def find_epochs(root: Path, names: Sequence[str]) -> list[ComparedEpoch]:
-    """The epochs that these names mean. One name alone is compared with the workspace, no name means its first and last
-    epoch.
+    """The epochs that these names mean. One name alone is compared with the workspace, no name
+    means its first and last epoch.
 
     Args:
         root: of the project.
-        names: `workspace`, git revisions, DVC experiments, each optionally with `:N` for its epoch N; or `epoch-N`.
+        names: `workspace`, git revisions, DVC experiments, each optionally with `:N` for its epoch
+            N; or `epoch-N`.
 
     Raises:
         UserError: there is no such revision or epoch, or its evaluation cannot be fetched.
@@ -211,7 +227,9 @@ def _read_run(root: Path, rev: str) -> ComparedRun:
     """The run in the workspace, or the one that a revision holds or records."""
     if rev == WORKSPACE:
         if run := unfinished(root):
-            raise UserError(f"{run.sentence}; answers are compared when it is finished, name other revisions.")
+            raise UserError(
+                f"{run.sentence}; answers are compared when it is finished, name other revisions."
+            )
         if not (root / paths.EVALUATION).exists():
             raise UserError(
                 f"{root / paths.EVALUATION} is missing; `dvc repro` makes it, "
@@ -223,8 +241,8 @@ def _read_run(root: Path, rev: str) -> ComparedRun:
         for file in FILES:
             if not revision.has(file):
                 raise UserError(
-                    f"{rev} ({revision.sha[:7]}) has no {file}: the pipeline had not run to its end there; "
-                    f"`git checkout {rev}` and `dvc repro` would."
+                    f"{rev} ({revision.sha[:7]}) has no {file}: the pipeline had not run to its "
+                    f"end there; `git checkout {rev}` and `dvc repro` would."
                 )
             revision.copy(file, folder / file)
         return ComparedRun.read(rev, folder)

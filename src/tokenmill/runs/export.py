@@ -1,12 +1,13 @@
 """A trained model as a folder for other tools, with its tokenizer, its chat template and a card.
 
-`hf` is what `transformers` loads without code of ours (`AutoModelForCausalLM`, `AutoTokenizer`, `pipeline`). The others
-have one file in place of its weights, and packages of their own, imported only when they are asked for. `gguf`, for
-llama.cpp, Ollama and LM Studio, holds tokenizer and chat template too, as llama.cpp's `convert_hf_to_gguf.py` writes
-them; llama.cpp quantizes such a file. `onnx`, for onnxruntime, maps `input_ids` (batch, sequence) to `logits` (batch,
-sequence, vocabulary) without a cache of keys and values, so writing reads the whole text for each token. Weights are
-float32, and all write the same greedy text. What is known of the run (data, parameters, losses, answers) is on the
-card, README.md.
+`hf` is what `transformers` loads without code of ours (`AutoModelForCausalLM`, `AutoTokenizer`,
+`pipeline`). The others have one file in place of its weights, and packages of their own, imported
+only when they are asked for. `gguf`, for llama.cpp, Ollama and LM Studio, holds tokenizer and chat
+template too, as llama.cpp's `convert_hf_to_gguf.py` writes them; llama.cpp quantizes such a file.
+`onnx`, for onnxruntime, maps `input_ids` (batch, sequence) to `logits` (batch, sequence,
+vocabulary) without a cache of keys and values, so writing reads the whole text for each token.
+Weights are float32, and all write the same greedy text. What is known of the run (data, parameters,
+losses, answers) is on the card, README.md.
 """
 
 import contextlib
@@ -105,15 +106,19 @@ def export(checkpoint: Checkpoint, record: Record, target: Path, kind: Format = 
     """Write the folder, whole or not at all.
 
     Raises:
-        UserError: there is something at `target`, a file of the model is missing or damaged, or the format has no such
-            model or needs a package that is not installed.
+        UserError: there is something at `target`, a file of the model is missing or damaged, or the
+            format has no such model or needs a package that is not installed.
     """
     if target.exists():
         raise UserError(f"{target} exists; name another folder, or remove it.")
     tokenizer, model = read_tokenizer(checkpoint.tokenizer), load_model(checkpoint.folder)
     check_tokenizer(checkpoint, model, tokenizer)
     config = model.config
-    ends = {"bos_token_id": tokenizer.eot_id, "eos_token_id": tokenizer.eot_id, "pad_token_id": tokenizer.eot_id}
+    ends = {
+        "bos_token_id": tokenizer.eot_id,
+        "eos_token_id": tokenizer.eot_id,
+        "pad_token_id": tokenizer.eot_id,
+    }
     with _package(kind), write_directory(target) as folder:
         write_text(folder / CARD, _card(checkpoint, record, config, tokenizer, kind))
         if kind == "gguf":  # it holds all that follows
@@ -125,13 +130,20 @@ def export(checkpoint: Checkpoint, record: Record, target: Path, kind: Format = 
             shutil.copyfile(checkpoint.folder / WEIGHTS, folder / WEIGHTS)
         shutil.copyfile(checkpoint.tokenizer, folder / paths.TOKENIZER.name)
         write_json(folder / CONFIG, hf_config(config) | ends)
-        write_json(folder / "generation_config.json", ends | {"do_sample": False, "max_length": config.context_length})
+        write_json(
+            folder / "generation_config.json",
+            ends | {"do_sample": False, "max_length": config.context_length},
+        )
         write_json(folder / "tokenizer_config.json", _tokenizer_config(config))
 
 
 def is_export_of(checkpoint: Checkpoint, folder: Path, kind: Format) -> bool:
     """Whether the folder holds this model in this format; its card may have been edited."""
-    card, file, weights = folder / CARD, folder / FILES[kind], sha256_of(checkpoint.folder / WEIGHTS)
+    card, file, weights = (
+        folder / CARD,
+        folder / FILES[kind],
+        sha256_of(checkpoint.folder / WEIGHTS),
+    )
     if not (card.is_file() and file.is_file()):
         return False
     return weights in card.read_text(encoding="utf-8", errors="replace") and (
@@ -146,8 +158,8 @@ def _package(extra: Format) -> Iterator[None]:
         yield
     except ImportError as error:
         raise UserError(
-            f"--format {extra} needs the package {error.name}; `pip install -c constraints.txt -e '.[{extra}]'` "
-            "installs it."
+            f"--format {extra} needs the package {error.name}; `pip install -c constraints.txt -e "
+            f"'.[{extra}]'` installs it."
         ) from None
 
 
@@ -165,9 +177,17 @@ def _tokenizer_config(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-def _card(checkpoint: Checkpoint, record: Record, config: ModelConfig, tokenizer: TextTokenizer, kind: Format) -> str:
+def _card(
+    checkpoint: Checkpoint,
+    record: Record,
+    config: ModelConfig,
+    tokenizer: TextTokenizer,
+    kind: Format,
+) -> str:
     epoch = re.fullmatch(r"epoch-(\d+)", checkpoint.folder.name)
-    results = {result.epoch: result for result in record.evaluation.epochs} if record.evaluation else {}
+    results = (
+        {result.epoch: result for result in record.evaluation.epochs} if record.evaluation else {}
+    )
     return render(
         "model_card.md",
         kind=kind,
@@ -193,11 +213,13 @@ def _write_gguf(model: GPT, tokenizer: TextTokenizer, file: Path) -> None:
     config = model.config
     if config.architecture != "gpt2":
         raise UserError(
-            f"model.architecture ({config.architecture}) is unknown to llama.cpp, so there is no GGUF of it; "
-            "take --format hf or onnx, or train with gpt2."
+            f"model.architecture ({config.architecture}) is unknown to llama.cpp, so there is no "
+            "GGUF of it; take --format hf or onnx, or train with gpt2."
         )
     if tokenizer.type != "bpe":
-        raise UserError(f"tokenizer.type ({tokenizer.type}) is unknown to llama.cpp; take --format hf or onnx.")
+        raise UserError(
+            f"tokenizer.type ({tokenizer.type}) is unknown to llama.cpp; take --format hf or onnx."
+        )
     writer = gguf.GGUFWriter(file, "gpt2")
     writer.add_name(f"{config.n_layer} layers, {config.n_embd} wide")
     writer.add_block_count(config.n_layer)
@@ -227,7 +249,9 @@ def _add_tokenizer(writer: "GGUFWriter", tokenizer: TextTokenizer) -> None:
     vocabulary = tokenizer.backend.get_vocab(with_added_tokens=True)
     tokens = sorted(vocabulary, key=vocabulary.__getitem__)
     special = tokenizer.backend.get_added_tokens_decoder()
-    kinds = [TokenType.CONTROL if id_ in special else TokenType.NORMAL for id_ in range(len(tokens))]
+    kinds = [
+        TokenType.CONTROL if id_ in special else TokenType.NORMAL for id_ in range(len(tokens))
+    ]
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(tokens)
@@ -245,7 +269,9 @@ def _write_onnx(model: GPT, file: Path) -> None:
 
     example = torch.zeros((2, model.config.context_length), dtype=torch.int64)
     sizes = {0: Dim("batch"), 1: Dim("sequence", max=model.config.context_length)}
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it speaks of other packages and of its own future
+    logging.getLogger("torch.onnx").setLevel(
+        logging.ERROR
+    )  # it speaks of other packages and of its own future
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(

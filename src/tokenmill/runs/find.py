@@ -1,8 +1,9 @@
-"""Find the trained model that a user means: an epoch of the work tree or of a revision, an experiment, or a folder.
+"""Find the trained model that a user means: an epoch of the work tree or of a revision, an
+experiment, or a folder.
 
-The refs `epoch-N`, which the stage `report` makes, name no model: when they are made, the dvc.lock that records it is
-not committed yet. Their model is the one whose history, in the work tree or in a commit near the ref, holds the same
-losses at that epoch.
+The refs `epoch-N`, which the stage `report` makes, name no model: when they are made, the dvc.lock
+that records it is not committed yet. Their model is the one whose history, in the work tree or in a
+commit near the ref, holds the same losses at that epoch.
 """
 
 import contextlib
@@ -58,8 +59,10 @@ def find(
     Args:
         root: of the project.
         epoch: from 1; None stands for the last one.
-        rev: a git revision, a DVC experiment, or a ref `epoch-N`. Its files are fetched if they are not here.
-        model: a folder with config.json, model.safetensors and, if `tokenizer` is not given, tokenizer.json.
+        rev: a git revision, a DVC experiment, or a ref `epoch-N`. Its files are fetched if they are
+            not here.
+        model: a folder with config.json, model.safetensors and, if `tokenizer` is not given,
+            tokenizer.json.
         tokenizer: the file that goes with `model`.
 
     Raises:
@@ -81,7 +84,11 @@ def find(
     epochs = available(root)
     run = unfinished(root)
     if not epochs:
-        why = f"{run.sentence}; no epoch is finished yet" if run else "`dvc repro` trains one, `dvc pull` fetches one"
+        why = (
+            f"{run.sentence}; no epoch is finished yet"
+            if run
+            else "`dvc repro` trains one, `dvc pull` fetches one"
+        )
         raise UserError(f"there is no model in {root / paths.MODEL}; {why}.")
     if run:
         note(f"{run.sentence}; the newest finished epoch is {len(epochs)}")
@@ -89,7 +96,8 @@ def find(
 
 
 def available(root: Path) -> list[Checkpoint]:
-    """The epochs in the work tree of the project at `root`, in order; those finished so far of a training under way."""
+    """The epochs in the work tree of the project at `root`, in order; those finished so far of a
+    training under way."""
     if is_finished(root):
         names, folder = "epoch {}", root / paths.MODEL
         epochs, tokenizer = read_manifest(folder).epochs, root / paths.TOKENIZER
@@ -98,7 +106,10 @@ def available(root: Path) -> list[Checkpoint]:
         epochs, tokenizer = len(run.epoch_ends), run.tokenizer
     else:
         return []
-    return [Checkpoint(names.format(epoch), folder / f"epoch-{epoch}", tokenizer) for epoch in range(1, epochs + 1)]
+    return [
+        Checkpoint(names.format(epoch), folder / f"epoch-{epoch}", tokenizer)
+        for epoch in range(1, epochs + 1)
+    ]
 
 
 def epochs_at(root: Path, rev: str) -> int:
@@ -126,11 +137,18 @@ def chosen_epoch(epoch: int | None, epochs: int, where: str) -> int:
 
 
 def _in_folder(folder: Path, tokenizer: Path | None, root: Path) -> Checkpoint:
-    """The model in a folder, with the given tokenizer, the one beside it, or the project's if the model is in it."""
+    """The model in a folder, with the given tokenizer, the one beside it, or the project's if the
+    model is in it."""
     if not (folder / CONFIG).exists():
-        raise UserError(f"--model {folder} holds no {CONFIG}: give a folder such as {paths.MODEL / 'epoch-1'}.")
+        raise UserError(
+            f"--model {folder} holds no {CONFIG}: give a folder such as {paths.MODEL / 'epoch-1'}."
+        )
     file = tokenizer or folder / paths.TOKENIZER.name
-    if not file.exists() and not tokenizer and (root / paths.MODELS).resolve() in folder.resolve().parents:
+    if (
+        not file.exists()
+        and not tokenizer
+        and (root / paths.MODELS).resolve() in folder.resolve().parents
+    ):
         file = root / paths.TOKENIZER
     if not file.exists():
         fix = "give another." if tokenizer else "copy it there, or name it by --tokenizer FILE."
@@ -140,11 +158,15 @@ def _in_folder(folder: Path, tokenizer: Path | None, root: Path) -> Checkpoint:
 
 def _at_revision(root: Path, rev: str, epoch: int | None) -> Checkpoint:
     with contextlib.closing(Revision(root, rev)) as revision:
-        number = chosen_epoch(epoch, read_manifest(revision.fetch(paths.MODEL, [MANIFEST])).epochs, rev)
+        number = chosen_epoch(
+            epoch, read_manifest(revision.fetch(paths.MODEL, [MANIFEST])).epochs, rev
+        )
         folder = f"epoch-{number}"
         models = revision.fetch(paths.MODEL, [f"{folder}/{CONFIG}", f"{folder}/{WEIGHTS}"])
         tokenizers = revision.fetch(paths.TOKENIZER.parent, [paths.TOKENIZER.name])
-        return Checkpoint(f"epoch {number} of {rev}", models / folder, tokenizers / paths.TOKENIZER.name)
+        return Checkpoint(
+            f"epoch {number} of {rev}", models / folder, tokenizers / paths.TOKENIZER.name
+        )
 
 
 def _epoch_of_ref(root: Path, rev: str) -> int | None:
@@ -154,19 +176,27 @@ def _epoch_of_ref(root: Path, rev: str) -> int | None:
 
 
 def _at_epoch_ref(root: Path, epoch: int) -> Checkpoint:
-    """The model that the ref `epoch-N` measured: in the work tree, at HEAD, or at the commit before the ref."""
+    """The model that the ref `epoch-N` measured: in the work tree, at HEAD, or at the commit before
+    the ref."""
     ref = f"refs/epoch-{epoch}"
     kept = (git.content(root, ref, paths.TRAIN_METRICS) or "{}").encode()
-    measured = parse_record(kept, dict[str, float], source=ref, way_out="`dvc repro -sf report` makes it")
+    measured = parse_record(
+        kept, dict[str, float], source=ref, way_out="`dvc repro -sf report` makes it"
+    )
     epochs, history = available(root), root / paths.HISTORY
-    if len(epochs) >= epoch and history.exists() and _holds(history.read_text(encoding="utf-8"), measured, epoch):
+    if (
+        len(epochs) >= epoch
+        and history.exists()
+        and _holds(history.read_text(encoding="utf-8"), measured, epoch)
+    ):
         return epochs[epoch - 1]
     for rev in ("HEAD", f"{ref}^"):
         if _holds(git.content(root, rev, paths.HISTORY), measured, epoch):
             return _at_revision(root, rev, epoch)
     raise UserError(
-        f"the model that epoch-{epoch} measured is neither in the workspace nor in HEAD nor in the commit before it; "
-        "name the revision or the experiment that has it, or make model and refs again with `dvc repro`."
+        f"the model that epoch-{epoch} measured is neither in the workspace nor in HEAD nor in "
+        "the commit before it; name the revision or the experiment that has it, or make model and "
+        "refs again with `dvc repro`."
     )
 
 
@@ -180,10 +210,11 @@ def _holds(history: str | None, measured: dict[str, float], epoch: int) -> bool:
 
 
 class Revision:
-    """The files that one revision of the project at `root` holds or records; the work tree stays untouched.
+    """The files that one revision of the project at `root` holds or records; the work tree stays
+    untouched.
 
-    DVC's own file system over a revision reads the cache first, then the remote. Outputs that are fetched are kept in
-    FETCHED, under the hash that dvc.lock records, and are not fetched twice.
+    DVC's own file system over a revision reads the cache first, then the remote. Outputs that are
+    fetched are kept in FETCHED, under the hash that dvc.lock records, and are not fetched twice.
     """
 
     def __init__(self, root: Path, rev: str):
@@ -198,17 +229,27 @@ class Revision:
 
         self.root, self.rev = root, rev
         if not (root / ".dvc").is_dir() or not git.references(root):
-            raise UserError(f"{root.resolve()} is no DVC project with commits in git; other revisions need one.")
+            raise UserError(
+                f"{root.resolve()} is no DVC project with commits in git; other revisions need one."
+            )
         try:
             if not rev:  # DVC would take the work tree
                 raise SCMError("no name")
-            with Repo(str(root)) as here:  # with today's remotes: those of a revision lose their folder
-                default = {name: here.config["core"][name] for name in ("remote",) if name in here.config["core"]}
+            with Repo(
+                str(root)
+            ) as here:  # with today's remotes: those of a revision lose their folder
+                default = {
+                    name: here.config["core"][name]
+                    for name in ("remote",)
+                    if name in here.config["core"]
+                }
                 remotes = {"core": default, "remote": dict(here.config["remote"])}
             self._files = DVCFileSystem(str(root), rev=rev, config=remotes)
             self.sha = self._files.repo.get_rev()
         except (SCMError, AttributeError):  # AttributeError for what is no commit, as HEAD^{tree}
-            raise UserError(f"there is no revision or experiment {rev or repr(rev)}; {_similar(root, rev)}") from None
+            raise UserError(
+                f"there is no revision or experiment {rev or repr(rev)}; {_similar(root, rev)}"
+            ) from None
 
     def has(self, file: Path) -> bool:
         """Whether git or dvc.lock names the file; its content may be out of reach."""
@@ -228,13 +269,14 @@ class Revision:
                 shutil.copyfileobj(read, write, 1 << 20)
         except Exception as error:  # each remote's client raises errors of its own
             raise UserError(
-                f"{source} of {self.rev} ({self.sha[:7]}) is neither in DVC's cache nor in a remote "
-                f"({' '.join(str(error).split())}); check it out and `dvc push` where it was trained, or "
-                f"`git checkout {self.rev}` and `dvc repro` here."
+                f"{source} of {self.rev} ({self.sha[:7]}) is neither in DVC's cache nor in a "
+                f"remote ({' '.join(str(error).split())}); check it out and `dvc push` where it "
+                f"was trained, or `git checkout {self.rev}` and `dvc repro` here."
             ) from None
 
     def fetch(self, output: Path, names: list[str]) -> Path:
-        """Fetch files of one output, unless they are here; return the folder that holds them under the same names.
+        """Fetch files of one output, unless they are here; return the folder that holds them under
+        the same names.
 
         Raises:
             UserError: the revision does not record the output, or a file is out of reach.

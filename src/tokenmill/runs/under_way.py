@@ -1,7 +1,8 @@
-"""Trainings that have begun and are not finished: in the workspace, in a `--temp` run, or in a queue's.
+"""Trainings that have begun and are not finished: in the workspace, in a `--temp` run, or in a
+queue's.
 
-DVC removes a stage's outputs before the stage runs, and keeps what it makes when it ends. What is there in between are
-the files in `live/` and the checkpoints in `.resume/`.
+DVC removes a stage's outputs before the stage runs, and keeps what it makes when it ends. What is
+there in between are the files in `live/` and the checkpoints in `.resume/`.
 """
 
 import contextlib
@@ -17,10 +18,17 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.records import read_record
 from tokenmill.costs import TIMING, Cost, find_times, read_timing
 from tokenmill.model.manifest import MANIFEST, WEIGHTS
-from tokenmill.training.history import LiveRun, StepRow, ValidationRow, read_live_rows, read_live_run
+from tokenmill.training.history import (
+    LiveRun,
+    StepRow,
+    ValidationRow,
+    read_live_rows,
+    read_live_run,
+)
 
 TEMPORARY = Path(".dvc/tmp/exps")
-"""Where DVC runs the experiments of a queue, each in a copy of the repository; those with `--temp` in `standalone/`."""
+"""Where DVC runs the experiments of a queue, each in a copy of the repository; those with `--temp`
+in `standalone/`."""
 
 
 class _ExperimentInfo(BaseModel):
@@ -47,10 +55,16 @@ class UnderWay:
     @property
     def step(self) -> int:
         """The last step that is known to be done."""
-        return max([self.run.first_step, *(rows[-1].step for rows in (self.steps, self.validations) if rows)])
+        return max(
+            [
+                self.run.first_step,
+                *(rows[-1].step for rows in (self.steps, self.validations) if rows),
+            ]
+        )
 
     def last(self) -> "UnderWay":
-        """The same with its last rows, which stay when it is finished, unless another run began meanwhile."""
+        """The same with its last rows, which stay when it is finished, unless another run began
+        meanwhile."""
         live = self.folder / paths.LIVE
         with contextlib.suppress(UserError, OSError):
             if read_live_run(live) is None and (steps := read_live_rows(live, StepRow)):
@@ -78,17 +92,25 @@ class UnderWay:
         return self.folder / paths.TOKENIZER
 
     def weights(self) -> tuple[int, Path] | None:
-        """The step and the folder of the newest weights on disk, or None; later ones are of an earlier, longer run.
+        """The step and the folder of the newest weights on disk, or None; later ones are of an
+        earlier, longer run.
 
         The checkpoints of a run that learns by LoRA have no weights, but its epochs do.
         """
         steps = [(int(path.name[5:]), path) for path in self.checkpoints.glob("step-*")]
-        epochs = [(row.step, self.epochs / f"epoch-{n}") for n, row in enumerate(self.epoch_ends, start=1)]
-        found = [(step, path) for step, path in epochs + steps if step <= self.step and (path / WEIGHTS).exists()]
+        epochs = [
+            (row.step, self.epochs / f"epoch-{n}") for n, row in enumerate(self.epoch_ends, start=1)
+        ]
+        found = [
+            (step, path)
+            for step, path in epochs + steps
+            if step <= self.step and (path / WEIGHTS).exists()
+        ]
         return max(found, key=lambda one: one[0], default=None)
 
     def seconds_left(self) -> float | None:
-        """As many as the rest takes at this session's speed, validations and checkpoints included."""
+        """As many as the rest takes at this session's speed, validations and checkpoints
+        included."""
         with contextlib.suppress(OSError):
             done = self.step - self.run.first_step
             taken = (self.folder / paths.LIVE / "steps.csv").stat().st_mtime - self.run.began
@@ -98,7 +120,9 @@ class UnderWay:
     def spent(self) -> tuple[Cost, float | None]:
         """What all sessions took so far, and tokens per second now, if they are known."""
         with contextlib.suppress(UserError):  # a damaged table is reported elsewhere
-            rows = read_timing(find_times(self.root / paths.resume_root(), self.run.fingerprint, TIMING))
+            rows = read_timing(
+                find_times(self.root / paths.resume_root(), self.run.fingerprint, TIMING)
+            )
             if len(rows):
                 return Cost.of(rows.iloc[-1]), float(rows["tokens_per_second"].iloc[-1])
         return Cost(), None
@@ -114,7 +138,8 @@ class UnderWay:
 
 
 def under_way(root: Path) -> UnderWay | None:
-    """The training in the workspace of the project at `root`, on or stopped; None if none is unfinished there."""
+    """The training in the workspace of the project at `root`, on or stopped; None if none is
+    unfinished there."""
     return _read(root, root, "this workspace")
 
 
@@ -124,7 +149,8 @@ def is_finished(root: Path) -> bool:
 
 
 def unfinished(root: Path) -> UnderWay | None:
-    """The training in the workspace that brings the model, on or stopped; None if the model is there."""
+    """The training in the workspace that brings the model, on or stopped; None if the model is
+    there."""
     return None if is_finished(root) else under_way(root)
 
 
@@ -146,7 +172,10 @@ def _read(root: Path, folder: Path, where: str) -> UnderWay | None:
     try:
         run = read_live_run(live)
         rows = read_live_rows(live, StepRow), read_live_rows(live, ValidationRow)
-    except (UserError, OSError):  # finished at this very moment, or damaged: DVC's own record is what counts
+    except (
+        UserError,
+        OSError,
+    ):  # finished at this very moment, or damaged: DVC's own record is what counts
         return None
     return UnderWay(root, folder, where, run, *rows) if run else None
 

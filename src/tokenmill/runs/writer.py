@@ -1,7 +1,8 @@
-"""A loaded model that writes: it continues a text, answers a question, or carries on a conversation.
+"""A loaded model that writes: it continues a text, answers a question, or carries on a
+conversation.
 
-Text is streamed as it is generated: whole characters only, up to the next turn of the conversation, without the white
-space around it.
+Text is streamed as it is generated: whole characters only, up to the next turn of the conversation,
+without the white space around it.
 """
 
 import codecs
@@ -11,7 +12,13 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.tokenizer import NEXT_TURN, TextTokenizer, read_tokenizer, render_chat, token_bytes
+from tokenmill.core.tokenizer import (
+    NEXT_TURN,
+    TextTokenizer,
+    read_tokenizer,
+    render_chat,
+    token_bytes,
+)
 from tokenmill.model.device import choose_device
 from tokenmill.model.generate import Sampling, generate, generate_batch, transpose_in_memory
 from tokenmill.model.gpt import GPT
@@ -50,7 +57,9 @@ class Writer:
     """The UTF-8 bytes of each id."""
 
     @classmethod
-    def load(cls, checkpoint: Checkpoint, device: Literal["auto", "cpu", "cuda", "mps"] = "auto") -> "Writer":
+    def load(
+        cls, checkpoint: Checkpoint, device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    ) -> "Writer":
         """Load a checkpoint.
 
         Raises:
@@ -80,10 +89,17 @@ class Writer:
         return stream
 
     def several(self, prompt: str, sampling: Sampling, count: int, *, chat: bool) -> list[Stream]:
-        """Write `count` answers or continuations side by side; they are complete when this returns."""
-        ids, notes = self._conversation([{"role": "user", "content": prompt}]) if chat else self._encode(prompt)
+        """Write `count` answers or continuations side by side; they are complete when this
+        returns."""
+        ids, notes = (
+            self._conversation([{"role": "user", "content": prompt}])
+            if chat
+            else self._encode(prompt)
+        )
         began = time.perf_counter()
-        texts = generate_batch(self.model, [ids] * count, end=self.tokenizer.eot_id, sampling=sampling)
+        texts = generate_batch(
+            self.model, [ids] * count, end=self.tokenizer.eot_id, sampling=sampling
+        )
         seconds = time.perf_counter() - began
         streams = []
         for text in texts:
@@ -106,29 +122,40 @@ class Writer:
         return stream
 
     def _conversation(self, messages: Iterable[Mapping[str, str]]) -> tuple[list[int], list[str]]:
-        """The ids of a conversation up to its answer, and notes; at most half the context unless one turn is longer."""
-        turns = [(message["role"], message["content"]) for message in messages if message["content"].strip()]
+        """The ids of a conversation up to its answer, and notes; at most half the context unless
+        one turn is longer."""
+        turns = [
+            (message["role"], message["content"])
+            for message in messages
+            if message["content"].strip()
+        ]
         limit, dropped = self.model.config.context_length // 2, 0
         while True:
-            ids, notes = self._encode(f"{render_chat(turns[dropped:])}\nAssistant:" if turns else "")
+            ids, notes = self._encode(
+                f"{render_chat(turns[dropped:])}\nAssistant:" if turns else ""
+            )
             if len(ids) <= limit or dropped >= len(turns) - 1:
                 break
             dropped += 1
         if dropped:
             notes.append(
-                f"The {dropped} oldest of {len(turns)} turns were left out: the model sees {limit} tokens of them."
+                f"The {dropped} oldest of {len(turns)} turns were left out: the model sees "
+                f"{limit} tokens of them."
             )
         return ids, notes
 
     def _encode(self, text: str) -> tuple[list[int], list[str]]:
-        """The ids of a prompt, and notes about what was left out; an empty prompt becomes end-of-text."""
+        """The ids of a prompt, and notes about what was left out; an empty prompt becomes
+        end-of-text."""
         text, notes = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"), []
         if unknown := self.tokenizer.unknown(text):
             text = "".join(char for char in text if char not in unknown)
             notes.append(f"The tokenizer does not know {unknown!r}; left out.")
         ids, context = self.tokenizer.encode(text), self.model.config.context_length
         if len(ids) > context:
-            notes.append(f"The prompt has {len(ids):,} tokens; the model sees the last {context:,}.")
+            notes.append(
+                f"The prompt has {len(ids):,} tokens; the model sees the last {context:,}."
+            )
         return ids[-context:] or [self.tokenizer.eot_id], notes
 
 
@@ -145,13 +172,15 @@ def check_tokenizer(checkpoint: Checkpoint, model: GPT, tokenizer: TextTokenizer
         read_manifest(run).check_tokenizer(tokenizer.sha256, str(checkpoint.tokenizer))
     if model.config.vocab_size != tokenizer.vocab_size:
         raise UserError(
-            f"{checkpoint.folder} knows {model.config.vocab_size:,} tokens, {checkpoint.tokenizer} has "
-            f"{tokenizer.vocab_size:,}; use the tokenizer that it was trained with, or run `dvc repro`."
+            f"{checkpoint.folder} knows {model.config.vocab_size:,} tokens, "
+            f"{checkpoint.tokenizer} has {tokenizer.vocab_size:,}; use the tokenizer that it was "
+            "trained with, or run `dvc repro`."
         )
 
 
 def decode_utf8(parts: Iterable[bytes]) -> Iterator[str]:
-    """Decode UTF-8 as it arrives: only whole characters are yielded, and invalid bytes become U+FFFD."""
+    """Decode UTF-8 as it arrives: only whole characters are yielded, and invalid bytes become
+    U+FFFD."""
     return codecs.iterdecode(parts, "utf-8", "replace")
 
 
@@ -163,7 +192,10 @@ def take_until(chunks: Iterable[str], stop: str) -> Iterator[str]:
         if stop in held:
             held = held[: held.index(stop)]
             break
-        kept = next((n for n in range(min(len(stop) - 1, len(held)), 0, -1) if stop.startswith(held[-n:])), 0)
+        kept = next(
+            (n for n in range(min(len(stop) - 1, len(held)), 0, -1) if stop.startswith(held[-n:])),
+            0,
+        )
         ready, held = held[: len(held) - kept], held[len(held) - kept :]
         if ready:
             yield ready

@@ -1,8 +1,9 @@
 """The corpus: questions combined to conversations, and conversations written as JSON lines.
 
-Most conversations are a single question, often with a greeting, an occasion, an excuse or thanks around it. Nearly all
-differ as text while their answers recur: what a model has to learn. The validation text asks only for combinations that
-the training text never has. A few training conversations repeat or have a blemish, so that cleaning has work.
+Most conversations are a single question, often with a greeting, an occasion, an excuse or thanks
+around it. Nearly all differ as text while their answers recur: what a model has to learn. The
+validation text asks only for combinations that the training text never has. A few training
+conversations repeat or have a blemish, so that cleaning has work.
 """
 
 import json
@@ -21,10 +22,12 @@ class SampleParams(Section):
     """What decides the bytes of the built-in corpus."""
 
     seed: int = Field(ge=0)
-    """Start of the random numbers that combine facts and phrasings; another seed is another corpus (0 or more)."""
+    """Start of the random numbers that combine facts and phrasings; another seed is another corpus
+    (0 or more)."""
 
     conversations: int = Field(gt=0)
-    """Number of conversations to train on, about 0.2 MB for 1,000. A sixteenth as many are written to validate with."""
+    """Number of conversations to train on, about 0.2 MB for 1,000. A sixteenth as many are written
+    to validate with."""
 
 
 Conversation = tuple[Exchange, ...]
@@ -34,7 +37,8 @@ VALIDATION_EVERY = 16
 """For each conversation to validate with, this many to train on."""
 
 OPENING_PERCENT, CLOSING_PERCENT, COURTESY_PERCENT = 8, 12, 30
-"""How often a conversation begins with a greeting, ends with thanks, and has a courtesy before or after a question."""
+"""How often a conversation begins with a greeting, ends with thanks, and has a courtesy before or
+after a question."""
 
 REPEAT_EVERY, BLEMISH_EVERY = 100, 150
 """On average, one conversation in this many repeats an earlier one, or has a blemish."""
@@ -95,7 +99,8 @@ class ConversationSource:
         return self._typed((self._around(kind, kind.exchange(self._draw, kind.held_out)),))
 
     def blemished(self, conversation: Conversation) -> Conversation:
-        """The conversation with a blemish in its first question, or one time in seven without any messages."""
+        """The conversation with a blemish in its first question, or one time in seven without any
+        messages."""
         kind = self._draw.below(len(BLEMISHES) + 1)
         if kind == len(BLEMISHES):
             return ()
@@ -117,9 +122,16 @@ class ConversationSource:
         """The exchange with something said before the question, after it, both or neither."""
         said, sentences = self._courtesies, [exchange.question]
         if self._draw.percent(COURTESY_PERCENT):
-            sentences.insert(0, self._draw.common_first(said["greetings"] + said["occasions"] * bool(kind.followups)))
+            sentences.insert(
+                0,
+                self._draw.common_first(
+                    said["greetings"] + said["occasions"] * bool(kind.followups)
+                ),
+            )
         if self._draw.percent(COURTESY_PERCENT):
-            sentences.append(self._draw.common_first(said["thanks"] + said["excuses"] * bool(kind.followups)))
+            sentences.append(
+                self._draw.common_first(said["thanks"] + said["excuses"] * bool(kind.followups))
+            )
         return exchange._replace(question=" ".join(sentences))
 
     def _followed_up(self) -> Conversation:
@@ -128,15 +140,22 @@ class ConversationSource:
         fact, other = self._draw.common_first(kind.facts), self._draw.common_first(kind.facts)
         while other is fact:
             other = self._draw.common_first(kind.facts)
-        return (kind.fill(self._draw, fact, kind.asked(fact)), kind.fill(self._draw, other, kind.followups))
+        return (
+            kind.fill(self._draw, fact, kind.asked(fact)),
+            kind.fill(self._draw, other, kind.followups),
+        )
 
     def _typed(self, conversation: Conversation) -> Conversation:
-        """The conversation as people type it: many questions in lower case, without the last mark, or both."""
-        return tuple(said._replace(question=self._draw.choice(TYPED)(said.question)) for said in conversation)
+        """The conversation as people type it: many questions in lower case, without the last mark,
+        or both."""
+        return tuple(
+            said._replace(question=self._draw.choice(TYPED)(said.question)) for said in conversation
+        )
 
 
 def conversations(*, seed: int, count: int) -> Iterator[Conversation]:
-    """Yield `count` conversations to train on; a seed always gives the same ones, however many are asked for."""
+    """Yield `count` conversations to train on; a seed always gives the same ones, however many are
+    asked for."""
     draw = Draw(seed)
     source = ConversationSource(draw)
     seen: set[Conversation] = set()
@@ -151,7 +170,8 @@ def conversations(*, seed: int, count: int) -> Iterator[Conversation]:
 
 
 def held_out(*, seed: int, count: int) -> Iterator[Conversation]:
-    """Yield `count` conversations to validate with: combinations that `conversations` never has, with any seed."""
+    """Yield `count` conversations to validate with: combinations that `conversations` never has,
+    with any seed."""
     source = ConversationSource(Draw(seed))
     seen: set[Conversation] = set()
     for _ in range(count):
@@ -167,7 +187,8 @@ def _unseen(draw: Callable[[], Conversation], seen: set[Conversation]) -> Conver
 
 
 def write_sample(folder: Path, params: SampleParams) -> None:
-    """Write train.jsonl, validation.jsonl (lines as of `json_line`) and the prompts of the evaluation to `folder`."""
+    """Write train.jsonl, validation.jsonl (lines as of `json_line`) and the prompts of the
+    evaluation to `folder`."""
     few = max(1, params.conversations // VALIDATION_EVERY)
     with files.write_atomic(folder / "train.jsonl") as file:
         file.writelines(map(json_line, conversations(seed=params.seed, count=params.conversations)))
@@ -178,8 +199,12 @@ def write_sample(folder: Path, params: SampleParams) -> None:
 
 
 def json_line(conversation: Conversation) -> bytes:
-    """A conversation as one line of UTF-8 JSON: `{"messages": [{"role": "user", "content": …}, …]}`, with its end."""
+    """A conversation as one line of UTF-8 JSON: `{"messages": [{"role": "user", "content": …},
+    …]}`, with its end."""
     messages = []
     for question, answer in conversation:
-        messages += [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+        messages += [
+            {"role": "user", "content": question},
+            {"role": "assistant", "content": answer},
+        ]
     return json.dumps({"messages": messages}, ensure_ascii=False).encode() + b"\n"

@@ -1,9 +1,9 @@
 """What the corpus knows: facts, and templates that ask for them, read from `tables/*.yaml`.
 
-Some questions are held out: training never contains them although it contains their parts. All lists go from common to
-rare, so that there is something to learn early and something to learn late. To add a fact or a phrasing, add a line to
-a table; to add a table, name it in `FILES`. Draws use `Random.random()` alone, the only method whose results are the
-same in every version of Python.
+Some questions are held out: training never contains them although it contains their parts. All
+lists go from common to rare, so that there is something to learn early and something to learn late.
+To add a fact or a phrasing, add a line to a table; to add a table, name it in `FILES`. Draws use
+`Random.random()` alone, the only method whose results are the same in every version of Python.
 """
 
 import bisect
@@ -23,15 +23,29 @@ Form = TypeVar("Form")
 
 TABLES = Path(__file__).parent / "tables"
 
-FILES = ("countries", "nature", "arithmetic", "words", "dates", "things", "people", "explanations", "poems", "unknown")
-"""The tables of questions; their order decides what a seed draws. `small_talk` and `courtesies` stand apart."""
+FILES = (
+    "countries",
+    "nature",
+    "arithmetic",
+    "words",
+    "dates",
+    "things",
+    "people",
+    "explanations",
+    "poems",
+    "unknown",
+)
+"""The tables of questions; their order decides what a seed draws. `small_talk` and `courtesies`
+stand apart."""
 
 HELD_OUT_EVERY = 8
-"""On average, one combination of facts, and one phrasing of a question, in this many is held out."""
+"""On average, one combination of facts, and one phrasing of a question, in this many is held
+out."""
 
 
 def is_held_out(text: str) -> bool:
-    """Whether training never contains this question or combination: the same on every machine and with every seed."""
+    """Whether training never contains this question or combination: the same on every machine and
+    with every seed."""
     return zlib.crc32(text.encode()) % HELD_OUT_EVERY == 0
 
 
@@ -59,13 +73,15 @@ class Draw:
         return self.weighted(tuple(weights), tuple(weights.values()))
 
     def common_first(self, items: Sequence[Item]) -> Item:
-        """One of `items`, which go from common to rare: the first is five times as likely as the last."""
+        """One of `items`, which go from common to rare: the first is five times as likely as the
+        last."""
         return self.weighted(items, falling(len(items)))
 
 
 @functools.cache
 def falling(size: int) -> tuple[int, ...]:
-    """Weights that fall with the square of the distance from the end, from 15 to 3: `falling(4)` is (15, 8, 4, 3)."""
+    """Weights that fall with the square of the distance from the end, from 15 to 3: `falling(4)` is
+    (15, 8, 4, 3)."""
     steps = max(1, size - 1)
     return tuple(3 + 12 * (steps - place) ** 2 // steps**2 for place in range(size))
 
@@ -89,7 +105,8 @@ class Exchange(NamedTuple):
 class Templates(BaseModel, extra="forbid", strict=True):
     """One kind of question about the facts of a subject.
 
-    `{thing}` in a template stands for the field `thing` of a fact, `{Thing}` for the same at the start of a sentence.
+    `{thing}` in a template stands for the field `thing` of a fact, `{Thing}` for the same at the
+    start of a sentence.
     """
 
     weight: int = Field(default=1, gt=0)
@@ -99,10 +116,12 @@ class Templates(BaseModel, extra="forbid", strict=True):
     """Ways to ask, each of which names the fact completely."""
 
     answers: list[str]
-    """Only one, unless its wording does not matter: a small model learns one sentence per fact in a few epochs."""
+    """Only one, unless its wording does not matter: a small model learns one sentence per fact in a
+    few epochs."""
 
     followups: list[str] = []
-    """Short ways to ask for another fact right after one of this kind; without any, nothing follows up."""
+    """Short ways to ask for another fact right after one of this kind; without any, nothing follows
+    up."""
 
 
 class Question(Templates):
@@ -120,9 +139,17 @@ class Question(Templates):
         return self.fill(draw, fact, self.asked(fact))
 
     def asked(self, fact: Fact) -> list[str]:
-        """The phrasings in which the corpus asks for `fact`: the first one, and the others that are not held out."""
+        """The phrasings in which the corpus asks for `fact`: the first one, and the others that are
+        not held out."""
         first, *others = self.phrasings
-        return [first, *(phrasing for phrasing in others if not fact or not is_held_out(phrasing.format_map(fact)))]
+        return [
+            first,
+            *(
+                phrasing
+                for phrasing in others
+                if not fact or not is_held_out(phrasing.format_map(fact))
+            ),
+        ]
 
     def fill(self, draw: Draw, fact: Fact, phrasings: list[str]) -> Exchange:
         """A question for `fact` in one of `phrasings`, and its answer."""
@@ -139,7 +166,8 @@ class Subject(BaseModel, extra="forbid", strict=True):
     questions: list[Templates]
 
     facts: list[list[str] | dict[str, str | list[str]]] = []
-    """A list has one cell per field; a mapping names its fields itself, and each item of a list in it makes a fact."""
+    """A list has one cell per field; a mapping names its fields itself, and each item of a list in
+    it makes a fact."""
 
     compute: dict[str, Any] = {}
     """Instead of `facts`: the name of a function in `COMPUTED` and its argument."""
@@ -151,31 +179,48 @@ class Subject(BaseModel, extra="forbid", strict=True):
     def _every_fact_is_complete(self) -> Self:
         for row in self.facts:
             if isinstance(row, list) and len(row) != len(self.fields):
-                raise ValueError(f"the fact {row} must have one cell for each of the fields {self.fields}")
+                raise ValueError(
+                    f"the fact {row} must have one cell for each of the fields {self.fields}"
+                )
         return self
 
     def with_facts(self) -> list[Question]:
         """Each kind of question, with all facts; small talk has a single fact, without fields."""
-        rows = [*self.facts, *(row for name, argument in self.compute.items() for row in COMPUTED[name](argument))]
-        mappings = [row if isinstance(row, dict) else dict(zip(self.fields, row, strict=True)) for row in rows]
+        rows = [
+            *self.facts,
+            *(row for name, argument in self.compute.items() for row in COMPUTED[name](argument)),
+        ]
+        mappings = [
+            row if isinstance(row, dict) else dict(zip(self.fields, row, strict=True))
+            for row in rows
+        ]
         parts: dict[bool, list[Fact]] = {False: [], True: []}
         for fact in (fact for mapping in mappings or [{}] for fact in _facts(mapping)):
             combination = " ".join(sorted(fact[name] for name in self.combines))
             parts[bool(combination) and is_held_out(combination)].append(fact)
-        return [Question(facts=parts[False], held_out=parts[True], **dict(kind)) for kind in self.questions]
+        return [
+            Question(facts=parts[False], held_out=parts[True], **dict(kind))
+            for kind in self.questions
+        ]
 
 
 def _facts(mapping: Mapping[str, str | list[str]]) -> list[Fact]:
     """The facts that one row stands for, with every field also under its capitalised name."""
     choices = [[cell] if isinstance(cell, str) else cell for cell in mapping.values()]
     facts = [dict(zip(mapping, texts, strict=True)) for texts in itertools.product(*choices)]
-    return [fact | {name.capitalize(): text[:1].upper() + text[1:] for name, text in fact.items()} for fact in facts]
+    return [
+        fact | {name.capitalize(): text[:1].upper() + text[1:] for name, text in fact.items()}
+        for fact in facts
+    ]
 
 
 def _sums(largest: list[int]) -> list[list[str]]:
-    """Two numbers up to `largest`, the numbers that are counted on the way, and the sum; small numbers first."""
+    """Two numbers up to `largest`, the numbers that are counted on the way, and the sum; small
+    numbers first."""
     pairs = sorted(itertools.product(*(range(1, most + 1) for most in largest)), key=max)
-    return [[str(a), str(b), ", ".join(map(str, range(a + 1, a + b + 1))), str(a + b)] for a, b in pairs]
+    return [
+        [str(a), str(b), ", ".join(map(str, range(a + 1, a + b + 1))), str(a + b)] for a, b in pairs
+    ]
 
 
 def _successors(largest: int) -> list[list[str]]:
@@ -200,10 +245,16 @@ def _joined(parts: list[list[str]]) -> list[list[str]]:
 
 
 def _pairs(of: dict[str, Any]) -> list[list[str]]:
-    """The cells of two facts with different answers: `{table: countries, subject: capitals, first: 40}`."""
+    """The cells of two facts with different answers: `{table: countries, subject: capitals, first:
+    40}`."""
     subject = read(of["table"], dict[str, Subject])[of["subject"]]
-    rows = [[fact[name] for name in subject.fields] for fact in subject.with_facts()[0].facts[: of["first"]]]
-    return [[*one, *other] for one, other in itertools.permutations(rows, 2) if one[-1] != other[-1]]
+    rows = [
+        [fact[name] for name in subject.fields]
+        for fact in subject.with_facts()[0].facts[: of["first"]]
+    ]
+    return [
+        [*one, *other] for one, other in itertools.permutations(rows, 2) if one[-1] != other[-1]
+    ]
 
 
 COMPUTED = {
@@ -221,7 +272,9 @@ def read(name: str, form: type[Form]) -> Form:
     """A table in the given form; the error names the place in the table, and its file."""
     path = TABLES / f"{name}.yaml"
     try:
-        return TypeAdapter(form).validate_python(yaml.load(path.read_text(encoding="utf-8"), yaml.CSafeLoader))
+        return TypeAdapter(form).validate_python(
+            yaml.load(path.read_text(encoding="utf-8"), yaml.CSafeLoader)
+        )
     except ValidationError as error:
         error.add_note(f"The table is {path}.")
         raise
@@ -230,4 +283,6 @@ def read(name: str, form: type[Form]) -> Form:
 @functools.cache
 def questions(name: str) -> dict[str, list[Question]]:
     """All kinds of questions in a table, by subject."""
-    return {subject: found.with_facts() for subject, found in read(name, dict[str, Subject]).items()}
+    return {
+        subject: found.with_facts() for subject, found in read(name, dict[str, Subject]).items()
+    }

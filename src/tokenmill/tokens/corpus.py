@@ -1,8 +1,9 @@
-"""Read the clean corpus: in segments where a document is very long, as a sample, and split into train and val.
+"""Read the clean corpus: in segments where a document is very long, as a sample, and split into
+train and val.
 
-Byte-level BPE never merges across the boundaries that its pre-tokenizer finds (GPT-2's pattern: words with the space
-before them, numbers, punctuation, white space). A text that is cut at such boundaries has the same ids as the whole, so
-segments can be encoded in parallel.
+Byte-level BPE never merges across the boundaries that its pre-tokenizer finds (GPT-2's pattern:
+words with the space before them, numbers, punctuation, white space). A text that is cut at such
+boundaries has the same ids as the whole, so segments can be encoded in parallel.
 """
 
 import math
@@ -24,11 +25,12 @@ SEGMENT_CHARS = 1 << 17
 """Minimum length of a segment: large enough to cost nothing, small enough to occupy all cores."""
 
 SAMPLE_UNIT_CHARS = 4096
-"""Longer documents are sampled as several units, so that one long text is sampled over its whole length."""
+"""Longer documents are sampled as several units, so that one long text is sampled over its whole
+length."""
 
 VALIDATION_NAME = r"(?i)(^|[-_./ ])(val|valid|validation)($|[-_./ ])"
-"""The path of a file that holds validation text, as data sets are published: `TinyStories-valid.txt`,
-`validation-00000-of-00001.parquet`, `val/7.txt`."""
+"""The path of a file that holds validation text, as data sets are published:
+`TinyStories-valid.txt`, `validation-00000-of-00001.parquet`, `val/7.txt`."""
 
 PROBES = 8
 """Shards at most that `probe` reads."""
@@ -45,7 +47,8 @@ SHORTEST_END = 16
 LONGEST_WORD = 64
 """Characters within which the end of a word is looked for."""
 
-# The boundaries below hold in every version of Unicode; other boundaries of the pre-tokenizer are not needed.
+# The boundaries below hold in every version of Unicode; other boundaries of the pre-tokenizer are
+# not needed.
 _SOLID = r"[^\s\u180e]"
 _LETTER = r"[A-Za-z\u3041-\u3096\u30a1-\u30fa\u4e00-\u9fff\uac00-\ud7a3]"
 _BOUNDARY = re.compile(
@@ -55,7 +58,8 @@ _BOUNDARY = re.compile(
 
 
 def segments(text: str, size: int) -> Iterator[str]:
-    """Yield segments of at least `size` characters (the last one may be shorter) that join to `text`.
+    """Yield segments of at least `size` characters (the last one may be shorter) that join to
+    `text`.
 
     A text without a boundary (a megabyte of one letter) stays whole.
 
@@ -71,7 +75,8 @@ def segments(text: str, size: int) -> Iterator[str]:
 
 
 def segmented(texts: pl.Series, size: int) -> tuple[pl.Series, np.ndarray]:
-    """Documents, those over `size` characters cut into segments, and whether each text ends its document (bool)."""
+    """Documents, those over `size` characters cut into segments, and whether each text ends its
+    document (bool)."""
     if (texts.str.len_chars() <= size).all():
         return texts, np.ones(len(texts), dtype=np.bool_)
     parts = [list(segments(text, size)) for text in texts.to_list()]
@@ -81,15 +86,19 @@ def segmented(texts: pl.Series, size: int) -> tuple[pl.Series, np.ndarray]:
 
 
 def sample(clean: Path, budget: int) -> Iterator[list[str]]:
-    """Yield lists of texts, at most `budget` UTF-8 bytes in all, at even distances over the whole corpus.
+    """Yield lists of texts, at most `budget` UTF-8 bytes in all, at even distances over the whole
+    corpus.
 
-    The corpus is read once. The same corpus and budget give the same texts; a corpus within the budget comes whole.
+    The corpus is read once. The same corpus and budget give the same texts; a corpus within the
+    budget comes whole.
     """
     rate = min(1.0, budget / max(1, shards.totals(clean).bytes))
     seen, left = 0, budget
     for frame in shards.batches(clean):
         units, _ = segmented(frame["text"], SAMPLE_UNIT_CHARS)
-        marks = np.floor(np.arange(seen - 1, seen + len(units)) * rate)  # the first unit is always taken
+        marks = np.floor(
+            np.arange(seen - 1, seen + len(units)) * rate
+        )  # the first unit is always taken
         seen += len(units)
         chosen = _take_bytes(units.gather(np.flatnonzero(np.diff(marks))), left)
         left -= sum(len(text.encode()) for text in chosen)
@@ -111,7 +120,8 @@ def _take_bytes(texts: pl.Series, budget: int) -> list[str]:
 
 
 def probe(clean: Path, budget: int) -> list[str]:
-    """The beginnings of evenly spaced documents in evenly spaced shards, at most `budget` characters in all."""
+    """The beginnings of evenly spaced documents in evenly spaced shards, at most `budget`
+    characters in all."""
     files = shards.shards(clean)
     chosen = files[:: math.ceil(len(files) / PROBES)]
     texts: list[str] = []
@@ -143,8 +153,9 @@ SPLIT_IN_WORDS: dict[SplitMethod, str] = {
 def choose_split(clean: Path, params: TokenizeParams) -> SplitMethod:
     """How the corpus is split: as `params` asks, or with `auto` as it allows.
 
-    `names` if some files are named as validation text (VALIDATION_NAME) and others are not; `hash` if it holds out
-    about as much as `val_fraction` asks for; else `ends`, or `tail` where documents are too short for that.
+    `names` if some files are named as validation text (VALIDATION_NAME) and others are not; `hash`
+    if it holds out about as much as `val_fraction` asks for; else `ends`, or `tail` where documents
+    are too short for that.
 
     Raises:
         UserError: `hash` is asked for, and would leave a split empty.
@@ -154,17 +165,22 @@ def choose_split(clean: Path, params: TokenizeParams) -> SplitMethod:
     if params.split == "auto" and _has_both_names(clean):
         return "names"
     threshold, totals = int(params.val_fraction * 2**64), shards.totals(clean)
-    val = sum(int(_is_hashed_val(frame, threshold).sum()) for frame in shards.batches(clean, ("id",)))
+    val = sum(
+        int(_is_hashed_val(frame, threshold).sum()) for frame in shards.batches(clean, ("id",))
+    )
     if params.split == "auto":
         if val >= ENOUGH_DOCUMENTS or _holds_out_enough(clean, params.val_fraction):
             return "hash"
         has_ends = totals.chars * params.val_fraction >= totals.documents * SHORTEST_END
         return "ends" if has_ends else "tail"
-    for name, count, change in (("validation", val, "raise"), ("training", totals.documents - val, "lower")):
+    for name, count, change in (
+        ("validation", val, "raise"),
+        ("training", totals.documents - val, "lower"),
+    ):
         if not count:
             raise UserError(
-                f"tokenize.val_fraction ({params.val_fraction}) leaves no {name} document among {totals.documents:,}; "
-                f"{change} it, or set tokenize.split to auto."
+                f"tokenize.val_fraction ({params.val_fraction}) leaves no {name} document among "
+                f"{totals.documents:,}; {change} it, or set tokenize.split to auto."
             )
     return "hash"
 
@@ -172,10 +188,11 @@ def choose_split(clean: Path, params: TokenizeParams) -> SplitMethod:
 def split_corpus(clean: Path, method: SplitMethod, val_fraction: float) -> Iterator[TextSpan]:
     """Yield the corpus in order, split into train and val.
 
-    `hash` sends a document to val if its stored id, the XXH3 hash of its text, is below val_fraction · 2^64. `ends`
-    cuts every document before the last val_fraction of its characters, between words where it can. `tail` cuts the
-    corpus at character floor(characters · (1 - val_fraction)); a document across that character becomes one document
-    in each split. For Tiny Shakespeare and 0.1 this is nanoGPT's split.
+    `hash` sends a document to val if its stored id, the XXH3 hash of its text, is below
+    val_fraction · 2^64. `ends` cuts every document before the last val_fraction of its characters,
+    between words where it can. `tail` cuts the corpus at character floor(characters · (1 -
+    val_fraction)); a document across that character becomes one document in each split. For Tiny
+    Shakespeare and 0.1 this is nanoGPT's split.
 
     Raises:
         UserError: train or val would be empty. The check precedes any reading of text.
@@ -189,10 +206,14 @@ def split_corpus(clean: Path, method: SplitMethod, val_fraction: float) -> Itera
     edge = int(total * (1 - val_fraction))
     if not 0 < edge < total:
         raise UserError(
-            f"tokenize.val_fraction ({val_fraction}) cuts {total:,} characters at {edge:,} and leaves one "
-            "split empty; change it, or give the pipeline more text."
+            f"tokenize.val_fraction ({val_fraction}) cuts {total:,} characters at {edge:,} and "
+            "leaves one split empty; change it, or give the pipeline more text."
         )
-    return _split_ends(clean, val_fraction) if method == "ends" else _split_at(shards.batches(clean), edge)
+    return (
+        _split_ends(clean, val_fraction)
+        if method == "ends"
+        else _split_at(shards.batches(clean), edge)
+    )
 
 
 def _split_documents(
@@ -221,14 +242,16 @@ def _has_both_names(clean: Path) -> bool:
 
 
 def _holds_out_enough(clean: Path, val_fraction: float) -> bool:
-    """Whether `hash` holds out between half and twice the fraction of the characters that is asked for."""
+    """Whether `hash` holds out between half and twice the fraction of the characters that is asked
+    for."""
     spans = split_corpus(clean, "hash", val_fraction)
     held = sum(int(span.texts.str.len_chars().sum()) for span in spans if span.split == "val")
     return 0.5 <= held / max(1, val_fraction * shards.totals(clean).chars) <= 2
 
 
 def _split_ends(clean: Path, val_fraction: float) -> Iterator[TextSpan]:
-    """The beginning of every document is train, its end val; a document of a few characters stays whole."""
+    """The beginning of every document is train, its end val; a document of a few characters stays
+    whole."""
     for frame in shards.batches(clean):
         beginnings, ends = [], []
         for text in frame["text"].to_list():

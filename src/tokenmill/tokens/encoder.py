@@ -1,8 +1,8 @@
 """Turn texts into token ids with the fastest implementation that gives the right ids.
 
-`tokenizers` by Hugging Face is the reference. splintr is about twenty times as fast, but young: it is used only after
-it agreed with the reference, in this run, on texts of this corpus and on texts made to be difficult. Characters are
-looked up in a table.
+`tokenizers` by Hugging Face is the reference. splintr is about twenty times as fast, but young: it
+is used only after it agreed with the reference, in this run, on texts of this corpus and on texts
+made to be difficult. Characters are looked up in a table.
 """
 
 import functools
@@ -24,8 +24,8 @@ CODE_POINTS = 0x110000
 """Number of code points in Unicode."""
 
 Encoded: TypeAlias = tuple[np.ndarray, np.ndarray]
-"""The ids of all texts in one row (int32), and the offsets at which each text's ids begin (int64, one more than texts:
-the last one is the end)."""
+"""The ids of all texts in one row (int32), and the offsets at which each text's ids begin (int64,
+one more than texts: the last one is the end)."""
 
 Encode: TypeAlias = Callable[[list[str]], Encoded]
 """Encodes texts without end-of-text. A special token that is spelled in a text is text."""
@@ -37,7 +37,8 @@ Implementation: TypeAlias = Literal["splintr", "tokenizers", "table"]
 class Encoder:
     """The chosen implementation, ready to use, in this process or sent to another.
 
-    Pickled, it is its name and the tokenizer; a process builds it once, however often it is unpickled.
+    Pickled, it is its name and the tokenizer; a process builds it once, however often it is
+    unpickled.
     """
 
     name: Implementation
@@ -59,7 +60,8 @@ def _rebuild(name: Implementation, layout: str) -> Encoder:
 
 
 def choose_encoder(tokenizer: TextTokenizer, sample: list[str]) -> Encoder:
-    """The fastest implementation that gives the reference's ids on `sample` and on difficult texts."""
+    """The fastest implementation that gives the reference's ids on `sample` and on difficult
+    texts."""
     layout = tokenizer.backend.to_str()
     if tokenizer.type == "char":
         return Encoder("table", build_table(tokenizer), layout)
@@ -79,7 +81,8 @@ def choose_encoder(tokenizer: TextTokenizer, sample: list[str]) -> Encoder:
 
 
 def first_difference(fast: Encode, reference: Encode, texts: list[str]) -> str | None:
-    """A text whose ids differ, as a sentence, or None. `fast` runs twice: with a cold cache and a warm one."""
+    """A text whose ids differ, as a sentence, or None. `fast` runs twice: with a cold cache and a
+    warm one."""
     expected = reference(texts)
     if all(_is_same(fast(texts), expected) for _ in range(2)):
         return None
@@ -95,7 +98,9 @@ def build_reference(tokenizer: TextTokenizer) -> Encode:
     """Encode with Hugging Face `tokenizers`, the reference."""
 
     def encode(texts: list[str]) -> Encoded:
-        rows = [one.ids for one in tokenizer.backend.encode_batch_fast(texts, add_special_tokens=False)]
+        rows = [
+            one.ids for one in tokenizer.backend.encode_batch_fast(texts, add_special_tokens=False)
+        ]
         offsets = _offsets([len(row) for row in rows])
         return np.fromiter(itertools.chain.from_iterable(rows), DTYPE, offsets[-1]), offsets
 
@@ -103,7 +108,8 @@ def build_reference(tokenizer: TextTokenizer) -> Encode:
 
 
 def build_splintr(tokenizer: TextTokenizer) -> Encode:
-    """Encode with splintr from the same tokenizer.json, without its special tokens, so that text is text."""
+    """Encode with splintr from the same tokenizer.json, without its special tokens, so that text is
+    text."""
     import splintr  # noqa: PLC0415  (where it cannot be imported, `choose_encoder` falls back)
 
     layout = json.loads(tokenizer.backend.to_str())
@@ -149,7 +155,20 @@ def _offsets(lengths: list[int]) -> np.ndarray:
 
 FRAGMENTS = (
     *(chr(code) for code in range(0x20)),  # control characters, NUL among them
-    *("\x7f", "\x85", "\xa0", "\xad", "\u1680", "\u180e", "\u2003", "\u2028", "\u3000", "\ufeff", "\ufffd", "\uffff"),
+    *(
+        "\x7f",
+        "\x85",
+        "\xa0",
+        "\xad",
+        "\u1680",
+        "\u180e",
+        "\u2003",
+        "\u2028",
+        "\u3000",
+        "\ufeff",
+        "\ufffd",
+        "\uffff",
+    ),
     *("\u200b", "\u200c", "\u200d", "\u2060", "\u200e", "\u202e"),  # zero width, direction
     *("e\u0301", "\u0301", "a\u0308\u0323", "\u0e33", "क्षि", "한", "각"),  # combining marks
     *("'s", "'t", "'re", "'ve", "'m", "'ll", "'d", "'S", "’s", "don't", "''", "'"),  # contractions
@@ -157,7 +176,21 @@ FRAGMENTS = (
     *("Hello", " world", "ÜBER", "straße", "İ", "ſ", "ﬁ"),
     *("Привет", "γεια", "שלום", "مرحبا", "你好", "こんにちは", "ไทย"),
     *("🙂", "👩‍👩‍👧‍👦", "🇫🇷", "👍🏽", "☃️", "\U0001f9d1", "\U000e0001", "\U0010ffff"),
-    *("!?", "...", "---", "=" * 9, "/*", "{}", "<|", "|>", "_", "__init__", "https://a.b/c?d=e&f#g", "a@b.c", "\\"),
+    *(
+        "!?",
+        "...",
+        "---",
+        "=" * 9,
+        "/*",
+        "{}",
+        "<|",
+        "|>",
+        "_",
+        "__init__",
+        "https://a.b/c?d=e&f#g",
+        "a@b.c",
+        "\\",
+    ),
     *(" ", "  ", "   ", "\t", "\n", "\r\n", "\n\n", " \n", "\n ", "\u00a0 "),
     *(END_OF_TEXT, "<|endoftext", "endoftext|>", f" {END_OF_TEXT}", "<|im_start|>", "[CLS]", "<s>"),
 )
@@ -165,16 +198,23 @@ FRAGMENTS = (
 
 
 def adversarial_texts(count: int = 400, seed: int = 0) -> list[str]:
-    """Texts about which tokenizers disagree: all fragments, long runs, `count` random mixtures; always the same."""
+    """Texts about which tokenizers disagree: all fragments, long runs, `count` random mixtures;
+    always the same."""
     random_source = random.Random(seed)
     runs = [
         unit * length
         for unit in ("a", " ", "\n", "é", "你", "🙂", "\x00", "' ", "ab", "1", "!", "\u0301")
         for length in (2, 3, 33, 1000)
     ]
-    mixed = ["".join(random_source.choices(FRAGMENTS, k=random_source.randint(2, 40))) for _ in range(count)]
+    mixed = [
+        "".join(random_source.choices(FRAGMENTS, k=random_source.randint(2, 40)))
+        for _ in range(count)
+    ]
     points = [
-        "".join(chr(random_source.choice((code, code % 0x3000, code % 0x250))) for code in _scalars(random_source))
+        "".join(
+            chr(random_source.choice((code, code % 0x3000, code % 0x250)))
+            for code in _scalars(random_source)
+        )
         for _ in range(count // 4)
     ]
     return ["", *FRAGMENTS, *runs, *mixed, *points]

@@ -1,8 +1,10 @@
-"""Clean text to compressed token files, the slow half of tokenizing, whose output is cached and shared; and back.
+"""Clean text to compressed token files, the slow half of tokenizing, whose output is cached and
+shared; and back.
 
-The work overlaps: one thread reads and splits the corpus, the executor encodes (threads here, or a cluster), and the
-calling thread compresses, hashes and writes. A few batches of BATCH_BYTES and one document are in memory, however large
-the corpus is. The bytes written depend only on text, tokenizer and parameters, not on batches or the number of cores.
+The work overlaps: one thread reads and splits the corpus, the executor encodes (threads here, or a
+cluster), and the calling thread compresses, hashes and writes. A few batches of BATCH_BYTES and one
+document are in memory, however large the corpus is. The bytes written depend only on text,
+tokenizer and parameters, not on batches or the number of cores.
 """
 
 import hashlib
@@ -50,7 +52,8 @@ ENCODING_THREADS = 1
 """Batches that are encoded at the same time on this machine: the encoder itself uses all cores."""
 
 ZSTD_LEVEL = 5
-"""English text becomes 29 to 35 % of its .bin, at 160 MB/s in one thread; level 3: 32 to 37 % at 230 MB/s."""
+"""English text becomes 29 to 35 % of its .bin, at 160 MB/s in one thread; level 3: 32 to 37 % at
+230 MB/s."""
 
 ZSTD_MIN_MATCH = 7
 """Bytes: a repetition of fewer than two tokens costs more to reference than to write again."""
@@ -69,7 +72,8 @@ def pack(
     """Encode the corpus in `clean` into out/train.bin.zst, out/val.bin.zst and out/metadata.json.
 
     Raises:
-        UserError: the tokenizer cannot be used, a character has no token, a split would be empty, or the disk is full.
+        UserError: the tokenizer cannot be used, a character has no token, a split would be empty,
+            or the disk is full.
     """
     tokenizer = read_tokenizer(tokenizer_file)
     spans = split_corpus(clean, choose_split(clean, params), params.val_fraction)
@@ -79,7 +83,10 @@ def pack(
     total = shards.totals(clean).bytes
     encode = partial(encode_batch, encoder=encoder, eot_id=tokenizer.eot_id)
     packed: list[PackedFile] = []
-    with files.enough_room(out, lambda: _estimate_size(total, packed)), files.write_directory(out) as folder:
+    with (
+        files.enough_room(out, lambda: _estimate_size(total, packed)),
+        files.write_directory(out) as folder,
+    ):
         packed += (PackedFile(packed_file(folder, split)) for split in SPLITS)
         train, val = _write(packed, executor.map(encode, prefetch(text_batches(spans))), total)
         if train.bytes + val.bytes != total:
@@ -111,8 +118,12 @@ def summary(packed: Path, metadata: TokenMetadata) -> dict[str, int | float]:
         "val_tokens": metadata.val.tokens,
         "train_documents": metadata.train.documents,
         "val_documents": metadata.val.documents,
-        "bytes_per_token": round((metadata.train.bytes + metadata.val.bytes) / (tokens - documents), 4),
-        "compression_ratio": round((metadata.train.file_bytes + metadata.val.file_bytes) / compressed, 3),
+        "bytes_per_token": round(
+            (metadata.train.bytes + metadata.val.bytes) / (tokens - documents), 4
+        ),
+        "compression_ratio": round(
+            (metadata.train.file_bytes + metadata.val.file_bytes) / compressed, 3
+        ),
     }
 
 
@@ -138,8 +149,11 @@ class TokenBatch:
     """UTF-8 bytes of the text."""
 
 
-def text_batches(spans: Iterable[TextSpan], *, batch_bytes: int = BATCH_BYTES) -> Iterator[TextBatch]:
-    """Divide the corpus into batches of about `batch_bytes`: each begins in another multiple of that size."""
+def text_batches(
+    spans: Iterable[TextSpan], *, batch_bytes: int = BATCH_BYTES
+) -> Iterator[TextBatch]:
+    """Divide the corpus into batches of about `batch_bytes`: each begins in another multiple of
+    that size."""
     for split, documents in spans:
         if documents.is_empty():
             continue
@@ -148,7 +162,9 @@ def text_batches(spans: Iterable[TextSpan], *, batch_bytes: int = BATCH_BYTES) -
         number = ((lengths.cum_sum() - lengths) // batch_bytes).to_numpy()
         first = np.flatnonzero(np.diff(number, prepend=-1)).tolist()
         for start, end in zip(first, [*first[1:], len(texts)], strict=True):
-            yield TextBatch(split, texts[start:end].to_list(), ends[start:end], int(lengths[start:end].sum()))
+            yield TextBatch(
+                split, texts[start:end].to_list(), ends[start:end], int(lengths[start:end].sum())
+            )
 
 
 def encode_batch(batch: TextBatch, *, encoder: Encoder, eot_id: int) -> TokenBatch:
@@ -187,14 +203,18 @@ class PackedFile:
         self._file.write(self._stream.compress(batch.ids.data))
 
     def progress(self) -> tuple[int, int, int, int]:
-        """Bytes of text added, of its tokens, of the tokens that zstd has compressed, and of the compressed output."""
+        """Bytes of text added, of its tokens, of the tokens that zstd has compressed, and of the
+        compressed output."""
         return self._bytes, *self._compressor.frame_progression()
 
     def finish(self) -> SplitMetadata:
         """Write what zstd still buffers, and describe the file."""
         self._file.write(self._stream.flush())
         return SplitMetadata(
-            tokens=self._tokens, documents=self._documents, bytes=self._bytes, sha256=self._sha256.hexdigest()
+            tokens=self._tokens,
+            documents=self._documents,
+            bytes=self._bytes,
+            sha256=self._sha256.hexdigest(),
         )
 
     def __enter__(self) -> Self:
@@ -207,12 +227,18 @@ class PackedFile:
 def compressor(*, threads: int) -> zstandard.ZstdCompressor:
     """The compressor of token files: zstd with a checksum."""
     parameters = zstandard.ZstdCompressionParameters.from_level(
-        ZSTD_LEVEL, min_match=ZSTD_MIN_MATCH, threads=threads, write_checksum=True, write_content_size=False
+        ZSTD_LEVEL,
+        min_match=ZSTD_MIN_MATCH,
+        threads=threads,
+        write_checksum=True,
+        write_content_size=False,
     )
     return zstandard.ZstdCompressor(compression_params=parameters)
 
 
-def _write(packed: list[PackedFile], batches: Iterable[TokenBatch], total: int) -> tuple[SplitMetadata, SplitMetadata]:
+def _write(
+    packed: list[PackedFile], batches: Iterable[TokenBatch], total: int
+) -> tuple[SplitMetadata, SplitMetadata]:
     """Write the batches, made of `total` bytes of text, into the files of train and val."""
     train, val = packed
     with train, val, Progress("tokenize", total) as progress:
@@ -223,18 +249,20 @@ def _write(packed: list[PackedFile], batches: Iterable[TokenBatch], total: int) 
 
 
 def _estimate_size(total: int, packed: Iterable[PackedFile]) -> int:
-    """Estimate the bytes of the packed files for `total` bytes of text; `total` itself before any tokens exist."""
+    """Estimate the bytes of the packed files for `total` bytes of text; `total` itself before any
+    tokens exist."""
     sums = zip((0, 0, 0, 0), *(file.progress() for file in packed), strict=True)
     text, tokens, compressed, output = (sum(numbers) for numbers in sums)
     return output * tokens * total // (compressed * text) if compressed and text else total
 
 
 def unpack(packed: Path, out: Path) -> TokenMetadata:
-    """Write out/train.bin, out/val.bin and out/metadata.json; `out` is replaced whole, or left as it was.
+    """Write out/train.bin, out/val.bin and out/metadata.json; `out` is replaced whole, or left as
+    it was.
 
     Raises:
-        UserError: a packed file is missing, damaged, cut short, or not the one that metadata.json describes; the disk
-            is full.
+        UserError: a packed file is missing, damaged, cut short, or not the one that metadata.json
+            describes; the disk is full.
     """
     metadata = read_metadata(packed)
     total = metadata.train.file_bytes + metadata.val.file_bytes
@@ -244,7 +272,12 @@ def unpack(packed: Path, out: Path) -> TokenMetadata:
         Progress("unpack", total) as progress,
     ):
         for split in SPLITS:
-            _unpack_file(packed_file(packed, split), token_file(folder, split), metadata.split(split), progress)
+            _unpack_file(
+                packed_file(packed, split),
+                token_file(folder, split),
+                metadata.split(split),
+                progress,
+            )
         write_metadata(folder, metadata)
     return metadata
 
@@ -273,7 +306,8 @@ def _hash(blocks: Iterable[bytes], sha256: "hashlib._Hash") -> Iterator[bytes]:
 
 
 def _decompress(source: Path) -> Iterator[bytes]:
-    """The content of the first frame, UNPACKED_BYTES bytes at a time, verified by zstd's own checksum."""
+    """The content of the first frame, UNPACKED_BYTES bytes at a time, verified by zstd's own
+    checksum."""
     try:
         with source.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as stream:
             while block := stream.read(UNPACKED_BYTES):
@@ -285,4 +319,6 @@ def _decompress(source: Path) -> Iterator[bytes]:
 
 
 def _damaged(source: Path, what: str) -> UserError:
-    return UserError(f"{source} {what}; make it again with `dvc repro -f tokenize`, or get it with `dvc pull`.")
+    return UserError(
+        f"{source} {what}; make it again with `dvc repro -f tokenize`, or get it with `dvc pull`."
+    )

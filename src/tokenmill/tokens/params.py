@@ -14,22 +14,23 @@ class TokenizerParams(Section):
     """How text is cut into tokens; everything later reads the result from tokenizer.json."""
 
     type: Literal["bpe", "char"]
-    """`bpe`: byte-level byte-pair encoding, which can encode any text. `char`: one token per character of the corpus;
-    small and slow, for short texts and experiments."""
+    """`bpe`: byte-level byte-pair encoding, which can encode any text. `char`: one token per
+    character of the corpus; small and slow, for short texts and experiments."""
     vocab_size: Annotated[int, Field(gt=0, le=1 << 20)]
-    """Size of the vocabulary, end-of-text included; at least 257 for `bpe` (256 bytes and end-of-text), ignored for
-    `char`. A larger vocabulary means fewer tokens for the same text, but a larger model. GPT-2 has 50,257."""
+    """Size of the vocabulary, end-of-text included; at least 257 for `bpe` (256 bytes and
+    end-of-text), ignored for `char`. A larger vocabulary means fewer tokens for the same text, but
+    a larger model. GPT-2 has 50,257."""
     sample_bytes: Annotated[int, Field(gt=0)]
-    """Bytes of text, drawn evenly over the corpus, from which BPE learns; they bound time and memory. From 4 to 8 MB of
-    English, held-out text got 0.5 % shorter with 32,000 entries and 0.1 % with 1,024, and each doubling gives less.
-    `char` always reads the whole corpus."""
+    """Bytes of text, drawn evenly over the corpus, from which BPE learns; they bound time and
+    memory. From 4 to 8 MB of English, held-out text got 0.5 % shorter with 32,000 entries and 0.1 %
+    with 1,024, and each doubling gives less. `char` always reads the whole corpus."""
 
     @model_validator(mode="after")
     def _bpe_holds_every_byte(self) -> Self:
         if self.type == "bpe" and self.vocab_size < MIN_BPE_VOCAB:
             raise ValueError(
-                f"tokenizer.vocab_size ({self.vocab_size}) must be at least {MIN_BPE_VOCAB} for tokenizer.type bpe: "
-                "256 bytes and end-of-text."
+                f"tokenizer.vocab_size ({self.vocab_size}) must be at least {MIN_BPE_VOCAB} for "
+                "tokenizer.type bpe: 256 bytes and end-of-text."
             )
         return self
 
@@ -39,10 +40,11 @@ class TokenizeParams(Section):
 
     split: Literal["auto", "hash", "ends", "tail"]
     """`auto`: the files that are named `val`, `valid` or `validation` (`valid.txt`, a folder `val`,
-    `validation-00000-of-00001.parquet`); where there are none, `hash`; where that would hold out fewer than 20
-    documents and less than half or more than twice of what is asked for, `ends`. `hash`: whole documents, chosen by a
-    hash of their text, so that no duplicate is in both splits and a new document moves no other. `ends`: the end of
-    every document; for a few long ones. `tail`: the last characters of the corpus, also within a document."""
+    `validation-00000-of-00001.parquet`); where there are none, `hash`; where that would hold out
+    fewer than 20 documents and less than half or more than twice of what is asked for, `ends`.
+    `hash`: whole documents, chosen by a hash of their text, so that no duplicate is in both splits
+    and a new document moves no other. `ends`: the end of every document; for a few long ones.
+    `tail`: the last characters of the corpus, also within a document."""
     val_fraction: Annotated[float, Field(gt=0, le=0.5)]
-    """Fraction of the corpus kept for validation: of documents with `hash`, of characters with `ends` and `tail`.
-    Files that are named as validation text are taken whole."""
+    """Fraction of the corpus kept for validation: of documents with `hash`, of characters with
+    `ends` and `tail`. Files that are named as validation text are taken whole."""

@@ -1,7 +1,8 @@
-"""Train the tokenizer on the clean corpus: byte-level BPE from a sample, or one token per character.
+"""Train the tokenizer on the clean corpus: byte-level BPE from a sample, or one token per
+character.
 
-BPE as in GPT-2 (Radford et al. 2019, section 2.2): all 256 bytes are in the vocabulary, so that any text can be
-encoded. The same corpus and parameters give the same file, byte for byte.
+BPE as in GPT-2 (Radford et al. 2019, section 2.2): all 256 bytes are in the vocabulary, so that any
+text can be encoded. The same corpus and parameters give the same file, byte for byte.
 """
 
 import re
@@ -39,17 +40,22 @@ def train_tokenizer(clean: Path, file: Path, params: TokenizerParams) -> Tokeniz
     """
     total = shards.totals(clean).bytes
     if not total:
-        raise UserError(f"{clean} holds no text to train a tokenizer on; look at data.raw and the clean report.")
+        raise UserError(
+            f"{clean} holds no text to train a tokenizer on; look at data.raw and the clean report."
+        )
     is_bpe = params.type == "bpe"
     bytes_read = min(total, params.sample_bytes) if is_bpe else total
     with Progress("tokenizer", bytes_read) as progress:
-        backend = train_bpe(clean, params, progress) if is_bpe else collect_characters(clean, progress)
+        backend = (
+            train_bpe(clean, params, progress) if is_bpe else collect_characters(clean, progress)
+        )
     files.write_text(file, backend.to_str(pretty=True) + "\n")
     return _report(clean, file, bytes_read, params.vocab_size if is_bpe else None)
 
 
 def take_tokenizer(clean: Path, file: Path, source: Path) -> TokenizerMetrics:
-    """Copy the tokenizer of the model to start from to `file`, byte for byte, and measure it on the corpus in `clean`.
+    """Copy the tokenizer of the model to start from to `file`, byte for byte, and measure it on the
+    corpus in `clean`.
 
     Raises:
         UserError: it is missing or of another kind, or the corpus holds no text.
@@ -78,23 +84,29 @@ def _report(clean: Path, file: Path, bytes_read: int, requested: int | None) -> 
 
 def summary(report: TokenizerMetrics) -> str:
     """The report in one or two lines."""
-    line = f"{report.type}: {report.vocab_size:,} tokens, {report.bytes_per_token:.2f} bytes per token"
+    line = (
+        f"{report.type}: {report.vocab_size:,} tokens, {report.bytes_per_token:.2f} bytes per token"
+    )
     if report.corpus_too_small:
         line += (
-            f"\ntokenizer.vocab_size ({report.requested_vocab_size:,}) is more than {report.sample_bytes:,} bytes of "
-            f"text can fill; the vocabulary has {report.vocab_size:,} (add text, or raise tokenizer.sample_bytes)"
+            f"\ntokenizer.vocab_size ({report.requested_vocab_size:,}) is more than "
+            f"{report.sample_bytes:,} bytes of text can fill; the vocabulary has "
+            f"{report.vocab_size:,} (add text, or raise tokenizer.sample_bytes)"
         )
     return line
 
 
 def train_bpe(clean: Path, params: TokenizerParams, progress: Progress) -> Tokenizer:
-    """Byte-level BPE from at most `sample_bytes`; memory grows only with the distinct words of the sample."""
+    """Byte-level BPE from at most `sample_bytes`; memory grows only with the distinct words of the
+    sample."""
 
     def texts() -> Iterator[list[str]]:
         for batch in corpus.sample(clean, params.sample_bytes):
             yield cut_long_words(batch)
             progress.advance(sum(len(text.encode()) for text in batch))
-        progress.note(f"tokenizer: the words are counted; merging them into {params.vocab_size:,} entries")
+        progress.note(
+            f"tokenizer: the words are counted; merging them into {params.vocab_size:,} entries"
+        )
 
     return bpe_of(texts(), params.vocab_size)
 
@@ -121,12 +133,19 @@ def cut_long_words(texts: list[str]) -> list[str]:
     """
     if not pl.Series(texts, dtype=pl.String).str.contains(_LONG_RUN).any():
         return texts
-    cuts = [[0, *(match.end() for match in re.finditer(_LONG_RUN, text)), len(text)] for text in texts]
-    return [text[start:end] for text, places in zip(texts, cuts, strict=True) for start, end in pairwise(places)]
+    cuts = [
+        [0, *(match.end() for match in re.finditer(_LONG_RUN, text)), len(text)] for text in texts
+    ]
+    return [
+        text[start:end]
+        for text, places in zip(texts, cuts, strict=True)
+        for start, end in pairwise(places)
+    ]
 
 
 def collect_characters(clean: Path, progress: Progress) -> Tokenizer:
-    """End-of-text, then one token per character of the whole corpus, in the order of their code points.
+    """End-of-text, then one token per character of the whole corpus, in the order of their code
+    points.
 
     This is BPE without merges, so every reader of tokenizer.json knows it.
     """
@@ -134,7 +153,9 @@ def collect_characters(clean: Path, progress: Progress) -> Tokenizer:
     for frame in shards.batches(clean):
         seen[code_points(frame["text"].to_list())] = True
         progress.advance(int(frame["text"].str.len_bytes().sum()))
-    vocabulary = {END_OF_TEXT: 0} | {chr(code): i for i, code in enumerate(np.flatnonzero(seen), start=1)}
+    vocabulary = {END_OF_TEXT: 0} | {
+        chr(code): i for i, code in enumerate(np.flatnonzero(seen), start=1)
+    }
     backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     backend.decoder = decoders.Fuse()
     backend.add_special_tokens([AddedToken(END_OF_TEXT, special=True, normalized=False)])
@@ -144,5 +165,7 @@ def collect_characters(clean: Path, progress: Progress) -> Tokenizer:
 def bytes_per_token(tokenizer: TextTokenizer, clean: Path) -> float:
     """UTF-8 bytes per token on a small, even sample of the corpus, end-of-text not counted."""
     texts = [text for batch in corpus.sample(clean, MEASURED_BYTES) for text in batch]
-    tokens = sum(len(one.ids) for one in tokenizer.backend.encode_batch_fast(texts, add_special_tokens=False))
+    tokens = sum(
+        len(one.ids) for one in tokenizer.backend.encode_batch_fast(texts, add_special_tokens=False)
+    )
     return sum(len(text.encode()) for text in texts) / tokens

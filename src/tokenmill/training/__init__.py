@@ -1,1 +1,2 @@
-"""Training: what one step is, in which order the sequences come, and how a run survives interruptions."""
+"""Training: what one step is, in which order the sequences come, and how a run survives
+interruptions."""

@@ -1,4 +1,5 @@
-"""Checkpoints written beside training: a step waits for a copy in the host's memory, not for hashes and the disk.
+"""Checkpoints written beside training: a step waits for a copy in the host's memory, not for hashes
+and the disk.
 
 On a GPU it does not even wait for the copy, but the next update does.
 """
@@ -19,15 +20,22 @@ from tokenmill.training.history import RunState
 
 
 class AsyncCheckpointer:
-    """Writes one checkpoint at a time, and removes those no longer needed; the next one waits for it.
+    """Writes one checkpoint at a time, and removes those no longer needed; the next one waits for
+    it.
 
     So the newest checkpoint on disk may be one behind the run until `wait` returns.
     """
 
     def __init__(
-        self, store: CheckpointStore, *, keep: int, keep_steps: set[int], mirror: Callable[[int], None] | None
+        self,
+        store: CheckpointStore,
+        *,
+        keep: int,
+        keep_steps: set[int],
+        mirror: Callable[[int], None] | None,
     ):
-        """Keep the newest `keep` checkpoints and those of `keep_steps`; tell `mirror` the step of each new one."""
+        """Keep the newest `keep` checkpoints and those of `keep_steps`; tell `mirror` the step of
+        each new one."""
         self._store, self._keep, self._keep_steps, self._mirror = store, keep, keep_steps, mirror
         self._copies = HostCopies()
         self._thread = ThreadPoolExecutor(1, "checkpoint")
@@ -35,7 +43,8 @@ class AsyncCheckpointer:
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
-        """At the end of the block, whatever ended it, wait for the checkpoint that is being written."""
+        """At the end of the block, whatever ended it, wait for the checkpoint that is being
+        written."""
         self._thread.submit(int).result()  # the thread starts now, while there is memory for it
         try:
             yield
@@ -46,12 +55,14 @@ class AsyncCheckpointer:
     def save(
         self, state: RunState, model: GPT, optimizer: dict[str, Tensor], resumable: dict[str, Any]
     ) -> torch.Event | None:
-        """Copy the run as it is now, once the checkpoint before is written, and start to write the copy.
+        """Copy the run as it is now, once the checkpoint before is written, and start to write the
+        copy.
 
         Where memory does not hold a copy, the checkpoint is written at once.
 
         Returns:
-            On a GPU, the event that the next update must wait for: until then it is still being copied.
+            On a GPU, the event that the next update must wait for: until then it is still being
+            copied.
         """
         self.wait()
         try:
@@ -96,8 +107,8 @@ class AsyncCheckpointer:
 class HostCopies:
     """Copies of tensors in the host's memory.
 
-    A GPU copies to pinned memory, on a stream of its own, while it computes the next gradient. Pinned memory takes long
-    to get, so what was pinned for a tensor is kept for its next copy.
+    A GPU copies to pinned memory, on a stream of its own, while it computes the next gradient.
+    Pinned memory takes long to get, so what was pinned for a tensor is kept for its next copy.
     """
 
     def __init__(self) -> None:
@@ -105,7 +116,8 @@ class HostCopies:
         self._stream: torch.cuda.Stream | None = None
 
     def copy(self, tensor: Tensor) -> Tensor:
-        """A copy; that of a tensor on a GPU may be read once the event of `all_made` has happened."""
+        """A copy; that of a tensor on a GPU may be read once the event of `all_made` has
+        happened."""
         value = tensor.detach()
         if value.device.type != "cuda":
             return value.to("cpu", copy=True)

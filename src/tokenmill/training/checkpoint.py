@@ -1,13 +1,14 @@
-"""The checkpoints of a run in `.resume/<fingerprint>/`, which all ways in which DVC runs a stage share.
+"""The checkpoints of a run in `.resume/<fingerprint>/`, which all ways in which DVC runs a stage
+share.
 
-    epochs/epoch-3/    the weights at the end of an epoch
-    step-000001200/    all that is needed to continue: weights, optimizer, state; its manifest is written last
-    micro_batch.json   the micro-batch that memory held, if it ever ran out (memory.py)
-    lock               held by the one process that trains this configuration
+    epochs/epoch-3/    the weights at the end of an epoch step-000001200/    all that is needed to
+    continue: weights, optimizer, state; its manifest is written last micro_batch.json   the
+    micro-batch that memory held, if it ever ran out (memory.py) lock               held by the one
+    process that trains this configuration
 
-A checkpoint appears by a rename, holds the hash of each of its files, and is read only if they agree. Nothing is
-pickled. `export_model` copies the epochs and the last checkpoint to `models/gpt/`, so that another machine can
-continue.
+A checkpoint appears by a rename, holds the hash of each of its files, and is read only if they
+agree. Nothing is pickled. `export_model` copies the epochs and the last checkpoint to
+`models/gpt/`, so that another machine can continue.
 """
 
 import contextlib
@@ -40,7 +41,8 @@ from tokenmill.training.history import RunState
 from tokenmill.training.params import TrainParams
 
 NUMERICS_VERSION = 7
-"""Raised by hand when a change of the code changes what a step computes; older checkpoints are then not continued."""
+"""Raised by hand when a change of the code changes what a step computes; older checkpoints are then
+not continued."""
 
 RESUMABLE_KEYS: dict[str, Any] = {
     "epochs": True,
@@ -48,7 +50,8 @@ RESUMABLE_KEYS: dict[str, Any] = {
     "validate_every_steps": True,
     "early_stopping": True,
 }
-"""The parameters of `train` that a run may change and still continue; `find_resume_point` says from where."""
+"""The parameters of `train` that a run may change and still continue; `find_resume_point` says from
+where."""
 
 STEP_PREFIX = "step-"
 STEP_NAME = re.compile(rf"{STEP_PREFIX}(\d{{9,}})")
@@ -57,15 +60,25 @@ RESUME = "resume"
 """The folder of checkpoints in `models/gpt/`."""
 
 
-def fingerprint(model: ModelConfig, train: TrainParams, text: dict[str, str], **more: object) -> str:
-    """Sixteen hexadecimal digits; two runs have the same ones if one can continue from the other's checkpoints.
+def fingerprint(
+    model: ModelConfig, train: TrainParams, text: dict[str, str], **more: object
+) -> str:
+    """Sixteen hexadecimal digits; two runs have the same ones if one can continue from the other's
+    checkpoints.
 
-    They follow from the hashes of the two splits, too, and from whatever `more` decides what the run computes.
+    They follow from the hashes of the two splits, too, and from whatever `more` decides what the
+    run computes.
     """
     parameters = train.model_dump(exclude=RESUMABLE_KEYS)
-    # The parameter's first name: runs from before it was renamed keep their fingerprint and so their checkpoints.
+    # The parameter's first name: runs from before it was renamed keep their fingerprint and so
+    # their checkpoints.
     parameters["validation_windows"] = parameters.pop("validation_sequences")
-    content = {"numerics": NUMERICS_VERSION, "model": model.model_dump(), "train": parameters, "tokens": text} | more
+    content = {
+        "numerics": NUMERICS_VERSION,
+        "model": model.model_dump(),
+        "train": parameters,
+        "tokens": text,
+    } | more
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -87,7 +100,9 @@ class Checkpoint:
         """Load the weights into `model`; return the optimizer's state."""
         (load_adapter if model.lora else load_weights)(model, self.folder)
         state = safetensors.torch.load_file(self.folder / OPTIMIZER)
-        return {name: tensor.clone() for name, tensor in state.items()}  # not mapped: the file may be pruned
+        return {
+            name: tensor.clone() for name, tensor in state.items()
+        }  # not mapped: the file may be pruned
 
 
 class CheckpointStore:
@@ -106,12 +121,17 @@ class CheckpointStore:
             lock.acquire(timeout=0)
         except Timeout:
             who = holder.read_text() if holder.exists() else "unknown"
-            say(f"process {who} is training this configuration; waiting for it to end, then continuing from there")
+            say(
+                f"process {who} is training this configuration; waiting for it to end, then "
+                "continuing from there"
+            )
             lock.acquire()
         try:
             holder.write_text(str(os.getpid()))
             os.utime(self.folder)
-            for leftover in list(self.folder.rglob(".*.tmp")):  # what a killed process had begun to write
+            for leftover in list(
+                self.folder.rglob(".*.tmp")
+            ):  # what a killed process had begun to write
                 if leftover.is_dir():
                     shutil.rmtree(leftover)
                 else:
@@ -135,7 +155,9 @@ class CheckpointStore:
 
     def newest_upto(self, step: int) -> Path | None:
         """The newest checkpoint of a step or of one before it, or None."""
-        return next((self.checkpoint_folder(each) for each in reversed(self.steps()) if each <= step), None)
+        return next(
+            (self.checkpoint_folder(each) for each in reversed(self.steps()) if each <= step), None
+        )
 
     def checkpoints(self, say: Callable[[str], None]) -> Iterator[Checkpoint]:
         """The usable checkpoints, newest first; each of the others is left out with a sentence."""
@@ -148,27 +170,38 @@ class CheckpointStore:
             saved = read_state(folder)
             yield Checkpoint(folder, saved.state, saved.horizon.model_dump())
 
-    def save(self, state: RunState, model: GPT, optimizer: dict[str, Tensor], resumable: dict[str, Any]) -> None:
+    def save(
+        self, state: RunState, model: GPT, optimizer: dict[str, Tensor], resumable: dict[str, Any]
+    ) -> None:
         """Write a checkpoint; an older one of the same step is replaced."""
         with write_directory(self.checkpoint_folder(state.step)) as folder:
             _save_learned(model, folder)
             with write_beside(folder / OPTIMIZER) as path:
-                safetensors.torch.save_file({k: v.detach().cpu().contiguous() for k, v in optimizer.items()}, path)
+                safetensors.torch.save_file(
+                    {k: v.detach().cpu().contiguous() for k, v in optimizer.items()}, path
+                )
             write_json(folder / STATE, {"state": state.as_json(), "horizon": resumable})
             write_json(folder / MANIFEST, _hashes(folder))
 
     def save_epoch(self, epoch: int, model: GPT) -> dict[str, str]:
-        """Keep the weights of an epoch's end, and its adapter with LoRA; return the SHA-256 of these files by name."""
+        """Keep the weights of an epoch's end, and its adapter with LoRA; return the SHA-256 of
+        these files by name."""
         with write_directory(self.epoch_folder(epoch)) as folder:
             save_weights(model, folder)
             if model.lora:
                 save_adapter(model, folder)
-            return {name: sha256_of(folder / name) for name in (WEIGHTS, ADAPTER) if (folder / name).exists()}
+            return {
+                name: sha256_of(folder / name)
+                for name in (WEIGHTS, ADAPTER)
+                if (folder / name).exists()
+            }
 
     def prune(self, *, upto: int, newest: int, also: set[int]) -> None:
-        """Remove the checkpoints up to a step, but not the `newest` of them and not those of the steps `also`.
+        """Remove the checkpoints up to a step, but not the `newest` of them and not those of the
+        steps `also`.
 
-        Later ones belong to a run over more epochs and must not push out those that this run may need.
+        Later ones belong to a run over more epochs and must not push out those that this run may
+        need.
         """
         for step in [step for step in self.steps() if step <= upto][:-newest]:
             if step not in also:
@@ -224,34 +257,47 @@ def read_state(folder: Path) -> SavedState:
 
 
 def _hashes(folder: Path) -> dict[str, str]:
-    return {path.name: sha256_of(path) for path in sorted(folder.iterdir()) if path.name != MANIFEST}
+    return {
+        path.name: sha256_of(path) for path in sorted(folder.iterdir()) if path.name != MANIFEST
+    }
 
 
 def _damage(folder: Path, epochs: Path) -> str | None:
     """What is wrong with the files of a checkpoint, or None."""
     try:
         expected, found = read_hashes(folder), _hashes(folder)
-        wrong = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
+        wrong = sorted(
+            name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name)
+        )
         if wrong:
             return f"{', '.join(wrong)} changed since it was written"
         kept = read_state(folder).state.epoch_files()
     except (UserError, OSError) as error:
         return str(error)
     others = [
-        f"epoch-{epoch}" for epoch, files in enumerate(kept, start=1) if not has_files(epochs / f"epoch-{epoch}", files)
+        f"epoch-{epoch}"
+        for epoch, files in enumerate(kept, start=1)
+        if not has_files(epochs / f"epoch-{epoch}", files)
     ]
     return f"the weights of {', '.join(others)} are gone or another run's" if others else None
 
 
 def has_files(folder: Path, hashes: dict[str, str]) -> bool:
     """Whether a folder has files of these names with these hashes."""
-    return all((folder / name).exists() and sha256_of(folder / name) == sha256 for name, sha256 in hashes.items())
+    return all(
+        (folder / name).exists() and sha256_of(folder / name) == sha256
+        for name, sha256 in hashes.items()
+    )
 
 
 def prune_runs(root: Path, *, keep: int) -> None:
-    """Keep the `keep` configurations trained last and those in training; of the others only their tables of times."""
+    """Keep the `keep` configurations trained last and those in training; of the others only their
+    tables of times."""
     with contextlib.suppress(OSError):  # another process may be removing the same ones
-        runs = sorted((folder for folder in root.iterdir() if folder.is_dir()), key=lambda f: f.stat().st_mtime)
+        runs = sorted(
+            (folder for folder in root.iterdir() if folder.is_dir()),
+            key=lambda f: f.stat().st_mtime,
+        )
         for folder in runs[:-keep]:
             with contextlib.suppress(Timeout), FileLock(folder / "lock", timeout=0):
                 for name in TIMES:
@@ -260,8 +306,11 @@ def prune_runs(root: Path, *, keep: int) -> None:
                 shutil.rmtree(folder)
 
 
-def export_model(store: CheckpointStore, manifest: Manifest, output: Path, *, steps: set[int]) -> None:
-    """Write the folder `models/gpt/`, whole or not at all: all epochs, the checkpoints of `steps`, and the manifest."""
+def export_model(
+    store: CheckpointStore, manifest: Manifest, output: Path, *, steps: set[int]
+) -> None:
+    """Write the folder `models/gpt/`, whole or not at all: all epochs, the checkpoints of `steps`,
+    and the manifest."""
     with write_directory(output) as folder:
         for epoch in range(1, manifest.epochs + 1):
             source, target = store.epoch_folder(epoch), folder / f"epoch-{epoch}"
@@ -280,7 +329,8 @@ def export_model(store: CheckpointStore, manifest: Manifest, output: Path, *, st
 def copy_tree(source: Path, target: Path) -> None:
     """Copy a folder by hard links where the file system has them, because its files never change.
 
-    Windows gets copies: there a file that DVC has made read-only could not be removed under its other name.
+    Windows gets copies: there a file that DVC has made read-only could not be removed under its
+    other name.
     """
     shutil.copytree(source, target, copy_function=_link_or_copy)
 

@@ -1,8 +1,9 @@
 """What `runtime.compile` means: `torch.compile`, and a whole step recorded as one CUDA graph.
 
-Whether compiling pays for itself is decided by a rule, from the run's parameters alone. A clock must not decide:
-compiled steps round differently, and times differ from one start to the next, so a run that continues, or is repeated,
-would not give the same bytes on a CPU. docs/decisions.md has the figures behind the rule.
+Whether compiling pays for itself is decided by a rule, from the run's parameters alone. A clock
+must not decide: compiled steps round differently, and times differ from one start to the next, so a
+run that continues, or is repeated, would not give the same bytes on a CPU. docs/decisions.md has
+the figures behind the rule.
 """
 
 import os
@@ -25,23 +26,28 @@ from tokenmill.training.schedule import Workload
 from tokenmill.training.step import StepResult
 
 CPU_TFLOP = 100
-"""A CPU compiles if an epoch has this many operations: about half an hour on two cores, for one or two minutes of
-compiling and 12 to 35 % shorter steps. The epoch counts, not the run, so that more epochs keep the same bits."""
+"""A CPU compiles if an epoch has this many operations: about half an hour on two cores, for one or
+two minutes of compiling and 12 to 35 % shorter steps. The epoch counts, not the run, so that more
+epochs keep the same bits."""
 
 GPU_STEPS = 2000
 """A GPU compiles if the run has this many steps; assumed, not measured."""
 
 ON_CPU = {"cpp_wrapper": True}
-"""Calling kernels from C++ instead of Python saves 3 to 4 % of a small model's step; compiling takes as long."""
+"""Calling kernels from C++ instead of Python saves 3 to 4 % of a small model's step; compiling
+takes as long."""
 
 ON_LISTS = {"loop_ordering_after_fusion": False}
-"""With it Inductor of torch 2.11 fails on operations on lists of tensors; without it their plan is the same."""
+"""With it Inductor of torch 2.11 fails on operations on lists of tensors; without it their plan is
+the same."""
 
 MAX_SHAPES = 64
-"""Input shapes for which a run may compile; PyTorch's own limit is 8, after which it no longer compiles."""
+"""Input shapes for which a run may compile; PyTorch's own limit is 8, after which it no longer
+compiles."""
 
 WARM_UP_STEPS = 3
-"""Ordinary steps before the recording: they compile, tune and reserve what must not happen within it."""
+"""Ordinary steps before the recording: they compile, tune and reserve what must not happen within
+it."""
 
 Model = TypeVar("Model", bound=nn.Module)
 Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -63,10 +69,11 @@ class Compilation:
     def of(self, model: Model) -> Model:
         """The model, compiled if the choice is `on`.
 
-        Every input shape gets code of its own (the last step of an epoch is shorter). PyTorch would otherwise make code
-        for any shape once it has seen two, and the rounding of a step would depend on the shapes before it. On a CPU
-        the embeddings are not compiled: PyTorch adds up their gradient in a fixed order, threads of compiled code do
-        not, and no two runs would give the same bytes.
+        Every input shape gets code of its own (the last step of an epoch is shorter). PyTorch would
+        otherwise make code for any shape once it has seen two, and the rounding of a step would
+        depend on the shapes before it. On a CPU the embeddings are not compiled: PyTorch adds up
+        their gradient in a fixed order, threads of compiled code do not, and no two runs would give
+        the same bytes.
         """
         if not self.on:
             return model
@@ -80,9 +87,11 @@ class Compilation:
         return model
 
     def for_update(self, device: torch.device) -> Compiler | None:
-        """What compiles the parts of an optimizer's update: on a GPU they then take fewer passes over memory.
+        """What compiles the parts of an optimizer's update: on a GPU they then take fewer passes
+        over memory.
 
-        None on a CPU, where matrix products take nearly all of its time, or if the choice is not `on`.
+        None on a CPU, where matrix products take nearly all of its time, or if the choice is not
+        `on`.
         """
         return compile_part if self.on and device.type == "cuda" else None
 
@@ -96,17 +105,20 @@ def choose_compilation(wanted: CompileChoice, device: torch.device, work: Worklo
     """Decide what `runtime.compile` means for this work on this device.
 
     Raises:
-        UserError: it is not `auto`, and a compiler, a header or the right kind of device is missing.
+        UserError: it is not `auto`, and a compiler, a header or the right kind of device is
+            missing.
     """
     missing = missing_compiler(device) if wanted != "off" else None
     recorded = wanted == "reduce-overhead"
     if recorded and device.type != "cuda":
         raise UserError(
-            f"runtime.compile (reduce-overhead) is for CUDA GPUs, and this run is on {device.type}; set it to auto."
+            "runtime.compile (reduce-overhead) is for CUDA GPUs, and this run is on "
+            f"{device.type}; set it to auto."
         )
     if wanted != "auto" and missing:
         raise UserError(
-            f"runtime.compile ({wanted}) needs {missing}, which is not there; install it, or set it to auto."
+            f"runtime.compile ({wanted}) needs {missing}, which is not there; install it, or set "
+            "it to auto."
         )
     if wanted != "auto":
         return Compilation(wanted != "off", "runtime.compile says so", recorded=recorded)
@@ -118,10 +130,12 @@ def choose_compilation(wanted: CompileChoice, device: torch.device, work: Worklo
         teraflop = work.tokens_per_epoch * flops_per_token(work.config) / 1e12
         return Compilation(
             teraflop >= CPU_TFLOP,
-            f"an epoch takes {teraflop:,.1f} TFLOP, and compiling for a CPU pays from {CPU_TFLOP} on",
+            f"an epoch takes {teraflop:,.1f} TFLOP, and compiling for a CPU pays from {CPU_TFLOP} "
+            "on",
         )
     return Compilation(
-        work.steps >= GPU_STEPS, f"the run has {work.steps:,} steps, and compiling pays from {GPU_STEPS:,} on"
+        work.steps >= GPU_STEPS,
+        f"the run has {work.steps:,} steps, and compiling pays from {GPU_STEPS:,} on",
     )
 
 
@@ -137,14 +151,18 @@ def missing_compiler(device: torch.device) -> str | None:
 
 
 class RecordedStep:
-    """Steps of one size, each a repetition of the one that was recorded as a CUDA graph (`reduce-overhead`).
+    """Steps of one size, each a repetition of the one that was recorded as a CUDA graph
+    (`reduce-overhead`).
 
-    The host launches one graph instead of hundreds of kernels, which take a small model's step longer than the
-    computing. What changes from step to step lies in tensors that the graph reads.
+    The host launches one graph instead of hundreds of kernels, which take a small model's step
+    longer than the computing. What changes from step to step lies in tensors that the graph reads.
     """
 
-    def __init__(self, update: Callable[[Index], StepResult | None], *, sequences: int, device: torch.device):
-        """`update` makes a step of so many `sequences` and depends on nothing else in the host's memory."""
+    def __init__(
+        self, update: Callable[[Index], StepResult | None], *, sequences: int, device: torch.device
+    ):
+        """`update` makes a step of so many `sequences` and depends on nothing else in the host's
+        memory."""
         self._update, self._ordinary = update, WARM_UP_STEPS
         self._index = torch.zeros(sequences, dtype=torch.int64, device=device)
         self._graph: torch.cuda.CUDAGraph | None = None
@@ -165,7 +183,9 @@ class RecordedStep:
         if self._graph is None or self._result is None:
             return None
         self._graph.replay()
-        return StepResult(self._result.loss.clone(), self._result.gradient_norm.clone())  # the next one overwrites it
+        return StepResult(
+            self._result.loss.clone(), self._result.gradient_norm.clone()
+        )  # the next one overwrites it
 
     def _beside(self) -> StepResult | None:
         """Make an ordinary step on a stream of its own, as the recording will be."""
@@ -183,7 +203,8 @@ class RecordedStep:
                 self._result = self._update(self._index)
         except RuntimeError as error:
             raise UserError(
-                f"runtime.compile (reduce-overhead): this step cannot be recorded ({first_line(error)[:200]}); set it "
-                "to on, and `dvc repro` continues from the last checkpoint."
+                "runtime.compile (reduce-overhead): this step cannot be recorded "
+                f"({first_line(error)[:200]}); set it to on, and `dvc repro` continues from the "
+                "last checkpoint."
             ) from None
         self._graph = graph

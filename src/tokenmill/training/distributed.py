@@ -1,9 +1,10 @@
 """The processes that train one model together, or the one process that trains alone.
 
-Each takes its share of a step's sequences. It holds the whole model (DDP; Li et al. 2020, "PyTorch Distributed") or its
-shard of every parameter, gradient and optimizer state (FSDP; Zhao et al. 2023), for models that do not fit one device.
-Gradients are averaged, so all processes make the same update. Process 0 is the main one: it alone reads checkpoints,
-writes and prints; checkpoints hold full tensors either way.
+Each takes its share of a step's sequences. It holds the whole model (DDP; Li et al. 2020, "PyTorch
+Distributed") or its shard of every parameter, gradient and optimizer state (FSDP; Zhao et al.
+2023), for models that do not fit one device. Gradients are averaged, so all processes make the same
+update. Process 0 is the main one: it alone reads checkpoints, writes and prints; checkpoints hold
+full tensors either way.
 """
 
 import contextlib
@@ -32,15 +33,16 @@ CONTROL_TIMEOUT = timedelta(days=7)
 """How long the others wait for process 0, which may itself wait for another training to end."""
 
 STEP_TIMEOUT = timedelta(hours=1)
-"""How long the others wait in a step for process 0, which may be writing to a slow disk; NCCL's own limit is 10
-minutes."""
+"""How long the others wait in a step for process 0, which may be writing to a slow disk; NCCL's own
+limit is 10 minutes."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Group:
-    """This process among `size` of them; plain data and tensors for the others go through the host's memory."""
+    """This process among `size` of them; plain data and tensors for the others go through the
+    host's memory."""
 
     rank: int = 0
     size: int = 1
@@ -56,10 +58,12 @@ class Group:
         return self.rank == 0
 
     def wrap(self, model: GPT, compute: Compute, *, whole_gradients: bool) -> nn.Module:
-        """A model whose backward pass averages gradients over all processes; all start with process 0's weights.
+        """A model whose backward pass averages gradients over all processes; all start with process
+        0's weights.
 
         Args:
-            whole_gradients: whether each process has room for the gradients of a whole model, also if it is sharded.
+            whole_gradients: whether each process has room for the gradients of a whole model, also
+                if it is sharded.
         """
         if self.size == 1:
             return model
@@ -72,7 +76,9 @@ class Group:
                 model.no_sync = partial(_no_sync, model)  # type: ignore[assignment] (as DDP's)
             return model
         wrapped = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
-        wrapped.broadcast_buffers = False  # all have the same ones; the argument has another name since torch 2.13
+        wrapped.broadcast_buffers = (
+            False  # all have the same ones; the argument has another name since torch 2.13
+        )
         return wrapped
 
     def mean(self, value: Tensor) -> Tensor:
@@ -83,16 +89,20 @@ class Group:
         return value
 
     def all_gather(self, part: Tensor, *, rows: int) -> Tensor:
-        """The parts of all processes one behind the other; each has at most `rows` rows, and is filled up to them."""
+        """The parts of all processes one behind the other; each has at most `rows` rows, and is
+        filled up to them."""
         if self.size == 1:
             return part
         filled = torch.nn.functional.pad(part, (0, 0) * (part.ndim - 1) + (0, rows - len(part)))
         whole = part.new_empty(self.size, rows, *part.shape[1:])
-        dist.all_gather(list(whole.unbind()), filled)  # into one tensor has another name since torch 2.13
+        dist.all_gather(
+            list(whole.unbind()), filled
+        )  # into one tensor has another name since torch 2.13
         return whole.flatten(0, 1)
 
     def part_of(self, index: np.ndarray) -> np.ndarray:
-        """This process's part of what is only measured; all of it where processes must call their model together."""
+        """This process's part of what is only measured; all of it where processes must call their
+        model together."""
         return index if self.shards else np.array_split(index, self.size)[self.rank]
 
     def average(self, value: float, *, weight: int) -> float:
@@ -122,16 +132,23 @@ class Group:
         """Process 0's tensors, on the host."""
         if self.size == 1:
             return tensors
-        shapes = self.broadcast({name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()})
+        shapes = self.broadcast(
+            {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
+        )
         shared = {}
         for name, (shape, dtype) in shapes.items():
-            value = tensors[name].detach().cpu().contiguous() if self.is_main else torch.empty(shape, dtype=dtype)
+            value = (
+                tensors[name].detach().cpu().contiguous()
+                if self.is_main
+                else torch.empty(shape, dtype=dtype)
+            )
             dist.broadcast(value, src=0, group=self.control)
             shared[name] = value
         return shared
 
     def end(self, sentence: str) -> NoReturn:
-        """End the run in all processes, once process 0 has arrived here too and so has saved what there is.
+        """End the run in all processes, once process 0 has arrived here too and so has saved what
+        there is.
 
         Raises:
             UserError: in process 0; the others exit without a word.
@@ -147,7 +164,8 @@ SINGLE = Group()
 
 
 def without_averaging(model: nn.Module, *, last: bool) -> AbstractContextManager[object]:
-    """Inside, gradients are only added up in this process; the step's `last` micro-batch averages them all."""
+    """Inside, gradients are only added up in this process; the step's `last` micro-batch averages
+    them all."""
     return contextlib.nullcontext() if last or not hasattr(model, "no_sync") else model.no_sync()  # type: ignore[operator]
 
 
@@ -187,20 +205,30 @@ def process_group(device: torch.device, *, shards: bool) -> Iterator[Group]:
             raise
         why = first_line(error)[:200]
         raise UserError(
-            f"process {rank} of {size} lost contact to another one, whose own error says why ({why})."
+            f"process {rank} of {size} lost contact to another one, whose own error says why "
+            f"({why})."
         ) from None
 
 
 def _is_lost_contact(error: RuntimeError) -> bool:
-    signs = ("Connection closed", "Connection reset", "Broken pipe", "NCCL", "Socket", "Timed out", "gloo")
+    signs = (
+        "Connection closed",
+        "Connection reset",
+        "Broken pipe",
+        "NCCL",
+        "Socket",
+        "Timed out",
+        "gloo",
+    )
     return isinstance(error, dist.DistError) or any(sign in str(error) for sign in signs)
 
 
 class FlagSync:
     """Two flags that all processes combine after every step: whether to stop, and whether to save.
 
-    What a process sets after one step counts for all of them after the next one, and is exchanged while that step is
-    computed. So no process waits, and a signal to one of them stops all after the same step.
+    What a process sets after one step counts for all of them after the next one, and is exchanged
+    while that step is computed. So no process waits, and a signal to one of them stops all after
+    the same step.
     """
 
     def __init__(self, group: Group):
@@ -208,7 +236,8 @@ class FlagSync:
         self._under_way: tuple[Tensor, dist.Work] | None = None
 
     def all_reduce(self, *, stop: bool, save: bool) -> tuple[bool, bool]:
-        """Whether to stop, which any process may ask for, and whether to save, which is up to process 0."""
+        """Whether to stop, which any process may ask for, and whether to save, which is up to
+        process 0."""
         if self._group.size == 1:
             return stop, save
         flags = self.wait()
@@ -230,10 +259,11 @@ class FlagSync:
 
 
 def shard(model: GPT, compute: Compute) -> None:
-    """Shard a whole model, which may be in the host's memory, over the devices of all processes, in place.
+    """Shard a whole model, which may be in the host's memory, over the devices of all processes, in
+    place.
 
-    The weights of blocks travel in the precision of the products, which would round them to it anyway; gradients are
-    added up in float32.
+    The weights of blocks travel in the precision of the products, which would round them to it
+    anyway; gradients are added up in float32.
     """
     from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415 (they take a second to load)
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard  # noqa: PLC0415
@@ -244,18 +274,24 @@ def shard(model: GPT, compute: Compute) -> None:
         param_dtype=half, reduce_dtype=torch.float32 if half else None, cast_forward_inputs=False
     )
     for block in model.blocks:
-        matrices = [part for part in block.children() if not isinstance(part, nn.LayerNorm | nn.Dropout)]
-        fully_shard(matrices, mesh=mesh, mp_policy=policy)  # norms belong to the rest, which stays float32
+        matrices = [
+            part for part in block.children() if not isinstance(part, nn.LayerNorm | nn.Dropout)
+        ]
+        fully_shard(
+            matrices, mesh=mesh, mp_policy=policy
+        )  # norms belong to the rest, which stays float32
     fully_shard(model, mesh=mesh)
 
 
 def full_tensor(tensor: Tensor) -> Tensor:
-    """The full tensor of a sharded one, in every process and on its device; any other tensor as it is."""
+    """The full tensor of a sharded one, in every process and on its device; any other tensor as it
+    is."""
     return tensor.full_tensor() if is_sharded(tensor) else tensor
 
 
 def full_tensor_on_main(tensor: Tensor) -> Tensor:
-    """The full tensor of a sharded one, in the host's memory of process 0; any other tensor as it is.
+    """The full tensor of a sharded one, in the host's memory of process 0; any other tensor as it
+    is.
 
     All processes must call this in the same order; the others get an empty tensor.
     """
@@ -266,7 +302,8 @@ def full_tensor_on_main(tensor: Tensor) -> Tensor:
 
 
 def whole_model(model: GPT) -> GPT:
-    """The model itself, or of a sharded model a copy with full tensors in process 0, to be saved."""
+    """The model itself, or of a sharded model a copy with full tensors in process 0, to be
+    saved."""
     reshard = getattr(model, "reshard", None)  # what FSDP adds
     if reshard is None:
         return model
@@ -285,5 +322,6 @@ def shard_like(value: Tensor, parameter: Tensor) -> Tensor:
 
 
 def is_sharded(tensor: Tensor) -> "TypeGuard[DTensor]":
-    """Whether a tensor is sharded. Its method shows that, because importing DTensor takes a second."""
+    """Whether a tensor is sharded. Its method shows that, because importing DTensor takes a
+    second."""
     return hasattr(tensor, "full_tensor")

@@ -1,12 +1,14 @@
-"""What a run has learned so far: rows for its epochs, steps and validations, the sums for the next rows, and tables.
+"""What a run has learned so far: rows for its epochs, steps and validations, the sums for the next
+rows, and tables.
 
-All of it follows from tokens and parameters, so the same run writes the same bytes on the same kind of machine. Times
-are kept apart, in `costs.py`. When a run is finished, metrics/ has its tables. While it is on, `tokenmill watch` and
-the plots of DVC and its editors read files that DVC does not track, in the folder in which the stage runs:
+All of it follows from tokens and parameters, so the same run writes the same bytes on the same kind
+of machine. Times are kept apart, in `costs.py`. When a run is finished, metrics/ has its tables.
+While it is on, `tokenmill watch` and the plots of DVC and its editors read files that DVC does not
+track, in the folder in which the stage runs:
 
-    live/run.json         which run this is, in which process, and how long it will be; removed when it is finished
-    live/steps.csv        what metrics/steps.csv will be, so far
-    live/validation.csv   every validation so far
+    live/run.json         which run this is, in which process, and how long it will be; removed when
+    it is finished live/steps.csv        what metrics/steps.csv will be, so far live/validation.csv
+    every validation so far
 """
 
 import contextlib
@@ -34,7 +36,8 @@ from tokenmill.training.schedule import Workload
 ANEW = "`dvc repro -f train` makes it"
 """What to do about a damaged table."""
 SIGNAL = Path(".dvc/tmp/exps/run/DVCLIVE_STEP_COMPLETED")
-"""DVC's extension for VS Code draws its plots again when this file changes (DVCLive's vscode.py)."""
+"""DVC's extension for VS Code draws its plots again when this file changes (DVCLive's
+vscode.py)."""
 WRITE_EVERY = 1.0
 """Seconds between two writings of the live tables."""
 
@@ -109,7 +112,8 @@ class MeanLoss:
 
 @dataclass
 class RunState:
-    """Where a run is. With the weights and the optimizer's state it is all that is needed to continue."""
+    """Where a run is. With the weights and the optimizer's state it is all that is needed to
+    continue."""
 
     step: int = 0
     """Optimizer steps done."""
@@ -121,7 +125,8 @@ class RunState:
     steps: list[StepRow] = field(default_factory=list)
     validations: list[ValidationRow] = field(default_factory=list)
     epoch_weights: list[Sha256] = field(default_factory=list)
-    """SHA-256 of the weights at the end of each epoch: runs over more and over fewer epochs share their folder."""
+    """SHA-256 of the weights at the end of each epoch: runs over more and over fewer epochs share
+    their folder."""
     epoch_adapters: list[Sha256] = field(default_factory=list)
     """And of the adapters, if the run learns by LoRA."""
 
@@ -133,24 +138,37 @@ class RunState:
 
     def epoch_files(self) -> list[dict[str, Sha256]]:
         """The hashes of the files that are kept of each epoch, by their names."""
-        adapters = [*({ADAPTER: sha256} for sha256 in self.epoch_adapters), *[{}] * len(self.epoch_weights)]
-        return [{WEIGHTS: sha256} | adapter for sha256, adapter in zip(self.epoch_weights, adapters, strict=False)]
+        adapters = [
+            *({ADAPTER: sha256} for sha256 in self.epoch_adapters),
+            *[{}] * len(self.epoch_weights),
+        ]
+        return [
+            {WEIGHTS: sha256} | adapter
+            for sha256, adapter in zip(self.epoch_weights, adapters, strict=False)
+        ]
 
     def stopped_at(self, patience: int | None) -> int | None:
-        """The end of the first epoch whose last `patience` validations brought no lower loss than those before.
+        """The end of the first epoch whose last `patience` validations brought no lower loss than
+        those before.
 
         None if there is no such epoch; with None for the patience there never is.
         """
         rows = sorted([*self.epochs, *self.validations], key=lambda row: row.step)
         for epoch in self.epochs:
             losses = [row.val_loss for row in rows if row.step <= epoch.step]
-            if patience and len(losses) > patience and min(losses[-patience:]) >= min(losses[:-patience]):
+            if (
+                patience
+                and len(losses) > patience
+                and min(losses[-patience:]) >= min(losses[:-patience])
+            ):
                 return epoch.step
         return None
 
     def as_json(self) -> dict[str, Any]:
         """Plain values; floats survive JSON bit by bit."""
-        return {name: value for name, value in asdict(self).items() if value or name != "epoch_adapters"}
+        return {
+            name: value for name, value in asdict(self).items() if value or name != "epoch_adapters"
+        }
 
 
 def train_metrics(row: EpochRow, *, parameters: int) -> dict[str, float]:
@@ -172,7 +190,12 @@ def write_rows(path: Path, kind: type[Row], rows: Sequence[Row]) -> None:
 
 
 def _csv(row: EpochRow | StepRow | ValidationRow) -> str:
-    return ",".join(str(rounded(value) if isinstance(value, float) else value) for value in astuple(row)) + "\n"
+    return (
+        ",".join(
+            str(rounded(value) if isinstance(value, float) else value) for value in astuple(row)
+        )
+        + "\n"
+    )
 
 
 def read_rows(path: Path, kind: type[Row]) -> list[Row]:
@@ -191,7 +214,8 @@ class LiveRun(Section):
     """The name of its folder in `.resume/`."""
     pid: int
     started: float
-    """When the process started, in Unix time; a later process may have the same id, but not the same start."""
+    """When the process started, in Unix time; a later process may have the same id, but not the
+    same start."""
     began: float
     """When this session's first step began, in Unix time."""
     first_step: int
@@ -212,7 +236,8 @@ class LiveRun(Section):
 
 
 class LiveFiles:
-    """Writes the files of a run into `folder`; without one it does nothing. No error here stops training."""
+    """Writes the files of a run into `folder`; without one it does nothing. No error here stops
+    training."""
 
     def __init__(self, folder: Path | None):
         self._folder = folder
@@ -220,7 +245,13 @@ class LiveFiles:
         self._written_at = 0.0
 
     def start(
-        self, state: RunState, work: Workload, *, fingerprint: str, plan: Sequence[tuple[str, str]], cost: CostParams
+        self,
+        state: RunState,
+        work: Workload,
+        *,
+        fingerprint: str,
+        plan: Sequence[tuple[str, str]],
+        cost: CostParams,
     ) -> None:
         """Write what the run has behind it."""
         if self._folder is None:
@@ -237,7 +268,10 @@ class LiveFiles:
             plan=[list(line) for line in plan],
             cost=cost,
         )
-        ends = [ValidationRow(row.step, row.epoch, row.val_loss, row.val_bits_per_byte) for row in state.epochs]
+        ends = [
+            ValidationRow(row.step, row.epoch, row.val_loss, row.val_bits_per_byte)
+            for row in state.epochs
+        ]
         with contextlib.suppress(OSError):
             shutil.rmtree(self._folder, ignore_errors=True)
             for kind, name in LIVE_TABLES.items():
@@ -270,7 +304,9 @@ class LiveFiles:
                     file.writelines(_csv(row) for row in rows if isinstance(row, kind))
             if _signal().parents[3].is_dir():
                 _signal().parent.mkdir(parents=True, exist_ok=True)
-                _signal().write_text(json.dumps({"pid": os.getpid(), "step": rows[-1].step}, sort_keys=True))
+                _signal().write_text(
+                    json.dumps({"pid": os.getpid(), "step": rows[-1].step}, sort_keys=True)
+                )
 
 
 def _signal() -> Path:
@@ -285,7 +321,9 @@ def read_live_run(folder: Path) -> LiveRun | None:
         UserError: the file is damaged.
     """
     path = folder / LIVE_RUN
-    return records.read_record(path, LiveRun, way_out="remove the folder") if path.exists() else None
+    return (
+        records.read_record(path, LiveRun, way_out="remove the folder") if path.exists() else None
+    )
 
 
 def read_live_rows(folder: Path, kind: type[Row]) -> list[Row]:
@@ -296,4 +334,6 @@ def read_live_rows(folder: Path, kind: type[Row]) -> list[Row]:
     """
     path = folder / LIVE_TABLES[kind]
     content = path.read_bytes() if path.exists() else b""
-    return records.parse_rows(content[: content.rfind(b"\n") + 1], kind, source=path, way_out="remove the folder")
+    return records.parse_rows(
+        content[: content.rfind(b"\n") + 1], kind, source=path, way_out="remove the folder"
+    )

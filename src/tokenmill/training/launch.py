@@ -1,7 +1,8 @@
 """Training in this process, or in several processes of this machine by PyTorch's own launcher.
 
-`runtime.processes` says how many. Each of them runs this program's command again, as torchrun would run it, and finds
-the others by RANK, WORLD_SIZE, ... in its environment. This process only waits for them and passes signals on.
+`runtime.processes` says how many. Each of them runs this program's command again, as torchrun would
+run it, and finds the others by RANK, WORLD_SIZE, ... in its environment. This process only waits
+for them and passes signals on.
 """
 
 import logging
@@ -25,21 +26,24 @@ from tokenmill.stage import end_with_parent
 from tokenmill.training.params import RuntimeParams
 
 SHUTDOWN_SECONDS = 600
-"""Time for the processes to end by themselves after a signal: a step, a checkpoint and its copy to the mirror. Whoever
-needs longer is killed."""
+"""Time for the processes to end by themselves after a signal: a step, a checkpoint and its copy to
+the mirror. Whoever needs longer is killed."""
 
 
 ENOUGH_FLOPS = 1e12
-"""Operations of a step that keep a GPU busy: about what it makes while the step's some hundred kernels are launched.
-With less for each, more GPUs are no faster. Assumed from data sheets, not measured."""
+"""Operations of a step that keep a GPU busy: about what it makes while the step's some hundred
+kernels are launched. With less for each, more GPUs are no faster. Assumed from data sheets, not
+measured."""
 
 
-def launch(work: Callable[[], None], *, runtime: RuntimeParams, step_flops: float = math.inf) -> None:
+def launch(
+    work: Callable[[], None], *, runtime: RuntimeParams, step_flops: float = math.inf
+) -> None:
     """Do `work` in this process, or have `runtime.processes` processes run this program's command.
 
     Args:
-        step_flops: floating-point operations of a step, of which each process gets ENOUGH_FLOPS if their number is
-            `auto`.
+        step_flops: floating-point operations of a step, of which each process gets ENOUGH_FLOPS if
+            their number is `auto`.
 
     A process that torchrun or this function started (RANK is set) is one of several already.
 
@@ -67,19 +71,26 @@ def _process_count(runtime: RuntimeParams, step_flops: float = math.inf) -> int:
             return most
         count = int(min(most, max(1, step_flops / ENOUGH_FLOPS)))
         if count < most:
-            note(f"training on {count} of {most} GPUs: more are no faster at so small a step (runtime.processes)")
+            note(
+                f"training on {count} of {most} GPUs: more are no faster at so small a step "
+                "(runtime.processes)"
+            )
         return count
     if runtime.processes > most:
         unit = "core" if device == "cpu" else "device"
         raise UserError(
-            f"runtime.processes ({runtime.processes}) needs a {unit} for each, and there are {most} ({device}) here; "
-            "set it to auto."
+            f"runtime.processes ({runtime.processes}) needs a {unit} for each, and there are "
+            f"{most} ({device}) here; set it to auto."
         )
     return runtime.processes
 
 
 def _launch_processes(count: int) -> None:
-    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, PContext, SignalException  # noqa: PLC0415
+    from torch.distributed.elastic.multiprocessing import (
+        DefaultLogsSpecs,
+        PContext,
+        SignalException,
+    )  # noqa: PLC0415
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError  # noqa: PLC0415
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch  # noqa: PLC0415 (half a second)
 
@@ -87,7 +98,9 @@ def _launch_processes(count: int) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
     if sys.platform == "linux":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    close = PContext.close  # it ends the processes: on a signal, or without one when one of them has failed
+    close = (
+        PContext.close
+    )  # it ends the processes: on a signal, or without one when one of them has failed
     PContext.close = lambda self, death_sig=None, timeout=30: close(
         self, death_sig, SHUTDOWN_SECONDS if death_sig else timeout
     )
@@ -117,8 +130,8 @@ def _launch_processes(count: int) -> None:
 def _local_store() -> dist.TCPStore:  # pyright: ignore[reportPrivateImportUsage]
     """The store where the processes find each other. It listens on 127.0.0.1 only.
 
-    A TCPStore listens on all interfaces unless it is given a socket. The launcher, which has no option for that, takes
-    a store of this process that has the same port.
+    A TCPStore listens on all interfaces unless it is given a socket. The launcher, which has no
+    option for that, takes a store of this process that has the same port.
     """
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
@@ -137,8 +150,8 @@ def _exit_like(codes: list[int]) -> None:
     killed = next((-code for code in codes if code < 0), None)
     if killed:
         raise UserError(
-            f"a process of this training was killed by {signal.Signals(killed).name}; `dvc repro` continues from the "
-            "last checkpoint."
+            f"a process of this training was killed by {signal.Signals(killed).name}; `dvc repro` "
+            "continues from the last checkpoint."
         )
     sys.exit(next((code for code in codes if code > 0), 1))
 
@@ -146,8 +159,8 @@ def _exit_like(codes: list[int]) -> None:
 class Interrupt:
     """While active, remembers the first signal to stop; a second Ctrl-C stops at once.
 
-    A second SIGTERM is no impatience: systems that end a job send one to each of its processes, and a process that has
-    lost DVC gets one more.
+    A second SIGTERM is no impatience: systems that end a job send one to each of its processes, and
+    a process that has lost DVC gets one more.
     """
 
     def __init__(self, *, max_minutes: float | None):
@@ -162,7 +175,10 @@ class Interrupt:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
@@ -177,6 +193,9 @@ class Interrupt:
         """Why to stop, or None."""
         if self._signal is not None:
             return f"stopped by {signal.Signals(self._signal).name}"
-        if self._max_minutes is not None and time.monotonic() - self._began >= 60 * self._max_minutes:
+        if (
+            self._max_minutes is not None
+            and time.monotonic() - self._began >= 60 * self._max_minutes
+        ):
             return f"stopped by runtime.max_minutes ({self._max_minutes:g})"
         return None

@@ -1,7 +1,8 @@
 """The micro-batch: how many of a step's sequences go through the model at a time.
 
-Fewer of them need less memory and give the same gradient to rounding. So where memory runs out, the micro-batch is
-halved, the size that fits is kept beside the checkpoints, and training costs time instead of ending.
+Fewer of them need less memory and give the same gradient to rounding. So where memory runs out, the
+micro-batch is halved, the size that fits is kept beside the checkpoints, and training costs time
+instead of ending.
 """
 
 import contextlib
@@ -23,16 +24,17 @@ from tokenmill.model.size import memory
 from tokenmill.training.distributed import SINGLE, Group
 
 FREE_MEMORY_SHARE = 0.5
-"""Share of free memory for what autograd keeps of a micro-batch; the backward pass and other programs need the rest."""
+"""Share of free memory for what autograd keeps of a micro-batch; the backward pass and other
+programs need the rest."""
 
 WHOLE_GRADIENTS_SHARE = 0.75
-"""Share of a device's memory that training may take with whole gradients of a sharded model; the rest is for what the
-estimate leaves out, as gathered weights. It is a share of all memory, not of the free one, because the same run must
-decide the same."""
+"""Share of a device's memory that training may take with whole gradients of a sharded model; the
+rest is for what the estimate leaves out, as gathered weights. It is a share of all memory, not of
+the free one, because the same run must decide the same."""
 
 MAX_SHRINK_ON_CPU = 8
-"""One process shrinks to this part at most: what a CPU's allocator gets back is fragmented, and a fresh process finds
-room for more sequences."""
+"""One process shrinks to this part at most: what a CPU's allocator gets back is fragmented, and a
+fresh process finds room for more sequences."""
 
 
 class Remembered(BaseModel):
@@ -56,58 +58,78 @@ class MicroBatch:
         compute: Compute,
         group: Group = SINGLE,
     ):
-        """Start with the size that `folder` has from an earlier run with the same `wanted`, device and processes.
+        """Start with the size that `folder` has from an earlier run with the same `wanted`, device
+        and processes.
 
-        Otherwise start with `wanted`; `auto` is `at_most`, or as much of it as memory should hold. All processes of a
-        group take the smallest of their sizes.
+        Otherwise start with `wanted`; `auto` is `at_most`, or as much of it as memory should hold.
+        All processes of a group take the smallest of their sizes.
         """
-        self._file, self._config, self._compute, self._group = folder / "micro_batch.json", config, compute, group
+        self._file, self._config, self._compute, self._group = (
+            folder / "micro_batch.json",
+            config,
+            compute,
+            group,
+        )
         self._under = {"micro_batch_size": wanted, "device": compute.name, "processes": group.size}
-        fitting = sequences_that_fit(config, at_most, compute.device) if wanted == "auto" else wanted
+        fitting = (
+            sequences_that_fit(config, at_most, compute.device) if wanted == "auto" else wanted
+        )
         if self._file.exists():
-            kept = read_record(self._file, Remembered, way_out="delete it: training finds the size again")
+            kept = read_record(
+                self._file, Remembered, way_out="delete it: training finds the size again"
+            )
             fitting = kept.sequences if kept.under == self._under else fitting
         self.sequences = self._first = group.all_reduce_min(fitting)
 
     def holds_whole_gradients(self) -> bool:
-        """Whether all processes of a sharded model have room for the gradients of the whole, beside all else."""
+        """Whether all processes of a sharded model have room for the gradients of the whole, beside
+        all else."""
         compute, group = self._compute, self._group
         if not group.shards:
             return False
         precision = "float32" if compute.precision == torch.float32 else "half"
-        need = memory(self._config, sequences=self.sequences, precision=precision, shards=group.size)
-        there = device_memory(compute.device)[1] / (1 if compute.device.type == "cuda" else group.on_this_machine)
+        need = memory(
+            self._config, sequences=self.sequences, precision=precision, shards=group.size
+        )
+        there = device_memory(compute.device)[1] / (
+            1 if compute.device.type == "cuda" else group.on_this_machine
+        )
         taken = need.total + (group.size - 1) * need.gradients  # `need` counts one of as many parts
         return bool(group.all_reduce_min(int(taken <= WHOLE_GRADIENTS_SHARE * there)))
 
     def shrink(self) -> str:
-        """Halve the micro-batch after memory ran out in a step that can be done again; return a sentence about it.
+        """Halve the micro-batch after memory ran out in a step that can be done again; return a
+        sentence about it.
 
         Raises:
-            UserError: there is nothing left to halve in this process, or others are in the middle of the step.
+            UserError: there is nothing left to halve in this process, or others are in the middle
+                of the step.
         """
-        is_fragmented = self._compute.device.type == "cpu" and self._first >= MAX_SHRINK_ON_CPU * self.sequences
+        is_fragmented = (
+            self._compute.device.type == "cpu" and self._first >= MAX_SHRINK_ON_CPU * self.sequences
+        )
         if self.sequences == 1 or self._group.size > 1 or is_fragmented:
             self.give_up()
         self._halve()
         _release_freed_memory(self._compute.device)
         return (
-            f"out of memory; doing the step again with a micro-batch of {self.sequences}, the same to rounding "
-            "(remembered; another runtime.micro_batch_size starts afresh)"
+            f"out of memory; doing the step again with a micro-batch of {self.sequences}, the "
+            "same to rounding (remembered; another runtime.micro_batch_size starts afresh)"
         )
 
     def give_up(self) -> NoReturn:
         """End training after memory ran out where this process cannot do the step again.
 
         Raises:
-            UserError: always. Unless this process started with a single sequence, the half is remembered first.
+            UserError: always. Unless this process started with a single sequence, the half is
+                remembered first.
         """
         if self._first == 1:
             raise UserError(_too_large(self._config, self._compute.name))
         self._halve()
         raise UserError(
-            f"out of memory; remembered a micro-batch of {self.sequences}, with which `dvc repro` continues from the "
-            "last checkpoint."
+            f"out of memory; remembered a micro-batch of {self.sequences}, with which `dvc repro` "
+            "continues from the last checkpoint."
         )
 
     def _halve(self) -> None:
@@ -135,13 +157,15 @@ def device_memory(device: torch.device) -> tuple[int, int]:
 def sequences_that_fit(config: ModelConfig, at_most: int, device: torch.device) -> int:
     """`at_most`, or the half, a quarter, ... of it that a CPU's memory should hold.
 
-    On a CPU, memory that runs out ends in a kill more often than in an error. Other devices raise an error in time, so
-    there the first step finds out.
+    On a CPU, memory that runs out ends in a kill more often than in an error. Other devices raise
+    an error in time, so there the first step finds out.
     """
     if device.type != "cpu":
         return at_most
     room = FREE_MEMORY_SHARE * psutil.virtual_memory().available
-    while at_most > 1 and memory(config, sequences=at_most, precision="float32").of_sequences > room:
+    while (
+        at_most > 1 and memory(config, sequences=at_most, precision="float32").of_sequences > room
+    ):
         at_most //= 2
     return at_most
 
@@ -149,8 +173,8 @@ def sequences_that_fit(config: ModelConfig, at_most: int, device: torch.device) 
 def _too_large(config: ModelConfig, device: str) -> str:
     need = memory(config, sequences=1, precision="float32")
     return (
-        f"out of memory on {device} with one sequence at a time: weights, gradients and optimizer need about "
-        f"{size(need.fixed)}, a sequence {size(need.of_sequences)}. "
-        f"Take a smaller model.n_layer ({config.n_layer}), model.n_embd ({config.n_embd}) or model.context_length "
-        f"({config.context_length}), or a device with more memory."
+        f"out of memory on {device} with one sequence at a time: weights, gradients and optimizer "
+        f"need about {size(need.fixed)}, a sequence {size(need.of_sequences)}. Take a smaller "
+        f"model.n_layer ({config.n_layer}), model.n_embd ({config.n_embd}) or "
+        f"model.context_length ({config.context_length}), or a device with more memory."
     )

@@ -1,11 +1,13 @@
-"""A second place for checkpoints, so that a lost machine costs minutes: a mounted folder, or any URL that fsspec knows.
+"""A second place for checkpoints, so that a lost machine costs minutes: a mounted folder, or any
+URL that fsspec knows.
 
-    <mirror>/<fingerprint>/step-000001200/    a checkpoint; its manifest is written last and removed first
-    <mirror>/<fingerprint>/weights/<sha256>/  the weights at the end of an epoch, under their hash
-    <mirror>/<fingerprint>/timing.csv         the run's times and costs
+    <mirror>/<fingerprint>/step-000001200/    a checkpoint; its manifest is written last and removed
+    first <mirror>/<fingerprint>/weights/<sha256>/  the weights at the end of an epoch, under their
+    hash <mirror>/<fingerprint>/timing.csv         the run's times and costs
 
-Copies are made in the background, and no error of the mirror stops training. What is fetched replaces a local file only
-after the hashes of the whole checkpoint were found right; no name from the mirror is used before it was checked.
+Copies are made in the background, and no error of the mirror stops training. What is fetched
+replaces a local file only after the hashes of the whole checkpoint were found right; no name from
+the mirror is used before it was checked.
 """
 
 import contextlib
@@ -24,7 +26,14 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.files import sha256_of, write_directory
 from tokenmill.costs import TIMING
 from tokenmill.model.manifest import ADAPTER_CONFIG, CONFIG, MANIFEST, WEIGHTS
-from tokenmill.training.checkpoint import STEP_NAME, CheckpointStore, copy_tree, has_files, read_hashes, read_state
+from tokenmill.training.checkpoint import (
+    STEP_NAME,
+    CheckpointStore,
+    copy_tree,
+    has_files,
+    read_hashes,
+    read_state,
+)
 
 WAIT_SECONDS = 300.0
 """How long the end of training waits for the last copy, at most."""
@@ -36,10 +45,14 @@ SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @contextlib.contextmanager
-def mirrored(store: CheckpointStore, url: str | None, say: Callable[[str], None]) -> Iterator["Mirror | None"]:
-    """Bring what the mirror at `url` has newer into `store`, then keep the mirror up to date until the block ends.
+def mirrored(
+    store: CheckpointStore, url: str | None, say: Callable[[str], None]
+) -> Iterator["Mirror | None"]:
+    """Bring what the mirror at `url` has newer into `store`, then keep the mirror up to date until
+    the block ends.
 
-    The end waits for the last copy, except after a second Ctrl-C. Without a `url` there is no mirror.
+    The end waits for the last copy, except after a second Ctrl-C. Without a `url` there is no
+    mirror.
 
     Raises:
         UserError: `url` cannot be used at all.
@@ -61,28 +74,33 @@ def mirrored(store: CheckpointStore, url: str | None, say: Callable[[str], None]
 class Mirror:
     """Copies the newest checkpoint of a store to a folder elsewhere, in a thread of its own.
 
-    A slow mirror makes no checkpoint wait: checkpoints that were overtaken while one was copied are left out.
+    A slow mirror makes no checkpoint wait: checkpoints that were overtaken while one was copied are
+    left out.
     """
 
     def __init__(self, url: str, store: CheckpointStore, say: Callable[[str], None]):
         """Mirror `store` in the folder of its fingerprint under `url`.
 
         Raises:
-            UserError: the folder does not exist, or the package for such URLs is missing. The folder is never created,
-                because below the name of a drive that is not mounted it would be on the machine's own disk.
+            UserError: the folder does not exist, or the package for such URLs is missing. The
+                folder is never created, because below the name of a drive that is not mounted it
+                would be on the machine's own disk.
         """
         self._url, self._store, self._say = url, store, say
         try:
             self._fs, root = fsspec.url_to_fs(url, use_listings_cache=False)
         except (ImportError, ValueError) as error:
             raise UserError(
-                f"runtime.checkpoint.mirror ({url}) cannot be used: {error}. For s3:// install `s3fs` "
-                "(`pip install -e '.[s3]'`), or give a folder."
+                f"runtime.checkpoint.mirror ({url}) cannot be used: {error}. For s3:// install "
+                "`s3fs` (`pip install -e '.[s3]'`), or give a folder."
             ) from None
         self._root = str(root).rstrip("/")
         self._run = f"{self._root}/{store.folder.name}"
         if self._is_gone():
-            raise UserError(f"runtime.checkpoint.mirror ({url}) is no folder; mount the drive, or make the folder.")
+            raise UserError(
+                f"runtime.checkpoint.mirror ({url}) is no folder; mount the drive, or make the "
+                "folder."
+            )
         self._steps: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._newest: int | None = None
         self._failed = False
@@ -98,7 +116,8 @@ class Mirror:
         self._thread.start()
 
     def offer(self, step: int) -> None:
-        """Copy the checkpoint of `step`, which is whole, unless a newer one comes first. Returns at once."""
+        """Copy the checkpoint of `step`, which is whole, unless a newer one comes first. Returns at
+        once."""
         self._newest = step
         self._steps.put(step)
 
@@ -107,10 +126,15 @@ class Mirror:
         self._steps.put(None)
         self._thread.join(SAY_AFTER_SECONDS)
         if self._thread.is_alive():
-            self._say(f"copying the last checkpoint to {self._url}, for at most {WAIT_SECONDS:.0f} s")
+            self._say(
+                f"copying the last checkpoint to {self._url}, for at most {WAIT_SECONDS:.0f} s"
+            )
             self._thread.join(WAIT_SECONDS)
         if self._thread.is_alive():
-            self._say(f"the mirror {self._url} was too slow for the last checkpoint; it has the one before")
+            self._say(
+                f"the mirror {self._url} was too slow for the last checkpoint; it has the one "
+                "before"
+            )
 
     def _work(self) -> None:
         while (step := self._steps.get()) is not None:
@@ -123,23 +147,29 @@ class Mirror:
         had_failed, self._failed = self._failed, False
         try:
             self._copy(step)
-        except Exception as error:  # every file system fails in its own ways, and none of them may stop training
+        except (
+            Exception
+        ) as error:  # every file system fails in its own ways, and none of them may stop training
             self._failed = True
             if not had_failed:
                 self._say(
-                    f"the mirror {self._url} did not take the checkpoint of step {step:,} ({_in_a_line(error)}); "
-                    "training continues, and every later checkpoint is tried again"
+                    f"the mirror {self._url} did not take the checkpoint of step {step:,} "
+                    f"({_in_a_line(error)}); training continues, and every later checkpoint is "
+                    "tried again"
                 )
         if had_failed and not self._failed:
             self._say(f"the mirror {self._url} takes checkpoints again")
 
     def _copy(self, step: int) -> None:
-        """Copy a checkpoint and the weights of its epochs; then remove there what the store no longer has."""
+        """Copy a checkpoint and the weights of its epochs; then remove there what the store no
+        longer has."""
         if self._is_gone():
             raise FileNotFoundError("the folder is gone")
         frozen = self._store.folder / ".mirror.tmp"
         shutil.rmtree(frozen, ignore_errors=True)
-        copy_tree(self._store.checkpoint_folder(step), frozen)  # links: the store may remove the checkpoint meanwhile
+        copy_tree(
+            self._store.checkpoint_folder(step), frozen
+        )  # links: the store may remove the checkpoint meanwhile
         self._fs.makedirs(self._run, exist_ok=True)
         if (timing := self._store.folder / TIMING).exists():
             self._fs.put_file(str(timing), f"{self._run}/{TIMING}")
@@ -157,7 +187,8 @@ class Mirror:
             self._put(source, target, last=WEIGHTS)
 
     def _put_checkpoint(self, source: Path, target: str) -> None:
-        """Copy a checkpoint with its manifest last, so that what a kill leaves behind is not taken for a checkpoint."""
+        """Copy a checkpoint with its manifest last, so that what a kill leaves behind is not taken
+        for a checkpoint."""
         manifest = f"{target}/{MANIFEST}"
         if self._fs.exists(manifest):
             if self._fs.cat_file(manifest) == (source / MANIFEST).read_bytes():
@@ -168,10 +199,13 @@ class Mirror:
     def _put(self, source: Path, target: str, *, last: str) -> None:
         self._fs.makedirs(target, exist_ok=True)
         for names in ([path.name for path in source.iterdir() if path.name != last], [last]):
-            self._fs.put([str(source / name) for name in names], [f"{target}/{name}" for name in names])
+            self._fs.put(
+                [str(source / name) for name in names], [f"{target}/{name}" for name in names]
+            )
 
     def _prune(self, step: int, weights: set[str]) -> None:
-        """Remove earlier checkpoints that the store no longer has, and, after the newest one, weights of other runs."""
+        """Remove earlier checkpoints that the store no longer has, and, after the newest one,
+        weights of other runs."""
         there = self._there()
         for other in there:
             if other < step and other not in self._store.steps():
@@ -196,7 +230,10 @@ class Mirror:
     def _names(self, folder: str) -> list[str]:
         """The names in a folder of the run, sorted; none if there is no such folder."""
         try:
-            return sorted(Path(path).name for path in self._fs.ls(f"{self._run}/{folder}".rstrip("/"), detail=False))
+            return sorted(
+                Path(path).name
+                for path in self._fs.ls(f"{self._run}/{folder}".rstrip("/"), detail=False)
+            )
         except FileNotFoundError:
             return []
 
@@ -206,33 +243,46 @@ class Mirror:
         return [step for step in steps if self._fs.exists(f"{self._checkpoint(step)}/{MANIFEST}")]
 
     def fetch_newer(self) -> None:
-        """Bring the mirror's checkpoints into the store if its newest one is newer than all whole ones here."""
+        """Bring the mirror's checkpoints into the store if its newest one is newer than all whole
+        ones here."""
         try:
             there = self._there()
             here = [checkpoint.step for checkpoint in self._store.checkpoints(lambda _: None)]
             if not there or (here and here[0] >= there[-1]):
                 return
             self._say(f"fetching the checkpoint of step {there[-1]:,} from the mirror {self._url}")
-            for step in (step for step in there if step not in here):  # the newest last, so that its epochs stay
+            for step in (
+                step for step in there if step not in here
+            ):  # the newest last, so that its epochs stay
                 try:
                     self._fetch(step)
                 except (UserError, ValueError) as error:
-                    self._say(f"the checkpoint of step {step:,} in the mirror {self._url} is not used: {error}")
+                    self._say(
+                        f"the checkpoint of step {step:,} in the mirror {self._url} is not used: "
+                        f"{error}"
+                    )
             if self._fs.exists(f"{self._run}/{TIMING}"):
                 self._fs.get_file(f"{self._run}/{TIMING}", str(self._store.folder / TIMING))
         except Exception as error:  # as in _try_to_copy
-            self._say(f"the mirror {self._url} cannot be read ({_in_a_line(error)}); training continues without it")
+            self._say(
+                f"the mirror {self._url} cannot be read ({_in_a_line(error)}); training continues "
+                "without it"
+            )
 
     def _fetch(self, step: int) -> None:
-        """Put a checkpoint and the epochs that it needs into the store, once all of it is here and right.
+        """Put a checkpoint and the epochs that it needs into the store, once all of it is here and
+        right.
 
         Raises:
-            UserError: the manifest or the state is of another form, as one with a name that leads elsewhere.
+            UserError: the manifest or the state is of another form, as one with a name that leads
+                elsewhere.
             ValueError: a file is not what the manifest says.
         """
         store, source = self._store, self._checkpoint(step)
         store.folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".fetch", suffix=".tmp", dir=store.folder) as temporary:
+        with tempfile.TemporaryDirectory(
+            prefix=".fetch", suffix=".tmp", dir=store.folder
+        ) as temporary:
             checkpoint, epochs = Path(temporary, "checkpoint"), dict[Path, Path]()
             checkpoint.mkdir()
             self._fs.get_file(f"{source}/{MANIFEST}", str(checkpoint / MANIFEST))

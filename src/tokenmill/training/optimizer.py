@@ -1,8 +1,8 @@
 """The optimizers: AdamW for all parameters, or Muon for hidden matrices and AdamW for the rest.
 
-AdamW is Loshchilov and Hutter 2019. Muon is Jordan et al. 2024, scaled to AdamW's update size as in Liu et al. 2025,
-section 2.2. Both follow one learning rate. A loss or gradient that is not finite never changes a weight; on a GPU the
-device itself decides that, so the step does not wait for it.
+AdamW is Loshchilov and Hutter 2019. Muon is Jordan et al. 2024, scaled to AdamW's update size as in
+Liu et al. 2025, section 2.2. Both follow one learning rate. A loss or gradient that is not finite
+never changes a weight; on a GPU the device itself decides that, so the step does not wait for it.
 Axes: N matrices of one shape, R rows, C >= R columns; a taller matrix is transposed first.
 """
 
@@ -21,7 +21,13 @@ from torch import Tensor
 
 from tokenmill.model.device import Compute, multiplies_bfloat16
 from tokenmill.model.gpt import GPT, is_hidden_matrix
-from tokenmill.training.distributed import SINGLE, Group, full_tensor, full_tensor_on_main, shard_like
+from tokenmill.training.distributed import (
+    SINGLE,
+    Group,
+    full_tensor,
+    full_tensor_on_main,
+    shard_like,
+)
 
 if TYPE_CHECKING:
     from tokenmill.training.params import TrainParams
@@ -30,25 +36,30 @@ RATES = ("lr", "momentum")
 """What changes from step to step."""
 MOMENTUM = 0.95
 EARLY_MOMENTUM, EARLY_STEPS = 0.85, 300
-"""The first steps of a run average over fewer gradients, because gradients still change fast (nanochat, 2025)."""
+"""The first steps of a run average over fewer gradients, because gradients still change fast
+(nanochat, 2025)."""
 POLAR_EXPRESS = (
     (8.2193, -23.3375, 16.6266),
     (3.9641, -2.8377, 0.5158),
     (3.4368, -2.4752, 0.4762),
     (2.4413, -1.7285, 0.3957),
 )
-"""Coefficients of a X + b X³ + c X⁵, applied one after the other: singular values from 0.003 to 1 end within a quarter
-of 1. They follow from that range as in Amsel et al. 2025, "The Polar Express", section 4; each polynomial allows for
-values 2 % beyond its own range, because bfloat16 may round to them and the fifth power would let them grow."""
+"""Coefficients of a X + b X³ + c X⁵, applied one after the other: singular values from 0.003 to 1
+end within a quarter of 1. They follow from that range as in Amsel et al. 2025, "The Polar Express",
+section 4; each polynomial allows for values 2 % beyond its own range, because bfloat16 may round to
+them and the fifth power would let them grow."""
 MAX_STACKED, MAX_STACKED_ON_GPU = 2**24, 2**26
-"""Numbers stacked at a time at most: 64 MiB in float32, and 256 MiB on a GPU, which larger products keep busy."""
+"""Numbers stacked at a time at most: 64 MiB in float32, and 256 MiB on a GPU, which larger products
+keep busy."""
 
 
 class UnwrappedOptimizer(torch.optim.Optimizer):
-    """A torch Optimizer whose methods do not load PyTorch's compiler, which takes one and a half seconds.
+    """A torch Optimizer whose methods do not load PyTorch's compiler, which takes one and a half
+    seconds.
 
-    PyTorch wraps these methods in `torch._disable_dynamo`, which imports `torch._dynamo`. Nothing here compiles a whole
-    optimizer, so these are the methods without the wrapping. PyTorch's fused optimizers read the two attributes.
+    PyTorch wraps these methods in `torch._disable_dynamo`, which imports `torch._dynamo`. Nothing
+    here compiles a whole optimizer, so these are the methods without the wrapping. PyTorch's fused
+    optimizers read the two attributes.
     """
 
     found_inf: Tensor | None = None
@@ -63,7 +74,8 @@ class UnwrappedOptimizer(torch.optim.Optimizer):
 
 
 DIVIDES_IN_STEP = ("cpu", "cuda")
-"""Devices whose fused AdamW heeds `grad_scale`; the one for Apple GPUs takes it and does nothing with it."""
+"""Devices whose fused AdamW heeds `grad_scale`; the one for Apple GPUs takes it and does nothing
+with it."""
 
 
 class AdamW(UnwrappedOptimizer, torch.optim.AdamW):
@@ -75,7 +87,9 @@ class AdamW(UnwrappedOptimizer, torch.optim.AdamW):
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002 (PyTorch's signature)
         """Update every parameter that has a gradient."""
         if self.grad_scale is not None and self.grad_scale.device.type not in DIVIDES_IN_STEP:
-            gradients = [p.grad for group in self.param_groups for p in group["params"] if p.grad is not None]
+            gradients = [
+                p.grad for group in self.param_groups for p in group["params"] if p.grad is not None
+            ]
             torch._foreach_div_(gradients, self.grad_scale)
             self.grad_scale = None
         self._fused_step()
@@ -99,26 +113,42 @@ class Optimizer:
         Args:
             group: the processes that make the same update.
             compiler: compiles functions of tensors, such as the parts of Muon's update.
-            repeats: whether a recorded update will be repeated, so that what changes must be in tensors.
+            repeats: whether a recorded update will be repeated, so that what changes must be in
+                tensors.
         """
-        learning = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+        learning = {
+            name: parameter
+            for name, parameter in model.named_parameters()
+            if parameter.requires_grad
+        }
         self._names: dict[Tensor, str] = {parameter: name for name, parameter in learning.items()}
-        hidden = {n: p for n, p in learning.items() if train.optimizer == "muon" and is_hidden_matrix(n, p)}
+        hidden = {
+            n: p
+            for n, p in learning.items()
+            if train.optimizer == "muon" and is_hidden_matrix(n, p)
+        }
         rest = {n: p for n, p in learning.items() if n not in hidden}
         self._optimizers: list[UnwrappedOptimizer] = [_adamw(rest, train, capturable=repeats)]
         if hidden:
             precision = torch.bfloat16 if multiplies_bfloat16(compute.device) else torch.float32
             rates = {"lr": train.peak, "weight_decay": train.weight_decay}
-            muon = Muon(hidden.values(), **rates, precision=precision, group=group, compiler=compiler)
+            muon = Muon(
+                hidden.values(), **rates, precision=precision, group=group, compiler=compiler
+            )
             self._optimizers.append(muon)
         self._event: torch.Event | None = None
-        self._scaler = torch.amp.GradScaler(compute.device.type, enabled=compute.precision == torch.float16)
+        self._scaler = torch.amp.GradScaler(
+            compute.device.type, enabled=compute.precision == torch.float16
+        )
         self._halted = torch.zeros((), dtype=torch.bool, device=compute.device)
-        self._rates = {name: torch.zeros((), device=compute.device) for name in RATES if compiler or repeats}
+        self._rates = {
+            name: torch.zeros((), device=compute.device) for name in RATES if compiler or repeats
+        }
         """What is given as tensors; code is compiled, and a step recorded, for one number only."""
 
     def update_after(self, event: torch.Event | None) -> None:
-        """Let the device begin the next update after an event: what it reads until then must not change."""
+        """Let the device begin the next update after an event: what it reads until then must not
+        change."""
         self._event = event
 
     def backward(self, loss: Tensor) -> None:
@@ -129,7 +159,9 @@ class Optimizer:
         """The gradient's global norm, a scalar."""
         for optimizer in self._optimizers:
             self._scaler.unscale_(optimizer)
-        return full_tensor(torch.nn.utils.get_total_norm([p.grad for p in self._names if p.grad is not None]))
+        return full_tensor(
+            torch.nn.utils.get_total_norm([p.grad for p in self._names if p.grad is not None])
+        )
 
     def set_rates(self, learning_rate: float, *, momentum: float = MOMENTUM) -> None:
         """Set the rates of the next update; `momentum` is Muon's."""
@@ -142,7 +174,8 @@ class Optimizer:
                 group.update({name: rate for name, rate in rates.items() if name in group})
 
     def wait(self) -> None:
-        """Let the device wait for the event of `update_after`, which the next update does by itself."""
+        """Let the device wait for the event of `update_after`, which the next update does by
+        itself."""
         if self._event:
             torch.cuda.current_stream().wait_event(self._event)
             self._event = None
@@ -150,10 +183,10 @@ class Optimizer:
     def step(self, *, loss: Tensor, norm: Tensor, max_norm: float = math.inf) -> None:
         """Update the parameters from their gradients, then drop the gradients.
 
-        Gradients are clipped to `max_norm`. If `loss` or the gradient's `norm` (scalars) is not finite, neither this
-        step nor any later one changes anything, so the weights are still those from before when the losses are read.
-        With float16 an overflowing gradient is normal: it skips this one update of all parameters and lowers the loss
-        scale.
+        Gradients are clipped to `max_norm`. If `loss` or the gradient's `norm` (scalars) is not
+        finite, neither this step nor any later one changes anything, so the weights are still those
+        from before when the losses are read. With float16 an overflowing gradient is normal: it
+        skips this one update of all parameters and lowers the loss scale.
         """
         self.wait()
         overflow = ~norm.isfinite()
@@ -177,18 +210,22 @@ class Optimizer:
 
     @property
     def skips_overflow(self) -> bool:
-        """Whether a gradient that overflows skips the update and lowers the loss scale (float16)."""
+        """Whether a gradient that overflows skips the update and lowers the loss scale
+        (float16)."""
         return self._scaler.is_enabled()
 
     def state(self) -> dict[str, Tensor]:
-        """The state as tensors named `PARAMETER/KEY`, and the loss scaler's as `/KEY`; full tensors in process 0."""
+        """The state as tensors named `PARAMETER/KEY`, and the loss scaler's as `/KEY`; full tensors
+        in process 0."""
         tensors = {
             f"{self._names[p]}/{key}": full_tensor_on_main(value)
             for optimizer in self._optimizers
             for p, entry in optimizer.state.items()
             for key, value in entry.items()
         }
-        return tensors | {f"/{key}": torch.tensor(value) for key, value in self._scaler.state_dict().items()}
+        return tensors | {
+            f"/{key}": torch.tensor(value) for key, value in self._scaler.state_dict().items()
+        }
 
     def load(self, state: dict[str, Tensor]) -> None:
         """Load what `state` returned."""
@@ -210,7 +247,8 @@ class Optimizer:
 
 
 def _update(optimizer: UnwrappedOptimizer, *, unless: Tensor) -> None:
-    """Let one optimizer step unless the scalar `unless` is true; a GPU may not have computed it yet, and reads it."""
+    """Let one optimizer step unless the scalar `unless` is true; a GPU may not have computed it
+    yet, and reads it."""
     if unless.device.type == "cuda":
         optimizer.found_inf = unless.float()
         optimizer.step()
@@ -218,8 +256,11 @@ def _update(optimizer: UnwrappedOptimizer, *, unless: Tensor) -> None:
         optimizer.step()
 
 
-def _adamw(parameters: dict[str, torch.nn.Parameter], train: "TrainParams", *, capturable: bool) -> AdamW:
-    """AdamW with weight decay on matrices only; beside Muon nothing decays, because embeddings and head should not.
+def _adamw(
+    parameters: dict[str, torch.nn.Parameter], train: "TrainParams", *, capturable: bool
+) -> AdamW:
+    """AdamW with weight decay on matrices only; beside Muon nothing decays, because embeddings and
+    head should not.
 
     A `capturable` step can be recorded as a CUDA graph.
     """
@@ -229,7 +270,9 @@ def _adamw(parameters: dict[str, torch.nn.Parameter], train: "TrainParams", *, c
         {"params": [p for p in parameters.values() if p.ndim < 2], "weight_decay": 0.0},
     ]
     groups = [group for group in groups if group["params"]]
-    return AdamW(groups, lr=train.peak, betas=(train.beta1, train.beta2), fused=True, capturable=capturable)
+    return AdamW(
+        groups, lr=train.peak, betas=(train.beta1, train.beta2), fused=True, capturable=capturable
+    )
 
 
 def momentum_at(step: int) -> float:
@@ -238,11 +281,13 @@ def momentum_at(step: int) -> float:
 
 
 class Muon(UnwrappedOptimizer):
-    """Updates matrices by their orthogonalised mean gradient, with Nesterov momentum and decoupled weight decay.
+    """Updates matrices by their orthogonalised mean gradient, with Nesterov momentum and decoupled
+    weight decay.
 
-    All matrices of one shape are updated at a time: PyTorch's own Muon takes one after another, which leaves a device
-    idle where matrices are small. With its coefficients, updates are the same. The processes of a group share the work:
-    each orthogonalises its part of the matrices. A step may overwrite the gradients.
+    All matrices of one shape are updated at a time: PyTorch's own Muon takes one after another,
+    which leaves a device idle where matrices are small. With its coefficients, updates are the
+    same. The processes of a group share the work: each orthogonalises its part of the matrices. A
+    step may overwrite the gradients.
     """
 
     def __init__(
@@ -255,7 +300,8 @@ class Muon(UnwrappedOptimizer):
         group: Group = SINGLE,
         compiler: Callable[[Any], Any] | None = None,
     ):
-        """`precision` is that of the iteration: float32, or bfloat16 where the device multiplies it faster."""
+        """`precision` is that of the iteration: float32, or bfloat16 where the device multiplies it
+        faster."""
         super().__init__(parameters, {"lr": lr, "weight_decay": weight_decay, "momentum": MOMENTUM})
         self._precision, self._group = precision, group
         parts: tuple[Callable[..., Any], ...] = (_direction, orthogonal, _move)
@@ -284,7 +330,9 @@ class Muon(UnwrappedOptimizer):
         """`orthogonal`, of which each process of the group computes its part."""
         each = -(-len(x_NRC) // self._group.size)
         mine = x_NRC[self._group.rank * each :][:each]
-        return self._group.all_gather(self._orthogonal(mine, self._precision), rows=each)[: len(x_NRC)]
+        return self._group.all_gather(self._orthogonal(mine, self._precision), rows=each)[
+            : len(x_NRC)
+        ]
 
     def _mean(self, matrix: Tensor) -> Tensor:
         """The matrix's mean gradient so far, under the name that PyTorch uses."""
@@ -303,7 +351,8 @@ def _direction(
     found_inf: Tensor | None,
     precision: torch.dtype,
 ) -> Tensor:
-    """Take the gradients of N matrices into their means; return (N, R, C) Nesterov's mixture of both, in `precision`.
+    """Take the gradients of N matrices into their means; return (N, R, C) Nesterov's mixture of
+    both, in `precision`.
 
     Gradients are divided by `scale`. If `found_inf` is 1, the means stay as they are.
     """
@@ -317,8 +366,15 @@ def _direction(
     return torch.stack([_wide(g) for g in gradients]).to(precision)
 
 
-def _move(matrices: list[Tensor], update_NRC: Tensor, rate: float | Tensor, decay: float, keep: float | Tensor) -> None:
-    """Let the matrices decay and move against their orthogonal updates; `keep` = 0 leaves them as they are."""
+def _move(
+    matrices: list[Tensor],
+    update_NRC: Tensor,
+    rate: float | Tensor,
+    decay: float,
+    keep: float | Tensor,
+) -> None:
+    """Let the matrices decay and move against their orthogonal updates; `keep` = 0 leaves them as
+    they are."""
     update_NRC = update_NRC.to(matrices[0].dtype)
     update_NRC *= keep * (-0.2 * rate * update_NRC.shape[2] ** 0.5)
     torch._foreach_mul_(matrices, 1 - rate * decay * keep)
@@ -337,7 +393,8 @@ def _lerp(values: list[Tensor], towards: list[Tensor], weight: float | Tensor) -
 
 
 def orthogonal(x_NRC: Tensor, precision: torch.dtype) -> Tensor:
-    """Approximately the nearest matrices with orthonormal rows; (N, R, C) with R <= C, computed in `precision`."""
+    """Approximately the nearest matrices with orthonormal rows; (N, R, C) with R <= C, computed in
+    `precision`."""
     x = x_NRC.to(precision)
     x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
     # The factor alone squares small values, for which bfloat16 is too coarse.
@@ -354,9 +411,11 @@ def _iterated(x: Tensor) -> Tensor:
 
 
 def _factor(square_NRR: Tensor) -> Tensor:
-    """The matrix by which `_iterated` multiplies X in all, computed from X Xᵀ: half the work where C is 4 R.
+    """The matrix by which `_iterated` multiplies X in all, computed from X Xᵀ: half the work where
+    C is 4 R.
 
-    Each iteration replaces X by P X, and so X Xᵀ by P X Xᵀ P, because P is a polynomial of X Xᵀ and so symmetric.
+    Each iteration replaces X by P X, and so X Xᵀ by P X Xᵀ P, because P is a polynomial of X Xᵀ and
+    so symmetric.
     """
     square = square_NRR
     product = factor = _polynomial(square, *POLAR_EXPRESS[0])
@@ -380,7 +439,8 @@ def _wide(matrix: Tensor) -> Tensor:
 
 
 def _group_by_shape(matrices: Iterable[Tensor]) -> Iterator[list[Tensor]]:
-    """Lists of matrices that have one shape or its transpose, each of at most MAX_STACKED numbers or of one matrix."""
+    """Lists of matrices that have one shape or its transpose, each of at most MAX_STACKED numbers
+    or of one matrix."""
     by_shape: dict[torch.Size, list[Tensor]] = defaultdict(list)
     for matrix in matrices:
         by_shape[_wide(matrix).shape].append(matrix)

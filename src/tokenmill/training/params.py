@@ -1,4 +1,5 @@
-"""The section `train` (what is learned) of params.yaml, and training's part of `runtime` (how fast, never what)."""
+"""The section `train` (what is learned) of params.yaml, and training's part of `runtime` (how fast,
+never what)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,10 +14,14 @@ from tokenmill.model.config import ModelParams
 
 
 def _auto_or_count(value: object, info: ValidationInfo) -> object:
-    """Refuse anything but `auto` or a positive integer with one sentence; pydantic has one for each alternative."""
+    """Refuse anything but `auto` or a positive integer with one sentence; pydantic has one for each
+    alternative."""
     if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
         return value
-    raise ValueError(f"runtime.{info.field_name} ({value!r}) must be 'auto' or an integer greater than or equal to 1.")
+    raise ValueError(
+        f"runtime.{info.field_name} ({value!r}) must be 'auto' or an integer greater than or "
+        "equal to 1."
+    )
 
 
 AutoOrCount = Annotated[Literal["auto"] | int, BeforeValidator(_auto_or_count)]
@@ -24,10 +29,14 @@ AutoOrCount = Annotated[Literal["auto"] | int, BeforeValidator(_auto_or_count)]
 
 def _auto_or_rate(value: object, info: ValidationInfo) -> object:
     """Refuse anything but `auto` or a positive number with one sentence."""
-    if value == "auto" or (isinstance(value, int | float) and not isinstance(value, bool) and value > 0):
+    if value == "auto" or (
+        isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+    ):
         return value
     section = "finetune" if "base_fraction" in info.data else "train"
-    raise ValueError(f"{section}.learning_rate ({value!r}) must be 'auto' or a number greater than 0.")
+    raise ValueError(
+        f"{section}.learning_rate ({value!r}) must be 'auto' or a number greater than 0."
+    )
 
 
 AutoOrRate = Annotated[Literal["auto"] | float, BeforeValidator(_auto_or_rate)]
@@ -38,7 +47,8 @@ OptimizerName = Literal["adamw", "muon"]
 
 @dataclass(frozen=True)
 class OptimizerFacts:
-    """What memory, time and learning rate follow from. The update itself is in `training/optimizer.py`."""
+    """What memory, time and learning rate follow from. The update itself is in
+    `training/optimizer.py`."""
 
     rate: float
     """A learning rate that was tuned,"""
@@ -47,7 +57,8 @@ class OptimizerFacts:
     power: float
     """and the power of the width by which it falls."""
     hidden_moments: int = 2
-    """Numbers that it keeps for each number of a matrix inside the blocks; of all others it keeps two."""
+    """Numbers that it keeps for each number of a matrix inside the blocks; of all others it keeps
+    two."""
     hidden_flops: Callable[[int, int], int] = lambda _short, _long: 0
     """Operations of the update of a matrix with these sides that are worth counting."""
     needs_whole_matrices: bool = False
@@ -55,7 +66,8 @@ class OptimizerFacts:
 
 
 def _polar_express_flops(short: int, long: int) -> int:
-    """Muon's four iterations, in bfloat16; in float32 a matrix of R x 4 R takes seven twelfths of that."""
+    """Muon's four iterations, in bfloat16; in float32 a matrix of R x 4 R takes seven twelfths of
+    that."""
     return 4 * (4 * short * short * long + 2 * short**3)
 
 
@@ -70,10 +82,11 @@ OPTIMIZERS: dict[OptimizerName, OptimizerFacts] = {
         needs_whole_matrices=True,
     ),
 }
-"""AdamW moves every number by about the learning rate, so a matrix by about rate x width in its spectral norm: the rate
-falls with the width (Yang et al. 2022, Tensor Programs V, table 3), from GPT-3's 6e-4 at 768 (Brown et al. 2020, table
-2.1). Muon's orthogonal update, scaled to AdamW's size, has the norm 0.2 x rate x sqrt(width): the rate falls with the
-square root of the width (Yang, Simon and Bernstein 2023), from the value tuned for the default run.
+"""AdamW moves every number by about the learning rate, so a matrix by about rate x width in its
+spectral norm: the rate falls with the width (Yang et al. 2022, Tensor Programs V, table 3), from
+GPT-3's 6e-4 at 768 (Brown et al. 2020, table 2.1). Muon's orthogonal update, scaled to AdamW's
+size, has the norm 0.2 x rate x sqrt(width): the rate falls with the square root of the width (Yang,
+Simon and Bernstein 2023), from the value tuned for the default run.
 """
 
 
@@ -85,8 +98,8 @@ class ScheduleParams(Section):
     """The section `train.schedule`: the learning rate as a function of the step."""
 
     type: Literal["constant", "wsd", "cosine"]
-    """`constant`; `wsd`: warm-up, stable, linear decay at the end (Hu et al. 2024, MiniCPM); `cosine` (Loshchilov and
-    Hutter 2017). Each starts with a linear warm-up."""
+    """`constant`; `wsd`: warm-up, stable, linear decay at the end (Hu et al. 2024, MiniCPM);
+    `cosine` (Loshchilov and Hutter 2017). Each starts with a linear warm-up."""
 
     warmup_steps: int = Field(ge=0)
     """Steps over which the rate rises linearly from zero."""
@@ -95,36 +108,40 @@ class ScheduleParams(Section):
     """`wsd` only: the rate falls over this last part of the horizon."""
 
     final_fraction: float = Field(ge=0.0, le=1.0)
-    """`wsd` and `cosine`: the rate at the end of the horizon, as a fraction of `train.learning_rate`."""
+    """`wsd` and `cosine`: the rate at the end of the horizon, as a fraction of
+    `train.learning_rate`."""
 
     horizon_epochs: Epochs | None
-    """`wsd` and `cosine`: the epoch at which the decay ends; null: at the end of `train.epochs`. With a number the
-    schedule does not depend on `train.epochs`, so a later run with more epochs continues exactly."""
+    """`wsd` and `cosine`: the epoch at which the decay ends; null: at the end of `train.epochs`.
+    With a number the schedule does not depend on `train.epochs`, so a later run with more epochs
+    continues exactly."""
 
 
 class TrainParams(Section):
     """The section `train`: every parameter here changes the trained weights."""
 
     epochs: Epochs
-    """Passes over the training tokens. If it is raised later, training continues; see docs/resume.md."""
+    """Passes over the training tokens. If it is raised later, training continues; see
+    docs/resume.md."""
 
     batch_size: int = Field(ge=1)
-    """Sequences of `model.context_length` tokens in a batch. An optimizer step sees
-    `batch_size` x `gradient_accumulation_steps` of them; `runtime.micro_batch_size` says how many go through the model
-    at the same time."""
+    """Sequences of `model.context_length` tokens in a batch. An optimizer step sees `batch_size` x
+    `gradient_accumulation_steps` of them; `runtime.micro_batch_size` says how many go through the
+    model at the same time."""
 
     gradient_accumulation_steps: int = Field(ge=1)
     """Batches whose gradients are averaged for one optimizer step."""
 
     learning_rate: AutoOrRate
-    """The highest learning rate of the run. `auto` chooses it by `train.optimizer` and `model.n_embd`: a wider model
-    gets a lower rate. With `muon` the updates of hidden matrices are scaled to the root mean square of AdamW's (Liu et
-    al. 2025, section 2.2), so that one rate serves all parameters."""
+    """The highest learning rate of the run. `auto` chooses it by `train.optimizer` and
+    `model.n_embd`: a wider model gets a lower rate. With `muon` the updates of hidden matrices are
+    scaled to the root mean square of AdamW's (Liu et al. 2025, section 2.2), so that one rate
+    serves all parameters."""
 
     optimizer: OptimizerName
-    """`adamw` (Loshchilov and Hutter 2019) for all parameters; or `muon` (Jordan et al. 2024) for the matrices inside
-    the blocks, with AdamW for embeddings, head, norms and biases. Muon's momentum rises from 0.85 to 0.95 over the
-    first 300 steps."""
+    """`adamw` (Loshchilov and Hutter 2019) for all parameters; or `muon` (Jordan et al. 2024) for
+    the matrices inside the blocks, with AdamW for embeddings, head, norms and biases. Muon's
+    momentum rises from 0.85 to 0.95 over the first 300 steps."""
 
     weight_decay: float = Field(ge=0.0)
     """Decoupled weight decay, on matrices only (with `muon`: on the matrices inside the blocks)."""
@@ -145,30 +162,34 @@ class TrainParams(Section):
     """Determines the starting weights, the order of the sequences, and dropout."""
 
     precision: Literal["auto", "float32", "bfloat16", "float16"]
-    """The number format of matrix products; weights stay float32. `auto`: bfloat16 on GPUs and CPUs with hardware for
-    it (AVX512_BF16, AMX), float16 with a loss scaler on older GPUs, float32 on other CPUs and Apple GPUs."""
+    """The number format of matrix products; weights stay float32. `auto`: bfloat16 on GPUs and CPUs
+    with hardware for it (AVX512_BF16, AMX), float16 with a loss scaler on older GPUs, float32 on
+    other CPUs and Apple GPUs."""
 
     validation_sequences: int = Field(ge=1)
-    """The validation loss is measured on this many sequences at most. They are evenly spread over the validation text
-    and always the same."""
+    """The validation loss is measured on this many sequences at most. They are evenly spread over
+    the validation text and always the same."""
 
     log_every_steps: int = Field(ge=1)
     """Each row of `metrics/steps.csv` is the mean of this many steps."""
 
     validate_every_steps: int | None = Field(ge=1)
-    """The validation loss is also measured each time this many steps are done, and shown while the run is on
-    (`tokenmill watch`); null: at the end of each epoch only. It changes no weight, and a run continues under another
-    value."""
+    """The validation loss is also measured each time this many steps are done, and shown while the
+    run is on (`tokenmill watch`); null: at the end of each epoch only. It changes no weight, and a
+    run continues under another value."""
 
     early_stopping: int | None = Field(ge=1)
-    """Training ends after an epoch if the last validations, this many, brought no lower loss than those before; null:
-    it never ends early. The weights of every epoch are kept, so the best one is among them."""
+    """Training ends after an epoch if the last validations, this many, brought no lower loss than
+    those before; null: it never ends early. The weights of every epoch are kept, so the best one is
+    among them."""
 
     @property
     def peak(self) -> float:
         """`learning_rate` as a number; `TrainSection` resolves `auto` when params.yaml is read."""
         if self.learning_rate == "auto":
-            raise ValueError("`auto` depends on the model's width: read the section as `params.TrainSection`")
+            raise ValueError(
+                "`auto` depends on the model's width: read the section as `params.TrainSection`"
+            )
         return self.learning_rate
 
 
@@ -179,25 +200,29 @@ class CheckpointParams(Section):
     """Save a checkpoint after this many seconds; null: none by time."""
 
     every_steps: int | None = Field(ge=1)
-    """Save a checkpoint after this many steps; null: none by step. One is always saved at the end of an epoch."""
+    """Save a checkpoint after this many steps; null: none by step. One is always saved at the end
+    of an epoch."""
 
     keep: int = Field(ge=2)
-    """Checkpoints of a run that are kept. If the newest one is damaged, training continues from the one before."""
+    """Checkpoints of a run that are kept. If the newest one is damaged, training continues from the
+    one before."""
 
     keep_runs: int = Field(ge=1)
-    """Configurations whose checkpoints stay in `.resume/`; those of the least recently trained ones are removed."""
+    """Configurations whose checkpoints stay in `.resume/`; those of the least recently trained ones
+    are removed."""
 
     mirror: str | None
-    """A second place for checkpoints, from which training can continue on another machine: an existing folder (such as
-    a mounted drive) by its absolute path, or a URL such as `s3://bucket/prefix`. null: none."""
+    """A second place for checkpoints, from which training can continue on another machine: an
+    existing folder (such as a mounted drive) by its absolute path, or a URL such as
+    `s3://bucket/prefix`. null: none."""
 
     @field_validator("mirror")
     @classmethod
     def _mirror_is_found_from_everywhere(cls, value: str | None) -> str | None:
         if value is not None and "://" not in value and not Path(value).expanduser().is_absolute():
             raise ValueError(
-                f"runtime.checkpoint.mirror ({value!r}) must be an absolute path or a URL, because DVC also runs "
-                "stages in temporary copies."
+                f"runtime.checkpoint.mirror ({value!r}) must be an absolute path or a URL, "
+                "because DVC also runs stages in temporary copies."
             )
         return value
 
@@ -206,39 +231,44 @@ CompileChoice = Literal["auto", "on", "off", "reduce-overhead"]
 
 
 class RuntimeParams(Section, extra="ignore"):
-    """What training and evaluation read of the section `runtime`; the rest of it is the data stages'."""
+    """What training and evaluation read of the section `runtime`; the rest of it is the data
+    stages'."""
 
     device: Literal["auto", "cpu", "cuda", "mps"]
     """Where to train and evaluate; `auto` takes CUDA, else Apple's Metal, else the CPU."""
 
     token_placement: Literal["auto", "device", "memory", "mmap"]
-    """Where the training tokens are kept: in the device's memory, in main memory, or in a memory map of their file.
-    `auto`: the first of these with enough room."""
+    """Where the training tokens are kept: in the device's memory, in main memory, or in a memory
+    map of their file. `auto`: the first of these with enough room."""
 
     compile: CompileChoice
-    """`torch.compile`. `auto`: on for CUDA if the run has at least 2,000 steps, and on for a CPU if an epoch takes at
-    least 100 TFLOP (half an hour on two cores). Compiling takes a minute or two and makes steps 10 to 35 % shorter
-    (docs/decisions.md). Training shows the choice and its reason. `reduce-overhead`: compiled, and each whole step
-    recorded as one CUDA graph, for small models on one GPU, whose steps are bound by launches. No GPU has tried that
-    yet."""
+    """`torch.compile`. `auto`: on for CUDA if the run has at least 2,000 steps, and on for a CPU if
+    an epoch takes at least 100 TFLOP (half an hour on two cores). Compiling takes a minute or two
+    and makes steps 10 to 35 % shorter (docs/decisions.md). Training shows the choice and its
+    reason. `reduce-overhead`: compiled, and each whole step recorded as one CUDA graph, for small
+    models on one GPU, whose steps are bound by launches. No GPU has tried that yet."""
 
     processes: AutoOrCount
-    """Processes that train together, each on its own device. Each computes its part of every step's sequences, so the
-    result is the same to rounding. `auto`: one for each GPU of this machine, or fewer where a step is too small to keep
-    them busy, and one on a CPU. Under torchrun, which may span machines, torchrun's number counts."""
+    """Processes that train together, each on its own device. Each computes its part of every step's
+    sequences, so the result is the same to rounding. `auto`: one for each GPU of this machine, or
+    fewer where a step is too small to keep them busy, and one on a CPU. Under torchrun, which may
+    span machines, torchrun's number counts."""
 
     parallel: Literal["ddp", "fsdp"]
-    """How several processes hold the model. `ddp`: each holds all of it. `fsdp`: each holds its part of the weights,
-    the gradient and the optimizer's state, for models too large for one device (with `adamw` only)."""
+    """How several processes hold the model. `ddp`: each holds all of it. `fsdp`: each holds its
+    part of the weights, the gradient and the optimizer's state, for models too large for one device
+    (with `adamw` only)."""
 
     micro_batch_size: AutoOrCount
-    """The most sequences that go through the model at the same time on each device. The gradients of a step are added
-    up, so the result is the same to rounding. `auto`: `train.batch_size`, or as much of it as memory holds (a half, a
-    quarter, …). When memory runs out the number is halved, and later runs remember it."""
+    """The most sequences that go through the model at the same time on each device. The gradients
+    of a step are added up, so the result is the same to rounding. `auto`: `train.batch_size`, or as
+    much of it as memory holds (a half, a quarter, …). When memory runs out the number is halved,
+    and later runs remember it."""
 
     max_minutes: float | None = Field(gt=0)
-    """Stop after this many minutes: training saves its state, ends with an error, and the next `dvc repro` continues.
-    For machines that are taken away after a fixed time; leave time for the last step and checkpoint. null: no limit."""
+    """Stop after this many minutes: training saves its state, ends with an error, and the next `dvc
+    repro` continues. For machines that are taken away after a fixed time; leave time for the last
+    step and checkpoint. null: no limit."""
 
     checkpoint: CheckpointParams
     """When the state is saved to `.resume/`."""
@@ -265,4 +295,5 @@ def resolve_learning_rate(train: TrainParams, info: ValidationInfo) -> TrainPara
 
 
 TrainSection = Annotated[TrainParams, AfterValidator(resolve_learning_rate)]
-"""The section `train` of a file whose section `model` is read before it; `auto` becomes a number."""
+"""The section `train` of a file whose section `model` is read before it; `auto` becomes a
+number."""

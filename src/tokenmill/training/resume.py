@@ -1,7 +1,8 @@
-"""Where training continues: from the run's own checkpoints, else from the previous output, else from its start.
+"""Where training continues: from the run's own checkpoints, else from the previous output, else
+from its start.
 
-DVC removes `models/gpt` before the stage runs. But dvc.lock still names it, and the cache or the remote still holds it;
-on another machine there is nothing else.
+DVC removes `models/gpt` before the stage runs. But dvc.lock still names it, and the cache or the
+remote still holds it; on another machine there is nothing else.
 """
 
 import shutil
@@ -45,18 +46,21 @@ class ResumePoint:
 def find_resume_point(store: CheckpointStore, work: Workload, *, say: Say) -> ResumePoint:
     """The newest exact checkpoint; else the newest one of a run over fewer epochs; else none.
 
-    A checkpoint is exact if every step that led to it has the same learning rate under today's parameters. With a
-    schedule over all epochs (cosine), more epochs change the rates from early on. Then the run continues from the
-    newest checkpoint with the new rates, and the sentence says that the result differs from a run in one go. Fewer
-    epochs, or only another horizon, are another run: its start is before all such checkpoints. With early stopping, a
-    checkpoint after the end of training is of no use, nor is one that other validations led to.
+    A checkpoint is exact if every step that led to it has the same learning rate under today's
+    parameters. With a schedule over all epochs (cosine), more epochs change the rates from early
+    on. Then the run continues from the newest checkpoint with the new rates, and the sentence says
+    that the result differs from a run in one go. Fewer epochs, or only another horizon, are another
+    run: its start is before all such checkpoints. With early stopping, a checkpoint after the end
+    of training is of no use, nor is one that other validations led to.
     """
     train = work.train
     newest: Checkpoint | None = None
     for checkpoint in store.checkpoints(say):
         then = params_at_checkpoint(train, checkpoint)
         end = checkpoint.state.stopped_at(train.early_stopping) or work.steps
-        other_checks = train.early_stopping and then.validate_every_steps != train.validate_every_steps
+        other_checks = (
+            train.early_stopping and then.validate_every_steps != train.validate_every_steps
+        )
         if checkpoint.step > end or other_checks:
             continue
         # Exact: a run from scratch with today's parameters comes to this very checkpoint.
@@ -70,10 +74,12 @@ def find_resume_point(store: CheckpointStore, work: Workload, *, say: Say) -> Re
         return ResumePoint(None, "starting from scratch")
     return ResumePoint(
         newest,
-        f"continuing from step {newest.step:,} of {work.steps:,} with the learning rates of a {train.schedule.type} "
-        f"schedule over {train.schedule.horizon_epochs or train.epochs} epochs; the steps before followed one over "
-        f"{params_at_checkpoint(train, newest).epochs}, so the result differs from a run in one go. For an exact "
-        "continuation use train.schedule.type constant or wsd, or fix train.schedule.horizon_epochs",
+        f"continuing from step {newest.step:,} of {work.steps:,} with the learning rates of a "
+        f"{train.schedule.type} schedule over {train.schedule.horizon_epochs or train.epochs} "
+        "epochs; the steps before followed one over "
+        f"{params_at_checkpoint(train, newest).epochs}, so the result differs from a run in one "
+        "go. For an exact continuation use train.schedule.type constant or wsd, or fix "
+        "train.schedule.horizon_epochs",
     )
 
 
@@ -86,7 +92,11 @@ def params_at_checkpoint(train: TrainParams, checkpoint: Checkpoint) -> TrainPar
 
 def _exact_sentence(checkpoint: Checkpoint, newer: Checkpoint | None, work: Workload) -> str:
     done, total = checkpoint.step / work.steps_per_epoch, work.train.epochs
-    why = f" (where the decay of {newer.step / work.steps_per_epoch:.2g} epochs had not begun)" if newer else ""
+    why = (
+        f" (where the decay of {newer.step / work.steps_per_epoch:.2g} epochs had not begun)"
+        if newer
+        else ""
+    )
     return (
         f"continuing from step {checkpoint.step:,} of {work.steps:,}{why}: {done:.3g} epochs done, "
         f"{total - done:.3g} to go"
@@ -94,9 +104,11 @@ def _exact_sentence(checkpoint: Checkpoint, newer: Checkpoint | None, work: Work
 
 
 def fill_from_previous(store: CheckpointStore, output: Path, fingerprint: str, say: Say) -> None:
-    """Copy the checkpoints of the output that dvc.lock records into an empty `store`, if its fingerprint is the same.
+    """Copy the checkpoints of the output that dvc.lock records into an empty `store`, if its
+    fingerprint is the same.
 
-    Does nothing without dvc.lock, without a previous output, or if neither cache nor remote has it any more.
+    Does nothing without dvc.lock, without a previous output, or if neither cache nor remote has it
+    any more.
     """
     if not Path("dvc.lock").exists():
         return
@@ -107,18 +119,26 @@ def fill_from_previous(store: CheckpointStore, output: Path, fingerprint: str, s
         if not repository.exists(str(output / MANIFEST)):
             return
         content = cast("bytes", repository.read_bytes(str(output / MANIFEST)))
-        manifest = parse_record(content, Manifest, source=output / MANIFEST, way_out="it is not used")
+        manifest = parse_record(
+            content, Manifest, source=output / MANIFEST, way_out="it is not used"
+        )
         if manifest.fingerprint != fingerprint:
             return
         say(f"fetching the checkpoints of the previous {output} from the DVC cache or remote")
         # Epochs first: a checkpoint is not used without them.
-        epochs = [path for path in repository.ls(str(output), detail=False) if Path(path).name.startswith("epoch-")]
+        epochs = [
+            path
+            for path in repository.ls(str(output), detail=False)
+            if Path(path).name.startswith("epoch-")
+        ]
         for source in epochs:
             _fetch(repository, source, store.epochs / Path(source).name)
         for source in sorted(repository.ls(str(output / RESUME), detail=False)):
             if STEP_NAME.fullmatch(Path(source).name):
                 _fetch(repository, source, store.folder / Path(source).name)
-    except Exception as error:  # every remote fails in its own way, and none of them may stop training
+    except (
+        Exception
+    ) as error:  # every remote fails in its own way, and none of them may stop training
         say(f"the previous {output} cannot be read ({error}); starting without it")
 
 
@@ -134,18 +154,25 @@ def _fetch(repository: "DVCFileSystem", source: str, target: Path) -> None:
 
 
 def check_start(folder: Path, config: ModelConfig, tokens: TokenMetadata) -> str:
-    """Refuse a model that is not the one to train, or has another tokenizer than the tokens; return its hash.
+    """Refuse a model that is not the one to train, or has another tokenizer than the tokens; return
+    its hash.
 
     Raises:
         UserError: they differ, or a file is missing or damaged.
     """
     found = read_config(folder).model_copy(update={"dropout": config.dropout})
     if found != config:
-        raise UserError(f"{folder / CONFIG} has other sizes than the model to train; `tokenmill params` names them.")
+        raise UserError(
+            f"{folder / CONFIG} has other sizes than the model to train; `tokenmill params` names "
+            "them."
+        )
     file = folder / paths.TOKENIZER.name
     for path in (folder / WEIGHTS, file):
         if not path.exists():
             raise UserError(f"{path} is missing; `dvc pull {folder}` fetches it.")
     if sha256_of(file) != tokens.tokenizer_sha256:
-        raise UserError(f"the tokens were made with another tokenizer than {file}; `dvc repro` encodes them again.")
+        raise UserError(
+            f"the tokens were made with another tokenizer than {file}; `dvc repro` encodes them "
+            "again."
+        )
     return sha256_of(folder / WEIGHTS)

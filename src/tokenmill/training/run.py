@@ -1,4 +1,5 @@
-"""A whole training, from tokens on disk to `models/gpt/`: check, find the resume point, train, export."""
+"""A whole training, from tokens on disk to `models/gpt/`: check, find the resume point, train,
+export."""
 
 import contextlib
 import functools
@@ -36,7 +37,12 @@ from tokenmill.training.launch import Interrupt
 from tokenmill.training.memory import MicroBatch
 from tokenmill.training.mirror import Mirror, mirrored
 from tokenmill.training.params import OPTIMIZERS, RuntimeParams, TrainParams
-from tokenmill.training.resume import ResumePoint, check_start, fill_from_previous, find_resume_point
+from tokenmill.training.resume import (
+    ResumePoint,
+    check_start,
+    fill_from_previous,
+    find_resume_point,
+)
 from tokenmill.training.schedule import Workload
 from tokenmill.training.trainer import Data, Trainer, TrainingSetup
 
@@ -70,7 +76,9 @@ class Job:
         return self.work.tokens_per_step * flops_per_token(self.work.config)
 
 
-def training_job(model: ModelParams, train: TrainParams, tokens: Path, start: Path | None = None) -> Job:
+def training_job(
+    model: ModelParams, train: TrainParams, tokens: Path, start: Path | None = None
+) -> Job:
     """Training on the folder `tokens`, from random weights or from those in the folder `start`.
 
     Raises:
@@ -78,7 +86,9 @@ def training_job(model: ModelParams, train: TrainParams, tokens: Path, start: Pa
     """
     metadata = read_metadata(tokens)
     work = Workload(ModelConfig.of(model, metadata.vocab_size), train, metadata.train.tokens)
-    if problem := too_short({name: metadata.split(name).tokens for name in SPLITS}, work.config.context_length):
+    if problem := too_short(
+        {name: metadata.split(name).tokens for name in SPLITS}, work.config.context_length
+    ):
         raise UserError(problem)
     start_sha256 = check_start(start, work.config, metadata) if start else None
     text = {name: metadata.split(name).sha256 for name in SPLITS}
@@ -115,13 +125,15 @@ def run(
 
     Args:
         live: a folder for files that tell how the run goes while it is on; see `LiveFiles`.
-        peak_flops: the floating-point operations a second of a device, if they are known, for the table of costs.
+        peak_flops: the floating-point operations a second of a device, if they are known, for the
+            table of costs.
 
     Returns:
         None in all processes of a group but the main one.
 
     Raises:
-        UserError: parameters do not fit; or the run was stopped or diverged, with all before that saved.
+        UserError: parameters do not fit; or the run was stopped or diverged, with all before that
+            saved.
     """
     work, manifest = job.work, job.manifest
     with process_group(choose_device(runtime.device), shards=runtime.parallel == "fsdp") as group:
@@ -132,7 +144,9 @@ def run(
             mirror = None
             if group.is_main:
                 stack.enter_context(store.lock(display.say))
-                mirror = stack.enter_context(mirrored(store, runtime.checkpoint.mirror, display.say))
+                mirror = stack.enter_context(
+                    mirrored(store, runtime.checkpoint.mirror, display.say)
+                )
                 if not store.steps():
                     fill_from_previous(store, output, manifest.fingerprint, display.say)
             files = LiveFiles(live if group.is_main else None)
@@ -140,7 +154,9 @@ def run(
             if not group.is_main:
                 return None
             # Early stopping leaves fewer epochs.
-            manifest = manifest.model_copy(update={"epochs": len(state.epochs), "weights": state.epoch_weights})
+            manifest = manifest.model_copy(
+                update={"epochs": len(state.epochs), "weights": state.epoch_weights}
+            )
             export_model(store, manifest, output, steps=work.kept_steps | {state.step})
             _write_times(setup, store, times, peak=peak_flops(setup.compute.device))
     prune_runs(resume_root(), keep=runtime.checkpoint.keep_runs)
@@ -155,13 +171,21 @@ def _first(config: ModelConfig, seed: int, start: Path | None) -> GPT:
     return model
 
 
-def _open(tokens: Path, context_length: int, compute: Compute, group: Group, runtime: RuntimeParams) -> Data:
+def _open(
+    tokens: Path, context_length: int, compute: Compute, group: Group, runtime: RuntimeParams
+) -> Data:
     metadata = read_metadata(tokens)
-    where = {"placement": runtime.token_placement, "device": compute.device, "processes": group.on_this_machine}
+    where = {
+        "placement": runtime.token_placement,
+        "device": compute.device,
+        "processes": group.on_this_machine,
+    }
     train_ids, place = place_tokens(open_tokens(tokens, "train"), **where)
     val_ids, _ = place_tokens(open_tokens(tokens, "val"), **where)
     sequences = functools.partial(Sequences, context_length=context_length, device=compute.device)
-    return Data(sequences(train_ids), sequences(val_ids), metadata.val.tokens, metadata.val.bytes, place)
+    return Data(
+        sequences(train_ids), sequences(val_ids), metadata.val.tokens, metadata.val.bytes, place
+    )
 
 
 def _set_up(job: Job, runtime: RuntimeParams, group: Group) -> TrainingSetup:
@@ -179,17 +203,17 @@ def _set_up(job: Job, runtime: RuntimeParams, group: Group) -> TrainingSetup:
 
 
 def _refuse_sharding(train: TrainParams) -> None:
-    """Refuse what a sharded model cannot have: an optimizer that needs whole matrices, or a loss scaler, which each
-    process would set for itself."""
+    """Refuse what a sharded model cannot have: an optimizer that needs whole matrices, or a loss
+    scaler, which each process would set for itself."""
     if OPTIMIZERS[train.optimizer].needs_whole_matrices:
         raise UserError(
-            f"train.optimizer ({train.optimizer}) needs whole matrices, which runtime.parallel (fsdp) cuts; set "
-            "train.optimizer to adamw, or runtime.parallel to ddp."
+            f"train.optimizer ({train.optimizer}) needs whole matrices, which runtime.parallel "
+            "(fsdp) cuts; set train.optimizer to adamw, or runtime.parallel to ddp."
         )
     if train.precision == "float16":
         raise UserError(
-            "train.precision (float16) does not go with runtime.parallel (fsdp); set it to bfloat16, or "
-            "runtime.parallel to ddp."
+            "train.precision (float16) does not go with runtime.parallel (fsdp); set it to "
+            "bfloat16, or runtime.parallel to ddp."
         )
 
 
@@ -198,11 +222,14 @@ def _refuse_recording(compute: Compute, data: Data, group: Group) -> None:
     reasons = {
         "one process only: set runtime.processes to 1": group.size > 1,
         "tokens on the GPU: set runtime.token_placement to device": data.place != "device",
-        "no loss scaler, which float16 needs: set train.precision to bfloat16": compute.precision == torch.float16,
+        "no loss scaler, which float16 needs: set train.precision to bfloat16": compute.precision
+        == torch.float16,
     }
     for reason, applies in reasons.items():
         if applies:
-            raise UserError(f"runtime.compile (reduce-overhead) needs {reason}, or runtime.compile to on.")
+            raise UserError(
+                f"runtime.compile (reduce-overhead) needs {reason}, or runtime.compile to on."
+            )
 
 
 def _train(
@@ -217,11 +244,20 @@ def _train(
     work, compute, group, runtime = setup.work, setup.compute, setup.group, setup.runtime
     each = min(work.train.batch_size, -(-work.sequences_per_step // group.size))
     micro_batch = MicroBatch(
-        store.folder, runtime.micro_batch_size, at_most=each, config=work.config, compute=compute, group=group
+        store.folder,
+        runtime.micro_batch_size,
+        at_most=each,
+        config=work.config,
+        compute=compute,
+        group=group,
     )
     interrupt = Interrupt(max_minutes=runtime.max_minutes)
     try:
-        point = find_resume_point(store, work, say=display.say) if group.is_main else ResumePoint(None, "")
+        point = (
+            find_resume_point(store, work, say=display.say)
+            if group.is_main
+            else ResumePoint(None, "")
+        )
         if runtime.device == "auto" and (unseen := unused_gpu(compute.device)):
             display.say(f"{unseen}; training on the CPU")
         display.say(point.sentence if point.checkpoint else f"starting from {job.origin}")
@@ -231,7 +267,14 @@ def _train(
         if not group.shards:
             model = model.to(compute.device)
         trainer = Trainer(
-            setup, model, store, point, micro_batch=micro_batch, display=display, live=live, mirror=mirror
+            setup,
+            model,
+            store,
+            point,
+            micro_batch=micro_batch,
+            display=display,
+            live=live,
+            mirror=mirror,
         )
         live.start(trainer.state, work, fingerprint=store.folder.name, plan=plan, cost=runtime.cost)
         trainer.run(interrupt)
@@ -246,8 +289,11 @@ def _train(
         display.close()
 
 
-def _write_times(setup: TrainingSetup, store: CheckpointStore, times: Path, *, peak: float | None) -> None:
-    """Write what every epoch cost, beside the checkpoints, and copy the tables of times to the folder `times`."""
+def _write_times(
+    setup: TrainingSetup, store: CheckpointStore, times: Path, *, peak: float | None
+) -> None:
+    """Write what every epoch cost, beside the checkpoints, and copy the tables of times to the
+    folder `times`."""
     work = setup.work
     costs = epoch_costs(
         read_timing(store.folder / TIMING),
@@ -270,10 +316,17 @@ def run_summary(setup: TrainingSetup, parameters: int) -> list[tuple[str, str]]:
     devices = f"{setup.group.size} x " if setup.group.size > 1 else ""
     steps = f"{work.steps_per_epoch:,} steps x {train.epochs} epochs = {work.steps:,} steps"
     return [
-        ("model", f"{model.architecture}, {parameters:,} parameters: {shape}, vocabulary {model.vocab_size:,}"),
+        (
+            "model",
+            f"{model.architecture}, {parameters:,} parameters: {shape}, vocabulary "
+            f"{model.vocab_size:,}",
+        ),
         ("device", f"{devices}{setup.compute.name}, {precision}, tokens in {setup.data.place}"),
         ("compile", str(setup.compilation)),
         ("step", f"{batch} = {work.tokens_per_step:,} tokens"),
         ("run", f"{steps}, {seen:,} tokens ({seen / parameters:.1f} per parameter)"),
-        ("optimizer", f"{train.optimizer}, learning rate {train.peak:g}, {train.schedule.type} schedule"),
+        (
+            "optimizer",
+            f"{train.optimizer}, learning rate {train.peak:g}, {train.schedule.type} schedule",
+        ),
     ]

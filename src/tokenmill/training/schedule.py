@@ -1,4 +1,5 @@
-"""What follows from the parameters and from a step's number: how many steps a run has, what each sees, at which rate.
+"""What follows from the parameters and from a step's number: how many steps a run has, what each
+sees, at which rate.
 
 Nothing of it is stored. A run that continues from a checkpoint computes the same values again.
 """
@@ -17,7 +18,8 @@ class EpochSampler:
     """The order of the training sequences: a permutation for each epoch, cut into steps."""
 
     def __init__(self, *, sequences: int, per_step: int, seed: int):
-        """Order `sequences` sequences, `per_step` for each optimizer step; an epoch's last step may see fewer."""
+        """Order `sequences` sequences, `per_step` for each optimizer step; an epoch's last step may
+        see fewer."""
         self.sequences, self.per_step, self.seed = sequences, per_step, seed
         self.steps_per_epoch = -(-sequences // per_step)
         self._epoch, self._order = -1, np.empty(0, dtype=np.int64)
@@ -26,13 +28,17 @@ class EpochSampler:
         """The sequences of `step`, which counts from 0 over all epochs."""
         epoch, position = divmod(step, self.steps_per_epoch)
         if epoch != self._epoch:
-            self._epoch, self._order = epoch, np.random.default_rng((self.seed, epoch)).permutation(self.sequences)
+            self._epoch, self._order = (
+                epoch,
+                np.random.default_rng((self.seed, epoch)).permutation(self.sequences),
+            )
         return self._order[position * self.per_step : (position + 1) * self.per_step]
 
 
 @dataclass(frozen=True)
 class Workload:
-    """A model, the parameters of its training, and the length of the training text: enough to count a run's steps."""
+    """A model, the parameters of its training, and the length of the training text: enough to count
+    a run's steps."""
 
     config: ModelConfig
     train: TrainParams
@@ -62,7 +68,9 @@ class Workload:
     @functools.cached_property
     def sampler(self) -> EpochSampler:
         """Which sequences each step sees."""
-        return EpochSampler(sequences=self.sequences, per_step=self.sequences_per_step, seed=self.train.seed)
+        return EpochSampler(
+            sequences=self.sequences, per_step=self.sequences_per_step, seed=self.train.seed
+        )
 
     @property
     def steps_per_epoch(self) -> int:
@@ -80,7 +88,8 @@ class Workload:
 
     @property
     def pre_decay_step(self) -> int | None:
-        """The step at which the rate begins to depend on the number of epochs; None if it never does or always did.
+        """The step at which the rate begins to depend on the number of epochs; None if it never
+        does or always did.
 
         Its checkpoint is kept, so that a later run with more epochs continues exactly from there.
         """
@@ -99,8 +108,8 @@ class Workload:
 def lr_at(step: int, *, train: TrainParams, steps_per_epoch: int) -> float:
     """The learning rate of `step`, which counts from 0.
 
-    Example: with `wsd`, 10 warm-up steps, 4 epochs of 100 steps and a decay fraction of 0.25, the rate rises until
-    step 9, stays until step 299 and then falls to `final_fraction` at step 399.
+    Example: with `wsd`, 10 warm-up steps, 4 epochs of 100 steps and a decay fraction of 0.25, the
+    rate rises until step 9, stays until step 299 and then falls to `final_fraction` at step 399.
     """
     schedule = train.schedule
     peak = train.peak
@@ -109,7 +118,11 @@ def lr_at(step: int, *, train: TrainParams, steps_per_epoch: int) -> float:
     if schedule.type == "constant":
         return peak
     horizon = (schedule.horizon_epochs or train.epochs) * steps_per_epoch
-    begin = schedule.warmup_steps if schedule.type == "cosine" else round(horizon * (1 - schedule.decay_fraction))
+    begin = (
+        schedule.warmup_steps
+        if schedule.type == "cosine"
+        else round(horizon * (1 - schedule.decay_fraction))
+    )
     if step < begin:
         return peak
     done = min(1.0, (step + 1 - begin) / max(1, horizon - begin))
@@ -117,16 +130,20 @@ def lr_at(step: int, *, train: TrainParams, steps_per_epoch: int) -> float:
     return peak * (schedule.final_fraction + (1 - schedule.final_fraction) * remaining)
 
 
-def first_difference(old: TrainParams, new: TrainParams, *, steps_per_epoch: int, before: int) -> int:
-    """The first step with different learning rates under two sets of parameters, or `before` if there is none below it.
+def first_difference(
+    old: TrainParams, new: TrainParams, *, steps_per_epoch: int, before: int
+) -> int:
+    """The first step with different learning rates under two sets of parameters, or `before` if
+    there is none below it.
 
-    Up to this step both give the same checkpoints. So continuing from one of them under `new` gives exactly what a run
-    from scratch under `new` gives.
+    Up to this step both give the same checkpoints. So continuing from one of them under `new` gives
+    exactly what a run from scratch under `new` gives.
     """
     if old.schedule == new.schedule and old.epochs == new.epochs:
         return before
     same = (
-        lr_at(s, train=old, steps_per_epoch=steps_per_epoch) == lr_at(s, train=new, steps_per_epoch=steps_per_epoch)
+        lr_at(s, train=old, steps_per_epoch=steps_per_epoch)
+        == lr_at(s, train=new, steps_per_epoch=steps_per_epoch)
         for s in range(before)
     )
     return next((step for step, agrees in enumerate(same) if not agrees), before)

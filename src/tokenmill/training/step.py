@@ -1,4 +1,5 @@
-"""One optimizer step, as a function of the model, the optimizer and some sequences. It never waits for the device."""
+"""One optimizer step, as a function of the model, the optimizer and some sequences. It never waits
+for the device."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,16 +36,19 @@ def train_step(
     compute: Compute,
     group: Group = SINGLE,
 ) -> StepResult | None:
-    """Update `model` once on the sequences `index`, at the optimizer's rates, together with all processes of `group`.
+    """Update `model` once on the sequences `index`, at the optimizer's rates, together with all
+    processes of `group`.
 
-    Every target that counts has the same weight, also in an epoch's short last step. A loss or gradient that is not
-    finite changes no weight. If `index` is on a GPU, too, nothing is copied to it or from it.
+    Every target that counts has the same weight, also in an epoch's short last step. A loss or
+    gradient that is not finite changes no weight. If `index` is on a GPU, too, nothing is copied to
+    it or from it.
 
     Args:
         micro_batch: the most sequences that go through the model at the same time on each device.
 
     Returns:
-        None if memory ran out. Then nothing has changed, and the step can be done again with a smaller `micro_batch`.
+        None if memory ran out. Then nothing has changed, and the step can be done again with a
+        smaller `micro_batch`.
     """
     micro_batches = split_into_micro_batches(
         index, micro_batch=micro_batch, rank=group.rank, size=group.size, weigh=sequences.weight
@@ -53,7 +57,10 @@ def train_step(
     try:
         for number, (part, weight) in enumerate(micro_batches, start=1):
             with without_averaging(model, last=number == len(micro_batches)):
-                part_loss = loss_on(model, sequences, part, micro_batch=micro_batch, compute=compute) * weight
+                part_loss = (
+                    loss_on(model, sequences, part, micro_batch=micro_batch, compute=compute)
+                    * weight
+                )
                 optimizer.backward(part_loss)
             loss += part_loss.detach()
     except Exception as error:
@@ -70,15 +77,19 @@ def train_step(
 def split_into_micro_batches(
     index: Index, *, micro_batch: int, rank: int, size: int, weigh: Callable[[Index], int] = len
 ) -> list[tuple[Index, float]]:
-    """The part of a step's sequences `index` that process `rank` of `size` computes, `micro_batch` at a time.
+    """The part of a step's sequences `index` that process `rank` of `size` computes, `micro_batch`
+    at a time.
 
-    Each micro-batch comes with the weight of its mean gradient. The weighted sum, averaged over all processes, is the
-    mean over what `weigh` counts in the step's sequences. All processes get the same number of micro-batches: one that
-    has nothing left computes a sequence with weight 0.
+    Each micro-batch comes with the weight of its mean gradient. The weighted sum, averaged over all
+    processes, is the mean over what `weigh` counts in the step's sequences. All processes get the
+    same number of micro-batches: one that has nothing left computes a sequence with weight 0.
     """
     parts = np.array_split(index, size) if size > 1 else [index]
     count = -(-len(parts[0]) // micro_batch)
-    mine = [parts[rank][start : start + micro_batch] for start in range(0, count * micro_batch, micro_batch)]
+    mine = [
+        parts[rank][start : start + micro_batch]
+        for start in range(0, count * micro_batch, micro_batch)
+    ]
     whole = weigh(index)
     return [(part, size * weigh(part) / whole) if len(part) else (index[:1], 0.0) for part in mine]
 

@@ -1,8 +1,9 @@
 """The training loop: optimizer steps, and between them rows, validations and checkpoints.
 
-Everything a step needs follows from its number, so the loop holds no state but `RunState`. Continuing from a checkpoint
-gives the same bytes as a run in one go (on a CPU). Losses are read only when a row is due, so that the device never
-waits; training still ends before the first update with a loss or gradient that is not finite.
+Everything a step needs follows from its number, so the loop holds no state but `RunState`.
+Continuing from a checkpoint gives the same bytes as a run in one go (on a CPU). Losses are read
+only when a row is due, so that the device never waits; training still ends before the first update
+with a loss or gradient that is not finite.
 """
 
 import math
@@ -18,7 +19,14 @@ from tokenmill.display import TrainingDisplay
 from tokenmill.model.device import Compute
 from tokenmill.model.gpt import GPT
 from tokenmill.model.lora import merge
-from tokenmill.model.sequences import Index, Sequences, bits_per_byte, evenly_spread, mean_loss, perplexity
+from tokenmill.model.sequences import (
+    Index,
+    Sequences,
+    bits_per_byte,
+    evenly_spread,
+    mean_loss,
+    perplexity,
+)
 from tokenmill.training.async_checkpoint import AsyncCheckpointer
 from tokenmill.training.checkpoint import RESUMABLE_KEYS, CheckpointStore
 from tokenmill.training.compile import Compilation, RecordedStep
@@ -88,17 +96,23 @@ class Trainer:
         live: LiveFiles,
         mirror: Mirror | None,
     ):
-        """Load the resume point into `model`, which is on the setup's device, or on the host if it is to be sharded."""
+        """Load the resume point into `model`, which is on the setup's device, or on the host if it
+        is to be sharded."""
         self.setup, self.model, self.store, self.micro_batch = setup, model, store, micro_batch
         self.display, self.live = display, live
         checkpointing = setup.runtime.checkpoint
         self.saver = AsyncCheckpointer(
-            store, keep=checkpointing.keep, keep_steps=setup.work.kept_steps, mirror=mirror.offer if mirror else None
+            store,
+            keep=checkpointing.keep,
+            keep_steps=setup.work.kept_steps,
+            mirror=mirror.offer if mirror else None,
         )
         checkpoint = resume_point.checkpoint
         optimizer_state = checkpoint.load(model) if checkpoint else {}
         self.state = setup.group.broadcast(checkpoint.state if checkpoint else RunState())
-        wrapped = setup.group.wrap(model, setup.compute, whole_gradients=micro_batch.holds_whole_gradients())
+        wrapped = setup.group.wrap(
+            model, setup.compute, whole_gradients=micro_batch.holds_whole_gradients()
+        )
         self.forward: GPT = setup.compilation.of(wrapped)  # type: ignore[assignment]
         """The model to call, which averages gradients over all processes."""
         self.optimizer = Optimizer(
@@ -120,11 +134,13 @@ class Trainer:
         """Train to the end.
 
         Raises:
-            UserError: training was stopped from outside, and everything is saved; or the loss is no longer finite, and
-                the last good checkpoint stays.
+            UserError: training was stopped from outside, and everything is saved; or the loss is no
+                longer finite, and the last good checkpoint stays.
         """
         folder = self.store.folder if self.setup.group.is_main else None
-        timing = Timing(folder, step=self.state.step, tokens=self.state.tokens, prices=self.setup.runtime.cost)
+        timing = Timing(
+            folder, step=self.state.step, tokens=self.state.tokens, prices=self.setup.runtime.cost
+        )
         flags = FlagSync(self.setup.group)
         self.model.train()
         with interrupt, self.saver.active():
@@ -153,8 +169,9 @@ class Trainer:
         if stop:
             self.saver.wait()
             self.setup.group.end(
-                f"{reason or 'another process was stopped'} after step {state.step:,} of {work.steps:,}; everything up "
-                "to there is saved, and `dvc repro` continues from it."
+                f"{reason or 'another process was stopped'} after step {state.step:,} of "
+                f"{work.steps:,}; everything up to there is saved, and `dvc repro` continues from "
+                "it."
             )
 
     def _step(self) -> None:
@@ -197,21 +214,29 @@ class Trainer:
     def _recording(self) -> RecordedStep:
         """Whole steps of the micro-batch of now, to be recorded."""
         return RecordedStep(
-            self._update, sequences=self.setup.work.sequences_per_step, device=self.setup.compute.device
+            self._update,
+            sequences=self.setup.work.sequences_per_step,
+            device=self.setup.compute.device,
         )
 
     def _read_pending(self) -> float:
-        """Read the results of the steps since the last reading; return the last gradient norm, or NaN without steps.
+        """Read the results of the steps since the last reading; return the last gradient norm, or
+        NaN without steps.
 
         Raises:
-            Diverged: a step's loss or gradient norm is not finite. The state is that of before this step.
+            Diverged: a step's loss or gradient norm is not finite. The state is that of before this
+                step.
         """
         if not self._pending:
             return math.nan
         losses: list[float] = torch.stack([result.loss for result, _ in self._pending]).tolist()
-        norms: list[float] = torch.stack([result.gradient_norm for result, _ in self._pending]).tolist()
+        norms: list[float] = torch.stack(
+            [result.gradient_norm for result, _ in self._pending]
+        ).tolist()
         for done, (loss, norm) in enumerate(zip(losses, norms, strict=True)):
-            if not math.isfinite(loss) or not (math.isfinite(norm) or self.optimizer.skips_overflow):
+            if not math.isfinite(loss) or not (
+                math.isfinite(norm) or self.optimizer.skips_overflow
+            ):
                 self._take_back(len(losses) - done)
                 raise Diverged(self.state.step, loss, norm)
             weight = self.setup.data.train.weight(self._pending[done][1])
@@ -238,15 +263,23 @@ class Trainer:
             self.saver.wait()
         good = store.newest_upto(diverged.step)
         saved = f"the last good checkpoint is {good}" if good else "there was no checkpoint yet"
-        work, train, per_epoch = self.setup.work, self.setup.work.train, self.setup.work.steps_per_epoch
+        work, train, per_epoch = (
+            self.setup.work,
+            self.setup.work.train,
+            self.setup.work.steps_per_epoch,
+        )
         epoch, position = divmod(diverged.step, per_epoch)
-        sequences = ", ".join(map(str, work.sampler.indices_at(diverged.step)[:SEQUENCES_IN_MESSAGE]))
+        sequences = ", ".join(
+            map(str, work.sampler.indices_at(diverged.step)[:SEQUENCES_IN_MESSAGE])
+        )
         group.end(
-            f"training diverged in step {diverged.step + 1:,}, epoch {epoch + 1}, batch {position + 1:,} of "
-            f"{per_epoch:,} (sequences {sequences}, …): loss {diverged.loss}, gradient norm {diverged.norm}, learning "
-            f"rate {work.learning_rate_at(diverged.step):.3g}. Its update was not made; {saved}. Lower "
-            f"train.learning_rate ({train.peak}), raise train.schedule.warmup_steps ({train.schedule.warmup_steps}), "
-            f"or take another train.precision ({train.precision})."
+            f"training diverged in step {diverged.step + 1:,}, epoch {epoch + 1}, batch "
+            f"{position + 1:,} of {per_epoch:,} (sequences {sequences}, …): loss {diverged.loss}, "
+            f"gradient norm {diverged.norm}, learning rate "
+            f"{work.learning_rate_at(diverged.step):.3g}. Its update was not made; {saved}. Lower "
+            f"train.learning_rate ({train.peak}), raise train.schedule.warmup_steps "
+            f"({train.schedule.warmup_steps}), or take another train.precision "
+            f"({train.precision})."
         )
 
     def _log_if_due(self, timing: Timing) -> None:
@@ -265,7 +298,13 @@ class Trainer:
         state.steps.append(row)
         rate = timing.interval(step=state.step, tokens=state.tokens)
         self.live.add(row)
-        self.display.interval(step=row.step, epoch=row.epoch, loss=row.loss, tokens_per_second=rate, spent=timing.total)
+        self.display.interval(
+            step=row.step,
+            epoch=row.epoch,
+            loss=row.loss,
+            tokens_per_second=rate,
+            spent=timing.total,
+        )
 
     def _validate(self) -> tuple[float, float]:
         """The loss on the fixed validation sequences, in nats per token, and in bits per byte."""
@@ -324,14 +363,21 @@ class Trainer:
         if stop:
             best = min(epochs, key=lambda row: row.val_loss)
             self.display.say(
-                f"training ends early, after {len(epochs)} epochs: the last {patience} validations brought no lower "
-                f"loss (train.early_stopping); epoch {best.epoch} has the lowest, {best.val_loss:.3f}"
+                f"training ends early, after {len(epochs)} epochs: the last {patience} "
+                f"validations brought no lower loss (train.early_stopping); epoch {best.epoch} "
+                f"has the lowest, {best.val_loss:.3f}"
             )
 
     def _checkpoint_due(self) -> bool:
-        step, work, every = self.state.step, self.setup.work, self.setup.runtime.checkpoint.every_steps
+        step, work, every = (
+            self.state.step,
+            self.setup.work,
+            self.setup.runtime.checkpoint.every_steps,
+        )
         return (
-            step % work.steps_per_epoch == 0 or step == work.pre_decay_step or (every is not None and step % every == 0)
+            step % work.steps_per_epoch == 0
+            or step == work.pre_decay_step
+            or (every is not None and step % every == 0)
         )
 
     def _time_is_up(self) -> bool:
