@@ -28,14 +28,14 @@ import numpy as np
 import torch
 
 from bench.harness import RowFile, section
-from tokenmill.core.executor import ThreadExecutor
 from tokenmill.core.files import sha256_of, write_json
-from tokenmill.core.tokenizer import END_OF_TEXT, read_tokenizer
 from tokenmill.data.clean import clean
 from tokenmill.data.params import CleanParams
+from tokenmill.executor import ThreadExecutor
 from tokenmill.finetuning.chats import ChatSplit, read_chats
 from tokenmill.finetuning.params import FinetuneParams, Method
 from tokenmill.finetuning.run import newest_epoch, tuning_job
+from tokenmill.formats.tokenizer import END_OF_TEXT, read_tokenizer
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import choose_compute
 from tokenmill.model.gpt import GPT, build, parameter_count

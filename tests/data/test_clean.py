@@ -10,11 +10,11 @@ import xxhash
 
 from stages import clean as stage
 from tests.data.material import filters, json_lines, parameters
-from tokenmill.core import shards
 from tokenmill.core.errors import UserError
-from tokenmill.core.executor import ThreadExecutor
 from tokenmill.core.params import Section, validate
 from tokenmill.data.clean import clean
+from tokenmill.executor import ThreadExecutor
+from tokenmill.formats import shards
 
 WORDS = [
     "the",
@@ -216,7 +216,7 @@ def test_a_full_disk_says_what_is_needed(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     raw = corpus(tmp_path)
-    monkeypatch.setattr(shards, "write_shard", full)
+    monkeypatch.setattr("tokenmill.data.shard_writer.write_shard", full)
     with pytest.raises(UserError, match=r"No space left on device; it takes about [\d,]+ bytes"):
         clean(
             raw=raw, out=tmp_path / "out", params=parameters(), executor=ThreadExecutor(threads=2)

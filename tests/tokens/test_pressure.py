@@ -11,7 +11,7 @@ import pytest
 
 from tests.imports import ROOT
 from tests.tokens.clean_text import write_clean
-from tokenmill.core.token_file import read_metadata
+from tokenmill.formats.token_file import read_metadata
 from tokenmill.tokens.pack import pack
 from tokenmill.tokens.params import TokenizeParams
 
@@ -31,7 +31,7 @@ def run(
         "from tokenmill.tokens.train_tokenizer import train_tokenizer\n"
         "from tokenmill.tokens.pack import pack\n"
         "from tokenmill.tokens.params import TokenizeParams, TokenizerParams\n"
-        "from tokenmill.tokens.pack import unpack\n"
+        "from tokenmill.tokens.unpack import unpack\n"
         "one, two, three = map(Path, sys.argv[1:4])\n"
     )
     return subprocess.run(

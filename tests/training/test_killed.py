@@ -98,7 +98,7 @@ def test_kills_at_random_moments_change_no_byte(
             lambda: (
                 rows(trainer.root) >= min(60, before + more) or (trainer.root / "model").exists()
             )
-        )  # noqa: B023
+        )
         kills += trainer.stop(signal.SIGKILL) == -signal.SIGKILL
         trainer = fork_server.start(tmp_path / "killed", tokens, **LONG)
     assert trainer.wait() == 0

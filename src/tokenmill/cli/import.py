@@ -18,7 +18,7 @@ from tokenmill.cli.main import Parser
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError, first_line
 from tokenmill.core.files import write_directory, write_json, write_text
-from tokenmill.core.units import visible
+from tokenmill.words.units import visible
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -143,7 +143,7 @@ def adopt(checkpoint: "Checkpoint", target: Path) -> "ModelConfig":
     """
     import safetensors.torch  # noqa: PLC0415 (seconds of PyTorch, as the next three)
 
-    from tokenmill.core.records import read_record  # noqa: PLC0415
+    from tokenmill.formats.records import read_record  # noqa: PLC0415
     from tokenmill.model.huggingface import hf_config, load_model, read_config  # noqa: PLC0415
     from tokenmill.model.manifest import CONFIG, WEIGHTS  # noqa: PLC0415
 
@@ -175,7 +175,7 @@ def adopt(checkpoint: "Checkpoint", target: Path) -> "ModelConfig":
 def _gpt2_config(path: Path) -> "ModelConfig":
     from pydantic import ValidationError  # noqa: PLC0415 (and the next two load it)
 
-    from tokenmill.core.records import read_record  # noqa: PLC0415
+    from tokenmill.formats.records import read_record  # noqa: PLC0415
     from tokenmill.model.config import ModelConfig  # noqa: PLC0415
 
     published = read_record(path, PublishedGPT2, way_out=WAY_OUT)
@@ -232,7 +232,7 @@ def _tokenizer(file: Path, config: "ModelConfig") -> str:
     padding."""
     from tokenizers import Tokenizer  # noqa: PLC0415 (only where a model is read, as the next)
 
-    from tokenmill.core.tokenizer import parse_tokenizer  # noqa: PLC0415
+    from tokenmill.formats.tokenizer import parse_tokenizer  # noqa: PLC0415
 
     try:
         backend = Tokenizer.from_file(str(file))

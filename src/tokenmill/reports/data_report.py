@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tokenmill.core.metrics import CleanReport, TokenizerMetrics, TokensMetrics
-from tokenmill.core.units import size
+from tokenmill.formats.metrics import CleanReport, TokenizerMetrics, TokensMetrics
 from tokenmill.reports.charts import Chart, Series, bar_chart, line_chart
 from tokenmill.reports.data_stats import RARE, DataStats
 from tokenmill.reports.page import THIN, counted, decimal, flat, integer, percent, render
+from tokenmill.words.cleaning import damage_warning, letters_warning
+from tokenmill.words.units import size
 
 FREQUENT = 40
 """Tokens in the ranking."""
@@ -105,6 +106,8 @@ def render_report(stats: DataStats, tokenizer: TokenizerMetrics, tokens: TokensM
         language_sample=max(1, sum(clean.languages.values())),
         sources=sorted(clean.sources.items(), key=lambda item: (-item[1].read, item[0])),
         shown_sources=SOURCES,
+        letters_warning=letters_warning(clean.letters, clean.params["clean"]["mode"]),
+        damage_warning=damage_warning(clean),
         lengths=_document_lengths(clean),
         tokenizer=tokenizer,
         tokens=tokens,

@@ -27,9 +27,9 @@ import torch
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import sha256_of, write_directory, write_json, write_text
-from tokenmill.core.metrics import CleanReport, read_clean_report
-from tokenmill.core.tokenizer import END_OF_TEXT, ROLE_NAMES, TextTokenizer, read_tokenizer
 from tokenmill.evaluation.results import Evaluation, read_evaluation
+from tokenmill.formats.metrics import CleanReport, read_clean_report
+from tokenmill.formats.tokenizer import END_OF_TEXT, ROLE_NAMES, TextTokenizer, read_tokenizer
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import hf_config, hf_name, load_model
