@@ -54,9 +54,8 @@ def main() -> None:
             f"{STEPS}`."
         )
     write_text(paths.SAMPLES, render("samples.md", evaluation=evaluation))
-    publish_times(
-        paths.resume_root(), manifest.fingerprint, paths.METRICS
-    )  # `train` may have come from the cache
+    # `train` may have come from the cache
+    publish_times(paths.resume_root(), manifest.fingerprint, paths.METRICS)
     write_text(paths.RUN_REPORT, render_report(_record(manifest, evaluation, history, steps)))
     epochs = [
         data

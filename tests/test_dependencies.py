@@ -18,9 +18,8 @@ from tests.imports import (
 )
 
 PIPELINE = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"]
-PIPELINE = {
-    name: stage.get("do", stage) for name, stage in PIPELINE.items()
-}  # `do`: of a stage for each item
+# `do`: of a stage for each item
+PIPELINE = {name: stage.get("do", stage) for name, stage in PIPELINE.items()}
 
 RECORDED = {
     "data/tokens": {"data/tokenizer"},

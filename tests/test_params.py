@@ -386,10 +386,8 @@ def test_longer_context_than_the_last_text_is_refused(write: Write, tmp_path: Pa
     )
     with (raw / "text.txt").open("wb") as file:
         file.truncate(size + (change == "more text"))
-    for (
-        stage,
-        sections,
-    ) in BEFORE_TRAINING.items():  # a parameter may be newer than the committed lock
+    # A parameter may be newer than the committed lock
+    for stage, sections in BEFORE_TRAINING.items():
         lock["stages"][stage]["params"]["params.yaml"] = {
             section: today[section] for section in sections
         }

@@ -73,9 +73,8 @@ class Run:
             optimizer=self.optimizer_name, batch_size=BATCH, learning_rate=1e-3
         )
         compilation = Compilation(self.compiled, "asked for")
-        with mock.patch(
-            "tokenmill.training.optimizer.multiplies_bfloat16", return_value=False
-        ):  # Muon's iteration
+        # Muon's iteration
+        with mock.patch("tokenmill.training.optimizer.multiplies_bfloat16", return_value=False):
             compiler = compilation.for_update(self.compute.device)
             self.optimizer = Optimizer(
                 self.model, self.train, self.compute, compiler=compiler, repeats=self.recorded

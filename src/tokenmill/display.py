@@ -302,9 +302,8 @@ class TrainingDisplay:
 
 def _first_line(facts: Sequence[str], width: int) -> str:
     """As many of the facts as fit on one line, the most important first."""
-    whole = "  ".join(
-        fact.replace(" ", "\xa0") for fact in facts
-    )  # a line breaks only between facts
+    # A line breaks only between facts
+    whole = "  ".join(fact.replace(" ", "\xa0") for fact in facts)
     return textwrap.wrap(whole, width, initial_indent=" " * 8)[0].replace("\xa0", " ")
 
 

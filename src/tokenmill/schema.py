@@ -120,12 +120,8 @@ def _check_length(model: ModelSection, path: Path) -> None:
         )
         if problem is None or not _is_same_text(path):
             return
-    except (
-        UserError,
-        LookupError,
-        TypeError,
-        StopIteration,
-    ):  # there was no run, or what it left is damaged
+    # There was no run, or what it left is damaged
+    except (UserError, LookupError, TypeError, StopIteration):
         return
     raise ParamsError(path, [("model.context_length", problem)])
 

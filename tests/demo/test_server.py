@@ -199,9 +199,10 @@ def test_wrong_address_is_an_error(server: ModuleType):
         server.bound("no such host", 0)
 
 
+# Closed at once
 @pytest.mark.parametrize(
     ("host", "public"), [("127.0.0.1", False), ("0.0.0.0", True), ("::1", False)]
-)  # noqa: S104 (closed at once)
+)  # noqa: S104
 def test_address_can_be_opened(host: str, public: bool, server: ModuleType):
     try:
         listener = server.bound(host, 0)

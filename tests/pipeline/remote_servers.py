@@ -87,9 +87,8 @@ def sshd(folder: Path) -> Iterator[tuple[str, Path]]:
         [SSHD, "-t", "-f", "none", *settings], capture_output=True, text=True, check=False
     )
     if trial.returncode:
-        pytest.skip(
-            f"sshd does not start here: {trial.stderr.strip()}"
-        )  # as where no service made /run/sshd
+        # As where no service made /run/sshd
+        pytest.skip(f"sshd does not start here: {trial.stderr.strip()}")
     server = subprocess.Popen([SSHD, "-D", "-f", "none", *settings])
     try:
         _wait_for(port)

@@ -48,9 +48,8 @@ def test_signal_saves_and_the_next_run_ends_the_same(
     quiet: dict[str, str],
     number: signal.Signals,
 ):
-    arguments = LONG | {
-        "runtime": {"checkpoint": {"every_steps": None}}
-    }  # the only checkpoints: epochs and this one
+    # The only checkpoints: epochs and this one
+    arguments = LONG | {"runtime": {"checkpoint": {"every_steps": None}}}
     trainer = fork_server.start(tmp_path / "stopped", tokens, **arguments)
     trainer.until(lambda: rows(trainer.root) > 12)
     assert trainer.stop(number) == 1

@@ -106,9 +106,8 @@ def clean_chunk(chunk: Chunk, params: CleanParams) -> CleanedChunk:
     text = _cleaned(raw, params, tally)
     reasons = _drop_reasons(text, params)
     if reasons.null_count() < len(reasons):
-        tally.drop_all(
-            reasons, text.zip_with(text != "", raw)
-        )  # the example of an empty text is the raw one
+        # The example of an empty text is the raw one
+        tally.drop_all(reasons, text.zip_with(text != "", raw))
     del raw
     passed = reasons.is_null()
     # The hash needs Python's bytes. Building the column from them also releases the texts before

@@ -105,9 +105,8 @@ def _change(
         return function(texts)
     rows = np.arange(len(texts))
     rows[mask.to_numpy()] = len(texts) + np.arange(count)
-    both = pl.concat(
-        [texts, function(texts.filter(mask))], rechunk=True
-    )  # of two chunks, gather would copy all
+    # Of two chunks, gather would copy all
+    both = pl.concat([texts, function(texts.filter(mask))], rechunk=True)
     return both.gather(rows)
 
 

@@ -160,9 +160,8 @@ def blocks(source: Source, advance: Advance = lambda _: None) -> Iterator[bytes]
         with opened(source) as file:
             yield from _decompressed(source, file, advance)
     except (EOFError, OSError, zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
-        if (
-            isinstance(error, OSError) and error.errno is not None
-        ):  # of the disk; those of gzip and bz2 have no number
+        # Of the disk; those of gzip and bz2 have no number
+        if isinstance(error, OSError) and error.errno is not None:
             raise
         raise UserError(
             f"{source.path} is a broken archive ({error or 'it ends too early'}); get it again."

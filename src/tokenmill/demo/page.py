@@ -193,9 +193,8 @@ def page(answering: Answering, sampling: Sampling, prompts: Sequence[PromptParam
             for column in columns
         ]
         stop.click(None, cancels=writing, api_visibility="private")
-        ended = anew.click(
-            None, cancels=writing, api_visibility="private"
-        )  # else its last words would come after
+        # Else its last words would come after
+        ended = anew.click(None, cancels=writing, api_visibility="private")
         ended.then(
             lambda: ["", [], "", []],
             outputs=[part for column in columns for part in (column.answer, column.turns)],

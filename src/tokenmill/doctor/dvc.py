@@ -224,10 +224,8 @@ def _outdated(repo: Repo) -> list[str]:
     Raises:
         DvcException: dvc.yaml, dvc.lock or params.yaml cannot be read.
     """
-    with (
-        lock_repo(repo),
-        warnings.catch_warnings(),
-    ):  # when it unlocks, DVC forgets dvc.yaml and dvc.lock
+    # When it unlocks, DVC forgets dvc.yaml and dvc.lock
+    with lock_repo(repo), warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # from the library of DVC's graph
         said = repo.status()
         graph, stages = repo.index.graph, repo.index.stages

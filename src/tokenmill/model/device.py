@@ -154,9 +154,8 @@ def _keep_freed_memory() -> None:
     """
     with contextlib.suppress(OSError, AttributeError):  # another C library
         mallopt = ctypes.CDLL(None).mallopt
-        if mallopt(M_MMAP_THRESHOLD, 2**30) or mallopt(
-            M_MMAP_THRESHOLD, 2**25
-        ):  # older ones refuse the larger value
+        # Older ones refuse the larger value
+        if mallopt(M_MMAP_THRESHOLD, 2**30) or mallopt(M_MMAP_THRESHOLD, 2**25):
             mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 

@@ -49,9 +49,10 @@ class LayerNorm(nn.LayerNorm):
 
 class _LayerNorm(Function):
     @staticmethod
+    # Apply takes no keywords
     def forward(
         ctx: Any, x: Tensor, weight_D: Tensor, bias_D: Tensor, eps: float, kept: torch.dtype
-    ) -> Tensor:  # noqa: PLR0917 (apply takes no keywords)
+    ) -> Tensor:  # noqa: PLR0917
         x_f32 = x.float()
         variance, mean = torch.var_mean(x_f32, -1, correction=0, keepdim=True)
         scale = (variance + eps).rsqrt()

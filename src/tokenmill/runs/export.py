@@ -269,9 +269,8 @@ def _write_onnx(model: GPT, file: Path) -> None:
 
     example = torch.zeros((2, model.config.context_length), dtype=torch.int64)
     sizes = {0: Dim("batch"), 1: Dim("sequence", max=model.config.context_length)}
-    logging.getLogger("torch.onnx").setLevel(
-        logging.ERROR
-    )  # it speaks of other packages and of its own future
+    # It speaks of other packages and of its own future
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(

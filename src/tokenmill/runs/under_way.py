@@ -172,10 +172,8 @@ def _read(root: Path, folder: Path, where: str) -> UnderWay | None:
     try:
         run = read_live_run(live)
         rows = read_live_rows(live, StepRow), read_live_rows(live, ValidationRow)
-    except (
-        UserError,
-        OSError,
-    ):  # finished at this very moment, or damaged: DVC's own record is what counts
+    # Finished at this very moment, or damaged: DVC's own record is what counts
+    except (UserError, OSError):
         return None
     return UnderWay(root, folder, where, run, *rows) if run else None
 

@@ -96,9 +96,8 @@ def sample(clean: Path, budget: int) -> Iterator[list[str]]:
     seen, left = 0, budget
     for frame in shards.batches(clean):
         units, _ = segmented(frame["text"], SAMPLE_UNIT_CHARS)
-        marks = np.floor(
-            np.arange(seen - 1, seen + len(units)) * rate
-        )  # the first unit is always taken
+        # The first unit is always taken
+        marks = np.floor(np.arange(seen - 1, seen + len(units)) * rate)
         seen += len(units)
         chosen = _take_bytes(units.gather(np.flatnonzero(np.diff(marks))), left)
         left -= sum(len(text.encode()) for text in chosen)

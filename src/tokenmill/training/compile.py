@@ -183,9 +183,8 @@ class RecordedStep:
         if self._graph is None or self._result is None:
             return None
         self._graph.replay()
-        return StepResult(
-            self._result.loss.clone(), self._result.gradient_norm.clone()
-        )  # the next one overwrites it
+        # The next one overwrites it
+        return StepResult(self._result.loss.clone(), self._result.gradient_norm.clone())
 
     def _beside(self) -> StepResult | None:
         """Make an ordinary step on a stream of its own, as the recording will be."""

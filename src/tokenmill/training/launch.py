@@ -98,9 +98,8 @@ def _launch_processes(count: int) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
     if sys.platform == "linux":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    close = (
-        PContext.close
-    )  # it ends the processes: on a signal, or without one when one of them has failed
+    # It ends the processes: on a signal, or without one when one of them has failed
+    close = PContext.close
     PContext.close = lambda self, death_sig=None, timeout=30: close(
         self, death_sig, SHUTDOWN_SECONDS if death_sig else timeout
     )

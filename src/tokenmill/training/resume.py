@@ -136,9 +136,8 @@ def fill_from_previous(store: CheckpointStore, output: Path, fingerprint: str, s
         for source in sorted(repository.ls(str(output / RESUME), detail=False)):
             if STEP_NAME.fullmatch(Path(source).name):
                 _fetch(repository, source, store.folder / Path(source).name)
-    except (
-        Exception
-    ) as error:  # every remote fails in its own way, and none of them may stop training
+    # Every remote fails in its own way, and none of them may stop training
+    except Exception as error:
         say(f"the previous {output} cannot be read ({error}); starting without it")
 
 
