@@ -135,7 +135,8 @@ def candidates(proposal: Fit, params: AllParams, step_seconds: StepSeconds) -> l
 
 def tokenized(text: Path, params: AllParams, vocabulary: int, folder: Path) -> Path:
     """The folder of tokens of a text, as the stages make it; made once for each vocabulary."""
-    from tokenmill.core.executor import ThreadExecutor  # noqa: PLC0415 (after the arguments are read)
+    # After the arguments are read
+    from tokenmill.core.executor import ThreadExecutor  # noqa: PLC0415
     from tokenmill.data.clean import clean  # noqa: PLC0415
     from tokenmill.tokens.corpus import choose_split  # noqa: PLC0415
     from tokenmill.tokens.pack import pack, unpack  # noqa: PLC0415

@@ -99,7 +99,8 @@ def _record(
 
 def _validations(step: int) -> list[ValidationRow]:
     """Those within epochs, as the last checkpoint of the run has them."""
-    from tokenmill.training.checkpoint import RESUME, CheckpointStore, read_state  # noqa: PLC0415 (loads PyTorch)
+    # This loads PyTorch
+    from tokenmill.training.checkpoint import RESUME, CheckpointStore, read_state  # noqa: PLC0415
 
     folder = CheckpointStore(paths.MODEL / RESUME).checkpoint_folder(step)
     return read_state(folder).state.validations if folder.exists() else []

@@ -17,7 +17,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # several test processes share th
 
 HERE = Path(__file__).parent
 
-gc.disable()  # until everything is imported: a fifth of the time of collecting tests went into looking for garbage
+# Until everything is imported: a fifth of the time of collecting tests went into garbage
+gc.disable()
 
 # A busy machine is no bug; and a gate that draws other examples each time would fail on somebody
 # else's change.

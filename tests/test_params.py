@@ -235,11 +235,8 @@ def test_dvc_sets_lists_and_empties_them_again(tmp_path: Path):
         ("finetune.methods", "[full, lora]", "[]"),
         ("finetune.lora.targets", "[up, down]", "all"),
         ("evaluate.prompts", "[{text: a}]", "auto"),
-        (
-            "evaluate.prompts",
-            "[]",
-            "auto",
-        ),  # ruamel.yaml 0.19: no YAML if a list with a comment becomes `[]`
+        # ruamel.yaml 0.19: no YAML if a list with a comment becomes `[]`
+        ("evaluate.prompts", "[]", "auto"),
         ("clean.columns", "[a, b]", "null"),
     ):
         apply_overrides(path, [f"{name}={value}"])

@@ -320,10 +320,8 @@ def run(options: argparse.Namespace) -> None:
     configure_process(compute)
     file, failed = RowFile(options.json), 0
     for row in rows(compute, compiled=not options.tiny and not missing_compiler(compute.device)):
-        print(
-            f"{row['check']:24}{row['model']:14}{'passed' if row['passed'] else 'FAILED':8}{row['found']}",
-            flush=True,
-        )
+        verdict = "passed" if row["passed"] else "FAILED"
+        print(f"{row['check']:24}{row['model']:14}{verdict:8}{row['found']}", flush=True)
         file.add(row)
         failed += not row["passed"]
     if failed:

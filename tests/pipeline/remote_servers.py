@@ -21,7 +21,8 @@ class S3:
     """Moto's S3 with a bucket `bucket`; only requests signed with the key `right` are answered."""
 
     def __init__(self) -> None:
-        from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app  # noqa: PLC0415 (seconds)
+        # This takes seconds
+        from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app  # noqa: PLC0415
         from werkzeug.serving import make_server  # noqa: PLC0415
 
         self._moto: Any = DomainDispatcherApplication(create_backend_app)

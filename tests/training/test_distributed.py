@@ -320,7 +320,10 @@ def test_torchruns_processes_find_each_other(tmp_path: Path, tokens: Path, fork_
     """Its own processes only say what it gives them, and wait."""
     one = fork_server.start(tmp_path / "one", tokens, log_every_steps=1)
     (tmp_path / "two").mkdir()
-    say = 'env -0 > "environ.$RANK" && mv "environ.$RANK" "environ-$RANK" && until [ -e done ]; do sleep 0.1; done'
+    say = (
+        'env -0 > "environ.$RANK" && mv "environ.$RANK" "environ-$RANK" && '
+        "until [ -e done ]; do sleep 0.1; done"
+    )
     torchrun = [
         sys.executable,
         "-m",

@@ -197,7 +197,8 @@ class CleanReport(Section):
         """The report in a few lines."""
         documents, characters = self.documents, self.characters
         skipped = ", ".join(f"{count:,} {ending}" for ending, count in self.files.skipped.items())
-        kept = f"{documents.kept:,} of {documents.read:,} documents kept from {counted(self.files.read, 'file')}"
+        files = counted(self.files.read, "file")
+        kept = f"{documents.kept:,} of {documents.read:,} documents kept from {files}"
         lines = [
             f"clean: {kept}, {characters.into:,} -> {characters.out:,} characters",
             f"dropped: {self.dropped_in_words() or 'none'}"
@@ -215,7 +216,8 @@ class CleanReport(Section):
             return ""
         reason = max(self.dropped, key=self.dropped.__getitem__)
         part = f"{self.dropped[reason] / self.documents.read:.0%}"
-        return f"{part} were dropped as {reason} ({self.meanings[reason]}); the section clean decides it"
+        why = f"{reason} ({self.meanings[reason]})"
+        return f"{part} were dropped as {why}; the section clean decides it"
 
     def letters_warning(self) -> str:
         """A sentence if the mode takes many letters; else empty."""

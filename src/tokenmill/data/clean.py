@@ -58,9 +58,8 @@ def clean(
     tally = Tally()
     on_disk = sum(source.size for source in found.sources)
     with (
-        enough_room(
-            out, lambda: max(on_disk, tally.characters_in)
-        ),  # archives grow when they are read
+        # Archives grow when they are read
+        enough_room(out, lambda: max(on_disk, tally.characters_in)),
         write_directory(out) as folder,
         Progress("clean", on_disk) as progress,
     ):

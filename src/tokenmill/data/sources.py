@@ -80,7 +80,10 @@ def find(raw: Path, formats: Collection[str], encoding: str = "auto") -> Found:
     """
     readable = f"{' '.join(formats)}, each also {' '.join(COMPRESSIONS)}"
     if not raw.exists():
-        own = f"set data.raw to a file or folder of {readable} (`tokenmill fetch` brings an address here)"
+        own = (
+            f"set data.raw to a file or folder of {readable} "
+            "(`tokenmill fetch` brings an address here)"
+        )
         way_out = "`dvc repro sample` writes it" if raw.match(SAMPLE.as_posix()) else own
         raise UserError(f"data.raw ({raw}) does not exist; {way_out}.")
     sources: list[Source] = []

@@ -117,7 +117,8 @@ def multiplies_bfloat16(device: torch.device) -> bool:
         return torch.cuda.is_bf16_supported(including_emulation=False)
     processor = torch.cpu.get_capabilities() if device.type == "cpu" else {}
     has = processor.get("avx512_bf16") or processor.get("amx_bf16")
-    return bool(has) and torch.ops.mkldnn._is_mkldnn_bf16_supported()  # noqa: SLF001 (PyTorch has no public name)
+    # PyTorch has no public name for it
+    return bool(has) and torch.ops.mkldnn._is_mkldnn_bf16_supported()  # noqa: SLF001
 
 
 def _best_precision(device: torch.device) -> torch.dtype:

@@ -134,7 +134,8 @@ class UnderWay:
         place = f"step {self.step:,} of {self.run.steps:,}, epoch {epoch:.2f}"
         if self.run.is_on:
             return f"training is under way in {self.where}: {place}"
-        return f"the training in {self.where} stopped at {place}; `dvc repro` or the same `dvc exp run` continues it"
+        way_on = "`dvc repro` or the same `dvc exp run` continues it"
+        return f"the training in {self.where} stopped at {place}; {way_on}"
 
 
 def under_way(root: Path) -> UnderWay | None:

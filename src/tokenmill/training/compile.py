@@ -77,7 +77,8 @@ class Compilation:
         """
         if not self.on:
             return model
-        from torch._dynamo import config  # noqa: PLC0415 (takes two seconds, and only what is compiled needs it)
+        # This takes two seconds, and only what is compiled needs it
+        from torch._dynamo import config  # noqa: PLC0415
 
         config.recompile_limit = MAX_SHAPES  # torch.compile has no argument for it before 2.13
         if next(model.parameters()).device.type != "cpu":

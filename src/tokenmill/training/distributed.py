@@ -263,7 +263,8 @@ def shard(model: GPT, compute: Compute) -> None:
     The weights of blocks travel in the precision of the products, which would round them to it
     anyway; gradients are added up in float32.
     """
-    from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415 (they take a second to load)
+    # These take a second to load
+    from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard  # noqa: PLC0415
 
     mesh = init_device_mesh(compute.device.type, (dist.get_world_size(),))

@@ -112,7 +112,8 @@ def fill_from_previous(store: CheckpointStore, output: Path, fingerprint: str, s
     """
     if not Path("dvc.lock").exists():
         return
-    from dvc.api import DVCFileSystem  # noqa: PLC0415 (takes a third of a second, and a first run does not need it)
+    # This takes a third of a second, and a first run does not need it
+    from dvc.api import DVCFileSystem  # noqa: PLC0415
 
     try:
         repository = DVCFileSystem(".")
