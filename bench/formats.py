@@ -128,7 +128,8 @@ def _lead(model: GPT, expected: list[int], written: list[int]) -> float:
 
 
 def _transformers(folder: Path) -> tuple[Encode, Logits]:
-    from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: PLC0415 (a contender may be missing)
+    # A contender may be missing
+    from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: PLC0415
 
     model: Any = AutoModelForCausalLM.from_pretrained(folder)
     tokenizer: Any = AutoTokenizer.from_pretrained(folder)

@@ -180,7 +180,8 @@ def _line(row: Row) -> str:
     if "times" not in row:
         return f"{start}{'':13}{row['TokenMill']:>11,.1f}"
     mark = "met" if row["times"] > 1 else "MISSED"
-    return f"{start}{row['transformers']:>13,.1f}{row['TokenMill']:>11,.1f}{row['times']:>6.2f}x  {mark}"
+    rates = f"{row['transformers']:>13,.1f}{row['TokenMill']:>11,.1f}"
+    return f"{start}{rates}{row['times']:>6.2f}x  {mark}"
 
 
 if __name__ == "__main__":

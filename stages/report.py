@@ -60,9 +60,8 @@ def main() -> None:
             f"{STEPS}`."
         )
     write_text(paths.SAMPLES, render("samples.md", evaluation=evaluation))
-    publish_times(
-        paths.resume_root(), manifest.fingerprint, paths.METRICS
-    )  # `train` may have come from the cache
+    # `train` may have come from the cache
+    publish_times(paths.resume_root(), manifest.fingerprint, paths.METRICS)
     write_text(paths.RUN_REPORT, render_report(_record(manifest, evaluation, history, steps)))
     epochs = [
         data
@@ -106,7 +105,8 @@ def _record(
 
 def _validations(step: int) -> list[ValidationRow]:
     """Those within epochs, as the last checkpoint of the run has them."""
-    from tokenmill.training.checkpoint import RESUME, CheckpointStore, read_state  # noqa: PLC0415 (loads PyTorch)
+    # This loads PyTorch
+    from tokenmill.training.checkpoint import RESUME, CheckpointStore, read_state  # noqa: PLC0415
 
     folder = CheckpointStore(paths.MODEL / RESUME).checkpoint_folder(step)
     return read_state(folder).state.validations if folder.exists() else []

@@ -21,9 +21,8 @@ from tests.imports import (
 )
 
 PIPELINE = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"]
-PIPELINE = {
-    name: stage.get("do", stage) for name, stage in PIPELINE.items()
-}  # `do`: of a stage for each item
+# `do`: of a stage for each item
+PIPELINE = {name: stage.get("do", stage) for name, stage in PIPELINE.items()}
 
 USED = {stage: stage_closure(stage) for stage in PIPELINE}
 """The modules that can change what a stage writes."""

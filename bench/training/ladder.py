@@ -136,9 +136,8 @@ def run(options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tokens.bin"
         ids.tofile(path)
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = (
-            f"{folder}/compiled"  # what an earlier run compiled is no help
-        )
+        # What an earlier run compiled is no help
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{folder}/compiled"
         contenders = {
             name: Contender(partial(make, name, size, path), is_stage=name in OURS)
             for name in options.only

@@ -171,10 +171,8 @@ def test_a_killed_node_loses_nothing(cluster: Any, executor: Executor, tmp_path:
     def kill() -> None:
         while not begun_by(doomed.node_id, tmp_path):
             time.sleep(0.02)
-        for process in [
-            *raylet.children(recursive=True),
-            raylet,
-        ]:  # as when a machine loses its power
+        # As when a machine loses its power
+        for process in [*raylet.children(recursive=True), raylet]:
             process.kill()
 
     with ThreadPoolExecutor(1) as pool:

@@ -26,7 +26,8 @@ from tokenmill.executor import ThreadExecutor
 CHILD = """
 raw, out = map(Path, sys.argv[1:])
 report = clean(raw=raw, out=out, params=parameters(), executor=ThreadExecutor(threads=2))
-peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+lines = Path("/proc/self/status").read_text().splitlines()
+peak = next(line for line in lines if line.startswith("VmHWM"))
 print(report.documents.read, report.documents.kept, int(peak.split()[1]) >> 10)
 """
 

@@ -80,7 +80,6 @@ def test_prompt_must_fit_the_context(tokenizer: TextTokenizer):
 
 
 # --- which prompts
-# ----------------------------------------------------------------------------------------------------
 
 
 def chosen(raw: Path, tokenizer: TextTokenizer) -> list[PromptParams]:

@@ -276,7 +276,10 @@ def test_batches_stay_small_whatever_the_documents() -> None:
         (
             20,
             1e-6,
-            r"tokenize.val_fraction \(1e-06\) leaves no validation document among 20; raise it, or set .* auto",
+            (
+                r"tokenize.val_fraction \(1e-06\) leaves no validation document among 20; "
+                r"raise it, or set .* auto"
+            ),
         ),
         (1, 0.5, r"leaves no \w+ document among 1"),
     ],

@@ -60,9 +60,8 @@ def clean(
     tally = Tally()
     on_disk = sum(source.size for source in found.sources)
     with (
-        enough_room(
-            out, lambda: max(on_disk, tally.characters_in)
-        ),  # archives grow when they are read
+        # Archives grow when they are read
+        enough_room(out, lambda: max(on_disk, tally.characters_in)),
         write_directory(out) as folder,
         Progress("clean", on_disk) as progress,
     ):
@@ -108,9 +107,8 @@ def clean_chunk(chunk: Chunk, params: CleanParams) -> CleanedChunk:
     text = _cleaned(raw, params, tally)
     reasons = _drop_reasons(text, params)
     if reasons.null_count() < len(reasons):
-        tally.drop_all(
-            reasons, text.zip_with(text != "", raw)
-        )  # the example of an empty text is the raw one
+        # The example of an empty text is the raw one
+        tally.drop_all(reasons, text.zip_with(text != "", raw))
     del raw
     passed = reasons.is_null()
     # The hash needs Python's bytes. Building the column from them also releases the texts before

@@ -44,7 +44,8 @@ WINDOW = 1 << 20
 middle."""
 
 EXCHANGE = re.compile(
-    r"(?P<before>(?:System|Assistant): .+?\n)?User: (?P<question>.+?)\nAssistant: ?(?P<answer>.+?)(?=\nUser: |\Z)",
+    r"(?P<before>(?:System|Assistant): .+?\n)?"
+    r"User: (?P<question>.+?)\nAssistant: ?(?P<answer>.+?)(?=\nUser: |\Z)",
     re.DOTALL,
 )
 """The first turns of a conversation, as `render_chat` writes them."""
