@@ -24,9 +24,9 @@ from tokenmill.model.manifest import MANIFEST, RESTORE, Manifest, TrainedWith, r
 from tokenmill.model.sequences import PackedTexts, evenly_spread
 from tokenmill.training.checkpoint import fingerprint
 from tokenmill.training.compile import Compilation
+from tokenmill.training.job import Data, Job
 from tokenmill.training.lora import adapt, trained_parameters
 from tokenmill.training.params import RuntimeParams, TrainParams
-from tokenmill.training.run import Data, Job
 from tokenmill.training.schedule import Workload
 
 

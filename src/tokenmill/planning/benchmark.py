@@ -13,14 +13,19 @@ from torch import Tensor
 
 from tokenmill.core.errors import UserError
 from tokenmill.model.config import ModelConfig
-from tokenmill.model.device import Compute, choose_compute, configure_process
+from tokenmill.model.device import (
+    Compute,
+    choose_compute,
+    configure_process,
+    is_out_of_memory,
+)
 from tokenmill.model.gpt import build
 from tokenmill.model.sequences import Sequences
 from tokenmill.training.compile import Compilation, choose_compilation
-from tokenmill.training.memory import sequences_that_fit
+from tokenmill.training.memory import MicroBatch, sequences_that_fit
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams
-from tokenmill.training.schedule import EpochSampler, Workload
+from tokenmill.training.schedule import Batch, EpochSampler, Workload
 from tokenmill.training.size import memory
 from tokenmill.training.step import train_step
 from tokenmill.words.units import size
@@ -79,16 +84,20 @@ class StepBenchmark:
         memory ran out."""
         index = self._order.indices_at(number)[:sequences]
         self._optimizer.set_rates(self._train.peak)
-        done = train_step(
-            self._forward,  # type: ignore[arg-type]
-            self._optimizer,
-            self._sequences,
-            index,
-            micro_batch=self.micro_batch,
-            gradient_clip=self._train.gradient_clip,
-            compute=self.compute,
-        )
-        return len(index) * self._config.context_length if done else 0
+        try:
+            train_step(
+                self._forward,  # type: ignore[arg-type]
+                self._optimizer,
+                self._sequences,
+                Batch(index),
+                micro_batch=MicroBatch(self.micro_batch),
+                compute=self.compute,
+            )
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            return 0
+        return len(index) * self._config.context_length
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ On a GPU it does not even wait for the copy, but the next update does.
 """
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import deepcopy
@@ -32,11 +33,17 @@ class AsyncCheckpointer:
         *,
         keep: int,
         keep_steps: set[int],
-        mirror: Callable[[int], None] | None,
+        every_seconds: float | None = None,
+        mirror: Callable[[int], None] | None = None,
     ):
         """Keep the newest `keep` checkpoints and those of `keep_steps`; tell `mirror` the step of
         each new one."""
-        self._store, self._keep, self._keep_steps, self._mirror = store, keep, keep_steps, mirror
+        self._store = store
+        self._keep = keep
+        self._keep_steps = keep_steps
+        self._every_seconds = every_seconds
+        self._mirror = mirror
+        self._saved_at = time.monotonic()
         self._copies = HostCopies()
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._under_way: Future[None] | None = None
@@ -52,6 +59,12 @@ class AsyncCheckpointer:
             self._thread.shutdown()
         self.wait()
 
+    @property
+    def is_late(self) -> bool:
+        """Whether `every_seconds` have passed since the last checkpoint, or since the start."""
+        passed = time.monotonic() - self._saved_at
+        return self._every_seconds is not None and passed >= self._every_seconds
+
     def save(
         self, state: RunState, model: GPT, optimizer: dict[str, Tensor], resumable: dict[str, Any]
     ) -> torch.Event | None:
@@ -65,6 +78,7 @@ class AsyncCheckpointer:
             copied.
         """
         self.wait()
+        self._saved_at = time.monotonic()
         try:
             copy = copy_model(model, self._copies.copy)
             tensors = {name: self._copies.copy(tensor) for name, tensor in optimizer.items()}

@@ -286,7 +286,7 @@ class LiveFiles:
         if time.monotonic() - self._written_at >= WRITE_EVERY:
             self._write()
 
-    def close(self, *, finished: bool) -> None:
+    def close(self, *, finished: bool = False) -> None:
         """Write the last rows; remove the signal and, if the run is finished, `run.json`."""
         self._write()
         with contextlib.suppress(OSError):

@@ -10,8 +10,8 @@ Axes: N matrices of one shape, R rows, C >= R columns; a taller matrix is transp
 # pyright: reportPrivateImportUsage=false
 # ruff: noqa: SLF001
 
+import functools
 import inspect
-import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ from tokenmill.training.distributed import (
     full_tensor_on_main,
     shard_like,
 )
+from tokenmill.training.lora import merge
 
 if TYPE_CHECKING:
     from tokenmill.training.params import TrainParams
@@ -121,6 +122,9 @@ class Optimizer:
             for name, parameter in model.named_parameters()
             if parameter.requires_grad
         }
+        self.group = group
+        self._max_norm = train.gradient_clip
+        self._merge = functools.partial(merge, model)
         self._names: dict[Tensor, str] = {parameter: name for name, parameter in learning.items()}
         hidden = {
             n: p
@@ -180,23 +184,25 @@ class Optimizer:
             torch.cuda.current_stream().wait_event(self._event)
             self._event = None
 
-    def step(self, *, loss: Tensor, norm: Tensor, max_norm: float = math.inf) -> None:
-        """Update the parameters from their gradients, then drop the gradients.
+    def step(self, *, loss: Tensor, norm: Tensor) -> None:
+        """Update the parameters from their gradients, then drop the gradients. With LoRA the sums
+        of the model follow.
 
-        Gradients are clipped to `max_norm`. If `loss` or the gradient's `norm` (scalars) is not
-        finite, neither this step nor any later one changes anything, so the weights are still those
-        from before when the losses are read. With float16 an overflowing gradient is normal: it
-        skips this one update of all parameters and lowers the loss scale.
+        Gradients are clipped to `train.gradient_clip`. If `loss` or the gradient's `norm` (scalars)
+        is not finite, neither this step nor any later one changes anything, so the weights are
+        still those from before when the losses are read. With float16 an overflowing gradient is
+        normal: it skips this one update of all parameters and lowers the loss scale.
         """
         self.wait()
         overflow = ~norm.isfinite()
         self._halted |= ~loss.isfinite() if self.skips_overflow else overflow | ~loss.isfinite()
-        skip, shrink = self._halted | overflow, (norm / max_norm).clamp(min=1)
+        skip, shrink = self._halted | overflow, (norm / self._max_norm).clamp(min=1)
         for optimizer in self._optimizers:
             optimizer.grad_scale = shrink
             _update(optimizer, unless=skip)
         self.forget_gradients()
         self._scaler.update()
+        self._merge()
 
     def forget_gradients(self) -> None:
         """Drop the gradients."""

@@ -8,11 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tokenmill.model.device import Compute, is_out_of_memory
+from tokenmill.model.device import Compute
 from tokenmill.model.gpt import GPT
 from tokenmill.model.sequences import Index, Sequences, loss_on
-from tokenmill.training.distributed import SINGLE, Group, without_averaging
+from tokenmill.training.distributed import without_averaging
+from tokenmill.training.memory import MicroBatch
 from tokenmill.training.optimizer import Optimizer
+from tokenmill.training.schedule import Batch
 
 
 @dataclass(frozen=True)
@@ -29,49 +31,68 @@ def train_step(
     model: GPT,
     optimizer: Optimizer,
     sequences: Sequences,
-    index: Index,
+    batch: Batch,
     *,
-    micro_batch: int,
-    gradient_clip: float,
+    micro_batch: MicroBatch,
     compute: Compute,
-    group: Group = SINGLE,
-) -> StepResult | None:
-    """Update `model` once on the sequences `index`, at the optimizer's rates, together with all
-    processes of `group`.
+) -> StepResult:
+    """Update `model` once on a batch of `sequences`, at the optimizer's rates, together with all
+    processes of the optimizer's group.
 
     Every target that counts has the same weight, also in an epoch's short last step. A loss or
-    gradient that is not finite changes no weight. If `index` is on a GPU, too, nothing is copied to
+    gradient that is not finite changes no weight. Where memory runs out before the update, the step
+    begins again with a smaller `micro_batch`. If the batch is on a GPU, too, nothing is copied to
     it or from it.
-
-    Args:
-        micro_batch: the most sequences that go through the model at the same time on each device.
-
-    Returns:
-        None if memory ran out. Then nothing has changed, and the step can be done again with a
-        smaller `micro_batch`.
     """
+    while True:
+        try:
+            loss = _add_gradients(
+                model,
+                optimizer,
+                sequences,
+                batch,
+                micro_batch=micro_batch.sequences,
+                compute=compute,
+            )
+            break
+        except Exception as error:
+            optimizer.forget_gradients()
+            micro_batch.shrink_after(error)
+    loss = optimizer.group.mean(loss)
+    norm = optimizer.norm()
+    optimizer.step(loss=loss, norm=norm)
+    return StepResult(loss=loss, gradient_norm=norm)
+
+
+def _add_gradients(
+    model: GPT,
+    optimizer: Optimizer,
+    sequences: Sequences,
+    batch: Batch,
+    *,
+    micro_batch: int,
+    compute: Compute,
+) -> Tensor:
+    """Add up the gradients of this process's part of a batch, `micro_batch` sequences at a time;
+    return its mean loss, a scalar."""
+    group = optimizer.group
+    if batch.dropout_seed is not None:
+        seed_dropout(*batch.dropout_seed, rank=group.rank)
     micro_batches = split_into_micro_batches(
-        index, micro_batch=micro_batch, rank=group.rank, size=group.size, weigh=sequences.weight
+        batch.index,
+        micro_batch=micro_batch,
+        rank=group.rank,
+        size=group.size,
+        weigh=sequences.weight,
     )
     loss = torch.zeros((), device=compute.device)
-    try:
-        for number, (part, weight) in enumerate(micro_batches, start=1):
-            with without_averaging(model, last=number == len(micro_batches)):
-                part_loss = (
-                    loss_on(model, sequences, part, micro_batch=micro_batch, compute=compute)
-                    * weight
-                )
-                optimizer.backward(part_loss)
-            loss += part_loss.detach()
-    except Exception as error:
-        if not is_out_of_memory(error):
-            raise
-        optimizer.forget_gradients()
-        return None
-    loss = group.mean(loss)
-    norm = optimizer.norm()
-    optimizer.step(loss=loss, norm=norm, max_norm=gradient_clip)
-    return StepResult(loss=loss, gradient_norm=norm)
+    for number, (part, weight) in enumerate(micro_batches, start=1):
+        with without_averaging(model, last=number == len(micro_batches)):
+            mean = loss_on(model, sequences, part, micro_batch=micro_batch, compute=compute)
+            part_loss = mean * weight
+            optimizer.backward(part_loss)
+        loss += part_loss.detach()
+    return loss
 
 
 def split_into_micro_batches(
