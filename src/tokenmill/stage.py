@@ -27,9 +27,15 @@ SPIN_COUNT = 1000
 """Turns of an empty loop before a waiting thread sleeps, beside other programs; OpenMP's own choice
 is 300,000."""
 
-TRIES, SAMPLES, PAUSE = 10, 5, 0.004
-"""Tries, the samples averaged in each, and seconds between samples. The machine counts as free if
-one try finds it so, because on every machine something runs for 20 ms now and then."""
+TRIES = 10
+"""The machine counts as free if one try finds it so, because on every machine something runs for
+20 ms now and then."""
+
+SAMPLES = 5
+"""Samples averaged in each try."""
+
+PAUSE = 0.004
+"""Seconds between samples."""
 
 LOAD = Path("/proc/loadavg")
 

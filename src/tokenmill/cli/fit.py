@@ -75,7 +75,8 @@ def run(options: argparse.Namespace) -> None:
         note("reading the text" if on_gpu else "reading the text and timing steps of some models")
     corpus = Corpus.read(Path(), params)
     proposal = fit(corpus, params, seconds=seconds, step_seconds=step_seconds)
-    tokens, documents = proposal.text.train_tokens, si(corpus.documents, space="")
+    tokens = proposal.text.train_tokens
+    documents = si(corpus.documents, space="")
     text = f"{documents} documents, {tokens:,} tokens to train on: {params.data.raw}"
     share = f"{100 * proposal.seconds / seconds:.0f}% of the time"
     time = f"{proposal.work.steps:,} steps on {options.hardware}, {share}"

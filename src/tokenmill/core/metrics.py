@@ -195,7 +195,8 @@ class CleanReport(Section):
 
     def summary(self) -> str:
         """The report in a few lines."""
-        documents, characters = self.documents, self.characters
+        documents = self.documents
+        characters = self.characters
         skipped = ", ".join(f"{count:,} {ending}" for ending, count in self.files.skipped.items())
         files = counted(self.files.read, "file")
         kept = f"{documents.kept:,} of {documents.read:,} documents kept from {files}"

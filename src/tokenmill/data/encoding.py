@@ -91,7 +91,8 @@ def utf8(blocks: Iterable[bytes], encoding: str, found: Callable[[str], object])
         if block.isascii():
             yield block
         else:
-            encoding, stream = detect(block), itertools.chain([block], stream)
+            encoding = detect(block)
+            stream = itertools.chain([block], stream)
     if encoding in ("auto", "utf-8"):
         yield from stream
         return
@@ -112,10 +113,8 @@ def byte_order(head: bytes) -> tuple[bytes, str]:
         if head.startswith(mark):
             return mark, encoding
     head = head[:SNIFFED_BYTES]
-    even, odd = (
-        head[::2].count(0) / max(8, len(head) // 2),
-        head[1::2].count(0) / max(8, len(head) // 2),
-    )
+    even = head[::2].count(0) / max(8, len(head) // 2)
+    odd = head[1::2].count(0) / max(8, len(head) // 2)
     if max(even, odd) > 0.4 and min(even, odd) < 0.05:
         return b"", "utf-16-be" if even > odd else "utf-16-le"
     return b"", ""

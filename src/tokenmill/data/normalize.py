@@ -246,7 +246,8 @@ def fold_table(mode: Literal["strict", "balanced"]) -> dict[str, str]:
 def _is_typography(character: str, folded: str) -> bool:
     """Whether a character beyond Latin-1 is only another form of what it is folded to."""
     data = unicodedata.ucd_3_2_0
-    kind, width = data.category(character), data.decomposition(character).partition(" ")[0]
+    kind = data.category(character)
+    width = data.decomposition(character).partition(" ")[0]
     if kind[0] == "L":
         return (
             width in ("<compat>", "<wide>", "<font>")

@@ -162,7 +162,8 @@ def _repeats_too_much(spans: TextSpans, chars: np.ndarray) -> np.ndarray:
 def repeated_ngrams(frame: "pl.DataFrame") -> dict[str, np.ndarray]:
     """Which documents (columns `text`, `words`) repeat n-grams of words too much."""
     chars = np.maximum(frame["text"].str.len_chars().to_numpy(), 1)
-    top, duplicate = np.zeros(len(frame), bool), np.zeros(len(frame), bool)
+    top = np.zeros(len(frame), bool)
+    duplicate = np.zeros(len(frame), bool)
     grams = NGrams(TextSpans.of(frame["words"]))
     for n in range(2, max(MAX_DUPLICATE) + 1):
         groups = grams.extend()
@@ -211,7 +212,8 @@ class NGrams:
         pass."""
         kept = np.sort(groups.members)
         kept = kept[documents[self._words.document[self.places[kept]]]]
-        self.places, self._keys = self.places[kept], self._keys[kept]
+        self.places = self.places[kept]
+        self._keys = self._keys[kept]
 
     def top_chars(self, groups: Groups) -> np.ndarray:
         """Characters that the most frequent n-gram takes in each document (D)."""
@@ -242,7 +244,9 @@ class NGrams:
     def _from_left_to_right(self, document: int) -> int:
         """The characters of the repeated n-grams of a document, none twice."""
         begin, end = np.searchsorted(self.places, self._words.offsets[document : document + 2])
-        found, after, chars = set[int](), 0, 0
+        found = set[int]()
+        after = 0
+        chars = 0
         for here, key in zip(
             self.places[begin:end].tolist(), self._keys[begin:end].tolist(), strict=True
         ):

@@ -47,8 +47,10 @@ class Loaded:
             return self._load(checkpoint, version)
 
 
-THIS_RUN, EXPERIMENT, FOLDER = "this run", "experiment ", "folder "
-"""The names of models, or their beginnings."""
+# The names of models, or their beginnings
+THIS_RUN = "this run"
+EXPERIMENT = "experiment "
+FOLDER = "folder "
 
 
 @dataclass

@@ -87,7 +87,8 @@ not provide."""
 
 def check_python(_: Project) -> Iterator[Finding]:
     """The stages run as `python -m …`, so `python` must be this interpreter."""
-    here, found = Path(sys.executable), shutil.which("python")
+    here = Path(sys.executable)
+    found = shutil.which("python")
     version = f"{platform.python_version()}, {here}"
     if found is None:
         yield problem(
@@ -109,7 +110,8 @@ def check_packages(project: Project) -> Iterator[Finding]:
         text = f"the packages in {pyproject} cannot be read ({type(error).__name__})"
         yield problem("packages", text, "git checkout pyproject.toml")
         return
-    missing, other = [], []
+    missing = []
+    other = []
     for name, versions in ((each.name, each.specifier) for each in wanted):
         try:
             installed = importlib.metadata.version(name)

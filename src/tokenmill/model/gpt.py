@@ -25,16 +25,15 @@ class LayerCache:
     """Keys and values of one attention layer, in memory allocated once."""
 
     def __init__(self, shape: tuple[int, int, int, int], device: torch.device):
-        self.keys, self.values = (
-            torch.empty(shape, device=device),
-            torch.empty(shape, device=device),
-        )
+        self.keys = torch.empty(shape, device=device)
+        self.values = torch.empty(shape, device=device)
         self.length = 0
 
     def extend(self, k_BHTK: Tensor, v_BHTK: Tensor) -> tuple[Tensor, Tensor]:
         """Store the keys and values of new positions; return those of all positions so far, (B, H,
         S, K) each."""
-        start, new = self.length, k_BHTK.shape[2]
+        start = self.length
+        new = k_BHTK.shape[2]
         assert start == 0 or new == 1, (
             "attention has no mask for several new positions behind others"
         )
@@ -72,7 +71,8 @@ class KVCache:
         """Keep these texts only, in this order."""
         index = torch.tensor(rows, device=self._device)
         for layer in self.layers:
-            layer.keys, layer.values = layer.keys[index], layer.values[index]
+            layer.keys = layer.keys[index]
+            layer.values = layer.values[index]
 
 
 @dataclass(frozen=True)

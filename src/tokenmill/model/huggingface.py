@@ -99,7 +99,8 @@ def load_model(folder: Path, device: str = "cpu") -> GPT:
     Raises:
         UserError: a file is missing, damaged, or not what was saved.
     """
-    config, run = read_config(folder), folder.parent
+    config = read_config(folder)
+    run = folder.parent
     _check_sizes(config, folder / WEIGHTS)
     if (run / MANIFEST).exists():
         manifest = read_manifest(run)

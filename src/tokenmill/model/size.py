@@ -91,7 +91,8 @@ def memory(
         for name, parameter in model.named_parameters()
         if is_hidden_matrix(name, parameter)
     )
-    total, tokens = sum(sizes.values()), sequences * config.context_length
+    total = sum(sizes.values())
+    tokens = sequences * config.context_length
     moments = 2 * (total - hidden) + hidden_moments * hidden
     extra = model_class(config.architecture).training_memory(config, half=precision == "half")
     copies = extra.weight_copy_bytes + (2 * hidden if precision == "half" else 0)

@@ -34,8 +34,11 @@ BLOCK = 1 << 20
 LONGEST = 1 << 20
 """Documents of more tokens count as this long, which bounds the memory of the histogram."""
 
-STARTS_WORD, ENDS_WORD = 1, 2
-"""Flags of a token: its first byte is not white space; a word may start after its last byte."""
+STARTS_WORD = 1
+"""Flag of a token whose first byte is not white space."""
+
+ENDS_WORD = 2
+"""Flag of a token after whose last byte a word may start."""
 
 RARE = 10
 """A token with fewer occurrences is rare: a model will hardly learn what it means."""

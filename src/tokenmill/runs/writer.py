@@ -129,7 +129,8 @@ class Writer:
             for message in messages
             if message["content"].strip()
         ]
-        limit, dropped = self.model.config.context_length // 2, 0
+        limit = self.model.config.context_length // 2
+        dropped = 0
         while True:
             ids, notes = self._encode(
                 f"{render_chat(turns[dropped:])}\nAssistant:" if turns else ""
@@ -147,11 +148,13 @@ class Writer:
     def _encode(self, text: str) -> tuple[list[int], list[str]]:
         """The ids of a prompt, and notes about what was left out; an empty prompt becomes
         end-of-text."""
-        text, notes = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"), []
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        notes = []
         if unknown := self.tokenizer.unknown(text):
             text = "".join(char for char in text if char not in unknown)
             notes.append(f"The tokenizer does not know {unknown!r}; left out.")
-        ids, context = self.tokenizer.encode(text), self.model.config.context_length
+        ids = self.tokenizer.encode(text)
+        context = self.model.config.context_length
         if len(ids) > context:
             notes.append(
                 f"The prompt has {len(ids):,} tokens; the model sees the last {context:,}."
@@ -196,7 +199,8 @@ def take_until(chunks: Iterable[str], stop: str) -> Iterator[str]:
             (n for n in range(min(len(stop) - 1, len(held)), 0, -1) if stop.startswith(held[-n:])),
             0,
         )
-        ready, held = held[: len(held) - kept], held[len(held) - kept :]
+        ready = held[: len(held) - kept]
+        held = held[len(held) - kept :]
         if ready:
             yield ready
     if held:
@@ -205,7 +209,8 @@ def take_until(chunks: Iterable[str], stop: str) -> Iterator[str]:
 
 def strip(chunks: Iterable[str]) -> Iterator[str]:
     """The text without the white space at its beginning and its end."""
-    held, begun = "", False
+    held = ""
+    begun = False
     for chunk in chunks:
         held += chunk
         ready = held.rstrip() if begun else held.strip()

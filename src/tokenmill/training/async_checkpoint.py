@@ -36,7 +36,10 @@ class AsyncCheckpointer:
     ):
         """Keep the newest `keep` checkpoints and those of `keep_steps`; tell `mirror` the step of
         each new one."""
-        self._store, self._keep, self._keep_steps, self._mirror = store, keep, keep_steps, mirror
+        self._store = store
+        self._keep = keep
+        self._keep_steps = keep_steps
+        self._mirror = mirror
         self._copies = HostCopies()
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._under_way: Future[None] | None = None
@@ -74,7 +77,8 @@ class AsyncCheckpointer:
             self._copies = HostCopies()
             self._write(state, model, optimizer, resumable)
             return None
-        moment, copied = deepcopy(state), self._copies.all_made()
+        moment = deepcopy(state)
+        copied = self._copies.all_made()
         self._under_way = self._thread.submit(self._write, moment, copy, tensors, resumable, copied)
         return copied
 
@@ -84,7 +88,8 @@ class AsyncCheckpointer:
         Raises:
             OSError: it could not be written.
         """
-        under_way, self._under_way = self._under_way, None
+        under_way = self._under_way
+        self._under_way = None
         if under_way is not None:
             under_way.result()
 

@@ -164,7 +164,8 @@ class RecordedStep:
     ):
         """`update` makes a step of so many `sequences` and depends on nothing else in the host's
         memory."""
-        self._update, self._ordinary = update, WARM_UP_STEPS
+        self._update = update
+        self._ordinary = WARM_UP_STEPS
         self._index = torch.zeros(sequences, dtype=torch.int64, device=device)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._result: StepResult | None = None

@@ -187,7 +187,8 @@ def process_group(device: torch.device, *, shards: bool) -> Iterator[Group]:
     if size == 1:
         yield SINGLE
         return
-    rank, mine = int(os.environ["RANK"]), None
+    rank = int(os.environ["RANK"])
+    mine = None
     if device.type == "cuda":
         mine = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(mine)

@@ -64,12 +64,10 @@ class MicroBatch:
         Otherwise start with `wanted`; `auto` is `at_most`, or as much of it as memory should hold.
         All processes of a group take the smallest of their sizes.
         """
-        self._file, self._config, self._compute, self._group = (
-            folder / "micro_batch.json",
-            config,
-            compute,
-            group,
-        )
+        self._file = folder / "micro_batch.json"
+        self._config = config
+        self._compute = compute
+        self._group = group
         self._under = {"micro_batch_size": wanted, "device": compute.name, "processes": group.size}
         fitting = (
             sequences_that_fit(config, at_most, compute.device) if wanted == "auto" else wanted
@@ -84,7 +82,8 @@ class MicroBatch:
     def holds_whole_gradients(self) -> bool:
         """Whether all processes of a sharded model have room for the gradients of the whole, beside
         all else."""
-        compute, group = self._compute, self._group
+        compute = self._compute
+        group = self._group
         if not group.shards:
             return False
         precision = "float32" if compute.precision == torch.float32 else "half"

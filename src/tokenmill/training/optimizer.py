@@ -35,9 +35,11 @@ if TYPE_CHECKING:
 RATES = ("lr", "momentum")
 """What changes from step to step."""
 MOMENTUM = 0.95
-EARLY_MOMENTUM, EARLY_STEPS = 0.85, 300
+EARLY_MOMENTUM = 0.85
 """The first steps of a run average over fewer gradients, because gradients still change fast
 (nanochat, 2025)."""
+EARLY_STEPS = 300
+"""The momentum grows over these steps."""
 POLAR_EXPRESS = (
     (8.2193, -23.3375, 16.6266),
     (3.9641, -2.8377, 0.5158),
@@ -48,9 +50,10 @@ POLAR_EXPRESS = (
 end within a quarter of 1. They follow from that range as in Amsel et al. 2025, "The Polar Express",
 section 4; each polynomial allows for values 2 % beyond its own range, because bfloat16 may round to
 them and the fifth power would let them grow."""
-MAX_STACKED, MAX_STACKED_ON_GPU = 2**24, 2**26
-"""Numbers stacked at a time at most: 64 MiB in float32, and 256 MiB on a GPU, which larger products
-keep busy."""
+MAX_STACKED = 2**24
+"""Numbers stacked at a time at most: 64 MiB in float32."""
+MAX_STACKED_ON_GPU = 2**26
+"""The same on a GPU, which larger products keep busy: 256 MiB."""
 
 
 class UnwrappedOptimizer(torch.optim.Optimizer):
@@ -191,7 +194,8 @@ class Optimizer:
         self.wait()
         overflow = ~norm.isfinite()
         self._halted |= ~loss.isfinite() if self.skips_overflow else overflow | ~loss.isfinite()
-        skip, shrink = self._halted | overflow, (norm / max_norm).clamp(min=1)
+        skip = self._halted | overflow
+        shrink = (norm / max_norm).clamp(min=1)
         for optimizer in self._optimizers:
             optimizer.grad_scale = shrink
             _update(optimizer, unless=skip)
@@ -303,7 +307,8 @@ class Muon(UnwrappedOptimizer):
         """`precision` is that of the iteration: float32, or bfloat16 where the device multiplies it
         faster."""
         super().__init__(parameters, {"lr": lr, "weight_decay": weight_decay, "momentum": MOMENTUM})
-        self._precision, self._group = precision, group
+        self._precision = precision
+        self._group = group
         parts: tuple[Callable[..., Any], ...] = (_direction, orthogonal, _move)
         self._direction, self._orthogonal, self._move = map(compiler, parts) if compiler else parts
 

@@ -98,8 +98,12 @@ class Trainer:
     ):
         """Load the resume point into `model`, which is on the setup's device, or on the host if it
         is to be sharded."""
-        self.setup, self.model, self.store, self.micro_batch = setup, model, store, micro_batch
-        self.display, self.live = display, live
+        self.setup = setup
+        self.model = model
+        self.store = store
+        self.micro_batch = micro_batch
+        self.display = display
+        self.live = live
         checkpointing = setup.runtime.checkpoint
         self.saver = AsyncCheckpointer(
             store,
@@ -158,7 +162,8 @@ class Trainer:
 
     def _between_steps(self, reason: str | None, flags: FlagSync) -> None:
         """Do what is due: an epoch's end, a checkpoint, the end of this session for a `reason`."""
-        state, work = self.state, self.setup.work
+        state = self.state
+        work = self.setup.work
         stop, save = flags.all_reduce(stop=reason is not None, save=self._time_is_up())
         if state.step % work.steps_per_epoch == 0:
             self._end_epoch()
@@ -187,7 +192,9 @@ class Trainer:
 
     def _try_step(self, index: np.ndarray) -> StepResult | None:
         """Update the model; None if memory ran out."""
-        work, step, group = self.setup.work, self.state.step, self.setup.group
+        work = self.setup.work
+        step = self.state.step
+        group = self.setup.group
         if self.model.config.dropout:
             seed_dropout(work.train.seed, step, rank=group.rank)
         self.optimizer.set_rates(work.learning_rate_at(step), momentum=momentum_at(step))
@@ -256,18 +263,18 @@ class Trainer:
 
     def _end(self, diverged: Diverged) -> NoReturn:
         """Save what was before the diverged step, and end the run."""
-        group, store, step = self.setup.group, self.store, self.state.step
+        group = self.setup.group
+        store = self.store
+        step = self.state.step
         is_new = 0 < step == diverged.step and not store.checkpoint_folder(step).exists()
         if group.broadcast(is_new):
             self._save()
             self.saver.wait()
         good = store.newest_upto(diverged.step)
         saved = f"the last good checkpoint is {good}" if good else "there was no checkpoint yet"
-        work, train, per_epoch = (
-            self.setup.work,
-            self.setup.work.train,
-            self.setup.work.steps_per_epoch,
-        )
+        work = self.setup.work
+        train = self.setup.work.train
+        per_epoch = self.setup.work.steps_per_epoch
         epoch, position = divmod(diverged.step, per_epoch)
         sequences = ", ".join(
             map(str, work.sampler.indices_at(diverged.step)[:SEQUENCES_IN_MESSAGE])
@@ -284,7 +291,8 @@ class Trainer:
 
     def _log_if_due(self, timing: Timing) -> None:
         """Close an interval: read the losses, add a row, show it."""
-        state, work = self.state, self.setup.work
+        state = self.state
+        work = self.setup.work
         if state.step % work.train.log_every_steps and state.step % work.steps_per_epoch:
             return
         norm = self._read_pending()
@@ -308,7 +316,8 @@ class Trainer:
 
     def _validate(self) -> tuple[float, float]:
         """The loss on the fixed validation sequences, in nats per token, and in bits per byte."""
-        setup, data = self.setup, self.setup.data
+        setup = self.setup
+        data = self.setup.data
         index = evenly_spread(data.val.count, setup.work.train.validation_sequences)
         mine = setup.group.part_of(index)
         loss = 0.0
@@ -327,7 +336,8 @@ class Trainer:
     def _validate_within_epoch(self) -> None:
         """Validate and add a row, after all losses up to here were read and are finite."""
         self._read_pending()
-        step, epoch = self.state.step, self.state.step / self.setup.work.steps_per_epoch
+        step = self.state.step
+        epoch = self.state.step / self.setup.work.steps_per_epoch
         row = ValidationRow(step, epoch, *self._validate())
         self.state.validations.append(row)
         self.live.add(row)
@@ -335,7 +345,8 @@ class Trainer:
 
     def _end_epoch(self) -> None:
         """Validate, keep the weights, add a row."""
-        state, work = self.state, self.setup.work
+        state = self.state
+        work = self.setup.work
         loss, bits = self._validate()
         row = EpochRow(
             epoch=state.step // work.steps_per_epoch,
@@ -357,7 +368,8 @@ class Trainer:
 
     def _find_last_step(self) -> None:
         """Know where training ends, and say so if that is early."""
-        epochs, patience = self.state.epochs, self.setup.work.train.early_stopping
+        epochs = self.state.epochs
+        patience = self.setup.work.train.early_stopping
         stop = self.state.stopped_at(patience)
         self._last_step = stop or self.setup.work.steps
         if stop:
@@ -369,11 +381,9 @@ class Trainer:
             )
 
     def _checkpoint_due(self) -> bool:
-        step, work, every = (
-            self.state.step,
-            self.setup.work,
-            self.setup.runtime.checkpoint.every_steps,
-        )
+        step = self.state.step
+        work = self.setup.work
+        every = self.setup.runtime.checkpoint.every_steps
         return (
             step % work.steps_per_epoch == 0
             or step == work.pre_decay_step
@@ -387,7 +397,8 @@ class Trainer:
     def _save(self) -> None:
         """Begin to write a checkpoint, after all losses up to here were read and are finite."""
         self._read_pending()
-        model, optimizer = whole_model(self.model), self.optimizer.state()
+        model = whole_model(self.model)
+        optimizer = self.optimizer.state()
         if self.setup.group.is_main:
             resumable = self.setup.work.train.model_dump(include=RESUMABLE_KEYS)
             self.optimizer.update_after(self.saver.save(self.state, model, optimizer, resumable))
