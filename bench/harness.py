@@ -107,11 +107,13 @@ def tokenmill_steps(
 ) -> Steps:
     """A fresh model on this device, ready to train on `ids` step by step, over and over."""
     model = build(config, seed=0).to(compute.device)
-    compiler, recorded = compilation.for_update(compute.device), compilation.recorded
+    compiler = compilation.for_update(compute.device)
+    recorded = compilation.recorded
     optimizer = Optimizer(model, train, compute, compiler=compiler, repeats=recorded)
     tokens = torch.from_numpy(ids.astype(np.int32)).to(compute.device)
     sequences = Sequences(tokens, context_length=config.context_length, device=compute.device)
-    order, done = EpochSampler(sequences=sequences.count, per_step=train.batch_size, seed=0), [0]
+    order = EpochSampler(sequences=sequences.count, per_step=train.batch_size, seed=0)
+    done = [0]
     sizes = {"micro_batch": train.batch_size, "gradient_clip": train.gradient_clip}
     ordinary = partial(
         train_step, compilation.of(model), optimizer, sequences, compute=compute, **sizes

@@ -32,7 +32,8 @@ LAYERS = (
 def stage_closure(stage: str) -> set[Path]:
     """The files that can change what a stage writes: those that its script imports, directly or
     not, and itself."""
-    todo, found = [ROOT / "stages" / f"{stage}.py"], set[Path]()
+    todo = [ROOT / "stages" / f"{stage}.py"]
+    found = set[Path]()
     while todo:
         path = todo.pop()
         if path not in found and place(path) not in CANNOT_CHANGE_A_RESULT:

@@ -125,11 +125,9 @@ def measure(work: Workload, runtime: RuntimeParams) -> Speed:
     before = 0.0
     seconds = _warm(steps, first)
     while few < sequences and (seconds < LONG_STEP or few == first):
-        few, before, seconds = (
-            min(2 * few, sequences),
-            seconds,
-            _warm(steps, min(2 * few, sequences)),
-        )
+        few = min(2 * few, sequences)
+        before = seconds
+        seconds = _warm(steps, few)
     if few == sequences:
         many = [seconds] if seconds >= LONG_STEP else []
         while seconds < LONG_STEP and (len(many) < STEPS or sum(many) < MEASURED_SECONDS):

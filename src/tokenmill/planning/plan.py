@@ -259,16 +259,7 @@ def plan_training(
     Raises:
         UserError: hardware is not known, or nothing says how many tokens there are.
     """
-    if tokens is None or vocab_size is None:
-        there = _data(root)
-        tokens = tokens or there[0]
-        vocab_size = vocab_size or there[1] or params.tokenizer.vocab_size
-    if tokens is None:
-        raise UserError(
-            "there are no tokens yet; give their number (`tokenmill plan --tokens 2.8e9`), or "
-            "`dvc repro`."
-        )
-    work = Workload(ModelConfig.of(params.model, vocab_size), params.train, tokens)
+    work = _workload(root, params, tokens, vocab_size)
     names = [name for name in hardware if name.lower() != HERE]
     gpus = known_hardware(names) if names or not hardware else []
     this_machine = (
@@ -286,6 +277,22 @@ def plan_training(
         price = None if price_per_hour is None else price_per_hour * devices
         rows.append(PlanRow(name, seconds, work.steps, price, _sequences_that_fit(work, gpu)))
     return Plan(work, rows, gpus, cost.currency, source)
+
+
+def _workload(
+    root: Path, params: "AllParams", tokens: int | None, vocab_size: int | None
+) -> Workload:
+    """The training, with what is not given from the project's data."""
+    if tokens is None or vocab_size is None:
+        there = _data(root)
+        tokens = tokens or there[0]
+        vocab_size = vocab_size or there[1] or params.tokenizer.vocab_size
+    if tokens is None:
+        raise UserError(
+            "there are no tokens yet; give their number (`tokenmill plan --tokens 2.8e9`), or "
+            "`dvc repro`."
+        )
+    return Workload(ModelConfig.of(params.model, vocab_size), params.train, tokens)
 
 
 def _data(root: Path) -> tuple[int | None, int | None]:

@@ -135,8 +135,7 @@ def run(
         UserError: parameters do not fit; or the run was stopped or diverged, with all before that
             saved.
     """
-    work = job.work
-    manifest = job.manifest
+    work, manifest = job.work, job.manifest
     with process_group(choose_device(runtime.device), shards=runtime.parallel == "fsdp") as group:
         setup = _set_up(job, runtime, group)
         store = CheckpointStore(resume_root() / manifest.fingerprint)
@@ -242,10 +241,7 @@ def _train(
     live: LiveFiles,
     mirror: Mirror | None,
 ) -> RunState:
-    work = setup.work
-    compute = setup.compute
-    group = setup.group
-    runtime = setup.runtime
+    work, compute, group, runtime = setup.work, setup.compute, setup.group, setup.runtime
     each = min(work.train.batch_size, -(-work.sequences_per_step // group.size))
     micro_batch = MicroBatch(
         store.folder,
@@ -312,9 +308,7 @@ def _write_times(
 
 def run_summary(setup: TrainingSetup, parameters: int) -> list[tuple[str, str]]:
     """Pairs of a name and a sentence."""
-    work = setup.work
-    train = setup.work.train
-    model = setup.work.config
+    work, train, model = setup.work, setup.work.train, setup.work.config
     seen = work.tokens_per_epoch * train.epochs
     precision = str(setup.compute.precision).removeprefix("torch.")
     shape = (
