@@ -33,8 +33,7 @@ DELETE = "delete it: it holds nothing but times"
 
 
 class CostParams(Section):
-    """The section `runtime.cost`: what an hour of this machine costs. null is unknown, and then not
-    shown."""
+    """The section `runtime.cost`: what an hour of this machine costs; null is not shown."""
 
     price_per_hour: float | None = Field(ge=0)
     """Money for an hour of this machine, all its GPUs together."""

@@ -48,8 +48,7 @@ def console(out: TextIO | None = None) -> Console:
 
 
 def note(sentence: str) -> None:
-    """Print a sentence about the program's work on stderr, dimmed on a terminal; nothing if it is
-    empty."""
+    """Print a sentence on stderr, dimmed on a terminal; nothing if it is empty."""
     if sentence:
         console(sys.stderr).print(message(sentence), style="dim")
 
@@ -272,8 +271,7 @@ class TrainingDisplay:
     def interval(
         self, *, step: int, epoch: float, loss: float, tokens_per_second: float, spent: "Cost"
     ) -> None:
-        """Show the loss, the speed, what all sessions cost so far, and the time and cost still to
-        come."""
+        """Show loss, speed, the cost of all sessions so far, and the time and cost to come."""
         now = time.monotonic()
         if now - self._shown_at < (DRAW_EVERY if self._live else LINE_EVERY):
             return

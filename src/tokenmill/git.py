@@ -44,8 +44,7 @@ def run(root: Path, *arguments: str, stdin: str = "") -> str:
 
 
 def ask(root: Path, *arguments: str) -> str | None:
-    """Run git in `root` and return what it prints; None if it fails, as it does outside a
-    repository.
+    """What git prints in `root`; None if it fails, as it does outside a repository.
 
     Raises:
         UserError: git is not installed.

@@ -1,5 +1,4 @@
-"""Run a stage or a command: what a user can cause ends as one sentence with an exit code, not as a
-traceback.
+"""Run a stage or a command; a user's error ends as a sentence with an exit code.
 
 It ends with the DVC that started it, so that it never writes beside the same stage of the next `dvc
 repro`. How the threads of a CPU wait for each other is set before PyTorch is loaded.
@@ -97,8 +96,7 @@ def _replace_unknown_characters() -> None:
 
 
 def describe(error: OSError) -> str:
-    """An operating system's error as a sentence with the file in it, and the way out of a full
-    disk."""
+    """An operating system's error as a sentence with its file, and a full disk's way out."""
     where = f"{Path(str(error.filename))}: " if error.filename else ""
     room = (
         "; free space and type the same command again: nothing is half-written"

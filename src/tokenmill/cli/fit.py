@@ -1,5 +1,4 @@
-"""`tokenmill fit`: for a text and an amount of time, a model and its training, each value with its
-reason."""
+"""`tokenmill fit`: a model and its training for a text and a time, each value with its reason."""
 
 import argparse
 import sys
@@ -49,8 +48,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print the proposal and the difference that it makes, then write params.yaml if the user
-    agrees."""
+    """Print the proposal and its difference, then write params.yaml if the user agrees."""
     set_wait_policy()
     from tokenmill.planning.benchmark import step_timer  # noqa: PLC0415 (PyTorch)
     from tokenmill.planning.fit import Corpus, fit  # noqa: PLC0415

@@ -1,5 +1,4 @@
-"""`tokenmill preset`: known configurations, each a set of values for params.yaml, in
-`presets/*.yaml`.
+"""`tokenmill preset`: known sets of values for params.yaml, in `presets/*.yaml`.
 
 A preset is put over `default`, so nothing of another preset stays. Comments and the order of
 params.yaml stay, because ruamel.yaml reads and writes it, formatted as `dvc exp run -S` formats the

@@ -131,8 +131,7 @@ def made_lines() -> list[tuple[str, str]]:
 
 
 def cost_lines(costs: "pd.DataFrame") -> list[tuple[str, str]]:
-    """What all epochs together and each of them took, where that is known; none for an empty
-    table."""
+    """What all epochs and each one took, where that is known; none for an empty table."""
     from tokenmill.costs import AMOUNTS, Cost  # noqa: PLC0415 (pydantic)
 
     if costs.empty:
@@ -197,8 +196,7 @@ def _print_answers(evaluation: "Evaluation") -> None:
 
 @dataclass(frozen=True)
 class Status:
-    """Where a project stands, in a sentence, and the commands that may be typed now, the likeliest
-    first."""
+    """Where a project stands, in a sentence, and the next commands, the likeliest first."""
 
     sentence: str
     commands: Commands

@@ -1,5 +1,4 @@
-"""`tokenmill watch`: a training while it runs: its losses, speed, time and cost, and what the model
-answers now."""
+"""`tokenmill watch`: a running training: losses, speed, time, cost, and the model's answers."""
 
 import argparse
 import contextlib
@@ -118,8 +117,7 @@ def _follow(watched: "Watched", screen: Console, *, with_page: bool) -> None:
 
 @dataclass
 class Answers:
-    """What the newest weights on disk answer to the fixed prompts; made in a thread, as a
-    checkpoint comes."""
+    """The newest weights' answers to the fixed prompts; made in a thread, as a checkpoint comes."""
 
     step: int | None = None
     """Of the weights that gave the answers."""
@@ -129,8 +127,7 @@ class Answers:
     _thread: threading.Thread | None = None
 
     def update(self, now: "UnderWay", *, wait: bool = False) -> None:
-        """Ask the newest weights, if they are new, unless a thread is still asking the ones
-        before."""
+        """Ask the newest weights, if they are new, unless a thread still asks others."""
         newest = now.weights()
         if newest and newest[0] != self.step and not (self._thread and self._thread.is_alive()):
             self._thread = threading.Thread(target=self._ask, args=(now, *newest), daemon=True)
@@ -275,8 +272,7 @@ class Watched:
 
 
 def ask(project: Path, weights: Path, tokenizer_file: Path) -> list[tuple[str, str]]:
-    """The fixed prompts of the project whose params.yaml is in `project`, and the answers of these
-    weights.
+    """The fixed prompts of the project in `project`, and the answers of these weights.
 
     Raises:
         UserError: a file is missing or damaged, or a prompt does not fit.

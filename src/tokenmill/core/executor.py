@@ -164,16 +164,14 @@ ONE_THREAD = dict.fromkeys(("POLARS_MAX_THREADS", "RAYON_NUM_THREADS", "OMP_NUM_
 
 
 class RayExecutor:
-    """An `Executor` on the Ray cluster that this process is connected to: one item is one task on
-    one core."""
+    """An `Executor` on the connected Ray cluster: one item is one task on one core."""
 
     def __init__(self, ray: ModuleType, address: str):
         self._ray = ray
         self._address = address
 
     def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-        """See `Executor.map`. `function` is sent to the cluster once, however large the data it
-        holds.
+        """See `Executor.map`. `function` is sent to the cluster once, however large it is.
 
         Raises:
             UserError: the cluster cannot finish an item.

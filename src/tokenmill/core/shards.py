@@ -1,5 +1,4 @@
-"""The clean documents on disk: a folder of parquet shards, written once and read in constant
-memory.
+"""The clean documents on disk: parquet shards, written once and read in constant memory.
 
 Columns: `text`; `source`, the file it came from relative to data.raw; `id`, the XXH3 64-bit hash of
 the text's UTF-8. Where a shard and its row groups end depends on the text alone: the same documents
@@ -38,8 +37,7 @@ def write_shards(
     shard_bytes: int = SHARD_BYTES,
     row_group_bytes: int = ROW_GROUP_BYTES,
 ) -> None:
-    """Write documents with the columns of SCHEMA to part-00000.parquet, part-00001.parquet, … in
-    `folder`.
+    """Write documents with the columns of SCHEMA to part-00000.parquet, … in `folder`.
 
     The shards do not depend on how the documents are grouped into batches. A thread compresses a
     full shard while the next one fills, so that at most two are in memory.

@@ -92,8 +92,7 @@ class TextTokenizer:
         return self.backend.encode(text, add_special_tokens=False).ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of `ids`; end-of-text shows as `<|endoftext|>`, a cut UTF-8 sequence as
-        U+FFFD."""
+        """The text of `ids`; end-of-text is `<|endoftext|>`, a cut UTF-8 sequence U+FFFD."""
         return self.backend.decode(list(ids), skip_special_tokens=False)
 
     def unknown(self, text: str) -> str:

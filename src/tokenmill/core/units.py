@@ -1,5 +1,4 @@
-"""Numbers and foreign text as people read them: `1.08 GB`, `12 min`, `1.2k`, and nothing
-invisible."""
+"""Numbers and foreign text as people read them: `1.08 GB`, `12 min`, nothing invisible."""
 
 import re
 import unicodedata

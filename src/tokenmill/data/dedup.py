@@ -234,8 +234,7 @@ class Shingles:
 
 
 def shingles(texts: pl.Series, ngram: int) -> Iterator[Shingles]:
-    """The shingles of `ngram` words of all texts (String, no nulls), in order, a block at a
-    time."""
+    """The shingles of `ngram` words of all texts (String, no nulls), in order, by blocks."""
     ends = np.cumsum(texts.str.len_bytes().to_numpy().astype(np.intp))
     row = 0
     start = 0

@@ -48,8 +48,7 @@ def without_damage(texts: Iterable[str], tally: Tally) -> Iterator[str]:
 
 
 def damage_handler() -> str:
-    """The name of the codec error handler that writes DAMAGE. (Codecs know handlers only by
-    name.)"""
+    """The codec error handler that writes DAMAGE; codecs know handlers only by name."""
 
     def replace(error: UnicodeError) -> tuple[str, int]:
         assert isinstance(error, UnicodeDecodeError)
@@ -104,8 +103,7 @@ def utf8(blocks: Iterable[bytes], encoding: str, found: Callable[[str], object])
 
 
 def byte_order(head: bytes) -> tuple[bytes, str]:
-    """The byte-order mark with which a file begins, and its encoding; both empty if it is not
-    clear.
+    """The byte-order mark at a file's beginning and its encoding; both empty if unclear.
 
     UTF-16 without a mark has a NUL in every second byte where its letters are Latin.
     """

@@ -158,8 +158,7 @@ def _value(line: bytes | None) -> Any:
 
 
 def lines(blocks: Iterable[bytes], longest: int = MAX_RECORD_BYTES) -> Iterator[bytes | None]:
-    r"""The lines of a stream that are not empty, without their `\n`; None for one longer than
-    `longest`."""
+    r"""The lines of a stream that are not empty, without `\n`; None for one over `longest`."""
     for part in whole_lines(blocks, BLOCK_BYTES, longest):
         yield from (line if len(line) <= longest else None for line in part.split(b"\n") if line)
 

@@ -287,8 +287,7 @@ _BOILERPLATE = (
 
 
 def drop_boilerplate(texts: pl.Series) -> pl.Series:
-    r"""The texts of a batch (normalized) without lines that belong to a web page and not to its
-    text.
+    r"""The texts of a batch (normalized) without lines that only a web page needs.
 
     The phrases are those of C4 (Raffel et al. 2020, section 2.2). C4 drops the whole page for
     `lorem ipsum` and for a curly bracket; here the former costs its line, and code may stay. The

@@ -98,8 +98,7 @@ class TextSpans:
 
     @cached_property
     def hashes(self) -> np.ndarray:
-        """64 bits for each span: equal texts have equal hashes, unequal ones only once in 2^64
-        pairs."""
+        """64 bits for each span; unequal texts have equal hashes only once in 2^64 pairs."""
         return self.text.hash().to_numpy()
 
     @property
@@ -198,8 +197,7 @@ class NGrams:
         self._ends = np.concatenate([[0], np.cumsum(words.chars, dtype=np.int64)])
 
     def extend(self) -> Groups:
-        """Extend every n-gram by the next word of its document, if there is one, and group the
-        equal ones."""
+        """Extend every n-gram by its document's next word, if any, and group the equal ones."""
         document = self._words.document[self.places]
         follows = np.flatnonzero((np.diff(self.places) == 1) & (document[1:] == document[:-1]))
         self.places = self.places[follows]
@@ -208,8 +206,7 @@ class NGrams:
         return Groups(self._keys)
 
     def keep(self, groups: Groups, documents: np.ndarray) -> None:
-        """Keep the n-grams that occur more than once, in the documents (D, bool) that still
-        pass."""
+        """Keep the n-grams that occur twice or more in the documents (D, bool) that pass."""
         kept = np.sort(groups.members)
         kept = kept[documents[self._words.document[self.places[kept]]]]
         self.places = self.places[kept]

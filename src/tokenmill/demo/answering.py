@@ -131,8 +131,7 @@ class Answering:
     loaded: Loaded
 
     def prepare(self) -> None:
-        """Load the first model, so that the first answer does not wait; errors come with the
-        answers."""
+        """Load the first model, so that no answer waits; errors come with the answers."""
         with contextlib.suppress(UserError, OSError):
             name = self.models.names()[0]
             epochs = self.models.epochs(name)
@@ -148,8 +147,7 @@ class Answering:
         turns: Turns | None,
         *values: Any,
     ) -> Iterator[State]:
-        """The states of a conversation while its next turn grows. A user's error is part of the
-        turn.
+        """The states of a conversation while a turn grows; a user's error is part of it.
 
         Args:
             name: of a model, or NONE; None, as of a page that does not know the models yet, is the

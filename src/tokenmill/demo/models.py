@@ -55,8 +55,7 @@ FOLDER = "folder "
 
 @dataclass
 class Models:
-    """The models of a project by their names: `this run`, `experiment blest-jube`, `folder
-    /somewhere`."""
+    """The models of a project by name: `this run`, `experiment blest-jube`, `folder /somewhere`."""
 
     root: Path
     """Of the project."""

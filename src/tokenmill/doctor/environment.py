@@ -67,8 +67,7 @@ def problem(name: str, text: str, fix: str) -> Finding:
 
 @dataclass
 class Project:
-    """The project that is checked. A check writes down here what later checks need; None: not
-    known."""
+    """The project that is checked, with what checks found for later ones; None: not known."""
 
     root: Path
     params: "AllParams | None" = None
@@ -201,8 +200,7 @@ def _locked(root: Path) -> Iterator[Finding]:
 
 
 def uncommitted(root: Path) -> list[str] | None:
-    """Files of ONE_COMMIT that differ from the last commit or are in none; None outside a git
-    repository."""
+    """Files of ONE_COMMIT that the last commit lacks or has otherwise; None outside git."""
     status = git.ask(
         root,
         "status",

@@ -1,5 +1,4 @@
-"""A fine-tuning as a job for the trainer that trained the base: chats from disk, the model to start
-from."""
+"""A fine-tuning as a job for the base's trainer: chats from disk, the model to start from."""
 
 import hashlib
 import tempfile

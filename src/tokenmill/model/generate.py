@@ -1,5 +1,4 @@
-"""Generate text token by token with a key/value cache: the likeliest token each time, or one that
-is sampled.
+"""Generate text token by token with a key/value cache: the likeliest or a sampled one.
 
 Axes: B texts, T tokens, V vocabulary.
 """
@@ -153,8 +152,7 @@ def _write(
 
 
 def transpose_in_memory(model: GPT) -> None:
-    """Store matrices with more outputs than inputs column by column, in place; shapes and values
-    stay.
+    """Store matrices with more outputs than inputs by column, in place; values stay.
 
     A CPU multiplies such a matrix with a single token 1.3 to 1.5 times as fast.
     """
@@ -164,8 +162,7 @@ def transpose_in_memory(model: GPT) -> None:
 
 
 class Sampler:
-    """Chooses the next token of each of several texts; every text has a random generator of its
-    own.
+    """Chooses the next token of several texts, each with a random generator of its own.
 
     Tokens are drawn on the CPU, so that a seed gives the same text on every device.
     """

@@ -44,8 +44,7 @@ class LayerCache:
 
 
 class KVCache:
-    """Keys and values of the tokens that a model has read, so that a further token costs one
-    position only.
+    """Keys and values of the tokens read, so that a further token costs one position only.
 
     It holds texts of one length. `forward(ids_BT, cache=cache)` reads from it and fills it.
 
@@ -179,8 +178,7 @@ def model_class(architecture: Architecture) -> type[GPT]:
 
 
 def build(config: ModelConfig, *, seed: int) -> GPT:
-    """A model with fresh weights, on the CPU in float32; the same seed gives the same weights on
-    every machine."""
+    """A model with fresh weights, on the CPU in float32; a seed gives the same on any machine."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = model_class(config.architecture)(config)
@@ -243,6 +241,5 @@ def loss_of(
 
 
 def is_hidden_matrix(name: str, parameter: Tensor) -> bool:
-    """Whether a parameter is a matrix inside the blocks (neither embedding, head, norm nor
-    bias)."""
+    """Whether a parameter is a matrix of a block (no embedding, head, norm or bias)."""
     return parameter.ndim == 2 and name.startswith("blocks.")

@@ -111,8 +111,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and a four times wider perceptron, each behind a LayerNorm and beside a
-    shortcut."""
+    """Attention and a four times wider perceptron, each with a LayerNorm and a shortcut."""
 
     def __init__(self, config: ModelConfig):
         super().__init__()

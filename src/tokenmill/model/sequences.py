@@ -81,8 +81,7 @@ class Sequences:
 
 
 class PackedTexts(Sequences):
-    """Sequences of several whole texts each, of which no text sees another; some targets are
-    `IGNORED`.
+    """Sequences of whole texts, of which none sees another; some targets are `IGNORED`.
 
     A mean loss is that of all targets that count, wherever they are.
     """
@@ -137,8 +136,7 @@ def _needs_pinning(tensor: Tensor, device: torch.device) -> bool:
 
 
 def evenly_spread(sequences: int, at_most: int) -> np.ndarray:
-    """At most `at_most` of the numbers 0 to `sequences` - 1, evenly spread, always the same
-    ones."""
+    """At most `at_most` of the numbers 0 to `sequences` - 1, evenly spread and fixed."""
     count = min(sequences, at_most)
     return np.arange(count, dtype=np.int64) * sequences // count
 

@@ -19,8 +19,7 @@ from tokenmill.model.ops import LOGITS_AT_A_TIME
 
 
 def matmul_parameters(config: ModelConfig) -> int:
-    """Parameters that each token is multiplied with: all but the embeddings of tokens and
-    positions."""
+    """Parameters that multiply each token: all but the embeddings of tokens and positions."""
     model = empty_model(config)
     embeddings = [module for module in model.modules() if isinstance(module, torch.nn.Embedding)]
     return sum(p.numel() for p in model.parameters()) - sum(e.weight.numel() for e in embeddings)

@@ -102,8 +102,7 @@ class Speed:
 
 
 def measure(work: Workload, runtime: RuntimeParams) -> Speed:
-    """Time steps of a fresh model on random tokens, over more and more sequences up to a whole
-    step.
+    """Time a fresh model's steps on random tokens, over more sequences up to a whole step.
 
     The time of a step is linear in its sequences (the update is the constant part), so if a whole
     step is too long, the last two sizes give its time. Compiled code is made for one size of

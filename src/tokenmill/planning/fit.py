@@ -290,8 +290,7 @@ def vocabulary_for(text_bytes: int) -> int:
 
 
 def context_for(width: int, *, document_tokens: float) -> int:
-    """Tokens of a sequence: those of a document, but no more than a model of this width makes use
-    of."""
+    """Tokens of a sequence: those of a document, but no more than this width makes use of."""
     return min(_power_of_two_above(width), max(64, _power_of_two_above(document_tokens)))
 
 
@@ -322,8 +321,7 @@ def _worth(new: float, used: float, *, half_life: float) -> float:
 
 
 def epoch_seconds(work: Workload, text: TokenizedText, step_seconds: float) -> float:
-    """An epoch and its validation; a sequence without its backward pass takes a third of the
-    time."""
+    """An epoch and its validation, where a sequence takes a third of the time."""
     validated = min(work.train.validation_sequences, text.val_tokens // work.config.context_length)
     return step_seconds * (work.steps_per_epoch + validated / work.sequences_per_step / 3)
 

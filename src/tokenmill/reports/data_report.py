@@ -1,5 +1,4 @@
-"""reports/data.html: what text there was, what was dropped and why, and what the tokens are
-like."""
+"""reports/data.html: the text, what was dropped and why, and what the tokens are like."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,5 +1,4 @@
-"""reports/index.html: a whole run on one page, from the raw text to the answers after the last
-epoch.
+"""reports/index.html: a run on one page, from the raw text to the last epoch's answers.
 
 In words: what each epoch changed, which one is best, and whether the model overfits.
 """

@@ -1,5 +1,4 @@
-"""A loaded model that writes: it continues a text, answers a question, or carries on a
-conversation.
+"""A loaded model that continues a text, answers a question, or carries on a conversation.
 
 Text is streamed as it is generated: whole characters only, up to the next turn of the conversation,
 without the white space around it.
@@ -89,8 +88,7 @@ class Writer:
         return stream
 
     def several(self, prompt: str, sampling: Sampling, count: int, *, chat: bool) -> list[Stream]:
-        """Write `count` answers or continuations side by side; they are complete when this
-        returns."""
+        """Write `count` answers or continuations side by side, and return them complete."""
         ids, notes = (
             self._conversation([{"role": "user", "content": prompt}])
             if chat
@@ -182,8 +180,7 @@ def check_tokenizer(checkpoint: Checkpoint, model: GPT, tokenizer: TextTokenizer
 
 
 def decode_utf8(parts: Iterable[bytes]) -> Iterator[str]:
-    """Decode UTF-8 as it arrives: only whole characters are yielded, and invalid bytes become
-    U+FFFD."""
+    """Decode UTF-8 as it arrives, by whole characters; invalid bytes become U+FFFD."""
     return codecs.iterdecode(parts, "utf-8", "replace")
 
 

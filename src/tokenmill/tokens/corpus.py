@@ -60,8 +60,7 @@ _BOUNDARY = re.compile(
 
 
 def segments(text: str, size: int) -> Iterator[str]:
-    """Yield segments of at least `size` characters (the last one may be shorter) that join to
-    `text`.
+    """Yield segments of `size` characters or more (the last may be shorter) that join to `text`.
 
     A text without a boundary (a megabyte of one letter) stays whole.
 
@@ -88,8 +87,7 @@ def segmented(texts: pl.Series, size: int) -> tuple[pl.Series, np.ndarray]:
 
 
 def sample(clean: Path, budget: int) -> Iterator[list[str]]:
-    """Yield lists of texts, at most `budget` UTF-8 bytes in all, at even distances over the whole
-    corpus.
+    """Yield lists of texts, at most `budget` UTF-8 bytes in all, evenly over the whole corpus.
 
     The corpus is read once. The same corpus and budget give the same texts; a corpus within the
     budget comes whole.

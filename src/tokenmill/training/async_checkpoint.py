@@ -20,8 +20,7 @@ from tokenmill.training.history import RunState
 
 
 class AsyncCheckpointer:
-    """Writes one checkpoint at a time, and removes those no longer needed; the next one waits for
-    it.
+    """Writes one checkpoint at a time, and removes those no longer needed.
 
     So the newest checkpoint on disk may be one behind the run until `wait` returns.
     """
@@ -46,8 +45,7 @@ class AsyncCheckpointer:
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
-        """At the end of the block, whatever ended it, wait for the checkpoint that is being
-        written."""
+        """At the block's end, whatever ended it, wait for the checkpoint under way."""
         self._thread.submit(int).result()  # the thread starts now, while there is memory for it
         try:
             yield

@@ -238,8 +238,7 @@ class LiveRun(Section):
 
 
 class LiveFiles:
-    """Writes the files of a run into `folder`; without one it does nothing. No error here stops
-    training."""
+    """Writes a run's files into `folder`, if there is one. No error here stops training."""
 
     def __init__(self, folder: Path | None):
         self._folder = folder

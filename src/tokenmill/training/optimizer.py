@@ -57,8 +57,7 @@ MAX_STACKED_ON_GPU = 2**26
 
 
 class UnwrappedOptimizer(torch.optim.Optimizer):
-    """A torch Optimizer whose methods do not load PyTorch's compiler, which takes one and a half
-    seconds.
+    """A torch Optimizer whose methods do not load PyTorch's compiler (1.5 seconds).
 
     PyTorch wraps these methods in `torch._disable_dynamo`, which imports `torch._dynamo`. Nothing
     here compiles a whole optimizer, so these are the methods without the wrapping. PyTorch's fused
@@ -150,8 +149,7 @@ class Optimizer:
         """What is given as tensors; code is compiled, and a step recorded, for one number only."""
 
     def update_after(self, event: torch.Event | None) -> None:
-        """Let the device begin the next update after an event: what it reads until then must not
-        change."""
+        """Let the device's next update wait for an event: what it reads must not change."""
         self._event = event
 
     def backward(self, loss: Tensor) -> None:
@@ -177,8 +175,7 @@ class Optimizer:
                 group.update({name: rate for name, rate in rates.items() if name in group})
 
     def wait(self) -> None:
-        """Let the device wait for the event of `update_after`, which the next update does by
-        itself."""
+        """Let the device wait for `update_after`'s event, as the next update does anyway."""
         if self._event:
             torch.cuda.current_stream().wait_event(self._event)
             self._event = None
@@ -214,8 +211,7 @@ class Optimizer:
 
     @property
     def skips_overflow(self) -> bool:
-        """Whether a gradient that overflows skips the update and lowers the loss scale
-        (float16)."""
+        """Whether an overflowing gradient skips the update and lowers the loss scale (float16)."""
         return self._scaler.is_enabled()
 
     def state(self) -> dict[str, Tensor]:
