@@ -57,8 +57,8 @@ def test_script_attention_equals_the_models(flash: bool):
 
 def test_batches_are_the_same_from_file_and_memory(tokens: Path):
     mapped = np.memmap(tokens, dtype="<u2", mode="r")
-    (inputs, targets) = loop(mapped, TINY)()
-    (same_inputs, same_targets) = loop(IDS, TINY)()
+    inputs, targets = loop(mapped, TINY)()
+    same_inputs, same_targets = loop(IDS, TINY)()
     assert torch.equal(inputs, same_inputs)
     assert torch.equal(targets, same_targets)
     for x_BT, y_BT in ((inputs, targets), vectorised(IDS, TINY)()):

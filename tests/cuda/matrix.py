@@ -163,7 +163,7 @@ def save(model: GPT, optimizer: Optimizer, said: list[str]) -> dict[str, Tensor]
     with saver.active():
         for _ in range(2):
             optimizer.update_after(saver.save(state, model, optimizer.state(), {}))
-    (first, second) = (call.args for call in store.save.call_args_list)
+    first, second = (call.args for call in store.save.call_args_list)
     for _, weights, moments, _ in (first, second):
         check_devices([*weights.parameters(), *moments.values()], "cpu")
     kept = [name for name, tensor in first[2].items() if tensor is second[2][name]]

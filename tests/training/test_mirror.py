@@ -155,7 +155,7 @@ def test_wherever_a_copy_ends_a_whole_checkpoint_is_there(
     """Copying the second checkpoint is cut after each of its writes and removals in turn."""
     store = filled(tmp_path / "here" / "run", 10)
     newer = CheckpointStore(tmp_path / "newer" / "run")
-    (model, optimizer) = trained(seed=1)
+    model, optimizer = trained(seed=1)
     weights = [newer.save_epoch(1, trained()[0])[WEIGHTS], newer.save_epoch(2, model)[WEIGHTS]]
     state = RunState(step=25, epochs=[row(1), row(2)], epoch_weights=weights)
     newer.save(state, model, optimizer.state(), RESUMABLE)
