@@ -32,9 +32,10 @@ from tokenmill.model.gpt import build
 from tokenmill.model.sequences import Sequences
 from tokenmill.stage import set_wait_policy
 from tokenmill.training.compile import Compilation, RecordedStep, missing_compiler
+from tokenmill.training.memory import MicroBatch
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams, TrainParams
-from tokenmill.training.schedule import EpochSampler
+from tokenmill.training.schedule import Batch, EpochSampler
 from tokenmill.training.step import train_step
 
 Steps = Callable[[int], None]
@@ -107,11 +108,13 @@ def tokenmill_steps(
 ) -> Steps:
     """A fresh model on this device, ready to train on `ids` step by step, over and over."""
     model = build(config, seed=0).to(compute.device)
-    compiler, recorded = compilation.for_update(compute.device), compilation.recorded
+    compiler = compilation.for_update(compute.device)
+    recorded = compilation.recorded
     optimizer = Optimizer(model, train, compute, compiler=compiler, repeats=recorded)
     tokens = torch.from_numpy(ids.astype(np.int32)).to(compute.device)
     sequences = Sequences(tokens, context_length=config.context_length, device=compute.device)
-    order, done = EpochSampler(sequences=sequences.count, per_step=train.batch_size, seed=0), [0]
+    order = EpochSampler(sequences=sequences.count, per_step=train.batch_size, seed=0)
+    done = [0]
     step_on = partial(
         train_step,
         compilation.of(model),

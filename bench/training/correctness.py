@@ -49,8 +49,9 @@ SIZES = {
     "vocab_size": 1000,
 }
 """The vocabulary is no multiple of what tensor cores need."""
-BATCH, COUNT = 12, 40
-"""Sequences of a step, and those that there are."""
+# Sequences of a step, and those that there are
+BATCH = 12
+COUNT = 40
 CLOSE = 2e-4
 """How far a loss or a weight may be from its counterpart, in float32."""
 
@@ -208,7 +209,8 @@ def checkpoint_beside_steps(architecture: str, optimizer: str, compute: Compute)
         saver = AsyncCheckpointer(store, keep=2, keep_steps=set(), mirror=None)
         run.step(0)
         run.step(1)
-        before, state = run.weights(), RunState(step=2)
+        before = run.weights()
+        state = RunState(step=2)
         resumable = {"epochs": 1, "schedule": {"horizon_epochs": None}}
         with saver.active():
             copied = saver.save(state, run.model, run.optimizer.state(), copy.deepcopy(resumable))
@@ -233,10 +235,8 @@ def compiled_steps(architecture: str, optimizer: str, compute: Compute) -> str:
     from torch._dynamo.utils import counters  # noqa: PLC0415 (loads the compiler)
 
     counters.clear()
-    runs, graphs = (
-        [Run(architecture, optimizer, compute, compiled=compiled) for compiled in (True, False)],
-        [],
-    )
+    runs = [Run(architecture, optimizer, compute, compiled=compiled) for compiled in (True, False)]
+    graphs = []
     for number, size in enumerate((BATCH, 5)):
         for run in runs:
             run.step(number, micro_batch=8, size=size)
@@ -254,10 +254,8 @@ def compiled_steps(architecture: str, optimizer: str, compute: Compute) -> str:
 def recorded_steps(architecture: str, optimizer: str, compute: Compute) -> str:
     """A recorded step, repeated with other sequences and another rate, does what an ordinary one
     does."""
-    run, ordinary = (
-        Run(architecture, optimizer, compute, recorded=True),
-        Run(architecture, optimizer, compute),
-    )
+    run = Run(architecture, optimizer, compute, recorded=True)
+    ordinary = Run(architecture, optimizer, compute)
     sizes = {"micro_batch": 8, "gradient_clip": 1.0, "compute": compute}
     step = RecordedStep(
         partial(train_step, run.forward, run.optimizer, run.sequences, **sizes),
@@ -265,7 +263,8 @@ def recorded_steps(architecture: str, optimizer: str, compute: Compute) -> str:
         device=compute.device,
     )
     for number in range(8):
-        rate, index = 1e-3 * (number + 1), np.random.default_rng(number).permutation(COUNT)[:BATCH]
+        rate = 1e-3 * (number + 1)
+        index = np.random.default_rng(number).permutation(COUNT)[:BATCH]
         run.optimizer.set_rates(rate)
         result = step(index)
         assert result, "memory ran out"
@@ -318,7 +317,8 @@ def run(options: argparse.Namespace) -> None:
     """
     compute = Compute(here(), torch.float32, exact_float32=True)
     configure_process(compute)
-    file, failed = RowFile(options.json), 0
+    file = RowFile(options.json)
+    failed = 0
     for row in rows(compute, compiled=not options.tiny and not missing_compiler(compute.device)):
         verdict = "passed" if row["passed"] else "FAILED"
         print(f"{row['check']:24}{row['model']:14}{verdict:8}{row['found']}", flush=True)

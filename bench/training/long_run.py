@@ -97,7 +97,9 @@ def train_long(folder: Path, epochs: int) -> None:
 def sampled(process: BaseProcess, folder: Path) -> list[Row]:
     """A row every half second from the first checkpoint to the end of the process."""
     assert process.pid is not None
-    watched, began, rows = psutil.Process(process.pid), time.monotonic(), list[Row]()
+    watched = psutil.Process(process.pid)
+    began = time.monotonic()
+    rows = list[Row]()
     while process.is_alive():
         time.sleep(SECONDS_BETWEEN_SAMPLES)
         try:

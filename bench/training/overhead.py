@@ -21,6 +21,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+from tokenmill.training.trainer import Trainer
 
 from bench.harness import RowFile, section, wait
 from bench.training.text import write_tokens
@@ -34,7 +35,6 @@ from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.run import run as run_job
 from tokenmill.training.run import training_job
-from tokenmill.training.trainer import Trainer
 
 EVERY = 60.0
 """Seconds between two checkpoints by default."""
@@ -82,9 +82,13 @@ def run(models: dict[str, dict[str, int]], steps: int, file: RowFile) -> None:
 def measure(changes: dict[str, int], steps: int) -> Row:
     """Train so many steps with some checkpoints on the way."""
     model = ModelParams.model_validate(section("model", **changes))
-    stepping, logging, saving, writing = Clock(), Clock(), Clock(), Clock()
+    stepping = Clock()
+    logging = Clock()
+    saving = Clock()
+    writing = Clock()
     # A validation computes and gathers, too
-    inside, gathering = Clock(during=stepping), Clock(during=stepping)
+    inside = Clock(during=stepping)
+    gathering = Clock(during=stepping)
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.dict(os.environ, {"DVC_ROOT": folder}))
         for owner, name in (
@@ -145,7 +149,8 @@ class Clock:
     def __init__(self, during: "Clock | None" = None) -> None:
         """Count all calls, or only those made while another clock runs."""
         self.spans: list[Span] = []
-        self._runs, self._during = False, during
+        self._runs = False
+        self._during = during
 
     @property
     def seconds(self) -> float:
@@ -165,7 +170,8 @@ class Clock:
     @contextlib.contextmanager
     def _time(self) -> Iterator[None]:
         wait()
-        self._runs, began = True, time.perf_counter()
+        self._runs = True
+        began = time.perf_counter()
         yield
         wait()
         self._runs = False

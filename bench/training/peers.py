@@ -149,7 +149,8 @@ def our_steps(
 ) -> Steps:
     """TokenMill's, of this model."""
     section = train_params(learning_rate=1e-4, beta2=0.99, **train)
-    config, compute = ModelConfig.model_validate(model), compute_for(section.precision)
+    config = ModelConfig.model_validate(model)
+    compute = compute_for(section.precision)
     return tokenmill_steps(
         config, section, compute, ids, compilation=Compilation(compiled, "asked for")
     )

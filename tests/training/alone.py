@@ -37,7 +37,9 @@ def limit_memory(room: int) -> None:
 
 
 def limit_update(holds: int) -> None:
-    step, try_step, micro_batch = Optimizer.step, trainer.Trainer._try_step, [0]
+    step = Optimizer.step
+    try_step = trainer.Trainer._try_step
+    micro_batch = [0]
 
     def note(self: trainer.Trainer, index: Any) -> Any:
         micro_batch[0] = self.micro_batch.sequences
@@ -60,7 +62,8 @@ def limit_gradients(roomy: list[int]) -> None:
         count[0] += 1
         return reduce(*arguments, **keywords)
 
-    count, reduce = [0], groups.foreach_reduce  # pyright: ignore[reportPrivateImportUsage]
+    count = [0]
+    reduce = groups.foreach_reduce  # pyright: ignore[reportPrivateImportUsage]
     groups.foreach_reduce = counted  # pyright: ignore[reportPrivateImportUsage]
     memory.WHOLE_GRADIENTS_SHARE = int(os.environ["RANK"]) in roomy
     atexit.register(lambda: print(f"{count[0]} reductions", file=sys.stderr))
@@ -68,7 +71,8 @@ def limit_gradients(roomy: list[int]) -> None:
 
 def main(arguments: dict[str, Any]) -> None:
     torch.set_num_threads(1)
-    root, tokens = Path(arguments.pop("root")), Path(arguments.pop("tokens"))
+    root = Path(arguments.pop("root"))
+    tokens = Path(arguments.pop("tokens"))
     os.chdir(root)
     if room := arguments.pop("room", None):
         limit_memory(room)

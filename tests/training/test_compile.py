@@ -31,7 +31,8 @@ from tokenmill.training.run import _refuse_recording
 from tokenmill.training.schedule import Workload
 from tokenmill.training.size import flops_per_token
 
-CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+CPU = torch.device("cpu")
+CUDA = torch.device("cuda")
 
 
 def work(tokens: int, **changes: int) -> Workload:
@@ -154,7 +155,8 @@ class Lookup(torch.nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.tokens, self.forward_embedded = torch.nn.Embedding(7, 64), torch.nn.Linear(64, 64)
+        self.tokens = torch.nn.Embedding(7, 64)
+        self.forward_embedded = torch.nn.Linear(64, 64)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """Look up, and go on."""

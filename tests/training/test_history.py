@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tokenmill.training.trainer import Trainer
 
 from tests.training.tiny import run, runtime_params, train_params, workload
 from tokenmill.core.errors import UserError
@@ -26,7 +27,6 @@ from tokenmill.training.history import (
     train_metrics,
     write_rows,
 )
-from tokenmill.training.trainer import Trainer
 
 ROWS = [
     EpochRow(n, 10 * n, 320 * n, 0.004, 3.25 - n / 8, 3.5 - n / 8, 30.5 - n, 2.125 - n / 16)
@@ -140,7 +140,8 @@ def started(folder: Path, state: RunState | None = None) -> LiveFiles:
 
 def test_rows_so_far_and_new_ones_are_read_back(here: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(history, "WRITE_EVERY", 0.0)
-    end, within = EpochRow(1, 10, 80, 0.01, 3.0, 2.0, 7.4, 1.0), ValidationRow(5, 0.5, 2.5, 1.25)
+    end = EpochRow(1, 10, 80, 0.01, 3.0, 2.0, 7.4, 1.0)
+    within = ValidationRow(5, 0.5, 2.5, 1.25)
     files = started(
         here / "live", RunState(step=10, epochs=[end], steps=STEPS[:2], validations=[within])
     )

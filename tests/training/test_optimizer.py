@@ -79,7 +79,8 @@ def test_muon_takes_the_hidden_matrices_and_adamw_the_rest():
 
 
 def test_adamw_is_pytorchs():
-    (model, optim), (other, _) = made("gpt2", "adamw"), made("gpt2", "adamw")
+    model, optim = made("gpt2", "adamw")
+    other, _ = made("gpt2", "adamw")
     params = train_params()
     groups = [
         {
@@ -104,7 +105,8 @@ def test_adamw_is_pytorchs():
 
 def test_a_device_that_ignores_the_scale_gets_clipped_gradients(monkeypatch: pytest.MonkeyPatch):
     """As Apple's: their fused AdamW takes the scale and does nothing with it."""
-    (model, optim), (other, theirs) = made("gpt2", "adamw"), made("gpt2", "adamw")
+    model, optim = made("gpt2", "adamw")
+    other, theirs = made("gpt2", "adamw")
     step(model, optim, 0)
     monkeypatch.setattr("tokenmill.training.optimizer.DIVIDES_IN_STEP", ())
     fused = AdamW._fused_step
@@ -155,7 +157,8 @@ def test_a_longer_gradient_counts_as_one_of_the_bound(
         "tokenmill.training.optimizer.multiplies_bfloat16", lambda _: multiplies_bfloat16
     )
     atol = 5e-4 if multiplies_bfloat16 and optimizer == "muon" else 1e-6
-    (model, optim), (other, by_hand) = made(architecture, optimizer), made(architecture, optimizer)
+    model, optim = made(architecture, optimizer)
+    other, by_hand = made(architecture, optimizer)
     for number, (max_norm, factor) in enumerate(((0.5, 0.5), (math.inf, 1.0), (2.0, 1.0))):
         draws = torch.Generator().manual_seed(number)
         gradients = {
@@ -186,7 +189,8 @@ def test_a_reloaded_optimizer_takes_the_same_next_steps(
     model, optim = made(architecture, optimizer, compute)
     for number in range(3):
         step(model, optim, number, compute)
-    weights, state = values(model), {name: value.clone() for name, value in optim.state().items()}
+    weights = values(model)
+    state = {name: value.clone() for name, value in optim.state().items()}
 
     again, optim_again = made(architecture, optimizer, compute)
     again.load_state_dict(weights)
@@ -210,7 +214,8 @@ def test_a_reloaded_optimizer_takes_the_same_next_steps(
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_a_float16_overflow_changes_no_weight_but_the_scale(optimizer: str):
     model, optim = made("modern", optimizer, HALF)
-    before, scale = values(model), optim._scaler.get_scale()
+    before = values(model)
+    scale = optim._scaler.get_scale()
     assert optim.skips_overflow
     for parameter in model.parameters():
         parameter.grad = torch.full_like(parameter, math.inf)
@@ -241,7 +246,8 @@ def test_what_is_not_finite_changes_nothing_then_or_later(
 ):
     model, optim = made(architecture, optimizer)
     step(model, optim, 0)
-    before, state = values(model), {name: value.clone() for name, value in optim.state().items()}
+    before = values(model)
+    state = {name: value.clone() for name, value in optim.state().items()}
     for number, verdict in enumerate(
         ({"loss": ONE, "norm": ONE} | {bad: ONE * math.nan}, {"loss": ONE, "norm": ONE})
     ):
@@ -259,7 +265,8 @@ def test_what_is_not_finite_changes_nothing_then_or_later(
 @pytest.mark.parametrize("steps_before", [0, 2])
 def test_a_device_that_decides_for_itself_decides_the_same(optimizer: str, steps_before: int):
     """The way of a GPU, which the optimizers can go on the CPU as well."""
-    (model, optim), (other, waiting) = made("modern", optimizer), made("modern", optimizer)
+    model, optim = made("modern", optimizer)
+    other, waiting = made("modern", optimizer)
     for number in range(steps_before):
         step(model, optim, number)
         step(other, waiting, number)

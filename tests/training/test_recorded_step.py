@@ -52,7 +52,8 @@ class Update:
 
     def __init__(self) -> None:
         self.seen: list[list[int]] = []
-        self.loss, self.norm = torch.zeros(()), torch.zeros(())
+        self.loss = torch.zeros(())
+        self.norm = torch.zeros(())
 
     def __call__(self, index: Index) -> StepResult:
         assert isinstance(index, torch.Tensor)

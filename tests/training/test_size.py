@@ -87,7 +87,8 @@ def test_activations_are_what_pytorch_keeps(
 ):
     """The loss keeps no logits, only the gradient of the head."""
     monkeypatch.setattr(ops, "MAX_PLAIN_LENGTH", 0)  # as on a GPU
-    config, sequences = config_of(architecture, **changes), 3
+    config = config_of(architecture, **changes)
+    sequences = 3
     need = memory(config, sequences=sequences, precision=precision)
     copies = need.weights - 4 * parameter_count(config)
     estimated = need.activations + copies + 4 * config.vocab_size * config.n_embd

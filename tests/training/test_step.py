@@ -112,7 +112,8 @@ def test_a_step_never_waits_for_a_gpu(
 
 @pytest.mark.parametrize("micro_batch", [1, 2, 5])
 def test_the_loss_is_the_cross_entropy_by_hand(micro_batch: int):
-    model, sequences = build(model_config(architecture="gpt2"), seed=0), some_sequences()
+    model = build(model_config(architecture="gpt2"), seed=0)
+    sequences = some_sequences()
     inputs_BT, targets_BT = sequences.gather(INDEX)
     with torch.no_grad():
         logits_BTV = model(inputs_BT).double()

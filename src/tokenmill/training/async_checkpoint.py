@@ -21,8 +21,7 @@ from tokenmill.training.history import RunState
 
 
 class AsyncCheckpointer:
-    """Writes one checkpoint at a time, and removes those no longer needed; the next one waits for
-    it.
+    """Writes one checkpoint at a time, and removes those no longer needed.
 
     So the newest checkpoint on disk may be one behind the run until `wait` returns.
     """
@@ -50,8 +49,7 @@ class AsyncCheckpointer:
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
-        """At the end of the block, whatever ended it, wait for the checkpoint that is being
-        written."""
+        """At the block's end, whatever ended it, wait for the checkpoint under way."""
         self._thread.submit(int).result()  # the thread starts now, while there is memory for it
         try:
             yield
@@ -88,7 +86,8 @@ class AsyncCheckpointer:
             self._copies = HostCopies()
             self._write(state, model, optimizer, resumable)
             return None
-        moment, copied = deepcopy(state), self._copies.all_made()
+        moment = deepcopy(state)
+        copied = self._copies.all_made()
         self._under_way = self._thread.submit(self._write, moment, copy, tensors, resumable, copied)
         return copied
 
@@ -98,7 +97,8 @@ class AsyncCheckpointer:
         Raises:
             OSError: it could not be written.
         """
-        under_way, self._under_way = self._under_way, None
+        under_way = self._under_way
+        self._under_way = None
         if under_way is not None:
             under_way.result()
 

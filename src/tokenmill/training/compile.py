@@ -86,8 +86,7 @@ class Compilation:
         return model
 
     def for_update(self, device: torch.device) -> Compiler | None:
-        """What compiles the parts of an optimizer's update: on a GPU they then take fewer passes
-        over memory.
+        """What compiles parts of an optimizer's update: fewer passes over a GPU's memory.
 
         None on a CPU, where matrix products take nearly all of its time, or if the choice is not
         `on`.
@@ -150,8 +149,7 @@ def missing_compiler(device: torch.device) -> str | None:
 
 
 class RecordedStep:
-    """Steps of one size, each a repetition of the one that was recorded as a CUDA graph
-    (`reduce-overhead`).
+    """Steps of one size, which repeat one recorded as a CUDA graph (`reduce-overhead`).
 
     The host launches one graph instead of hundreds of kernels, which take a small model's step
     longer than the computing. What changes from step to step lies in tensors that the graph reads.

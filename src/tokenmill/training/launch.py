@@ -166,7 +166,8 @@ class Interrupt:
 
     def __init__(self, *, max_minutes: float | None):
         """Also stop once `max_minutes` have passed from now; None is no limit."""
-        self._max_minutes, self._began = max_minutes, time.monotonic()
+        self._max_minutes = max_minutes
+        self._began = time.monotonic()
         self._signal: int | None = None
         self._previous: dict[int, object] = {}
 

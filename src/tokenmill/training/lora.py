@@ -31,7 +31,9 @@ class LoraLinear(nn.Linear):
 
     def __init__(self, layer: nn.Linear, rank: int, scale: float, generator: torch.Generator):
         super().__init__(layer.in_features, layer.out_features, device="meta")
-        self.weight, self.bias, self.scale = layer.weight, layer.bias, scale
+        self.weight = layer.weight
+        self.bias = layer.bias
+        self.scale = scale
         self.before: Tensor
         self.register_buffer("before", layer.weight.detach().clone(), persistent=False)
         bound = 1 / math.sqrt(layer.in_features)
@@ -61,7 +63,8 @@ class _LowRank(Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         x, a_RI, b_OR = ctx.saved_tensors
-        x_MI, by_y_MO = x.flatten(0, -2), gradient.flatten(0, -2)
+        x_MI = x.flatten(0, -2)
+        by_y_MO = gradient.flatten(0, -2)
         # A wide product is faster than a tall one
         by_b_OR = ((x_MI @ a_RI.T.to(x.dtype)).T @ by_y_MO).T
         by_a_RI = (by_y_MO @ b_OR.to(x.dtype)).T @ x_MI

@@ -106,7 +106,8 @@ class FittingMicroBatch(MicroBatch):
     def holds_whole_gradients(self) -> bool:
         """Whether all processes of a sharded model have room for the gradients of the whole, beside
         all else."""
-        compute, group = self._compute, self._group
+        compute = self._compute
+        group = self._group
         if not group.shards:
             return False
         precision = "float32" if compute.precision == torch.float32 else "half"

@@ -36,9 +36,11 @@ if TYPE_CHECKING:
 RATES = ("lr", "momentum")
 """What changes from step to step."""
 MOMENTUM = 0.95
-EARLY_MOMENTUM, EARLY_STEPS = 0.85, 300
+EARLY_MOMENTUM = 0.85
 """The first steps of a run average over fewer gradients, because gradients still change fast
 (nanochat, 2025)."""
+EARLY_STEPS = 300
+"""The momentum grows over these steps."""
 POLAR_EXPRESS = (
     (8.2193, -23.3375, 16.6266),
     (3.9641, -2.8377, 0.5158),
@@ -49,14 +51,14 @@ POLAR_EXPRESS = (
 end within a quarter of 1. They follow from that range as in Amsel et al. 2025, "The Polar Express",
 section 4; each polynomial allows for values 2 % beyond its own range, because bfloat16 may round to
 them and the fifth power would let them grow."""
-MAX_STACKED, MAX_STACKED_ON_GPU = 2**24, 2**26
-"""Numbers stacked at a time at most: 64 MiB in float32, and 256 MiB on a GPU, which larger products
-keep busy."""
+MAX_STACKED = 2**24
+"""Numbers stacked at a time at most: 64 MiB in float32."""
+MAX_STACKED_ON_GPU = 2**26
+"""The same on a GPU, which larger products keep busy: 256 MiB."""
 
 
 class UnwrappedOptimizer(torch.optim.Optimizer):
-    """A torch Optimizer whose methods do not load PyTorch's compiler, which takes one and a half
-    seconds.
+    """A torch Optimizer whose methods do not load PyTorch's compiler (1.5 seconds).
 
     PyTorch wraps these methods in `torch._disable_dynamo`, which imports `torch._dynamo`. Nothing
     here compiles a whole optimizer, so these are the methods without the wrapping. PyTorch's fused
@@ -151,8 +153,7 @@ class Optimizer:
         """What is given as tensors; code is compiled, and a step recorded, for one number only."""
 
     def update_after(self, event: torch.Event | None) -> None:
-        """Let the device begin the next update after an event: what it reads until then must not
-        change."""
+        """Let the device's next update wait for an event: what it reads must not change."""
         self._event = event
 
     def backward(self, loss: Tensor) -> None:
@@ -178,8 +179,7 @@ class Optimizer:
                 group.update({name: rate for name, rate in rates.items() if name in group})
 
     def wait(self) -> None:
-        """Let the device wait for the event of `update_after`, which the next update does by
-        itself."""
+        """Let the device wait for `update_after`'s event, as the next update does anyway."""
         if self._event:
             torch.cuda.current_stream().wait_event(self._event)
             self._event = None
@@ -196,7 +196,8 @@ class Optimizer:
         self.wait()
         overflow = ~norm.isfinite()
         self._halted |= ~loss.isfinite() if self.skips_overflow else overflow | ~loss.isfinite()
-        skip, shrink = self._halted | overflow, (norm / self._max_norm).clamp(min=1)
+        skip = self._halted | overflow
+        shrink = (norm / self._max_norm).clamp(min=1)
         for optimizer in self._optimizers:
             optimizer.grad_scale = shrink
             _update(optimizer, unless=skip)
@@ -216,8 +217,7 @@ class Optimizer:
 
     @property
     def skips_overflow(self) -> bool:
-        """Whether a gradient that overflows skips the update and lowers the loss scale
-        (float16)."""
+        """Whether an overflowing gradient skips the update and lowers the loss scale (float16)."""
         return self._scaler.is_enabled()
 
     def state(self) -> dict[str, Tensor]:
@@ -309,7 +309,8 @@ class Muon(UnwrappedOptimizer):
         """`precision` is that of the iteration: float32, or bfloat16 where the device multiplies it
         faster."""
         super().__init__(parameters, {"lr": lr, "weight_decay": weight_decay, "momentum": MOMENTUM})
-        self._precision, self._group = precision, group
+        self._precision = precision
+        self._group = group
         parts: tuple[Callable[..., Any], ...] = (_direction, orthogonal, _move)
         self._direction, self._orthogonal, self._move = map(compiler, parts) if compiler else parts
 

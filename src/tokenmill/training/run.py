@@ -86,7 +86,9 @@ def run(
         store = CheckpointStore(resume_root() / job.manifest.fingerprint)
         display = TrainingDisplay() if group.is_main else TrainingDisplay(io.StringIO())
         files = LiveFiles(live if group.is_main else None)
-        owned = own(store, runtime, output, display.say) if group.is_main else contextlib.nullcontext()
+        owned = contextlib.nullcontext()
+        if group.is_main:
+            owned = own(store, runtime, output, display.say)
         with contextlib.closing(display), owned as mirror:
             interrupt = Interrupt(max_minutes=runtime.max_minutes)
             micro_batch = fitting_micro_batch(job, setup, store, display.say)
@@ -266,7 +268,8 @@ def export(job: Job, training: Training, output: Path) -> Manifest:
 def write_times(training: Training, times: Path, *, peak: float | None) -> None:
     """Write what every epoch cost, beside the checkpoints, and copy the tables of times to the
     folder `times`."""
-    work, folder = training.work, training.store.folder
+    work = training.work
+    folder = training.store.folder
     costs = epoch_costs(
         read_timing(folder / TIMING),
         steps_per_epoch=work.steps_per_epoch,
