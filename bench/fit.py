@@ -222,8 +222,9 @@ def _train(link: Connection, sections: dict[str, dict[str, Any]], tokens: Path, 
     """In the new process: the whole training; send bits per byte, seconds, seconds of the
     processor, and steps."""
     from tokenmill.model.config import ModelParams  # noqa: PLC0415 (in this process only)
+    from tokenmill.training.job import training_job  # noqa: PLC0415
     from tokenmill.training.params import RuntimeParams, TrainParams  # noqa: PLC0415
-    from tokenmill.training.run import run, training_job  # noqa: PLC0415
+    from tokenmill.training.run import run  # noqa: PLC0415
 
     sections["model"].pop("vocab_size")
     with tempfile.TemporaryDirectory() as root:

@@ -32,11 +32,10 @@ from tokenmill.model.gpt import build
 from tokenmill.model.sequences import Sequences
 from tokenmill.stage import set_wait_policy
 from tokenmill.training.compile import Compilation, RecordedStep, missing_compiler
-from tokenmill.training.memory import MicroBatch
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams, TrainParams
-from tokenmill.training.schedule import Batch, EpochSampler
-from tokenmill.training.step import train_step
+from tokenmill.training.schedule import EpochSampler
+from tokenmill.training.step import Batch, MicroBatch, train_step
 
 Steps = Callable[[int], None]
 

@@ -21,7 +21,6 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-from tokenmill.training.trainer import Trainer
 
 from bench.harness import RowFile, section, wait
 from bench.training.text import write_tokens
@@ -30,11 +29,12 @@ from tokenmill.model.gpt2 import GPT2
 from tokenmill.model.modern import NanoChat
 from tokenmill.model.sequences import Sequences
 from tokenmill.stage import report_errors, set_wait_policy
+from tokenmill.training import loop
 from tokenmill.training.async_checkpoint import AsyncCheckpointer
+from tokenmill.training.job import training_job
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.run import run as run_job
-from tokenmill.training.run import training_job
 
 EVERY = 60.0
 """Seconds between two checkpoints by default."""
@@ -100,8 +100,8 @@ def measure(changes: dict[str, int], steps: int) -> Row:
             stack.enter_context(inside.around(owner, name))
         stack.enter_context(inside.around(Optimizer, "step"))
         stack.enter_context(gathering.around(Sequences, "gather"))
-        stack.enter_context(stepping.around(Trainer, "_step"))
-        stack.enter_context(logging.around(Trainer, "_log_if_due"))
+        stack.enter_context(stepping.around(loop, "train_step"))
+        stack.enter_context(logging.around(loop, "log"))
         stack.enter_context(saving.around(AsyncCheckpointer, "save"))
         stack.enter_context(writing.around(AsyncCheckpointer, "_write"))
         batch = section("train")["batch_size"]

@@ -202,7 +202,7 @@ from unittest import mock
 from stages import train
 from tokenmill.stage import report_errors, set_wait_policy
 set_wait_policy()
-with mock.patch("tokenmill.training.run._write_times"), mock.patch("stages.train.write_rows"):
+with mock.patch("tokenmill.training.run.write_times"), mock.patch("stages.train.write_rows"):
     report_errors(train.main)
 """
 """The stage `train` where pandas, which writes its tables, is not installed."""

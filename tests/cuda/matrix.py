@@ -37,7 +37,7 @@ from tokenmill.model.sequences import Sequences, mean_loss
 from tokenmill.training.async_checkpoint import AsyncCheckpointer
 from tokenmill.training.history import RunState
 from tokenmill.training.optimizer import Optimizer
-from tokenmill.training.step import train_step
+from tokenmill.training.step import Batch, MicroBatch, train_step
 
 CUDA = torch.device("cuda", 0)
 aten = torch.ops.aten
@@ -146,7 +146,12 @@ def trace(architecture: str, optimizer: str, precision: str, place: str) -> dict
             index = torch.zeros(5, dtype=torch.int64, device=CUDA)
             before = waits.copies
             train_step(
-                model, repeated, sequences, index, micro_batch=3, gradient_clip=1.0, compute=compute
+                model,
+                repeated,
+                sequences,
+                Batch(index),
+                micro_batch=MicroBatch(3),
+                compute=compute,
             )
             assert waits.copies == before, (
                 "a graph would repeat what the host said when it was recorded"
@@ -202,9 +207,8 @@ def step(model: GPT, optimizer: Optimizer, sequences: Sequences, compute: Comput
     optimizer.set_rates(0.01)
     index = np.array([4, 0, 2, 3, 1])
     result = train_step(
-        model, optimizer, sequences, index, micro_batch=3, gradient_clip=1.0, compute=compute
+        model, optimizer, sequences, Batch(index), micro_batch=MicroBatch(3), compute=compute
     )
-    assert result is not None
     check_devices([result.loss, result.gradient_norm, *model.parameters()], "cuda")
 
 

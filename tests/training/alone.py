@@ -19,8 +19,8 @@ import torch
 
 from tests.training import tiny
 from tokenmill.stage import report_errors
-from tokenmill.training import memory, trainer
-from tokenmill.training.launch import launch
+from tokenmill.training import loop, memory
+from tokenmill.training.launch import launch_processes
 from tokenmill.training.optimizer import Optimizer
 
 
@@ -38,19 +38,19 @@ def limit_memory(room: int) -> None:
 
 def limit_update(holds: int) -> None:
     step = Optimizer.step
-    try_step = trainer.Trainer._try_step
+    train_step = loop.train_step
     micro_batch = [0]
 
-    def note(self: trainer.Trainer, index: Any) -> Any:
-        micro_batch[0] = self.micro_batch.sequences
-        return try_step(self, index)
+    def note(*arguments: Any, **keywords: Any) -> Any:
+        micro_batch[0] = keywords["micro_batch"].sequences
+        return train_step(*arguments, **keywords)
 
     def step_or_nothing(self: Optimizer, *arguments: Any, **keywords: Any) -> None:
         step(self, *arguments, **keywords)  # the weights are changed already when memory runs out
         if micro_batch[0] > holds:
             raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    trainer.Trainer._try_step = note
+    loop.train_step = note
     Optimizer.step = step_or_nothing  # type: ignore[method-assign]
 
 
@@ -81,11 +81,12 @@ def main(arguments: dict[str, Any]) -> None:
     if roomy := arguments.pop("roomy", None):
         limit_gradients(roomy)
     runtime = tiny.runtime_params(**arguments.get("runtime", {}))
-    report_errors(
-        lambda: launch(
-            lambda: tiny.run(tokens, root / "model", **arguments) and None, runtime=runtime
-        )
-    )
+
+    def train() -> None:
+        if not launch_processes(runtime):
+            tiny.run(tokens, root / "model", **arguments)
+
+    report_errors(train)
 
 
 if __name__ == "__main__":

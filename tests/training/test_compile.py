@@ -27,7 +27,7 @@ from tokenmill.training.compile import (
     missing_compiler,
 )
 from tokenmill.training.distributed import Group
-from tokenmill.training.run import _refuse_recording
+from tokenmill.training.run import refuse_recording
 from tokenmill.training.schedule import Workload
 from tokenmill.training.size import flops_per_token
 
@@ -103,9 +103,9 @@ def test_what_cannot_be_recorded_is_refused(
 ):
     data: Any = SimpleNamespace(place=place)
     with pytest.raises(UserError, match=re.escape(name)):
-        _refuse_recording(Compute(CUDA, precision), data, Group(size=size))
+        refuse_recording(Compute(CUDA, precision), data, Group(size=size))
     data.place = "device"
-    _refuse_recording(Compute(CUDA, torch.bfloat16), data, Group())
+    refuse_recording(Compute(CUDA, torch.bfloat16), data, Group())
 
 
 def test_a_run_says_what_it_chose(here: Path, tokens: Path, said: io.StringIO):

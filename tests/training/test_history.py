@@ -6,12 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
-from tokenmill.training.trainer import Trainer
 
 from tests.training.tiny import run, runtime_params, train_params, workload
 from tokenmill.core.errors import UserError
 from tokenmill.formats.records import adapter
-from tokenmill.training import history
+from tokenmill.training import history, loop
 from tokenmill.training.history import (
     SIGNAL,
     EpochRow,
@@ -220,16 +219,16 @@ def test_a_training_writes_them_and_takes_them_away(
     here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch
 ):
     seen: list[tuple[LiveRun | None, list[StepRow], list[ValidationRow]]] = []
-    end = Trainer._end_epoch
+    end = loop.end_epoch
 
-    def look(self: Trainer) -> None:
-        end(self)
-        self.live._write()
+    def look(run: loop.Training) -> None:
+        end(run)
+        run.live._write()
         folder = here / "live"
         rows = read_live_rows(folder, StepRow), read_live_rows(folder, ValidationRow)
         seen.append((read_live_run(folder), *rows))
 
-    monkeypatch.setattr(Trainer, "_end_epoch", look)
+    monkeypatch.setattr(loop, "end_epoch", look)
     outcome = run(tokens, here / "model", live=here / "live", validate_every_steps=2)
     found, steps, validations = seen[-1]
     assert found is not None

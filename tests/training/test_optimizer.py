@@ -33,7 +33,7 @@ def step(model: GPT, optimizer: Optimizer, number: int, compute: object = CPU) -
         loss = loss_of(model, ids_BT[:, :-1], ids_BT[:, 1:])
     optimizer.backward(loss)
     optimizer.set_rates(0.01)
-    optimizer.step(loss=loss.detach(), norm=optimizer.norm(), max_norm=1.0)
+    optimizer.step(loss=loss.detach(), norm=optimizer.norm())
 
 
 def values(model: GPT) -> dict[str, Tensor]:
@@ -171,7 +171,8 @@ def test_a_longer_gradient_counts_as_one_of_the_bound(
         norm = optim.norm()
         assert norm.item() == pytest.approx(1.0)
         optim.set_rates(0.01)
-        optim.step(loss=ONE, norm=norm, max_norm=max_norm)
+        optim.max_norm = max_norm
+        optim.step(loss=ONE, norm=norm)
         by_hand.set_rates(0.01)
         by_hand.step(loss=ONE, norm=by_hand.norm())
     for (name, value), (_, same) in zip(values(model).items(), values(other).items(), strict=True):
@@ -295,7 +296,7 @@ def test_a_float16_overflow_in_one_part_skips_the_other_too():
         )
     optim._scaler.scale(ONE)
     optim.set_rates(0.01)
-    optim.step(loss=ONE, norm=optim.norm(), max_norm=1.0)
+    optim.step(loss=ONE, norm=optim.norm())
     assert_same_bits(values(model), before)
     step(model, optim, 0, HALF)
     assert any(not torch.equal(values(model)[name], value) for name, value in before.items()), (

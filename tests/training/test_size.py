@@ -106,7 +106,7 @@ def test_weights_gradients_and_optimizer_state_are_counted(architecture: str, ki
     optimizer.backward(loss)
     gradients = sum(p.grad.nbytes for p in model.parameters() if p.grad is not None)
     optimizer.set_rates(0.01)
-    optimizer.step(loss=loss.detach(), norm=optimizer.norm(), max_norm=1.0)
+    optimizer.step(loss=loss.detach(), norm=optimizer.norm())
     need = memory(
         config, sequences=1, precision="float32", hidden_moments=OPTIMIZERS[kind].hidden_moments
     )

@@ -22,8 +22,9 @@ from tokenmill.formats.token_file import (
 from tokenmill.model.config import ModelConfig, ModelParams
 from tokenmill.model.device import Compute
 from tokenmill.model.huggingface import load_model
+from tokenmill.training.job import training_job
 from tokenmill.training.params import RuntimeParams, TrainParams
-from tokenmill.training.run import Outcome, training_job
+from tokenmill.training.run import Outcome
 from tokenmill.training.run import run as run_job
 from tokenmill.training.schedule import Workload
 

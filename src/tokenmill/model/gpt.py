@@ -120,6 +120,9 @@ class GPT(nn.Module, ABC):
         """Where the weights are."""
         return self.head.weight.device
 
+    def after_update(self) -> None:
+        """What follows from new weights: `training.lora.adapt` has the sums computed here."""
+
     @abstractmethod
     def initialize(self) -> None:
         """Compute the buffers and draw the starting weights from PyTorch's current random state."""

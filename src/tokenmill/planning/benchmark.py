@@ -22,12 +22,12 @@ from tokenmill.model.device import (
 from tokenmill.model.gpt import build
 from tokenmill.model.sequences import Sequences
 from tokenmill.training.compile import Compilation, choose_compilation
-from tokenmill.training.memory import MicroBatch, sequences_that_fit
+from tokenmill.training.memory import sequences_that_fit
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams
-from tokenmill.training.schedule import Batch, EpochSampler, Workload
+from tokenmill.training.schedule import EpochSampler, Workload
 from tokenmill.training.size import memory
-from tokenmill.training.step import train_step
+from tokenmill.training.step import Batch, MicroBatch, train_step
 from tokenmill.words.units import size
 
 LONG_STEP = 1.5

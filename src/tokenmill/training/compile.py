@@ -19,9 +19,9 @@ from torch import nn
 
 from tokenmill.core.errors import UserError, first_line
 from tokenmill.training.params import CompileChoice
-from tokenmill.training.schedule import Batch, Workload
+from tokenmill.training.schedule import Workload
 from tokenmill.training.size import flops_per_token
-from tokenmill.training.step import StepResult, seed_dropout
+from tokenmill.training.step import Batch, StepResult, seed_dropout
 
 CPU_TFLOP = 100
 """A CPU compiles if an epoch has this many operations: about half an hour on two cores, for one or

@@ -26,11 +26,10 @@ from tokenmill.training.distributed import FlagSync, Group, whole_model
 from tokenmill.training.history import EpochRow, LiveFiles, RunState, StepRow, ValidationRow
 from tokenmill.training.job import Data
 from tokenmill.training.launch import Interrupt
-from tokenmill.training.memory import MicroBatch
 from tokenmill.training.optimizer import Optimizer, momentum_at
 from tokenmill.training.params import RuntimeParams
-from tokenmill.training.schedule import Batch, Workload
-from tokenmill.training.step import StepResult, train_step
+from tokenmill.training.schedule import Workload
+from tokenmill.training.step import Batch, MicroBatch, StepResult, batch_at, train_step
 
 SEQUENCES_IN_MESSAGE = 8
 """The message about a diverged step names this many of its sequences."""
@@ -68,7 +67,9 @@ def train(run: Training, interrupt: Interrupt) -> None:
         UserError: training was stopped from outside, and everything is saved; or the loss is no
             longer finite, and the last good checkpoint stays.
     """
-    work, state, every = run.work, run.state, run.runtime.checkpoint
+    work = run.work
+    state = run.state
+    every_steps = run.runtime.checkpoint.every_steps
     step_on = step_function(run)
     losses = Losses(run)
     folder = run.store.folder if run.group.is_main else None
@@ -78,25 +79,24 @@ def train(run: Training, interrupt: Interrupt) -> None:
     with interrupt, run.saver.active():
         try:
             for step in range(state.step, ends_early(run) or work.steps):
-                batch = work.batch_at(step)
+                batch = batch_at(work, step)
                 run.optimizer.set_rates(work.learning_rate_at(step), momentum=momentum_at(step))
                 losses.add(step_on(batch), batch)
                 ends_epoch = state.step % work.steps_per_epoch == 0
                 if ends_epoch or state.step % work.train.log_every_steps == 0:
                     log(run, losses, timing)
                 with timing.excluded():
-                    stop, save = flags.all_reduce(
-                        stop=interrupt.reason is not None, save=run.saver.is_late
-                    )
+                    reason = interrupt.reason
+                    stop, save = flags.all_reduce(stop=bool(reason), save=run.saver.is_late)
                     if ends_epoch:
                         end_epoch(run)
                     elif divides(work.train.validate_every_steps, state.step):
                         validate_within_epoch(run, losses)
                     kept = state.step == work.pre_decay_step
-                    if stop or save or ends_epoch or kept or divides(every.every_steps, state.step):
+                    if stop or save or ends_epoch or kept or divides(every_steps, state.step):
                         save_checkpoint(run, losses)
                     if stop:
-                        end_stopped(run, interrupt.reason)
+                        end_stopped(run, reason)
                 if ends_epoch and ends_early(run):
                     break
         except Diverged as diverged:

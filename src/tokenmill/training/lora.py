@@ -10,6 +10,7 @@ map, O its outputs, R rank.
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,7 @@ def adapt(model: GPT, lora: LoraParams, *, seed: int) -> GPT:
     the model."""
     model.requires_grad_(False)
     model.lora = lora
+    model.after_update = partial(merge, model)  # type: ignore[method-assign]
     generator = torch.Generator().manual_seed(seed)
     for name in _targets(model, lora):
         owner, _, last = name.rpartition(".")
@@ -105,10 +107,7 @@ def trained_parameters(config: ModelConfig, lora: LoraParams) -> int:
 
 @torch.no_grad()
 def merge(model: GPT) -> None:
-    """Bring the sums of a model that learns by LoRA up to date, in exact float32; any other model
-    stays as it is."""
-    if model.lora is None:
-        return
+    """Bring the sums of a model that learns by LoRA up to date, in exact float32."""
     precision = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     for layer in model.modules():

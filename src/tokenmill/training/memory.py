@@ -23,6 +23,7 @@ from tokenmill.model.device import Compute, is_out_of_memory
 from tokenmill.training.distributed import SINGLE, Group
 from tokenmill.training.schedule import Workload
 from tokenmill.training.size import memory
+from tokenmill.training.step import MicroBatch
 from tokenmill.words.units import size
 
 FREE_MEMORY_SHARE = 0.5
@@ -45,21 +46,6 @@ class Remembered(BaseModel):
     sequences: int = Field(ge=1)
     under: dict[str, Any]
     """The circumstances: what was asked for, device and processes."""
-
-
-class MicroBatch:
-    """How many sequences go through the model at a time: a fixed number, as benchmarks ask for."""
-
-    def __init__(self, sequences: int):
-        self.sequences = sequences
-
-    def shrink_after(self, error: Exception) -> None:
-        """Make room for another try after an error in a step that has changed nothing.
-
-        Raises:
-            Exception: the error itself, unless it can be mended.
-        """
-        raise error
 
 
 class FittingMicroBatch(MicroBatch):

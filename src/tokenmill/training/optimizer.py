@@ -10,7 +10,6 @@ Axes: N matrices of one shape, R rows, C >= R columns; a taller matrix is transp
 # pyright: reportPrivateImportUsage=false
 # ruff: noqa: SLF001
 
-import functools
 import inspect
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -28,7 +27,6 @@ from tokenmill.training.distributed import (
     full_tensor_on_main,
     shard_like,
 )
-from tokenmill.training.lora import merge
 
 if TYPE_CHECKING:
     from tokenmill.training.params import TrainParams
@@ -125,8 +123,8 @@ class Optimizer:
             if parameter.requires_grad
         }
         self.group = group
-        self._max_norm = train.gradient_clip
-        self._merge = functools.partial(merge, model)
+        self.max_norm = train.gradient_clip
+        self._model = model
         self._names: dict[Tensor, str] = {parameter: name for name, parameter in learning.items()}
         hidden = {
             n: p
@@ -197,13 +195,13 @@ class Optimizer:
         overflow = ~norm.isfinite()
         self._halted |= ~loss.isfinite() if self.skips_overflow else overflow | ~loss.isfinite()
         skip = self._halted | overflow
-        shrink = (norm / self._max_norm).clamp(min=1)
+        shrink = (norm / self.max_norm).clamp(min=1)
         for optimizer in self._optimizers:
             optimizer.grad_scale = shrink
             _update(optimizer, unless=skip)
         self.forget_gradients()
         self._scaler.update()
-        self._merge()
+        self._model.after_update()
 
     def forget_gradients(self) -> None:
         """Drop the gradients."""

@@ -7,15 +7,11 @@ Nothing of it is stored. A run that continues from a checkpoint computes the sam
 import functools
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tokenmill.model.config import ModelConfig
 from tokenmill.training.params import TrainParams
-
-if TYPE_CHECKING:
-    from tokenmill.model.sequences import Index
 
 
 class EpochSampler:
@@ -38,16 +34,6 @@ class EpochSampler:
             self._epoch = epoch
             self._order = np.random.default_rng((self.seed, epoch)).permutation(self.sequences)
         return self._order[position * self.per_step : (position + 1) * self.per_step]
-
-
-@dataclass(frozen=True)
-class Batch:
-    """What an optimizer step learns from."""
-
-    index: "Index"
-    """The numbers of its sequences, (B,) int64."""
-    dropout_seed: tuple[int, int] | None = None
-    """`train.seed` and the step, from which dropout is drawn; None without dropout."""
 
 
 @dataclass(frozen=True)
@@ -96,11 +82,6 @@ class Workload:
     def steps(self) -> int:
         """Optimizer steps of the whole run."""
         return self.steps_per_epoch * self.train.epochs
-
-    def batch_at(self, step: int) -> Batch:
-        """What `step`, which counts from 0, learns from."""
-        seed = (self.train.seed, step) if self.config.dropout else None
-        return Batch(self.sampler.indices_at(step), seed)
 
     def learning_rate_at(self, step: int) -> float:
         """The learning rate of `step`, which counts from 0."""

@@ -3,6 +3,7 @@ for the device."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -12,9 +13,10 @@ from tokenmill.model.device import Compute
 from tokenmill.model.gpt import GPT
 from tokenmill.model.sequences import Index, Sequences, loss_on
 from tokenmill.training.distributed import without_averaging
-from tokenmill.training.memory import MicroBatch
 from tokenmill.training.optimizer import Optimizer
-from tokenmill.training.schedule import Batch
+
+if TYPE_CHECKING:
+    from tokenmill.training.schedule import Workload
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,37 @@ class StepResult:
     """Mean cross-entropy over the step's tokens before the update, in nats; a scalar."""
     gradient_norm: Tensor
     """Global norm of the gradient before clipping; a scalar."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a step learns from."""
+
+    index: Index
+    """The numbers of its sequences, (B,) int64."""
+    dropout_seed: tuple[int, int] | None = None
+    """`train.seed` and the step, from which dropout is drawn; None without dropout."""
+
+
+def batch_at(work: "Workload", step: int) -> Batch:
+    """What `step`, which counts from 0, learns from."""
+    seed = (work.train.seed, step) if work.config.dropout else None
+    return Batch(work.sampler.indices_at(step), seed)
+
+
+class MicroBatch:
+    """How many sequences go through the model at a time: a fixed number, as benchmarks ask for."""
+
+    def __init__(self, sequences: int):
+        self.sequences = sequences
+
+    def shrink_after(self, error: Exception) -> None:
+        """Make room for another try after an error in a step that has changed nothing.
+
+        Raises:
+            Exception: the error itself, unless it can be mended.
+        """
+        raise error
 
 
 def train_step(
