@@ -6,14 +6,12 @@ On the CPU it uses nanoGPT's own Tiny Shakespeare recipe (4 layers, 4 heads, 128
 batch 12, 2,000 steps).
 
   to the loss  nanoGPT's script runs unchanged, and its final model is measured on all sequences of
-  the validation text.
-               Then TokenMill's stage `train` runs once over as much of the training text as it
-               needs, measured by the same function. Seconds are those of whole processes: start-up,
-               training, evaluation, checkpoints.
+               the validation text. Then TokenMill's stage `train` runs once over as much of the
+               training text as it needs, measured by the same function. Seconds are those of whole
+               processes: start-up, training, evaluation, checkpoints.
   steps        tokens per second at the equal model (gpt2, AdamW, float32), in turns, each in a
-  process of its own; then
-               TokenMill with its own defaults. Both uncompiled, as in a short run, and compiled, as
-               in a long one.
+               process of its own; then TokenMill with its own defaults. Both uncompiled, as in a
+               short run, and compiled, as in a long one.
 
 With `--gpu`: GPT-2 124M at 64 x 512 and 16 x 1024, both compiled and in bfloat16, and nanoGPT's
 loss in 2.5 times fewer tokens.

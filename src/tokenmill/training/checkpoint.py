@@ -1,10 +1,10 @@
-"""The checkpoints of a run in `.resume/<fingerprint>/`, which all ways in which DVC runs a stage
-share.
+"""The checkpoints of a run in `.resume/<fingerprint>/`, wherever DVC runs its stage.
 
-    epochs/epoch-3/    the weights at the end of an epoch step-000001200/    all that is needed to
-    continue: weights, optimizer, state; its manifest is written last micro_batch.json   the
-    micro-batch that memory held, if it ever ran out (memory.py) lock               held by the one
-    process that trains this configuration
+    epochs/epoch-3/    the weights at the end of an epoch
+    step-000001200/    all that is needed to continue: weights, optimizer, state; its manifest is
+                       written last
+    micro_batch.json   the micro-batch that memory held, if it ever ran out (memory.py)
+    lock               held by the one process that trains this configuration
 
 A checkpoint appears by a rename, holds the hash of each of its files, and is read only if they
 agree. Nothing is pickled. `export_model` copies the epochs and the last checkpoint to

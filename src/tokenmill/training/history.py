@@ -7,8 +7,9 @@ While it is on, `tokenmill watch` and the plots of DVC and its editors read file
 track, in the folder in which the stage runs:
 
     live/run.json         which run this is, in which process, and how long it will be; removed when
-    it is finished live/steps.csv        what metrics/steps.csv will be, so far live/validation.csv
-    every validation so far
+                          it is finished
+    live/steps.csv        what metrics/steps.csv will be, so far
+    live/validation.csv   every validation so far
 """
 
 import contextlib

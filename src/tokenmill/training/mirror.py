@@ -1,9 +1,10 @@
 """A second place for checkpoints, so that a lost machine costs minutes: a mounted folder, or any
 URL that fsspec knows.
 
-    <mirror>/<fingerprint>/step-000001200/    a checkpoint; its manifest is written last and removed
-    first <mirror>/<fingerprint>/weights/<sha256>/  the weights at the end of an epoch, under their
-    hash <mirror>/<fingerprint>/timing.csv         the run's times and costs
+    <mirror>/<fingerprint>/
+        step-000001200/     a checkpoint; its manifest is written last and removed first
+        weights/<sha256>/   the weights at the end of an epoch, under their hash
+        timing.csv          the run's times and costs
 
 Copies are made in the background, and no error of the mirror stops training. What is fetched
 replaces a local file only after the hashes of the whole checkpoint were found right; no name from
