@@ -6,6 +6,7 @@ installed.
 """
 
 import importlib
+import os
 import signal
 import sys
 from pathlib import Path
@@ -53,9 +54,13 @@ def main() -> None:
         )
 
     def checked() -> None:
-        """Check the whole params.yaml first, so that a mistake in it ends the first stage."""
+        """Check the whole params.yaml first, so that a mistake in it ends the first stage; and at
+        the end that what the stage read is still the same."""
         importlib.import_module("tokenmill.schema").check_all()
+        inputs = importlib.import_module("tokenmill.inputs").Inputs(name, *item)
         work.main(*item)
+        if os.environ.get("RANK", "0") == "0":  # of several processes one says it
+            inputs.check_unchanged()
 
     stage.run(checked)
 

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "tokenmill"
 PACKAGES = {"tokenmill": SOURCE, "stages": ROOT / "stages"}
 
-CANNOT_CHANGE_A_RESULT = {"display", "planning", "costs", "schema", "stage", "executor"}
+CANNOT_CHANGE_A_RESULT = {"display", "planning", "costs", "schema", "stage", "executor", "inputs"}
 """These draw, count, configure, refuse, or choose where work runs. DVC need not run a stage again
 when they change."""
 
@@ -21,7 +21,7 @@ LAYERS = (
     ("core",),
     ("formats",),
     ("words", "executor"),
-    ("costs", "git", "stage"),
+    ("costs", "git", "stage", "inputs"),
     ("display",),
     ("sample", "data", "tokens", "model"),
     ("training", "evaluation"),

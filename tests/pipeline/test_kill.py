@@ -2,19 +2,21 @@
 random moments."""
 
 import contextlib
+import json
 import os
 import random
 import signal
 import subprocess
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pandas as pd
 import psutil
 import pytest
+from ruamel.yaml import YAML
 
-from tests.pipeline.project import Project
+from tests.pipeline.project import Project, ran
 
 pytestmark = [
     pytest.mark.slow,
@@ -122,3 +124,31 @@ def stop_by_ctrl_c(project: Project) -> int:
     return int(
         log.rsplit("stopped by SIGINT after step ", maxsplit=1)[1].split()[0].replace(",", "")
     )
+
+
+def test_a_value_edited_during_training_is_not_recorded(finished: Project) -> None:
+    """Else dvc.lock would name a rate with which the model was not trained."""
+    finished.set(train__epochs=60)
+    before = recorded(finished)
+    dvc = start(finished)
+    trainer = trainer_of(dvc)
+    wait_for_progress(finished)
+    trainer.suspend()
+    finished.set(train__learning_rate=0.00123)
+    trainer.resume()
+    assert dvc.wait() != 0
+    assert recorded(finished) == before
+    said = (finished.root.parent / "log").read_text()
+    assert "train.learning_rate" in said
+    assert "0.00123" in said
+    assert "Traceback" not in said
+    finished.set(train__epochs=2)
+    assert "train" in ran(finished.repro("train"))
+    manifest = json.loads((finished.root / "models/gpt/manifest.json").read_text())
+    assert manifest["train"]["learning_rate"] == 0.00123
+    assert recorded(finished)["params"]["params.yaml"]["train"]["learning_rate"] == 0.00123
+
+
+def recorded(project: Project) -> dict[str, Any]:
+    """What dvc.lock has of the stage `train`."""
+    return YAML(typ="safe").load(project.root / "dvc.lock")["stages"]["train"]

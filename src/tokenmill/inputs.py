@@ -1,0 +1,118 @@
+"""What a stage reads stays as it was while the stage runs, or the stage fails.
+
+DVC records parameters and dependencies after a stage has run. If somebody edits params.yaml
+meanwhile, DVC would record the new value for a result of the old one, and no later `dvc repro`
+would notice. So a stage compares both at its end, and a difference is an error: then DVC records
+nothing, and what has a checkpoint continues from it.
+"""
+
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tokenmill.core.errors import UserError
+from tokenmill.core.params import PARAMS_FILE, read_yaml
+
+PIPELINE = Path("dvc.yaml")
+
+CODE = ("src/", "stages/")
+"""Where files are hashed, if they have at most HASHED_BYTES; of others the size and the time of the
+last change must stay the same."""
+
+HASHED_BYTES = 1 << 20
+
+
+class Inputs:
+    """What dvc.yaml says that a stage reads, as it was at one moment."""
+
+    def __init__(self, stage: str, item: str = ""):
+        """Look at it now; without dvc.yaml there is nothing to look at.
+
+        Args:
+            stage: the stage's name in dvc.yaml.
+            item: what `${item}` stands for, in a stage that DVC runs for each item of a list.
+
+        Raises:
+            UserError: params.yaml or dvc.yaml cannot be read.
+        """
+        pipeline = read_yaml(PIPELINE) if PIPELINE.exists() else {}
+        entry = pipeline.get("stages", {}).get(stage, {})
+        entry = entry.get("do", entry)
+        values = dict(_flat(read_yaml(PARAMS_FILE))) if entry else {}
+        self._sections: tuple[str, ...] = tuple(entry.get("params", ()))
+        self._paths = [_resolved(path, values | {"item": item}) for path in entry.get("deps", ())]
+        self._params = self._named(values)
+        self._digests = self._digests_now()
+
+    def check_unchanged(self) -> None:
+        """Refuse to end well if any of it has changed since.
+
+        Raises:
+            UserError: names each parameter with both values, and each dependency.
+        """
+        before = self._params
+        now = self._named(dict(_flat(read_yaml(PARAMS_FILE)))) if self._sections else {}
+        changes = [
+            f"{name} ({before.get(name)!r} at the start, {now.get(name)!r} now)"
+            for name in sorted(before.keys() | now.keys())
+            if before.get(name) != now.get(name)
+        ]
+        digests = self._digests_now()
+        changes += [path for path in self._paths if digests[path] != self._digests[path]]
+        if changes:
+            raise UserError(
+                f"changed while this stage ran: {', '.join(changes)}; its result is that of "
+                "before, so nothing is recorded. `dvc repro` runs it as things are now; with the "
+                "old values back, training continues from its last checkpoint."
+            )
+
+    def _named(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The parameters that the stage names, or whose section it names."""
+        return {
+            name: value
+            for name, value in values.items()
+            if any(name == section or name.startswith(f"{section}.") for section in self._sections)
+        }
+
+    def _digests_now(self) -> dict[str, str]:
+        return {path: _digest(Path(path)) for path in self._paths}
+
+
+def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping) and value:
+        for key, inner in value.items():
+            yield from _flat(inner, f"{name}.{key}" if name else str(key))
+    else:
+        yield name, value
+
+
+def _resolved(dependency: Any, values: Mapping[str, Any]) -> str:
+    """A dependency's path with the values of its `${…}`."""
+    path = next(iter(dependency)) if isinstance(dependency, Mapping) else str(dependency)
+    return re.sub(r"\$\{([\w.]+)\}", lambda name: str(values.get(name[1], name[0])), path)
+
+
+def _digest(path: Path) -> str:
+    """A digest of a file, or of all files below a folder, but byte code."""
+    digest = hashlib.sha256()
+    for file in _files(path):
+        status = file.lstat()
+        digest.update(f"{file}\0{status.st_size}\0".encode("utf-8", "surrogateescape"))
+        is_code = path.as_posix().startswith(CODE) and stat.S_ISREG(status.st_mode)
+        if is_code and status.st_size <= HASHED_BYTES:
+            digest.update(file.read_bytes())
+        else:
+            digest.update(str(status.st_mtime_ns).encode())
+    return digest.hexdigest()
+
+
+def _files(path: Path) -> Iterator[Path]:
+    if path.is_symlink() or path.is_file():
+        yield path
+    for folder, folders, names in os.walk(path):
+        folders[:] = sorted(name for name in folders if name != "__pycache__")
+        yield from (Path(folder, name) for name in sorted(names))
