@@ -68,6 +68,17 @@ def test_an_error_of_the_batches_comes_through(tmp_path):
         write_shards(tmp_path, batches(), shard_bytes=1)
 
 
+def test_shards_are_in_the_order_of_their_numbers(tmp_path, monkeypatch):
+    """A width of one digit stands for five, so that 12 shards are enough."""
+    monkeypatch.setattr(shards, "DIGITS", 1)
+    texts = [f"text {number}" for number in range(12)]
+    write_shards(tmp_path, [documents(texts)], shard_bytes=1)
+    assert [batch["text"][0] for batch in shards.batches(tmp_path)] == texts
+    (tmp_path / "part-3.parquet").unlink()
+    with pytest.raises(UserError, match=r"part-3\.parquet is missing"):
+        shards.shards(tmp_path)
+
+
 def test_a_folder_without_shards_or_with_foreign_ones(tmp_path):
     with pytest.raises(UserError, match=r"holds no part-\*\.parquet; run `dvc repro clean`"):
         shards.shards(tmp_path)

@@ -28,6 +28,9 @@ ROW_GROUP_ROWS = 1 << 17
 
 ZSTD_LEVEL = 1
 
+DIGITS = 5
+"""Digits of a shard's number in its name, at least."""
+
 
 def write_shard(path: Path, documents: Sequence[pl.DataFrame], row_group_bytes: int) -> None:
     """Write documents as one shard, with their totals in its footer."""
@@ -62,16 +65,32 @@ class Totals:
     """Unicode code points."""
 
 
+def shard_file(folder: Path, number: int) -> Path:
+    """The shard with this number; they count from 0."""
+    return folder / f"part-{number:0{DIGITS}}.parquet"
+
+
 def shards(folder: Path) -> list[Path]:
-    """The shards of a folder, in order.
+    """The shards of a folder, in the order of their numbers. (Their names sort otherwise from
+    100,000 shards on.)
 
     Raises:
-        UserError: there are none.
+        UserError: there are none, or one between them is missing.
     """
-    found = sorted(folder.glob("part-*.parquet"))
+    found = sorted(folder.glob("part-*.parquet"), key=_number)
     if not found:
         raise UserError(f"{folder} holds no part-*.parquet; run `dvc repro clean`.")
+    for number, shard in enumerate(found):
+        if shard != (wanted := shard_file(folder, number)):
+            raise UserError(
+                f"{wanted} is missing; get it with `dvc pull`, or run `dvc repro clean`."
+            )
     return found
+
+
+def _number(shard: Path) -> int:
+    digits = shard.stem.removeprefix("part-")
+    return int(digits) if digits.isdecimal() else -1
 
 
 def batches(folder: Path, columns: Sequence[str] = ("text",)) -> Iterator[pl.DataFrame]:

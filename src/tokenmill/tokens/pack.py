@@ -34,7 +34,14 @@ from tokenmill.formats.token_file import (
 )
 from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.tokens import corpus
-from tokenmill.tokens.corpus import TextSpan, choose_split, probe, segmented, split_corpus
+from tokenmill.tokens.corpus import (
+    SplitMethod,
+    TextSpan,
+    choose_split,
+    probe,
+    segmented,
+    split_corpus,
+)
 from tokenmill.tokens.encoder import Encoder, choose_encoder
 from tokenmill.tokens.params import TokenizeParams
 
@@ -64,15 +71,19 @@ def pack(
     out: Path,
     params: TokenizeParams,
     executor: Executor = ThreadExecutor(threads=ENCODING_THREADS),  # noqa: B008  (it has no state)
-) -> TokenMetadata:
+) -> tuple[TokenMetadata, SplitMethod]:
     """Encode the corpus in `clean` into out/train.bin.zst, out/val.bin.zst and out/metadata.json.
+
+    Returns:
+        The metadata, and how the corpus was split.
 
     Raises:
         UserError: the tokenizer cannot be used, a character has no token, a split would be empty,
             or the disk is full.
     """
     tokenizer = read_tokenizer(tokenizer_file)
-    spans = split_corpus(clean, choose_split(clean, params), params.val_fraction)
+    method = choose_split(clean, params)
+    spans = split_corpus(clean, method, params.val_fraction)
     encoder = choose_encoder(tokenizer, probe(clean, CHECKED_CHARS))
     if encoder.note:
         print(encoder.note)
@@ -101,7 +112,7 @@ def pack(
             tokenizer_sha256=tokenizer.sha256,
         )
         write_metadata(folder, metadata)
-    return metadata
+    return metadata, method
 
 
 def summary(packed: Path, metadata: TokenMetadata) -> dict[str, int | float]:
