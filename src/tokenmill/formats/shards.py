@@ -101,15 +101,28 @@ def batches(folder: Path, columns: Sequence[str] = ("text",)) -> Iterator[pl.Dat
             print(len(batch), batch["text"][0])
     """
     for shard in shards(folder):
-        yield from shard_batches(shard, columns)
+        yield from (group.read(columns) for group in row_groups(shard))
 
 
-def shard_batches(shard: Path, columns: Sequence[str] = ("text",)) -> Iterator[pl.DataFrame]:
-    """The documents of one shard, a row group at a time."""
+@dataclass(frozen=True)
+class RowGroup:
+    """Consecutive documents of a shard, about 16 MiB of text, that are read at a time."""
+
+    shard: Path
+    start: int
+    rows: int
+
+    def read(self, columns: Sequence[str] = ("text",)) -> pl.DataFrame:
+        """Its documents."""
+        table = pl.scan_parquet(self.shard, glob=False).select(columns)
+        return table.slice(self.start, self.rows).collect()
+
+
+def row_groups(shard: Path) -> list[RowGroup]:
+    """The row groups of one shard, in order; only its footer is read."""
     footer = _read_footer(shard)
-    table = pl.scan_parquet(shard, glob=False).select(columns)
-    for start in range(0, footer["documents"], footer["row_group_rows"]):
-        yield table.slice(start, footer["row_group_rows"]).collect()
+    rows = footer["row_group_rows"]
+    return [RowGroup(shard, start, rows) for start in range(0, footer["documents"], rows)]
 
 
 def totals(folder: Path) -> Totals:
