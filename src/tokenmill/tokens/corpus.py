@@ -128,9 +128,12 @@ def _spread(texts: pl.Series, budget: int) -> list[str]:
     ends = np.cumsum(units)
     # The first unit is always taken
     taken = np.flatnonzero(np.diff(np.floor(np.arange(-1, ends[-1]) * rate)))
-    at = np.searchsorted(ends, taken, side="right")
-    places = zip(texts.gather(at), taken - (ends - units)[at], units[at], strict=True)
-    chosen = [_unit(text, place) if of > 1 else text for text, place, of in places]
+    at, of = np.unique(np.searchsorted(ends, taken, side="right"), return_inverse=True)
+    documents, first = texts.gather(at).to_list(), (ends - units)[at]
+    chosen = [
+        _unit(documents[which], number) if units[at[which]] > 1 else documents[which]
+        for which, number in zip(of.tolist(), (taken - first[of]).tolist(), strict=True)
+    ]
     return _take_bytes(pl.Series(chosen, dtype=pl.String), budget)
 
 
