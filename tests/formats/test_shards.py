@@ -78,6 +78,14 @@ def test_shards_are_in_the_order_of_their_numbers(tmp_path, monkeypatch):
         shards.shards(tmp_path)
 
 
+def test_a_shard_of_another_format_is_refused(tmp_path, monkeypatch):
+    write_shards(tmp_path, [documents(["one"])])
+    monkeypatch.setattr(shards, "CLEAN_FORMAT", shards.CLEAN_FORMAT + 1)
+    for reader in (shards.totals, lambda folder: list(shards.batches(folder))):
+        with pytest.raises(UserError, match="is not a shard that `clean` wrote"):
+            reader(tmp_path)
+
+
 def test_a_folder_without_shards_or_with_foreign_ones(tmp_path):
     with pytest.raises(UserError, match=r"holds no part-\*\.parquet; run `dvc repro clean`"):
         shards.shards(tmp_path)

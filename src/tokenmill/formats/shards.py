@@ -17,6 +17,10 @@ from tokenmill.core.files import naming
 
 SCHEMA = {"text": pl.String, "source": pl.String, "id": pl.UInt64}
 
+CLEAN_FORMAT = 1
+"""Is raised where the same raw text and parameters give other clean text or shards: readers refuse
+every other number."""
+
 SHARD_BYTES = 32 << 20
 """UTF-8 bytes of text at which a shard ends."""
 
@@ -38,6 +42,7 @@ def write_shard(path: Path, documents: Sequence[pl.DataFrame], row_group_bytes: 
     size = int(shard["text"].str.len_bytes().cast(pl.Int64).sum())
     rows = min(max(1, len(shard) * row_group_bytes // max(1, size)), ROW_GROUP_ROWS)
     footer = {
+        "format": CLEAN_FORMAT,
         "documents": len(shard),
         "bytes": size,
         "chars": int(shard["text"].str.len_chars().sum()),
@@ -136,9 +141,11 @@ def totals(folder: Path) -> Totals:
 def _read_footer(shard: Path) -> dict[str, int]:
     try:
         metadata = pl.read_parquet_metadata(shard)
-        return {
-            key: int(metadata[key]) for key in ("documents", "bytes", "chars", "row_group_rows")
-        }
+        names = ("format", "documents", "bytes", "chars", "row_group_rows")
+        footer = {name: int(metadata[name]) for name in names}
+        if footer["format"] != CLEAN_FORMAT:
+            raise ValueError
+        return footer
     except (KeyError, ValueError, pl.exceptions.PolarsError):
         raise UserError(
             f"{shard} is not a shard that `clean` wrote; run `dvc repro --force clean`."

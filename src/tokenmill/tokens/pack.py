@@ -26,6 +26,7 @@ from tokenmill.formats import shards
 from tokenmill.formats.token_file import (
     DTYPE,
     SPLITS,
+    TOKEN_FORMAT,
     Split,
     SplitMetadata,
     TokenMetadata,
@@ -102,7 +103,7 @@ def pack(
                 "make it again with `dvc repro -f clean`."
             )
         metadata = TokenMetadata(
-            format_version=1,
+            format_version=TOKEN_FORMAT,
             dtype=DTYPE,
             train=train,
             val=val,
