@@ -2,6 +2,7 @@
 
 import json
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from tests.data.material import PACK, json_lines, parameters
 from tests.data.test_encoding import LEGACY
 from tokenmill.core.errors import UserError
+from tokenmill.data import encoding
 from tokenmill.data.chunks import Planner
 from tokenmill.data.json_records import lines, whole_lines
 from tokenmill.data.readers import FORMATS
@@ -148,7 +150,7 @@ def file_in(texts: list[str], ending: str) -> str:
     return "\n".join(texts)
 
 
-@pytest.mark.parametrize("encoding", ENCODED)
+@pytest.mark.parametrize("written", ENCODED)
 @settings(max_examples=40)
 @given(
     ascii_chars=st.just(0) | st.integers((1 << 20) - 2000, (1 << 20) + 2000),
@@ -159,18 +161,18 @@ def file_in(texts: list[str], ending: str) -> str:
     compression=st.sampled_from(["", "", *PACK]),
 )
 def test_one_decision_holds_for_the_whole_file(
-    tmp_path_factory, *, encoding, ascii_chars, before, after, size, ending, compression
+    tmp_path_factory, *, written, ascii_chars, before, after, size, ending, compression
 ):
     """Wherever the first foreign character is, however the file is packed and divided."""
     texts = ["x" * (1 + ascii_chars), *(f"Plain text {n}" for n in range(before))]
-    texts.append(ENCODED[encoding])
-    texts += [*(f"Plain again {n}" for n in range(after)), ENCODED[encoding] + " bis"]
+    texts.append(ENCODED[written])
+    texts += [*(f"Plain again {n}" for n in range(after)), ENCODED[written] + " bis"]
     path = tmp_path_factory.mktemp("raw") / f"a{ending}{compression}"
-    path.write_bytes(PACK[compression](file_in(texts, ending).encode(encoding)))
+    path.write_bytes(PACK[compression](file_in(texts, ending).encode(written)))
     found, _, tally = read(path, max(size, ascii_chars // 99))
     assert [text for text, _ in found] == texts
     assert not tally.invalid_utf8
-    assert len(tally.encodings) == (encoding != "utf-8")
+    assert len(tally.encodings) == (written != "utf-8")
 
 
 def test_letters_behind_the_first_mebibyte_stay(tmp_path):
@@ -182,6 +184,25 @@ def test_letters_behind_the_first_mebibyte_stay(tmp_path):
         assert [text for text, _ in found] == texts
         assert tally.encodings == {"a.jsonl": "cp1252"}
         assert set(kinds) == {"_read_files" if size == 1 << 30 else "_read_range"}
+
+
+def test_a_file_is_read_once_more_to_decide(tmp_path, monkeypatch):
+    path, begun, whole = tmp_path / "a.jsonl", [], encoding.decide
+    path.write_bytes(file_in(["café bière naïve garçon"] * 1000, ".jsonl").encode("cp1252"))
+    chunks = list(Planner(parameters(), lambda _: None, 100).chunks(find(path, FORMATS).sources))
+
+    def watched(read):
+        begun.append(read)
+        return whole(read)
+
+    monkeypatch.setattr(encoding, "decide", watched)
+    with ThreadPoolExecutor(8) as pool:
+        tallies = [Tally() for _ in chunks]
+        found = list(
+            pool.map(lambda chunk, tally: chunk.read(parameters(), tally), chunks, tallies)
+        )
+    assert sum(len(texts) for texts, _ in found) == 1000
+    assert len(begun) == 1
 
 
 def test_a_named_encoding_goes_by_any_of_its_names(tmp_path):

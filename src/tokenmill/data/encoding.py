@@ -13,6 +13,7 @@ import codecs
 import functools
 import itertools
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
@@ -174,14 +175,24 @@ distances tell a legacy encoding."""
 DETECTION_BYTES = 1 << 16
 
 
-@functools.lru_cache(maxsize=1024)
 def encoding_of(source: Source) -> str:
-    """The encoding of a file: the one that is named, or what `decide` finds. A file is read for it
-    once, however many chunks it has.
+    """The encoding of a file: the one that is named, or what `decide` finds. A process reads a file
+    for it once, however many of its chunks ask at a time.
 
     Raises:
         UserError: the file cannot be read.
     """
+    with _deciding(source):
+        return _decided(source)
+
+
+@functools.lru_cache(maxsize=1024)
+def _deciding(_source: Source) -> threading.Lock:
+    return threading.Lock()
+
+
+@functools.lru_cache(maxsize=1024)
+def _decided(source: Source) -> str:
     return source.encoding if source.encoding != "auto" else decide(partial(blocks, source))
 
 
