@@ -31,3 +31,11 @@ def test_what_one_process_does_bounds_a_stage() -> None:
     for stage in scale.STAGES:
         took = scale.seconds(FIGURES, endless, 1e12, stage, moved=1)
         assert took == pytest.approx(1e12 / scale.limit(FIGURES, stage))
+
+
+def test_the_rates_in_the_text_are_those_of_the_table() -> None:
+    rates = scale.limits(FIGURES)
+    both = scale.in_turn(rates, "find duplicates", "count documents")
+    named = [rates[name] for name in ("find duplicates", "count documents", "write parquet")]
+    for rate in (*named, both):
+        assert f"{rate / 1e6:,.0f} MB/s" in DOCUMENT

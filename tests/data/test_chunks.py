@@ -177,7 +177,9 @@ def test_one_decision_holds_for_the_whole_file(
 
 def test_letters_behind_the_first_mebibyte_stay(tmp_path):
     path = tmp_path / "a.jsonl"
-    texts = ["An ASCII text. " * 9] * 20_000 + ["café bière naïve garçon"] * 17_000
+    texts = ["An ASCII text. " * 9] * 20_000 + [
+        f"café {n} bière naïve garçon" for n in range(17_000)
+    ]
     path.write_bytes(file_in(texts, ".jsonl").encode("cp1252"))
     for size in (1 << 20, 1 << 30):
         found, kinds, tally = read(path, size)

@@ -185,6 +185,11 @@ def test_english_with_the_dashes_of_big5() -> None:
         assert data.decode(found_in(data)) == text * repetitions
 
 
+def test_the_same_few_words_again_and_again() -> None:
+    text = "".join(f"café bière naïve garçon {number}\n" for number in range(17_000))
+    assert found_in(text.encode("cp1252")) == "cp1252"
+
+
 OLD = [("zh", "gb18030"), ("ja", "cp932"), ("ja", "euc_jis_2004"), ("ru", "koi8-r")]
 
 

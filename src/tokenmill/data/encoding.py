@@ -301,8 +301,10 @@ def _legacy(sample: bytes) -> str:
     best = next(filter(None, map(_likeliest, _parts(sample))), "utf-8")
     if _odd_letters(sample, best) <= 0.05:
         return best
-    # Dashes and quotation marks, say in English: nothing but them tells the encoding.
-    return min((best, "big5hkscs", "cp437", "cp850"), key=partial(_odd_letters, sample))
+    # Few words, again and again; or dashes and quotation marks, say in English, and nothing else
+    # that tells the encoding.
+    candidates = (best, "cp1252", "big5hkscs", "cp437", "cp850")
+    return min(candidates, key=partial(_odd_letters, sample))
 
 
 def _likeliest(sample: bytes) -> str | None:
@@ -338,13 +340,13 @@ _BEYOND_ASCII_BYTE = re.compile(rb"[\x80-\xff]")
 
 def _odd_letters(data: bytes, encoding: str) -> float:
     """Of the characters beyond ASCII, the fraction in Latin words that are signs, or capitals
-    behind a small letter."""
+    behind a small letter, or that are none in this encoding."""
     text = data.decode(encoding, "replace")
     # One character, or its two bytes
     runs = re.findall(r"([a-zA-Z])([^\x00-\x7f\s’–—]{1,2})(?=[a-zA-Z])", text)
     signs = sum(not character.isalnum() for _, run in runs for character in run)
     capitals = sum(before.islower() and run[0].isupper() for before, run in runs)
-    return (signs + capitals) / len(_BEYOND_ASCII.findall(text))
+    return (signs + capitals + text.count(REPLACEMENT)) / len(_BEYOND_ASCII.findall(text))
 
 
 _ESCAPE = re.compile(
