@@ -12,7 +12,7 @@ from tokenmill.finetuning.params import FinetuneParams, Method
 from tokenmill.finetuning.run import clean_chats, finetuning_job
 from tokenmill.planning.plan import peak_flops
 from tokenmill.training.history import EpochRow, StepRow, train_metrics, write_rows
-from tokenmill.training.launch import launch
+from tokenmill.training.launch import launch_processes
 from tokenmill.training.params import RuntimeParams
 from tokenmill.training.run import run
 
@@ -41,7 +41,8 @@ def main(name: str) -> None:
     with clean_chats(
         params.finetune, params.clean, encoding=params.data.encoding, runtime=params.runtime
     ) as folder:
-        launch(lambda: _finetune(methods[name], params, folder), runtime=params.runtime)
+        if not launch_processes(params.runtime):
+            _finetune(methods[name], params, folder)
 
 
 def _finetune(method: Method, params: Params, chats_folder: Path) -> None:

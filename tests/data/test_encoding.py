@@ -169,7 +169,8 @@ LEGACY = {
     ],
 )
 def test_legacy_encodings_are_found(language: str, encoding: str, tmp_path: Path) -> None:
-    data, tally = b"Plain beginning. " * 400 + LEGACY[language].encode(encoding), Tally()
+    data = b"Plain beginning. " * 400 + LEGACY[language].encode(encoding)
+    tally = Tally()
     if encoding.startswith("utf-16"):
         data = LEGACY[language].encode(encoding)
     decoded = b"".join(utf8([data], file_of(data, tmp_path), tally))

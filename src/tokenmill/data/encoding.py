@@ -53,8 +53,7 @@ def without_damage(texts: Iterable[str], tally: Tally) -> Iterator[str]:
 
 
 def damage_handler() -> str:
-    """The name of the codec error handler that writes DAMAGE. (Codecs know handlers only by
-    name.)"""
+    """The codec error handler that writes DAMAGE; codecs know handlers only by name."""
 
     def replace(error: UnicodeError) -> tuple[str, int]:
         assert isinstance(error, UnicodeDecodeError)
@@ -88,7 +87,8 @@ def utf8(
         tally: its encoding is noted here, if that is not UTF-8.
         first: whether they begin the file, so that a byte-order mark may come.
     """
-    stream, encoding = iter(blocks), source.encoding
+    stream = iter(blocks)
+    encoding = source.encoding
     if first:
         by_mark, stream = _without_mark(stream)
         encoding = by_mark or encoding
@@ -96,7 +96,8 @@ def utf8(
         if block.isascii():
             yield block
         else:
-            encoding, stream = encoding_of(source), itertools.chain([block], stream)
+            encoding = encoding_of(source)
+            stream = itertools.chain([block], stream)
     if encoding in ("auto", "utf-8"):
         yield from stream
         return
@@ -119,8 +120,7 @@ def _without_mark(blocks: Iterable[bytes]) -> tuple[str, Iterator[bytes]]:
 
 
 def byte_order(head: bytes) -> tuple[bytes, str]:
-    """The byte-order mark with which a file begins, and its encoding; both empty if it is not
-    clear.
+    """The byte-order mark at a file's beginning and its encoding; both empty if unclear.
 
     UTF-16 without a mark has a NUL in every second byte where its letters are Latin.
     """
@@ -128,10 +128,8 @@ def byte_order(head: bytes) -> tuple[bytes, str]:
         if head.startswith(mark):
             return mark, encoding
     head = head[:SNIFFED_BYTES]
-    even, odd = (
-        head[::2].count(0) / max(8, len(head) // 2),
-        head[1::2].count(0) / max(8, len(head) // 2),
-    )
+    even = head[::2].count(0) / max(8, len(head) // 2)
+    odd = head[1::2].count(0) / max(8, len(head) // 2)
     if max(even, odd) > 0.4 and min(even, odd) < 0.05:
         return b"", "utf-16-be" if even > odd else "utf-16-le"
     return b"", ""
@@ -256,7 +254,8 @@ def _sample(blocks: Iterable[bytes]) -> bytes:
     """Text around bytes beyond ASCII, on lines of its own: DETECTION_BYTES at even distances of the
     first SAMPLE_BYTES."""
     found: list[bytes] = []
-    size, rest = 0, b""
+    size = 0
+    rest = b""
     for block in itertools.chain(blocks, [b"\n"]):
         data = rest + block
         whole = _WHOLE.match(data, max(0, len(data) - SNIFFED_BYTES))
