@@ -140,7 +140,6 @@ def tokenized(text: Path, params: AllParams, vocabulary: int, folder: Path) -> P
     """The folder of tokens of a text, as the stages make it; made once for each vocabulary."""
     from tokenmill.data.clean import clean  # noqa: PLC0415
     from tokenmill.executor import ThreadExecutor  # noqa: PLC0415 (after the arguments are read)
-    from tokenmill.tokens.corpus import choose_split  # noqa: PLC0415
     from tokenmill.tokens.pack import pack  # noqa: PLC0415
     from tokenmill.tokens.train_tokenizer import train_tokenizer  # noqa: PLC0415
     from tokenmill.tokens.unpack import unpack  # noqa: PLC0415
@@ -155,10 +154,7 @@ def tokenized(text: Path, params: AllParams, vocabulary: int, folder: Path) -> P
             packed = folder / "packed"
             wanted = params.tokenizer.model_copy(update={"type": "bpe", "vocab_size": vocabulary})
             train_tokenizer(cleaned, tokenizer, wanted)
-            split = params.tokenize.model_copy(
-                update={"split": choose_split(cleaned, params.tokenize)}
-            )
-            pack(cleaned, tokenizer, packed, split)
+            pack(cleaned, tokenizer, packed, params.tokenize)
             unpack(packed, out)
     return out
 

@@ -1,15 +1,15 @@
 """Teach the newest epoch of the model to answer, by the method that the command line names."""
 
-import os
+from pathlib import Path
 from typing import get_args
 
 from tokenmill.core import paths
 from tokenmill.core.files import write_json
 from tokenmill.core.params import Section, load
 from tokenmill.data.params import CleanParams, DataParams
-from tokenmill.executor import ExecutorParams, open_executor
+from tokenmill.executor import ExecutorParams
 from tokenmill.finetuning.params import FinetuneParams, Method
-from tokenmill.finetuning.run import finetuning_job
+from tokenmill.finetuning.run import clean_chats, finetuning_job
 from tokenmill.planning.plan import peak_flops
 from tokenmill.training.history import EpochRow, StepRow, train_metrics, write_rows
 from tokenmill.training.launch import launch_processes
@@ -38,25 +38,25 @@ def main(name: str) -> None:
     """
     params = load(Params)
     methods: dict[str, Method] = {method: method for method in get_args(Method)}
-    if not launch_processes(params.runtime):
-        _finetune(methods[name], params)
+    with clean_chats(
+        params.finetune, params.clean, encoding=params.data.encoding, runtime=params.runtime
+    ) as folder:
+        if not launch_processes(params.runtime):
+            _finetune(methods[name], params, folder)
 
 
-def _finetune(method: Method, params: Params) -> None:
+def _finetune(method: Method, params: Params, chats_folder: Path) -> None:
     """Train, as the only process or as one of several; the main process writes the results."""
     metrics = paths.FINETUNED_METRICS / method
-    with open_executor(params.runtime, threads=os.cpu_count() or 1) as executor:
-        job, chats = finetuning_job(
-            method,
-            params.finetune,
-            clean_params=params.clean,
-            encoding=params.data.encoding,
-            executor=executor,
-            runtime=params.runtime,
-            models=paths.MODEL,
-            tokens=paths.TOKENS,
-            tokenizer_file=paths.TOKENIZER,
-        )
+    job, chats = finetuning_job(
+        method,
+        params.finetune,
+        chats_folder=chats_folder,
+        runtime=params.runtime,
+        models=paths.MODEL,
+        tokens=paths.TOKENS,
+        tokenizer_file=paths.TOKENIZER,
+    )
     training = run(
         job,
         runtime=params.runtime,

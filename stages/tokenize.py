@@ -2,7 +2,7 @@
 
 from tokenmill.core import files, params, paths
 from tokenmill.executor import ExecutorParams, open_executor
-from tokenmill.tokens.corpus import SPLIT_IN_WORDS, choose_split
+from tokenmill.tokens.corpus import SPLIT_IN_WORDS
 from tokenmill.tokens.pack import ENCODING_THREADS, pack, summary
 from tokenmill.tokens.params import TokenizeParams
 from tokenmill.words.units import counted
@@ -18,10 +18,10 @@ class Params(params.Section):
 def main() -> None:
     """Write data/packed and metrics/tokens.json."""
     wanted = params.load(Params)
-    method = choose_split(paths.CLEAN, wanted.tokenize)
-    chosen = wanted.tokenize.model_copy(update={"split": method})
     with open_executor(wanted.runtime, threads=ENCODING_THREADS) as executor:
-        metadata = pack(paths.CLEAN, paths.TOKENIZER, paths.PACKED, chosen, executor)
+        metadata, method = pack(
+            paths.CLEAN, paths.TOKENIZER, paths.PACKED, wanted.tokenize, executor
+        )
     numbers = summary(paths.PACKED, metadata)
     settings = wanted.tokenize.model_dump() | {"split_by": SPLIT_IN_WORDS[method]}
     files.write_json(paths.METRICS / "tokens.json", numbers | settings)

@@ -30,7 +30,7 @@ import psutil
 from rich.progress import track
 from ruamel.yaml import YAML
 
-from bench.data import measure, parts, peers
+from bench.data import limits, measure, parts, peers
 from bench.data.corpus import (
     FORMATS,
     SOURCE_BYTES,
@@ -115,7 +115,8 @@ def measured(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
         {"clean": {"text_file": text_file}, "tokenizer": {"vocab_size": options.vocabulary}},
     )
     made = write_corpus(source, here / raw, options.megabytes * 1_000_000, options.format)
-    names = [*STAGES] if options.stages_only else [*STAGES, *parts.JOBS, *peers.JOBS]
+    names = [*STAGES, *limits.JOBS]
+    names += [] if options.stages_only else [*parts.JOBS, *peers.JOBS]
     if not options.stages_only:
         write_excerpts(source, here, made.text_bytes)
     runs: dict[str, list[measure.Run]] = {name: [] for name in names}

@@ -36,6 +36,7 @@ def prepared(name: str) -> Work:
         return lambda: main() or {}
     jobs = (
         importlib.import_module("bench.data.parts").JOBS
+        | importlib.import_module("bench.data.limits").JOBS
         | importlib.import_module("bench.data.peers").JOBS
     )
     return jobs[name]()

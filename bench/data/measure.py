@@ -165,7 +165,7 @@ def print_all(figures: Figures) -> None:
         f"{figures['machine']['processor']}\n"
     )
     print_stages(jobs, corpus["text_bytes"])
-    if set(jobs) > set(STAGES):
+    if "encode" in jobs:
         print_comparisons(jobs)
     packed = figures["packed"]
     print(

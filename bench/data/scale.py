@@ -1,11 +1,10 @@
-"""What 100 GB, 1 TB and 10 TB would take: `python -m bench.data.scale FIGURES.json` prints the
-tables of docs/scale.md.
+"""What 100 GB, 1 TB and 10 TB would take: `python -m bench.data.scale` prints the tables of
+docs/scale.md from the rates in bench/data/figures.json, or in another file of `bench.data --json`.
 
-The model, from the rates of one run of bench.data: a stage goes at the measured rate per core,
-times cores, the further ones at EFFICIENCY, until something that does not grow with the cores is
-slower (SERIAL, the disk). The tokenizer learns from a bounded sample, at the measured rate. DVC
-reads every dependency and output once more for its hashes, in one process. Nothing here was
-measured at these sizes.
+The model: a stage goes at its rate per core, in processor seconds, times cores, the further ones at
+EFFICIENCY, until something that does not grow with the cores is slower (`limit`, the disk). The
+tokenizer learns from a bounded sample, for which bounded text is read. DVC reads every dependency
+and output once more for its hashes, in one process. Nothing here was measured at these sizes.
 """
 
 import json
@@ -14,18 +13,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tokenmill.formats.shards import ROW_GROUP_BYTES
+from tokenmill.tokens.corpus import PLACES
+
+FIGURES = Path(__file__).with_name("figures.json")
+
 EFFICIENCY = 0.6
 """Of another core, beside the two measured ones: hyper-threads, memory bandwidth, waiting."""
 
-SERIAL = {"clean": 380e6, "tokenize": 360e6, "unpack": 1150e6}
-"""Bytes of text a second that do not grow with the cores: one thread that writes parquet; two
-threads of zstd; one that decompresses (bench/README.md, "What limits each stage")."""
-
-DVC_RATE = 700e6
-"""Bytes a second that DVC hashes (MD5)."""
+STAGES = ("clean", "tokenize", "unpack")
 
 TOKENIZER_SAMPLE = 1e8
 """Bytes of text that the tokenizer learns from at most, whatever the corpus."""
+
+SAMPLED_BYTES = PLACES * ROW_GROUP_BYTES
+"""Bytes of text that are read for it at most."""
 
 DOCUMENT_BYTES = 2_000
 
@@ -80,15 +82,37 @@ class Hours:
 def hours(figures: dict[str, Any], machine: Machine, size: float) -> Hours:
     """The time of each part for `size` bytes of text on `machine`."""
     share = shares(figures)
-    work = {name: seconds(figures, machine, size, name, share[name]) for name in SERIAL}
-    few = min(size, TOKENIZER_SAMPLE)
-    tokenizer = few / measured(figures, "tokenizer") + size * share["parquet"] / machine.disk_rate
+    work = {name: seconds(figures, machine, size, name, share[name]) for name in STAGES}
+    few, read = min(size, TOKENIZER_SAMPLE), min(size, SAMPLED_BYTES)
+    tokenizer = (
+        few / rate(figures, machine, "tokenizer") + read / limits(figures)["read clean text"]
+    )
     hashed = size * (1 + share["parquet"] + share["packed"] + share["tokens"])
     return Hours(
         tokenizer=tokenizer / 3600,
-        dvc=hashed / DVC_RATE / 3600,
+        dvc=hashed / limits(figures)["MD5"] / 3600,
         **{name: s / 3600 for name, s in work.items()},
     )
+
+
+def limits(figures: dict[str, Any]) -> dict[str, float]:
+    """Bytes a second of the parts that do not grow with the cores."""
+    return {name: rate * 1e6 for name, rate in figures["jobs"]["limits"]["limits"].items()}
+
+
+def limit(figures: dict[str, Any], stage: str) -> float:
+    """Bytes of text a second that one process does for a stage, however many cores there are."""
+    parts, tokens = limits(figures), shares(figures)["tokens"]
+    return {
+        "clean": min(parts["write parquet"], in_turn(parts, "find duplicates", "count documents")),
+        "tokenize": parts["compress tokens"] / tokens,
+        "unpack": parts["decompress tokens"] / tokens,
+    }[stage]
+
+
+def in_turn(parts: dict[str, float], *names: str) -> float:
+    """Bytes a second of parts that one thread does one after the other."""
+    return 1 / sum(1 / parts[name] for name in names)
 
 
 def shares(figures: dict[str, Any]) -> dict[str, float]:
@@ -105,37 +129,64 @@ def seconds(
     figures: dict[str, Any], machine: Machine, size: float, stage: str, moved: float
 ) -> float:
     """The slowest of cores, what is serial, and disk decides."""
-    slowest = min(rate(figures, machine, stage), SERIAL[stage], machine.disk_rate / moved)
+    slowest = min(rate(figures, machine, stage), limit(figures, stage), machine.disk_rate / moved)
     return size / slowest
 
 
 def rate(figures: dict[str, Any], machine: Machine, stage: str) -> float:
     """Bytes of text a second, by the cores alone."""
     cores = figures["machine"]["cores"]
-    return measured(figures, stage) / cores * (cores + EFFICIENCY * max(0, machine.cores - cores))
+    return per_core(figures, stage) * (cores + EFFICIENCY * max(0, machine.cores - cores))
 
 
-def measured(figures: dict[str, Any], stage: str) -> float:
-    """Bytes of text a second of the run."""
-    return figures["jobs"][stage]["MB/s"] * 1e6
+def per_core(figures: dict[str, Any], stage: str) -> float:
+    """Bytes of text that the run did in a processor second."""
+    size = figures["corpus"]["text_bytes"]
+    if stage == "tokenizer":
+        size = min(size, TOKENIZER_SAMPLE)
+    return size / figures["jobs"][stage]["cpu"]
 
 
-def main(path: str) -> None:
-    """Print both tables as Markdown."""
-    figures = json.loads(Path(path).read_text())
-    peak = max(figures["jobs"][name]["peak_mib"] for name in (*SERIAL, "tokenizer")) * 2**20
+def rates_table(figures: dict[str, Any]) -> str:
+    """The rates that the other tables are computed from, as Markdown."""
+    names = ("clean", "tokenizer", "tokenize", "unpack")
+    lines = ["| part | MB/s |", "| --- | --- |"]
+    lines += [f"| stage {name}, a core | {per_core(figures, name) / 1e6:,.0f} |" for name in names]
+    lines += [f"| {name} | {value / 1e6:,.0f} |" for name, value in limits(figures).items()]
+    return "\n".join(lines)
+
+
+def needs_table(figures: dict[str, Any]) -> str:
+    """Documents, memory and disk of each size, as Markdown."""
+    peak = max(figures["jobs"][name]["peak_mib"] for name in (*STAGES, "tokenizer")) * 2**20
     share = shares(figures)
-    print("| text | documents | memory, GB | disk, TB |\n| --- | --- | --- | --- |")
+    lines = ["| text | documents | memory, GB | disk, TB |", "| --- | --- | --- | --- |"]
     for name, size in SIZES.items():
         documents = size / DOCUMENT_BYTES
         disk = size * (1 + share["parquet"] + share["packed"] + share["tokens"])
         memory = (peak + documents * HASH_BYTES) / 1e9
-        print(f"| {name} | {documents / 1e6:,.0f} million | {memory:.1f} | {disk / 1e12:.2f} |")
-    print("\n| text | machine | clean | tokenizer | tokenize | unpack | DVC | hours | dollars |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
-    for name, size in SIZES.items():
-        for machine in MACHINES:
-            print(row(name, size, machine, hours(figures, machine, size), share))
+        lines.append(
+            f"| {name} | {documents / 1e6:,.0f} million | {memory:.1f} | {disk / 1e12:.2f} |"
+        )
+    return "\n".join(lines)
+
+
+def hours_table(figures: dict[str, Any]) -> str:
+    """Hours and dollars of each size on each machine, as Markdown."""
+    columns = "text | machine | clean | tokenizer | tokenize | unpack | DVC | hours | dollars"
+    lines = [f"| {columns} |", "|" + " --- |" * 9]
+    lines += [
+        row(name, size, machine, hours(figures, machine, size), shares(figures))
+        for name, size in SIZES.items()
+        for machine in MACHINES
+    ]
+    return "\n".join(lines)
+
+
+def main(path: Path) -> None:
+    """Print the tables as Markdown."""
+    figures = json.loads(path.read_text())
+    print(rates_table(figures), needs_table(figures), hours_table(figures), sep="\n\n")
 
 
 def row(name: str, size: float, machine: Machine, took: Hours, share: dict[str, float]) -> str:
@@ -148,4 +199,4 @@ def row(name: str, size: float, machine: Machine, took: Hours, share: dict[str, 
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else FIGURES)

@@ -159,6 +159,10 @@ ITEMS_PER_CORE = 2
 CONNECT_SECONDS = 10.0
 """How long a cluster may take to accept a connection."""
 
+CORELESS_SECONDS = 60.0
+"""How long a cluster may be without a core: one that grows by itself starts its machines
+meanwhile."""
+
 ONE_THREAD = dict.fromkeys(("POLARS_MAX_THREADS", "RAYON_NUM_THREADS", "OMP_NUM_THREADS"), "1")
 """A Ray task has one core; more threads would compete with the tasks beside it."""
 
@@ -185,12 +189,30 @@ class RayExecutor:
             limit=self._limit,
         )
 
+    def _cores(self) -> int:
+        """The cores of the cluster now: nodes may join and leave."""
+        return int(self._ray.cluster_resources().get("CPU", 0))
+
     def _limit(self) -> int:
-        """The limit now: nodes may join and leave."""
-        return max(1, ITEMS_PER_CORE * int(self._ray.cluster_resources().get("CPU", 0)))
+        return max(1, ITEMS_PER_CORE * self._cores())
+
+    def _wait(self, reference: Any) -> None:
+        """Wait for a result, but only CORELESS_SECONDS while the cluster has no core for it."""
+        while not self._ray.wait([reference], timeout=CORELESS_SECONDS)[0]:
+            if not self._cores():
+                has = ", ".join(
+                    f"{name} {amount:g}"
+                    for name, amount in sorted(self._ray.cluster_resources().items())
+                )
+                raise UserError(
+                    f"The Ray cluster at {self._address} has no core for a task (it has: {has}); "
+                    "start a node with cores by `ray start --address …`, or set "
+                    "runtime.data_engine to local."
+                )
 
     def _result(self, reference: Any) -> Any:
         try:
+            self._wait(reference)
             return self._ray.get(reference)
         except self._ray.exceptions.RayTaskError as error:
             raise error.cause from error

@@ -2,15 +2,18 @@
 
 import json
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import zstandard
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.data.material import json_lines, parameters
+from tests.data.material import PACK, json_lines, parameters
+from tests.data.test_encoding import LEGACY
 from tokenmill.core.errors import UserError
+from tokenmill.data import encoding
 from tokenmill.data.chunks import Planner
 from tokenmill.data.json_records import lines, whole_lines
 from tokenmill.data.readers import FORMATS
@@ -126,6 +129,94 @@ def test_many_small_files_in_few_chunks(tmp_path):
     found, kinds, _ = read(tmp_path, 8 << 20)
     assert [text for text, _ in found] == [str(i) for i in range(3000)]
     assert kinds == ["_read_files"] * 3
+
+
+ENCODED = {
+    "cp1252": LEGACY["fr"],
+    "koi8-r": LEGACY["ru"],
+    "shift_jis": LEGACY["ja"],
+    "gb18030": LEGACY["zh"],
+    "utf-16": LEGACY["pl"],
+    "utf-8": LEGACY["cs"],
+}
+
+
+def file_in(texts: list[str], ending: str) -> str:
+    """A file of these texts; JSON is not escaped, so that its encoding matters."""
+    if ending == ".jsonl":
+        return "".join(json.dumps(text, ensure_ascii=False) + "\n" for text in texts)
+    if ending == ".json":
+        return json.dumps(texts, ensure_ascii=False)
+    if ending == ".csv":
+        return "text\n" + "".join(f'"{text}"\n' for text in texts)
+    return "\n".join(texts)
+
+
+@pytest.mark.parametrize("written", ENCODED)
+@settings(max_examples=40)
+@given(
+    ascii_chars=st.just(0) | st.integers((1 << 20) - 2000, (1 << 20) + 2000),
+    before=st.integers(0, 300),
+    after=st.integers(0, 99),
+    size=st.integers(4, 5000) | st.just(1 << 20),
+    ending=st.sampled_from([".jsonl", ".json", ".csv", ".txt"]),
+    compression=st.sampled_from(["", "", *PACK]),
+)
+def test_one_decision_holds_for_the_whole_file(
+    tmp_path_factory, *, written, ascii_chars, before, after, size, ending, compression
+):
+    """Wherever the first foreign character is, however the file is packed and divided."""
+    texts = ["x" * (1 + ascii_chars), *(f"Plain text {n}" for n in range(before))]
+    texts.append(ENCODED[written])
+    texts += [*(f"Plain again {n}" for n in range(after)), ENCODED[written] + " bis"]
+    path = tmp_path_factory.mktemp("raw") / f"a{ending}{compression}"
+    path.write_bytes(PACK[compression](file_in(texts, ending).encode(written)))
+    found, _, tally = read(path, max(size, ascii_chars // 99))
+    assert [text for text, _ in found] == texts
+    assert not tally.invalid_utf8
+    assert len(tally.encodings) == (written != "utf-8")
+
+
+def test_letters_behind_the_first_mebibyte_stay(tmp_path):
+    path = tmp_path / "a.jsonl"
+    texts = ["An ASCII text. " * 9] * 20_000 + [
+        f"café {n} bière naïve garçon" for n in range(17_000)
+    ]
+    path.write_bytes(file_in(texts, ".jsonl").encode("cp1252"))
+    for size in (1 << 20, 1 << 30):
+        found, kinds, tally = read(path, size)
+        assert [text for text, _ in found] == texts
+        assert tally.encodings == {"a.jsonl": "cp1252"}
+        assert set(kinds) == {"_read_files" if size == 1 << 30 else "_read_range"}
+
+
+def test_a_file_is_read_once_more_to_decide(tmp_path, monkeypatch):
+    path, begun, whole = tmp_path / "a.jsonl", [], encoding.decide
+    path.write_bytes(file_in(["café bière naïve garçon"] * 1000, ".jsonl").encode("cp1252"))
+    chunks = list(Planner(parameters(), lambda _: None, 100).chunks(find(path, FORMATS).sources))
+
+    def watched(read):
+        begun.append(read)
+        return whole(read)
+
+    monkeypatch.setattr(encoding, "decide", watched)
+    with ThreadPoolExecutor(8) as pool:
+        tallies = [Tally() for _ in chunks]
+        found = list(
+            pool.map(lambda chunk, tally: chunk.read(parameters(), tally), chunks, tallies)
+        )
+    assert sum(len(texts) for texts, _ in found) == 1000
+    assert len(begun) == 1
+
+
+def test_a_named_encoding_goes_by_any_of_its_names(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(json_lines(["a", "b", "c"]))
+    for name in ("utf8", "UTF-8", "utf_8", "U8"):
+        (source,) = find(path, FORMATS, name).sources
+        (chunk, *_) = Planner(parameters(), lambda _: None, 4).chunks([source])
+        assert source.encoding == "utf-8"
+        assert chunk.size == 4
 
 
 def test_a_long_line_is_read_once_where_it_begins(tmp_path):

@@ -1,28 +1,45 @@
+from pathlib import Path
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.data.material import in_blocks
 from tokenmill.data.encoding import (
     DETECTION_BYTES,
+    ENOUGH_CHARACTERS,
+    decide,
     decode,
-    detect,
     mark_json_damage,
     mark_json_stream_damage,
     utf8,
     without_damage,
 )
 from tokenmill.data.report import Tally
+from tokenmill.data.sources import Source
+
+
+def file_of(data: bytes, folder: Path, encoding: str = "auto") -> Source:
+    """A file with this content."""
+    path = folder / "a.txt"
+    path.write_bytes(data)
+    status = path.stat()
+    return Source(path, path.name, ".txt", None, len(data), status.st_mtime_ns, encoding)
+
+
+def found_in(data: bytes) -> str:
+    """The encoding of a file with this content."""
+    return decide(lambda: [data])
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
 @given(
     text=st.text("a\u00e9\U0001f600\n", min_size=1, max_size=30), cuts=st.lists(st.integers(0, 120))
 )
-def test_byte_order_marks(encoding, text, cuts):
-    data = text.encode(encoding)
-    found = []
-    assert b"".join(utf8(in_blocks(data, cuts), "auto", found.append)) == text.encode()
+def test_byte_order_marks(tmp_path_factory, encoding, text, cuts):
+    source = file_of(text.encode(encoding), tmp_path_factory.mktemp("file"))
+    blocks = in_blocks(text.encode(encoding), cuts)
+    assert b"".join(utf8(blocks, source, Tally())) == text.encode()
 
 
 @given(
@@ -151,22 +168,27 @@ LEGACY = {
         *(("pl", "cp1250"), ("pl", "iso8859_2"), ("de", "utf-16-le"), ("de", "utf-16-be")),
     ],
 )
-def test_legacy_encodings_are_found(language: str, encoding: str) -> None:
+def test_legacy_encodings_are_found(language: str, encoding: str, tmp_path: Path) -> None:
     data = b"Plain beginning. " * 400 + LEGACY[language].encode(encoding)
-    found = []
+    tally = Tally()
     if encoding.startswith("utf-16"):
         data = LEGACY[language].encode(encoding)
-    assert b"".join(utf8([data], "auto", found.append)).decode().endswith(LEGACY[language])
-    assert len(found) == 1
+    decoded = b"".join(utf8([data], file_of(data, tmp_path), tally))
+    assert decoded.decode().endswith(LEGACY[language])
+    assert len(tally.encodings) == 1
 
 
 def test_english_with_the_dashes_of_big5() -> None:
     """Hardly a byte beyond ASCII is a letter, so no language tells the encoding."""
     text = "the genius of our people—not so much—is America’s, and each man’s world "
     for repetitions in (3, 1000):
-        assert text * repetitions == (text * repetitions).encode("big5").decode(
-            detect(text.encode("big5") * repetitions)
-        )
+        data = text.encode("big5") * repetitions
+        assert data.decode(found_in(data)) == text * repetitions
+
+
+def test_the_same_few_words_again_and_again() -> None:
+    text = "".join(f"café bière naïve garçon {number}\n" for number in range(17_000))
+    assert found_in(text.encode("cp1252")) == "cp1252"
 
 
 OLD = [("zh", "gb18030"), ("ja", "cp932"), ("ja", "euc_jis_2004"), ("ru", "koi8-r")]
@@ -177,13 +199,13 @@ OLD = [("zh", "gb18030"), ("ja", "cp932"), ("ja", "euc_jis_2004"), ("ru", "koi8-
 def test_the_sample_may_end_within_a_character(language: str, encoding: str, shift: int) -> None:
     text = (LEGACY[language][0] + "\n" * shift + LEGACY[language] * 500).encode(encoding)
     assert len(text) > DETECTION_BYTES
-    assert detect(text) == encoding
+    assert found_in(text) == encoding
 
 
 @pytest.mark.parametrize(("language", "encoding"), OLD)
 def test_a_damaged_byte_hides_no_encoding(language: str, encoding: str) -> None:
     text = LEGACY[language].encode(encoding)
-    assert detect(5 * text + b"\xff\xff" + text) == encoding
+    assert found_in(5 * text + b"\xff\xff" + text) == encoding
 
 
 @pytest.mark.parametrize(
@@ -196,11 +218,47 @@ def test_a_damaged_byte_hides_no_encoding(language: str, encoding: str) -> None:
     ],
 )
 def test_few_bytes_are_utf8_or_windows(data: bytes, encoding: str) -> None:
-    assert detect(data) == encoding
+    assert found_in(data) == encoding
 
 
-def test_encoding_may_be_named() -> None:
-    found = []
-    assert b"".join(utf8([b"\xe9"], "cp437", found.append)).decode() == "Θ"
-    assert found == ["cp437"]
-    assert list(utf8([b"\xe9"], "utf-8", found.append)) == [b"\xe9"]
+def test_encoding_may_be_named(tmp_path: Path) -> None:
+    source, tally = file_of(b"\xe9", tmp_path, "cp437"), Tally()
+    assert b"".join(utf8([b"\xe9"], source, tally)).decode() == "Θ"
+    assert tally.encodings == {"a.txt": "cp437"}
+    assert list(utf8([b"\xe9"], file_of(b"\xe9", tmp_path, "utf-8"), tally)) == [b"\xe9"]
+
+
+ASCII = b"A line without an accent, as most are.\n"
+
+
+@pytest.mark.parametrize(("language", "encoding"), [*OLD, ("fr", "cp1252"), ("pl", "cp1250")])
+def test_text_behind_megabytes_of_ascii_decides(language: str, encoding: str) -> None:
+    lines = [line.encode(encoding) + b"\n" for line in LEGACY[language].split(". ")]
+    assert found_in(ASCII * 80_000 + b"".join(lines) + ASCII * 80_000) == encoding
+
+
+@pytest.mark.parametrize("shift", range(40))
+def test_one_accent_anywhere_is_seen(shift: int) -> None:
+    start = (1 << 20) - 20 + shift
+    text = b"x" * start + "café au lait".encode("cp1252") + ASCII * 1000
+    assert found_in(text) == "cp1252"
+    assert found_in(text.replace(b"\xe9", "é".encode())) == "utf-8"
+
+
+def test_broken_bytes_make_no_other_encoding_of_utf8() -> None:
+    good, broken = LEGACY["ru"].encode(), LEGACY["fr"].encode("cp1252")
+    assert found_in(good + ASCII * 9000 + broken) == "utf-8"
+    assert found_in(broken + ASCII * 9000 + good) == "utf-8"
+    assert found_in(good + ASCII * 9000 + 99 * broken) == "cp1252"
+    enough = "é".encode() * ENOUGH_CHARACTERS
+    assert found_in(enough + ASCII * 30_000 + 9999 * broken) == "utf-8"
+
+
+@settings(max_examples=10)
+@given(st.lists(st.integers(0, 2_500_000), max_size=5))
+def test_the_decision_does_not_depend_on_blocks(cuts: list[int]) -> None:
+    """The characters that decide end within a block."""
+    half = ENOUGH_CHARACTERS // 2
+    text = ASCII * 20_000 + "é".encode("cp1252") * half + ASCII * 20_000 + "é".encode() * half
+    assert decide(lambda: in_blocks(text, cuts)) == found_in(text) == "utf-8"
+    assert decide(lambda: in_blocks(b"\xe9" + text, cuts)) == found_in(b"\xe9" + text) != "utf-8"

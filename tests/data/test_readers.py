@@ -219,10 +219,18 @@ def test_a_field_of_megabytes_and_an_open_quote(tmp_path, run):
 
 def test_a_cell_beyond_the_bound_is_no_text(tmp_path, run, monkeypatch):
     monkeypatch.setattr("tokenmill.data.readers.MAX_RECORD_BYTES", 10)
-    (tmp_path / "a.parquet").write_bytes(
-        parquet([{"text": "é" * 5}, {"text": "é" * 6}, {"text": "short"}])
-    )
-    assert run(tmp_path / "a.parquet")[0] == ["é" * 5, "short"]
+    cells = [
+        ("é" * 6, "first"),
+        ("é" * 5, None),
+        ("é" * 6, None),
+        (None, None),
+        ("short", "b" * 11),
+    ]
+    rows = [{"text": text, "context": context} for text, context in cells]
+    (tmp_path / "a.parquet").write_bytes(parquet(rows))
+    documents, report = run(tmp_path / "a.parquet")
+    assert documents == ["é" * 5]
+    assert {reason: n for reason, n in report.dropped.items() if n} == {"no_text": 3, "empty": 1}
 
 
 def test_a_line_beyond_the_bound_is_not_held():

@@ -1,6 +1,10 @@
 """Fine-tuning of a tiny model: it learns to answer, and a run that is stopped ends in the same
 bytes."""
 
+import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -9,11 +13,13 @@ import pytest
 
 from tests.data.material import json_lines, parameters
 from tests.evaluation.trained import train_a_model
+from tests.imports import ROOT
 from tests.training.tiny import digest, runtime_params
 from tokenmill.core.errors import UserError
-from tokenmill.executor import ThreadExecutor
+from tokenmill.executor import ExecutorParams
 from tokenmill.finetuning.params import FinetuneParams, Method
-from tokenmill.finetuning.run import finetuning_job
+from tokenmill.finetuning.run import CHATS, clean_chats, finetuning_job
+from tokenmill.formats.shards import totals
 from tokenmill.model.manifest import ADAPTER, ADAPTER_CONFIG, WEIGHTS, read_manifest
 from tokenmill.training.launch import Interrupt
 from tokenmill.training.run import Outcome, run
@@ -56,6 +62,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 METHODS = get_args(Method)
 
+LOCAL = ExecutorParams(data_engine="local", ray_address=None)
+
 
 def tune(
     base: Path,
@@ -68,17 +76,17 @@ def tune(
     """Fine-tune with the checkpoints in `folder`, into `folder`/model."""
     monkeypatch.setenv("DVC_ROOT", str(folder))
     runtime_section = runtime_params(**runtime or {})
-    job, _ = finetuning_job(
-        method,
-        FinetuneParams.model_validate(SECTION | {"data": str(base / "chats.jsonl")} | changes),
-        clean_params=parameters(),
-        encoding="auto",
-        executor=ThreadExecutor(threads=1),
-        runtime=runtime_section,
-        models=base / "model",
-        tokens=base / "tokens",
-        tokenizer_file=base / "tokenizer.json",
-    )
+    params = FinetuneParams.model_validate(SECTION | {"data": str(base / "chats.jsonl")} | changes)
+    with clean_chats(params, parameters(), encoding="auto", runtime=LOCAL) as chats:
+        job, _ = finetuning_job(
+            method,
+            params,
+            chats_folder=chats,
+            runtime=runtime_section,
+            models=base / "model",
+            tokens=base / "tokens",
+            tokenizer_file=base / "tokenizer.json",
+        )
     outcome = run(job, runtime=runtime_section, output=folder / "model", times=folder)
     assert outcome
     return outcome
@@ -162,6 +170,30 @@ def test_more_epochs_continue(
     tune(base, here / "two", monkeypatch, method, epochs=4)
     assert "continuing from step" in capsys.readouterr().err
     assert digest(here / "two/model/epoch-4") == digest(here / "one/model/epoch-4")
+
+
+def test_processes_of_one_training_read_chats_cleaned_once(base: Path, here: Path) -> None:
+    data = here / "chats.jsonl"
+    shutil.copyfile(base / "chats.jsonl", data)
+    params = FinetuneParams.model_validate(SECTION | {"data": str(data)})
+    asks = (
+        "from tests.finetuning.test_run import *; from tokenmill.formats.shards import totals\n"
+        "params = FinetuneParams.model_validate(SECTION | {'data': 'chats.jsonl'})\n"
+        "with clean_chats(params, parameters(), encoding='auto', runtime=LOCAL) as folder:\n"
+        "    print(folder, totals(folder).documents)"
+    )
+    with clean_chats(params, parameters(), encoding="auto", runtime=LOCAL) as folder:
+        data.write_bytes(b"")  # what a second cleaning would not survive
+        done = subprocess.run(
+            [sys.executable, "-c", asks],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout == f"{folder} {totals(folder).documents}\n"
+    assert not folder.exists()
+    assert CHATS not in os.environ
 
 
 def test_other_chats_and_another_base_are_another_run(

@@ -46,9 +46,8 @@ def test_what_is_written_is_read_back(tmp_path_factory, texts, cuts, shard_bytes
 
 def test_shards_and_row_groups_end_at_their_sizes(tmp_path):
     write_shards(tmp_path, [documents(["x" * 9] * 1000)], shard_bytes=900, row_group_bytes=90)
-    assert [sum(map(len, shards.shard_batches(shard))) for shard in shards.shards(tmp_path)] == [
-        100
-    ] * 10
+    groups = [shards.row_groups(shard) for shard in shards.shards(tmp_path)]
+    assert [sum(len(group.read()) for group in shard) for shard in groups] == [100] * 10
     assert {len(batch) for batch in shards.batches(tmp_path)} == {10}
 
 
@@ -67,6 +66,25 @@ def test_an_error_of_the_batches_comes_through(tmp_path):
 
     with pytest.raises(UserError, match="broken"):
         write_shards(tmp_path, batches(), shard_bytes=1)
+
+
+def test_shards_are_in_the_order_of_their_numbers(tmp_path, monkeypatch):
+    """A width of one digit stands for five, so that 12 shards are enough."""
+    monkeypatch.setattr(shards, "DIGITS", 1)
+    texts = [f"text {number}" for number in range(12)]
+    write_shards(tmp_path, [documents(texts)], shard_bytes=1)
+    assert [batch["text"][0] for batch in shards.batches(tmp_path)] == texts
+    (tmp_path / "part-3.parquet").unlink()
+    with pytest.raises(UserError, match=r"part-3\.parquet is missing"):
+        shards.shards(tmp_path)
+
+
+def test_a_shard_of_another_format_is_refused(tmp_path, monkeypatch):
+    write_shards(tmp_path, [documents(["one"])])
+    monkeypatch.setattr(shards, "CLEAN_FORMAT", shards.CLEAN_FORMAT + 1)
+    for reader in (shards.totals, lambda folder: list(shards.batches(folder))):
+        with pytest.raises(UserError, match="is not a shard that `clean` wrote"):
+            reader(tmp_path)
 
 
 def test_a_folder_without_shards_or_with_foreign_ones(tmp_path):

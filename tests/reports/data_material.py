@@ -70,7 +70,7 @@ def prepare(folder: Path, *, type_: str = "bpe") -> Path:
     report = train_tokenizer(data / "clean", tokenizer, params)
     write_json(metrics / "tokenizer.json", report.__dict__)
     tokenize = TokenizeParams(split="hash", val_fraction=0.2)
-    metadata = pack(data / "clean", tokenizer, data / "packed", tokenize)
+    metadata, _ = pack(data / "clean", tokenizer, data / "packed", tokenize)
     write_json(metrics / "tokens.json", summary(data / "packed", metadata) | tokenize.model_dump())
     unpack(data / "packed", data / "tokens")
     write_json(data / "clean_report.json", REPORT)

@@ -1,7 +1,6 @@
 """Long documents are read in segments with the ids of the whole; samples are even and within their
 budget."""
 
-import itertools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tokenmill.formats import shards
 from tokenmill.formats.tokenizer import read_tokenizer
+from tokenmill.tokens import corpus as corpus_module
 from tokenmill.tokens.corpus import PROBE_ROWS, PROBES, probe, sample, segmented, segments
 from tokenmill.tokens.encoder import FRAGMENTS, adversarial_texts
 
@@ -73,10 +74,38 @@ def test_only_long_documents_are_cut() -> None:
 def test_sample_is_even_and_within_its_budget(corpus: Corpus) -> None:
     texts = [f"{i:05d}" for i in range(1000)]
     clean = corpus(texts, shard_bytes=2000, row_group_bytes=35)
-    drawn = [int(text) for batch in sample(clean, 500) for text in batch]
-    assert len(drawn) == 100
-    assert all(b - a == 10 for a, b in itertools.pairwise(drawn))
+    drawn = [text for batch in sample(clean, 500) for text in batch]
+    assert 400 < sum(map(len, drawn)) <= 500
+    numbers = [int(text) for text in drawn if len(text) == 5]
+    assert all(5 <= sum(n // 100 == tenth for n in numbers) <= 12 for tenth in range(10))
+    assert numbers == sorted(set(numbers))
     assert [text for batch in sample(clean, 5000) for text in batch] == texts
+
+
+def test_sample_reads_a_part_of_a_large_corpus_once(corpus: Corpus, monkeypatch) -> None:
+    texts = [f"{i:05d}" + " word" * 1999 for i in range(1000)]  # 10 MB in 500 row groups
+    clean = corpus(texts, shard_bytes=100_000, row_group_bytes=20_000)
+    read: list[shards.RowGroup] = []
+    whole = shards.RowGroup.read
+
+    def watched(group: shards.RowGroup, columns: tuple[str, ...] = ("text",)) -> pl.DataFrame:
+        read.append(group)
+        return whole(group, columns)
+
+    monkeypatch.setattr(shards.RowGroup, "read", watched)
+    drawn = [text for batch in sample(clean, 1_000_000) for text in batch]
+    assert 900_000 < sum(map(len, drawn)) <= 1_000_000
+    assert len(read) == len(set(read)) == 100
+    assert drawn == [text for batch in sample(clean, 1_000_000) for text in batch]
+    assert all(any(text.startswith(f"{n:05d}") for text in drawn) for n in (0, 500, 990))
+
+
+@given(text=st.lists(words, max_size=99).map("".join), size=st.integers(1, 60))
+def test_units_join_to_the_text(text: str, size: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(corpus_module, "SAMPLE_UNIT_CHARS", size)
+        units = max(1, -(-len(text) // size))
+        assert "".join(corpus_module._unit(text, number) for number in range(units)) == text
 
 
 def test_sample_covers_the_whole_of_a_long_text(corpus: Corpus) -> None:

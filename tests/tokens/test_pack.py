@@ -4,7 +4,7 @@ is divided."""
 import itertools
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -54,7 +54,7 @@ def documents(tokens: Path, tokenizer_file: Path, split: Split) -> list[str]:
 def round_trip(
     clean: Path, tokenizer_file: Path, work: Path, params: TokenizeParams
 ) -> dict[Split, list[str]]:
-    metadata = pack(clean, tokenizer_file, work / "packed", params)
+    metadata, _ = pack(clean, tokenizer_file, work / "packed", params)
     assert unpack(work / "packed", work / "tokens") == metadata
     texts: dict[Split, list[str]] = {
         split: documents(work / "tokens", tokenizer_file, split) for split in SPLITS
@@ -86,6 +86,21 @@ def test_files_named_as_validation_text_are_held_out(
     clean = corpus(PROSE[:5], sources=sources)
     params = TokenizeParams(split="auto", val_fraction=0.3)
     assert round_trip(clean, bpe_file, tmp_path, params)["val"] == [PROSE[1], PROSE[3]]
+
+
+def test_the_split_is_chosen_once(prose: Path, bpe_file: Path, tmp_path: Path, monkeypatch) -> None:
+    """Choosing reads the ids of the whole corpus, and packing reads texts and ids once more."""
+    columns: list[tuple[str, ...]] = []
+    read = shards.batches
+
+    def watched(folder: Path, wanted: tuple[str, ...] = ("text",)) -> Iterator[pl.DataFrame]:
+        columns.append(tuple(wanted))
+        return read(folder, wanted)
+
+    monkeypatch.setattr(shards, "batches", watched)
+    params = TokenizeParams(split="auto", val_fraction=0.3)
+    assert pack(prose, bpe_file, tmp_path / "packed", params)[1] == "hash"
+    assert sorted(columns) == [("id",), ("source",), ("text", "id")]
 
 
 @pytest.mark.parametrize("source", ["a.txt", "val/a.txt"])
@@ -345,7 +360,7 @@ def test_corpus_with_other_bytes_than_recorded_is_refused(
 
 
 def test_summary_counts_tokens_and_bytes(prose: Path, bpe_file: Path, tmp_path: Path) -> None:
-    metadata = pack(prose, bpe_file, tmp_path, HASH)
+    metadata, _ = pack(prose, bpe_file, tmp_path, HASH)
     numbers = summary(tmp_path, metadata)
     tokens = metadata.train.tokens + metadata.val.tokens
     assert numbers["train_tokens"] + numbers["val_tokens"] == tokens
@@ -393,7 +408,7 @@ def test_end_of_text_after_every_end() -> None:
 
 
 def test_metadata_names_the_tokenizer(prose: Path, bpe_file: Path, tmp_path: Path) -> None:
-    metadata = pack(prose, bpe_file, tmp_path, HASH)
+    metadata, _ = pack(prose, bpe_file, tmp_path, HASH)
     tokenizer = read_tokenizer(bpe_file)
     assert isinstance(metadata, TokenMetadata)
     assert (metadata.tokenizer_sha256, metadata.tokenizer_type) == (tokenizer.sha256, "bpe")

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import polars as pl
 
-from tokenmill.data.encoding import is_utf8, read_utf8, without_damage
+from tokenmill.data.encoding import has_plain_lines, read_utf8, utf8, without_damage
 from tokenmill.data.json_records import polars_texts, texts_of_lines, whole_lines
 from tokenmill.data.params import CleanParams
 from tokenmill.data.readers import FORMATS, texts
@@ -68,7 +68,7 @@ class Planner:
             return self._small_files
         if source.format != ".jsonl":
             return self._texts
-        return self._line_ranges if plain and is_utf8(source) else self._line_blocks
+        return self._line_ranges if plain and has_plain_lines(source) else self._line_blocks
 
     def _small_files(self, sources: Iterable[Source]) -> Iterator[Chunk]:
         group: list[Source] = []
@@ -121,7 +121,8 @@ def _read_files(sources: list[Source], params: CleanParams, tally: Tally) -> Tex
 def _read_range(source: Source, begin: int, size: int, params: CleanParams, tally: Tally) -> Texts:
     """The texts of the JSON lines that begin within a range of bytes of a plain file; the last one
     is read whole."""
-    return _read_lines(_range_blocks(source, begin, size), source, params, tally, first=begin == 0)
+    lines = utf8(_range_blocks(source, begin, size), source, tally, first=False)
+    return _read_lines(lines, source, params, tally, first=begin == 0)
 
 
 def _range_blocks(source: Source, begin: int, size: int) -> Iterator[bytes]:

@@ -1,14 +1,19 @@
 """Bytes of unknown encoding as UTF-8, with a mark where they are damaged.
 
-UTF-8 is tried first. UTF-16 and UTF-32 are recognised by their byte-order mark, other encodings by
-chardet from a bounded sample. Bytes that cannot be decoded become DAMAGE, a code point that Unicode
-reserves for internal use. Only `without_damage` turns it into U+FFFD: there a text is one document,
-so that damaged documents can be counted.
+One decision holds for a whole file, `encoding_of`. Whoever reads a part of the file asks for it at
+the first byte beyond ASCII, so that neither chunks nor compression change a character. `decide`
+states the rule.
+
+Bytes that cannot be decoded become DAMAGE, a code point that Unicode reserves for internal use.
+Only `without_damage` turns it into U+FFFD: there a text is one document, so that damaged documents
+can be counted.
 """
 
 import codecs
+import functools
 import itertools
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
@@ -65,41 +70,53 @@ def read_utf8(source: Source, tally: Tally, advance: Advance = lambda _: None) -
     Raises:
         UserError: the file cannot be read.
     """
-    return utf8(
-        blocks(source, advance), source.encoding, partial(tally.encodings.__setitem__, source.name)
-    )
+    return utf8(blocks(source, advance), source, tally)
 
 
-def utf8(blocks: Iterable[bytes], encoding: str, found: Callable[[str], object]) -> Iterator[bytes]:
+def utf8(
+    blocks: Iterable[bytes], source: Source, tally: Tally, *, first: bool = True
+) -> Iterator[bytes]:
     """The blocks of a file as UTF-8 without byte-order mark.
 
+    ASCII passes unchanged: in every encoding that `decide` may find it means the same.
+
     Args:
-        blocks: the file from its beginning.
-        encoding: its name, or `auto`: then the first block beyond ASCII decides, and a file in
-            ASCII or UTF-8 passes through unchanged.
-        found: called with the encoding if it is not UTF-8.
+        blocks: the file from its beginning, or from a later line.
+        source: the file. It is read again, to decide on its encoding, if that is not named and a
+            block has bytes beyond ASCII.
+        tally: its encoding is noted here, if that is not UTF-8.
+        first: whether they begin the file, so that a byte-order mark may come.
     """
     stream = iter(blocks)
-    head = b""
-    while len(head) < SNIFFED_BYTES and (block := next(stream, None)) is not None:
-        head += block
-    mark, by_mark = byte_order(head)
-    stream = itertools.chain([head[len(mark) :]], stream)
-    encoding = by_mark or encoding
+    encoding = source.encoding
+    if first:
+        by_mark, stream = _without_mark(stream)
+        encoding = by_mark or encoding
     while encoding == "auto" and (block := next(stream, None)) is not None:
         if block.isascii():
             yield block
         else:
-            encoding = detect(block)
+            encoding = encoding_of(source)
             stream = itertools.chain([block], stream)
     if encoding in ("auto", "utf-8"):
         yield from stream
         return
-    found(encoding)
+    tally.encodings[source.name] = encoding
     decoder = codecs.getincrementaldecoder(encoding)(damage_handler())
     for block in stream:
         yield decoder.decode(block).encode()
     yield decoder.decode(b"", final=True).encode()
+
+
+def _without_mark(blocks: Iterable[bytes]) -> tuple[str, Iterator[bytes]]:
+    """The encoding that the beginning of a file shows (`byte_order`), and the file without its
+    byte-order mark."""
+    stream = iter(blocks)
+    head = b""
+    while len(head) < SNIFFED_BYTES and (block := next(stream, None)) is not None:
+        head += block
+    mark, encoding = byte_order(head)
+    return encoding, itertools.chain([head[len(mark) :]], stream)
 
 
 def byte_order(head: bytes) -> tuple[bytes, str]:
@@ -118,14 +135,17 @@ def byte_order(head: bytes) -> tuple[bytes, str]:
     return b"", ""
 
 
-def is_utf8(source: Source) -> bool:
-    """Whether a plain file is UTF-8, judged by its first block."""
+def has_plain_lines(source: Source) -> bool:
+    """Whether lines of a file that is not compressed can be decoded one by one: each byte that
+    looks like a line break is one.
+
+    So it is in UTF-8 and in every encoding of LEGACY; of those that the user may name it is not
+    known.
+    """
+    if source.encoding not in ("auto", "utf-8"):
+        return False
     with opened(source) as file:
-        head = file.read(BLOCK_BYTES)
-    encoding = byte_order(head)[1] or (
-        source.encoding if source.encoding != "auto" else detect(head)
-    )
-    return encoding == "utf-8"
+        return byte_order(file.read(SNIFFED_BYTES))[1] in ("", "utf-8")
 
 
 CENTRAL_EUROPEAN = ("cp1250", "iso8859-2")
@@ -133,55 +153,143 @@ CENTRAL_EUROPEAN = ("cp1250", "iso8859-2")
 alike to chardet."""
 
 LEGACY = (
-    *(
-        "cp1252",
-        "cp1251",
-        "koi8-r",
-        "koi8-u",
-        "cp866",
-        "gb18030",
-        "big5hkscs",
-        "cp932",
-        "euc_jis_2004",
-        "cp949",
-    ),
-    *(
-        "cp437",
-        "cp850",
-        "cp852",
-        "cp855",
-        "cp1253",
-        "cp1254",
-        "cp1255",
-        "cp1256",
-        "cp1257",
-        "iso8859-5",
-        "iso8859-6",
-    ),
-    *("iso8859-7", "mac-cyrillic", "tis-620", "johab", *CENTRAL_EUROPEAN),
+    *("cp1252", "cp1251", "koi8-r", "koi8-u", "cp866"),
+    *("gb18030", "big5hkscs", "cp932", "euc_jis_2004", "cp949"),
+    *("cp437", "cp850", "cp852", "cp855", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257"),
+    *("iso8859-5", "iso8859-6", "iso8859-7", "mac-cyrillic", "tis-620", "johab"),
+    *CENTRAL_EUROPEAN,
 )
 """Encodings that are looked for: those of most old text. Each stands for its subsets, as cp1252 for
-Latin-1."""
+Latin-1. All of them extend ASCII, and none has a control character or a space within a
+character."""
+
+ENOUGH_CHARACTERS = 1 << 14
+"""Characters beyond ASCII, from the beginning of a file, that decide whether it is UTF-8."""
+
+SAMPLE_BYTES = 1 << 20
+"""Bytes of text around characters beyond ASCII, from a whole file, of which DETECTION_BYTES at even
+distances tell a legacy encoding."""
 
 DETECTION_BYTES = 1 << 16
-"""Bytes, from the first one beyond ASCII, by which an encoding is recognised."""
 
 
-def detect(data: bytes) -> str:
-    """The encoding of text: UTF-8 if that is possible, also with some damage; else the likeliest in
-    LEGACY.
+def encoding_of(source: Source) -> str:
+    """The encoding of a file: the one that is named, or what `decide` finds. A process reads a file
+    for it once, however many of its chunks ask at a time.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
+    with _deciding(source):
+        return _decided(source)
+
+
+@functools.lru_cache(maxsize=1024)
+def _deciding(_source: Source) -> threading.Lock:
+    return threading.Lock()
+
+
+@functools.lru_cache(maxsize=1024)
+def _decided(source: Source) -> str:
+    return source.encoding if source.encoding != "auto" else decide(partial(blocks, source))
+
+
+def decide(read: Callable[[], Iterable[bytes]]) -> str:
+    """The encoding of a file, by all of its text.
+
+    1. A byte-order mark decides, or the NUL bytes of UTF-16 (`byte_order`).
+    2. A file is UTF-8 if of its characters beyond ASCII (the first ENOUGH_CHARACTERS, wherever they
+       are) at least half are valid: some broken bytes make no other encoding of it.
+    3. Any other file is in the encoding of LEGACY that is likeliest for its text around the bytes
+       beyond ASCII, taken from the whole file.
+
+    Args:
+        read: opens the file and gives its bytes, in blocks of any size; called once or twice.
 
     Example:
-        >>> detect("Все люди рождаются свободными".encode("koi8_r"))
+        >>> decide(lambda: ["Все люди рождаются свободными".encode("koi8_r")])
         'koi8-r'
     """
-    text = codecs.getincrementaldecoder("utf-8")("replace").decode(data)
-    damaged = text.count(REPLACEMENT) - data.count(REPLACEMENT.encode())
-    if 2 * damaged <= len(_BEYOND_ASCII.findall(text)):
+    encoding, stream = _without_mark(_equal_blocks(read()))
+    if encoding:
+        return encoding
+    if _is_utf8(stream):
         return "utf-8"
-    start = next(match.start() for match in _BEYOND_ASCII_BYTE.finditer(data))
-    sample = data[max(0, start - 32) : start + DETECTION_BYTES]
-    sample = b"\n".join(line for line in sample.splitlines() if not line.isascii())
+    return _legacy(_sample(_equal_blocks(read())))
+
+
+def _equal_blocks(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """The same bytes in blocks of BLOCK_BYTES, so that what follows depends on the file alone."""
+    rest = b""
+    for block in blocks:
+        rest += block
+        while len(rest) >= BLOCK_BYTES:
+            yield rest[:BLOCK_BYTES]
+            rest = rest[BLOCK_BYTES:]
+    yield rest
+
+
+def _is_utf8(blocks: Iterable[bytes]) -> bool:
+    """Whether at least half of the characters beyond ASCII are valid UTF-8."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    beyond = damaged = 0
+    for block in blocks:
+        text = decoder.decode(block)
+        if not text.isascii():
+            beyond += len(text) - len(text.encode("ascii", "ignore"))
+            damaged += text.count(REPLACEMENT) - block.count(REPLACEMENT.encode())
+        if beyond >= ENOUGH_CHARACTERS:
+            break
+    return 2 * damaged <= beyond
+
+
+_STRETCH = re.compile(rb"[\x80-\xff](?:[^\n]{0,32}[\x80-\xff])*+[^\n]{0,32}")
+"""Text of one line in which a byte beyond ASCII is never far; it ends between two characters."""
+
+_WHOLE = re.compile(rb".*[\x00-\x2f]", re.DOTALL)
+"""Up to the last byte that no encoding of LEGACY has within a character."""
+
+
+def _sample(blocks: Iterable[bytes]) -> bytes:
+    """Text around bytes beyond ASCII, on lines of its own: DETECTION_BYTES at even distances of the
+    first SAMPLE_BYTES."""
+    found: list[bytes] = []
+    size = 0
+    rest = b""
+    for block in itertools.chain(blocks, [b"\n"]):
+        data = rest + block
+        whole = _WHOLE.match(data, max(0, len(data) - SNIFFED_BYTES))
+        cut = whole.end() if whole else len(data)
+        for stretch in _stretches(data, cut) if not data.isascii() else ():
+            found.append(stretch)
+            size += len(stretch)
+        if size >= SAMPLE_BYTES:
+            break
+        rest = data[cut:]
+    taken: list[bytes] = []
+    seen = held = 0
+    for stretch in found:
+        seen += len(stretch)
+        if held * size < seen * DETECTION_BYTES:
+            taken.append(stretch)
+            held += len(stretch)
+    return b"\n".join(taken)[:DETECTION_BYTES]
+
+
+def _stretches(data: bytes, end: int) -> Iterator[bytes]:
+    """The text around bytes beyond ASCII before `end`, without what is valid UTF-8: it tells no
+    other encoding."""
+    begin = 0
+    for match in _STRETCH.finditer(data, 0, end):
+        line = data.rfind(b"\n", 0, match.start()) + 1
+        stretch = data[max(line, begin, match.start() - 32) : match.end()]
+        if stretch.decode("utf-8", "ignore").encode() != stretch:
+            yield stretch
+        begin = match.end()
+
+
+def _legacy(sample: bytes) -> str:
+    """The likeliest encoding of text that is not UTF-8."""
     few = len(_BEYOND_ASCII_BYTE.findall(sample)) < 8  # too few to tell an encoding
     if (
         few
@@ -192,8 +300,10 @@ def detect(data: bytes) -> str:
     best = next(filter(None, map(_likeliest, _parts(sample))), "utf-8")
     if _odd_letters(sample, best) <= 0.05:
         return best
-    # Dashes and quotation marks, say in English: nothing but them tells the encoding.
-    return min((best, "big5hkscs", "cp437", "cp850"), key=partial(_odd_letters, sample))
+    # Few words, again and again; or dashes and quotation marks, say in English, and nothing else
+    # that tells the encoding.
+    candidates = (best, "cp1252", "big5hkscs", "cp437", "cp850")
+    return min(candidates, key=partial(_odd_letters, sample))
 
 
 def _likeliest(sample: bytes) -> str | None:
@@ -229,13 +339,13 @@ _BEYOND_ASCII_BYTE = re.compile(rb"[\x80-\xff]")
 
 def _odd_letters(data: bytes, encoding: str) -> float:
     """Of the characters beyond ASCII, the fraction in Latin words that are signs, or capitals
-    behind a small letter."""
+    behind a small letter, or that are none in this encoding."""
     text = data.decode(encoding, "replace")
     # One character, or its two bytes
     runs = re.findall(r"([a-zA-Z])([^\x00-\x7f\s’–—]{1,2})(?=[a-zA-Z])", text)
     signs = sum(not character.isalnum() for _, run in runs for character in run)
     capitals = sum(before.islower() and run[0].isupper() for before, run in runs)
-    return (signs + capitals) / len(_BEYOND_ASCII.findall(text))
+    return (signs + capitals + text.count(REPLACEMENT)) / len(_BEYOND_ASCII.findall(text))
 
 
 _ESCAPE = re.compile(

@@ -25,8 +25,9 @@ class DataParams(Section):
     """
 
     encoding: str
-    """The encoding of the text files: `auto` finds it for each file (UTF-8 first, then byte-order
-    marks, then chardet), or a name that Python knows, such as `cp1251`, for all of them."""
+    """The encoding of the text files: `auto` finds it for each file by all of its text (a
+    byte-order mark, else UTF-8, else chardet), or a name that Python knows, such as `cp1251`, for
+    all of them."""
 
     @field_validator("encoding")
     @classmethod

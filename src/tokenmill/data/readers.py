@@ -188,23 +188,23 @@ def read_parquet(
     source: Source, params: CleanParams, tally: Tally, advance: Advance
 ) -> Iterator[str]:
     """The texts of a parquet file."""
-    return record_texts(
-        parquet_rows(source, params.columns, advance), source.path, params.columns, tally
-    )
+    rows = parquet_rows(source, params.columns, tally, advance)
+    return record_texts(rows, source.path, params.columns, tally)
 
 
 def parquet_rows(
-    source: Source, columns: list[str] | None, advance: Advance
+    source: Source, columns: list[str] | None, tally: Tally, advance: Advance
 ) -> Iterator[dict[str, Any]]:
     """The rows of a parquet file, with the columns that may hold text.
 
-    A compressed file is unpacked to a temporary file first, because parquet is read from its end.
+    A row with a cell of more than MAX_RECORD_BYTES is counted as dropped. A compressed file is
+    unpacked to a temporary file first, because parquet is read from its end.
 
     Raises:
         UserError: the file is broken, or lacks the columns.
     """
     if source.compression is None:
-        yield from _rows(source.path, source, columns)
+        yield from _rows(source.path, source, columns, tally)
         advance(source.size)
         return
     with tempfile.TemporaryDirectory() as folder:
@@ -212,21 +212,30 @@ def parquet_rows(
         with unpacked.open("wb") as file:
             for block in blocks(source, advance):
                 file.write(block)
-        yield from _rows(unpacked, source, columns)
+        yield from _rows(unpacked, source, columns, tally)
 
 
-def _rows(path: Path, source: Source, columns: list[str] | None) -> Iterator[dict[str, Any]]:
+_TOO_LONG = "\0too long"
+"""The name of a column that no table has."""
+
+
+def _rows(
+    path: Path, source: Source, columns: list[str] | None, tally: Tally
+) -> Iterator[dict[str, Any]]:
     try:
         table = pl.scan_parquet(path, glob=False)
         schema = table.collect_schema()
         wanted = [name for name in schema if name in (KEYS if columns is None else columns)]
         if not wanted:
             raise no_text(source.path, schema.names(), columns)
-        cells = [_bounded(name) if schema[name] == pl.String else pl.col(name) for name in wanted]
-        for batch in table.select(cells).collect_batches(
+        for batch in table.select(_bounded(wanted, schema)).collect_batches(
             chunk_size=PARQUET_ROWS, maintain_order=True
         ):
-            yield from batch.iter_rows(named=True)
+            for row in batch.iter_rows(named=True):
+                if row.pop(_TOO_LONG):
+                    tally.drop("no_text", f"a cell of more than {MAX_RECORD_BYTES:,} bytes")
+                else:
+                    yield row
     except PermissionError:
         raise not_permitted(source) from None
     except (pl.exceptions.PolarsError, OSError) as error:
@@ -236,10 +245,20 @@ def _rows(path: Path, source: Source, columns: list[str] | None) -> Iterator[dic
         ) from None
 
 
-def _bounded(name: str) -> pl.Expr:
-    """A column of text without its cells beyond MAX_RECORD_BYTES, which would be held several times
-    in memory."""
-    return pl.when(pl.col(name).str.len_bytes() <= MAX_RECORD_BYTES).then(pl.col(name)).alias(name)
+def _bounded(names: list[str], schema: pl.Schema) -> list[pl.Expr]:
+    """The columns without their texts beyond MAX_RECORD_BYTES, which would be held several times in
+    memory, and _TOO_LONG: whether a row has one."""
+    fits = {
+        name: pl.col(name).str.len_bytes() <= MAX_RECORD_BYTES
+        for name in names
+        if schema[name] == pl.String
+    }
+    cells = [
+        pl.when(fits[name]).then(pl.col(name)).alias(name) if name in fits else pl.col(name)
+        for name in names
+    ]
+    too_long = pl.any_horizontal(pl.lit(False), *(~fit for fit in fits.values()))
+    return [*cells, too_long.alias(_TOO_LONG)]
 
 
 @dataclass(frozen=True)

@@ -168,7 +168,7 @@ def meanings(params: CleanParams) -> dict[str, str]:
     """
     found = {
         "invalid_record": "a line that is no JSON, a row with more fields than the header",
-        "no_text": "a record of no known shape",
+        "no_text": "a record of no known shape, or with a cell of more than 32 MiB",
         "empty": "nothing is left of it, or a conversation without an answer",
         "too_short": f"fewer than {params.min_chars:,} characters",
         "too_long": f"more than {params.max_chars or 0:,} characters",

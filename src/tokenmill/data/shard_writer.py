@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 from tokenmill.executor import ThreadExecutor
-from tokenmill.formats.shards import ROW_GROUP_BYTES, SHARD_BYTES, write_shard
+from tokenmill.formats.shards import ROW_GROUP_BYTES, SHARD_BYTES, shard_file, write_shard
 
 
 def write_shards(
@@ -26,7 +26,7 @@ def write_shards(
 
     def write(numbered: tuple[int, list[pl.DataFrame]]) -> None:
         number, documents = numbered
-        write_shard(folder / f"part-{number:05}.parquet", documents, row_group_bytes)
+        write_shard(shard_file(folder, number), documents, row_group_bytes)
 
     for _ in ThreadExecutor(threads=1, waiting=1).map(
         write, enumerate(_grouped(batches, shard_bytes))

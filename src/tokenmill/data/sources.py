@@ -5,6 +5,7 @@ the disk. A block never exceeds a few MiB, whatever an archive claims to hold.
 """
 
 import bz2
+import codecs
 import contextlib
 import gzip
 import lzma
@@ -28,8 +29,8 @@ BLOCK_BYTES = 1 << 20
 """Bytes read at a time."""
 
 MAX_RECORD_BYTES = 32 << 20
-"""A longer record is not held in memory: a line of JSON is counted as invalid, a cell of parquet as
-no text, and a file of another format is refused."""
+"""A longer record is not held in memory: a line of JSON is dropped as `invalid_record`, a row of
+parquet with such a cell as `no_text`, and a file of another format is refused."""
 
 ZSTD_INPUT = 1 << 9
 """Compressed bytes given to zstd at a time: at its highest ratio (4 bytes for a block of 128 KiB)
@@ -59,7 +60,7 @@ class Source:
     """When it was last written, in nanoseconds; with the size, this shows whether it changes while
     it is read."""
     encoding: str = "auto"
-    """The encoding of its text; `auto` finds it."""
+    """The encoding of its text, by Python's own name for it; `auto` finds it."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,7 @@ def find(raw: Path, formats: Collection[str], encoding: str = "auto") -> Found:
         )
         way_out = "`dvc repro sample` writes it" if raw.match(SAMPLE.as_posix()) else own
         raise UserError(f"data.raw ({raw}) does not exist; {way_out}.")
+    encoding = encoding if encoding == "auto" else codecs.lookup(encoding).name
     sources: list[Source] = []
     skipped: Counter[str] = Counter()
     for path in _files(raw) if raw.is_dir() else [raw]:

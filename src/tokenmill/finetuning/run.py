@@ -1,7 +1,10 @@
 """A fine-tuning as a job for the base's trainer: chats from disk, the model to start from."""
 
+import contextlib
 import hashlib
+import os
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,12 +13,12 @@ import numpy as np
 from tokenmill.core.errors import UserError
 from tokenmill.data.clean import clean
 from tokenmill.data.params import CleanParams
-from tokenmill.executor import Executor
+from tokenmill.executor import ExecutorParams, open_executor
 from tokenmill.finetuning.chats import ChatSplit, read_chats
 from tokenmill.finetuning.params import FinetuneParams, Method
 from tokenmill.formats.records import checked
 from tokenmill.formats.token_file import open_tokens
-from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
+from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.model.config import LoraParams
 from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import load_model
@@ -27,6 +30,10 @@ from tokenmill.training.job import Data, Job
 from tokenmill.training.lora import adapt, trained_parameters
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.schedule import Workload
+
+CHATS = "TOKENMILL_CHATS"
+"""The variable of the environment that tells the processes of one training where the clean chats
+are."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +65,7 @@ def finetuning_job(
     method: Method,
     params: FinetuneParams,
     *,
-    clean_params: CleanParams,
-    encoding: str,
-    executor: Executor,
+    chats_folder: Path,
     runtime: RuntimeParams,
     models: Path,
     tokens: Path,
@@ -70,6 +75,7 @@ def finetuning_job(
     learns from.
 
     Args:
+        chats_folder: the chats, as `clean_chats` gives them.
         tokens: the base model's own text, of which `finetune.base_fraction` takes some.
 
     Raises:
@@ -82,8 +88,11 @@ def finetuning_job(
     base = newest_epoch(models)
     tokenizer = read_tokenizer(tokenizer_file)
     base.manifest.check_tokenizer(tokenizer.sha256, str(tokenizer_file))
-    chats = prepare(
-        params, clean_params, tokenizer, base.manifest, encoding=encoding, executor=executor
+    chats = read_chats(
+        chats_folder,
+        tokenizer,
+        context_length=base.manifest.model.context_length,
+        held_out=params.val_fraction,
     )
     kept = base.manifest.train.model_dump()
     trained = checked(kept, TrainParams, source=models / MANIFEST, way_out=RESTORE)
@@ -94,36 +103,40 @@ def finetuning_job(
     ), chats
 
 
-def prepare(
-    params: FinetuneParams,
-    clean_params: CleanParams,
-    tokenizer: TextTokenizer,
-    base: Manifest,
-    *,
-    encoding: str,
-    executor: Executor,
-) -> dict[str, ChatSplit]:
-    """The chats of `finetune.data`, cleaned as the base's text was, as `train` and `val`.
+@contextlib.contextmanager
+def clean_chats(
+    params: FinetuneParams, clean_params: CleanParams, *, encoding: str, runtime: ExecutorParams
+) -> Iterator[Path]:
+    """The chats of `finetune.data`, cleaned as the base's text was, in a folder of shards that
+    exists as long as the block.
+
+    They are cleaned once for all processes that the block starts, which find the folder in their
+    environment. Processes that torchrun starts clean for themselves.
 
     Raises:
-        UserError: they cannot be read, or there are too few.
+        UserError: they cannot be read.
     """
-    context_length = base.model.context_length
+    if CHATS in os.environ:
+        yield Path(os.environ[CHATS])
+        return
     with tempfile.TemporaryDirectory() as name:
+        folder = Path(name, "clean")
         try:
-            folder = Path(name, "clean")
-            clean(
-                raw=Path(str(params.data)),
-                out=folder,
-                params=clean_params,
-                encoding=encoding,
-                executor=executor,
-            )
+            with open_executor(runtime, threads=os.cpu_count() or 1) as executor:
+                clean(
+                    raw=Path(str(params.data)),
+                    out=folder,
+                    params=clean_params,
+                    encoding=encoding,
+                    executor=executor,
+                )
         except UserError as error:
             raise UserError(str(error).replace("data.raw", "finetune.data")) from None
-        return read_chats(
-            folder, tokenizer, context_length=context_length, held_out=params.val_fraction
-        )
+        os.environ[CHATS] = str(folder)
+        try:
+            yield folder
+        finally:
+            del os.environ[CHATS]
 
 
 def with_base_text(layers: np.ndarray, tokens: Path, fraction: float) -> np.ndarray:

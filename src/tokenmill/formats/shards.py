@@ -16,6 +16,10 @@ from tokenmill.core.files import naming
 
 SCHEMA = {"text": pl.String, "source": pl.String, "id": pl.UInt64}
 
+CLEAN_FORMAT = 1
+"""Is raised where the same raw text and parameters give other clean text or shards: readers refuse
+every other number."""
+
 SHARD_BYTES = 32 << 20
 """UTF-8 bytes of text at which a shard ends."""
 
@@ -27,6 +31,9 @@ ROW_GROUP_ROWS = 1 << 17
 
 ZSTD_LEVEL = 1
 
+DIGITS = 5
+"""Digits of a shard's number in its name, at least."""
+
 
 def write_shard(path: Path, documents: Sequence[pl.DataFrame], row_group_bytes: int) -> None:
     """Write documents as one shard, with their totals in its footer."""
@@ -34,6 +41,7 @@ def write_shard(path: Path, documents: Sequence[pl.DataFrame], row_group_bytes: 
     size = int(shard["text"].str.len_bytes().cast(pl.Int64).sum())
     rows = min(max(1, len(shard) * row_group_bytes // max(1, size)), ROW_GROUP_ROWS)
     footer = {
+        "format": CLEAN_FORMAT,
         "documents": len(shard),
         "bytes": size,
         "chars": int(shard["text"].str.len_chars().sum()),
@@ -61,16 +69,32 @@ class Totals:
     """Unicode code points."""
 
 
+def shard_file(folder: Path, number: int) -> Path:
+    """The shard with this number; they count from 0."""
+    return folder / f"part-{number:0{DIGITS}}.parquet"
+
+
 def shards(folder: Path) -> list[Path]:
-    """The shards of a folder, in order.
+    """The shards of a folder, in the order of their numbers. (Their names sort otherwise from
+    100,000 shards on.)
 
     Raises:
-        UserError: there are none.
+        UserError: there are none, or one between them is missing.
     """
-    found = sorted(folder.glob("part-*.parquet"))
+    found = sorted(folder.glob("part-*.parquet"), key=_number)
     if not found:
         raise UserError(f"{folder} holds no part-*.parquet; run `dvc repro clean`.")
+    for number, shard in enumerate(found):
+        if shard != (wanted := shard_file(folder, number)):
+            raise UserError(
+                f"{wanted} is missing; get it with `dvc pull`, or run `dvc repro clean`."
+            )
     return found
+
+
+def _number(shard: Path) -> int:
+    digits = shard.stem.removeprefix("part-")
+    return int(digits) if digits.isdecimal() else -1
 
 
 def batches(folder: Path, columns: Sequence[str] = ("text",)) -> Iterator[pl.DataFrame]:
@@ -81,15 +105,28 @@ def batches(folder: Path, columns: Sequence[str] = ("text",)) -> Iterator[pl.Dat
             print(len(batch), batch["text"][0])
     """
     for shard in shards(folder):
-        yield from shard_batches(shard, columns)
+        yield from (group.read(columns) for group in row_groups(shard))
 
 
-def shard_batches(shard: Path, columns: Sequence[str] = ("text",)) -> Iterator[pl.DataFrame]:
-    """The documents of one shard, a row group at a time."""
+@dataclass(frozen=True)
+class RowGroup:
+    """Consecutive documents of a shard, about 16 MiB of text, that are read at a time."""
+
+    shard: Path
+    start: int
+    rows: int
+
+    def read(self, columns: Sequence[str] = ("text",)) -> pl.DataFrame:
+        """Its documents."""
+        table = pl.scan_parquet(self.shard, glob=False).select(columns)
+        return table.slice(self.start, self.rows).collect()
+
+
+def row_groups(shard: Path) -> list[RowGroup]:
+    """The row groups of one shard, in order; only its footer is read."""
     footer = _read_footer(shard)
-    table = pl.scan_parquet(shard, glob=False).select(columns)
-    for start in range(0, footer["documents"], footer["row_group_rows"]):
-        yield table.slice(start, footer["row_group_rows"]).collect()
+    rows = footer["row_group_rows"]
+    return [RowGroup(shard, start, rows) for start in range(0, footer["documents"], rows)]
 
 
 def totals(folder: Path) -> Totals:
@@ -103,9 +140,11 @@ def totals(folder: Path) -> Totals:
 def _read_footer(shard: Path) -> dict[str, int]:
     try:
         metadata = pl.read_parquet_metadata(shard)
-        return {
-            key: int(metadata[key]) for key in ("documents", "bytes", "chars", "row_group_rows")
-        }
+        names = ("format", "documents", "bytes", "chars", "row_group_rows")
+        footer = {name: int(metadata[name]) for name in names}
+        if footer["format"] != CLEAN_FORMAT:
+            raise ValueError
+        return footer
     except (KeyError, ValueError, pl.exceptions.PolarsError):
         raise UserError(
             f"{shard} is not a shard that `clean` wrote; run `dvc repro --force clean`."

@@ -17,6 +17,10 @@ from tokenmill.formats.records import read_record
 
 METADATA_FILE = "metadata.json"
 
+TOKEN_FORMAT: Literal[1] = 1
+"""Is raised where the same text and tokenizer give other ids or files: readers refuse every other
+number."""
+
 DTYPE = "<i4"
 """int32, little-endian on every machine: large enough for any vocabulary, and what most readers
 expect."""

@@ -28,6 +28,13 @@ SAMPLE_UNIT_CHARS = 4096
 """Longer documents are sampled as several units, so that one long text is sampled over its whole
 length."""
 
+PLACES = 256
+"""Row groups of which a large sample consists at least, where a corpus has so many: 4 GiB of text
+are read for it, in a few seconds."""
+
+PLACE_BYTES = 1 << 16
+"""Bytes that a small sample takes of a row group, at least: of each it cuts one text."""
+
 VALIDATION_NAME = r"(?i)(^|[-_./ ])(val|valid|validation)($|[-_./ ])"
 """The path of a file that holds validation text, as data sets are published:
 `TinyStories-valid.txt`, `validation-00000-of-00001.parquet`, `val/7.txt`."""
@@ -89,23 +96,54 @@ def segmented(texts: pl.Series, size: int) -> tuple[pl.Series, np.ndarray]:
 def sample(clean: Path, budget: int) -> Iterator[list[str]]:
     """Yield lists of texts, at most `budget` UTF-8 bytes in all, evenly over the whole corpus.
 
-    The corpus is read once. The same corpus and budget give the same texts; a corpus within the
-    budget comes whole.
+    A corpus within the budget comes whole. Of a larger one only some row groups are read, each
+    once, at even distances: as many as hold twice the budget, and PLACES if the budget has room for
+    them. Each gives the same share of the budget, again at even distances. The same corpus and
+    budget give the same texts.
     """
-    rate = min(1.0, budget / max(1, shards.totals(clean).bytes))
-    seen = 0
+    total = shards.totals(clean).bytes
+    groups = [group for shard in shards.shards(clean) for group in shards.row_groups(shard)]
+    places = len(groups)
+    if total > budget:
+        enough = math.ceil(2 * budget * len(groups) / total)
+        places = min(places, max(enough, min(PLACES, budget // PLACE_BYTES)))
     left = budget
-    for frame in shards.batches(clean):
-        units, _ = segmented(frame["text"], SAMPLE_UNIT_CHARS)
-        # The first unit is always taken
-        marks = np.floor(np.arange(seen - 1, seen + len(units)) * rate)
-        seen += len(units)
-        chosen = _take_bytes(units.gather(np.flatnonzero(np.diff(marks))), left)
+    for place in range(places):
+        texts = groups[place * len(groups) // places].read()["text"]
+        chosen = texts.to_list() if total <= budget else _spread(texts, left // (places - place))
         left -= sum(len(text.encode()) for text in chosen)
         if chosen:
             yield chosen
-        if left <= 0:
-            return
+
+
+def _spread(texts: pl.Series, budget: int) -> list[str]:
+    """Texts at even distances, at most `budget` bytes; a long one consists of several units, each
+    of at least SAMPLE_UNIT_CHARS."""
+    rate = min(1.0, budget / max(1, int(texts.str.len_bytes().cast(pl.Int64).sum())))
+    units = np.maximum(
+        1, -(-texts.str.len_chars().to_numpy().astype(np.int64) // SAMPLE_UNIT_CHARS)
+    )
+    ends = np.cumsum(units)
+    # The first unit is always taken
+    taken = np.flatnonzero(np.diff(np.floor(np.arange(-1, ends[-1]) * rate)))
+    at, of = np.unique(np.searchsorted(ends, taken, side="right"), return_inverse=True)
+    documents, first = texts.gather(at).to_list(), (ends - units)[at]
+    chosen = [
+        _unit(documents[which], number) if units[at[which]] > 1 else documents[which]
+        for which, number in zip(of.tolist(), (taken - first[of]).tolist(), strict=True)
+    ]
+    return _take_bytes(pl.Series(chosen, dtype=pl.String), budget)
+
+
+def _unit(text: str, number: int) -> str:
+    """A unit of a long text: from the first boundary behind `number` · SAMPLE_UNIT_CHARS to the
+    first one behind the next multiple."""
+    bounds = [
+        match.start() if (match := _BOUNDARY.search(text, multiple * SAMPLE_UNIT_CHARS)) else None
+        for multiple in (number, number + 1)
+    ]
+    start = len(text) if bounds[0] is None else bounds[0]
+    return text[start if number else 0 : bounds[1]]
 
 
 def _take_bytes(texts: pl.Series, budget: int) -> list[str]:
@@ -126,7 +164,7 @@ def probe(clean: Path, budget: int) -> list[str]:
     chosen = files[:: math.ceil(len(files) / PROBES)]
     texts: list[str] = []
     for file in chosen:
-        documents = pl.concat([batch["text"] for batch in shards.shard_batches(file)])
+        documents = pl.concat([group.read()["text"] for group in shards.row_groups(file)])
         found = documents.gather_every(math.ceil(len(documents) / PROBE_ROWS))
         texts += found.str.head(budget // (len(chosen) * len(found))).to_list()
     return texts

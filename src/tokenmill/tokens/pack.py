@@ -26,6 +26,7 @@ from tokenmill.formats import shards
 from tokenmill.formats.token_file import (
     DTYPE,
     SPLITS,
+    TOKEN_FORMAT,
     Split,
     SplitMetadata,
     TokenMetadata,
@@ -34,7 +35,14 @@ from tokenmill.formats.token_file import (
 )
 from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.tokens import corpus
-from tokenmill.tokens.corpus import TextSpan, choose_split, probe, segmented, split_corpus
+from tokenmill.tokens.corpus import (
+    SplitMethod,
+    TextSpan,
+    choose_split,
+    probe,
+    segmented,
+    split_corpus,
+)
 from tokenmill.tokens.encoder import Encoder, choose_encoder
 from tokenmill.tokens.params import TokenizeParams
 
@@ -64,15 +72,19 @@ def pack(
     out: Path,
     params: TokenizeParams,
     executor: Executor = ThreadExecutor(threads=ENCODING_THREADS),  # noqa: B008  (it has no state)
-) -> TokenMetadata:
+) -> tuple[TokenMetadata, SplitMethod]:
     """Encode the corpus in `clean` into out/train.bin.zst, out/val.bin.zst and out/metadata.json.
+
+    Returns:
+        The metadata, and how the corpus was split.
 
     Raises:
         UserError: the tokenizer cannot be used, a character has no token, a split would be empty,
             or the disk is full.
     """
     tokenizer = read_tokenizer(tokenizer_file)
-    spans = split_corpus(clean, choose_split(clean, params), params.val_fraction)
+    method = choose_split(clean, params)
+    spans = split_corpus(clean, method, params.val_fraction)
     encoder = choose_encoder(tokenizer, probe(clean, CHECKED_CHARS))
     if encoder.note:
         print(encoder.note)
@@ -91,7 +103,7 @@ def pack(
                 "make it again with `dvc repro -f clean`."
             )
         metadata = TokenMetadata(
-            format_version=1,
+            format_version=TOKEN_FORMAT,
             dtype=DTYPE,
             train=train,
             val=val,
@@ -101,7 +113,7 @@ def pack(
             tokenizer_sha256=tokenizer.sha256,
         )
         write_metadata(folder, metadata)
-    return metadata
+    return metadata, method
 
 
 def summary(packed: Path, metadata: TokenMetadata) -> dict[str, int | float]:

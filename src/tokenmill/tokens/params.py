@@ -22,8 +22,10 @@ class TokenizerParams(Section):
     a larger model. GPT-2 has 50,257."""
     sample_bytes: Annotated[int, Field(gt=0)]
     """Bytes of text, drawn evenly over the corpus, from which BPE learns; they bound time and
-    memory. From 4 to 8 MB of English, held-out text got 0.5 % shorter with 32,000 entries and 0.1 %
-    with 1,024, and each doubling gives less. `char` always reads the whole corpus."""
+    memory. A smaller corpus is taken whole; of a larger one some row groups are read, at even
+    distances (256 of 16 MiB, or as many as hold twice these bytes). From 4 to 8 MB of English,
+    held-out text got 0.5 % shorter with 32,000 entries and 0.1 % with 1,024, and each doubling
+    gives less. `char` always reads the whole corpus."""
 
     @model_validator(mode="after")
     def _bpe_holds_every_byte(self) -> Self:

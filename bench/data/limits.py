@@ -1,0 +1,127 @@
+"""What does not grow with the cores, each part alone on the data of the stages: one thread writes
+parquet, finds duplicates, reads what is not plain JSON lines, hashes for DVC.
+
+Rates count processor seconds, which other programs on the machine change less than the clock.
+"""
+
+import csv
+import gzip
+import hashlib
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import zstandard
+
+from bench.data.jobs import Facts, Work
+from stages.clean import Params
+from tokenmill.core.params import load
+from tokenmill.data.dedup import SeenHashes
+from tokenmill.data.readers import FORMATS, texts
+from tokenmill.data.report import Tally
+from tokenmill.data.sources import find
+from tokenmill.formats.shards import ROW_GROUP_BYTES, batches, write_shard
+from tokenmill.tokens.pack import ZSTD_THREADS, compressor
+
+CLEAN = Path("data/clean")
+
+TOKENS = Path("data/tokens/train.bin")
+
+TOKEN_BYTES = 100_000_000
+"""Of tokens that are compressed, decompressed and hashed."""
+
+TEXT_BYTES = 50_000_000
+"""Of text that each reader gets."""
+
+HASHES = 100_000_000
+"""Documents among which duplicates are looked for: 200 GB of text."""
+
+BATCH = 4096
+"""Documents of a chunk of 8 MiB."""
+
+
+def rate(work: Callable[[], object], size: int) -> float:
+    """MB of `size` bytes for each processor second of `work`."""
+    start = time.process_time()
+    work()
+    return round(size / 1e6 / max(1e-9, time.process_time() - start), 1)
+
+
+def limits() -> Work:
+    """Every part, in MB/s: of text, or for tokens of .bin."""
+    params = load(Params).clean
+    frames = list(islice(batches(CLEAN, ("text", "source", "id")), 4))
+    with TOKENS.open("rb") as file:
+        tokens = file.read(TOKEN_BYTES)
+    text = sum(int(frame["text"].str.len_bytes().sum()) for frame in frames)
+    rows = pl.concat(frames)["text"].to_list()
+
+    def work() -> Facts:
+        packed = compressor(threads=0).compress(tokens)
+        found: dict[str, float] = {
+            "compress tokens": ZSTD_THREADS
+            * rate(lambda: compressor(threads=0).compress(tokens), len(tokens)),
+            "decompress tokens": rate(
+                lambda: zstandard.ZstdDecompressor().decompress(packed, len(tokens)),
+                len(tokens),
+            ),
+            "MD5": rate(lambda: hashlib.md5(tokens, usedforsecurity=False), len(tokens)),
+            "read clean text": rate(lambda: list(batches(CLEAN)), _size(CLEAN)),
+            "count documents": rate(lambda: [Tally().add_kept(frame) for frame in frames], text),
+        }
+        with tempfile.TemporaryDirectory() as folder:
+            shard = Path(folder, "shard.parquet")
+            found["write parquet"] = rate(lambda: write_shard(shard, frames, ROW_GROUP_BYTES), text)
+            for name, size in _files(rows, Path(folder)):
+                (source,) = find(Path(folder, name), FORMATS).sources
+                read = partial(texts, source, params, Tally())
+                found[f"read {name}"] = rate(lambda read=read: sum(1 for _ in read()), size)
+        found["find duplicates"] = _duplicates(min(HASHES, _size(CLEAN)))
+        return {"bytes": text, "limits": found}
+
+    return work
+
+
+def _size(clean: Path) -> int:
+    return sum(int(frame["text"].str.len_bytes().sum()) for frame in batches(clean))
+
+
+def _files(rows: list[str], folder: Path) -> Iterator[tuple[str, int]]:
+    """Files of the same documents that the caller's thread reads alone, and the bytes of their
+    text."""
+    some, size = [], 0
+    for row in rows:
+        some.append(row)
+        size += len(row.encode())
+        if size >= TEXT_BYTES:
+            break
+    lines = "".join(json.dumps({"text": row}, ensure_ascii=False) + "\n" for row in some)
+    (folder / "a.txt").write_text("\n\n".join(some), encoding="utf-8")
+    (folder / "a.json").write_text(json.dumps(some, ensure_ascii=False), encoding="utf-8")
+    with (folder / "a.csv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([["text"], *([row] for row in some)])
+    pl.DataFrame({"text": some}).write_parquet(folder / "a.parquet")
+    (folder / "a.jsonl.gz").write_bytes(gzip.compress(lines.encode(), 6))
+    (folder / "a.jsonl.zst").write_bytes(zstandard.compress(lines.encode()))
+    for name in ("a.txt", "a.json", "a.csv", "a.parquet", "a.jsonl.gz", "a.jsonl.zst"):
+        yield name, size
+
+
+def _duplicates(known: int) -> float:
+    """MB/s of documents of 2 kB, among `known` earlier ones."""
+    draws = np.random.default_rng(0)
+    earlier = draws.integers(2**64, size=known, dtype=np.uint64)
+    earlier.sort()
+    seen = SeenHashes()
+    seen.insert(earlier)
+    chunks = [draws.integers(2**64, size=BATCH, dtype=np.uint64) for _ in range(500)]
+    return rate(lambda: [seen.add(chunk) for chunk in chunks], len(chunks) * BATCH * 2000)
+
+
+JOBS = {"limits": limits}
