@@ -13,9 +13,6 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 
-FOR_EACH = ("finetune", "evaluate_finetuned")
-"""Stages that DVC runs for each item of a list in params.yaml, which is their argument."""
-
 
 def main() -> None:
     """Prepare this process, then import and run the stage that the command line names."""
@@ -25,12 +22,9 @@ def main() -> None:
             f"({sys.executable})."
         )
     names = sorted(path.stem for path in HERE.glob("[!_]*.py"))
-    name, *item = sys.argv[1:] or [""]
-    if name not in names or len(item) != (name in FOR_EACH):
-        sys.exit(
-            f"usage: python -m stages NAME [ITEM, for {', '.join(FOR_EACH)}]; NAME is one of "
-            f"{', '.join(names)}"
-        )
+    name, *more = sys.argv[1:] or [""]
+    if name not in names or more:
+        sys.exit(f"usage: python -m stages NAME; NAME is one of {', '.join(names)}")
     sys.path.insert(0, str(HERE.parent / "src"))
     if (
         signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -58,7 +52,7 @@ def main() -> None:
     def checked() -> None:
         """Check the whole params.yaml first, so that a mistake in it ends the first stage."""
         importlib.import_module("tokenmill.schema").check_all()
-        work.main(*item)
+        work.main()
 
     stage.run(checked)
 

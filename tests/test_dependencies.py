@@ -20,7 +20,7 @@ from tests.imports import (
 PIPELINE = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"]
 PIPELINE = {
     name: stage.get("do", stage) for name, stage in PIPELINE.items()
-}  # `do`: of a stage for each item
+}  # `do`: of a stage that a list turns on
 
 RECORDED = {
     "data/tokens": {"data/tokenizer"},
