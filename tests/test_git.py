@@ -4,9 +4,20 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from dvc.repo.experiments import refs
 
 from tokenmill import git
 from tokenmill.core.errors import UserError
+
+BESIDE_EXPERIMENTS = sorted(
+    {
+        name
+        for name in vars(refs).values()
+        if isinstance(name, str) and name.startswith("refs/exps/")
+    }
+    - refs.ITER_SKIP_NAMESPACES
+)
+"""Every ref that DVC keeps for itself below refs/exps, by its own list."""
 
 
 @pytest.fixture
@@ -21,9 +32,10 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     git.run(root, "-c", "user.name=A", "-c", "user.email=a@b", "commit", "-q", "-m", "first")
     git.run(root, "tag", "v1")
     for ref in (
-        "refs/exps/12/3456/blest-jube",
-        "refs/exps/12/3456/apt-oak",
-        "refs/exps/stash",
+        f"refs/exps/12/{'3' * 38}/blest-jube",
+        f"refs/exps/12/{'3' * 38}/apt-oak",
+        f"refs/exps/45/{'6' * 38}/apt-oak",
+        *BESIDE_EXPERIMENTS,
         "refs/epoch-1",
     ):
         git.run(root, "update-ref", ref, "HEAD")
@@ -31,8 +43,25 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_revisions_have_the_names_that_users_type(repository: Path) -> None:
-    assert git.experiments(repository) == ["apt-oak", "blest-jube"]
+    found = [(one.name, one.baseline) for one in git.experiments(repository)]
+    older, newer = "12" + "3" * 38, "45" + "6" * 38
+    assert found == [("apt-oak", older), ("apt-oak", newer), ("blest-jube", older)]
     assert git.revisions(repository) == ["main", "v1", "apt-oak", "blest-jube", "epoch-1"]
+
+
+@pytest.mark.parametrize("ref", ["a", "a/b/c/d", "zz/zz/x", "12/34/x", f"12/{'3' * 38}/a/b"])
+def test_a_ref_that_dvc_cannot_read_is_named_with_the_way_out(repository: Path, ref: str) -> None:
+    for experiment in git.experiments(repository):
+        git.run(repository, "update-ref", "-d", experiment.ref)
+    git.run(repository, "update-ref", f"refs/exps/{ref}", "HEAD")
+    with pytest.raises(UserError, match=f"git update-ref -d refs/exps/{ref}`"):
+        git.experiments(repository)
+
+
+def test_only_commits_that_are_here_exist(repository: Path) -> None:
+    head = git.run(repository, "rev-parse", "HEAD").strip()
+    assert git.existing(repository, [head, "1" * 40]) == {head}
+    assert git.existing(repository, []) == set()
 
 
 def test_content_is_read_from_a_revision(repository: Path) -> None:

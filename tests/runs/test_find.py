@@ -66,7 +66,7 @@ def test_every_name_finds_its_model(
 
 def test_models_and_experiments_are_listed(made: Project, tmp_path: Path):
     assert [one.name for one in available(made.root)] == ["epoch 1", "epoch 2", "epoch 3"]
-    assert git.experiments(made.root) == [EXPERIMENT]
+    assert [one.name for one in git.experiments(made.root)] == [EXPERIMENT]
     assert [epochs_at(made.root, rev) for rev in ("HEAD", "HEAD~1", EXPERIMENT)] == [3, 2, 1]
     assert available(tmp_path) == []
     assert git.experiments(tmp_path) == []

@@ -19,7 +19,7 @@ from tokenmill.cli.main import Parser, count
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.units import duration, visible
-from tokenmill.display import console, print_columns
+from tokenmill.display import console, note, print_columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -103,13 +103,16 @@ def find_runs(root: Path, *, commits: int) -> "pd.DataFrame":
     from dvc.scm import SCMError  # noqa: PLC0415
 
     logging.getLogger("dvc").setLevel(logging.ERROR)
-    experiments = [ref.split("/") for ref in git.references(root, git.EXPERIMENTS)]
+    experiments = git.experiments(root)
     newest = (
         git.ask(root, "rev-list", "--first-parent", f"--max-count={commits}", "HEAD") or ""
     ).split()
-    older = {"".join(parts[2:4]) for parts in experiments if parts[2] not in ("celery", "exec")}
+    here = git.existing(root, [one.baseline for one in experiments])
+    if unknown := [one.name for one in experiments if one.baseline not in here]:
+        names = ", ".join(unknown)
+        note(f"not listed, because the commits that they began from are not here: {names}")
     try:
-        shown = exp_show(str(root), revs=[*newest, *sorted(older - set(newest))])
+        shown = exp_show(str(root), revs=[*newest, *sorted(here - set(newest))])
         with Repo(str(root)) as repo:
             trained = repo.find_outs_by_path(str(Path(repo.root_dir, paths.MODEL)))[0].hash_info
             for entry in shown:

@@ -95,11 +95,11 @@ class Models:
     def _known(self, name: str) -> list[str]:
         """The loss of a model, and of an experiment what it changed."""
         if name.startswith(EXPERIMENT):
-            ref = f"{git.EXPERIMENTS}*/*/{name.removeprefix(EXPERIMENT)}"
-            commits = git.run(self.root, "for-each-ref", "--format=%(objectname)", ref).split()
-            return (
-                _facts(self.root, commits[0]) if commits else []
-            )  # it may have been removed meanwhile
+            refs = [
+                one.ref for one in git.experiments(self.root) if f"{EXPERIMENT}{one.name}" == name
+            ]
+            commit = git.ask(self.root, "rev-parse", "--verify", refs[0]) if refs else None
+            return _facts(self.root, commit.strip()) if commit else []  # else removed meanwhile
         file = self.root / paths.TRAIN_METRICS
         return _loss(file.read_text(encoding="utf-8")) if name == THIS_RUN and file.exists() else []
 
@@ -149,7 +149,8 @@ class Models:
 
     def _experiments(self) -> list[str]:
         try:
-            return [f"{EXPERIMENT}{name}" for name in git.experiments(self.root)]
+            found = git.experiments(self.root)
+            return list(dict.fromkeys(f"{EXPERIMENT}{one.name}" for one in found))
         except UserError:  # without git there are none
             return []
 

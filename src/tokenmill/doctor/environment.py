@@ -149,6 +149,9 @@ def check_git(project: Project) -> Iterator[Finding]:
     else:
         yield ok("git", f"on branch {branch.strip()}")
     yield from _locked(root)
+    for ref in git.broken_experiments(root):
+        text = f"{ref} is no experiment, and DVC fails on it"
+        yield problem("experiments", text, f"git update-ref -d {quote(ref)}")
     gone = [file for file in files if not (root / file).exists()]
     run = under_way(root) if gone else None
     if run and run.run.is_on:

@@ -221,13 +221,14 @@ class Revision:
         """Resolve the revision: one of git's, or a DVC experiment.
 
         Raises:
-            UserError: there is no such revision, or no DVC project.
+            UserError: there is no such revision, or no DVC project, or a ref that DVC cannot read.
         """
         from dvc.api import DVCFileSystem  # noqa: PLC0415 (a second)
         from dvc.repo import Repo  # noqa: PLC0415
         from dvc.scm import SCMError  # noqa: PLC0415
 
         self.root, self.rev = root, rev
+        git.experiments(root)  # DVC resolves no revision beside a ref that it cannot read
         if not (root / ".dvc").is_dir() or not git.references(root):
             raise UserError(
                 f"{root.resolve()} is no DVC project with commits in git; other revisions need one."
