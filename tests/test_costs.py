@@ -78,15 +78,8 @@ def test_without_a_folder_times_are_counted_but_not_written(tmp_path: Path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "step,seconds,tokens_per_second\n3,1.500,200\n6,3.000,210\n9,4.500,22",
-        "step,seconds,tokens_per_second,units,money,watt_hours\n3,1.500,200,,,0.5\n6,3.000,210,,,1.2\n9,4.5",
-    ],
-    ids=["without costs", "with energy"],
-)
-def test_older_tables_and_a_line_cut_off_are_read(tmp_path: Path, text: str):
+def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path):
+    text = "step,seconds,tokens_per_second,units,money\n3,1.500,200,,\n6,3.000,210,,\n9,4.5"
     (tmp_path / "timing.csv").write_text(text)
     rows = read_timing(tmp_path / "timing.csv")
     assert list(rows.columns) == TIMING_COLUMNS

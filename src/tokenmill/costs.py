@@ -58,14 +58,13 @@ Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 @dataclass(frozen=True)
 class TimingRow:
-    """A row of timing.csv: the sums up to a step. None is unknown, or was not written by an older
-    version."""
+    """A row of timing.csv: the sums up to a step. None is unknown."""
 
     step: Annotated[int, Field(ge=1, lt=1 << 53)]
     seconds: Amount
-    tokens_per_second: Amount | None = None
-    units: Amount | None = None
-    money: Amount | None = None
+    tokens_per_second: Amount
+    units: Amount | None
+    money: Amount | None
 
 
 @dataclass(frozen=True)

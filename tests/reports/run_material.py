@@ -35,7 +35,14 @@ METRICS = {
         "corpus_too_small": False,
         "bytes_per_token": 2.5,
     },
-    "tokens": {"train_tokens": 5_000, "val_tokens": 1_234, "compression_ratio": 6.5},
+    "tokens": {
+        "train_tokens": 5_000,
+        "val_tokens": 1_234,
+        "compression_ratio": 6.5,
+        "split": "hash",
+        "val_fraction": 0.2,
+        "split_by": "documents by hash",
+    },
 }
 """What the stages before leave in metrics/, as far as somebody reads it."""
 

@@ -81,9 +81,9 @@ def test_trainings_in_copies_are_found_by_their_experiments(root: Path):
         json.dumps({"root_dir": str(copies[0]), "name": "bonny-bani", "pid": 1}),
     )
     write_text(root / ".dvc/tmp/exps/run/2f/2f.run", "[")
-    assert [run.where for run in all_under_way(root)] == [
-        "the copy tmpxyz",
-        "the experiment bonny-bani",
+    assert [(run.name, run.where) for run in all_under_way(root)] == [
+        ("tmpxyz", "the copy tmpxyz"),
+        ("bonny-bani", "the experiment bonny-bani"),
     ]
     stop(copies[1])
     assert [run.where for run in all_under_way(root)] == [

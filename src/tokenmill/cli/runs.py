@@ -213,7 +213,7 @@ def _times(entry: Mapping[str, Any], repo: "Repo", root: Path) -> dict[str, Any]
 
 
 def _fingerprint(repo: "Repo", model: str) -> str | None:
-    """The fingerprint in the manifest of a model, of any version, if DVC's cache has it."""
+    """The fingerprint in the manifest of a model, if DVC's cache has it."""
     from tokenmill.core.records import read_record  # noqa: PLC0415 (pydantic)
     from tokenmill.model.manifest import MANIFEST  # noqa: PLC0415
 

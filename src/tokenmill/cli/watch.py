@@ -171,9 +171,7 @@ class Watched:
         """Read its files again; False if there are none, or no longer."""
         from tokenmill.runs.under_way import all_under_way  # noqa: PLC0415 (pydantic)
 
-        found = [
-            one for one in all_under_way(self.root) if self.name in (None, one.where.split()[-1])
-        ]
+        found = [one for one in all_under_way(self.root) if self.name in (None, one.name)]
         if hasattr(self, "now"):  # stay with it, even if another one begins
             found = [one for one in found if one.run.fingerprint == self.now.run.fingerprint]
         self.is_over = not found

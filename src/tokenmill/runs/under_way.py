@@ -48,6 +48,8 @@ class UnderWay:
     """Where the stage runs: the root or a temporary copy of it."""
     where: str
     """For people: `this workspace`, `the experiment bonny-bani`."""
+    name: str | None
+    """Of the experiment, or of a copy whose experiment has no name yet; None in the workspace."""
     run: LiveRun
     steps: Sequence[StepRow]
     validations: Sequence[ValidationRow]
@@ -140,7 +142,7 @@ class UnderWay:
 def under_way(root: Path) -> UnderWay | None:
     """The training in the workspace of the project at `root`, on or stopped; None if none is
     unfinished there."""
-    return _read(root, root, "this workspace")
+    return _read(root, root, "this workspace", None)
 
 
 def is_finished(root: Path) -> bool:
@@ -156,18 +158,21 @@ def unfinished(root: Path) -> UnderWay | None:
 
 def all_under_way(root: Path) -> list[UnderWay]:
     """All unfinished trainings of a project: those that are on first, then the newest first."""
-    names = _experiments(root)
+    names = _running_experiments(root)
     copies = [
         path.parent.parent
         for place in (root / TEMPORARY, root / TEMPORARY / "standalone")
         for path in place.glob(f"*/{paths.LIVE}/run.json")
     ]
     found = [under_way(root)]
-    found += [_read(root, copy, names.get(copy.name, f"the copy {copy.name}")) for copy in copies]
+    for copy in copies:
+        name = names.get(copy.name, copy.name)
+        kind = "experiment" if copy.name in names else "copy"
+        found.append(_read(root, copy, f"the {kind} {name}", name))
     return sorted(filter(None, found), key=lambda one: (not one.run.is_on, -one.run.began))
 
 
-def _read(root: Path, folder: Path, where: str) -> UnderWay | None:
+def _read(root: Path, folder: Path, where: str, name: str | None) -> UnderWay | None:
     live = folder / paths.LIVE
     try:
         run = read_live_run(live)
@@ -177,14 +182,14 @@ def _read(root: Path, folder: Path, where: str) -> UnderWay | None:
         OSError,
     ):  # finished at this very moment, or damaged: DVC's own record is what counts
         return None
-    return UnderWay(root, folder, where, run, *rows) if run else None
+    return UnderWay(root, folder, where, name, run, *rows) if run else None
 
 
-def _experiments(root: Path) -> dict[str, str]:
+def _running_experiments(root: Path) -> dict[str, str]:
     """The names of running experiments, by the name of the copy in which each runs."""
     names = {}
     for path in (root / TEMPORARY / "run").glob("*/*.run"):
         with contextlib.suppress(OSError, UserError):
             info = read_record(path, _ExperimentInfo, way_out="wait for the run")
-            names[Path(info.root_dir).name] = f"the experiment {info.name}"
+            names[Path(info.root_dir).name] = info.name
     return names
