@@ -18,7 +18,7 @@ from shlex import quote
 from typing import Any
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.units import masked
+from tokenmill.words.units import masked
 
 EXPERIMENTS = "refs/exps/"
 EXPERIMENT = re.compile(r"refs/exps/([0-9a-f]{2})/([0-9a-f]{38}|[0-9a-f]{62})/([^/]+)")

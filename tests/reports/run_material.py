@@ -6,10 +6,10 @@ from pathlib import Path
 
 from tests.imports import ROOT
 from tests.reports.data_material import HOSTILE, REPORT
-from tokenmill.core.files import write_json
+from tokenmill.core.files import sha256_of, write_json
 from tokenmill.core.params import read_yaml
-from tokenmill.core.token_file import SplitMetadata, TokenMetadata, write_metadata
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question
+from tokenmill.formats.token_file import SplitMetadata, TokenMetadata, write_metadata
 from tokenmill.training.history import EpochRow, StepRow, write_rows
 
 FINGERPRINT = "0123456789abcdef"
@@ -120,11 +120,13 @@ def prepare(folder: Path, epochs: int = 3) -> Path:
         "train": params["train"] | {"batch_size": 16},
         "tokenizer_sha256": "c" * 64,
     }
-    write_json(folder / "models/gpt/manifest.json", manifest)
+    hashes = []
     for number in range(1, epochs + 1):
         weights = folder / f"models/gpt/epoch-{number}/model.safetensors"
-        weights.parent.mkdir()
+        weights.parent.mkdir(parents=True)
         weights.write_bytes(f"weights {number}".encode())
+        hashes.append(sha256_of(weights))
+    write_json(folder / "models/gpt/manifest.json", manifest | {"weights": hashes})
     write_history(metrics, epochs)
     return folder
 

@@ -12,9 +12,8 @@ from pydantic import BaseModel, Field
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import sha256_of
 from tokenmill.core.params import Epochs, Section
-from tokenmill.core.records import read_record
-from tokenmill.core.token_file import Sha256
-from tokenmill.core.units import counted
+from tokenmill.formats.records import read_record
+from tokenmill.formats.token_file import Sha256
 from tokenmill.model.config import ModelConfig
 
 MANIFEST = "manifest.json"
@@ -104,7 +103,7 @@ def read_manifest(folder: Path) -> Manifest:
     manifest = read_record(folder / MANIFEST, Manifest, way_out=RESTORE)
     if len(manifest.weights) != manifest.epochs:
         raise UserError(
-            f"{folder / MANIFEST} is damaged ({counted(manifest.epochs, 'epoch')} and "
-            f"{counted(len(manifest.weights), 'hash', 'hashes')} of weights); {RESTORE}."
+            f"{folder / MANIFEST} is damaged (epochs: {manifest.epochs}, hashes of their weights: "
+            f"{len(manifest.weights)}); {RESTORE}."
         )
     return manifest
