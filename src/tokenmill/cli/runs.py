@@ -9,8 +9,10 @@ import argparse
 import contextlib
 import logging
 import re
+import statistics
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -196,20 +198,19 @@ def _changes(entry: Mapping[str, Any], base: Mapping[str, Any]) -> Iterator[str]
 def _times(entry: Mapping[str, Any], repo: "Repo", root: Path) -> dict[str, Any]:
     """What training took up to the last step of the run, if this machine knows."""
     # These load pydantic
-    from tokenmill.costs import AMOUNTS, COSTS, TIMING, find_times, read_costs, read_timing  # noqa: PLC0415
+    from tokenmill.costs import COSTS, TIMING, find_times, read_costs, read_timing  # noqa: PLC0415
 
     run = _fingerprint(repo, _model(entry))
     if run is None:
         return {}
     timing, costs = (find_times(root / paths.resume_root(), run, name) for name in (TIMING, COSTS))
     rows = read_timing(timing)
-    rows = rows.loc[rows["step"] <= (_metric(entry, "steps") or 0)]
-    if rows.empty:
+    rows = [row for row in rows if row.step <= (_metric(entry, "steps") or 0)]
+    if not rows:
         return {}
-    spent = {name: float(rows[name].iloc[-1]) for name in AMOUNTS}
-    rate = float(rows.loc[:, "tokens_per_second"].median())
-    currencies = [row["currency"] for row in read_costs(costs).to_dict("records")]
-    return spent | {"tokens_per_second": rate, "currency": next(iter(currencies), "")}
+    rate = statistics.median(row.tokens_per_second for row in rows)
+    currency = next((row.currency for row in read_costs(costs)), "")
+    return asdict(rows[-1].cost) | {"tokens_per_second": rate, "currency": currency}
 
 
 def _fingerprint(repo: "Repo", model: str) -> str | None:

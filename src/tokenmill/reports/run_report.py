@@ -6,6 +6,7 @@ In words: what each epoch changed, which one is best, and whether the model over
 
 import itertools
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -147,15 +148,15 @@ def epoch_times(timing: Path, work: Workload) -> dict[int, EpochTime]:
         work: model, parameters and length of the text of the run.
     """
     rows = read_timing(timing)
-    if rows.empty:
+    if not rows:
         return {}
     steps, tokens_per_step = work.steps_per_epoch, work.tokens_per_epoch / work.steps_per_epoch
     costs = epoch_costs(rows, steps_per_epoch=steps, flops_per_epoch=0, peak=None, currency="")
     times = {}
     for cost in costs.head(work.train.epochs).to_dict("records"):
         last = cost["epoch"] * steps
-        rate = float(
-            rows.loc[rows["step"].between(last - steps + 1, last), "tokens_per_second"].median()
+        rate = statistics.median(
+            row.tokens_per_second for row in rows if last - steps < row.step <= last
         )
         times[cost["epoch"]] = EpochTime(
             rate, tokens_per_step / rate if rate else math.inf, Cost.of(cost)

@@ -125,8 +125,8 @@ class UnderWay:
             rows = read_timing(
                 find_times(self.root / paths.resume_root(), self.run.fingerprint, TIMING)
             )
-            if len(rows):
-                return Cost.of(rows.iloc[-1]), float(rows["tokens_per_second"].iloc[-1])
+            if rows:
+                return rows[-1].cost, rows[-1].tokens_per_second
         return Cost(), None
 
     @property
