@@ -47,7 +47,7 @@ def test_order_is_that_of_the_bytes_of_the_paths(tmp_path):
     assert {s.name for s in found.sources} == {
         "b.txt", "B.txt", "é.txt", "a/z.md", "a.txt", "a b/c.txt", "Z.TXT.GZ", "v1.2.json",
     }  # fmt: skip
-    assert found.skipped == {".pdf": 1, "(none)": 1}
+    assert found.skipped == {"": 1, ".pdf": 1}
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.parquet", "a.jsonl.zst"])
@@ -121,7 +121,7 @@ def test_unreadable_input_is_refused(tmp_path, run):
         run(tmp_path)
     (tmp_path / "a.pdf").write_text("x")
     with pytest.raises(
-        UserError, match=r"holds no text \(1 \.pdf\); put files there that end in \.txt"
+        UserError, match=r"holds no text \(1 \.pdf file\); put files there that end in \.txt"
     ):
         run(tmp_path)
     with pytest.raises(UserError, match="has no known format"):

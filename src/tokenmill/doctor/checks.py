@@ -190,7 +190,7 @@ def check_memory(project: Project) -> Iterator[Finding]:
     )
     free, total = device_memory(compute.device)
     text = (
-        f"training takes about {size(need.total)} with {sequences} sequences at a time, "
+        f"training takes about {size(need.total)} with {counted(sequences, 'sequence')} at a time, "
         f"{size(free)} of {size(total)} free"
     )
     if need.fixed > free:

@@ -98,7 +98,7 @@ class Files(Section):
 
     read: int
     skipped: dict[str, int]
-    """Files of unknown format, by extension."""
+    """Files of unknown format, by extension; an empty one for those without."""
     bytes: int
     """Size on disk of the files that were read."""
 

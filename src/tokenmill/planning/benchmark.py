@@ -23,7 +23,7 @@ from tokenmill.training.params import RuntimeParams
 from tokenmill.training.schedule import EpochSampler, Workload
 from tokenmill.training.size import memory
 from tokenmill.training.step import train_step
-from tokenmill.words.units import size
+from tokenmill.words.units import counted, size
 
 LONG_STEP = 1.5
 """Seconds; a step that takes longer is measured on a part of its sequences."""
@@ -192,7 +192,7 @@ def _seconds(steps: StepBenchmark, sequences: int) -> float:
     synchronize(steps.compute)
     if not done:
         raise UserError(
-            f"memory does not hold {sequences} sequences at a time here; set "
+            f"memory does not hold {counted(sequences, 'sequence')} at a time here; set "
             "runtime.micro_batch_size."
         )
     return time.perf_counter() - began

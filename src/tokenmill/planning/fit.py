@@ -27,7 +27,7 @@ from tokenmill.tokens.train_tokenizer import bpe_of
 from tokenmill.training.params import auto_learning_rate
 from tokenmill.training.schedule import Workload
 from tokenmill.training.size import flops_per_token
-from tokenmill.words.units import duration, si
+from tokenmill.words.units import counted, duration, si
 
 ENOUGH = 20.0
 """Tokens per parameter at which a given computation gives the lowest loss (Hoffmann et al. 2022,
@@ -207,7 +207,7 @@ class Fit:
         rate = f"Muon's at this width (auto), after {train.schedule.warmup_steps} warm-up steps"
         return [
             ("vocabulary", f"{config.vocab_size:,}", vocabulary),
-            ("model", f"{config.n_layer} layers, {config.n_embd} wide", model),
+            ("model", f"{counted(config.n_layer, 'layer')}, {config.n_embd} wide", model),
             ("context", f"{config.context_length}", context),
             ("batch", f"{train.batch_size}", batch),
             ("epochs", f"{train.epochs}", epochs),

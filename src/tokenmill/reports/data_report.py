@@ -9,7 +9,7 @@ from tokenmill.formats.metrics import CleanReport, TokenizerMetrics, TokensMetri
 from tokenmill.reports.charts import Chart, Series, bar_chart, line_chart
 from tokenmill.reports.data_stats import RARE, DataStats
 from tokenmill.reports.page import THIN, counted, decimal, flat, integer, percent, render
-from tokenmill.words.cleaning import damage_warning, letters_warning
+from tokenmill.words.cleaning import damage_warning, letters_warning, skipped_in_words
 from tokenmill.words.units import size
 
 FREQUENT = 40
@@ -34,11 +34,7 @@ POINTS = 200
 def text_flow(clean: CleanReport, tokens: int) -> list[tuple[str, str, list[str]]]:
     """Key numbers from the raw files to the tokens, end-of-text included: name, number, notes."""
     files, documents = clean.files, clean.documents
-    skipped = (
-        [f"{integer(sum(files.skipped.values()))} skipped: {', '.join(files.skipped)}"]
-        if files.skipped
-        else []
-    )
+    skipped = [f"skipped: {skipped_in_words(files.skipped)}"] if files.skipped else []
     return [
         ("raw", size(files.bytes, THIN), [counted(files.read, "file"), *skipped]),
         (

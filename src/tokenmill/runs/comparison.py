@@ -117,12 +117,17 @@ class ComparedEpoch:
         return self.result.answers[prompts.index(prompt)] if prompt in prompts else None
 
 
+def _right(found: Sequence[bool]) -> str:
+    """How many answers are right, where any was expected."""
+    return f"{sum(found)} of {len(found)}" if found else "none expected"
+
+
 MEASURES: dict[str, Callable[[ComparedEpoch], str]] = {
     "training loss at end": lambda epoch: f"{epoch.result.train_loss:.4f}",
     "validation loss": lambda epoch: f"{epoch.result.val_loss:.4f}",
     "perplexity": lambda epoch: f"{epoch.result.perplexity:.2f}",
     "bits per byte": lambda epoch: f"{epoch.result.bits_per_byte:.4f}",
-    "right answers": lambda epoch: f"{sum(epoch.result.expected)} of {len(epoch.result.expected)}",
+    "right answers": lambda epoch: _right(epoch.result.expected),
     "repetition": lambda epoch: f"{epoch.result.repetition:.2f}",
     "epoch": lambda epoch: f"{epoch.result.epoch} of {len(epoch.run.evaluation.epochs)}",
     "steps": lambda epoch: f"{epoch.row.step:,}",
