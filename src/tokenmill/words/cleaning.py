@@ -16,10 +16,10 @@ def summary(report: CleanReport) -> str:
     kept = f"{documents.kept:,} of {documents.read:,} documents kept"
     dropped = f"dropped: {dropped_in_words(report.dropped) or 'none'}"
     skipped = skipped_in_words(report.files.skipped)
+    size = f"{characters.into:,} -> {characters.out:,} characters"
     lines = [
-        f"clean: {kept} from {counted(report.files.read, 'file')}, "
-        f"{characters.into:,} -> {characters.out:,} characters",
-        f"{dropped}; files skipped: {skipped}" if skipped else dropped,
+        f"clean: {kept} from {counted(report.files.read, 'file')}, {size}",
+        f"{dropped}; skipped: {skipped}" if skipped else dropped,
         _most_dropped(report),
         _encodings_in_words(report),
         damage_warning(report),
