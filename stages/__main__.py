@@ -52,7 +52,7 @@ def main() -> None:
         importlib.import_module("tokenmill.schema").check_all()
         work.main()
 
-    stage.run(checked)
+    stage.run_stage(checked)
 
 
 if __name__ == "__main__":

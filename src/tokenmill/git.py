@@ -21,7 +21,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.words.units import masked
 
 EXPERIMENTS = "refs/exps/"
-EXPERIMENT = re.compile(r"refs/exps/([0-9a-f]{2})/([0-9a-f]{38}|[0-9a-f]{62})/([^/]+)")
+EXPERIMENT_REF = re.compile(r"refs/exps/([0-9a-f]{2})/([0-9a-f]{38}|[0-9a-f]{62})/([^/]+)")
 """DVC stores an experiment at refs/exps/<two digits of its baseline>/<the other digits>/<name>."""
 
 NO_EXPERIMENTS = ("apply", "celery", "exec", "stash", "temp")
@@ -33,7 +33,7 @@ AUTHOR = "TokenMill <tokenmill@localhost> 946684800 +0000"
 same ref."""
 
 
-def run(root: Path, *arguments: str, stdin: str = "") -> str:
+def execute(root: Path, *arguments: str, stdin: str = "") -> str:
     """Run git in `root` and return what it prints.
 
     Raises:
@@ -98,14 +98,14 @@ def experiments(root: Path) -> list[Experiment]:
             f"git's {broken[0]} is no experiment, and DVC fails on it; `git update-ref -d "
             f"{quote(broken[0])}` removes it."
         )
-    refs = filter(None, map(EXPERIMENT.fullmatch, _experiment_refs(root)))
+    refs = filter(None, map(EXPERIMENT_REF.fullmatch, _experiment_refs(root)))
     found = [Experiment(ref[3], baseline=ref[1] + ref[2], ref=ref[0]) for ref in refs]
     return sorted(found, key=lambda one: (one.name, one.ref))
 
 
 def broken_experiments(root: Path) -> list[str]:
     """The refs on which DVC's own commands end in a traceback."""
-    return [ref for ref in _experiment_refs(root) if not EXPERIMENT.fullmatch(ref)]
+    return [ref for ref in _experiment_refs(root) if not EXPERIMENT_REF.fullmatch(ref)]
 
 
 def _experiment_refs(root: Path) -> list[str]:
@@ -113,11 +113,13 @@ def _experiment_refs(root: Path) -> list[str]:
     return [ref for ref in refs if not ref.removeprefix(EXPERIMENTS).startswith(NO_EXPERIMENTS)]
 
 
-def existing(root: Path, commits: Sequence[str]) -> set[str]:
+def commits_here(root: Path, commits: Sequence[str]) -> set[str]:
     """Those of the commits, given by their full hashes, that are here."""
     if not commits:
         return set()
-    said = run(root, "cat-file", "--batch-check", stdin="".join(f"{each}\n" for each in commits))
+    said = execute(
+        root, "cat-file", "--batch-check", stdin="".join(f"{each}\n" for each in commits)
+    )
     return {line.split()[0] for line in said.splitlines() if line.split()[1] == "commit"}
 
 
@@ -163,10 +165,10 @@ def write_epoch_refs(
         files |= {"params.yaml": shared, "dvc.yaml": pipeline}
         name = f"epoch-{number}"
         commits[name] = _commit(f"refs/{name}", files, parent, f"Metrics after epoch {number}\n")
-    run(root, "fast-import", "--quiet", "--force", stdin="".join(commits.values()))
+    execute(root, "fast-import", "--quiet", "--force", stdin="".join(commits.values()))
     for ref in references(root, "refs/epoch-*"):
         if re.fullmatch(r"refs/epoch-\d+", ref) and ref.removeprefix("refs/") not in commits:
-            run(root, "update-ref", "-d", ref)
+            execute(root, "update-ref", "-d", ref)
     return list(commits)
 
 

@@ -15,7 +15,7 @@ from tokenmill.data.chunks import Planner
 from tokenmill.data.json_records import lines, whole_lines
 from tokenmill.data.readers import FORMATS
 from tokenmill.data.report import Tally
-from tokenmill.data.sources import find
+from tokenmill.data.sources import find_sources
 
 TEXTS = st.lists(st.text(st.characters(codec="utf-8"), max_size=30), min_size=1, max_size=20)
 
@@ -24,7 +24,7 @@ def read(raw: Path, size: int) -> tuple[list[tuple[str, str]], list[str], Tally]
     """All texts with their files, how each chunk is read, and the counts."""
     total, found, kinds = Tally(), [], []
     for chunk in Planner(parameters(text_file="line"), lambda _: None, size).chunks(
-        find(raw, FORMATS).sources
+        find_sources(raw, FORMATS).sources
     ):
         tally = Tally()
         found += zip(*chunk.read(parameters(text_file="line"), tally), strict=True)
@@ -112,9 +112,11 @@ def test_the_bytes_of_chunks_are_those_on_disk(tmp_path):
     (tmp_path / "b.jsonl.zst").write_bytes(zstandard.compress(json_lines(["b1", "b2"])))
     (tmp_path / "c.txt").write_text("c")
     told = []
-    chunks = list(Planner(parameters(), told.append, 100).chunks(find(tmp_path, FORMATS).sources))
+    chunks = list(
+        Planner(parameters(), told.append, 100).chunks(find_sources(tmp_path, FORMATS).sources)
+    )
     assert sum(chunk.size for chunk in chunks) + sum(told) == sum(
-        s.size for s in find(tmp_path, FORMATS).sources
+        s.size for s in find_sources(tmp_path, FORMATS).sources
     )
 
 
@@ -137,7 +139,9 @@ def test_a_long_line_is_read_once_where_it_begins(tmp_path):
 def test_a_plain_file_that_changes_is_refused(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_bytes(json_lines(["a", "b", "c"]))
-    chunks = list(Planner(parameters(), lambda _: None, 4).chunks(find(path, FORMATS).sources))
+    chunks = list(
+        Planner(parameters(), lambda _: None, 4).chunks(find_sources(path, FORMATS).sources)
+    )
     with path.open("ab") as file:
         file.write(b'"d"\n')
     with pytest.raises(UserError, match="changed while it was read"):

@@ -12,7 +12,7 @@ import torch
 
 from tests.model.small import config_of
 from tests.training.tiny import run, write_tokens
-from tokenmill.cli.preset import override, params_with, read
+from tokenmill.cli.preset import apply_override, params_with, read_preset
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import PARAMS_FILE
 from tokenmill.costs import read_timing
@@ -163,14 +163,17 @@ def test_unknown_hardware_is_named(project: Path):
 
 def test_override_reads_numbers_as_params_yaml_does():
     content = {"train": {"learning_rate": "auto"}}
-    override(content, "train.learning_rate=6e-4")
+    apply_override(content, "train.learning_rate=6e-4")
     assert content == {"train": {"learning_rate": 0.0006}}
 
 
 def test_a_preset_equals_the_same_values_by_hand(project: Path):
     before = (project / PARAMS_FILE).read_bytes()
     by_hand = gpt2_small(project)
-    preset, params = read("phase3"), params_with(read("phase3").values, project / PARAMS_FILE)
+    preset, params = (
+        read_preset("phase3"),
+        params_with(read_preset("phase3").values, project / PARAMS_FILE),
+    )
     of_preset = plan_training(
         project, params, tokens=preset.tokens, vocab_size=preset.vocab_size, hardware=["A100"]
     )

@@ -20,7 +20,7 @@ from tokenmill.stage import set_wait_policy
 if TYPE_CHECKING:
     from tokenmill.evaluation.generate import Sampling
     from tokenmill.evaluation.prompts import EvaluateParams
-    from tokenmill.runs.find import Checkpoint
+    from tokenmill.runs.find import FoundModel
     from tokenmill.runs.writer import Stream, Writer
 
 ONE_THREAD_UP_TO = 4_000_000
@@ -106,16 +106,16 @@ def add_model_arguments(parser: Parser) -> None:
     )
 
 
-def find_model(options: argparse.Namespace) -> "Checkpoint":
+def find_model(options: argparse.Namespace) -> "FoundModel":
     """The model that these arguments name.
 
     Raises:
         UserError: there is no such model.
     """
-    from tokenmill.runs.find import find  # noqa: PLC0415 (pydantic)
+    from tokenmill.runs.find import find_model  # noqa: PLC0415 (pydantic)
 
     which = {name: getattr(options, name) for name in ("epoch", "rev", "model", "tokenizer")}
-    return find(Path(), **which)
+    return find_model(Path(), **which)
 
 
 def run(options: argparse.Namespace) -> None:

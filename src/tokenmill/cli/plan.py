@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokenmill.cli.main import Parser, count, positive
-from tokenmill.cli.preset import names, params_with, read
+from tokenmill.cli.preset import names, params_with, read_preset
 from tokenmill.display import console, print_columns
 from tokenmill.stage import set_wait_policy
 from tokenmill.words.units import counted, duration, si, size
@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> None:
     from tokenmill.planning.plan import UTILISATION, plan_training  # noqa: PLC0415 (PyTorch)
 
     preset, utilisation = (
-        read(options.preset) if options.preset else None,
+        read_preset(options.preset) if options.preset else None,
         options.utilisation or UTILISATION,
     )
     tokens, vocab_size = options.tokens and int(options.tokens), options.vocab_size

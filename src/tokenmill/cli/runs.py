@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from dvc.repo import Repo
 
-METRICS = {
+SHOWN_METRICS = {
     "epochs": "epoch",
     "steps": "steps",
     "parameters": "parameters",
@@ -41,7 +41,7 @@ METRICS = {
 """Columns of the table, and the metrics in metrics/train.json and metrics/eval.json that they
 show."""
 
-COLUMNS = ["run", "rev", "created", "state", "changed", *METRICS]
+COLUMNS = ["run", "rev", "created", "state", "changed", *SHOWN_METRICS]
 COLUMNS += ["seconds", "units", "money", "currency", "tokens_per_second"]
 
 HASH, FINGERPRINT = re.compile("[0-9a-f]{32}"), re.compile(r"\w[\w-]*")
@@ -109,7 +109,7 @@ def find_runs(root: Path, *, commits: int) -> "pd.DataFrame":
     newest = (
         git.ask(root, "rev-list", "--first-parent", f"--max-count={commits}", "HEAD") or ""
     ).split()
-    here = git.existing(root, [one.baseline for one in experiments])
+    here = git.commits_here(root, [one.baseline for one in experiments])
     if unknown := [one.name for one in experiments if one.baseline not in here]:
         names = ", ".join(unknown)
         note(f"not listed, because the commits that they began from are not here: {names}")
@@ -157,9 +157,9 @@ def _with_base(
 def _row(
     entry: dict[str, Any], base: dict[str, Any] | None, repo: "Repo", root: Path
 ) -> dict[str, Any]:
-    row = {name: _metric(entry, metric) for name, metric in METRICS.items()}
+    row = {name: _metric(entry, metric) for name, metric in SHOWN_METRICS.items()}
     if row["val_loss"] is None:  # a run under way: what `evaluate` found is of the run before
-        row = dict.fromkeys(METRICS)
+        row = dict.fromkeys(SHOWN_METRICS)
     named = {
         "run": entry["Experiment"] or entry["rev"],
         "rev": entry["rev"],

@@ -83,7 +83,7 @@ def _while_training(run: "UnderWay") -> Commands:
     """What to do with a training that is under way, or stopped."""
     commands = [("tokenmill watch", "losses, time left, cost, answers now")]
     commands += [("tokenmill generate", "ask its newest epoch")] if run.epoch_ends else []
-    if run.run.is_on:
+    if run.is_on:
         return commands
     return [
         ("dvc repro", "or the same `dvc exp run`: training continues where it stopped"),

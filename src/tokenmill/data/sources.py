@@ -72,7 +72,7 @@ class Found:
     """Number of files of unknown format, by extension."""
 
 
-def find(raw: Path, formats: Collection[str], encoding: str = "auto") -> Found:
+def find_sources(raw: Path, formats: Collection[str], encoding: str = "auto") -> Found:
     """The files at `raw` of the given formats (endings such as `.txt`), in bytewise order of their
     names.
 

@@ -83,7 +83,7 @@ def finetuning_job(
     base = newest_epoch(models)
     tokenizer = read_tokenizer(tokenizer_file)
     base.manifest.check_tokenizer(tokenizer.sha256, str(tokenizer_file))
-    chats = prepare(
+    chats = prepare_chats(
         params, clean_params, tokenizer, base.manifest, encoding=encoding, executor=executor
     )
     kept = base.manifest.train.model_dump()
@@ -95,7 +95,7 @@ def finetuning_job(
     ), chats
 
 
-def prepare(
+def prepare_chats(
     params: FinetuneParams,
     clean_params: CleanParams,
     tokenizer: TextTokenizer,

@@ -35,7 +35,7 @@ machine makes."""
 MEASURED_SECONDS = 1.0
 """They are measured for at least this long."""
 
-FEW, MORE = 4, 16
+FEW_SEQUENCES, MORE_SEQUENCES = 4, 16
 """Sequences of the two kinds of steps from whose times those of all others follow."""
 
 
@@ -159,9 +159,9 @@ def step_timer(runtime: RuntimeParams) -> Callable[[Workload], float]:
     def seconds(work: Workload) -> float:
         name = work.config.model_dump_json()
         if name not in timed:
-            few, more = of_batch(work, FEW), of_batch(work, MORE)
-            each = max(more - few, 0.5 * more) / (MORE - FEW)
-            timed[name] = max(0.0, more - each * MORE), each
+            few, more = of_batch(work, FEW_SEQUENCES), of_batch(work, MORE_SEQUENCES)
+            each = max(more - few, 0.5 * more) / (MORE_SEQUENCES - FEW_SEQUENCES)
+            timed[name] = max(0.0, more - each * MORE_SEQUENCES), each
         update, each = timed[name]
         return update + each * work.sequences_per_step
 

@@ -55,7 +55,7 @@ def text_flow(clean: CleanReport, tokens: int) -> list[tuple[str, str, list[str]
     ]
 
 
-def drop_reasons(clean: CleanReport) -> list[tuple[str, str, int]]:
+def documents_by_reason(clean: CleanReport) -> list[tuple[str, str, int]]:
     """The reasons that applied: name, explanation, documents; the most frequent first."""
     rows = [
         (_words(name), clean.meanings.get(name, ""), count)
@@ -67,7 +67,7 @@ def drop_reasons(clean: CleanReport) -> list[tuple[str, str, int]]:
 
 def kept_and_dropped(clean: CleanReport) -> list[tuple[str, int, str]]:
     """Segments of one bar for all documents: name, documents, CSS class."""
-    reasons = drop_reasons(clean)
+    reasons = documents_by_reason(clean)
     classes = ("series-3", "series-4", "series-2")
     shown = [
         (name, count, class_) for (name, _, count), class_ in zip(reasons, classes, strict=False)
@@ -76,7 +76,7 @@ def kept_and_dropped(clean: CleanReport) -> list[tuple[str, int, str]]:
     return [("kept", clean.documents.kept, "series-1"), *shown, ("other reasons", others, "faint")]
 
 
-def render_report(stats: DataStats, tokenizer: TokenizerMetrics, tokens: TokensMetrics) -> str:
+def render_data_report(stats: DataStats, tokenizer: TokenizerMetrics, tokens: TokensMetrics) -> str:
     """The whole page."""
     clean, vocabulary = stats.clean, stats.vocabulary
     params = clean.params | {
@@ -95,7 +95,7 @@ def render_report(stats: DataStats, tokenizer: TokenizerMetrics, tokens: TokensM
         parameters=[(name, value, "") for name, value in flat(params)],
         text_flow=text_flow(clean, stats.metadata.train.tokens + stats.metadata.val.tokens),
         kept_and_dropped=kept_and_dropped(clean),
-        drop_reasons=drop_reasons(clean),
+        drop_reasons=documents_by_reason(clean),
         examples=_examples(clean),
         never_dropped_as=[_words(reason) for reason, count in clean.dropped.items() if not count],
         languages=_languages(clean.languages),

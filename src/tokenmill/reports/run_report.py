@@ -20,7 +20,7 @@ from tokenmill.formats.token_file import TokenMetadata
 from tokenmill.model.manifest import Manifest
 from tokenmill.reports.answers import PromptAnswers, compare_answers
 from tokenmill.reports.charts import Chart, Series, line_chart
-from tokenmill.reports.data_report import drop_reasons, kept_and_dropped, text_flow
+from tokenmill.reports.data_report import documents_by_reason, kept_and_dropped, text_flow
 from tokenmill.reports.page import flat, render
 from tokenmill.training.history import EpochRow, StepRow, ValidationRow
 from tokenmill.training.schedule import Workload
@@ -197,7 +197,7 @@ class EpochLine:
     is_best: bool
 
 
-def render_report(run: RunRecord) -> str:
+def render_run_report(run: RunRecord) -> str:
     """The whole page."""
     evaluation = run.evaluation
     tokens = run.tokens.train.tokens + run.tokens.val.tokens
@@ -216,7 +216,7 @@ def render_report(run: RunRecord) -> str:
         total=sum((time.cost for time in run.times.values()), Cost()),
         text_flow=text_flow(run.clean, tokens),
         kept_and_dropped=kept_and_dropped(run.clean),
-        drop_reasons=drop_reasons(run.clean),
+        drop_reasons=documents_by_reason(run.clean),
         parameters=[
             (name, [(row, value, "") for row, value in flat({name: section.model_dump()})])
             for name, section in (("model", run.manifest.model), ("train", run.manifest.train))

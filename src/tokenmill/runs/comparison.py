@@ -24,7 +24,7 @@ from tokenmill.reports.answers import PromptAnswers, compare_answers
 from tokenmill.reports.page import settings
 from tokenmill.runs.find import Revision, chosen_epoch
 from tokenmill.runs.under_way import unfinished
-from tokenmill.training.history import EpochRow, read_rows
+from tokenmill.training.history import EpochRow, read_table
 
 LOCK = Path("dvc.lock")
 
@@ -63,7 +63,7 @@ class ComparedRun:
         """
         evaluation, history = (
             read_evaluation(root / paths.EVALUATION),
-            read_rows(root / paths.HISTORY, EpochRow),
+            read_table(root / paths.HISTORY, EpochRow),
         )
         if len(evaluation.epochs) != len(history):
             raise UserError(

@@ -55,6 +55,11 @@ class UnderWay:
     validations: Sequence[ValidationRow]
 
     @property
+    def is_on(self) -> bool:
+        """Whether its process still runs, on this machine."""
+        return self.run.is_on
+
+    @property
     def step(self) -> int:
         """The last step that is known to be done."""
         return max(
@@ -134,7 +139,7 @@ class UnderWay:
         """Where the training is, or where it stopped."""
         epoch = self.step / self.run.steps_per_epoch
         place = f"step {self.step:,} of {self.run.steps:,}, epoch {epoch:.2f}"
-        if self.run.is_on:
+        if self.is_on:
             return f"training is under way in {self.where}: {place}"
         way_on = "`dvc repro` or the same `dvc exp run` continues it"
         return f"the training in {self.where} stopped at {place}; {way_on}"
@@ -170,7 +175,7 @@ def all_under_way(root: Path) -> list[UnderWay]:
         name = names.get(copy.name, copy.name)
         kind = "experiment" if copy.name in names else "copy"
         found.append(_read(root, copy, f"the {kind} {name}", name))
-    return sorted(filter(None, found), key=lambda one: (not one.run.is_on, -one.run.began))
+    return sorted(filter(None, found), key=lambda one: (not one.is_on, -one.run.began))
 
 
 def _read(root: Path, folder: Path, where: str, name: str | None) -> UnderWay | None:

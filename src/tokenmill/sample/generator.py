@@ -15,7 +15,7 @@ from pydantic import Field
 from tokenmill.core import files
 from tokenmill.core.params import Section
 from tokenmill.core.paths import PROMPTS_FILE
-from tokenmill.sample.subjects import FILES, Draw, Exchange, Question, questions, read
+from tokenmill.sample.subjects import FILES, Draw, Exchange, Question, questions, read_tables
 
 
 class SampleParams(Section):
@@ -75,7 +75,7 @@ class ConversationSource:
         self._combining = [kind for kind in self._all if kind.held_out]
         talk = questions("small_talk")
         self._opening, self._closing, self._talk = talk["opening"], talk["closing"], talk["talk"]
-        self._courtesies = read("courtesies", dict[str, list[str]])
+        self._courtesies = read_tables("courtesies", dict[str, list[str]])
         self.shapes: dict[Callable[[], Conversation], int] = {
             self._single: 78,
             self._followed_up: 14,

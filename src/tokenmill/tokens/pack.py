@@ -104,7 +104,7 @@ def pack(
     return metadata
 
 
-def summary(packed: Path, metadata: TokenMetadata) -> dict[str, int | float]:
+def packed_metrics(packed: Path, metadata: TokenMetadata) -> dict[str, int | float]:
     """Flat numbers for metrics/tokens.json."""
     tokens = metadata.train.tokens + metadata.val.tokens
     documents = metadata.train.documents + metadata.val.documents

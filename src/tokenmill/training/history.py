@@ -195,7 +195,7 @@ def _csv(row: EpochRow | StepRow | ValidationRow) -> str:
     )
 
 
-def read_rows(path: Path, kind: type[Row]) -> list[Row]:
+def read_table(path: Path, kind: type[Row]) -> list[Row]:
     """The rows of `metrics/history.csv` or `metrics/steps.csv`.
 
     Raises:

@@ -9,7 +9,7 @@ NOTICEABLE = 0.01
 """Fraction of the letters that a mode may take without a word."""
 
 
-def summary(report: CleanReport) -> str:
+def cleaning_in_words(report: CleanReport) -> str:
     """The report in a few lines."""
     documents = report.documents
     characters = report.characters
