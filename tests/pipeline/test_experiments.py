@@ -107,7 +107,7 @@ def test_temporary_and_queued_runs_use_the_code_beside_them(finished: Project) -
     ]
     assert {entry["train"]["learning_rate"] for entry in params} == {0.001, 0.002, rate}
     assert len(params) == 3
-    files = set(experiment_files(finished)) - {KEPT_IN_GIT}
+    files = set(experiment_files(finished)) - KEPT_IN_GIT
     assert not [name for name in files if name.startswith(("data/", "models/"))]
     assert finished.run("git", "status", "--porcelain") == ""
 
