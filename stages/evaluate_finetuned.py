@@ -38,7 +38,8 @@ def main() -> None:
         params=params.evaluate,
         device=params.runtime.device,
     )
-    base, last = read_evaluation(paths.EVALUATION), evaluation.epochs[-1]
+    base = read_evaluation(paths.EVALUATION)
+    last = evaluation.epochs[-1]
     write_text(paths.FINETUNED_REPORT, beside_base(base, evaluation, held_out))
     text = {"base_text_loss": last.val_loss, "base_text_loss_before": base.epochs[-1].val_loss}
     write_json(paths.FINETUNED_METRICS / "eval.json", evaluation.metrics(last) | text)

@@ -11,7 +11,7 @@ from tokenmill.finetuning.params import FinetuneParams
 from tokenmill.finetuning.run import finetuning_job
 from tokenmill.planning.plan import peak_flops
 from tokenmill.training.history import EpochRow, StepRow, train_metrics, write_rows
-from tokenmill.training.launch import launch
+from tokenmill.training.launch import launch_processes
 from tokenmill.training.params import RuntimeParams
 from tokenmill.training.run import run
 
@@ -36,7 +36,8 @@ def main() -> None:
     reports/finetuned_held_out.json has some of the held-out chats for `evaluate_finetuned`.
     """
     params = load(Params)
-    launch(lambda: _finetune(params), runtime=params.runtime)
+    if not launch_processes(params.runtime):
+        _finetune(params)
 
 
 def _finetune(params: Params) -> None:

@@ -1,5 +1,4 @@
-"""`tokenmill generate`: one prompt answered, several times if asked for; the lines of a pipe; or a
-chat.
+"""`tokenmill generate`: answers to one prompt, to the lines of a pipe, or in a chat.
 
 Answers go to stdout; what is said about them goes to stderr.
 """
@@ -106,7 +105,7 @@ def add_model_arguments(parser: Parser) -> None:
     )
 
 
-def find_model(options: argparse.Namespace) -> "FoundModel":
+def model_of(options: argparse.Namespace) -> "FoundModel":
     """The model that these arguments name.
 
     Raises:
@@ -132,7 +131,7 @@ def run(options: argparse.Namespace) -> None:
     given = {field.name: getattr(options, field.name) for field in dataclasses.fields(Sampling)}
     given = {name: value for name, value in given.items() if value is not None}
     sampling = dataclasses.replace(default_sampling(evaluate_params(Path())), **given)
-    checkpoint = find_model(options)
+    checkpoint = model_of(options)
     writer = Writer.load(checkpoint)
     if (
         parameter_count(writer.model.config) <= ONE_THREAD_UP_TO
@@ -171,8 +170,7 @@ def evaluate_params(root: Path) -> "EvaluateParams | None":
 
 
 def default_sampling(evaluate: "EvaluateParams | None") -> "Sampling":
-    """How a model writes unless the user says otherwise; outside a project it takes the likeliest
-    tokens."""
+    """How a model writes by default; outside a project it takes the likeliest tokens."""
     from tokenmill.evaluation.generate import Sampling  # noqa: PLC0415 (loads PyTorch)
 
     return Sampling.of(evaluate) if evaluate else Sampling(max_new_tokens=TOKENS_WITHOUT_PARAMS)

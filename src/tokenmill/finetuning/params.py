@@ -28,8 +28,8 @@ class FinetuneParams(Section):
     """How a trained model learns to answer."""
 
     methods: list[Method]
-    """`[full]` trains all weights, `[lora]` two thin matrices beside each large one. Empty: none, and
-    DVC knows no stage `finetune`."""
+    """`[full]` trains all weights, `[lora]` two thin matrices beside each large one. Empty: no
+    fine-tuning."""
 
     data: str | None
     """A file or a folder of chats by its absolute path, in any shape and format that `clean` reads.

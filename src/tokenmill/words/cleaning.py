@@ -16,9 +16,9 @@ def cleaning_in_words(report: CleanReport) -> str:
     kept = f"{documents.kept:,} of {documents.read:,} documents kept"
     dropped = f"dropped: {dropped_in_words(report.dropped) or 'none'}"
     skipped = skipped_in_words(report.files.skipped)
-    size = f"{characters.into:,} -> {characters.out:,} characters"
+    files = counted(report.files.read, "file")
     lines = [
-        f"clean: {kept} from {counted(report.files.read, 'file')}, {size}",
+        f"clean: {kept} from {files}, {characters.into:,} -> {characters.out:,} characters",
         f"{dropped}; skipped: {skipped}" if skipped else dropped,
         _most_dropped(report),
         _encodings_in_words(report),
