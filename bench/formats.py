@@ -25,7 +25,7 @@ from tokenmill.model.config import Architecture, ModelConfig
 from tokenmill.model.gpt import GPT, build
 from tokenmill.model.huggingface import load_model, save_weights
 from tokenmill.runs.export import Format, Record, export
-from tokenmill.runs.find import Checkpoint
+from tokenmill.runs.find import FoundModel
 from tokenmill.sample.generator import conversations
 from tokenmill.tokens.train_tokenizer import bpe_of
 
@@ -60,7 +60,7 @@ def main() -> None:
 
 def _checkpoint(
     folder: Path, architecture: Architecture, size: str, texts: list[str]
-) -> Checkpoint:
+) -> FoundModel:
     """A model all of whose weights are random: fresh blocks of `modern` do nothing."""
     n_layer, n_head, n_embd, context_length, vocab_size = SIZES[size]
     write_text(folder / "tokenizer.json", bpe_of([texts], vocab_size).to_str())
@@ -79,10 +79,10 @@ def _checkpoint(
     for parameter in model.parameters():
         parameter.data.add_(0.05 * torch.randn(parameter.shape, generator=generator))
     save_weights(model, folder / "model")
-    return Checkpoint("random", folder / "model", folder / "tokenizer.json")
+    return FoundModel("random", folder / "model", folder / "tokenizer.json")
 
 
-def _rows(checkpoint: Checkpoint, texts: list[str]) -> Iterator[str]:
+def _rows(checkpoint: FoundModel, texts: list[str]) -> Iterator[str]:
     """The cells behind the model's name, for each format."""
     ours = load_model(checkpoint.folder)
     tokenizer = read_tokenizer(checkpoint.tokenizer)

@@ -13,9 +13,6 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 
-FOR_EACH = ("finetune", "evaluate_finetuned")
-"""Stages that DVC runs for each item of a list in params.yaml, which is their argument."""
-
 
 def main() -> None:
     """Prepare this process, then import and run the stage that the command line names."""
@@ -25,12 +22,9 @@ def main() -> None:
             f"({sys.executable})."
         )
     names = sorted(path.stem for path in HERE.glob("[!_]*.py"))
-    name, *item = sys.argv[1:] or [""]
-    if name not in names or len(item) != (name in FOR_EACH):
-        sys.exit(
-            f"usage: python -m stages NAME [ITEM, for {', '.join(FOR_EACH)}]; NAME is one of "
-            f"{', '.join(names)}"
-        )
+    name, *more = sys.argv[1:] or [""]
+    if name not in names or more:
+        sys.exit(f"usage: python -m stages NAME; NAME is one of {', '.join(names)}")
     sys.path.insert(0, str(HERE.parent / "src"))
     # A program in the background may ignore it
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -57,12 +51,12 @@ def main() -> None:
         """Check the whole params.yaml first, so that a mistake in it ends the first stage; and at
         the end that what the stage read is still the same."""
         importlib.import_module("tokenmill.schema").check_all()
-        inputs = importlib.import_module("tokenmill.inputs").Inputs(name, *item)
-        work.main(*item)
+        inputs = importlib.import_module("tokenmill.inputs").Inputs(name)
+        work.main()
         if os.environ.get("RANK", "0") == "0":  # of several processes one says it
             inputs.check_unchanged()
 
-    stage.run(checked)
+    stage.run_stage(checked)
 
 
 if __name__ == "__main__":

@@ -6,10 +6,10 @@ this one, and its output never changes.
 """
 
 from tokenmill.core import files, paths
-from tokenmill.schema import check_all, check_text
+from tokenmill.schema import check_all, refuse_missing_text
 
 
 def main() -> None:
     """Write data/checked.txt."""
-    check_text(check_all().data.raw)
+    refuse_missing_text(check_all().data.raw)
     files.write_text(paths.CHECKED, "params.yaml was checked\n")

@@ -9,7 +9,7 @@ from tokenmill.core.params import Section, load
 from tokenmill.data.clean import clean
 from tokenmill.data.params import CleanParams, DataParams
 from tokenmill.executor import ExecutorParams, open_executor
-from tokenmill.words.cleaning import summary
+from tokenmill.words.cleaning import cleaning_in_words
 from tokenmill.words.units import visible
 
 
@@ -34,4 +34,4 @@ def main() -> None:
         )
     write_json(paths.CLEAN_REPORT, report.model_dump(by_alias=True))
     write_json(paths.METRICS / "clean.json", report.metrics())
-    print(visible(summary(report)))
+    print(visible(cleaning_in_words(report)))

@@ -12,7 +12,7 @@ from tokenmill.formats.metrics import (
     read_metrics,
 )
 from tokenmill.formats.tokenizer import read_tokenizer
-from tokenmill.reports.data_report import render_report
+from tokenmill.reports.data_report import render_data_report
 from tokenmill.reports.data_stats import read_stats, write_tables
 
 
@@ -24,6 +24,6 @@ def main() -> None:
     )
     write_json(paths.METRICS / "data.json", stats.metrics())
     write_tables(paths.METRICS / "data", stats)
-    page = render_report(stats, read_metrics(TokenizerMetrics), read_metrics(TokensMetrics))
+    page = render_data_report(stats, read_metrics(TokenizerMetrics), read_metrics(TokensMetrics))
     write_text(paths.DATA_REPORT, page)
     print(f"data report: {paths.DATA_REPORT}")

@@ -13,35 +13,34 @@ from tokenmill.formats.records import read_record
 from tokenmill.reports.answers import beside_base
 
 
-def main(name: str) -> None:
-    """models/{gpt,METHOD}, data/tokens, reports/{evaluation,METHOD_held_out}.json ->
-    reports/METHOD.md, and eval.json.
+def main() -> None:
+    """models/{gpt,finetuned}, data/tokens, reports/{evaluation,finetuned_held_out}.json ->
+    reports/finetuned.md, and eval.json.
 
-    `base_text_loss` in metrics/finetuned/METHOD/eval.json is that on the base's own text, so what
+    `base_text_loss` in metrics/finetuned/eval.json is that on the base's own text, so what
     was forgotten; train.json beside it has the loss on held-out chats.
     """
     params = load(EvaluateSections)
     evaluation = evaluate(
-        models=paths.MODELS / name,
+        models=paths.FINETUNED,
         tokens=paths.TOKENS,
         tokenizer_file=paths.TOKENIZER,
         raw=Path(params.data.raw),
         params=params.evaluate,
         device=params.runtime.device,
     )
-    file = paths.REPORTS / f"{name}_held_out.json"
-    way_out = f"`dvc repro -f finetune@{name}` makes it"
+    asked = read_record(paths.HELD_OUT, HeldOut, way_out="`dvc repro -f finetune` makes it")
     held_out = ask_held_out(
-        read_record(file, HeldOut, way_out=way_out).chats,
+        asked.chats,
         base=paths.MODEL,
-        tuned=paths.MODELS / name,
+        tuned=paths.FINETUNED,
         tokenizer_file=paths.TOKENIZER,
         params=params.evaluate,
         device=params.runtime.device,
     )
     base = read_evaluation(paths.EVALUATION)
     last = evaluation.epochs[-1]
-    write_text(paths.REPORTS / f"{name}.md", beside_base(base, evaluation, held_out))
+    write_text(paths.FINETUNED_REPORT, beside_base(base, evaluation, held_out))
     text = {"base_text_loss": last.val_loss, "base_text_loss_before": base.epochs[-1].val_loss}
-    write_json(paths.FINETUNED_METRICS / name / "eval.json", evaluation.metrics(last) | text)
-    print(f"base and fine-tuned side by side: {paths.REPORTS / f'{name}.md'}")
+    write_json(paths.FINETUNED_METRICS / "eval.json", evaluation.metrics(last) | text)
+    print(f"base and fine-tuned side by side: {paths.FINETUNED_REPORT}")

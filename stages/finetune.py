@@ -1,14 +1,13 @@
-"""Teach the newest epoch of the model to answer, by the method that the command line names."""
+"""Teach the newest epoch of the model to answer, by the method that params.yaml names."""
 
 from pathlib import Path
-from typing import get_args
 
 from tokenmill.core import paths
 from tokenmill.core.files import write_json
 from tokenmill.core.params import Section, load
 from tokenmill.data.params import CleanParams, DataParams
 from tokenmill.executor import ExecutorParams
-from tokenmill.finetuning.params import FinetuneParams, Method
+from tokenmill.finetuning.params import FinetuneParams
 from tokenmill.finetuning.run import clean_chats, finetuning_job
 from tokenmill.planning.plan import peak_flops
 from tokenmill.training.history import EpochRow, StepRow, train_metrics, write_rows
@@ -30,26 +29,25 @@ class Params(Section):
     runtime: Runtime
 
 
-def main(name: str) -> None:
-    """models/gpt, finetune.data -> models/METHOD,
-    metrics/finetuned/METHOD/{train.json,history.csv,steps.csv}.
+def main() -> None:
+    """models/gpt, finetune.data -> models/finetuned,
+    metrics/finetuned/{train.json,history.csv,steps.csv}.
 
-    reports/METHOD_held_out.json has some of the held-out chats for `evaluate_finetuned`.
+    reports/finetuned_held_out.json has some of the held-out chats for `evaluate_finetuned`.
     """
     params = load(Params)
-    methods: dict[str, Method] = {method: method for method in get_args(Method)}
     with clean_chats(
         params.finetune, params.clean, encoding=params.data.encoding, runtime=params.runtime
     ) as folder:
         if not launch_processes(params.runtime):
-            _finetune(methods[name], params, folder)
+            _finetune(params, folder)
 
 
-def _finetune(method: Method, params: Params, chats_folder: Path) -> None:
+def _finetune(params: Params, chats_folder: Path) -> None:
     """Train, as the only process or as one of several; the main process writes the results."""
-    metrics = paths.FINETUNED_METRICS / method
+    metrics = paths.FINETUNED_METRICS
     job, chats = finetuning_job(
-        method,
+        params.finetune.method,
         params.finetune,
         chats_folder=chats_folder,
         runtime=params.runtime,
@@ -60,7 +58,7 @@ def _finetune(method: Method, params: Params, chats_folder: Path) -> None:
     training = run(
         job,
         runtime=params.runtime,
-        output=paths.MODELS / method,
+        output=paths.FINETUNED,
         times=metrics,
         live=paths.LIVE,
         peak_flops=peak_flops,
@@ -74,7 +72,7 @@ def _finetune(method: Method, params: Params, chats_folder: Path) -> None:
         for name, split in chats.items()
         for key, value in split.counts().items()
     }
-    write_json(paths.REPORTS / f"{method}_held_out.json", {"chats": chats["val"].examples})
+    write_json(paths.HELD_OUT, {"chats": chats["val"].examples})
     last = training.state.epochs[-1]
     write_json(
         metrics / "train.json",

@@ -24,8 +24,8 @@ from tokenmill.formats.token_file import read_metadata
 from tokenmill.git import write_epoch_refs
 from tokenmill.model.manifest import MANIFEST, Manifest, read_manifest
 from tokenmill.reports.page import render
-from tokenmill.reports.run_report import RunRecord, epoch_times, render_report
-from tokenmill.training.history import EpochRow, StepRow, ValidationRow, read_rows, train_metrics
+from tokenmill.reports.run_report import RunRecord, epoch_times, render_run_report
+from tokenmill.training.history import EpochRow, StepRow, ValidationRow, read_table, train_metrics
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.schedule import Workload
 
@@ -48,8 +48,8 @@ def main() -> None:
     }
     manifest = read_manifest(paths.MODEL)
     evaluation = read_evaluation(paths.EVALUATION)
-    history = read_rows(paths.HISTORY, EpochRow)
-    steps = read_rows(STEPS, StepRow)
+    history = read_table(paths.HISTORY, EpochRow)
+    steps = read_table(STEPS, StepRow)
     if not len(evaluation.epochs) == len(history) == manifest.epochs:
         raise UserError(
             f"{paths.EVALUATION} has {len(evaluation.epochs)} epochs, {paths.HISTORY} "
@@ -64,7 +64,7 @@ def main() -> None:
     write_text(paths.SAMPLES, render("samples.md", evaluation=evaluation))
     # `train` may have come from the cache
     publish_times(paths.resume_root(), manifest.fingerprint, paths.METRICS)
-    write_text(paths.RUN_REPORT, render_report(_record(manifest, evaluation, history, steps)))
+    write_text(paths.RUN_REPORT, render_run_report(_record(manifest, evaluation, history, steps)))
     epochs = [
         data
         | {

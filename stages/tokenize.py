@@ -3,7 +3,7 @@
 from tokenmill.core import files, params, paths
 from tokenmill.executor import ExecutorParams, open_executor
 from tokenmill.tokens.corpus import SPLIT_IN_WORDS
-from tokenmill.tokens.pack import ENCODING_THREADS, pack, summary
+from tokenmill.tokens.pack import ENCODING_THREADS, pack, packed_metrics
 from tokenmill.tokens.params import TokenizeParams
 from tokenmill.words.units import counted
 
@@ -22,7 +22,7 @@ def main() -> None:
         metadata, method = pack(
             paths.CLEAN, paths.TOKENIZER, paths.PACKED, wanted.tokenize, executor
         )
-    numbers = summary(paths.PACKED, metadata)
+    numbers = packed_metrics(paths.PACKED, metadata)
     settings = wanted.tokenize.model_dump() | {"split_by": SPLIT_IN_WORDS[method]}
     files.write_json(paths.METRICS / "tokens.json", numbers | settings)
     print(

@@ -3,7 +3,7 @@
 from tokenmill.core import files, params, paths
 from tokenmill.core.params import StartParams
 from tokenmill.tokens.params import TokenizerParams
-from tokenmill.tokens.train_tokenizer import summary, take_tokenizer, train_tokenizer
+from tokenmill.tokens.train_tokenizer import take_tokenizer, tokenizer_in_words, train_tokenizer
 
 
 class Params(params.Section):
@@ -23,4 +23,4 @@ def main() -> None:
     else:
         report = train_tokenizer(paths.CLEAN, paths.TOKENIZER, given.tokenizer)
     files.write_json(paths.METRICS / "tokenizer.json", report.model_dump())
-    print(summary(report))
+    print(tokenizer_in_words(report))

@@ -200,10 +200,10 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 def _answer(folder: Path) -> None:
     from tokenmill.evaluation.generate import Sampling  # noqa: PLC0415 (seconds of PyTorch)
-    from tokenmill.runs.find import find  # noqa: PLC0415
+    from tokenmill.runs.find import find_model  # noqa: PLC0415
     from tokenmill.runs.writer import Writer  # noqa: PLC0415
 
-    writer = Writer.load(find(Path(), model=folder), device="cpu")
+    writer = Writer.load(find_model(Path(), model=folder), device="cpu")
     "".join(writer.stream(QUESTION, Sampling(max_new_tokens=8), chat=True))
 
 

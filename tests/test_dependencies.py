@@ -21,7 +21,7 @@ from tests.imports import (
 )
 
 PIPELINE = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"]
-# `do`: of a stage for each item
+# `do`: of a stage that a list turns on
 PIPELINE = {name: stage.get("do", stage) for name, stage in PIPELINE.items()}
 
 USED = {stage: stage_closure(stage) for stage in PIPELINE}

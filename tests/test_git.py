@@ -4,9 +4,20 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from dvc.repo.experiments import refs
 
 from tokenmill import git
 from tokenmill.core.errors import UserError
+
+BESIDE_EXPERIMENTS = sorted(
+    {
+        name
+        for name in vars(refs).values()
+        if isinstance(name, str) and name.startswith("refs/exps/")
+    }
+    - refs.ITER_SKIP_NAMESPACES
+)
+"""Every ref that DVC keeps for itself below refs/exps, by its own list."""
 
 
 @pytest.fixture
@@ -17,22 +28,40 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     subprocess.run(["git", "init", "-q", "-b", "main"], cwd=root, check=True)
     (root / "a.txt").write_text("größe\n", encoding="utf-8")
     (root / "empty").touch()
-    git.run(root, "add", ".")
-    git.run(root, "-c", "user.name=A", "-c", "user.email=a@b", "commit", "-q", "-m", "first")
-    git.run(root, "tag", "v1")
+    git.execute(root, "add", ".")
+    git.execute(root, "-c", "user.name=A", "-c", "user.email=a@b", "commit", "-q", "-m", "first")
+    git.execute(root, "tag", "v1")
     for ref in (
-        "refs/exps/12/3456/blest-jube",
-        "refs/exps/12/3456/apt-oak",
-        "refs/exps/stash",
+        f"refs/exps/12/{'3' * 38}/blest-jube",
+        f"refs/exps/12/{'3' * 38}/apt-oak",
+        f"refs/exps/45/{'6' * 38}/apt-oak",
+        *BESIDE_EXPERIMENTS,
         "refs/epoch-1",
     ):
-        git.run(root, "update-ref", ref, "HEAD")
+        git.execute(root, "update-ref", ref, "HEAD")
     return root
 
 
 def test_revisions_have_the_names_that_users_type(repository: Path) -> None:
-    assert git.experiments(repository) == ["apt-oak", "blest-jube"]
+    found = [(one.name, one.baseline) for one in git.experiments(repository)]
+    older, newer = "12" + "3" * 38, "45" + "6" * 38
+    assert found == [("apt-oak", older), ("apt-oak", newer), ("blest-jube", older)]
     assert git.revisions(repository) == ["main", "v1", "apt-oak", "blest-jube", "epoch-1"]
+
+
+@pytest.mark.parametrize("ref", ["a", "a/b/c/d", "zz/zz/x", "12/34/x", f"12/{'3' * 38}/a/b"])
+def test_a_ref_that_dvc_cannot_read_is_named_with_the_way_out(repository: Path, ref: str) -> None:
+    for experiment in git.experiments(repository):
+        git.execute(repository, "update-ref", "-d", experiment.ref)
+    git.execute(repository, "update-ref", f"refs/exps/{ref}", "HEAD")
+    with pytest.raises(UserError, match=f"git update-ref -d refs/exps/{ref}`"):
+        git.experiments(repository)
+
+
+def test_only_commits_that_are_here_exist(repository: Path) -> None:
+    head = git.execute(repository, "rev-parse", "HEAD").strip()
+    assert git.commits_here(repository, [head, "1" * 40]) == {head}
+    assert git.commits_here(repository, []) == set()
 
 
 def test_content_is_read_from_a_revision(repository: Path) -> None:
@@ -46,13 +75,13 @@ def test_a_lock_that_a_killed_git_left_is_named_with_the_way_out(repository: Pat
     lock = repository / ".git/refs/epoch-1.lock"
     lock.touch()
     with pytest.raises(UserError) as refused:
-        git.run(repository, "update-ref", "refs/epoch-1", "HEAD~0", "0" * 40)
+        git.execute(repository, "update-ref", "refs/epoch-1", "HEAD~0", "0" * 40)
     assert str(refused.value).endswith(f"rm {lock}")
 
 
 def test_input_reaches_git(repository: Path) -> None:
-    blob = git.run(repository, "hash-object", "-w", "--stdin", stdin="é").strip()
-    assert git.run(repository, "cat-file", "blob", blob) == "é"
+    blob = git.execute(repository, "hash-object", "-w", "--stdin", stdin="é").strip()
+    assert git.execute(repository, "cat-file", "blob", blob) == "é"
 
 
 def test_failure_of_git_carries_its_message(repository: Path) -> None:
@@ -60,7 +89,7 @@ def test_failure_of_git_carries_its_message(repository: Path) -> None:
     with pytest.raises(
         UserError, match=r"git rev-parse failed in .*: fatal: Needed a single revision"
     ):
-        git.run(repository, "rev-parse", "--verify", "nowhere")
+        git.execute(repository, "rev-parse", "--verify", "nowhere")
 
 
 def test_outside_a_repository_there_is_nothing(
@@ -73,6 +102,6 @@ def test_outside_a_repository_there_is_nothing(
 
 def test_missing_git_is_a_user_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    for call in (git.run, git.ask):
+    for call in (git.execute, git.ask):
         with pytest.raises(UserError, match="no `git` on the PATH"):
             call(tmp_path, "status")

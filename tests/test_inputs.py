@@ -18,8 +18,8 @@ stages:
   each:
     foreach: ${methods}
     do:
-      cmd: python -m stages each ${item}
-      deps: ["models/${item}"]
+      cmd: python -m stages each
+      deps: [models/lora]
 """
 PARAMS = """
 data: {raw: raw.txt}
@@ -63,7 +63,7 @@ def touch_byte_code() -> None:
         lambda: None,
         replace("params.yaml", "device: cpu", "device: cuda"),
         replace("params.yaml", "learning_rate: 0.1", "learning_rate: 0.2"),
-        replace("params.yaml", "epochs: 4", "epochs: 4  # four"),
+        replace("params.yaml", "train:", "# other words\ntrain:"),
         lambda: os.utime("src/tokenmill/model/gpt.py", (1, 1)),
         touch_byte_code,
         lambda: Path("models/lora/weights").write_text("other"),
@@ -98,8 +98,8 @@ def test_what_the_stage_reads_must_stay(
     assert all(name in str(refused.value) for name in names)
 
 
-def test_an_item_of_a_list_names_its_files(project: Path):
-    inputs = Inputs("each", "lora")
+def test_a_stage_for_each_item_names_its_files(project: Path):
+    inputs = Inputs("each")
     inputs.check_unchanged()
     Path("models/lora/weights").write_text("other")
     with pytest.raises(UserError, match="models/lora"):

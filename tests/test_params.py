@@ -232,7 +232,7 @@ def test_dvc_sets_lists_and_empties_them_again(tmp_path: Path):
     for name, value, none in (
         ("clean.mask", "[email, card]", "[]"),
         ("clean.filters.languages", "[en]", "null"),
-        ("finetune.methods", "[full, lora]", "[]"),
+        ("finetune.methods", "[lora]", "[]"),
         ("finetune.lora.targets", "[up, down]", "all"),
         ("evaluate.prompts", "[{text: a}]", "auto"),
         # ruamel.yaml 0.19: no YAML if a list with a comment becomes `[]`

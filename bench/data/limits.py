@@ -25,7 +25,7 @@ from tokenmill.core.params import load
 from tokenmill.data.dedup import SeenHashes
 from tokenmill.data.readers import FORMATS, texts
 from tokenmill.data.report import Tally
-from tokenmill.data.sources import find
+from tokenmill.data.sources import find_sources
 from tokenmill.formats.shards import ROW_GROUP_BYTES, batches, write_shard
 from tokenmill.tokens.pack import ZSTD_THREADS, compressor
 
@@ -79,7 +79,7 @@ def limits() -> Work:
             shard = Path(folder, "shard.parquet")
             found["write parquet"] = rate(lambda: write_shard(shard, frames, ROW_GROUP_BYTES), text)
             for name, size in _files(rows, Path(folder)):
-                (source,) = find(Path(folder, name), FORMATS).sources
+                (source,) = find_sources(Path(folder, name), FORMATS).sources
                 read = partial(texts, source, params, Tally())
                 found[f"read {name}"] = rate(lambda read=read: sum(1 for _ in read()), size)
         found["find duplicates"] = _duplicates(min(HASHES, _size(CLEAN)))

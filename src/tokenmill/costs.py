@@ -11,7 +11,7 @@ import itertools
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,8 +24,8 @@ from tokenmill.formats.records import parse_rows
 
 if TYPE_CHECKING:
     import pandas as pd
-# Functions below import pandas when they are called: it takes about 0.4 s, and training needs it
-# only at its end.
+# epoch_costs imports pandas when it is called: it takes 0.2 to 0.4 s, and training needs it only at
+# its end.
 
 TIMES = TIMING, COSTS = "timing.csv", "costs.csv"
 AMOUNTS = ["seconds", "units", "money"]
@@ -57,14 +57,18 @@ Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 @dataclass(frozen=True)
 class TimingRow:
-    """A row of timing.csv: the sums up to a step. None is unknown, or was not written by an older
-    version."""
+    """A row of timing.csv: the sums up to a step. None is unknown."""
 
     step: Annotated[int, Field(ge=1, lt=1 << 53)]
     seconds: Amount
-    tokens_per_second: Amount | None = None
-    units: Amount | None = None
-    money: Amount | None = None
+    tokens_per_second: Amount
+    units: Amount | None
+    money: Amount | None
+
+    @property
+    def cost(self) -> "Cost":
+        """The three sums."""
+        return Cost(self.seconds, self.units, self.money)
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,11 @@ class CostRow:
     currency: str
     flops: Amount
     utilisation: Amount | None
+
+    @property
+    def cost(self) -> "Cost":
+        """What the epoch took."""
+        return Cost(self.seconds, self.units, self.money)
 
 
 @dataclass(frozen=True)
@@ -98,7 +107,7 @@ class Cost:
 
     @classmethod
     def of(cls, row: Any) -> "Cost":
-        """The cost in a row of one of the tables, or in a sum of rows."""
+        """The cost in a row of what `epoch_costs` gives, where NaN is unknown."""
         units, money = (
             None if math.isnan(row[name]) else float(row[name]) for name in ("units", "money")
         )
@@ -128,12 +137,10 @@ class Timing:
 
     def _continue(self, path: Path, step: int) -> None:
         lines = [",".join(column.name for column in fields(TimingRow)) + "\n"]
-        if path.exists() and len(rows := read_timing(path)):
-            self.total = Cost.of(rows.iloc[-1])
-            kept = rows.loc[rows["step"] <= step].to_dict("records")
-            lines += [
-                _timing_line(row["step"], Cost.of(row), row["tokens_per_second"]) for row in kept
-            ]
+        for row in read_timing(path):
+            self.total = row.cost
+            if row.step <= step:
+                lines.append(_timing_line(row.step, row.cost, row.tokens_per_second))
         write_text(path, "".join(lines))
 
     def interval(self, *, step: int, tokens: int) -> float:
@@ -163,7 +170,7 @@ def _timing_line(step: int, total: Cost, tokens_per_second: float) -> str:
     return f"{step},{total.seconds:.3f},{tokens_per_second:.0f},{units},{money}\n"
 
 
-def read_timing(path: Path) -> "pd.DataFrame":
+def read_timing(path: Path) -> list[TimingRow]:
     """The rows of `timing.csv`; none if there is no such file. A last line that a crash cut off is
     left out.
 
@@ -174,18 +181,7 @@ def read_timing(path: Path) -> "pd.DataFrame":
     rows = parse_rows(content[: content.rfind(b"\n") + 1], TimingRow, source=path, way_out=DELETE)
     if any(one.step >= next_.step for one, next_ in itertools.pairwise(rows)):
         raise UserError(f"{path} is damaged (its steps go back); {DELETE}.")
-    return _table(rows, TimingRow)
-
-
-def _table(
-    rows: "Sequence[TimingRow | CostRow]", kind: "type[TimingRow | CostRow]"
-) -> "pd.DataFrame":
-    """Rows as a table, in which unknown numbers are NaN."""
-    import pandas as pd  # noqa: PLC0415 (see above)
-
-    columns = [column.name for column in fields(kind)]
-    types = dict.fromkeys(columns, float) | {"step": int, "epoch": int, "currency": object}
-    return pd.DataFrame(rows, columns=columns).astype({name: types[name] for name in columns})
+    return rows
 
 
 def find_times(resume: Path, run: str, name: str) -> Path:
@@ -207,7 +203,7 @@ def publish_times(resume: Path, run: str, folder: Path) -> None:
 
 
 def epoch_costs(
-    timing: "pd.DataFrame",
+    timing: Sequence[TimingRow],
     *,
     steps_per_epoch: int,
     flops_per_epoch: float,
@@ -221,7 +217,11 @@ def epoch_costs(
     of `peak`, the device's operations per second (model FLOPs utilisation; PaLM, appendix B), or
     unknown.
     """
-    ends = timing.loc[timing["step"] % steps_per_epoch == 0].set_index("step").filter(AMOUNTS)
+    import pandas as pd  # noqa: PLC0415 (see above)
+
+    rows = [astuple(row.cost) for row in timing if row.step % steps_per_epoch == 0]
+    steps = [row.step for row in timing if row.step % steps_per_epoch == 0]
+    ends = pd.DataFrame(rows, index=pd.Index(steps, dtype=int), columns=AMOUNTS, dtype=float)
     ends = ends.reindex([0, *ends.index], fill_value=0.0)  # the run's beginning
     is_whole = ends.index.to_series().diff() == steps_per_epoch
     costs = (ends - ends.shift().fillna(0.0)).loc[is_whole]
@@ -238,11 +238,11 @@ def write_costs(path: Path, costs: "pd.DataFrame") -> None:
     write_text(path, costs.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
 
 
-def read_costs(path: Path) -> "pd.DataFrame":
+def read_costs(path: Path) -> list[CostRow]:
     """The table that `write_costs` wrote; empty if there is no such file.
 
     Raises:
         UserError: it is no such table.
     """
     content = path.read_bytes() if path.exists() else b""
-    return _table(parse_rows(content, CostRow, source=path, way_out=DELETE), CostRow)
+    return parse_rows(content, CostRow, source=path, way_out=DELETE)

@@ -12,6 +12,7 @@ import json
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -20,14 +21,19 @@ from tokenmill.core.errors import UserError
 from tokenmill.words.units import masked
 
 EXPERIMENTS = "refs/exps/"
+EXPERIMENT_REF = re.compile(r"refs/exps/([0-9a-f]{2})/([0-9a-f]{38}|[0-9a-f]{62})/([^/]+)")
 """DVC stores an experiment at refs/exps/<two digits of its baseline>/<the other digits>/<name>."""
+
+NO_EXPERIMENTS = ("apply", "celery", "exec", "stash", "temp")
+"""What stands below refs/exps besides: what DVC applied, queued, is running or stashed
+(`dvc.repo.experiments.refs`)."""
 
 AUTHOR = "TokenMill <tokenmill@localhost> 946684800 +0000"
 """Fixed, with the beginning of the year 2000, so that the same metrics on the same commit give the
 same ref."""
 
 
-def run(root: Path, *arguments: str, stdin: str = "") -> str:
+def execute(root: Path, *arguments: str, stdin: str = "") -> str:
     """Run git in `root` and return what it prints.
 
     Raises:
@@ -69,10 +75,51 @@ def references(root: Path, *patterns: str) -> list[str]:
     return (ask(root, "for-each-ref", "--format=%(refname)", *patterns) or "").split()
 
 
-def experiments(root: Path) -> list[str]:
-    """Names of the DVC experiments in the project at `root`, sorted."""
-    names = [name.removeprefix(EXPERIMENTS).split("/") for name in references(root, EXPERIMENTS)]
-    return sorted({parts[2] for parts in names if len(parts) == 3 and len(parts[0]) == 2})
+@dataclass(frozen=True)
+class Experiment:
+    """A DVC experiment."""
+
+    name: str
+    baseline: str
+    """The commit that it began from; it may be missing here, as after `dvc exp pull`."""
+    ref: str
+
+
+def experiments(root: Path) -> list[Experiment]:
+    """The DVC experiments in the project at `root`, by name. Those of different baselines may share
+    one.
+
+    Raises:
+        UserError: a ref is none of DVC's; its own commands end in a traceback then.
+    """
+    if broken := broken_experiments(root):
+        raise UserError(
+            f"git's {broken[0]} is no experiment, and DVC fails on it; `git update-ref -d "
+            f"{quote(broken[0])}` removes it."
+        )
+    refs = filter(None, map(EXPERIMENT_REF.fullmatch, _experiment_refs(root)))
+    found = [Experiment(ref[3], baseline=ref[1] + ref[2], ref=ref[0]) for ref in refs]
+    return sorted(found, key=lambda one: (one.name, one.ref))
+
+
+def broken_experiments(root: Path) -> list[str]:
+    """The refs on which DVC's own commands end in a traceback."""
+    return [ref for ref in _experiment_refs(root) if not EXPERIMENT_REF.fullmatch(ref)]
+
+
+def _experiment_refs(root: Path) -> list[str]:
+    refs = references(root, EXPERIMENTS)
+    return [ref for ref in refs if not ref.removeprefix(EXPERIMENTS).startswith(NO_EXPERIMENTS)]
+
+
+def commits_here(root: Path, commits: Sequence[str]) -> set[str]:
+    """Those of the commits, given by their full hashes, that are here."""
+    if not commits:
+        return set()
+    said = execute(
+        root, "cat-file", "--batch-check", stdin="".join(f"{each}\n" for each in commits)
+    )
+    return {line.split()[0] for line in said.splitlines() if line.split()[1] == "commit"}
 
 
 def revisions(root: Path) -> list[str]:
@@ -80,7 +127,7 @@ def revisions(root: Path) -> list[str]:
     names = [name.split("/", 2)[2] for name in references(root, "refs/heads", "refs/tags")]
     return [
         *names,
-        *experiments(root),
+        *dict.fromkeys(experiment.name for experiment in experiments(root)),
         *(name.removeprefix("refs/") for name in references(root, "refs/epoch-*")),
     ]
 
@@ -118,10 +165,10 @@ def write_epoch_refs(
         files |= {"params.yaml": shared, "dvc.yaml": pipeline}
         name = f"epoch-{number}"
         commits[name] = _commit(f"refs/{name}", files, parent, f"Metrics after epoch {number}\n")
-    run(root, "fast-import", "--quiet", "--force", stdin="".join(commits.values()))
+    execute(root, "fast-import", "--quiet", "--force", stdin="".join(commits.values()))
     for ref in references(root, "refs/epoch-*"):
         if re.fullmatch(r"refs/epoch-\d+", ref) and ref.removeprefix("refs/") not in commits:
-            run(root, "update-ref", "-d", ref)
+            execute(root, "update-ref", "-d", ref)
     return list(commits)
 
 

@@ -29,12 +29,11 @@ HASHED_BYTES = 1 << 20
 class Inputs:
     """What dvc.yaml says that a stage reads, as it was at one moment."""
 
-    def __init__(self, stage: str, item: str = ""):
+    def __init__(self, stage: str):
         """Look at it now; without dvc.yaml there is nothing to look at.
 
         Args:
             stage: the stage's name in dvc.yaml.
-            item: what `${item}` stands for, in a stage that DVC runs for each item of a list.
 
         Raises:
             UserError: params.yaml or dvc.yaml cannot be read.
@@ -44,7 +43,7 @@ class Inputs:
         entry = entry.get("do", entry)
         values = dict(_flat(read_yaml(PARAMS_FILE))) if entry else {}
         self._sections: tuple[str, ...] = tuple(entry.get("params", ()))
-        self._paths = [_resolved(path, values | {"item": item}) for path in entry.get("deps", ())]
+        self._paths = [_resolved(path, values) for path in entry.get("deps", ())]
         self._params = self._named(values)
         self._digests = self._digests_now()
 

@@ -65,7 +65,7 @@ def check_all(path: Path = PARAMS_FILE) -> AllParams:
     return params
 
 
-def check_text(raw: str) -> None:
+def refuse_missing_text(raw: str) -> None:
     """Refuse a `data.raw` without text, unless DVC makes or fetches it.
 
     Raises:
@@ -73,7 +73,7 @@ def check_text(raw: str) -> None:
     """
     # Only one stage needs these libraries
     from tokenmill.data.readers import FORMATS  # noqa: PLC0415
-    from tokenmill.data.sources import find  # noqa: PLC0415
+    from tokenmill.data.sources import find_sources  # noqa: PLC0415
 
     path = Path(raw)
     is_tracked = any(
@@ -82,7 +82,7 @@ def check_text(raw: str) -> None:
         if folder.name
     )
     if path != SAMPLE and not is_tracked:
-        find(path, FORMATS)
+        find_sources(path, FORMATS)
 
 
 def _check_start(model: ModelSection, path: Path) -> None:

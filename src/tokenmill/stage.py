@@ -42,7 +42,7 @@ LOOK_SECONDS = 0.5
 """How often a process looks whether those above it still run."""
 
 
-def run(main: Callable[[], None]) -> None:
+def run_stage(main: Callable[[], None]) -> None:
     """Run a stage's `main` as a child of DVC."""
     end_with_dvc()
     report_errors(main)

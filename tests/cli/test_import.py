@@ -17,12 +17,12 @@ from tokenmill.formats.tokenizer import END_OF_TEXT, read_tokenizer
 from tokenmill.model.config import Architecture
 from tokenmill.model.huggingface import load_model
 from tokenmill.runs.export import export
-from tokenmill.runs.find import Checkpoint
+from tokenmill.runs.find import FoundModel
 
 adopt = importlib.import_module("tokenmill.cli.import").adopt  # `import` is a keyword
 
 
-def published(folder: Path) -> tuple[Checkpoint, Any]:
+def published(folder: Path) -> tuple[FoundModel, Any]:
     """GPT-2 with tied weights as transformers saves it, with a tokenizer of its own."""
     # This takes seconds
     from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast  # noqa: PLC0415
@@ -36,7 +36,7 @@ def published(folder: Path) -> tuple[Checkpoint, Any]:
     PreTrainedTokenizerFast(tokenizer_file=str(file), eos_token=END_OF_TEXT).save_pretrained(
         folder / "gpt2"
     )
-    return Checkpoint("gpt2", folder / "gpt2", folder / "gpt2/tokenizer.json"), model
+    return FoundModel("gpt2", folder / "gpt2", folder / "gpt2/tokenizer.json"), model
 
 
 def test_published_gpt2_computes_the_same(tmp_path: Path):
@@ -121,7 +121,7 @@ def test_model_of_this_project_is_taken(architecture: str, tmp_path: Path):
     checkpoint = checkpoint_in(tmp_path, architecture, "char")
     export(checkpoint, NOTHING, tmp_path / "out")
     for number, folder in enumerate([checkpoint.folder, tmp_path / "out"]):
-        adopt(Checkpoint("x", folder, checkpoint.tokenizer), tmp_path / f"start{number}")
+        adopt(FoundModel("x", folder, checkpoint.tokenizer), tmp_path / f"start{number}")
         assert (tmp_path / f"start{number}/model.safetensors").read_bytes() == (
             checkpoint.folder / "model.safetensors"
         ).read_bytes()

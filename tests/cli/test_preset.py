@@ -11,7 +11,7 @@ from dvc.utils.hydra import apply_overrides
 from ruamel.yaml import YAML
 
 from tokenmill.cli.main import main
-from tokenmill.cli.preset import DEFAULT, names, params_with, read, text_with
+from tokenmill.cli.preset import DEFAULT, names, params_with, read_preset, text_with
 from tokenmill.core.errors import UserError
 from tokenmill.planning.plan import plan_training
 from tokenmill.schema import check_all
@@ -54,7 +54,7 @@ def changed_lines(before: str, after: str) -> list[tuple[str, str]]:
     ],
 )
 def test_a_preset_is_the_model_it_promises(params: Path, name: str, parameters: int, steps: int):
-    preset = read(name)
+    preset = read_preset(name)
     given = {"tokens": preset.tokens, "vocab_size": preset.vocab_size, "hardware": ["A100"]}
     plan = plan_training(params.parent, params_with(preset.values, params), **given)
     assert plan.parameters == parameters
@@ -77,9 +77,9 @@ def test_the_list_has_all_presets_with_their_hours(
 
 def test_default_is_what_params_yaml_comes_with():
     content = YAML(typ="safe").load(TEXT)
-    default = read(DEFAULT).values
+    default = read_preset(DEFAULT).values
     assert {name: value_at(content, name) for name in default} == default
-    assert {name for other in names() for name in read(other).values} == set(default)
+    assert {name for other in names() for name in read_preset(other).values} == set(default)
     assert not {name.split(".")[0] for name in default} & {
         "data",
         "evaluate",
@@ -93,13 +93,13 @@ def test_default_is_what_params_yaml_comes_with():
 def test_preset_values_are_numbers_where_params_yaml_has_numbers(name: str):
     """PyYAML reads `3e-4` as a text; presets write 0.0003."""
     content = YAML(typ="safe").load(TEXT)
-    for key, value in read(name).values.items():
+    for key, value in read_preset(name).values.items():
         assert not isinstance(value, str) or isinstance(value_at(content, key), str), key
 
 
 @pytest.mark.parametrize("name", names())
 def test_all_but_the_values_stays_and_default_restores_it(params: Path, name: str):
-    values = read(name).values
+    values = read_preset(name).values
     put(name)
     after = params.read_text(encoding="utf-8")
     content = YAML(typ="safe").load(after)
@@ -120,7 +120,7 @@ def test_an_experiment_then_changes_one_line(params: Path, name: str):
     before = params.read_text(encoding="utf-8")
     apply_overrides(params, ["model.n_layer=99"])
     assert changed_lines(before, params.read_text(encoding="utf-8")) == [
-        (f"  n_layer: {read(name).values['model.n_layer']}", "  n_layer: 99")
+        (f"  n_layer: {read_preset(name).values['model.n_layer']}", "  n_layer: 99")
     ]
 
 
@@ -135,7 +135,7 @@ def test_text_and_style_of_the_user_stay(params: Path):
     put("phase3")
     after = params.read_text(encoding="utf-8")
     assert "  n_layer: 12 # mine, not théirs\n" in after
-    values = [f".{name.rpartition('.')[2]}" for name in read("phase3").values]
+    values = [f".{name.rpartition('.')[2]}" for name in read_preset("phase3").values]
     assert all(f".{old.split(':')[0].strip()}" in values for old, _ in changed_lines(mine, after))
 
 
@@ -187,4 +187,4 @@ def test_a_missing_parameter_is_named_and_nothing_written(params: Path, broken: 
 def test_a_params_yaml_that_is_no_yaml_is_refused(params: Path):
     params.write_text("model: [", encoding="utf-8")
     with pytest.raises(UserError, match=r"params.yaml is not valid YAML"):
-        text_with(read("phase1").values, params)
+        text_with(read_preset("phase1").values, params)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.training.tiny import write_tokens
 from tokenmill.cli.main import main
-from tokenmill.cli.preset import override
+from tokenmill.cli.preset import apply_override
 from tokenmill.cli.profile import Kind, Operation, Profile, kind_of
 from tokenmill.core.params import read_yaml
 
@@ -27,7 +27,7 @@ SMALL = [
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     content = read_yaml(ROOT / "params.yaml")
     for text in SMALL:
-        override(content, text)
+        apply_override(content, text)
     (tmp_path / "params.yaml").write_text(json.dumps(content))
     write_tokens(tmp_path / "data" / "tokens", sequences=19)
     monkeypatch.chdir(tmp_path)

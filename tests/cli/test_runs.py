@@ -10,7 +10,7 @@ import pytest
 from tests.imports import ROOT
 from tests.pipeline.project import Project
 from tokenmill.cli.main import main
-from tokenmill.cli.runs import COLUMNS, METRICS, find_runs
+from tokenmill.cli.runs import COLUMNS, SHOWN_METRICS, find_runs
 from tokenmill.core.errors import UserError
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # DVC's own
@@ -109,7 +109,7 @@ def test_a_run_under_way_has_no_results_of_the_one_before(project: Project):
     metrics.unlink()
     workspace = find_runs(project.root, commits=1).set_index("run").loc["workspace"]
     metrics.write_bytes(content)
-    assert workspace[list(METRICS)].isna().all()
+    assert workspace[list(SHOWN_METRICS)].isna().all()
 
 
 @pytest.mark.slow

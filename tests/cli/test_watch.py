@@ -91,7 +91,7 @@ def test_an_end_during_the_answers_is_told(
 ):
     begin(project)
     monkeypatch.setattr(
-        "tokenmill.cli.watch.ask", lambda *_: (project / "live/run.json").unlink() or []
+        "tokenmill.cli.watch.newest_answers", lambda *_: (project / "live/run.json").unlink() or []
     )
     main(["watch", "--once"])
     assert "is finished" in capsys.readouterr().out

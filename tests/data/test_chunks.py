@@ -18,7 +18,7 @@ from tokenmill.data.chunks import Planner
 from tokenmill.data.json_records import lines, whole_lines
 from tokenmill.data.readers import FORMATS
 from tokenmill.data.report import Tally
-from tokenmill.data.sources import find
+from tokenmill.data.sources import find_sources
 
 TEXTS = st.lists(st.text(st.characters(codec="utf-8"), max_size=30), min_size=1, max_size=20)
 
@@ -29,7 +29,7 @@ def read(raw: Path, size: int) -> tuple[list[tuple[str, str]], list[str], Tally]
     found = []
     kinds = []
     for chunk in Planner(parameters(text_file="line"), lambda _: None, size).chunks(
-        find(raw, FORMATS).sources
+        find_sources(raw, FORMATS).sources
     ):
         tally = Tally()
         found += zip(*chunk.read(parameters(text_file="line"), tally), strict=True)
@@ -117,9 +117,11 @@ def test_the_bytes_of_chunks_are_those_on_disk(tmp_path):
     (tmp_path / "b.jsonl.zst").write_bytes(zstandard.compress(json_lines(["b1", "b2"])))
     (tmp_path / "c.txt").write_text("c")
     told = []
-    chunks = list(Planner(parameters(), told.append, 100).chunks(find(tmp_path, FORMATS).sources))
+    chunks = list(
+        Planner(parameters(), told.append, 100).chunks(find_sources(tmp_path, FORMATS).sources)
+    )
     assert sum(chunk.size for chunk in chunks) + sum(told) == sum(
-        s.size for s in find(tmp_path, FORMATS).sources
+        s.size for s in find_sources(tmp_path, FORMATS).sources
     )
 
 
@@ -193,7 +195,9 @@ def test_letters_behind_the_first_mebibyte_stay(tmp_path):
 def test_a_file_is_read_once_more_to_decide(tmp_path, monkeypatch):
     path, begun, whole = tmp_path / "a.jsonl", [], encoding.decide
     path.write_bytes(file_in(["café bière naïve garçon"] * 1000, ".jsonl").encode("cp1252"))
-    chunks = list(Planner(parameters(), lambda _: None, 100).chunks(find(path, FORMATS).sources))
+    chunks = list(
+        Planner(parameters(), lambda _: None, 100).chunks(find_sources(path, FORMATS).sources)
+    )
 
     def watched(read):
         begun.append(read)
@@ -213,7 +217,7 @@ def test_a_named_encoding_goes_by_any_of_its_names(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_bytes(json_lines(["a", "b", "c"]))
     for name in ("utf8", "UTF-8", "utf_8", "U8"):
-        (source,) = find(path, FORMATS, name).sources
+        (source,) = find_sources(path, FORMATS, name).sources
         (chunk, *_) = Planner(parameters(), lambda _: None, 4).chunks([source])
         assert source.encoding == "utf-8"
         assert chunk.size == 4
@@ -230,7 +234,9 @@ def test_a_long_line_is_read_once_where_it_begins(tmp_path):
 def test_a_plain_file_that_changes_is_refused(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_bytes(json_lines(["a", "b", "c"]))
-    chunks = list(Planner(parameters(), lambda _: None, 4).chunks(find(path, FORMATS).sources))
+    chunks = list(
+        Planner(parameters(), lambda _: None, 4).chunks(find_sources(path, FORMATS).sources)
+    )
     with path.open("ab") as file:
         file.write(b'"d"\n')
     with pytest.raises(UserError, match="changed while it was read"):

@@ -13,7 +13,7 @@ from tokenmill.data.encoding import without_damage
 from tokenmill.data.json_records import polars_texts, texts_of_lines
 from tokenmill.data.readers import FORMATS
 from tokenmill.data.report import Tally
-from tokenmill.data.sources import Source, find
+from tokenmill.data.sources import Source, find_sources
 
 TEXT = st.text(max_size=12)  # with lone surrogates
 VALUE = st.one_of(
@@ -79,7 +79,7 @@ LINE = st.one_of(
 def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
     path = Path(tmp_path_factory.mktemp("raw")) / "a.jsonl"
     path.write_bytes(b"{}")
-    return find(path, FORMATS).sources[0]
+    return find_sources(path, FORMATS).sources[0]
 
 
 def compare(

@@ -10,13 +10,13 @@ from tests.data.material import PACK, json_lines, parquet
 from tokenmill.core.errors import UserError
 from tokenmill.core.paths import SAMPLE
 from tokenmill.data.readers import FORMATS
-from tokenmill.data.sources import blocks, find
+from tokenmill.data.sources import blocks, find_sources
 
 BROKEN = [ending for ending in PACK if ending]
 
 
 def only(path: Path):
-    (source,) = find(path, FORMATS).sources
+    (source,) = find_sources(path, FORMATS).sources
     return source
 
 
@@ -40,14 +40,14 @@ def test_order_is_that_of_the_bytes_of_the_paths(tmp_path):
     (tmp_path / "c.pdf").write_text("x")
     (tmp_path / "LICENSE").write_text("x")
     (tmp_path / "prompts.yaml").write_text("prompts: []")
-    found = find(tmp_path, FORMATS)
+    found = find_sources(tmp_path, FORMATS)
     assert [s.name for s in found.sources] == sorted(
         (s.name for s in found.sources), key=os.fsencode
     )
     assert {s.name for s in found.sources} == {
         "b.txt", "B.txt", "é.txt", "a/z.md", "a.txt", "a b/c.txt", "Z.TXT.GZ", "v1.2.json",
     }  # fmt: skip
-    assert found.skipped == {".pdf": 1, "(none)": 1}
+    assert found.skipped == {"": 1, ".pdf": 1}
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.parquet", "a.jsonl.zst"])
@@ -56,7 +56,7 @@ def test_a_pointer_of_git_lfs_is_no_text(tmp_path: Path, name: str):
         f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 1\n"
     )
     with pytest.raises(UserError, match="Git LFS"):
-        find(tmp_path, FORMATS)
+        find_sources(tmp_path, FORMATS)
 
 
 @pytest.mark.parametrize("ending", PACK)
@@ -114,14 +114,14 @@ def test_a_bomb_takes_bounded_memory(tmp_path, ending):
 
 def test_unreadable_input_is_refused(tmp_path, run):
     with pytest.raises(UserError, match="dvc repro sample"):
-        find(tmp_path / SAMPLE, FORMATS)
+        find_sources(tmp_path / SAMPLE, FORMATS)
     with pytest.raises(UserError, match=r"data.raw \(.*nowhere\) does not exist"):
         run(tmp_path / "nowhere")
     with pytest.raises(UserError, match=r"holds no text \(no files\)"):
         run(tmp_path)
     (tmp_path / "a.pdf").write_text("x")
     with pytest.raises(
-        UserError, match=r"holds no text \(1 \.pdf\); put files there that end in \.txt"
+        UserError, match=r"holds no text \(1 \.pdf file\); put files there that end in \.txt"
     ):
         run(tmp_path)
     with pytest.raises(UserError, match="has no known format"):
@@ -144,21 +144,21 @@ def test_links_out_of_data_raw_are_refused(tmp_path, monkeypatch):
     cached.parent.mkdir(parents=True)
     cached.write_text("DVC may link to its cache")
     (raw / "c.txt").symlink_to(cached)
-    assert [source.name for source in find(raw, FORMATS).sources] == [
+    assert [source.name for source in find_sources(raw, FORMATS).sources] == [
         "a.txt",
         "c.txt",
         "deep/b.txt",
     ]
     (raw / "passwd.txt").symlink_to("/etc/passwd")
     with pytest.raises(UserError, match=r"passwd\.txt is a link out of data\.raw, to /etc/passwd"):
-        find(raw, FORMATS)
+        find_sources(raw, FORMATS)
 
 
 def test_data_raw_itself_may_be_a_link(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "a.txt").write_text("x")
     (tmp_path / "raw").symlink_to("real")
-    assert len(find(tmp_path / "raw", FORMATS).sources) == 1
+    assert len(find_sources(tmp_path / "raw", FORMATS).sources) == 1
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes among its files")
@@ -171,7 +171,7 @@ def test_what_is_no_regular_file_is_refused(tmp_path, kind):
         path.symlink_to("/dev/zero" if kind == "device" else "nowhere")
     for raw in (tmp_path, path) if kind != "broken link" else (tmp_path,):
         with pytest.raises(UserError, match=r"a\.txt is no regular file"):
-            find(raw, FORMATS)
+            find_sources(raw, FORMATS)
 
 
 @pytest.mark.skipif(

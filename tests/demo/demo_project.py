@@ -10,7 +10,7 @@ import torch
 from tests.evaluation.trained import make_tokenizer_file
 from tests.pipeline.project import Project, change_params
 from tests.training.tiny import train_params
-from tokenmill.core.files import write_json
+from tokenmill.core.files import sha256_of, write_json
 from tokenmill.core.paths import MODEL, TOKENIZER
 from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.model.config import ModelConfig
@@ -76,6 +76,9 @@ def write_run(root: Path, *, epochs: int, seed: int) -> None:
         train=TrainedWith.model_validate(train_params(epochs=epochs).model_dump()),
         parameters=1,
         epochs=epochs,
+        weights=[
+            sha256_of(root / MODEL / f"epoch-{epoch}" / WEIGHTS) for epoch in range(1, epochs + 1)
+        ],
         tokenizer_sha256=read_tokenizer(root / TOKENIZER).sha256,
     )
     write_json(root / MODEL / MANIFEST, manifest.model_dump())

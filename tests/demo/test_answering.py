@@ -24,7 +24,7 @@ from tokenmill.demo.answering import (
 from tokenmill.demo.models import THIS_RUN, Loaded, Models
 from tokenmill.evaluation.generate import Sampling
 from tokenmill.reports.page import excerpt
-from tokenmill.runs.find import find
+from tokenmill.runs.find import find_model
 from tokenmill.runs.writer import Writer
 
 
@@ -85,7 +85,7 @@ def test_questions_continue_the_conversation(answering: Answering, project: Path
     ]
     messages.append({"role": "user", "content": "and then?"})
     sampling = Sampling(**SAMPLING)
-    again = Writer.load(find(project, epoch=2)).reply(messages, sampling)
+    again = Writer.load(find_model(project, epoch=2)).reply(messages, sampling)
     assert turns[1].text == "".join(again) != turns[0].text
     assert shown.count('class="turn"') == 2
 

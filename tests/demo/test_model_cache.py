@@ -12,7 +12,7 @@ from tests.demo.demo_project import write_run
 from tokenmill.core.errors import UserError
 from tokenmill.demo.models import Loaded
 from tokenmill.model.huggingface import WEIGHTS
-from tokenmill.runs.find import Checkpoint, available
+from tokenmill.runs.find import FoundModel, available
 from tokenmill.runs.writer import Writer
 
 
@@ -22,7 +22,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     folders: list[Path] = []
     load = Writer.load
 
-    def noted(checkpoint: Checkpoint) -> Writer:
+    def noted(checkpoint: FoundModel) -> Writer:
         folders.append(checkpoint.folder)
         return load(checkpoint)
 

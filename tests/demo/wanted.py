@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.demo.served import SAMPLING
 from tokenmill.evaluation.generate import Sampling
-from tokenmill.runs.find import find
+from tokenmill.runs.find import find_model
 from tokenmill.runs.writer import Writer
 
 
@@ -20,4 +20,6 @@ def wanted(
     """The answer of the checkpoint that `which` finds, with the sampling that the page begins
     with."""
     asked: dict[str, Any] = SAMPLING | {"top_p": None} | (changes or {})
-    return "".join(Writer.load(find(root, **which)).stream(prompt, Sampling(**asked), chat=chat))
+    return "".join(
+        Writer.load(find_model(root, **which)).stream(prompt, Sampling(**asked), chat=chat)
+    )

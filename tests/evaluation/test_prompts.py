@@ -18,9 +18,9 @@ from tokenmill.evaluation.prompts import (
     Opening,
     PromptParams,
     chosen_prompts,
+    encode_prompts,
     openings,
     places,
-    prepare,
 )
 from tokenmill.evaluation.results import Question
 from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer, render_chat
@@ -52,7 +52,7 @@ def test_repetition_is_the_fraction_of_4_grams_seen_before(ids: list[int], expec
 
 def test_only_questions_are_put_into_the_template(tokenizer: TextTokenizer):
     entries = [PromptParams(user="one?", expect="two"), PromptParams(text="one?")]
-    question, text = prepare(entries, tokenizer, context_length=100)
+    question, text = encode_prompts(entries, tokenizer, context_length=100)
     assert question.question == Question(prompt="one?", expect="two", left_out="")
     assert text.question == Question(prompt="one?", expect=None, left_out="", kind="text")
     assert question.ids == tokenizer.encode(as_conversation("one?"))
@@ -61,22 +61,22 @@ def test_only_questions_are_put_into_the_template(tokenizer: TextTokenizer):
 
 
 def test_unknown_characters_are_left_out_and_named(tokenizer: TextTokenizer):
-    (prompt,) = prepare([PromptParams(text="o→n§e→?")], tokenizer, context_length=100)
+    (prompt,) = encode_prompts([PromptParams(text="o→n§e→?")], tokenizer, context_length=100)
     assert prompt.ids == tokenizer.encode("one?")
     assert prompt.question == Question(prompt="o→n§e→?", expect=None, left_out="§→", kind="text")
 
 
 def test_prompt_must_fit_the_context(tokenizer: TextTokenizer):
     entries = [PromptParams(text="one"), PromptParams(text="one two")]
-    assert len(prepare(entries, tokenizer, context_length=7)) == 2
+    assert len(encode_prompts(entries, tokenizer, context_length=7)) == 2
     with pytest.raises(
         UserError, match=r"evaluate\.prompts\[1\] has 7 tokens .* model\.context_length \(6\) fit"
     ):
-        prepare(entries, tokenizer, context_length=6)
+        encode_prompts(entries, tokenizer, context_length=6)
     with pytest.raises(
         UserError, match=r"evaluate\.prompts\[0\] has 0 tokens that this tokenizer knows"
     ):
-        prepare([PromptParams(text="→→")], tokenizer, context_length=6)
+        encode_prompts([PromptParams(text="→→")], tokenizer, context_length=6)
 
 
 # --- which prompts

@@ -20,7 +20,7 @@ with atheris.instrument_imports(include=["tokenmill"]):  # type: ignore[attr-def
     from tokenmill.data.params import CleanParams
     from tokenmill.data.readers import FORMATS, texts
     from tokenmill.data.report import Tally
-    from tokenmill.data.sources import find
+    from tokenmill.data.sources import find_sources
     from tokenmill.evaluation.results import Evaluation
     from tokenmill.formats.records import parse_record, parse_rows
     from tokenmill.formats.token_file import TokenMetadata
@@ -41,7 +41,7 @@ def reader_of(ending: str) -> Reader:
 
     def read(data: bytes) -> object:
         path.write_bytes(data)
-        (source,) = find(path, FORMATS).sources
+        (source,) = find_sources(path, FORMATS).sources
         return list(texts(source, params, Tally()))
 
     return read

@@ -127,7 +127,7 @@ def _work(command: Sequence[str]) -> None:
         from importlib import import_module  # noqa: PLC0415
 
         from tokenmill.schema import check_all  # noqa: PLC0415
-        from tokenmill.stage import run as run_stage  # noqa: PLC0415
+        from tokenmill.stage import run_stage  # noqa: PLC0415
 
         def checked() -> None:
             check_all()

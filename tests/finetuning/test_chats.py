@@ -9,7 +9,7 @@ import pytest
 from tests.evaluation.trained import make_tokenizer_file
 from tests.tokens.clean_text import write_clean
 from tokenmill.core.errors import UserError
-from tokenmill.finetuning.chats import EXAMPLES, EncodedChat, encode, pack, read_chats
+from tokenmill.finetuning.chats import EXAMPLES, EncodedChat, encode, pack_chats, read_chats
 from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer, render_chat
 from tokenmill.model.ops import IGNORED
 
@@ -72,7 +72,7 @@ def chats_of(sizes: Sequence[int]) -> list[EncodedChat]:
 def test_each_packed_chat_is_whole_and_once():
     sizes = np.random.default_rng(0).integers(2, 18, 60).tolist()
     chats = chats_of(sizes)
-    layers = pack(chats, 16)
+    layers = pack_chats(chats, 16)
     inputs, targets, starts = layers.transpose(1, 0, 2)
     whole = {
         tuple(each.ids[:-1]): np.where(each.answers[1:], each.ids[1:], IGNORED) for each in chats

@@ -25,7 +25,7 @@ from tokenmill.training.launch import Interrupt
 from tokenmill.training.run import Outcome, run
 
 SECTION = {
-    "methods": ["full", "lora"],
+    "methods": ["full"],
     "val_fraction": 0.2,
     "epochs": 2,
     "batch_size": 4,

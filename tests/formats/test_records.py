@@ -62,7 +62,7 @@ def test_a_record_of_another_form_is_one_sentence(tmp_path: Path, content: bytes
 def test_a_missing_or_huge_file_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(UserError, match=r"missing.*makes it"):
         read_record(tmp_path / "a.json", Shape, way_out=ANEW)
-    monkeypatch.setattr(records, "LARGEST", 9)
+    monkeypatch.setattr(records, "LARGEST_FILE", 9)
     (tmp_path / "a.json").write_bytes(b" " * 10)
     with pytest.raises(UserError, match="bytes"):
         read_record(tmp_path / "a.json", Shape, way_out=ANEW)

@@ -37,8 +37,8 @@ LEFT_OUT = ("metrics/", "reports/", "tests/", "bench/", "docs/")
 """Results, and what no stage reads."""
 
 
-KEPT_IN_GIT = "models/random/README.md"
-"""What `model.start_from` names for random weights; all else below models/ is DVC's."""
+KEPT_IN_GIT = {"data/README.md", "models/random/README.md"}
+"""All else below data/ and models/ is DVC's."""
 
 
 @dataclass(frozen=True)

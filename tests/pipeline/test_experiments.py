@@ -107,9 +107,42 @@ def test_temporary_and_queued_runs_use_the_code_beside_them(finished: Project) -
     ]
     assert {entry["train"]["learning_rate"] for entry in params} == {0.001, 0.002, rate}
     assert len(params) == 3
-    files = set(experiment_files(finished)) - {KEPT_IN_GIT}
+    files = set(experiment_files(finished)) - KEPT_IN_GIT
     assert not [name for name in files if name.startswith(("data/", "models/"))]
     assert finished.run("git", "status", "--porcelain") == ""
+
+
+def test_every_command_of_dvc_leaves_what_tokenmill_reads(finished: Project) -> None:
+    """Apply, queue and the others keep refs of their own beside those of experiments."""
+    finished.run("git", "clone", "-q", "--bare", str(finished.root), "../bare.git")
+    finished.run("git", "remote", "add", "origin", "../bare.git")
+    for command, listed in (
+        (("run", "-n", "one", "-S", "evaluate.temperature=0.5"), {"one"}),
+        (("apply", "one"), {"one"}),
+        (("branch", "one", "of-one"), {"one"}),
+        (("save", "-n", "two", "--force"), {"one", "two"}),
+        (("rename", "two", "three"), {"one", "three"}),
+        (("push", "--no-cache", "origin", "three"), {"one", "three"}),
+        (("remove", "three"), {"one"}),
+        (("pull", "--no-cache", "origin", "three"), {"one", "three"}),
+        (("run", "--queue", "-n", "later", "-S", "evaluate.temperature=0.6"), {"one", "three"}),
+    ):
+        finished.run("dvc", "exp", *command)
+        table = finished.run("python", "-m", "tokenmill", "runs", "--csv")
+        names = {line.split(",")[0] for line in table.splitlines()}
+        assert names - {"run", "workspace", "main", "later"} == listed, command
+    assert "apply" in finished.run("git", "for-each-ref", "refs/exps/apply")
+    finished.run("dvc", "exp", "apply", "not-there", check=False)
+    asked = (["runs"], ["compare", "main", "one"], ["generate", "--rev", "one", "Hello"])
+    for ask in asked:
+        finished.run("python", "-m", "tokenmill", *ask)
+    finished.run("git", "update-ref", "refs/exps/a", "HEAD")
+    way_out = "git update-ref -d refs/exps/a"
+    for ask in asked:
+        said = finished.run("python", "-m", "tokenmill", *ask, check=False)
+        assert way_out in said
+        assert "Traceback" not in said
+    assert way_out in finished.run("python", "-m", "tokenmill", "doctor", check=False)
 
 
 def wait_for_queue(project: Project, count: int) -> None:

@@ -89,7 +89,7 @@ def test_refused_value_removes_no_output(name: str, value: str, finished: Projec
 
 
 def test_git_sees_neither_artefacts_nor_leftovers(finished: Project) -> None:
-    tracked = set(finished.run("git", "ls-files").splitlines()) - {KEPT_IN_GIT}
+    tracked = set(finished.run("git", "ls-files").splitlines()) - KEPT_IN_GIT
     assert not [name for name in tracked if name.startswith(("data/", "models/", ".resume/"))]
     assert finished.run("git", "status", "--porcelain") == ""
     assert not list(finished.root.rglob("*.tmp"))

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import statistics
 import time
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import torch
 
 from tests.model.small import config_of
 from tests.training.tiny import run, write_tokens
-from tokenmill.cli.preset import override, params_with, read
+from tokenmill.cli.preset import apply_override, params_with, read_preset
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import PARAMS_FILE
 from tokenmill.costs import read_timing
@@ -162,15 +163,15 @@ def test_unknown_hardware_is_named(project: Path):
 
 def test_override_reads_numbers_as_params_yaml_does():
     content = {"train": {"learning_rate": "auto"}}
-    override(content, "train.learning_rate=6e-4")
+    apply_override(content, "train.learning_rate=6e-4")
     assert content == {"train": {"learning_rate": 0.0006}}
 
 
 def test_a_preset_equals_the_same_values_by_hand(project: Path):
     before = (project / PARAMS_FILE).read_bytes()
     by_hand = gpt2_small(project)
-    preset = read("phase3")
-    params = params_with(read("phase3").values, project / PARAMS_FILE)
+    preset = read_preset("phase3")
+    params = params_with(read_preset("phase3").values, project / PARAMS_FILE)
     of_preset = plan_training(
         project, params, tokens=preset.tokens, vocab_size=preset.vocab_size, hardware=["A100"]
     )
@@ -183,9 +184,8 @@ def test_a_preset_equals_the_same_values_by_hand(project: Path):
 
 def test_metrics_tell_the_data_of_a_clone(project: Path):
     (project / "metrics").mkdir()
-    (project / "metrics/tokens.json").write_text(
-        json.dumps({"train_tokens": 12_345, "val_tokens": 1, "compression_ratio": 9.0})
-    )
+    tokens = json.loads((ROOT / "metrics/tokens.json").read_text()) | {"train_tokens": 12_345}
+    (project / "metrics/tokens.json").write_text(json.dumps(tokens))
     tokenizer = json.loads((ROOT / "metrics/tokenizer.json").read_text()) | {"vocab_size": 777}
     (project / "metrics/tokenizer.json").write_text(json.dumps(tokenizer))
     work = planned(project, hardware=["T4"]).work
@@ -202,9 +202,8 @@ def test_last_training_tells_the_speed_of_this_machine(
     assert outcome
     (project / "metrics").mkdir()
     (project / "models" / "timing.csv").rename(project / "metrics" / "timing.csv")
-    rate = float(
-        read_timing(project / "metrics" / "timing.csv").loc[:, "tokens_per_second"].median()
-    )
+    rows = read_timing(project / "metrics" / "timing.csv")
+    rate = statistics.median(row.tokens_per_second for row in rows)
     trained = outcome.manifest.model.model_dump(exclude={"vocab_size"})
     plan = planned(
         project, *(f"model.{name}={value}" for name, value in trained.items()), hardware=["T4"]

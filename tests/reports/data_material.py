@@ -11,7 +11,8 @@ import xxhash
 from tests.imports import ROOT
 from tokenmill.core.files import write_json
 from tokenmill.data.shard_writer import write_shards
-from tokenmill.tokens.pack import pack, summary
+from tokenmill.tokens.corpus import SPLIT_IN_WORDS
+from tokenmill.tokens.pack import pack, packed_metrics
 from tokenmill.tokens.params import TokenizeParams, TokenizerParams
 from tokenmill.tokens.train_tokenizer import train_tokenizer
 from tokenmill.tokens.unpack import unpack
@@ -71,7 +72,8 @@ def prepare(folder: Path, *, type_: str = "bpe") -> Path:
     write_json(metrics / "tokenizer.json", report.__dict__)
     tokenize = TokenizeParams(split="hash", val_fraction=0.2)
     metadata, _ = pack(data / "clean", tokenizer, data / "packed", tokenize)
-    write_json(metrics / "tokens.json", summary(data / "packed", metadata) | tokenize.model_dump())
+    settings = tokenize.model_dump() | {"split_by": SPLIT_IN_WORDS["hash"]}
+    write_json(metrics / "tokens.json", packed_metrics(data / "packed", metadata) | settings)
     unpack(data / "packed", data / "tokens")
     write_json(data / "clean_report.json", REPORT)
     shutil.copyfile(ROOT / "params.yaml", folder / "params.yaml")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.imports import ROOT
 from tests.reports.data_material import HOSTILE, REPORT
-from tokenmill.core.files import write_json
+from tokenmill.core.files import sha256_of, write_json
 from tokenmill.core.params import read_yaml
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question
 from tokenmill.formats.token_file import SplitMetadata, TokenMetadata, write_metadata
@@ -36,7 +36,14 @@ METRICS = {
         "corpus_too_small": False,
         "bytes_per_token": 2.5,
     },
-    "tokens": {"train_tokens": 5_000, "val_tokens": 1_234, "compression_ratio": 6.5},
+    "tokens": {
+        "train_tokens": 5_000,
+        "val_tokens": 1_234,
+        "compression_ratio": 6.5,
+        "split": "hash",
+        "val_fraction": 0.2,
+        "split_by": "documents by hash",
+    },
 }
 """What the stages before leave in metrics/, as far as somebody reads it."""
 
@@ -114,11 +121,13 @@ def prepare(folder: Path, epochs: int = 3) -> Path:
         "train": params["train"] | {"batch_size": 16},
         "tokenizer_sha256": "c" * 64,
     }
-    write_json(folder / "models/gpt/manifest.json", manifest)
+    hashes = []
     for number in range(1, epochs + 1):
         weights = folder / f"models/gpt/epoch-{number}/model.safetensors"
-        weights.parent.mkdir()
+        weights.parent.mkdir(parents=True)
         weights.write_bytes(f"weights {number}".encode())
+        hashes.append(sha256_of(weights))
+    write_json(folder / "models/gpt/manifest.json", manifest | {"weights": hashes})
     write_history(metrics, epochs)
     return folder
 

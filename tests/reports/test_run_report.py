@@ -100,7 +100,12 @@ def test_validations_within_epochs_are_drawn(tmp_path: Path, epochs: Epochs):
     state = RunState(step=3 * PER_EPOCH, validations=[ValidationRow(7, 0.35, 3.1875, 1.0)])
     saved = {
         "state": state.as_json(),
-        "horizon": {"epochs": 3, "schedule": {"horizon_epochs": None}},
+        "resumable": {
+            "epochs": 3,
+            "schedule": {"horizon_epochs": None},
+            "validate_every_steps": 7,
+            "early_stopping": None,
+        },
     }
     write_json(folder / f"models/gpt/resume/step-{3 * PER_EPOCH:09d}/state.json", saved)
     page = epochs(folder)

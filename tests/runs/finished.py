@@ -7,11 +7,11 @@ from pathlib import Path
 from tests.evaluation.trained import make_tokenizer_file
 from tests.pipeline.project import Project
 from tests.training.tiny import model_config, train_params
-from tokenmill.core.files import write_json, write_text
+from tokenmill.core.files import sha256_of, write_json, write_text
 from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.model.gpt import build
 from tokenmill.model.huggingface import save_weights
-from tokenmill.model.manifest import Manifest, TrainedWith
+from tokenmill.model.manifest import WEIGHTS, Manifest, TrainedWith
 from tokenmill.training.history import EpochRow, train_metrics, write_rows
 
 EXPERIMENT = "blest-jube"
@@ -45,6 +45,10 @@ def write_models(root: Path, *, seed: int, epochs: int) -> None:
         train=TrainedWith.model_validate(train_params(epochs=epochs).model_dump()),
         parameters=1,
         epochs=epochs,
+        weights=[
+            sha256_of(root / f"models/gpt/epoch-{epoch}" / WEIGHTS)
+            for epoch in range(1, epochs + 1)
+        ],
         tokenizer_sha256=tokenizer.sha256,
     )
     write_json(root / "models/gpt/manifest.json", manifest.model_dump())

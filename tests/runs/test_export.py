@@ -21,7 +21,7 @@ from tokenmill.model.config import Architecture, ModelConfig
 from tokenmill.model.gpt import GPT, build
 from tokenmill.model.huggingface import load_model, save_weights
 from tokenmill.runs.export import Record, export
-from tokenmill.runs.find import Checkpoint
+from tokenmill.runs.find import FoundModel
 
 TEXT = "User: one two?\nAssistant: count one two"
 NOTHING = Record(None, None, None)
@@ -39,7 +39,7 @@ def drawn(config: ModelConfig) -> GPT:
 
 def checkpoint_in(
     folder: Path, architecture: str, kind: Literal["bpe", "char"], context_length: int = 64
-) -> Checkpoint:
+) -> FoundModel:
     tokenizer = make_tokenizer_file(folder, kind)
     sizes = {
         "n_layer": 2,
@@ -53,7 +53,7 @@ def checkpoint_in(
         {"architecture": architecture, "vocab_size": vocabulary} | sizes
     )
     save_weights(drawn(config), folder / "epoch-2")
-    return Checkpoint("epoch 2", folder / "epoch-2", tokenizer)
+    return FoundModel("epoch 2", folder / "epoch-2", tokenizer)
 
 
 @pytest.fixture(
@@ -62,7 +62,7 @@ def checkpoint_in(
 )
 def exported(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Checkpoint, Path]:
+) -> tuple[FoundModel, Path]:
     folder = tmp_path_factory.mktemp("export")
     architecture, kind = request.param.split("-")
     checkpoint = checkpoint_in(folder, architecture, kind)
@@ -70,7 +70,7 @@ def exported(
     return checkpoint, folder / "out"
 
 
-def test_transformers_writes_the_same(exported: tuple[Checkpoint, Path]):
+def test_transformers_writes_the_same(exported: tuple[FoundModel, Path]):
     from transformers import AutoModelForCausalLM, AutoTokenizer, pipeline  # noqa: PLC0415 (seconds)
 
     checkpoint, folder = exported
@@ -91,7 +91,7 @@ def test_transformers_writes_the_same(exported: tuple[Checkpoint, Path]):
     assert written == [{"generated_text": tokenizer.decode(new)}]
 
 
-def test_end_of_text_in_a_text_is_text(exported: tuple[Checkpoint, Path]):
+def test_end_of_text_in_a_text_is_text(exported: tuple[FoundModel, Path]):
     from transformers import AutoTokenizer  # noqa: PLC0415
 
     checkpoint, folder = exported
@@ -101,7 +101,7 @@ def test_end_of_text_in_a_text_is_text(exported: tuple[Checkpoint, Path]):
     assert tokenizer.eot_id not in published("one <|endoftext|>")["input_ids"]
 
 
-def test_chat_template_is_that_of_training(exported: tuple[Checkpoint, Path]):
+def test_chat_template_is_that_of_training(exported: tuple[FoundModel, Path]):
     from transformers import AutoTokenizer  # noqa: PLC0415
 
     turns = [
@@ -119,13 +119,13 @@ def test_chat_template_is_that_of_training(exported: tuple[Checkpoint, Path]):
     assert asked == render_chat(turns) + "\nAssistant:"
 
 
-def test_generation_ends_at_end_of_text(exported: tuple[Checkpoint, Path]):
+def test_generation_ends_at_end_of_text(exported: tuple[FoundModel, Path]):
     end = read_tokenizer(exported[0].tokenizer).eot_id
     for name in ("config.json", "generation_config.json"):
         assert json.loads((exported[1] / name).read_bytes())["eos_token_id"] == end
 
 
-def test_generation_ends_at_the_context_or_before(exported: tuple[Checkpoint, Path]):
+def test_generation_ends_at_the_context_or_before(exported: tuple[FoundModel, Path]):
     """A limit on new tokens in the folder would win over a caller's `max_length`, and be vLLM's
     upper bound."""
     from transformers import AutoModelForCausalLM  # noqa: PLC0415
@@ -165,7 +165,7 @@ def test_nothing_is_overwritten(tmp_path: Path):
 def test_tokenizer_of_another_model_is_refused(tmp_path: Path):
     model, other = (checkpoint_in(tmp_path / kind, "gpt2", kind) for kind in ("char", "bpe"))
     with pytest.raises(UserError, match="use the tokenizer that it was trained with"):
-        export(Checkpoint("both", model.folder, other.tokenizer), NOTHING, tmp_path / "out")
+        export(FoundModel("both", model.folder, other.tokenizer), NOTHING, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

@@ -15,7 +15,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_text
 from tokenmill.model.gpt import build
 from tokenmill.model.huggingface import load_model, read_config
-from tokenmill.runs.find import FETCHED, available, epochs_at, find
+from tokenmill.runs.find import FETCHED, available, epochs_at, find_model
 
 pytestmark = pytest.mark.slow
 
@@ -54,7 +54,7 @@ def test_every_name_finds_its_model(
     made: Project, where: dict[str, Any], seed: int, epoch: int, name: str
 ):
     before = made.digest("models", "data", "dvc.lock")
-    found = find(made.root, **where)
+    found = find_model(made.root, **where)
     assert found.name == name
     assert is_trained_by(found.folder, seed=seed, epoch=epoch)
     assert (
@@ -66,7 +66,7 @@ def test_every_name_finds_its_model(
 
 def test_models_and_experiments_are_listed(made: Project, tmp_path: Path):
     assert [one.name for one in available(made.root)] == ["epoch 1", "epoch 2", "epoch 3"]
-    assert git.experiments(made.root) == [EXPERIMENT]
+    assert [one.name for one in git.experiments(made.root)] == [EXPERIMENT]
     assert [epochs_at(made.root, rev) for rev in ("HEAD", "HEAD~1", EXPERIMENT)] == [3, 2, 1]
     assert available(tmp_path) == []
     assert git.experiments(tmp_path) == []
@@ -77,7 +77,7 @@ def test_model_is_fetched_once_and_without_resume_points(project: Project):
     project.run("dvc", "push", "-q")
     project.run("git", "checkout", "-q", "main")
     shutil.rmtree(project.root / ".dvc/cache")
-    found = find(project.root, rev="HEAD~1", epoch=1)
+    found = find_model(project.root, rev="HEAD~1", epoch=1)
     assert is_trained_by(found.folder, seed=1, epoch=1)
     fetched = {
         p.relative_to(found.folder.parent).as_posix()
@@ -87,7 +87,7 @@ def test_model_is_fetched_once_and_without_resume_points(project: Project):
     assert fetched == {".lock", "manifest.json", "epoch-1/config.json", "epoch-1/model.safetensors"}
     shutil.rmtree(project.root.parent / "remote")
     shutil.rmtree(project.root / ".dvc/cache", ignore_errors=True)
-    assert find(project.root, rev="HEAD~1", epoch=1) == found
+    assert find_model(project.root, rev="HEAD~1", epoch=1) == found
     assert project.run("git", "status", "--short") == ""
 
 
@@ -97,7 +97,7 @@ def test_model_out_of_reach_is_a_user_error(project: Project):
         UserError,
         match=r"of HEAD~1 \(\w{7}\) is neither in DVC's cache nor in a remote .*`dvc push` where",
     ):
-        find(project.root, rev="HEAD~1")
+        find_model(project.root, rev="HEAD~1")
 
 
 def test_ref_of_an_epoch_finds_the_model_it_measured(
@@ -124,20 +124,20 @@ def test_ref_of_an_epoch_finds_the_model_it_measured(
     for name in ("AUTHOR", "COMMITTER"):
         monkeypatch.setenv(f"GIT_{name}_NAME", "Test")
     measure(3)
-    assert find(project.root, rev="epoch-2") == available(project.root)[1]
+    assert find_model(project.root, rev="epoch-2") == available(project.root)[1]
     write_models(project.root, seed=4, epochs=2)
-    committed = find(project.root, rev="epoch-2")
+    committed = find_model(project.root, rev="epoch-2")
     assert committed.name == "epoch 2 of HEAD"
     assert is_trained_by(committed.folder, seed=2, epoch=2)
     project.run("git", "commit", "-q", "-a", "-m", "another history, its model never kept")
-    assert find(project.root, rev="refs/epoch-2").folder == committed.folder
+    assert find_model(project.root, rev="refs/epoch-2").folder == committed.folder
     with pytest.raises(UserError, match=r"--rev epoch-2 is epoch 2; leave out --epoch 1"):
-        find(project.root, rev="epoch-2", epoch=1)
+        find_model(project.root, rev="epoch-2", epoch=1)
     project.run("git", "update-ref", "refs/epoch-9", "HEAD")
     with pytest.raises(
         UserError, match="the model that epoch-9 measured is neither in the workspace"
     ):
-        find(project.root, rev="epoch-9")
+        find_model(project.root, rev="epoch-9")
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_ref_of_an_epoch_finds_the_model_it_measured(
 )
 def test_missing_model_is_a_user_error(made: Project, where: dict[str, Any], sentence: str):
     with pytest.raises(UserError, match=sentence):
-        find(made.root, **where)
+        find_model(made.root, **where)
 
 
 def test_folder_needs_a_tokenizer(made: Project, tmp_path: Path):
@@ -167,17 +167,17 @@ def test_folder_needs_a_tokenizer(made: Project, tmp_path: Path):
     with pytest.raises(
         UserError, match=r"there is no tokenizer .*; copy it there, or name it by --tokenizer FILE"
     ):
-        find(made.root, model=folder)
+        find_model(made.root, model=folder)
     with pytest.raises(UserError, match=r"there is no tokenizer .*nowhere; give another"):
-        find(made.root, model=folder, tokenizer=tmp_path / "nowhere")
+        find_model(made.root, model=folder, tokenizer=tmp_path / "nowhere")
     shutil.copy(made.root / "data/tokenizer/tokenizer.json", folder)
-    assert find(made.root, model=folder).tokenizer == folder / "tokenizer.json"
+    assert find_model(made.root, model=folder).tokenizer == folder / "tokenizer.json"
 
 
 def test_outside_a_project_there_is_no_model(tmp_path: Path):
     with pytest.raises(
         UserError, match=r"there is no model in .*models/gpt; `dvc repro` trains one"
     ):
-        find(tmp_path)
+        find_model(tmp_path)
     with pytest.raises(UserError, match="is no DVC project with commits in git"):
-        find(tmp_path, rev="HEAD")
+        find_model(tmp_path, rev="HEAD")

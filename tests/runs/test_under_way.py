@@ -10,7 +10,7 @@ from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_text
 from tokenmill.model.manifest import WEIGHTS
-from tokenmill.runs.find import available, find
+from tokenmill.runs.find import available, find_model
 from tokenmill.runs.under_way import all_under_way, under_way
 from tokenmill.runs.writer import Writer
 from tokenmill.training.history import LIVE_RUN
@@ -54,7 +54,7 @@ def test_an_epoch_has_weights_where_checkpoints_have_none(root: Path):
 
 def test_its_newest_finished_epoch_writes(root: Path, capsys: pytest.CaptureFixture[str]):
     begin(root)
-    checkpoint = find(root)
+    checkpoint = find_model(root)
     assert (checkpoint.name, checkpoint.folder.name) == (
         "epoch 1 of the training under way",
         "epoch-1",
@@ -62,14 +62,14 @@ def test_its_newest_finished_epoch_writes(root: Path, capsys: pytest.CaptureFixt
     assert "training is under way" in capsys.readouterr().err
     assert Writer.load(checkpoint, "cpu").model.config.context_length == 128
     with pytest.raises(UserError, match="there is no epoch 2"):
-        find(root, epoch=2)
+        find_model(root, epoch=2)
 
 
 def test_before_its_first_epoch_there_is_no_model(root: Path):
     begin(root, epochs=0)
     assert available(root) == []
     with pytest.raises(UserError, match=r"step 18 of 20, epoch 1\.80; no epoch is finished yet"):
-        find(root)
+        find_model(root)
 
 
 def test_trainings_in_copies_are_found_by_their_experiments(root: Path):
@@ -81,9 +81,9 @@ def test_trainings_in_copies_are_found_by_their_experiments(root: Path):
         json.dumps({"root_dir": str(copies[0]), "name": "bonny-bani", "pid": 1}),
     )
     write_text(root / ".dvc/tmp/exps/run/2f/2f.run", "[")
-    assert [run.where for run in all_under_way(root)] == [
-        "the copy tmpxyz",
-        "the experiment bonny-bani",
+    assert [(run.name, run.where) for run in all_under_way(root)] == [
+        ("tmpxyz", "the copy tmpxyz"),
+        ("bonny-bani", "the experiment bonny-bani"),
     ]
     stop(copies[1])
     assert [run.where for run in all_under_way(root)] == [

@@ -8,10 +8,10 @@ import pytest
 
 from tests.evaluation.trained import ANSWER, make_tokenizer_file, train_a_model
 from tokenmill.core.errors import UserError
-from tokenmill.evaluation.evaluate import answer, prepare
+from tokenmill.evaluation.evaluate import answer, encode_prompts
 from tokenmill.evaluation.generate import Sampling
 from tokenmill.evaluation.prompts import EvaluateParams, PromptParams
-from tokenmill.runs.find import Checkpoint
+from tokenmill.runs.find import FoundModel
 from tokenmill.runs.writer import NEXT_TURN, Writer
 
 pytestmark = pytest.mark.slow
@@ -20,23 +20,23 @@ DRAWN = Sampling(max_new_tokens=30, temperature=2.0, seed=4)
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> FoundModel:
     folder = tmp_path_factory.mktemp("trained")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DVC_ROOT", str(folder))
         train_a_model(folder)
-    return Checkpoint("epoch 2", folder / "model/epoch-2", folder / "tokenizer.json")
+    return FoundModel("epoch 2", folder / "model/epoch-2", folder / "tokenizer.json")
 
 
 @pytest.fixture(scope="module")
-def writer(trained: Checkpoint) -> Writer:
+def writer(trained: FoundModel) -> Writer:
     return Writer.load(trained, device="cpu")
 
 
 def test_writer_answers_as_the_evaluation_does(writer: Writer):
     prompts = [PromptParams(user="count?")]
     params = EvaluateParams(prompts=prompts, max_new_tokens=30, temperature=2.0, top_k=7, seed=4)
-    (prompt,) = prepare(prompts, writer.tokenizer, context_length=64)
+    (prompt,) = encode_prompts(prompts, writer.tokenizer, context_length=64)
     expected = answer(writer.model, writer.tokenizer, prompt, params)
     drawn = dataclasses.replace(DRAWN, top_k=7)
     assert expected.greedy.startswith(ANSWER)
@@ -107,7 +107,7 @@ def test_answer_ends_before_the_next_turn(writer: Writer):
     assert text == text.strip()
 
 
-def test_foreign_tokenizer_is_refused(trained: Checkpoint, tmp_path: Path):
+def test_foreign_tokenizer_is_refused(trained: FoundModel, tmp_path: Path):
     other = dataclasses.replace(trained, tokenizer=make_tokenizer_file(tmp_path, "bpe"))
     with pytest.raises(UserError, match=r"another tokenizer .* than .*tokenizer\.json"):
         Writer.load(other, device="cpu")

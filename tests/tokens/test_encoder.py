@@ -19,7 +19,7 @@ from tokenmill.tokens.encoder import (
     adversarial_texts,
     build_reference,
     choose_encoder,
-    first_difference,
+    first_disagreement,
 )
 
 
@@ -51,12 +51,12 @@ def test_reference_gives_all_ids_in_one_row(reference: Encode, tokenizer: TextTo
 
 
 def test_splintr_agrees_on_difficult_texts(fast: Encode, reference: Encode) -> None:
-    assert first_difference(fast, reference, adversarial_texts(count=2000, seed=1)) is None
+    assert first_disagreement(fast, reference, adversarial_texts(count=2000, seed=1)) is None
 
 
 @given(texts=st.lists(st.text(max_size=200), max_size=5))
 def test_splintr_agrees_on_any_text(texts: list[str], fast: Encode, reference: Encode) -> None:
-    assert first_difference(fast, reference, texts) is None
+    assert first_disagreement(fast, reference, texts) is None
 
 
 def test_splintr_takes_a_spelled_end_of_text_for_text(
@@ -116,7 +116,7 @@ def test_pickled_encoder_is_built_once_per_process(name, tokenizer, char_file: P
     )
     arrived = pickle.loads(sent)  # noqa: S301  (our own)
     texts = ["river says", "", "it's Müller"] if name == "table" else [END_OF_TEXT, "", *PROSE]
-    assert first_difference(arrived.encode, build_reference(tokenizer), texts) is None
+    assert first_disagreement(arrived.encode, build_reference(tokenizer), texts) is None
     assert (arrived.name, arrived.note) == (name, "")
     assert pickle.loads(sent) is arrived  # noqa: S301
 

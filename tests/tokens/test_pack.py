@@ -25,7 +25,7 @@ from tokenmill.tokens import encoder
 from tokenmill.tokens import pack as pack_module
 from tokenmill.tokens.corpus import TextSpan
 from tokenmill.tokens.encoder import FRAGMENTS
-from tokenmill.tokens.pack import insert_end_of_text, pack, summary, text_batches
+from tokenmill.tokens.pack import insert_end_of_text, pack, packed_metrics, text_batches
 from tokenmill.tokens.params import TokenizeParams, TokenizerParams
 from tokenmill.tokens.train_tokenizer import train_tokenizer
 from tokenmill.tokens.unpack import unpack
@@ -361,7 +361,7 @@ def test_corpus_with_other_bytes_than_recorded_is_refused(
 
 def test_summary_counts_tokens_and_bytes(prose: Path, bpe_file: Path, tmp_path: Path) -> None:
     metadata, _ = pack(prose, bpe_file, tmp_path, HASH)
-    numbers = summary(tmp_path, metadata)
+    numbers = packed_metrics(tmp_path, metadata)
     tokens = metadata.train.tokens + metadata.val.tokens
     assert numbers["train_tokens"] + numbers["val_tokens"] == tokens
     assert numbers["bytes_per_token"] == pytest.approx(

@@ -14,7 +14,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.tokens.corpus import sample
 from tokenmill.tokens.params import TokenizerParams
-from tokenmill.tokens.train_tokenizer import summary, train_tokenizer
+from tokenmill.tokens.train_tokenizer import tokenizer_in_words, train_tokenizer
 
 Corpus = Callable[..., Path]
 
@@ -67,7 +67,7 @@ def test_small_corpus_gives_a_smaller_vocabulary(corpus: Corpus, tmp_path: Path)
     assert 257 <= report.vocab_size < 300
     assert read_tokenizer(tmp_path / "t.json").vocab_size == report.vocab_size
     assert report.requested_vocab_size == 5000
-    assert "tokenizer.vocab_size (5,000) is more than 14 bytes" in summary(report)
+    assert "tokenizer.vocab_size (5,000) is more than 14 bytes" in tokenizer_in_words(report)
 
 
 def test_char_tokenizer_reads_the_whole_corpus(corpus: Corpus, tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Checkpoints on disk: exact, left out if damaged, pruned, and written by one process at a time."""
 
-import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,7 +11,6 @@ from filelock import FileLock, Timeout
 
 from tests.training.fork_server import ROOT
 from tests.training.tiny import CPU, model_config, train_params
-from tokenmill.core.files import sha256_of
 from tokenmill.model.gpt import GPT, build
 from tokenmill.model.manifest import MANIFEST, WEIGHTS
 from tokenmill.training import checkpoint as checkpoint_module
@@ -87,21 +85,6 @@ def test_newest_upto_looks_at_earlier_steps_only(tmp_path: Path):
     store = filled(tmp_path / "run", 5, 10, 25)
     assert store.newest_upto(24) == store.checkpoint_folder(10)
     assert store.newest_upto(4) is None
-
-
-def test_a_checkpoint_with_the_older_names_is_read(tmp_path: Path):
-    store = filled(tmp_path / "run", 10, 20)
-    folder = tmp_path / "run" / STEP_20
-    content = json.loads((folder / "state.json").read_text())
-    content["state"] |= {"returns": [], "epoch_loss": {"total": 1.5, "windows": 3}}
-    content["horizon"]["divergence"] = {"returns": 1, "rate_factor": 0.5, "every_steps": 500}
-    (folder / "state.json").write_text(json.dumps(content))
-    hashes = json.loads((folder / MANIFEST).read_text()) | {
-        "state.json": sha256_of(folder / "state.json")
-    }
-    (folder / MANIFEST).write_text(json.dumps(hashes))
-    assert found(store) == ([20, 10], [])
-    assert next(iter(store.checkpoints(print))).state.epoch_loss.sequences == 3
 
 
 def test_manifest_is_written_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

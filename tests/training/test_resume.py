@@ -1,5 +1,6 @@
 """From which checkpoint training continues, and what it says."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from tokenmill.model.gpt import build
 from tokenmill.training.checkpoint import RESUMABLE_KEYS, CheckpointStore
 from tokenmill.training.history import RunState
 from tokenmill.training.params import TrainParams
-from tokenmill.training.resume import ResumePoint, find_resume_point
+from tokenmill.training.resume import ResumePoint, fill_from_previous, find_resume_point
 
 PER_EPOCH = 10
 
@@ -104,3 +105,14 @@ def test_horizon_written_out_continues(tmp_path: Path):
     before = params(4, type="wsd")
     now = params(4, type="wsd", horizon_epochs=4)
     assert step_of(find(store_of(tmp_path / "run", before, 30, 40), now)) == 40
+
+
+def test_without_dvc_training_starts_from_scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "dvc.lock").touch()
+    monkeypatch.setitem(sys.modules, "dvc.api", None)
+    said: list[str] = []
+    store = CheckpointStore(tmp_path / "run")
+    fill_from_previous(store, Path("models/gpt"), "0" * 16, said.append)
+    assert said
+    assert store.steps() == []

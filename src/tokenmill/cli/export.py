@@ -14,7 +14,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tokenmill.cli.generate import add_model_arguments, find_model
+from tokenmill.cli.generate import add_model_arguments, model_of
 from tokenmill.cli.main import Parser
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_text
@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> None:
             "apache-2.0, mit or other."
         )
     api = None if options.push is None else client(options.push)
-    checkpoint = find_model(options)
+    checkpoint = model_of(options)
     name = re.sub(r"[^\w.-]+", "-", checkpoint.name).strip("-.")
     target = options.folder or Path("exports") / (
         name if options.format == "hf" else f"{name}-{options.format}"

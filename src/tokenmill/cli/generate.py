@@ -19,7 +19,7 @@ from tokenmill.stage import set_wait_policy
 if TYPE_CHECKING:
     from tokenmill.evaluation.generate import Sampling
     from tokenmill.evaluation.prompts import EvaluateParams
-    from tokenmill.runs.find import Checkpoint
+    from tokenmill.runs.find import FoundModel
     from tokenmill.runs.writer import Stream, Writer
 
 ONE_THREAD_UP_TO = 4_000_000
@@ -105,16 +105,16 @@ def add_model_arguments(parser: Parser) -> None:
     )
 
 
-def find_model(options: argparse.Namespace) -> "Checkpoint":
+def model_of(options: argparse.Namespace) -> "FoundModel":
     """The model that these arguments name.
 
     Raises:
         UserError: there is no such model.
     """
-    from tokenmill.runs.find import find  # noqa: PLC0415 (pydantic)
+    from tokenmill.runs.find import find_model  # noqa: PLC0415 (pydantic)
 
     which = {name: getattr(options, name) for name in ("epoch", "rev", "model", "tokenizer")}
-    return find(Path(), **which)
+    return find_model(Path(), **which)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -131,7 +131,7 @@ def run(options: argparse.Namespace) -> None:
     given = {field.name: getattr(options, field.name) for field in dataclasses.fields(Sampling)}
     given = {name: value for name, value in given.items() if value is not None}
     sampling = dataclasses.replace(default_sampling(evaluate_params(Path())), **given)
-    checkpoint = find_model(options)
+    checkpoint = model_of(options)
     writer = Writer.load(checkpoint)
     if (
         parameter_count(writer.model.config) <= ONE_THREAD_UP_TO

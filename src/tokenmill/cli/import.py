@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tokenmill.model.config import ModelConfig
-    from tokenmill.runs.find import Checkpoint
+    from tokenmill.runs.find import FoundModel
 
 WAY_OUT = "training cannot start from it; take another model"
 HEAD = "lm_head.weight"
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> None:
         UserError: there is no such model, training cannot start from it, or the name is taken or no
             name.
     """
-    from tokenmill.runs.find import find  # noqa: PLC0415 (pydantic)
+    from tokenmill.runs.find import find_model  # noqa: PLC0415 (pydantic)
 
     if not Path(".dvc").is_dir():
         raise UserError(f"{Path.cwd()} is no project; run the command in the project's root.")
@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> None:
             f"{options.folder} is not here; `hf download OWNER/NAME --revision REV --local-dir "
             "FOLDER` brings a model of Hugging Face, `dvc get` one of another project."
         )
-    found = find(
+    found = find_model(
         Path(),
         epoch=options.epoch,
         rev=options.rev,
@@ -137,7 +137,7 @@ class PublishedGPT2:
         ]
 
 
-def adopt(checkpoint: "Checkpoint", target: Path) -> "ModelConfig":
+def adopt(checkpoint: "FoundModel", target: Path) -> "ModelConfig":
     """Write the folder `target`, whole or not at all.
 
     Raises:

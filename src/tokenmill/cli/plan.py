@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokenmill.cli.main import Parser, count, positive
-from tokenmill.cli.preset import names, params_with, read
+from tokenmill.cli.preset import names, params_with, read_preset
 from tokenmill.display import console, print_columns
 from tokenmill.stage import set_wait_policy
-from tokenmill.words.units import duration, si, size
+from tokenmill.words.units import counted, duration, si, size
 
 if TYPE_CHECKING:
     from tokenmill.planning.plan import Plan, PlanRow
@@ -82,7 +82,7 @@ def run(options: argparse.Namespace) -> None:
     from tokenmill.core.params import PARAMS_FILE  # noqa: PLC0415 (pydantic)
     from tokenmill.planning.plan import UTILISATION, plan_training  # noqa: PLC0415 (PyTorch)
 
-    preset = read(options.preset) if options.preset else None
+    preset = read_preset(options.preset) if options.preset else None
     utilisation = options.utilisation or UTILISATION
     tokens = options.tokens and int(options.tokens)
     vocab_size = options.vocab_size
@@ -121,7 +121,8 @@ def _print_facts(plan: "Plan") -> None:
     config = plan.work.config
     train = plan.work.train
     shape = (
-        f"{config.n_layer} layers, {config.n_head} heads, {config.n_embd} wide, "
+        f"{counted(config.n_layer, 'layer')}, {counted(config.n_head, 'head')}, "
+        f"{config.n_embd} wide, "
         f"context {config.context_length}"
     )
     operations = work.steps * work.tokens_per_step * plan.flops_per_token
@@ -134,7 +135,7 @@ def _print_facts(plan: "Plan") -> None:
     epochs = f"{work.steps_per_epoch:,} steps an epoch, {work.steps:,} in all"
     rows = [
         ("model", f"{model}, vocabulary {config.vocab_size:,}"),
-        ("text", f"{work.tokens:,} tokens x {train.epochs} epochs"),
+        ("text", f"{work.tokens:,} tokens x {counted(train.epochs, 'epoch')}"),
         ("", _verdict(plan)),
         ("step", f"{work.tokens_per_step:,} tokens, {epochs}"),
         ("work", f"{plan.flops_per_token:.4g} operations a token, {operations:.3g} in all{update}"),
@@ -207,7 +208,7 @@ def _fits(row: "PlanRow", batch_size: int) -> str:
         return ""
     if row.sequences == batch_size:
         return "fits"
-    return f"fits {row.sequences} sequences at a time" if row.sequences else "too small"
+    return f"fits {counted(row.sequences, 'sequence')} at a time" if row.sequences else "too small"
 
 
 def _share_of_peak(plan: "Plan", seconds: float, *, devices: int) -> str:

@@ -70,10 +70,10 @@ def names() -> list[str]:
     return sorted((path.stem for path in FOLDER.glob("*.yaml")), key=ORDER.index)
 
 
-def read(name: str) -> Preset:
+def read_preset(name: str) -> Preset:
     """The preset `name`, with the values of `default` that it does not change."""
     content = yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
-    below = {} if name == DEFAULT else read(DEFAULT).values
+    below = {} if name == DEFAULT else read_preset(DEFAULT).values
     values = below | dict(_dotted(content.pop("params")))
     return Preset(name=name, values=values, **content)
 
@@ -104,7 +104,7 @@ def run(options: argparse.Namespace) -> None:
     if options.name is None:
         _print_presets(Path())
     else:
-        preset = read(options.name)
+        preset = read_preset(options.name)
         console().print(f"made for {preset.text}; set data.raw to where your copy is")
         offer(preset.values, preset.name, yes=options.yes)
 
@@ -115,7 +115,7 @@ def _print_presets(root: Path) -> None:
 
     rows = [("preset", "parameters", "tokens x epochs", f"on an {GPU}", "about")]
     for name in names():
-        preset = read(name)
+        preset = read_preset(name)
         params = params_with(preset.values, root / PARAMS_FILE)
         plan = plan_training(
             root, params, tokens=preset.tokens, vocab_size=preset.vocab_size, hardware=[GPU]
@@ -181,7 +181,7 @@ def params_with(
 
     content = parse_yaml(text_with(values, path), path) if values else read_yaml(path)
     for text in overrides:
-        override(content, text)
+        apply_override(content, text)
     return validate(AllParams, content, path)
 
 
@@ -222,7 +222,7 @@ def _set(content: Any, name: str, value: Any, path: Path) -> bool:
     return True
 
 
-def override(content: dict[str, Any], text: str) -> None:
+def apply_override(content: dict[str, Any], text: str) -> None:
     """Put `model.n_layer=12`, as in `dvc exp run -S`, into the content of params.yaml.
 
     Raises:
@@ -253,5 +253,5 @@ def _innermost(content: Any, name: str) -> tuple[dict[str, Any] | None, str]:
 def is_own_text_at_defaults(content: Mapping[str, Any]) -> bool:
     """Whether params.yaml holds the values made for the built-in text, and another text."""
     here = dict(_dotted(content))
-    as_default = all(here.get(name) == value for name, value in read(DEFAULT).values.items())
+    as_default = all(here.get(name) == value for name, value in read_preset(DEFAULT).values.items())
     return as_default and here["data.raw"] != SAMPLE.as_posix()

@@ -9,8 +9,10 @@ import argparse
 import contextlib
 import logging
 import re
+import statistics
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,14 +20,14 @@ from tokenmill import git
 from tokenmill.cli.main import Parser, count
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
-from tokenmill.display import console, print_columns
+from tokenmill.display import console, note, print_columns
 from tokenmill.words.units import duration, visible
 
 if TYPE_CHECKING:
     import pandas as pd
     from dvc.repo import Repo
 
-METRICS = {
+SHOWN_METRICS = {
     "epochs": "epoch",
     "steps": "steps",
     "parameters": "parameters",
@@ -39,7 +41,7 @@ METRICS = {
 """Columns of the table, and the metrics in metrics/train.json and metrics/eval.json that they
 show."""
 
-COLUMNS = ["run", "rev", "created", "state", "changed", *METRICS]
+COLUMNS = ["run", "rev", "created", "state", "changed", *SHOWN_METRICS]
 COLUMNS += ["seconds", "units", "money", "currency", "tokens_per_second"]
 
 HASH = re.compile("[0-9a-f]{32}")
@@ -106,13 +108,16 @@ def find_runs(root: Path, *, commits: int) -> "pd.DataFrame":
     from dvc.scm import SCMError  # noqa: PLC0415
 
     logging.getLogger("dvc").setLevel(logging.ERROR)
-    experiments = [ref.split("/") for ref in git.references(root, git.EXPERIMENTS)]
+    experiments = git.experiments(root)
     newest = (
         git.ask(root, "rev-list", "--first-parent", f"--max-count={commits}", "HEAD") or ""
     ).split()
-    older = {"".join(parts[2:4]) for parts in experiments if parts[2] not in ("celery", "exec")}
+    here = git.commits_here(root, [one.baseline for one in experiments])
+    if unknown := [one.name for one in experiments if one.baseline not in here]:
+        names = ", ".join(unknown)
+        note(f"not listed, because the commits that they began from are not here: {names}")
     try:
-        shown = exp_show(str(root), revs=[*newest, *sorted(older - set(newest))])
+        shown = exp_show(str(root), revs=[*newest, *sorted(here - set(newest))])
         with Repo(str(root)) as repo:
             trained = repo.find_outs_by_path(str(Path(repo.root_dir, paths.MODEL)))[0].hash_info
             for entry in shown:
@@ -155,9 +160,9 @@ def _with_base(
 def _row(
     entry: dict[str, Any], base: dict[str, Any] | None, repo: "Repo", root: Path
 ) -> dict[str, Any]:
-    row = {name: _metric(entry, metric) for name, metric in METRICS.items()}
+    row = {name: _metric(entry, metric) for name, metric in SHOWN_METRICS.items()}
     if row["val_loss"] is None:  # a run under way: what `evaluate` found is of the run before
-        row = dict.fromkeys(METRICS)
+        row = dict.fromkeys(SHOWN_METRICS)
     named = {
         "run": entry["Experiment"] or entry["rev"],
         "rev": entry["rev"],
@@ -196,24 +201,23 @@ def _changes(entry: Mapping[str, Any], base: Mapping[str, Any]) -> Iterator[str]
 def _times(entry: Mapping[str, Any], repo: "Repo", root: Path) -> dict[str, Any]:
     """What training took up to the last step of the run, if this machine knows."""
     # These load pydantic
-    from tokenmill.costs import AMOUNTS, COSTS, TIMING, find_times, read_costs, read_timing  # noqa: PLC0415
+    from tokenmill.costs import COSTS, TIMING, find_times, read_costs, read_timing  # noqa: PLC0415
 
     run = _fingerprint(repo, _model(entry))
     if run is None:
         return {}
     timing, costs = (find_times(root / paths.resume_root(), run, name) for name in (TIMING, COSTS))
     rows = read_timing(timing)
-    rows = rows.loc[rows["step"] <= (_metric(entry, "steps") or 0)]
-    if rows.empty:
+    rows = [row for row in rows if row.step <= (_metric(entry, "steps") or 0)]
+    if not rows:
         return {}
-    spent = {name: float(rows[name].iloc[-1]) for name in AMOUNTS}
-    rate = float(rows.loc[:, "tokens_per_second"].median())
-    currencies = [row["currency"] for row in read_costs(costs).to_dict("records")]
-    return spent | {"tokens_per_second": rate, "currency": next(iter(currencies), "")}
+    rate = statistics.median(row.tokens_per_second for row in rows)
+    currency = next((row.currency for row in read_costs(costs)), "")
+    return asdict(rows[-1].cost) | {"tokens_per_second": rate, "currency": currency}
 
 
 def _fingerprint(repo: "Repo", model: str) -> str | None:
-    """The fingerprint in the manifest of a model, of any version, if DVC's cache has it."""
+    """The fingerprint in the manifest of a model, if DVC's cache has it."""
     from tokenmill.formats.records import read_record  # noqa: PLC0415 (pydantic)
     from tokenmill.model.manifest import MANIFEST  # noqa: PLC0415
 

@@ -5,7 +5,6 @@ Both end with what to type next.
 """
 
 import argparse
-import math
 import shutil
 import sys
 from collections.abc import Sequence
@@ -20,8 +19,7 @@ from tokenmill.display import amounts, console, print_columns, shortened
 from tokenmill.words.units import counted
 
 if TYPE_CHECKING:
-    import pandas as pd
-
+    from tokenmill.costs import CostRow
     from tokenmill.evaluation.results import Evaluation, Mark
     from tokenmill.runs.under_way import UnderWay
 
@@ -86,7 +84,7 @@ def _while_training(run: "UnderWay") -> Commands:
     """What to do with a training that is under way, or stopped."""
     commands = [("tokenmill watch", "losses, time left, cost, answers now")]
     commands += [("tokenmill generate", "ask its newest epoch")] if run.epoch_ends else []
-    if run.run.is_on:
+    if run.is_on:
         return commands
     return [
         ("dvc repro", "or the same `dvc exp run`: training continues where it stopped"),
@@ -130,23 +128,18 @@ def made_lines() -> list[tuple[str, str]]:
     ]
 
 
-def cost_lines(costs: "pd.DataFrame") -> list[tuple[str, str]]:
+def cost_lines(costs: "Sequence[CostRow]") -> list[tuple[str, str]]:
     """What all epochs and each one took, where that is known; none for an empty table."""
-    from tokenmill.costs import AMOUNTS, Cost  # noqa: PLC0415 (pydantic)
+    from tokenmill.costs import Cost  # noqa: PLC0415 (pydantic)
 
-    if costs.empty:
+    if not costs:
         return []
-    total = Cost.of(costs[AMOUNTS].sum(min_count=1))
-    share = float(costs.loc[:, "utilisation"].mean())
-    peak = "" if math.isnan(share) else f", {share:.0%} of the device's peak"
-    currency = costs["currency"].iloc[-1]
-    text = (
-        f"{amounts(total, currency)} for {costs['flops'].sum():.3g} floating-point operations{peak}"
-    )
-    epochs = [
-        f"epoch {c['epoch']}: {amounts(Cost.of(c), c['currency'])}"
-        for c in costs.to_dict("records")
-    ]
+    total = sum((row.cost for row in costs), start=Cost())
+    flops = sum(row.flops for row in costs)
+    shares = [row.utilisation for row in costs if row.utilisation is not None]
+    peak = f", {sum(shares) / len(shares):.0%} of the device's peak" if shares else ""
+    text = f"{amounts(total, costs[-1].currency)} for {flops:.3g} floating-point operations{peak}"
+    epochs = [f"epoch {row.epoch}: {amounts(row.cost, row.currency)}" for row in costs]
     return [("training took", text), *(("", epoch) for epoch in epochs)]
 
 

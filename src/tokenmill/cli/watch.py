@@ -104,7 +104,7 @@ def _wait(watched: "Watched", screen: Console, *, once: bool) -> None:
 def _follow(watched: "Watched", screen: Console, *, with_page: bool) -> None:
     drawn_at = time.monotonic()
     with Live(console=screen, screen=True, auto_refresh=False) as live:
-        while watched.look() and watched.now.run.is_on:
+        while watched.look() and watched.now.is_on:
             watched.answers.update(watched.now)
             live.update(watched.frame(screen.width, screen.height), refresh=True)
             if with_page and time.monotonic() - drawn_at >= PAGE_EVERY:
@@ -137,7 +137,7 @@ class Answers:
 
     def _ask(self, now: "UnderWay", step: int, folder: Path) -> None:
         try:
-            self.rows = ask(now.folder, folder, now.tokenizer)
+            self.rows = newest_answers(now.folder, folder, now.tokenizer)
             self.problem = ""
         # Such as weights that were removed for newer ones meanwhile
         except (UserError, OSError) as error:
@@ -171,15 +171,13 @@ class Watched:
         """Read its files again; False if there are none, or no longer."""
         from tokenmill.runs.under_way import all_under_way  # noqa: PLC0415 (pydantic)
 
-        found = [
-            one for one in all_under_way(self.root) if self.name in (None, one.where.split()[-1])
-        ]
+        found = [one for one in all_under_way(self.root) if self.name in (None, one.name)]
         if hasattr(self, "now"):  # stay with it, even if another one begins
             found = [one for one in found if one.run.fingerprint == self.now.run.fingerprint]
         self.is_over = not found
         if found:
             self.now = found[0]
-            self.others = [one.where for one in found[1:] if one.run.is_on]
+            self.others = [one.where for one in found[1:] if one.is_on]
         elif hasattr(self, "now"):
             self.now = self.now.last()
         return bool(found)
@@ -200,7 +198,7 @@ class Watched:
         left = now.seconds_left()
         cost = now.run.cost
         best = min(now.validations, key=lambda row: row.val_loss, default=None)
-        to_come = cost.cost_of(left) if left and now.run.is_on and not self.is_over else None
+        to_come = cost.cost_of(left) if left and now.is_on and not self.is_over else None
         known = [
             ("loss", f"{now.steps[-1].loss:.3f}" if now.steps else "", []),
             ("validation", f"{now.validations[-1].val_loss:.3f}" if now.validations else "", []),
@@ -259,7 +257,7 @@ class Watched:
         from tokenmill.reports.page import render  # noqa: PLC0415 (jinja2)
 
         path = self.root / PAGE
-        every = None if self.is_over or not self.now.run.is_on else PAGE_EVERY
+        every = None if self.is_over or not self.now.is_on else PAGE_EVERY
         values = {
             "now": self.now,
             "sentence": self.sentence,
@@ -271,7 +269,7 @@ class Watched:
         return path
 
 
-def ask(project: Path, weights: Path, tokenizer_file: Path) -> list[tuple[str, str]]:
+def newest_answers(project: Path, weights: Path, tokenizer_file: Path) -> list[tuple[str, str]]:
     """The fixed prompts of the project in `project`, and the answers of these weights.
 
     Raises:
@@ -282,7 +280,7 @@ def ask(project: Path, weights: Path, tokenizer_file: Path) -> list[tuple[str, s
     from tokenmill.core.params import PARAMS_FILE, Section, load  # noqa: PLC0415
     from tokenmill.evaluation.evaluate import continuation  # noqa: PLC0415
     from tokenmill.evaluation.generate import Sampling  # noqa: PLC0415
-    from tokenmill.evaluation.prompts import EvaluateParams, RawText, chosen_prompts, prepare  # noqa: PLC0415
+    from tokenmill.evaluation.prompts import EvaluateParams, RawText, chosen_prompts, encode_prompts  # noqa: PLC0415
     from tokenmill.formats.tokenizer import read_tokenizer  # noqa: PLC0415
     from tokenmill.model.huggingface import load_model  # noqa: PLC0415
 
@@ -301,7 +299,7 @@ def ask(project: Path, weights: Path, tokenizer_file: Path) -> list[tuple[str, s
     sampling = Sampling(max_new_tokens=params.evaluate.max_new_tokens)
     return [
         (prompt.question.prompt, continuation(model, tokenizer, prompt, sampling)[0])
-        for prompt in prepare(chosen, tokenizer, context_length=context)
+        for prompt in encode_prompts(chosen, tokenizer, context_length=context)
     ]
 
 

@@ -29,7 +29,7 @@ holds."""
 RANDOM = Path("models/random")
 """A folder that holds no model: training starts from random weights."""
 
-LARGEST = 10**15
+LARGEST_NUMBER = 10**15
 """Bound of every number: more bytes, documents or steps than a machine will see."""
 
 Epochs = Annotated[int, Field(ge=1, le=1_000_000)]
@@ -164,7 +164,7 @@ def validate(view: type[View], content: dict[str, Any], path: Path) -> View:
     try:
         params = view.model_validate(content)
         problems = [
-            (name, f"{name} ({value}) must be at most {LARGEST:,}.")
+            (name, f"{name} ({value}) must be at most {LARGEST_NUMBER:,}.")
             for name, value in _too_large(params.model_dump())
         ]
         if not problems:
@@ -175,11 +175,11 @@ def validate(view: type[View], content: dict[str, Any], path: Path) -> View:
 
 
 def _too_large(value: Any, name: str = "") -> Iterator[tuple[str, int | float]]:
-    """The numbers beyond LARGEST, and those that are none, with their dotted names."""
+    """The numbers beyond LARGEST_NUMBER, and those that are none, with their dotted names."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _too_large(inner, f"{name}.{key}" if name else key)
-    elif isinstance(value, int | float) and not abs(value) <= LARGEST:
+    elif isinstance(value, int | float) and not abs(value) <= LARGEST_NUMBER:
         yield name, value
 
 

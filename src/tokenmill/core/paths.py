@@ -20,8 +20,8 @@ STARTS = Path("models/start")
 """Where `tokenmill import` puts models to start from, each in a folder of its own that DVC
 tracks."""
 
+FINETUNED = Path("models/finetuned")
 MODELS = MODEL.parent
-"""What `finetune` makes is beside the base model."""
 
 LIVE = Path("live")
 
@@ -29,11 +29,13 @@ METRICS = Path("metrics")
 TRAIN_METRICS = METRICS / "train.json"
 HISTORY = METRICS / "history.csv"
 FINETUNED_METRICS = METRICS / "finetuned"
-"""A folder for each method."""
 
 REPORTS = Path("reports")
 EVALUATION = Path("reports/evaluation.json")
 SAMPLES = Path("reports/samples.md")
+FINETUNED_REPORT = Path("reports/finetuned.md")
+HELD_OUT = Path("reports/finetuned_held_out.json")
+"""Chats that `finetune` did not learn from, for `evaluate_finetuned` to ask."""
 DATA_REPORT = Path("reports/data.html")
 RUN_REPORT = Path("reports/index.html")
 

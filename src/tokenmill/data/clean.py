@@ -26,7 +26,7 @@ from tokenmill.data.pii import mask_pii
 from tokenmill.data.readers import FORMATS
 from tokenmill.data.report import Tally, report_on
 from tokenmill.data.shard_writer import write_shards
-from tokenmill.data.sources import find
+from tokenmill.data.sources import find_sources
 from tokenmill.display import Progress
 from tokenmill.executor import Executor
 from tokenmill.formats.metrics import CleanReport, Letters
@@ -56,7 +56,7 @@ def clean(
             f"data.raw ({raw}) holds {out}, which this stage writes; set data.raw to the raw text "
             "alone."
         )
-    found = find(raw, FORMATS, encoding)
+    found = find_sources(raw, FORMATS, encoding)
     tally = Tally()
     on_disk = sum(source.size for source in found.sources)
     with (

@@ -22,6 +22,7 @@ import zstandard
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import refuse_special
 from tokenmill.core.paths import PROMPTS_FILE, SAMPLE
+from tokenmill.words.cleaning import skipped_in_words
 
 COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz")
 
@@ -72,7 +73,7 @@ class Found:
     """Number of files of unknown format, by extension."""
 
 
-def find(raw: Path, formats: Collection[str], encoding: str = "auto") -> Found:
+def find_sources(raw: Path, formats: Collection[str], encoding: str = "auto") -> Found:
     """The files at `raw` of the given formats (endings such as `.txt`), in bytewise order of their
     names.
 
@@ -95,7 +96,7 @@ def find(raw: Path, formats: Collection[str], encoding: str = "auto") -> Found:
             continue
         source = _source(path, raw, formats, encoding)
         if source is None:
-            skipped[path.suffix.lower() or "(none)"] += 1
+            skipped[path.suffix.lower()] += 1
         else:
             sources.append(source)
     if not sources and not raw.is_dir():
@@ -103,10 +104,7 @@ def find(raw: Path, formats: Collection[str], encoding: str = "auto") -> Found:
             f"data.raw ({raw}) has no known format; give a file that ends in {readable}."
         )
     if not sources:
-        holds = (
-            ", ".join(f"{count} {ending}" for ending, count in sorted(skipped.items()))
-            or "no files"
-        )
+        holds = skipped_in_words(dict(sorted(skipped.items()))) or "no files"
         raise UserError(
             f"data.raw ({raw}) holds no text ({holds}); put files there that end in {readable}."
         )

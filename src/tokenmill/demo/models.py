@@ -15,7 +15,7 @@ from tokenmill.formats.metrics import TrainMetrics
 from tokenmill.formats.records import parse_record
 from tokenmill.model.manifest import WEIGHTS
 from tokenmill.reports.page import excerpt, settings
-from tokenmill.runs.find import Checkpoint, available, epochs_at, find
+from tokenmill.runs.find import FoundModel, available, epochs_at, find_model
 from tokenmill.runs.under_way import is_finished
 from tokenmill.runs.writer import Writer
 from tokenmill.words.units import visible
@@ -31,7 +31,7 @@ class Loaded:
         self._load = functools.lru_cache(room)(lambda checkpoint, _version: Writer.load(checkpoint))
         self._lock = threading.Lock()
 
-    def get(self, checkpoint: Checkpoint) -> Writer:
+    def get(self, checkpoint: FoundModel) -> Writer:
         """The writer of a checkpoint as it is on disk now; loaded once, one after the other.
 
         Raises:
@@ -61,7 +61,7 @@ class Models:
     """Of the project."""
     folders: Sequence[Path] = ()
     """Further models, each a folder with its tokenizer."""
-    _found: dict[tuple[str, int | None], Checkpoint] = field(default_factory=dict, repr=False)
+    _found: dict[tuple[str, int | None], FoundModel] = field(default_factory=dict, repr=False)
     """Checkpoints of experiments, which DVC needs a second to find."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     """DVC is not thread-safe."""
@@ -76,7 +76,7 @@ class Models:
         here = [THIS_RUN] if is_finished(self.root) or available(self.root) else []
         names = [*here, *self._folders(), *self._experiments()]
         if not names:
-            find(self.root)
+            find_model(self.root)
         return names
 
     def labels(self) -> list[tuple[str, str]]:
@@ -93,10 +93,11 @@ class Models:
     def _known(self, name: str) -> list[str]:
         """The loss of a model, and of an experiment what it changed."""
         if name.startswith(EXPERIMENT):
-            ref = f"{git.EXPERIMENTS}*/*/{name.removeprefix(EXPERIMENT)}"
-            commits = git.run(self.root, "for-each-ref", "--format=%(objectname)", ref).split()
-            # It may have been removed meanwhile
-            return _facts(self.root, commits[0]) if commits else []
+            refs = [
+                one.ref for one in git.experiments(self.root) if f"{EXPERIMENT}{one.name}" == name
+            ]
+            commit = git.ask(self.root, "rev-parse", "--verify", refs[0]) if refs else None
+            return _facts(self.root, commit.strip()) if commit else []  # else removed meanwhile
         file = self.root / paths.TRAIN_METRICS
         return _loss(file.read_text(encoding="utf-8")) if name == THIS_RUN and file.exists() else []
 
@@ -107,7 +108,7 @@ class Models:
             UserError: it names what is missing.
         """
         for folder in self.folders:
-            find(self.root, model=folder)
+            find_model(self.root, model=folder)
         self.names()
 
     def epochs(self, name: str) -> list[int]:
@@ -123,22 +124,24 @@ class Models:
                 return list(range(1, epochs_at(self.root, name.removeprefix(EXPERIMENT)) + 1))
         return []
 
-    def checkpoint(self, name: str, epoch: int | None) -> Checkpoint:
+    def checkpoint(self, name: str, epoch: int | None) -> FoundModel:
         """An epoch of a model (None: the last), fetched if it is not here.
 
         Raises:
             UserError: there is no such model or epoch.
         """
         if name == THIS_RUN:
-            return find(self.root, epoch=epoch)
+            return find_model(self.root, epoch=epoch)
         if name in self._folders():
-            return find(self.root, model=Path(name.removeprefix(FOLDER)))
+            return find_model(self.root, model=Path(name.removeprefix(FOLDER)))
         if name not in self._experiments():  # nothing that a browser sends reaches git
             raise UserError(f"there is no model {name!r}; there are: {', '.join(self.names())}.")
         with self._lock:
             key = (name, epoch)
             if key not in self._found:
-                self._found[key] = find(self.root, rev=name.removeprefix(EXPERIMENT), epoch=epoch)
+                self._found[key] = find_model(
+                    self.root, rev=name.removeprefix(EXPERIMENT), epoch=epoch
+                )
             return self._found[key]
 
     def _folders(self) -> list[str]:
@@ -146,7 +149,8 @@ class Models:
 
     def _experiments(self) -> list[str]:
         try:
-            return [f"{EXPERIMENT}{name}" for name in git.experiments(self.root)]
+            found = git.experiments(self.root)
+            return list(dict.fromkeys(f"{EXPERIMENT}{one.name}" for one in found))
         except UserError:  # without git there are none
             return []
 

@@ -15,7 +15,7 @@ from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import PARAMS_FILE
 from tokenmill.data.readers import FORMATS
-from tokenmill.data.sources import find
+from tokenmill.data.sources import find_sources
 from tokenmill.doctor import dvc, environment
 from tokenmill.doctor.environment import Check, Finding, Project, ok, problem, warning
 from tokenmill.formats.token_file import TokenMetadata, read_metadata
@@ -85,7 +85,7 @@ def check_text(project: Project) -> Iterator[Finding]:
         yield ok("text", f"the built-in {count:,} conversations, made by the first stage")
         return
     try:
-        project.raw = find(root / raw, FORMATS)
+        project.raw = find_sources(root / raw, FORMATS)
     except UserError as error:
         yield problem("text", str(error), "dvc exp run -S data.raw=/path/to/texts")
         return
@@ -191,7 +191,7 @@ def check_memory(project: Project) -> Iterator[Finding]:
     )
     free, total = device_memory(compute.device)
     text = (
-        f"training takes about {size(need.total)} with {sequences} sequences at a time, "
+        f"training takes about {size(need.total)} with {counted(sequences, 'sequence')} at a time, "
         f"{size(free)} of {size(total)} free"
     )
     if need.fixed > free:

@@ -150,9 +150,12 @@ def check_git(project: Project) -> Iterator[Finding]:
     else:
         yield ok("git", f"on branch {branch.strip()}")
     yield from _locked(root)
+    for ref in git.broken_experiments(root):
+        text = f"{ref} is no experiment, and DVC fails on it"
+        yield problem("experiments", text, f"git update-ref -d {quote(ref)}")
     gone = [file for file in files if not (root / file).exists()]
     run = under_way(root) if gone else None
-    if run and run.run.is_on:
+    if run and run.is_on:
         yield ok("commit", f"deleted until the training ends: {few(gone)}")
     elif gone:
         text = f"deleted, as by a run that was stopped or refused: {few(gone)}"

@@ -18,8 +18,8 @@ from tokenmill.evaluation.prompts import (
     EvaluateParams,
     Prompt,
     chosen_prompts,
+    encode_prompts,
     first_questions,
-    prepare,
 )
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question
 from tokenmill.formats.token_file import SPLITS, Split, open_tokens, read_metadata
@@ -85,7 +85,7 @@ def evaluate(
     entries = chosen_prompts(
         params, raw, tokens, tokenizer, context_length=manifest.model.context_length
     )
-    prompts = prepare(entries, tokenizer, context_length=manifest.model.context_length)
+    prompts = encode_prompts(entries, tokenizer, context_length=manifest.model.context_length)
     results = []
     with Progress("evaluate", manifest.epochs, "epochs") as progress:
         for epoch in range(1, manifest.epochs + 1):
@@ -187,7 +187,7 @@ def ask_held_out(
     questions = first_questions(
         chats, tokenizer, context_length=context_length, max_new_tokens=params.max_new_tokens
     )
-    prompts = prepare(questions, tokenizer, context_length=context_length)
+    prompts = encode_prompts(questions, tokenizer, context_length=context_length)
 
     def answers(models: Path) -> list[Answer]:
         compute = choose_compute(device, manifests[models].train.precision)

@@ -194,7 +194,7 @@ def read_prompts(path: Path) -> list[PromptParams]:
     return prompts
 
 
-def prepare(
+def encode_prompts(
     prompts: Sequence[PromptParams], tokenizer: TextTokenizer, *, context_length: int
 ) -> list[Prompt]:
     """Render and encode the prompts; characters that the tokenizer does not know are left out.

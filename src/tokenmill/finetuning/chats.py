@@ -93,7 +93,7 @@ def _split(chats: list[EncodedChat], tokenizer: TextTokenizer, context_length: i
     ]
     texts = tokenizer.backend.decode_batch(answers, skip_special_tokens=False)
     return ChatSplit(
-        layers=pack(whole, context_length),
+        layers=pack_chats(whole, context_length),
         chats=len(whole),
         cut=sum(len(each.ids) > context_length + 1 for each in chats),
         answer_tokens=sum(int(each.answers.sum()) for each in whole),
@@ -136,7 +136,7 @@ def encode(texts: Sequence[str], tokenizer: TextTokenizer) -> list[EncodedChat]:
     return found
 
 
-def pack(chats: Sequence[EncodedChat], context_length: int) -> np.ndarray:
+def pack_chats(chats: Sequence[EncodedChat], context_length: int) -> np.ndarray:
     """Sequences (N, L, T) int32 of whole chats: the longest first, each where the least room
     remains behind it.
 

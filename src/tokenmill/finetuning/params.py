@@ -5,6 +5,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
+from tokenmill.core.errors import UserError
 from tokenmill.core.params import Epochs, Section
 from tokenmill.model.config import LoraParams, ModelParams
 from tokenmill.training.params import AutoOrRate, ScheduleParams, TrainParams, auto_learning_rate
@@ -27,8 +28,8 @@ class FinetuneParams(Section):
     """How a trained model learns to answer."""
 
     methods: list[Method]
-    """One stage for each: `full` trains all weights, `lora` two thin matrices beside each large
-    one. Empty: none."""
+    """`[full]` trains all weights, `[lora]` two thin matrices beside each large one. Empty: no
+    fine-tuning."""
 
     data: str | None
     """A file or a folder of chats by its absolute path, in any shape and format that `clean` reads.
@@ -58,6 +59,29 @@ class FinetuneParams(Section):
 
     seed: int = Field(ge=0, le=2**32 - 1)
     """Determines the order of the sequences, and with `lora` where A starts."""
+
+    @field_validator("methods")
+    @classmethod
+    def _one_method_at_a_time(cls, value: list[Method]) -> list[Method]:
+        if len(value) > 1:
+            raise ValueError(
+                f"finetune.methods ({', '.join(value)}) must name one method: a run has one "
+                "models/finetuned; give each method an experiment of its own."
+            )
+        return value
+
+    @property
+    def method(self) -> Method:
+        """How the stage `finetune` trains.
+
+        Raises:
+            UserError: it is off.
+        """
+        if not self.methods:
+            raise UserError(
+                "finetune.methods ([]) turns fine-tuning off; set it to [full] or [lora]."
+            )
+        return self.methods[0]
 
     @field_validator("data")
     @classmethod

@@ -49,10 +49,9 @@ class TokensMetrics(Metrics):
     train_tokens: int
     val_tokens: int
     compression_ratio: float = Field(allow_inf_nan=False)
-    split: str | None = None
-    """Older files have neither this nor the next ones."""
-    val_fraction: float | None = None
-    split_by: str | None = None
+    split: str
+    val_fraction: float
+    split_by: str
     """What is validation text, in words."""
 
 
@@ -68,7 +67,7 @@ class TrainMetrics(Metrics):
     epoch: int
     tokens: int
     parameters: int
-    val_loss: float | None = None
+    val_loss: float
 
 
 FILES: dict[type[Metrics], tuple[Path, str]] = {
@@ -98,7 +97,7 @@ class Files(Section):
 
     read: int
     skipped: dict[str, int]
-    """Files of unknown format, by extension."""
+    """Files of unknown format, by extension; an empty one for those without."""
     bytes: int
     """Size on disk of the files that were read."""
 

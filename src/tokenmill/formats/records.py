@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tokenmill.core.errors import UserError, first_line
 
-LARGEST = 1 << 28
+LARGEST_FILE = 1 << 28
 """Bytes of such a file at most; the largest ones, tables of steps and evaluations, have some
 megabytes."""
 
@@ -103,9 +103,9 @@ def _content(path: Path, way_out: str) -> bytes:
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            if size > LARGEST:
+            if size > LARGEST_FILE:
                 raise UserError(
-                    f"{path} has more than {LARGEST:,} bytes, so no stage wrote it; {way_out}."
+                    f"{path} has more than {LARGEST_FILE:,} bytes, so no stage wrote it; {way_out}."
                 )
             return file.read(size)  # (with a bound instead, Python takes memory for so many bytes)
     except FileNotFoundError:

@@ -7,7 +7,7 @@ The manifest says which models a folder holds and with which parameters they wer
 from pathlib import Path
 from typing import Literal
 
-from pydantic import AliasChoices, BaseModel, Field, model_validator
+from pydantic import BaseModel, Field
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import sha256_of
@@ -34,10 +34,7 @@ class TrainedWith(Section, extra="allow"):
 
     precision: str
     batch_size: int
-    validation_sequences: int = Field(
-        validation_alias=AliasChoices("validation_sequences", "validation_windows")
-    )
-    """Older manifests call it `validation_windows`."""
+    validation_sequences: int
 
 
 class Manifest(Section):
@@ -53,20 +50,12 @@ class Manifest(Section):
     """The number of trained parameters."""
     epochs: Epochs
     """The last epoch; the folders are `epoch-1` to `epoch-N`."""
-    weights: list[Sha256] | None = None
-    """The hash of the weights of each epoch; None in a manifest of an older version."""
+    weights: list[Sha256] = Field(default_factory=list)
+    """The hash of the weights of each epoch; empty until training has ended."""
     tokenizer_sha256: str
     """The hash of the tokenizer.json that made the tokens."""
-    start_sha256: Sha256 | None = Field(default=None, exclude_if=lambda value: value is None)
+    start_sha256: Sha256 | None = None
     """The hash of the weights that training started from; None for random ones."""
-
-    @model_validator(mode="after")
-    def _weights_of_every_epoch(self) -> "Manifest":
-        if self.weights is not None and len(self.weights) != self.epochs:
-            raise ValueError(
-                f"it has {self.epochs} epochs and {len(self.weights)} hashes of weights"
-            )
-        return self
 
     def check_weights(self, folder: Path) -> str:
         """The SHA-256 of the weights in the folder of an epoch, which must be those that training
@@ -76,10 +65,10 @@ class Manifest(Section):
             UserError: the manifest records another hash, or no such epoch.
         """
         recorded = {
-            f"epoch-{number}": sha256 for number, sha256 in enumerate(self.weights or [], start=1)
+            f"epoch-{number}": sha256 for number, sha256 in enumerate(self.weights, start=1)
         }
         found = sha256_of(folder / WEIGHTS)
-        if self.weights is not None and found != recorded.get(folder.name):
+        if found != recorded.get(folder.name):
             raise UserError(
                 f"{folder / WEIGHTS} is not what training wrote: another hash is recorded; "
                 f"{RESTORE}."
@@ -113,4 +102,10 @@ def read_manifest(folder: Path) -> Manifest:
     Raises:
         UserError: there is none, it is damaged, or it was written by another version.
     """
-    return read_record(folder / MANIFEST, Manifest, way_out=RESTORE)
+    manifest = read_record(folder / MANIFEST, Manifest, way_out=RESTORE)
+    if len(manifest.weights) != manifest.epochs:
+        raise UserError(
+            f"{folder / MANIFEST} is damaged (epochs: {manifest.epochs}, hashes of their weights: "
+            f"{len(manifest.weights)}); {RESTORE}."
+        )
+    return manifest

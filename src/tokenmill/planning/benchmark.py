@@ -28,7 +28,7 @@ from tokenmill.training.params import RuntimeParams
 from tokenmill.training.schedule import EpochSampler, Workload
 from tokenmill.training.size import memory
 from tokenmill.training.step import Batch, MicroBatch, train_step
-from tokenmill.words.units import size
+from tokenmill.words.units import counted, size
 
 LONG_STEP = 1.5
 """Seconds; a step that takes longer is measured on a part of its sequences."""
@@ -41,8 +41,8 @@ MEASURED_SECONDS = 1.0
 """They are measured for at least this long."""
 
 # Sequences of the two kinds of steps from whose times those of all others follow
-FEW = 4
-MORE = 16
+FEW_SEQUENCES = 4
+MORE_SEQUENCES = 16
 
 
 class StepBenchmark:
@@ -167,10 +167,10 @@ def step_timer(runtime: RuntimeParams) -> Callable[[Workload], float]:
     def seconds(work: Workload) -> float:
         name = work.config.model_dump_json()
         if name not in timed:
-            few = of_batch(work, FEW)
-            more = of_batch(work, MORE)
-            each = max(more - few, 0.5 * more) / (MORE - FEW)
-            timed[name] = max(0.0, more - each * MORE), each
+            few = of_batch(work, FEW_SEQUENCES)
+            more = of_batch(work, MORE_SEQUENCES)
+            each = max(more - few, 0.5 * more) / (MORE_SEQUENCES - FEW_SEQUENCES)
+            timed[name] = max(0.0, more - each * MORE_SEQUENCES), each
         update, each = timed[name]
         return update + each * work.sequences_per_step
 
@@ -202,7 +202,7 @@ def _seconds(steps: StepBenchmark, sequences: int) -> float:
     synchronize(steps.compute)
     if not done:
         raise UserError(
-            f"memory does not hold {sequences} sequences at a time here; set "
+            f"memory does not hold {counted(sequences, 'sequence')} at a time here; set "
             "runtime.micro_batch_size."
         )
     return time.perf_counter() - began

@@ -19,7 +19,7 @@ from typing import Any
 from tokenmill.core.errors import UserError
 from tokenmill.data.readers import FORMATS, texts
 from tokenmill.data.report import Tally
-from tokenmill.data.sources import find
+from tokenmill.data.sources import find_sources
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import parameter_count
 from tokenmill.schema import AllParams
@@ -27,7 +27,7 @@ from tokenmill.tokens.train_tokenizer import bpe_of
 from tokenmill.training.params import auto_learning_rate
 from tokenmill.training.schedule import Workload
 from tokenmill.training.size import flops_per_token
-from tokenmill.words.units import duration, si
+from tokenmill.words.units import counted, duration, si
 
 ENOUGH = 20.0
 """Tokens per parameter at which a given computation gives the lowest loss (Hoffmann et al. 2022,
@@ -58,8 +58,8 @@ BYTES_PER_ENTRY = 500
 """Text for an entry of the vocabulary: each then occurs some hundred times."""
 
 # Entries of a vocabulary; 256 of them are the bytes
-SMALLEST = 512
-LARGEST = 32_768
+SMALLEST_VOCABULARY = 512
+LARGEST_VOCABULARY = 32_768
 
 CHEAPEST = 1024
 """Entries of the vocabulary with which a small model reads a text soonest; with fewer there are
@@ -86,7 +86,11 @@ MOST_EPOCHS = 16
 """Beyond them text that is read again teaches little (Muennighoff et al. 2023), and a model learns
 it by heart."""
 
-FEW: dict[str, Any] = {"optimizer": "muon", "batch_size": 16, "gradient_accumulation_steps": 1}
+TRAINED_WITH: dict[str, Any] = {
+    "optimizer": "muon",
+    "batch_size": 16,
+    "gradient_accumulation_steps": 1,
+}
 """Of a training before its batch is chosen."""
 
 StepSeconds = Callable[[Workload], float]
@@ -111,7 +115,7 @@ class Corpus:
         Raises:
             UserError: there is no text, or it cannot be read.
         """
-        sources = find(root / params.data.raw, FORMATS).sources
+        sources = find_sources(root / params.data.raw, FORMATS).sources
         disk = sum(source.size for source in sources)
         every = min(len(sources), max(1, disk // SAMPLE_BYTES))
         read = list[str]()
@@ -215,7 +219,7 @@ class Fit:
         rate = f"Muon's at this width (auto), after {train.schedule.warmup_steps} warm-up steps"
         return [
             ("vocabulary", f"{config.vocab_size:,}", vocabulary),
-            ("model", f"{config.n_layer} layers, {config.n_embd} wide", model),
+            ("model", f"{counted(config.n_layer, 'layer')}, {config.n_embd} wide", model),
             ("context", f"{config.context_length}", context),
             ("batch", f"{train.batch_size}", batch),
             ("epochs", f"{train.epochs}", epochs),
@@ -286,7 +290,9 @@ def vocabulary_for(text_bytes: int) -> int:
         >>> vocabulary_for(1_100_000), vocabulary_for(100_000_000)
         (2048, 32768)
     """
-    return min(max(_power_of_two(text_bytes / BYTES_PER_ENTRY), SMALLEST), LARGEST)
+    return min(
+        max(_power_of_two(text_bytes / BYTES_PER_ENTRY), SMALLEST_VOCABULARY), LARGEST_VOCABULARY
+    )
 
 
 def context_for(width: int, *, document_tokens: float) -> int:
@@ -340,7 +346,7 @@ def workload(params: AllParams, text: TokenizedText, layers: int, width: int) ->
     fixed = {"vocab_size": text.vocabulary, "dropout": 0.0}
     config = ModelConfig.model_validate(params.model.model_dump() | shape | fixed)
     train = params.train.model_copy(
-        update=FEW | {"learning_rate": auto_learning_rate(config, "muon")}
+        update=TRAINED_WITH | {"learning_rate": auto_learning_rate(config, "muon")}
     )
     return Workload(config, train, text.train_tokens)
 

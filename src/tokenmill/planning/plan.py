@@ -10,6 +10,7 @@ Links are one direction of NVLink where the card has it, else of PCI Express x16
 """
 
 import re
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -322,10 +323,10 @@ def _last_training(root: Path, work: Workload) -> tuple[str, float, str] | None:
     manifest = read_manifest(root / paths.MODEL)
     timing = read_timing(find_times(paths.resume_root(), manifest.fingerprint, TIMING))
     trained = manifest.model
-    if timing.empty:
+    if not timing:
         return None
     # With the time of the update
-    rate = float(timing.loc[:, "tokens_per_second"].median()) * flops_per_token(trained)
+    rate = statistics.median(row.tokens_per_second for row in timing) * flops_per_token(trained)
     seconds = work.tokens_per_step * flops_per_token(work.config) / rate
     return (
         "this machine",

@@ -8,7 +8,7 @@ from tokenmill.formats.metrics import CleanReport, TokenizerMetrics, TokensMetri
 from tokenmill.reports.charts import Chart, Series, bar_chart, line_chart
 from tokenmill.reports.data_stats import RARE, DataStats
 from tokenmill.reports.page import THIN, counted, decimal, flat, integer, percent, render
-from tokenmill.words.cleaning import damage_warning, letters_warning
+from tokenmill.words.cleaning import damage_warning, letters_warning, skipped_in_words
 from tokenmill.words.units import size
 
 FREQUENT = 40
@@ -34,11 +34,7 @@ def text_flow(clean: CleanReport, tokens: int) -> list[tuple[str, str, list[str]
     """Key numbers from the raw files to the tokens, end-of-text included: name, number, notes."""
     files = clean.files
     documents = clean.documents
-    skipped = (
-        [f"{integer(sum(files.skipped.values()))} skipped: {', '.join(files.skipped)}"]
-        if files.skipped
-        else []
-    )
+    skipped = [f"skipped: {skipped_in_words(files.skipped)}"] if files.skipped else []
     return [
         ("raw", size(files.bytes, THIN), [counted(files.read, "file"), *skipped]),
         (
@@ -59,7 +55,7 @@ def text_flow(clean: CleanReport, tokens: int) -> list[tuple[str, str, list[str]
     ]
 
 
-def drop_reasons(clean: CleanReport) -> list[tuple[str, str, int]]:
+def documents_by_reason(clean: CleanReport) -> list[tuple[str, str, int]]:
     """The reasons that applied: name, explanation, documents; the most frequent first."""
     rows = [
         (_words(name), clean.meanings.get(name, ""), count)
@@ -71,7 +67,7 @@ def drop_reasons(clean: CleanReport) -> list[tuple[str, str, int]]:
 
 def kept_and_dropped(clean: CleanReport) -> list[tuple[str, int, str]]:
     """Segments of one bar for all documents: name, documents, CSS class."""
-    reasons = drop_reasons(clean)
+    reasons = documents_by_reason(clean)
     classes = ("series-3", "series-4", "series-2")
     shown = [
         (name, count, class_) for (name, _, count), class_ in zip(reasons, classes, strict=False)
@@ -80,7 +76,7 @@ def kept_and_dropped(clean: CleanReport) -> list[tuple[str, int, str]]:
     return [("kept", clean.documents.kept, "series-1"), *shown, ("other reasons", others, "faint")]
 
 
-def render_report(stats: DataStats, tokenizer: TokenizerMetrics, tokens: TokensMetrics) -> str:
+def render_data_report(stats: DataStats, tokenizer: TokenizerMetrics, tokens: TokensMetrics) -> str:
     """The whole page."""
     clean = stats.clean
     vocabulary = stats.vocabulary
@@ -100,7 +96,7 @@ def render_report(stats: DataStats, tokenizer: TokenizerMetrics, tokens: TokensM
         parameters=[(name, value, "") for name, value in flat(params)],
         text_flow=text_flow(clean, stats.metadata.train.tokens + stats.metadata.val.tokens),
         kept_and_dropped=kept_and_dropped(clean),
-        drop_reasons=drop_reasons(clean),
+        drop_reasons=documents_by_reason(clean),
         examples=_examples(clean),
         never_dropped_as=[_words(reason) for reason, count in clean.dropped.items() if not count],
         languages=_languages(clean.languages),

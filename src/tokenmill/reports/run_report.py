@@ -5,6 +5,7 @@ In words: what each epoch changed, which one is best, and whether the model over
 
 import itertools
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from tokenmill.formats.token_file import TokenMetadata
 from tokenmill.model.manifest import Manifest
 from tokenmill.reports.answers import PromptAnswers, compare_answers
 from tokenmill.reports.charts import Chart, Series, line_chart
-from tokenmill.reports.data_report import drop_reasons, kept_and_dropped, text_flow
+from tokenmill.reports.data_report import documents_by_reason, kept_and_dropped, text_flow
 from tokenmill.reports.page import flat, render
 from tokenmill.training.history import EpochRow, StepRow, ValidationRow
 from tokenmill.training.schedule import Workload
@@ -150,7 +151,7 @@ def epoch_times(timing: Path, work: Workload) -> dict[int, EpochTime]:
         work: model, parameters and length of the text of the run.
     """
     rows = read_timing(timing)
-    if rows.empty:
+    if not rows:
         return {}
     steps = work.steps_per_epoch
     tokens_per_step = work.tokens_per_epoch / work.steps_per_epoch
@@ -158,8 +159,8 @@ def epoch_times(timing: Path, work: Workload) -> dict[int, EpochTime]:
     times = {}
     for cost in costs.head(work.train.epochs).to_dict("records"):
         last = cost["epoch"] * steps
-        rate = float(
-            rows.loc[rows["step"].between(last - steps + 1, last), "tokens_per_second"].median()
+        rate = statistics.median(
+            row.tokens_per_second for row in rows if last - steps < row.step <= last
         )
         times[cost["epoch"]] = EpochTime(
             rate, tokens_per_step / rate if rate else math.inf, Cost.of(cost)
@@ -200,7 +201,7 @@ class EpochLine:
     is_best: bool
 
 
-def render_report(run: RunRecord) -> str:
+def render_run_report(run: RunRecord) -> str:
     """The whole page."""
     evaluation = run.evaluation
     tokens = run.tokens.train.tokens + run.tokens.val.tokens
@@ -219,7 +220,7 @@ def render_report(run: RunRecord) -> str:
         total=sum((time.cost for time in run.times.values()), Cost()),
         text_flow=text_flow(run.clean, tokens),
         kept_and_dropped=kept_and_dropped(run.clean),
-        drop_reasons=drop_reasons(run.clean),
+        drop_reasons=documents_by_reason(run.clean),
         parameters=[
             (name, [(row, value, "") for row, value in flat({name: section.model_dump()})])
             for name, section in (("model", run.manifest.model), ("train", run.manifest.train))

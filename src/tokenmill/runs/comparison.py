@@ -24,7 +24,7 @@ from tokenmill.reports.answers import PromptAnswers, compare_answers
 from tokenmill.reports.page import settings
 from tokenmill.runs.find import Revision, chosen_epoch
 from tokenmill.runs.under_way import unfinished
-from tokenmill.training.history import EpochRow, read_rows
+from tokenmill.training.history import EpochRow, read_table
 
 LOCK = Path("dvc.lock")
 
@@ -62,7 +62,7 @@ class ComparedRun:
             UserError: a file is missing or damaged.
         """
         evaluation = read_evaluation(root / paths.EVALUATION)
-        history = read_rows(root / paths.HISTORY, EpochRow)
+        history = read_table(root / paths.HISTORY, EpochRow)
         if len(evaluation.epochs) != len(history):
             raise UserError(
                 f"{name}: {paths.EVALUATION} has {len(evaluation.epochs)} epochs and "
@@ -115,12 +115,17 @@ class ComparedEpoch:
         return self.result.answers[prompts.index(prompt)] if prompt in prompts else None
 
 
+def _right(found: Sequence[bool]) -> str:
+    """How many answers are right, where any was expected."""
+    return f"{sum(found)} of {len(found)}" if found else "none expected"
+
+
 MEASURES: dict[str, Callable[[ComparedEpoch], str]] = {
     "training loss at end": lambda epoch: f"{epoch.result.train_loss:.4f}",
     "validation loss": lambda epoch: f"{epoch.result.val_loss:.4f}",
     "perplexity": lambda epoch: f"{epoch.result.perplexity:.2f}",
     "bits per byte": lambda epoch: f"{epoch.result.bits_per_byte:.4f}",
-    "right answers": lambda epoch: f"{sum(epoch.result.expected)} of {len(epoch.result.expected)}",
+    "right answers": lambda epoch: _right(epoch.result.expected),
     "repetition": lambda epoch: f"{epoch.result.repetition:.2f}",
     "epoch": lambda epoch: f"{epoch.result.epoch} of {len(epoch.run.evaluation.epochs)}",
     "steps": lambda epoch: f"{epoch.row.step:,}",

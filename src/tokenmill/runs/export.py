@@ -35,7 +35,7 @@ from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import hf_config, hf_name, load_model
 from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS, Manifest, read_manifest
 from tokenmill.reports.page import flat, render
-from tokenmill.runs.find import Checkpoint, Revision
+from tokenmill.runs.find import FoundModel, Revision
 from tokenmill.runs.writer import check_tokenizer
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Record:
     clean: CleanReport | None
 
 
-def record_of(checkpoint: Checkpoint, root: Path, rev: str | None) -> Record:
+def record_of(checkpoint: FoundModel, root: Path, rev: str | None) -> Record:
     """What the project at `root`, or its revision `rev`, records of a model."""
     run = checkpoint.folder.parent
     manifest = read_manifest(run) if (run / MANIFEST).exists() else None
@@ -105,7 +105,7 @@ def _files(root: Path, rev: str | None) -> Iterator[Path]:
         yield Path(name)
 
 
-def export(checkpoint: Checkpoint, record: Record, target: Path, kind: Format = "hf") -> None:
+def export(checkpoint: FoundModel, record: Record, target: Path, kind: Format = "hf") -> None:
     """Write the folder, whole or not at all.
 
     Raises:
@@ -141,7 +141,7 @@ def export(checkpoint: Checkpoint, record: Record, target: Path, kind: Format = 
         write_json(folder / "tokenizer_config.json", _tokenizer_config(config))
 
 
-def is_export_of(checkpoint: Checkpoint, folder: Path, kind: Format) -> bool:
+def is_export_of(checkpoint: FoundModel, folder: Path, kind: Format) -> bool:
     """Whether the folder holds this model in this format; its card may have been edited."""
     card = folder / CARD
     file = folder / FILES[kind]
@@ -180,7 +180,7 @@ def _tokenizer_config(config: ModelConfig) -> dict[str, Any]:
 
 
 def _card(
-    checkpoint: Checkpoint,
+    checkpoint: FoundModel,
     record: Record,
     config: ModelConfig,
     tokenizer: TextTokenizer,

@@ -35,7 +35,7 @@ FETCHED = Path(".dvc/tmp/tokenmill")
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class FoundModel:
     """A trained model on disk and the tokenizer that belongs to it."""
 
     name: str
@@ -46,14 +46,14 @@ class Checkpoint:
     """The file tokenizer.json."""
 
 
-def find(
+def find_model(
     root: Path,
     *,
     epoch: int | None = None,
     rev: str | None = None,
     model: Path | None = None,
     tokenizer: Path | None = None,
-) -> Checkpoint:
+) -> FoundModel:
     """The checkpoint that the arguments name; without any, the last epoch in the work tree.
 
     Args:
@@ -95,7 +95,7 @@ def find(
     return epochs[chosen_epoch(epoch, len(epochs), "the workspace") - 1]
 
 
-def available(root: Path) -> list[Checkpoint]:
+def available(root: Path) -> list[FoundModel]:
     """The epochs in the work tree of the project at `root`, in order; those finished so far of a
     training under way."""
     if is_finished(root):
@@ -111,7 +111,7 @@ def available(root: Path) -> list[Checkpoint]:
     else:
         return []
     return [
-        Checkpoint(names.format(epoch), folder / f"epoch-{epoch}", tokenizer)
+        FoundModel(names.format(epoch), folder / f"epoch-{epoch}", tokenizer)
         for epoch in range(1, epochs + 1)
     ]
 
@@ -140,7 +140,7 @@ def chosen_epoch(epoch: int | None, epochs: int, where: str) -> int:
     return epoch
 
 
-def _in_folder(folder: Path, tokenizer: Path | None, root: Path) -> Checkpoint:
+def _in_folder(folder: Path, tokenizer: Path | None, root: Path) -> FoundModel:
     """The model in a folder, with the given tokenizer, the one beside it, or the project's if the
     model is in it."""
     if not (folder / CONFIG).exists():
@@ -157,10 +157,10 @@ def _in_folder(folder: Path, tokenizer: Path | None, root: Path) -> Checkpoint:
     if not file.exists():
         fix = "give another." if tokenizer else "copy it there, or name it by --tokenizer FILE."
         raise UserError(f"there is no tokenizer {file}; {fix}")
-    return Checkpoint(str(folder), folder, file)
+    return FoundModel(str(folder), folder, file)
 
 
-def _at_revision(root: Path, rev: str, epoch: int | None) -> Checkpoint:
+def _at_revision(root: Path, rev: str, epoch: int | None) -> FoundModel:
     with contextlib.closing(Revision(root, rev)) as revision:
         number = chosen_epoch(
             epoch, read_manifest(revision.fetch(paths.MODEL, [MANIFEST])).epochs, rev
@@ -168,7 +168,7 @@ def _at_revision(root: Path, rev: str, epoch: int | None) -> Checkpoint:
         folder = f"epoch-{number}"
         models = revision.fetch(paths.MODEL, [f"{folder}/{CONFIG}", f"{folder}/{WEIGHTS}"])
         tokenizers = revision.fetch(paths.TOKENIZER.parent, [paths.TOKENIZER.name])
-        return Checkpoint(
+        return FoundModel(
             f"epoch {number} of {rev}", models / folder, tokenizers / paths.TOKENIZER.name
         )
 
@@ -179,7 +179,7 @@ def _epoch_of_ref(root: Path, rev: str) -> int | None:
     return int(found[1]) if found and git.references(root, f"refs/epoch-{found[1]}") else None
 
 
-def _at_epoch_ref(root: Path, epoch: int) -> Checkpoint:
+def _at_epoch_ref(root: Path, epoch: int) -> FoundModel:
     """The model that the ref `epoch-N` measured: in the work tree, at HEAD, or at the commit before
     the ref."""
     ref = f"refs/epoch-{epoch}"
@@ -226,7 +226,7 @@ class Revision:
         """Resolve the revision: one of git's, or a DVC experiment.
 
         Raises:
-            UserError: there is no such revision, or no DVC project.
+            UserError: there is no such revision, or no DVC project, or a ref that DVC cannot read.
         """
         from dvc.api import DVCFileSystem  # noqa: PLC0415 (a second)
         from dvc.repo import Repo  # noqa: PLC0415
@@ -234,6 +234,7 @@ class Revision:
 
         self.root = root
         self.rev = rev
+        git.experiments(root)  # DVC resolves no revision beside a ref that it cannot read
         if not (root / ".dvc").is_dir() or not git.references(root):
             raise UserError(
                 f"{root.resolve()} is no DVC project with commits in git; other revisions need one."

@@ -47,9 +47,16 @@ class UnderWay:
     """Where the stage runs: the root or a temporary copy of it."""
     where: str
     """For people: `this workspace`, `the experiment bonny-bani`."""
+    name: str | None
+    """Of the experiment, or of a copy whose experiment has no name yet; None in the workspace."""
     run: LiveRun
     steps: Sequence[StepRow]
     validations: Sequence[ValidationRow]
+
+    @property
+    def is_on(self) -> bool:
+        """Whether its process still runs, on this machine."""
+        return self.run.is_on
 
     @property
     def step(self) -> int:
@@ -121,8 +128,8 @@ class UnderWay:
             rows = read_timing(
                 find_times(self.root / paths.resume_root(), self.run.fingerprint, TIMING)
             )
-            if len(rows):
-                return Cost.of(rows.iloc[-1]), float(rows["tokens_per_second"].iloc[-1])
+            if rows:
+                return rows[-1].cost, rows[-1].tokens_per_second
         return Cost(), None
 
     @property
@@ -130,7 +137,7 @@ class UnderWay:
         """Where the training is, or where it stopped."""
         epoch = self.step / self.run.steps_per_epoch
         place = f"step {self.step:,} of {self.run.steps:,}, epoch {epoch:.2f}"
-        if self.run.is_on:
+        if self.is_on:
             return f"training is under way in {self.where}: {place}"
         way_on = "`dvc repro` or the same `dvc exp run` continues it"
         return f"the training in {self.where} stopped at {place}; {way_on}"
@@ -139,7 +146,7 @@ class UnderWay:
 def under_way(root: Path) -> UnderWay | None:
     """The training in the workspace of the project at `root`, on or stopped; None if none is
     unfinished there."""
-    return _read(root, root, "this workspace")
+    return _read(root, root, "this workspace", None)
 
 
 def is_finished(root: Path) -> bool:
@@ -154,18 +161,21 @@ def unfinished(root: Path) -> UnderWay | None:
 
 def all_under_way(root: Path) -> list[UnderWay]:
     """All unfinished trainings of a project: those that are on first, then the newest first."""
-    names = _experiments(root)
+    names = _running_experiments(root)
     copies = [
         path.parent.parent
         for place in (root / TEMPORARY, root / TEMPORARY / "standalone")
         for path in place.glob(f"*/{paths.LIVE}/run.json")
     ]
     found = [under_way(root)]
-    found += [_read(root, copy, names.get(copy.name, f"the copy {copy.name}")) for copy in copies]
-    return sorted(filter(None, found), key=lambda one: (not one.run.is_on, -one.run.began))
+    for copy in copies:
+        name = names.get(copy.name, copy.name)
+        kind = "experiment" if copy.name in names else "copy"
+        found.append(_read(root, copy, f"the {kind} {name}", name))
+    return sorted(filter(None, found), key=lambda one: (not one.is_on, -one.run.began))
 
 
-def _read(root: Path, folder: Path, where: str) -> UnderWay | None:
+def _read(root: Path, folder: Path, where: str, name: str | None) -> UnderWay | None:
     live = folder / paths.LIVE
     try:
         run = read_live_run(live)
@@ -173,14 +183,14 @@ def _read(root: Path, folder: Path, where: str) -> UnderWay | None:
     # Finished at this very moment, or damaged: DVC's own record is what counts
     except (UserError, OSError):
         return None
-    return UnderWay(root, folder, where, run, *rows) if run else None
+    return UnderWay(root, folder, where, name, run, *rows) if run else None
 
 
-def _experiments(root: Path) -> dict[str, str]:
+def _running_experiments(root: Path) -> dict[str, str]:
     """The names of running experiments, by the name of the copy in which each runs."""
     names = {}
     for path in (root / TEMPORARY / "run").glob("*/*.run"):
         with contextlib.suppress(OSError, UserError):
             info = read_record(path, _ExperimentInfo, way_out="wait for the run")
-            names[Path(info.root_dir).name] = f"the experiment {info.name}"
+            names[Path(info.root_dir).name] = info.name
     return names

@@ -23,7 +23,7 @@ from tokenmill.model.device import choose_device
 from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import MANIFEST, read_manifest
-from tokenmill.runs.find import Checkpoint
+from tokenmill.runs.find import FoundModel
 
 
 @dataclass
@@ -57,7 +57,7 @@ class Writer:
 
     @classmethod
     def load(
-        cls, checkpoint: Checkpoint, device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+        cls, checkpoint: FoundModel, device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     ) -> "Writer":
         """Load a checkpoint.
 
@@ -160,7 +160,7 @@ class Writer:
         return ids[-context:] or [self.tokenizer.eot_id], notes
 
 
-def check_tokenizer(checkpoint: Checkpoint, model: GPT, tokenizer: TextTokenizer) -> None:
+def check_tokenizer(checkpoint: FoundModel, model: GPT, tokenizer: TextTokenizer) -> None:
     """Refuse a tokenizer other than the one that the model was trained with.
 
     A folder outside a run has no manifest; there only the size of the vocabulary can be compared.

@@ -15,7 +15,7 @@ from pydantic import Field
 from tokenmill.core import files
 from tokenmill.core.params import Section
 from tokenmill.core.paths import PROMPTS_FILE
-from tokenmill.sample.subjects import FILES, Draw, Exchange, Question, questions, read
+from tokenmill.sample.subjects import FILES, Draw, Exchange, Question, questions, read_tables
 
 
 class SampleParams(Section):
@@ -85,7 +85,7 @@ class ConversationSource:
         self._opening = talk["opening"]
         self._closing = talk["closing"]
         self._talk = talk["talk"]
-        self._courtesies = read("courtesies", dict[str, list[str]])
+        self._courtesies = read_tables("courtesies", dict[str, list[str]])
         self.shapes: dict[Callable[[], Conversation], int] = {
             self._single: 78,
             self._followed_up: 14,

@@ -246,7 +246,7 @@ def _joined(parts: list[list[str]]) -> list[list[str]]:
 def _pairs(of: dict[str, Any]) -> list[list[str]]:
     """The cells of two facts with different answers: `{table: countries, subject: capitals, first:
     40}`."""
-    subject = read(of["table"], dict[str, Subject])[of["subject"]]
+    subject = read_tables(of["table"], dict[str, Subject])[of["subject"]]
     rows = [
         [fact[name] for name in subject.fields]
         for fact in subject.with_facts()[0].facts[: of["first"]]
@@ -267,7 +267,7 @@ COMPUTED = {
 """What `compute` can name in a table."""
 
 
-def read(name: str, form: type[Form]) -> Form:
+def read_tables(name: str, form: type[Form]) -> Form:
     """A table in the given form; the error names the place in the table, and its file."""
     path = TABLES / f"{name}.yaml"
     try:
@@ -283,5 +283,6 @@ def read(name: str, form: type[Form]) -> Form:
 def questions(name: str) -> dict[str, list[Question]]:
     """All kinds of questions in a table, by subject."""
     return {
-        subject: found.with_facts() for subject, found in read(name, dict[str, Subject]).items()
+        subject: found.with_facts()
+        for subject, found in read_tables(name, dict[str, Subject]).items()
     }

@@ -72,7 +72,7 @@ def choose_encoder(tokenizer: TextTokenizer, sample: list[str]) -> Encoder:
     reference = build_reference(tokenizer)
     try:
         fast = build_splintr(tokenizer)
-        difference = first_difference(fast, reference, sample + adversarial_texts())
+        difference = first_disagreement(fast, reference, sample + adversarial_texts())
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # a panic in Rust arrives as a BaseException
@@ -84,7 +84,7 @@ def choose_encoder(tokenizer: TextTokenizer, sample: list[str]) -> Encoder:
     return Encoder("tokenizers", reference, layout, note)
 
 
-def first_difference(fast: Encode, reference: Encode, texts: list[str]) -> str | None:
+def first_disagreement(fast: Encode, reference: Encode, texts: list[str]) -> str | None:
     """A text whose ids differ, as a sentence, or None. `fast` runs twice: with a cold cache and a
     warm one."""
     expected = reference(texts)

@@ -116,7 +116,7 @@ def pack(
     return metadata, method
 
 
-def summary(packed: Path, metadata: TokenMetadata) -> dict[str, int | float]:
+def packed_metrics(packed: Path, metadata: TokenMetadata) -> dict[str, int | float]:
     """Flat numbers for metrics/tokens.json."""
     tokens = metadata.train.tokens + metadata.val.tokens
     documents = metadata.train.documents + metadata.val.documents

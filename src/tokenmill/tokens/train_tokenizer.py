@@ -82,7 +82,7 @@ def _report(clean: Path, file: Path, bytes_read: int, requested: int | None) -> 
     )
 
 
-def summary(report: TokenizerMetrics) -> str:
+def tokenizer_in_words(report: TokenizerMetrics) -> str:
     """The report in one or two lines."""
     line = (
         f"{report.type}: {report.vocab_size:,} tokens, {report.bytes_per_token:.2f} bytes per token"

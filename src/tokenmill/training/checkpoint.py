@@ -20,7 +20,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import safetensors.torch
 from filelock import FileLock, Timeout
@@ -44,14 +44,27 @@ NUMERICS_VERSION = 7
 """Raised by hand when a change of the code changes what a step computes; older checkpoints are then
 not continued."""
 
-RESUMABLE_KEYS: dict[str, Any] = {
-    "epochs": True,
-    "schedule": {"horizon_epochs"},
-    "validate_every_steps": True,
-    "early_stopping": True,
+
+class ResumableSchedule(BaseModel):
+    """The part of `train.schedule` that a run may change."""
+
+    horizon_epochs: int | None
+
+
+class Resumable(BaseModel):
+    """The parameters of `train` that a run may change and still continue; `find_resume_point` says
+    from where."""
+
+    epochs: int = Field(ge=1)
+    schedule: ResumableSchedule
+    validate_every_steps: int | None
+    early_stopping: int | None
+
+
+RESUMABLE_KEYS: dict[str, Any] = dict.fromkeys(Resumable.model_fields, True) | {
+    "schedule": set(ResumableSchedule.model_fields)
 }
-"""The parameters of `train` that a run may change and still continue; `find_resume_point` says from
-where."""
+"""Their names, as pydantic takes them."""
 
 STEP_PREFIX = "step-"
 STEP_NAME = re.compile(rf"{STEP_PREFIX}(\d{{9,}})")
@@ -71,9 +84,6 @@ def fingerprint(
     run computes.
     """
     parameters = train.model_dump(exclude=RESUMABLE_KEYS)
-    # The parameter's first name: runs from before it was renamed keep their fingerprint and so
-    # their checkpoints.
-    parameters["validation_windows"] = parameters.pop("validation_sequences")
     content = {
         "numerics": NUMERICS_VERSION,
         "model": model.model_dump(),
@@ -168,7 +178,7 @@ class CheckpointStore:
                 say(f"checkpoint {folder} is damaged ({damage}); using the one before")
                 continue
             saved = read_state(folder)
-            yield Checkpoint(folder, saved.state, saved.horizon.model_dump())
+            yield Checkpoint(folder, saved.state, saved.resumable.model_dump())
 
     def save(
         self, state: RunState, model: GPT, optimizer: dict[str, Tensor], resumable: dict[str, Any]
@@ -180,7 +190,7 @@ class CheckpointStore:
                 safetensors.torch.save_file(
                     {k: v.detach().cpu().contiguous() for k, v in optimizer.items()}, path
                 )
-            write_json(folder / STATE, {"state": state.as_json(), "horizon": resumable})
+            write_json(folder / STATE, {"state": state.as_json(), "resumable": resumable})
             write_json(folder / MANIFEST, _hashes(folder))
 
     def save_epoch(self, epoch: int, model: GPT) -> dict[str, str]:
@@ -217,21 +227,11 @@ def _save_learned(model: GPT, folder: Path) -> None:
     save_adapter(model, folder)
 
 
-class Resumable(BaseModel):
-    """The values of RESUMABLE_KEYS."""
-
-    epochs: int = Field(ge=1)
-    schedule: dict[Literal["horizon_epochs"], int | None]
-    validate_every_steps: int | None = None
-    early_stopping: int | None = None
-    """Older checkpoints have neither."""
-
-
 class SavedState(BaseModel):
     """state.json."""
 
     state: RunState
-    horizon: Resumable
+    resumable: Resumable
 
 
 FileName = Annotated[str, Field(pattern=r"^\w[\w.-]*$")]

@@ -20,10 +20,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 import psutil
-from pydantic import AliasChoices, Field
+from pydantic import Field
 
 from tokenmill.core.files import rounded, write_json, write_text
 from tokenmill.core.params import Section
@@ -97,8 +97,7 @@ class MeanLoss:
     """A running mean over sequences; the same numbers in the same order give the same bits."""
 
     total: float = 0.0
-    sequences: Annotated[int, Field(validation_alias=AliasChoices("sequences", "windows"))] = 0
-    """Older checkpoints call them windows."""
+    sequences: int = 0
 
     def add(self, loss: float, sequences: int) -> None:
         """Count a step's mean loss over some sequences."""
@@ -169,9 +168,7 @@ class RunState:
 
     def as_json(self) -> dict[str, Any]:
         """Plain values; floats survive JSON bit by bit."""
-        return {
-            name: value for name, value in asdict(self).items() if value or name != "epoch_adapters"
-        }
+        return asdict(self)
 
 
 def train_metrics(row: EpochRow, *, parameters: int) -> dict[str, float]:
@@ -201,7 +198,7 @@ def _csv(row: EpochRow | StepRow | ValidationRow) -> str:
     )
 
 
-def read_rows(path: Path, kind: type[Row]) -> list[Row]:
+def read_table(path: Path, kind: type[Row]) -> list[Row]:
     """The rows of `metrics/history.csv` or `metrics/steps.csv`.
 
     Raises:

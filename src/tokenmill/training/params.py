@@ -7,36 +7,31 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 
 from tokenmill.core.params import Epochs, Section, StartParams
 from tokenmill.costs import CostParams
 from tokenmill.model.config import ModelParams
 
 
-def _auto_or_count(value: object, info: ValidationInfo) -> object:
+def _auto_or_count(value: object) -> object:
     """Refuse anything but `auto` or a positive integer with one sentence; pydantic has one for each
     alternative."""
     if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
         return value
-    raise ValueError(
-        f"runtime.{info.field_name} ({value!r}) must be 'auto' or an integer greater than or "
-        "equal to 1."
-    )
+    raise PydanticCustomError("count", "'auto' or an integer greater than or equal to 1")
 
 
 AutoOrCount = Annotated[Literal["auto"] | int, BeforeValidator(_auto_or_count)]
 
 
-def _auto_or_rate(value: object, info: ValidationInfo) -> object:
+def _auto_or_rate(value: object) -> object:
     """Refuse anything but `auto` or a positive number with one sentence."""
     if value == "auto" or (
         isinstance(value, int | float) and not isinstance(value, bool) and value > 0
     ):
         return value
-    section = "finetune" if "base_fraction" in info.data else "train"
-    raise ValueError(
-        f"{section}.learning_rate ({value!r}) must be 'auto' or a number greater than 0."
-    )
+    raise PydanticCustomError("rate", "'auto' or a number greater than 0")
 
 
 AutoOrRate = Annotated[Literal["auto"] | float, BeforeValidator(_auto_or_rate)]

@@ -113,10 +113,10 @@ def fill_from_previous(store: CheckpointStore, output: Path, fingerprint: str, s
     """
     if not Path("dvc.lock").exists():
         return
-    # This takes a third of a second, and a first run does not need it
-    from dvc.api import DVCFileSystem  # noqa: PLC0415
-
     try:
+        # This takes a third of a second, and a first run does not need it
+        from dvc.api import DVCFileSystem  # noqa: PLC0415
+
         repository = DVCFileSystem(".")
         if not repository.exists(str(output / MANIFEST)):
             return

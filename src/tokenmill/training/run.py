@@ -36,6 +36,7 @@ from tokenmill.training.params import OPTIMIZERS, RuntimeParams, TrainParams
 from tokenmill.training.resume import ResumePoint, fill_from_previous, find_resume_point
 from tokenmill.training.schedule import Workload
 from tokenmill.training.size import flops_per_token
+from tokenmill.words.units import counted
 
 
 @dataclass(frozen=True)
@@ -287,14 +288,16 @@ def run_summary(work: Workload, setup: Setup, parameters: int) -> list[tuple[str
     seen = work.tokens_per_epoch * train.epochs
     precision = str(setup.compute.precision).removeprefix("torch.")
     shape = (
-        f"{model.n_layer} layers, {model.n_head} heads, {model.n_embd} wide, "
-        f"context {model.context_length}"
+        f"{counted(model.n_layer, 'layer')}, {counted(model.n_head, 'head')}, "
+        f"{model.n_embd} wide, context {model.context_length}"
     )
     sequences = f"{train.batch_size} sequences x {train.gradient_accumulation_steps}"
     batch = f"{sequences} x {model.context_length} tokens"
     named = f"{model.architecture}, {parameters:,} parameters: {shape}"
     devices = f"{setup.group.size} x " if setup.group.size > 1 else ""
-    steps = f"{work.steps_per_epoch:,} steps x {train.epochs} epochs = {work.steps:,} steps"
+    steps = (
+        f"{work.steps_per_epoch:,} steps x {counted(train.epochs, 'epoch')} = {work.steps:,} steps"
+    )
     return [
         ("model", f"{named}, vocabulary {model.vocab_size:,}"),
         ("device", f"{devices}{setup.compute.name}, {precision}, tokens in {setup.data.place}"),

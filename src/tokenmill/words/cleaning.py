@@ -9,23 +9,38 @@ NOTICEABLE = 0.01
 """Fraction of the letters that a mode may take without a word."""
 
 
-def summary(report: CleanReport) -> str:
+def cleaning_in_words(report: CleanReport) -> str:
     """The report in a few lines."""
     documents = report.documents
     characters = report.characters
     kept = f"{documents.kept:,} of {documents.read:,} documents kept"
     dropped = f"dropped: {dropped_in_words(report.dropped) or 'none'}"
-    skipped = ", ".join(f"{count:,} {ending}" for ending, count in report.files.skipped.items())
+    skipped = skipped_in_words(report.files.skipped)
     files = counted(report.files.read, "file")
     lines = [
         f"clean: {kept} from {files}, {characters.into:,} -> {characters.out:,} characters",
-        f"{dropped}; files skipped: {skipped}" if skipped else dropped,
+        f"{dropped}; skipped: {skipped}" if skipped else dropped,
         _most_dropped(report),
         _encodings_in_words(report),
         damage_warning(report),
         letters_warning(report.letters, report.params["clean"]["mode"]),
     ]
     return "\n       ".join(filter(None, lines))
+
+
+def skipped_in_words(skipped: Mapping[str, int]) -> str:
+    """Files of unknown format, by their endings.
+
+    Example:
+        >>> skipped_in_words({"": 1, ".pdf": 2})
+        '1 file without an ending, 2 .pdf files'
+    """
+    return ", ".join(
+        counted(count, f"{ending} file")
+        if ending
+        else counted(count, "file without an ending", "files without an ending")
+        for ending, count in skipped.items()
+    )
 
 
 def dropped_in_words(dropped: Mapping[str, int]) -> str:
@@ -68,7 +83,8 @@ def _encodings_in_words(report: CleanReport) -> str:
     """A line that names the encodings that are not UTF-8, with an example of each."""
     example = {encoding: file for file, encoding in reversed(report.encoded.items())}
     counts = ", ".join(
-        f"{count:,} {encoding}" + (f" ({example[encoding]})" if encoding in example else "")
+        f"{counted(count, 'file')} in {encoding}"
+        + (f" (such as {example[encoding]})" if encoding in example else "")
         for encoding, count in report.encodings.items()
     )
-    return f"files not in UTF-8: {counts}; data.encoding overrides what was found" if counts else ""
+    return f"not in UTF-8: {counts}; data.encoding overrides what was found" if counts else ""

@@ -45,14 +45,19 @@ def size(count: float, space: str = " ") -> str:
     return si(count, "B", space)
 
 
-def counted(count: int, noun: str) -> str:
-    """A number with its noun, which has a regular plural.
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """A number with its noun.
+
+    Args:
+        count: any number of them.
+        noun: for one of them.
+        plural: for all others; `noun` with an s if it is not given.
 
     Example:
-        >>> counted(1, "file"), counted(11_000, "file")
-        ('1 file', '11,000 files')
+        >>> counted(1, "file"), counted(11_000, "file"), counted(0, "hash", "hashes")
+        ('1 file', '11,000 files', '0 hashes')
     """
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def duration(seconds: float) -> str:
