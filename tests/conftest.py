@@ -2,11 +2,16 @@
 
 import gc
 import os
+import random
 import signal
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from tests.leftovers import pytest_sessionstart
+
+__all__ = ["pytest_sessionstart"]
 
 # What a script starts in the background ignores Ctrl-C, and so would the processes that tests start
 # to send them one.
@@ -17,12 +22,31 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # several test processes share th
 
 HERE = Path(__file__).parent
 
-gc.disable()  # until everything is imported: a fifth of the time of collecting tests went into looking for garbage
+# Until everything is imported: a fifth of the time of collecting tests went into looking for garbage.
+gc.disable()
 
-# A busy machine is no bug; and a gate that draws other examples each time would fail on somebody
-# else's change.
-settings.register_profile("gate", deadline=None, derandomize="CI" in os.environ)
-settings.load_profile("gate")
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Another order of the tests."""
+    parser.addoption(
+        "--seed", type=int, help="shuffle folders, files and the tests of each file by this number"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The same examples of Hypothesis each time, for a gate that draws others would fail on
+    somebody else's change; a seed draws others.
+
+    A busy machine is no bug, so no example has a deadline.
+    """
+    settings.register_profile("gate", deadline=None, derandomize=config.getoption("seed") is None)
+    settings.load_profile("gate")
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """How to have this order again."""
+    seed = config.getoption("seed")
+    return None if seed is None else f"shuffled: make test SEED={seed}"
 
 
 SECONDS = {
@@ -82,6 +106,14 @@ def pytest_collection_finish() -> None:
     """Everything is imported: none of it is garbage, now or at any later look."""
     gc.freeze()
     gc.enable()
+
+
+def _shuffle(items: list[pytest.Item], seed: int) -> None:
+    """Shuffle folders, the files of each and the tests of each file."""
+    draws = random.Random(seed)
+    rank = {name: draws.random() for item in items for name in (item.path.parent, item.path)}
+    draws.shuffle(items)
+    items.sort(key=lambda item: (rank[item.path.parent], rank[item.path]))
 
 
 def _unit(item: pytest.Item) -> str:

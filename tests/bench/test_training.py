@@ -190,7 +190,6 @@ def test_every_gpu_part_runs_where_little_is_installed(tiny: Run):
     assert all(row["tokens/s"] > 0 for row in tiny.json("steps-64x512"))
 
 
-@pytest.mark.filterwarnings("ignore")
 def test_the_overhead_of_training_is_measured(bench: Bench, tmp_path: Path):
     bench("training.overhead", "--tiny", "--json", tmp_path / "t.json")
     (row,) = json.loads((tmp_path / "t.json").read_text())

@@ -132,7 +132,6 @@ def test_what_a_cpu_compiles_begins_behind_the_lookups(
     assert torch.equal(targets_BT, ids_BT)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch's parts among each other
 @pytest.mark.parametrize("architecture", get_args(Architecture))
 def test_what_is_compiled_is_one_graph(architecture: str):
     model = build(model_config(architecture=architecture), seed=0)
@@ -162,10 +161,6 @@ class Lookup(torch.nn.Module):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch's parts among each other
-@pytest.mark.filterwarnings(
-    "ignore:The .grad attribute"
-)  # asked by PyTorch's compiler, which mutes it
 @pytest.mark.skipif(missing_compiler(CPU) is not None, reason="no compiler here")
 def test_two_threads_of_a_compiled_model_add_up_in_one_order(two_threads: None):
     ids = torch.randint(7, (1 << 14,), generator=torch.Generator().manual_seed(0))

@@ -18,6 +18,7 @@ from typing import Any
 
 import fsspec
 import pytest
+from fsspec.asyn import sync
 
 from tests.training.fork_server import ROOT, ForkServer
 from tests.training.test_checkpoint import RESUMABLE, filled, found, row, trained
@@ -58,7 +59,7 @@ def bucket(monkeypatch_module: pytest.MonkeyPatch) -> Iterator[str]:
     """An S3 of our own on this machine; Moto keeps one set of buckets for all servers of a
     process."""
     moto = pytest.importorskip("moto.server")
-    pytest.importorskip("s3fs")
+    s3fs = pytest.importorskip("s3fs")
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = moto.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
@@ -69,6 +70,9 @@ def bucket(monkeypatch_module: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch_module.setenv("AWS_DEFAULT_REGION", "us-east-1")
     fsspec.filesystem("s3").mkdir("mirror")
     yield "s3://mirror"
+    for opened in s3fs.S3FileSystem._cache.values():
+        sync(opened.loop, opened.s3.close)  # which else the collector would do, in somebody's test
+    s3fs.S3FileSystem.clear_instance_cache()
     server.stop()
 
 
