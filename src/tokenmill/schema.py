@@ -9,15 +9,15 @@ so DVC does not track it.
 from pathlib import Path
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.executor import ExecutorParams
-from tokenmill.core.metrics import TokensMetrics, read_metrics
 from tokenmill.core.params import PARAMS_FILE, RANDOM, ParamsError, Section, read_yaml, validate
 from tokenmill.core.paths import SAMPLE
-from tokenmill.core.records import read_record
-from tokenmill.core.token_file import too_short
 from tokenmill.data.params import CleanParams, DataParams
 from tokenmill.evaluation.prompts import EvaluateParams
+from tokenmill.executor import ExecutorParams
 from tokenmill.finetuning.params import FinetuneSection
+from tokenmill.formats.metrics import TokensMetrics, read_metrics
+from tokenmill.formats.records import read_record
+from tokenmill.formats.token_file import too_short
 from tokenmill.model.config import ModelParams
 from tokenmill.model.manifest import CONFIG, RESTORE, Saved
 from tokenmill.sample.generator import SampleParams
@@ -71,7 +71,8 @@ def check_text(raw: str) -> None:
     Raises:
         UserError: nothing is there, or nothing that can be read.
     """
-    from tokenmill.data.readers import FORMATS  # noqa: PLC0415 (only one stage needs these libraries)
+    # Only one stage needs these libraries
+    from tokenmill.data.readers import FORMATS  # noqa: PLC0415
     from tokenmill.data.sources import find  # noqa: PLC0415
 
     path = Path(raw)
@@ -97,12 +98,9 @@ def _check_start(model: ModelSection, path: Path) -> None:
         raise ParamsError(path, [("model.start_from", problem)])
     found = read_record(folder / CONFIG, Saved, way_out=RESTORE).tokenmill
     names = [name for name in ModelParams.model_fields if name != "dropout"]
+    start = f"{model.start_from}, where training starts"
     problems = [
-        (
-            f"model.{name}",
-            f"model.{name} ({mine}) must be {there}, as in {model.start_from}, where training "
-            "starts.",
-        )
+        (f"model.{name}", f"model.{name} ({mine}) must be {there}, as in {start}.")
         for name in names
         if (mine := getattr(model, name)) != (there := getattr(found, name))
     ]
@@ -120,12 +118,8 @@ def _check_length(model: ModelSection, path: Path) -> None:
         )
         if problem is None or not _is_same_text(path):
             return
-    except (
-        UserError,
-        LookupError,
-        TypeError,
-        StopIteration,
-    ):  # there was no run, or what it left is damaged
+    # There was no run, or what it left is damaged
+    except (UserError, LookupError, TypeError, StopIteration):
         return
     raise ParamsError(path, [("model.context_length", problem)])
 

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import get_args
 
-
 from tests.bench.conftest import Bench
 from tokenmill.model.config import Architecture
 

@@ -1,5 +1,5 @@
-"""A compiled step of a model of GPT-2's width moves no more bytes, and holds no more, than when this was
-written."""
+"""A compiled step of a model of GPT-2's width moves no more bytes, and holds no more, than when
+this was written."""
 
 import json
 import os

@@ -1,7 +1,7 @@
 import pytest
 
-from tokenmill.core.tokenizer import chat_prompt, render_chat
 from tokenmill.data.record_text import join, text_of
+from tokenmill.formats.tokenizer import chat_prompt, render_chat
 
 HI = "User: Hi\nAssistant: Ho"
 

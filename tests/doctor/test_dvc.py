@@ -8,9 +8,9 @@ import pytest
 
 from tests.doctor.small import opened, single
 from tests.pipeline.project import Project as Repository
-from tokenmill.core.units import message
 from tokenmill.doctor import dvc
 from tokenmill.doctor.environment import Finding, Project
+from tokenmill.words.units import message
 
 
 def test_folder_without_dvc_is_a_problem(tmp_path: Path):
@@ -87,8 +87,13 @@ class TestPipeline:
         assert project.outdated == ["train"]
 
     def test_stages_after_a_missing_output_do_not_run(self, repository: Repository):
-        copies = "stages: {unpack: {cmd: cp params.yaml tokens, deps: [params.yaml], outs: [tokens: {cache: false}]}, "
-        copies += "train: {cmd: cp tokens model, deps: [tokens], outs: [model]}, show: {cmd: ls, deps: [model]}}\n"
+        copies = """
+        stages:
+          unpack:
+            {cmd: cp params.yaml tokens, deps: [params.yaml], outs: [tokens: {cache: false}]}
+          train: {cmd: cp tokens model, deps: [tokens], outs: [model]}
+          show: {cmd: ls, deps: [model]}
+        """
         (repository.root / "dvc.yaml").write_text(copies)
         repository.repro()
         for change, expected in (

@@ -10,10 +10,10 @@ import pytest
 from tests.evaluation.trained import ANSWER, make_tokenizer_file, train_a_model
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import rounded
-from tokenmill.core.tokenizer import read_tokenizer, render_chat
 from tokenmill.evaluation.evaluate import HeldOutAnswers, ask_held_out, evaluate
 from tokenmill.evaluation.prompts import EvaluateParams
 from tokenmill.evaluation.results import Evaluation
+from tokenmill.formats.tokenizer import read_tokenizer, render_chat
 from tokenmill.model.manifest import MANIFEST
 from tokenmill.reports import page
 

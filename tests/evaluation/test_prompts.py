@@ -9,8 +9,6 @@ import pytest
 from tests.evaluation.trained import make_tokenizer_file
 from tests.tokens.clean_text import write_clean
 from tokenmill.core.errors import UserError
-from tokenmill.core.tokenizer import TextTokenizer, read_tokenizer, render_chat
-from tokenmill.core.tokenizer import chat_prompt as as_conversation
 from tokenmill.evaluation.evaluate import repetition
 from tokenmill.evaluation.prompts import (
     MOST_BYTES,
@@ -25,8 +23,11 @@ from tokenmill.evaluation.prompts import (
     prepare,
 )
 from tokenmill.evaluation.results import Question
-from tokenmill.tokens.pack import pack, unpack
+from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer, render_chat
+from tokenmill.formats.tokenizer import chat_prompt as as_conversation
+from tokenmill.tokens.pack import pack
 from tokenmill.tokens.params import TokenizeParams
+from tokenmill.tokens.unpack import unpack
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +80,6 @@ def test_prompt_must_fit_the_context(tokenizer: TextTokenizer):
 
 
 # --- which prompts
-# ----------------------------------------------------------------------------------------------------
 
 
 def chosen(raw: Path, tokenizer: TextTokenizer) -> list[PromptParams]:

@@ -6,10 +6,11 @@ from typing import Literal
 
 from tests.tokens.clean_text import write_clean
 from tests.training.tiny import merged, run
-from tokenmill.core.tokenizer import chat_prompt as as_conversation
-from tokenmill.tokens.pack import pack, unpack
+from tokenmill.formats.tokenizer import chat_prompt as as_conversation
+from tokenmill.tokens.pack import pack
 from tokenmill.tokens.params import TokenizeParams, TokenizerParams
 from tokenmill.tokens.train_tokenizer import train_tokenizer
+from tokenmill.tokens.unpack import unpack
 
 ANSWER = "one two"
 TEXTS = [as_conversation("count?") + ANSWER] * 200

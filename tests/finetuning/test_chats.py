@@ -9,8 +9,8 @@ import pytest
 from tests.evaluation.trained import make_tokenizer_file
 from tests.tokens.clean_text import write_clean
 from tokenmill.core.errors import UserError
-from tokenmill.core.tokenizer import TextTokenizer, read_tokenizer, render_chat
 from tokenmill.finetuning.chats import EXAMPLES, EncodedChat, encode, pack, read_chats
+from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer, render_chat
 from tokenmill.model.ops import IGNORED
 
 TWO_TURNS = "System: Be short.\nUser: Hi!\nAssistant: Hello, you.\nUser: Bye.\nAssistant: Bye!"

@@ -11,7 +11,7 @@ from tests.data.material import json_lines, parameters
 from tests.evaluation.trained import train_a_model
 from tests.training.tiny import digest, runtime_params
 from tokenmill.core.errors import UserError
-from tokenmill.core.executor import ThreadExecutor
+from tokenmill.executor import ThreadExecutor
 from tokenmill.finetuning.params import FinetuneParams, Method
 from tokenmill.finetuning.run import finetuning_job
 from tokenmill.model.manifest import ADAPTER, ADAPTER_CONFIG, WEIGHTS, read_manifest
@@ -132,10 +132,8 @@ def test_lora_keeps_the_adapter_of_each_epoch(
     last = max((here / "one/model/resume").iterdir())
     assert (last / ADAPTER).read_bytes() == (here / "one/model/epoch-2" / ADAPTER).read_bytes()
     assert not (last / WEIGHTS).exists()
-    for other in (
-        "two",
-        "three",
-    ):  # other machines, which have only the mirror; the last finds it damaged
+    # Other machines, which have only the mirror; the last finds it damaged
+    for other in ("two", "three"):
         tune(base, here / other, monkeypatch, "lora", runtime=place)
         assert digest(here / other / "model") == found
         next((here / "mirror").glob(f"*/weights/*/{ADAPTER}")).write_bytes(b"")

@@ -9,8 +9,8 @@ import pytest
 from tests.evaluation.trained import ANSWER, make_tokenizer_file, train_a_model
 from tokenmill.core.errors import UserError
 from tokenmill.evaluation.evaluate import answer, prepare
+from tokenmill.evaluation.generate import Sampling
 from tokenmill.evaluation.prompts import EvaluateParams, PromptParams
-from tokenmill.model.generate import Sampling
 from tokenmill.runs.find import Checkpoint
 from tokenmill.runs.writer import NEXT_TURN, Writer
 

@@ -23,10 +23,10 @@ from tests.training.tiny import (
 )
 from tokenmill.core.errors import UserError
 from tokenmill.model.device import is_out_of_memory
-from tokenmill.model.size import memory
 from tokenmill.training import step
 from tokenmill.training.distributed import Group
 from tokenmill.training.memory import WHOLE_GRADIENTS_SHARE, MicroBatch, sequences_that_fit
+from tokenmill.training.size import memory
 
 WIDE: dict[str, Any] = {"batch_size": 5, "gradient_accumulation_steps": 2, "optimizer": "adamw"}
 
@@ -163,9 +163,8 @@ def test_a_process_with_too_little_memory_halves_and_ends(here: Path, fork_serve
     (here / "quiet").mkdir()
     run(tokens, here / "quiet" / "model", **arguments)
     ends: list[tuple[int, str]] = []
-    while len(ends) < 4 and not (
-        ends and ends[-1][0] == 0
-    ):  # one process may have to leave it to the next
+    # One process may have to leave it to the next
+    while len(ends) < 4 and not (ends and ends[-1][0] == 0):
         tight = fork_server.start(here / "tight", tokens, room=320 << 20, **arguments)
         ends.append((tight.wait(), tight.said))
     assert ends[-1][0] == 0, ends

@@ -18,8 +18,8 @@ from tokenmill.display import note, print_stream, rate
 from tokenmill.stage import set_wait_policy
 
 if TYPE_CHECKING:
+    from tokenmill.evaluation.generate import Sampling
     from tokenmill.evaluation.prompts import EvaluateParams
-    from tokenmill.model.generate import Sampling
     from tokenmill.runs.find import Checkpoint
     from tokenmill.runs.writer import Stream, Writer
 
@@ -33,16 +33,17 @@ TOKENS_WITHOUT_PARAMS = 64
 CHAT_HELP = "/reset begins anew, /quit or Ctrl-D leaves, Ctrl-C stops an answer"
 
 EXAMPLES = """\
-  tokenmill generate "What is the capital of France?"    one answer of the last epoch
-  tokenmill generate --text "ROMEO:" --samples 3         continue a text as it stands, three times
-  tokenmill generate                                     chat; /reset begins anew, /quit or Ctrl-D leaves
-  cat questions.txt | tokenmill generate > answers.txt   each line is a question
-  tokenmill generate --epoch 1 "Who wrote Hamlet?"       an earlier epoch
-  tokenmill generate --rev blest-jube "Who wrote Hamlet?"     another experiment, branch, tag or commit
+  tokenmill generate "What is the capital of France?"       one answer of the last epoch
+  tokenmill generate --text "ROMEO:" --samples 3            continue a text, three times
+  tokenmill generate                                        chat; /reset begins anew, /quit leaves
+  cat questions.txt | tokenmill generate > answers.txt      each line is a question
+  tokenmill generate --epoch 1 "Who wrote Hamlet?"          an earlier epoch
+  tokenmill generate --rev blest-jube "Who wrote Hamlet?"   another experiment or commit
   tokenmill generate --model models/gpt/epoch-2 --tokenizer data/tokenizer/tokenizer.json "Hello!"
-  tokenmill generate --temperature 0 "What is 2 plus 3?"      the likeliest token each time
+  tokenmill generate --temperature 0 "What is 2 plus 3?"    the likeliest token each time
 
-Values that are not given are those of `evaluate` in params.yaml. In a chat Ctrl-C stops the answer, not the program.
+Values that are not given are those of `evaluate` in params.yaml. In a chat Ctrl-C stops the answer,
+not the program.
 """
 
 
@@ -122,7 +123,7 @@ def run(options: argparse.Namespace) -> None:
     set_wait_policy()
     import torch  # noqa: PLC0415 (seconds; so for the imports that follow)
 
-    from tokenmill.model.generate import Sampling  # noqa: PLC0415
+    from tokenmill.evaluation.generate import Sampling  # noqa: PLC0415
     from tokenmill.model.gpt import parameter_count  # noqa: PLC0415
     from tokenmill.runs.writer import Writer  # noqa: PLC0415
 
@@ -172,7 +173,7 @@ def evaluate_params(root: Path) -> "EvaluateParams | None":
 def default_sampling(evaluate: "EvaluateParams | None") -> "Sampling":
     """How a model writes unless the user says otherwise; outside a project it takes the likeliest
     tokens."""
-    from tokenmill.model.generate import Sampling  # noqa: PLC0415 (loads PyTorch)
+    from tokenmill.evaluation.generate import Sampling  # noqa: PLC0415 (loads PyTorch)
 
     return Sampling.of(evaluate) if evaluate else Sampling(max_new_tokens=TOKENS_WITHOUT_PARAMS)
 

@@ -18,7 +18,7 @@ from tokenmill.cli.main import Parser
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError, first_line
 from tokenmill.core.files import write_directory, write_json, write_text
-from tokenmill.core.units import visible
+from tokenmill.words.units import visible
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,10 +30,12 @@ WAY_OUT = "training cannot start from it; take another model"
 HEAD, EMBEDDING = "lm_head.weight", "transformer.wte.weight"
 
 EXAMPLES = """\
-  tokenmill import /path/to/gpt2                    GPT-2 as transformers saves it, to models/start/gpt2
-  tokenmill import --epoch 2                        an epoch of this project's model, to models/start/epoch-2
-  tokenmill import --rev wroth-code --name before   the model of an experiment, to models/start/before
+  tokenmill import /path/to/gpt2                    GPT-2 as transformers saves it
+  tokenmill import --epoch 2                        an epoch of this project's model
+  tokenmill import --rev wroth-code --name before   the model of an experiment
   tokenmill import FOLDER --tokenizer FILE          a model whose tokenizer is elsewhere
+
+Each becomes a folder of models/start: gpt2, epoch-2, before and the last one's own name.
 """
 
 
@@ -143,7 +145,7 @@ def adopt(checkpoint: "Checkpoint", target: Path) -> "ModelConfig":
     """
     import safetensors.torch  # noqa: PLC0415 (seconds of PyTorch, as the next three)
 
-    from tokenmill.core.records import read_record  # noqa: PLC0415
+    from tokenmill.formats.records import read_record  # noqa: PLC0415
     from tokenmill.model.huggingface import hf_config, load_model, read_config  # noqa: PLC0415
     from tokenmill.model.manifest import CONFIG, WEIGHTS  # noqa: PLC0415
 
@@ -175,7 +177,7 @@ def adopt(checkpoint: "Checkpoint", target: Path) -> "ModelConfig":
 def _gpt2_config(path: Path) -> "ModelConfig":
     from pydantic import ValidationError  # noqa: PLC0415 (and the next two load it)
 
-    from tokenmill.core.records import read_record  # noqa: PLC0415
+    from tokenmill.formats.records import read_record  # noqa: PLC0415
     from tokenmill.model.config import ModelConfig  # noqa: PLC0415
 
     published = read_record(path, PublishedGPT2, way_out=WAY_OUT)
@@ -208,7 +210,8 @@ def _gpt2_weights(path: Path) -> dict[str, "Tensor"]:
     if not path.exists():
         raise UserError(
             f"{path} is missing; let transformers write it: "
-            'AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(NEW, max_shard_size="100GB").'
+            "AutoModelForCausalLM.from_pretrained(FOLDER)"
+            '.save_pretrained(NEW, max_shard_size="100GB").'
         )
     known = tuple(
         theirs for ours, theirs in model_class("gpt2").hf_names if not ours.startswith(".")
@@ -232,7 +235,7 @@ def _tokenizer(file: Path, config: "ModelConfig") -> str:
     padding."""
     from tokenizers import Tokenizer  # noqa: PLC0415 (only where a model is read, as the next)
 
-    from tokenmill.core.tokenizer import parse_tokenizer  # noqa: PLC0415
+    from tokenmill.formats.tokenizer import parse_tokenizer  # noqa: PLC0415
 
     try:
         backend = Tokenizer.from_file(str(file))

@@ -18,8 +18,8 @@ from tokenmill import git
 from tokenmill.cli.main import Parser, count
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
-from tokenmill.core.units import duration, visible
 from tokenmill.display import console, print_columns
+from tokenmill.words.units import duration, visible
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -113,9 +113,8 @@ def find_runs(root: Path, *, commits: int) -> "pd.DataFrame":
         with Repo(str(root)) as repo:
             trained = repo.find_outs_by_path(str(Path(repo.root_dir, paths.MODEL)))[0].hash_info
             for entry in shown:
-                if (
-                    entry["rev"] == "workspace"
-                ):  # DVC shows what `evaluate` last read; `train` may be a run ahead
+                # DVC shows what `evaluate` last read; `train` may be a run ahead
+                if entry["rev"] == "workspace":
                     entry[paths.MODEL.as_posix()] = trained.value if trained else None
             rows = [_row(entry, before, repo, root) for entry, before in _with_base(shown)]
     except (DvcException, SCMError) as error:
@@ -193,7 +192,8 @@ def _changes(entry: Mapping[str, Any], base: Mapping[str, Any]) -> Iterator[str]
 
 def _times(entry: Mapping[str, Any], repo: "Repo", root: Path) -> dict[str, Any]:
     """What training took up to the last step of the run, if this machine knows."""
-    from tokenmill.costs import AMOUNTS, COSTS, TIMING, find_times, read_costs, read_timing  # noqa: PLC0415 (pydantic)
+    # These load pydantic
+    from tokenmill.costs import AMOUNTS, COSTS, TIMING, find_times, read_costs, read_timing  # noqa: PLC0415
 
     run = _fingerprint(repo, _model(entry))
     if run is None:
@@ -211,7 +211,7 @@ def _times(entry: Mapping[str, Any], repo: "Repo", root: Path) -> dict[str, Any]
 
 def _fingerprint(repo: "Repo", model: str) -> str | None:
     """The fingerprint in the manifest of a model, of any version, if DVC's cache has it."""
-    from tokenmill.core.records import read_record  # noqa: PLC0415 (pydantic)
+    from tokenmill.formats.records import read_record  # noqa: PLC0415 (pydantic)
     from tokenmill.model.manifest import MANIFEST  # noqa: PLC0415
 
     cached, unknown = repo.cache.local.oid_to_path, "its times are not known"

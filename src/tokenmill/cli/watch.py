@@ -137,10 +137,8 @@ class Answers:
     def _ask(self, now: "UnderWay", step: int, folder: Path) -> None:
         try:
             self.rows, self.problem = ask(now.folder, folder, now.tokenizer), ""
-        except (
-            UserError,
-            OSError,
-        ) as error:  # such as weights that were removed for newer ones meanwhile
+        # Such as weights that were removed for newer ones meanwhile
+        except (UserError, OSError) as error:
             self.problem = first_line(error)
         self.step = step
 
@@ -278,10 +276,10 @@ def ask(project: Path, weights: Path, tokenizer_file: Path) -> list[tuple[str, s
     import torch  # noqa: PLC0415 (seconds; so for the imports that follow)
 
     from tokenmill.core.params import PARAMS_FILE, Section, load  # noqa: PLC0415
-    from tokenmill.core.tokenizer import read_tokenizer  # noqa: PLC0415
     from tokenmill.evaluation.evaluate import continuation  # noqa: PLC0415
+    from tokenmill.evaluation.generate import Sampling  # noqa: PLC0415
     from tokenmill.evaluation.prompts import EvaluateParams, RawText, chosen_prompts, prepare  # noqa: PLC0415
-    from tokenmill.model.generate import Sampling  # noqa: PLC0415
+    from tokenmill.formats.tokenizer import read_tokenizer  # noqa: PLC0415
     from tokenmill.model.huggingface import load_model  # noqa: PLC0415
 
     class Params(Section):

@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.tokenizer import render_chat
 from tokenmill.data.report import Tally
+from tokenmill.formats.tokenizer import render_chat
 
 MESSAGES = ("messages", "conversations", "conversation")
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from tokenmill.core.metrics import Characters, CleanReport, Documents, Files, Lengths, Letters
 from tokenmill.data.filters import detect_languages
 from tokenmill.data.params import CleanParams
 from tokenmill.data.sources import Found
+from tokenmill.formats.metrics import Characters, CleanReport, Documents, Files, Lengths, Letters
 
 EXAMPLES = 3
 """Dropped documents that are shown for each reason."""

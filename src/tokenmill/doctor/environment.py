@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field
 
 from tokenmill import git
 from tokenmill.core.errors import UserError
-from tokenmill.core.records import read_record
+from tokenmill.formats.records import read_record
 from tokenmill.runs.under_way import under_way
 
 if TYPE_CHECKING:  # `tokenmill` alone uses some checks and does without PyTorch
@@ -176,7 +176,10 @@ def check_identity(project: Project) -> Iterator[Finding]:
         for name in names
     ]
     if not all(known):
-        fix = 'git config --global user.name "Your Name" && git config --global user.email you@example.org'
+        fix = (
+            'git config --global user.name "Your Name" '
+            "&& git config --global user.email you@example.org"
+        )
         yield warning(
             "identity",
             "git does not know your name, so neither `git commit` nor `dvc exp run` works",

@@ -20,9 +20,9 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.files import refuse_special
 from tokenmill.core.params import Section, load
 from tokenmill.core.paths import PROMPTS_FILE
-from tokenmill.core.token_file import open_tokens
-from tokenmill.core.tokenizer import TextTokenizer, chat_prompt
 from tokenmill.evaluation.results import Mark, Question
+from tokenmill.formats.token_file import open_tokens
+from tokenmill.formats.tokenizer import TextTokenizer, chat_prompt
 
 MOST_BYTES = 1 << 16
 """A larger file of prompts is refused."""
@@ -44,7 +44,8 @@ WINDOW = 1 << 20
 middle."""
 
 EXCHANGE = re.compile(
-    r"(?P<before>(?:System|Assistant): .+?\n)?User: (?P<question>.+?)\nAssistant: ?(?P<answer>.+?)(?=\nUser: |\Z)",
+    r"(?P<before>(?:System|Assistant): .+?\n)?"
+    r"User: (?P<question>.+?)\nAssistant: ?(?P<answer>.+?)(?=\nUser: |\Z)",
     re.DOTALL,
 )
 """The first turns of a conversation, as `render_chat` writes them."""

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tokenmill.core import shards
 from tokenmill.core.errors import UserError
-from tokenmill.core.tokenizer import NEXT_TURN, TextTokenizer, answer_spans
+from tokenmill.formats import shards
+from tokenmill.formats.tokenizer import NEXT_TURN, TextTokenizer, answer_spans
 from tokenmill.model.ops import IGNORED
 from tokenmill.model.sequences import evenly_spread
 

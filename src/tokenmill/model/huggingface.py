@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_beside, write_json
-from tokenmill.core.records import read_record
+from tokenmill.formats.records import read_record
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import GPT, empty_model, model_class
 from tokenmill.model.manifest import CONFIG, MANIFEST, RESTORE, WEIGHTS, Saved, read_manifest
@@ -119,7 +119,8 @@ def _check_sizes(config: ModelConfig, path: Path) -> None:
     each feature.
     """
     with _reading(path), safe_open(path, "pt") as file:
-        sizes = [math.prod(file.get_slice(name).get_shape()) for name in file.keys()]  # noqa: SIM118 (no mapping)
+        # The file is no mapping
+        sizes = [math.prod(file.get_slice(name).get_shape()) for name in file.keys()]  # noqa: SIM118
     if config.n_layer > len(sizes) or config.vocab_size * config.n_embd > max(sizes, default=0):
         raise UserError(
             f"{path} is smaller than the model of {path.with_name(CONFIG)}: {config.n_layer:,} "

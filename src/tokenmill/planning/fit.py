@@ -17,17 +17,17 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.units import duration, si
 from tokenmill.data.readers import FORMATS, texts
 from tokenmill.data.report import Tally
 from tokenmill.data.sources import find
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import parameter_count
-from tokenmill.model.size import flops_per_token
 from tokenmill.schema import AllParams
 from tokenmill.tokens.train_tokenizer import bpe_of
 from tokenmill.training.params import auto_learning_rate
 from tokenmill.training.schedule import Workload
+from tokenmill.training.size import flops_per_token
+from tokenmill.words.units import duration, si
 
 ENOUGH = 20.0
 """Tokens per parameter at which a given computation gives the lowest loss (Hoffmann et al. 2022,
@@ -184,7 +184,10 @@ class Fit:
             text.corpus.median_bytes / text.bytes_per_token,
         )
         vocabulary = f"each occurs {occurs:,} times; {text.bytes_per_token:.2f} bytes each"
-        model = f"{parameter_count(config):,} parameters: the lowest loss in this time (Chinchilla, Muennighoff)"
+        model = (
+            f"{parameter_count(config):,} parameters: the lowest loss in this time "
+            "(Chinchilla, Muennighoff)"
+        )
         context = (
             f"tokens: half of the documents have {document:,.0f} or more; at most about the width"
         )

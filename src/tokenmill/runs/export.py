@@ -27,9 +27,9 @@ import torch
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import sha256_of, write_directory, write_json, write_text
-from tokenmill.core.metrics import CleanReport, read_clean_report
-from tokenmill.core.tokenizer import END_OF_TEXT, ROLE_NAMES, TextTokenizer, read_tokenizer
 from tokenmill.evaluation.results import Evaluation, read_evaluation
+from tokenmill.formats.metrics import CleanReport, read_clean_report
+from tokenmill.formats.tokenizer import END_OF_TEXT, ROLE_NAMES, TextTokenizer, read_tokenizer
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import hf_config, hf_name, load_model
@@ -44,8 +44,10 @@ if TYPE_CHECKING:
 CHAT_TEMPLATE = (
     "{%- set names = "
     + json.dumps(ROLE_NAMES)
-    + " -%}{%- for message in messages if message['content'] | trim -%}{{- ('' if loop.first else '\n') "
-    "+ names.get(message['role'] | lower, message['role'] | capitalize) + ': ' + message['content'] | trim -}}"
+    + " -%}{%- for message in messages if message['content'] | trim -%}"
+    "{{- ('' if loop.first else '\n') "
+    "+ names.get(message['role'] | lower, message['role'] | capitalize) "
+    "+ ': ' + message['content'] | trim -}}"
     "{%- endfor -%}{%- if add_generation_prompt -%}{{- '\nAssistant:' -}}{%- endif -%}"
 )
 """What `render_chat` does, in Jinja2."""
@@ -264,14 +266,14 @@ def _add_tokenizer(writer: "GGUFWriter", tokenizer: TextTokenizer) -> None:
 
 def _write_onnx(model: GPT, file: Path) -> None:
     """Write the file: texts of any number and, up to the model's context, of any length."""
-    import onnxscript  # noqa: F401, PLC0415  # pyright: ignore[reportMissingImports] (torch.onnx needs it later)
+    # torch.onnx needs it later
+    import onnxscript  # noqa: F401, PLC0415  # pyright: ignore[reportMissingImports]
     from torch.export import Dim  # noqa: PLC0415
 
     example = torch.zeros((2, model.config.context_length), dtype=torch.int64)
     sizes = {0: Dim("batch"), 1: Dim("sequence", max=model.config.context_length)}
-    logging.getLogger("torch.onnx").setLevel(
-        logging.ERROR
-    )  # it speaks of other packages and of its own future
+    # It speaks of other packages and of its own future
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(

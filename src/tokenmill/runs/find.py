@@ -20,8 +20,8 @@ from tokenmill import git
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_atomic
-from tokenmill.core.records import parse_record, parse_rows
 from tokenmill.display import note
+from tokenmill.formats.records import parse_record, parse_rows
 from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS, read_manifest
 from tokenmill.runs.under_way import is_finished, under_way, unfinished
 from tokenmill.training.history import ANEW, EpochRow
@@ -235,9 +235,8 @@ class Revision:
         try:
             if not rev:  # DVC would take the work tree
                 raise SCMError("no name")
-            with Repo(
-                str(root)
-            ) as here:  # with today's remotes: those of a revision lose their folder
+            # With today's remotes: those of a revision lose their folder
+            with Repo(str(root)) as here:
                 default = {
                     name: here.config["core"][name]
                     for name in ("remote",)

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.tokenizer import (
+from tokenmill.evaluation.generate import Sampling, generate, generate_batch, transpose_in_memory
+from tokenmill.formats.tokenizer import (
     NEXT_TURN,
     TextTokenizer,
     read_tokenizer,
@@ -20,7 +21,6 @@ from tokenmill.core.tokenizer import (
     token_bytes,
 )
 from tokenmill.model.device import choose_device
-from tokenmill.model.generate import Sampling, generate, generate_batch, transpose_in_memory
 from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import MANIFEST, read_manifest

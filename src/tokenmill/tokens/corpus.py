@@ -16,9 +16,9 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 import polars as pl
 
-from tokenmill.core import shards
 from tokenmill.core.errors import UserError
-from tokenmill.core.token_file import Split
+from tokenmill.formats import shards
+from tokenmill.formats.token_file import Split
 from tokenmill.tokens.params import TokenizeParams
 
 SEGMENT_CHARS = 1 << 17
@@ -52,8 +52,10 @@ LONGEST_WORD = 64
 _SOLID = r"[^\s\u180e]"
 _LETTER = r"[A-Za-z\u3041-\u3096\u30a1-\u30fa\u4e00-\u9fff\uac00-\ud7a3]"
 _BOUNDARY = re.compile(
-    rf"(?<={_SOLID})(?=[ \t\r\n])"  # where white space begins
-    rf"|(?<={_LETTER})(?=[.,;:!?。，、；：！？])"  # between a letter and a mark, for scripts without spaces
+    # Where white space begins
+    rf"(?<={_SOLID})(?=[ \t\r\n])"
+    # Between a letter and a mark, for scripts without spaces
+    rf"|(?<={_LETTER})(?=[.,;:!?。，、；：！？])"
 )
 
 
@@ -96,9 +98,8 @@ def sample(clean: Path, budget: int) -> Iterator[list[str]]:
     seen, left = 0, budget
     for frame in shards.batches(clean):
         units, _ = segmented(frame["text"], SAMPLE_UNIT_CHARS)
-        marks = np.floor(
-            np.arange(seen - 1, seen + len(units)) * rate
-        )  # the first unit is always taken
+        # The first unit is always taken
+        marks = np.floor(np.arange(seen - 1, seen + len(units)) * rate)
         seen += len(units)
         chosen = _take_bytes(units.gather(np.flatnonzero(np.diff(marks))), left)
         left -= sum(len(text.encode()) for text in chosen)

@@ -17,8 +17,13 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.token_file import DTYPE
-from tokenmill.core.tokenizer import END_OF_TEXT, TextTokenizer, parse_tokenizer, unknown_characters
+from tokenmill.formats.token_file import DTYPE
+from tokenmill.formats.tokenizer import (
+    END_OF_TEXT,
+    TextTokenizer,
+    parse_tokenizer,
+    unknown_characters,
+)
 
 CODE_POINTS = 0x110000
 """Number of code points in Unicode."""

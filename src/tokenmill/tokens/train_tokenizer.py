@@ -14,11 +14,12 @@ import numpy as np
 import polars as pl
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from tokenmill.core import files, shards
+from tokenmill.core import files
 from tokenmill.core.errors import UserError
-from tokenmill.core.metrics import TokenizerMetrics
-from tokenmill.core.tokenizer import END_OF_TEXT, TextTokenizer, read_tokenizer, record_tokenizer
 from tokenmill.display import Progress
+from tokenmill.formats import shards
+from tokenmill.formats.metrics import TokenizerMetrics
+from tokenmill.formats.tokenizer import END_OF_TEXT, TextTokenizer, read_tokenizer, record_tokenizer
 from tokenmill.tokens import corpus
 from tokenmill.tokens.encoder import CODE_POINTS, code_points
 from tokenmill.tokens.params import TokenizerParams

@@ -29,15 +29,15 @@ from torch import Tensor
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import sha256_of, write_beside, write_directory, write_json
-from tokenmill.core.records import read_record
-from tokenmill.core.token_file import Sha256
 from tokenmill.costs import TIMES
+from tokenmill.formats.records import read_record
+from tokenmill.formats.token_file import Sha256
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import hf_config, load_weights, save_weights
-from tokenmill.model.lora import load_adapter, save_adapter
 from tokenmill.model.manifest import ADAPTER, ADAPTER_CONFIG, CONFIG, MANIFEST, WEIGHTS, Manifest
 from tokenmill.training.history import RunState
+from tokenmill.training.lora import load_adapter, save_adapter
 from tokenmill.training.params import TrainParams
 
 NUMERICS_VERSION = 7
@@ -100,9 +100,8 @@ class Checkpoint:
         """Load the weights into `model`; return the optimizer's state."""
         (load_adapter if model.lora else load_weights)(model, self.folder)
         state = safetensors.torch.load_file(self.folder / OPTIMIZER)
-        return {
-            name: tensor.clone() for name, tensor in state.items()
-        }  # not mapped: the file may be pruned
+        # Not mapped: the file may be pruned
+        return {name: tensor.clone() for name, tensor in state.items()}
 
 
 class CheckpointStore:
@@ -129,9 +128,8 @@ class CheckpointStore:
         try:
             holder.write_text(str(os.getpid()))
             os.utime(self.folder)
-            for leftover in list(
-                self.folder.rglob(".*.tmp")
-            ):  # what a killed process had begun to write
+            # What a killed process had begun to write
+            for leftover in list(self.folder.rglob(".*.tmp")):
                 if leftover.is_dir():
                     shutil.rmtree(leftover)
                 else:

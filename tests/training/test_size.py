@@ -14,9 +14,9 @@ from tokenmill.model import ops
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import build, model_class, parameter_count
 from tokenmill.model.sequences import loss_of
-from tokenmill.model.size import Memory, flops_per_token, matmul_parameters, memory
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import OPTIMIZERS, OptimizerName
+from tokenmill.training.size import Memory, flops_per_token, matmul_parameters, memory
 
 GPT2_SMALL = ModelConfig(
     architecture="gpt2",
@@ -39,9 +39,8 @@ def test_operations_are_those_that_pytorch_counts(n_layer: int):
     with FlopCounterMode(display=False) as counter:
         model(ids_BT).square().mean().backward()
     counted = counter.get_flop_counts()["Global"]
-    products = sum(
-        n for operation, n in counted.items() if "bmm" not in str(operation)
-    )  # bmm is attention's
+    # Bmm is attention's
+    products = sum(n for operation, n in counted.items() if "bmm" not in str(operation))
     assert products == 6 * matmul_parameters(config) * ids_BT.numel()
     assert flops_per_token(config) == 6 * matmul_parameters(config) + 12 * n_layer * 16 * 12
 

@@ -18,8 +18,8 @@ from tokenizers import Tokenizer
 
 from tokenmill.core.errors import UserError, first_line
 from tokenmill.core.files import sha256_of, write_json
-from tokenmill.core.records import read_record
-from tokenmill.core.token_file import Sha256, TokenizerType
+from tokenmill.formats.records import read_record
+from tokenmill.formats.token_file import Sha256, TokenizerType
 
 END_OF_TEXT = "<|endoftext|>"
 
