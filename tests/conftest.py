@@ -1,8 +1,10 @@
 """Settings shared by all tests."""
 
 import gc
+import itertools
 import os
 import random
+import re
 import signal
 from pathlib import Path
 
@@ -99,6 +101,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items += first + short[:room]
         short, left = short[room:], left - length
     items += short
+
+
+BRINGS = re.compile(r"`(\w+ install|mkdir) ([^`]+)`")
+"""What a reason to skip says would bring the thing that is missing."""
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One line: what to type to run the tests that were skipped for want of something."""
+    skipped = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])]
+    wanted: dict[str, set[str]] = {}
+    for command, what in itertools.chain.from_iterable(map(BRINGS.findall, skipped)):
+        wanted.setdefault(command, set()).add(what)
+    if wanted:
+        count = sum(bool(BRINGS.search(reason)) for reason in skipped)
+        commands = [f"{command} {' '.join(sorted(what))}" for command, what in wanted.items()]
+        terminalreporter.write_line(
+            f"tests skipped for want of this: {count}; to run them: {'; '.join(sorted(commands))}"
+        )
 
 
 def pytest_collection_finish() -> None:

@@ -13,12 +13,10 @@ OLDER = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
 """Neither AVX-512 nor products of bfloat16, in oneDNN and in PyTorch's own kernels."""
 
 FILES = (
-    "model/test_generate.py",
+    "evaluation/test_generate.py",
     "model/test_ops.py",
-    "model/test_sequences.py",
     "training/test_optimizer.py",
     "training/test_step.py",
-    "evaluation/test_evaluate.py",
 )
 """The tests of this process whose numbers a processor rounds."""
 
