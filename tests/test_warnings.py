@@ -44,11 +44,12 @@ def test_warnings_of_our_modules_fail_and_no_others(tmp_path: Path) -> None:
     done = subprocess.run(
         [*command, *options, tmp_path], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    lines = [line.split(" - ")[0] for line in done.stdout.splitlines()]
-    ended = dict(
-        reversed(line.split(" ", 1)) for line in lines if line.startswith(("PASS", "FAIL"))
-    )
-    assert {name.partition("::")[2]: how for name, how in ended.items()} == {
+    ended = dict[str, str]()
+    for line in done.stdout.splitlines():
+        how, _, name = line.split(" - ")[0].partition(" ")
+        if how in ("PASSED", "FAILED"):
+            ended[name.rpartition("::")[2]] = how
+    assert ended == {
         "test_deprecation[tokenmill.data.clean]": "FAILED",
         "test_deprecation[stages.train]": "FAILED",
         "test_deprecation[bench.gpu]": "FAILED",

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from tests.cuda import fake
+from tests.imports import ROOT
 
 pytestmark = pytest.mark.skipif(fake.COMPILER is None, reason="the shim needs g++")
 
-ROOT = Path(__file__).resolve().parents[2]
 
 LAYERS = 2
 """More of them are planned alike: twelve move 90.7 GB and hold 15.0 GB."""

@@ -193,13 +193,13 @@ def test_taken_port_is_an_error(server: ModuleType):
         port = taken.getsockname()[1]
         with pytest.raises(
             UserError,
-            match=rf"--host 127.0.0.1 --port {port} cannot be used .*; give another --port",
+            match=rf"--host 127.0.0.1 --port {port} ",
         ):
             server.bound("127.0.0.1", port)
 
 
 def test_wrong_address_is_an_error(server: ModuleType):
-    with pytest.raises(UserError, match="--host no such host is no address"):
+    with pytest.raises(UserError, match="--host no such host"):
         server.bound("no such host", 0)
 
 

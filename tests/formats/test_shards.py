@@ -69,8 +69,8 @@ def test_an_error_of_the_batches_comes_through(tmp_path):
 
 
 def test_a_folder_without_shards_or_with_foreign_ones(tmp_path):
-    with pytest.raises(UserError, match=r"holds no part-\*\.parquet; run `dvc repro clean`"):
+    with pytest.raises(UserError, match=r"part-\*\.parquet.*`dvc repro clean`"):
         shards.shards(tmp_path)
     pl.DataFrame({"text": ["x"]}).write_parquet(tmp_path / "part-00000.parquet")
-    with pytest.raises(UserError, match="is not a shard that `clean` wrote"):
+    with pytest.raises(UserError, match="shard"):
         shards.totals(tmp_path)

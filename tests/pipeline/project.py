@@ -11,9 +11,8 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
+from tests.imports import ROOT
 from tests.pipeline.dvc_server import forking
-
-ROOT = Path(__file__).resolve().parents[2]
 
 SMALL: dict[str, Any] = {
     "sample.conversations": 200,

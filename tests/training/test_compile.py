@@ -75,13 +75,13 @@ def test_the_choice_and_its_reason_are_a_sentence(monkeypatch: pytest.MonkeyPatc
     )
     with pytest.raises(
         UserError,
-        match=r"runtime\.compile \(on\) needs a C\+\+ compiler \(g\+\+\), which is not there",
+        match=r"runtime\.compile \(on\) .*g\+\+",
     ):
         choose_compilation("on", CPU, large)
 
 
 def test_steps_are_recorded_on_a_gpu_only(monkeypatch: pytest.MonkeyPatch):
-    with pytest.raises(UserError, match=r"runtime\.compile \(reduce-overhead\).*on cpu"):
+    with pytest.raises(UserError, match=r"runtime\.compile \(reduce-overhead\).*cpu"):
         choose_compilation("reduce-overhead", CPU, work(10**7))
     monkeypatch.setattr("tokenmill.training.compile.missing_compiler", lambda _: None)
     chosen = choose_compilation("reduce-overhead", CUDA, work(10**7))

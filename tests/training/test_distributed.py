@@ -352,12 +352,12 @@ def test_torchruns_processes_find_each_other(tmp_path: Path, tokens: Path, fork_
 
 def test_auto_is_one_process_on_a_cpu_or_one_for_each_gpu(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 3)
-    assert launch._process_count(runtime_params(processes="auto")) == 1
-    assert launch._process_count(runtime_params(processes=3)) == 3
+    assert launch.process_count(runtime_params(processes="auto")) == 1
+    assert launch.process_count(runtime_params(processes=3)) == 3
     monkeypatch.setattr(launch, "choose_device", lambda _: torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    assert launch._process_count(runtime_params(processes="auto")) == 4
-    assert launch._process_count(runtime_params(processes=2)) == 2
+    assert launch.process_count(runtime_params(processes="auto")) == 4
+    assert launch.process_count(runtime_params(processes=2)) == 2
 
 
 @pytest.mark.parametrize(
@@ -370,7 +370,7 @@ def test_auto_takes_no_gpu_that_a_step_cannot_keep_busy(
     monkeypatch.setattr(launch, "choose_device", lambda _: torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     runtime = runtime_params(processes="auto", parallel=parallel)
-    assert launch._process_count(runtime, flops) == count
+    assert launch.process_count(runtime, flops) == count
 
 
 @pytest.mark.parametrize(("device", "there"), [("cpu", 3), ("cuda", 4), ("mps", 1)])
@@ -383,7 +383,7 @@ def test_more_processes_than_devices_are_refused(
     with pytest.raises(
         UserError, match=rf"runtime\.processes \({there + 1}\) .* {there} \({device}\)"
     ):
-        launch._process_count(runtime_params(processes=there + 1))
+        launch.process_count(runtime_params(processes=there + 1))
 
 
 def test_processes_on_gpus_name_their_device_and_wait_long(monkeypatch: pytest.MonkeyPatch):

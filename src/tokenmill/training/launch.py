@@ -54,13 +54,13 @@ def launch(
     if "RANK" in os.environ:
         end_with_parent()
         work()
-    elif (count := _process_count(runtime, step_flops)) == 1:
+    elif (count := process_count(runtime, step_flops)) == 1:
         work()
     else:
         _launch_processes(count)
 
 
-def _process_count(runtime: RuntimeParams, step_flops: float = math.inf) -> int:
+def process_count(runtime: RuntimeParams, step_flops: float = math.inf) -> int:
     """How many processes the parameters ask for, at most one a device, or one a core on a CPU."""
     device = choose_device(runtime.device).type
     most = {"cuda": torch.cuda.device_count(), "mps": 1}.get(device, os.cpu_count() or 1)
