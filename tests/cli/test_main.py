@@ -115,7 +115,7 @@ def test_summary_before_the_pipeline_names_the_way_out(
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_examples_in_help_are_valid_command_lines(name: str):
-    epilog = build_parser().commands()[name].epilog or ""
+    epilog = (build_parser().commands()[name].epilog or "").replace("\\\n", "")
     head, *lines = epilog.splitlines()
     assert head == "examples:"
     examples = [

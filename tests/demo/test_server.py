@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.demo.served import NO_PROXY, Served, command, environment, start, values, words
+from tests.demo.served import NO_PROXY, Served, start, values, words
 from tests.demo.wanted import wanted
 from tokenmill.cli.main import main
 from tokenmill.core.errors import UserError
@@ -232,13 +232,13 @@ def test_without_gradio_the_error_says_what_to_install(
     )
 
 
-def test_without_a_project_or_models_is_an_error(tmp_path: Path):
-    done = subprocess.run(
-        command(), cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("error: params.yaml is missing in ")
-    assert "--model FOLDER" in done.stderr
+@pytest.mark.usefixtures("server")
+def test_without_a_project_or_models_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as refused:
+        main(["demo"])
+    assert str(refused.value.code).startswith("error: params.yaml is missing in ")
+    assert "--model FOLDER" in str(refused.value.code)
 
 
 @pytest.mark.parametrize("port", ["-1", "65536", "web"])

@@ -159,7 +159,7 @@ def small_project(folder: Path) -> Project:
     content["evaluate"]["prompts"] = [{"user": "What is the capital of France?"}, {"text": "User:"}]
     YAML().dump(content, folder / "params.yaml")
     project = Project(folder)
-    project.run("git", "init", "-q", "-b", "main")
+    project.run("git", "init", "-q", "-b", "main", "--template=")
     project.commit()
     return project
 

@@ -47,7 +47,7 @@ def test_a_run_of_one_epoch_stands_alone(tmp_path: Path):
     write_run(tmp_path, epochs=1)
     (tmp_path / "dvc.lock").write_text("stages: {}\n")
     assert places(tmp_path) == [("epoch-1", 1, 1)]
-    with pytest.raises(UserError, match="epoch 2 in workspace.*epoch 1"):
+    with pytest.raises(UserError, match=r"epoch 2 in workspace.*epoch 1"):
         find_epochs(tmp_path, ["epoch-2"])
 
 
