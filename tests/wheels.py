@@ -93,7 +93,9 @@ def main(chosen: Iterable[str]) -> int:
     if not shutil.which("uv"):
         print("error: this needs uv; `pip install uv` brings it.", file=sys.stderr)
         return 1
-    torches, wanted, missing = (oldest_torch(), pins()["torch"]), set(chosen), 0
+    torches = (oldest_torch(), pins()["torch"])
+    wanted = set(chosen)
+    missing = 0
     places = [
         place for place in itertools.product(pythons(), SYSTEMS, torches) if wanted <= set(place)
     ]

@@ -12,17 +12,24 @@ from hypothesis import strategies as st
 from tests.data.material import json_lines, parameters
 from tokenmill.core.errors import UserError
 from tokenmill.data.chunks import Planner
+from tokenmill.data.encoding import DAMAGE
 from tokenmill.data.json_records import lines, whole_lines
 from tokenmill.data.readers import FORMATS
 from tokenmill.data.report import Tally
 from tokenmill.data.sources import find
 
-TEXTS = st.lists(st.text(st.characters(codec="utf-8"), max_size=30), min_size=1, max_size=20)
+TEXTS = st.lists(
+    st.text(st.characters(codec="utf-8", exclude_characters=DAMAGE), max_size=30),
+    min_size=1,
+    max_size=20,
+)
 
 
 def read(raw: Path, size: int) -> tuple[list[tuple[str, str]], list[str], Tally]:
     """All texts with their files, how each chunk is read, and the counts."""
-    total, found, kinds = Tally(), [], []
+    total = Tally()
+    found = []
+    kinds = []
     for chunk in Planner(parameters(text_file="line"), lambda _: None, size).chunks(
         find(raw, FORMATS).sources
     ):

@@ -30,7 +30,8 @@ NOTHING = Record(None, None, None)
 def drawn(config: ModelConfig) -> GPT:
     """A model all of whose weights are random; a fresh one of `modern` has zeros, so that its
     blocks do nothing."""
-    model, generator = build(config, seed=1), torch.Generator().manual_seed(1)
+    model = build(config, seed=1)
+    generator = torch.Generator().manual_seed(1)
     for parameter in model.parameters():
         parameter.data.add_(0.1 * torch.randn(parameter.shape, generator=generator))
     return model
@@ -73,7 +74,8 @@ def test_transformers_writes_the_same(exported: tuple[Checkpoint, Path]):
     from transformers import AutoModelForCausalLM, AutoTokenizer, pipeline  # noqa: PLC0415 (seconds)
 
     checkpoint, folder = exported
-    ours, tokenizer = load_model(checkpoint.folder), read_tokenizer(checkpoint.tokenizer)
+    ours = load_model(checkpoint.folder)
+    tokenizer = read_tokenizer(checkpoint.tokenizer)
     theirs: Any = AutoModelForCausalLM.from_pretrained(folder)
     published: Any = AutoTokenizer.from_pretrained(folder)
     ids = tokenizer.encode(TEXT)
@@ -93,10 +95,8 @@ def test_end_of_text_in_a_text_is_text(exported: tuple[Checkpoint, Path]):
     from transformers import AutoTokenizer  # noqa: PLC0415
 
     checkpoint, folder = exported
-    tokenizer, published = (
-        read_tokenizer(checkpoint.tokenizer),
-        AutoTokenizer.from_pretrained(folder),
-    )
+    tokenizer = read_tokenizer(checkpoint.tokenizer)
+    published = AutoTokenizer.from_pretrained(folder)
     assert published.eos_token_id == tokenizer.eot_id
     assert tokenizer.eot_id not in published("one <|endoftext|>")["input_ids"]
 
@@ -138,7 +138,8 @@ def test_generation_ends_at_the_context_or_before(exported: tuple[Checkpoint, Pa
 
 
 def test_card_tells_the_run_and_escapes_its_text(tmp_path: Path):
-    checkpoint, run = checkpoint_in(tmp_path, "gpt2", "char"), prepare(tmp_path / "run")
+    checkpoint = checkpoint_in(tmp_path, "gpt2", "char")
+    run = prepare(tmp_path / "run")
     evaluation = read_evaluation(run / "reports/evaluation.json")
     export(
         checkpoint,

@@ -24,7 +24,8 @@ def test_text_is_that_of_training():
 
 
 def test_answers_are_asked_as_a_chat():
-    question, answer = TURNS[0][1], TURNS[1][1]
+    question = TURNS[0][1]
+    answer = TURNS[1][1]
     asked = render_chat([("user", filled("sample_answers", "doc_to_text"))]) + "\nAssistant:"
     assert asked + filled("sample_answers", "doc_to_target") == render_chat(
         [("user", question), ("assistant", answer)]

@@ -101,7 +101,8 @@ def test_whole_gradients_that_fit_are_reduced_once_a_step(
     others out."""
     arguments: dict[str, Any] = {"epochs": 1, "log_every_steps": 1, "batch_size": 6}
     # Of parameters: two blocks and the rest
-    groups, runtime = 3, {"parallel": "fsdp", "micro_batch_size": 1}
+    groups = 3
+    runtime = {"parallel": "fsdp", "micro_batch_size": 1}
     for roomy, micro_batches in (([0, 1], 4), ([0], 3 * 3 + 1)):
         both = fork_server.together(
             tmp_path / str(roomy), tokens, runtime=runtime, roomy=roomy, **arguments
@@ -225,10 +226,12 @@ def test_two_processes_killed_at_random_end_in_the_same_bytes(
     tmp_path: Path, tokens: Path, fork_server: ForkServer, quiet: dict[str, str]
 ):
     arguments: dict[str, Any] = LONG | {"runtime": {"checkpoint": {"every_steps": 7}}}
-    draws, killed = random.Random(0), 0
+    draws = random.Random(0)
+    killed = 0
     both = fork_server.together(tmp_path / "run", tokens, **arguments)
     for _ in range(4):
-        before, more = rows(tmp_path / "run"), draws.randrange(1, 12)
+        before = rows(tmp_path / "run")
+        more = draws.randrange(1, 12)
         both[0].until(lambda: rows(tmp_path / "run") >= min(60, before + more))  # noqa: B023
         for victim in draws.choice(([0], [1], [0, 1])):
             os.kill(both[victim].pid, signal.SIGKILL)

@@ -1,5 +1,4 @@
-"""Measure every epoch of a training in the same way: losses on fixed sequences, answers to fixed
-prompts.
+"""Measure every epoch alike: losses on fixed sequences, answers to fixed prompts.
 
 Of a fine-tuned model and its base also the answers to questions of chats that fine-tuning never
 saw.
@@ -73,7 +72,8 @@ def evaluate(
     Raises:
         UserError: model, tokenizer and tokens do not belong together, or one of them is missing.
     """
-    manifest, metadata = read_manifest(models), read_metadata(tokens)
+    manifest = read_manifest(models)
+    metadata = read_metadata(tokens)
     tokenizer = read_tokenizer(tokenizer_file)
     manifest.check_tokenizer(metadata.tokenizer_sha256, f"that of {tokens}")
     manifest.check_tokenizer(tokenizer.sha256, str(tokenizer_file))
@@ -146,8 +146,7 @@ def answer(model: GPT, tokenizer: TextTokenizer, prompt: Prompt, params: Evaluat
 def continuation(
     model: GPT, tokenizer: TextTokenizer, prompt: Prompt, sampling: Sampling
 ) -> tuple[str, Sequence[int]]:
-    """What the model writes after a prompt, and the ids of it; an answer ends where the next turn
-    begins."""
+    """What a model writes after a prompt, and its ids; an answer ends at the next turn."""
     ids = list(generate(model, prompt.ids, end=tokenizer.eot_id, sampling=sampling))
     text = tokenizer.decode(ids)
     return text.partition(NEXT_TURN)[0] if prompt.question.kind == "user" else text, ids

@@ -92,8 +92,7 @@ class TextTokenizer:
         return self.backend.encode(text, add_special_tokens=False).ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of `ids`; end-of-text shows as `<|endoftext|>`, a cut UTF-8 sequence as
-        U+FFFD."""
+        """The text of `ids`; end-of-text is `<|endoftext|>`, a cut UTF-8 sequence U+FFFD."""
         return self.backend.decode(list(ids), skip_special_tokens=False)
 
     def unknown(self, text: str) -> str:
@@ -129,7 +128,8 @@ def read_tokenizer(file: Path) -> TextTokenizer:
         content = file.read_bytes()
     except FileNotFoundError:
         raise UserError(f"{file} is missing; `dvc repro tokenizer` makes it.") from None
-    tokenizer, record = parse_tokenizer(content, file), file.with_name(RECORD)
+    tokenizer = parse_tokenizer(content, file)
+    record = file.with_name(RECORD)
     way_out = "make both again with `dvc repro -f tokenizer`"
     if record.exists() and read_record(record, dict[str, Sha256], way_out=way_out) != {
         "sha256": tokenizer.sha256
@@ -179,7 +179,8 @@ def parse_tokenizer(
 def _tokenizer_type(layout: dict[str, Any]) -> TokenizerType | None:
     """Recognise the type by the parts of the file that decide how text is cut; None for any
     other."""
-    model, before = layout["model"], layout["pre_tokenizer"]
+    model = layout["model"]
+    before = layout["pre_tokenizer"]
     plain = model["type"] == "BPE" and not any(
         layout[part] for part in ("normalizer", "truncation", "padding")
     )
@@ -216,7 +217,8 @@ def render_chat(messages: Iterable[tuple[str, str]]) -> str:
     """
     turns = []
     for role, content in messages:
-        name, stripped = ROLE_NAMES.get(role.lower(), role.capitalize()), content.strip()
+        name = ROLE_NAMES.get(role.lower(), role.capitalize())
+        stripped = content.strip()
         if stripped:
             turns.append(f"{name}: {stripped}")
         elif name == "Assistant":

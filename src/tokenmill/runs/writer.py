@@ -1,5 +1,4 @@
-"""A loaded model that writes: it continues a text, answers a question, or carries on a
-conversation.
+"""A loaded model that continues a text, answers a question, or carries on a conversation.
 
 Text is streamed as it is generated: whole characters only, up to the next turn of the conversation,
 without the white space around it.
@@ -89,8 +88,7 @@ class Writer:
         return stream
 
     def several(self, prompt: str, sampling: Sampling, count: int, *, chat: bool) -> list[Stream]:
-        """Write `count` answers or continuations side by side; they are complete when this
-        returns."""
+        """Write `count` answers or continuations side by side, and return them complete."""
         ids, notes = (
             self._conversation([{"role": "user", "content": prompt}])
             if chat
@@ -129,7 +127,8 @@ class Writer:
             for message in messages
             if message["content"].strip()
         ]
-        limit, dropped = self.model.config.context_length // 2, 0
+        limit = self.model.config.context_length // 2
+        dropped = 0
         while True:
             ids, notes = self._encode(
                 f"{render_chat(turns[dropped:])}\nAssistant:" if turns else ""
@@ -147,11 +146,13 @@ class Writer:
     def _encode(self, text: str) -> tuple[list[int], list[str]]:
         """The ids of a prompt, and notes about what was left out; an empty prompt becomes
         end-of-text."""
-        text, notes = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"), []
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        notes = []
         if unknown := self.tokenizer.unknown(text):
             text = "".join(char for char in text if char not in unknown)
             notes.append(f"The tokenizer does not know {unknown!r}; left out.")
-        ids, context = self.tokenizer.encode(text), self.model.config.context_length
+        ids = self.tokenizer.encode(text)
+        context = self.model.config.context_length
         if len(ids) > context:
             notes.append(
                 f"The prompt has {len(ids):,} tokens; the model sees the last {context:,}."
@@ -179,8 +180,7 @@ def check_tokenizer(checkpoint: Checkpoint, model: GPT, tokenizer: TextTokenizer
 
 
 def decode_utf8(parts: Iterable[bytes]) -> Iterator[str]:
-    """Decode UTF-8 as it arrives: only whole characters are yielded, and invalid bytes become
-    U+FFFD."""
+    """Decode UTF-8 as it arrives, by whole characters; invalid bytes become U+FFFD."""
     return codecs.iterdecode(parts, "utf-8", "replace")
 
 
@@ -196,7 +196,8 @@ def take_until(chunks: Iterable[str], stop: str) -> Iterator[str]:
             (n for n in range(min(len(stop) - 1, len(held)), 0, -1) if stop.startswith(held[-n:])),
             0,
         )
-        ready, held = held[: len(held) - kept], held[len(held) - kept :]
+        ready = held[: len(held) - kept]
+        held = held[len(held) - kept :]
         if ready:
             yield ready
     if held:
@@ -205,7 +206,8 @@ def take_until(chunks: Iterable[str], stop: str) -> Iterator[str]:
 
 def strip(chunks: Iterable[str]) -> Iterator[str]:
     """The text without the white space at its beginning and its end."""
-    held, begun = "", False
+    held = ""
+    begun = False
     for chunk in chunks:
         held += chunk
         ready = held.rstrip() if begun else held.strip()
