@@ -1,7 +1,7 @@
 # Two commands do all the set-up: `make repro` and `make test`.
 PYTHON ?= python3
 FAULTS ?= 300
-SEED ?= 0
+SEED ?=
 VENV ?= .venv
 # The pinned PyTorch, or another that pyproject.toml allows: make TORCH=2.12.1 repro
 TORCH ?= $(shell sed -n 's/^torch==//p' constraints.txt)
@@ -11,7 +11,7 @@ READY := $(VENV)/.ready
 READY_TO_TEST := $(VENV)/.ready-to-test
 LOG := $(VENV)/install.log
 # Three processes on two cores, for many tests wait for what they started; who is done first takes from the others.
-TEST := python -m pytest -n 3 --dist worksteal
+TEST := python -m pytest -n 3 --dist worksteal $(if $(SEED),--seed $(SEED) --hypothesis-seed $(SEED))
 export PATH := $(abspath $(BIN)):$(PATH)
 
 .PHONY: repro test test-fast test-oldest-torch check format faults bench-gpu
@@ -20,7 +20,7 @@ repro: $(READY)  ## environment, then the whole pipeline
 	@dvc repro
 	@python -m tokenmill summary
 
-test: $(READY_TO_TEST)  ## the whole test suite
+test: $(READY_TO_TEST)  ## the whole test suite; in another order and with other examples: make test SEED=7
 	@$(TEST)
 
 test-fast: $(READY_TO_TEST)  ## without the tests that run whole pipelines
@@ -42,7 +42,7 @@ format: $(READY_TO_TEST)  ## put code and generated documents into shape
 	@python -m tokenmill params --write docs/parameters.md
 
 faults: $(READY_TO_TEST)  ## provoke faults and print how they ended: make faults FAULTS=2000 SEED=1
-	@python -m tests.faults --count $(FAULTS) --seed $(SEED)
+	@python -m tests.faults --count $(FAULTS) --seed $(or $(SEED),0)
 
 bench-gpu: $(READY_TO_TEST)  ## every figure that needs a GPU: make bench-gpu NANOGPT=checkout TEXT=file
 	@python -m bench.gpu $(if $(NANOGPT),--nanogpt $(NANOGPT)) $(if $(TEXT),--text $(TEXT))

@@ -1,12 +1,19 @@
 """Settings shared by all tests."""
 
 import gc
+import itertools
 import os
+import random
+import re
 import signal
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from tests.leftovers import pytest_sessionstart
+
+__all__ = ["pytest_sessionstart"]
 
 # What a script starts in the background ignores Ctrl-C, and so would the processes that tests start
 # to send them one.
@@ -20,10 +27,28 @@ HERE = Path(__file__).parent
 # Until everything is imported: a fifth of the time of collecting tests went into garbage
 gc.disable()
 
-# A busy machine is no bug; and a gate that draws other examples each time would fail on somebody
-# else's change.
-settings.register_profile("gate", deadline=None, derandomize="CI" in os.environ)
-settings.load_profile("gate")
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Another order of the tests."""
+    parser.addoption(
+        "--seed", type=int, help="shuffle folders, files and the tests of each file by this number"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The same examples of Hypothesis each time, for a gate that draws others would fail on
+    somebody else's change; a seed draws others.
+
+    A busy machine is no bug, so no example has a deadline.
+    """
+    settings.register_profile("gate", deadline=None, derandomize=config.getoption("seed") is None)
+    settings.load_profile("gate")
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """How to have this order again."""
+    seed = config.getoption("seed")
+    return None if seed is None else f"shuffled: make test SEED={seed}"
 
 
 SECONDS = {
@@ -81,10 +106,36 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items += short
 
 
+BRINGS = re.compile(r"`(\w+ install|mkdir) ([^`]+)`")
+"""What a reason to skip says would bring the thing that is missing."""
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One line: what to type to run the tests that were skipped for want of something."""
+    skipped = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])]
+    wanted: dict[str, set[str]] = {}
+    for command, what in itertools.chain.from_iterable(map(BRINGS.findall, skipped)):
+        wanted.setdefault(command, set()).add(what)
+    if wanted:
+        count = sum(bool(BRINGS.search(reason)) for reason in skipped)
+        commands = [f"{command} {' '.join(sorted(what))}" for command, what in wanted.items()]
+        terminalreporter.write_line(
+            f"tests skipped for want of this: {count}; to run them: {'; '.join(sorted(commands))}"
+        )
+
+
 def pytest_collection_finish() -> None:
     """Everything is imported: none of it is garbage, now or at any later look."""
     gc.freeze()
     gc.enable()
+
+
+def _shuffle(items: list[pytest.Item], seed: int) -> None:
+    """Shuffle folders, the files of each and the tests of each file."""
+    draws = random.Random(seed)
+    rank = {name: draws.random() for item in items for name in (item.path.parent, item.path)}
+    draws.shuffle(items)
+    items.sort(key=lambda item: (rank[item.path.parent], rank[item.path]))
 
 
 def _unit(item: pytest.Item) -> str:

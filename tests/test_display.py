@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from tests.terminal import Terminal
 from tokenmill.display import console, print_columns, print_stream, shortened, wrapped
 
 TEXT = st.lists(st.sampled_from([*"ab \n\té漢🦊", "e\u0301"]), max_size=60).map("".join)
@@ -56,11 +57,6 @@ def test_a_word_comes_as_soon_as_it_is_complete():
     assert next(words) == "one"
     assert next(words) == " two"
     assert given_out == ["one ", "tw"]
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.fixture

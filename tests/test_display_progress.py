@@ -1,8 +1,8 @@
-import io
 import sys
 
 import pytest
 
+from tests.terminal import Terminal
 from tokenmill import display
 from tokenmill.display import Progress
 
@@ -42,10 +42,6 @@ def test_a_note_where_the_work_is_long(clock, capsys):
 
 
 def test_a_bar_on_a_terminal(monkeypatch):
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setattr(display, "QUIET", 0.0)

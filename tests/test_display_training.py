@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from tests.terminal import Terminal
 from tokenmill.costs import Cost, CostParams
 from tokenmill.display import TrainingDisplay, amounts, clock
 
@@ -38,11 +39,6 @@ def test_an_end_on_another_day_has_its_date(monkeypatch: pytest.MonkeyPatch):
 
 def test_unknown_amounts_are_not_shown():
     assert amounts(Cost(30), "EUR") == "30 s"
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.mark.parametrize(

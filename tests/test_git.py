@@ -86,9 +86,7 @@ def test_input_reaches_git(repository: Path) -> None:
 
 def test_failure_of_git_carries_its_message(repository: Path) -> None:
     assert git.ask(repository, "rev-parse", "--verify", "nowhere") is None
-    with pytest.raises(
-        UserError, match=r"git rev-parse failed in .*: fatal: Needed a single revision"
-    ):
+    with pytest.raises(UserError, match=r"git rev-parse .*single revision"):
         git.execute(repository, "rev-parse", "--verify", "nowhere")
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from dvc.utils.hydra import apply_overrides
 
+from tests.imports import ROOT
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_json
 from tokenmill.core.params import ParamsError, Section, load, read_yaml
@@ -19,7 +20,6 @@ from tokenmill.executor import ExecutorParams
 from tokenmill.schema import BEFORE_TRAINING, AllParams, RuntimeSection, check_all
 from tokenmill.training.params import ModelSection, RuntimeParams, TrainParams
 
-ROOT = Path(__file__).resolve().parents[1]
 Write = Callable[..., Path]
 
 

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import tomllib
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -92,13 +93,15 @@ def main(chosen: Iterable[str]) -> int:
     if not shutil.which("uv"):
         print("error: this needs uv; `pip install uv` brings it.", file=sys.stderr)
         return 1
+    torches = (oldest_torch(), pins()["torch"])
     wanted = set(chosen)
     missing = 0
-    for python, system, torch in itertools.product(
-        pythons(), SYSTEMS, (oldest_torch(), pins()["torch"])
-    ):
-        if wanted <= {python, system, torch}:
-            reason = problem(python, system, torch)
+    places = [
+        place for place in itertools.product(pythons(), SYSTEMS, torches) if wanted <= set(place)
+    ]
+    with ThreadPoolExecutor(4) as threads:  # uv mostly waits for the index
+        reasons = threads.map(problem, *zip(*places, strict=True)) if places else iter(())
+        for (python, system, torch), reason in zip(places, reasons, strict=True):
             missing += reason is not None
             print(
                 f"{python}  {system:<9}  torch {torch}  {reason or 'every pin has a wheel'}",

@@ -14,9 +14,9 @@ import pytest
 
 from bench.data import measure
 from bench.data.corpus import FORMATS, documents, read_source, write_corpus
+from tests.imports import ROOT
 from tokenmill.sample.generator import conversations
 
-ROOT = Path(__file__).resolve().parents[2]
 TEXTS = [
     "\n".join(question + " " + answer for question, answer in one)
     + '\n\tA "quoted" back\\slash, \\n and naïve café'

@@ -4,13 +4,10 @@ import json
 from pathlib import Path
 from typing import get_args
 
-import pytest
-
 from tests.bench.conftest import Bench
 from tokenmill.model.config import Architecture
 
 
-@pytest.mark.filterwarnings("ignore")
 def test_writing_is_measured_beside_transformers(bench: Bench, tmp_path: Path):
     printed = bench(
         "generate", "--tiny", "--tokens", "6", "--rounds", "1", "--json", tmp_path / "g.json"

@@ -15,7 +15,7 @@ import torch
 
 from bench.gpu import PARTS, run_part
 from bench.harness import Contender, measure
-from bench.training import variants
+from bench.training import overhead, variants
 from bench.training.variants import (
     TINY,
     VARIANTS,
@@ -200,10 +200,8 @@ def test_every_gpu_part_runs_where_little_is_installed(tiny: Run):
     assert all(row["tokens/s"] > 0 for row in tiny.json("steps-64x512"))
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_the_overhead_of_training_is_measured(bench: Bench, tmp_path: Path):
-    bench("training.overhead", "--tiny", "--json", tmp_path / "t.json")
-    (row,) = json.loads((tmp_path / "t.json").read_text())
+def test_the_overhead_of_training_is_measured():
+    row = overhead.measure(overhead.TINY, steps=2 * overhead.CHECKPOINTS)
     shares = [float(row[name].rstrip("%")) for name in ("gathering", "outside the model")]
     assert 0 < shares[0] < shares[1] < 100
 

@@ -61,7 +61,7 @@ def test_bash_completes(
 @pytest.mark.parametrize("shell", SHELLS)
 def test_the_shell_takes_its_script(shell: str, scripts: dict[str, str], tmp_path):
     if shutil.which(shell) is None:
-        pytest.skip(f"{shell} is not installed here")
+        pytest.skip(f"{shell} is not here; `apt install {shell}` brings it")
     (tmp_path / "script").write_text(scripts[shell])
     subprocess.run([shell, "-n", tmp_path / "script"], check=True)
 

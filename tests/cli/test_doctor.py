@@ -4,13 +4,9 @@ import io
 
 import pytest
 
+from tests.terminal import Terminal
 from tokenmill.cli.doctor import print_finding
 from tokenmill.doctor.environment import problem
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def shown(out: io.StringIO) -> str:

@@ -40,21 +40,22 @@ def test_an_address_becomes_one_command_of_dvc(
     assert planned(address, name)[1] == command.split()
 
 
-@pytest.mark.parametrize("folder", ["data/raw/books", "models/start/small"])
-def test_dvc_sees_what_a_user_adds_in_a_clone_too(tmp_path: Path, folder: str) -> None:
-    project = Project(tmp_path / "here")
-    (project.root / folder).mkdir(parents=True)
+def test_dvc_sees_what_a_user_adds_in_a_clone_too(tmp_path: Path) -> None:
+    project, folders = Project(tmp_path / "here"), ("data/raw/books", "models/start/small")
+    for folder in folders:
+        (project.root / folder).mkdir(parents=True)
+        (project.root / folder / "a.txt").write_text(f"a text in {folder}")
     shutil.copy(ROOT / ".gitignore", project.root)
-    (project.root / folder / "a.txt").write_text("a text")
     project.run("git", "init", "-q")
     project.run("dvc", "init", "-q")
     project.run("dvc", "remote", "add", "-q", "-d", "remote", str(tmp_path / "remote"))
-    project.run("dvc", "add", "-q", folder)
+    project.run("dvc", "add", "-q", *folders)
     project.commit()
     project.run("dvc", "push", "-q")
     clone = project.clone("there")
     clone.run("dvc", "pull", "-q")
-    assert (clone.root / folder / "a.txt").read_text() == "a text"
+    for folder in folders:
+        assert (clone.root / folder / "a.txt").read_text() == f"a text in {folder}"
 
 
 @pytest.mark.parametrize(

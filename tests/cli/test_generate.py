@@ -17,11 +17,11 @@ import torch
 
 from tests.evaluation.trained import make_tokenizer_file
 from tests.fresh import COMPILER, imported_by
+from tests.imports import ROOT
 from tests.runs.finished import write_models
 from tokenmill.cli.main import main
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).resolve().parents[2]
 RATE = re.compile(r"^[\d,]+ tokens in [\d.]+ s, [\d,]+ tokens/s$", re.MULTILINE)
 
 
@@ -122,8 +122,8 @@ def test_a_mistake_names_the_value(
 
 
 @dataclass
-class Terminal:
-    """What a person at a terminal sees and types."""
+class Person:
+    """Somebody at a terminal: what they see and type."""
 
     process: subprocess.Popen[bytes]
     seen: str = ""
@@ -146,7 +146,7 @@ class Terminal:
 
 
 @pytest.fixture
-def terminal(project: Path) -> Iterator[Terminal]:
+def terminal(project: Path) -> Iterator[Person]:
     """The chat in a terminal of its own; the likeliest tokens of this model never end."""
     spawn = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))"
     chat = [
@@ -167,11 +167,11 @@ def terminal(project: Path) -> Iterator[Terminal]:
         stdout=subprocess.PIPE,
         bufsize=0,
     ) as process:
-        yield Terminal(process)
+        yield Person(process)
         process.kill()
 
 
-def test_ctrl_c_stops_the_answer_and_not_the_chat(terminal: Terminal):
+def test_ctrl_c_stops_the_answer_and_not_the_chat(terminal: Person):
     assert "epoch 2; /reset begins anew, /quit or Ctrl-D leaves" in terminal.wait("> ")
     for _ in range(2):
         terminal.type("one?\n")
@@ -195,7 +195,7 @@ def test_ctrl_c_stops_the_answer_and_not_the_chat(terminal: Terminal):
     assert terminal.process.wait(30) == 0
 
 
-def test_quit_leaves(terminal: Terminal):
+def test_quit_leaves(terminal: Person):
     terminal.wait("> ")
     terminal.type("/quit\n")
     assert terminal.process.wait(30) == 0

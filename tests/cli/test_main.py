@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.fresh import imported_by
+from tests.imports import ROOT
 from tokenmill.cli.main import COMMANDS, build_parser, main
 from tokenmill.cli.params import reference
 from tokenmill.core.params import Section
 from tokenmill.schema import AllParams
 from tokenmill.stage import report_errors
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -110,15 +109,13 @@ def test_summary_before_the_pipeline_names_the_way_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(
-        SystemExit, match=r"error: metrics.clean\.json is missing; `dvc repro` makes it"
-    ):
+    with pytest.raises(SystemExit, match=r"error: metrics.clean\.json .*`dvc repro`"):
         main(["summary"])
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_examples_in_help_are_valid_command_lines(name: str):
-    epilog = build_parser().commands()[name].epilog or ""
+    epilog = (build_parser().commands()[name].epilog or "").replace("\\\n", "")
     head, *lines = epilog.splitlines()
     assert head == "examples:"
     examples = [

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.imports import ROOT
 from tokenmill.cli.main import main
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture

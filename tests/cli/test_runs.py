@@ -13,8 +13,6 @@ from tokenmill.cli.main import main
 from tokenmill.cli.runs import COLUMNS, SHOWN_METRICS, find_runs
 from tokenmill.core.errors import UserError
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # DVC's own
-
 PIPELINE = """\
 stages:
   train:

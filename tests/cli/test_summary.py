@@ -14,8 +14,6 @@ from tests.pipeline.project import Project
 from tokenmill.cli.main import build_parser, main
 from tokenmill.cli.summary import COMMIT, Status, after_training, status
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # DVC's own
-
 
 def commands(found: Status) -> list[str]:
     return [command for command, _ in found.commands]

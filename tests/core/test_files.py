@@ -59,7 +59,7 @@ def test_json_is_the_same_bytes_in_any_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize("code", files.DISK_FULL)
 def test_full_disk_names_the_room_needed(code: int) -> None:
     with (
-        pytest.raises(UserError, match=r"data/x: .*; it takes about 1,234 bytes"),
+        pytest.raises(UserError, match=r"data/x: .*1,234 bytes"),
         files.enough_room(Path("data/x"), lambda: 1234),
     ):
         raise OSError(code, "full")

@@ -11,10 +11,9 @@ import pytest
 
 from tests.cuda import fake
 from tests.cuda.matrix import COMBINATIONS
+from tests.imports import ROOT
 
 pytestmark = pytest.mark.skipif(fake.COMPILER is None, reason="the shim needs g++")
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.slow

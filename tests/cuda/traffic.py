@@ -1,7 +1,8 @@
 """What a compiled step of GPT-2 moves through the memory of an H100, and how much it holds, as
 Inductor plans it.
 
-    python -m tests.cuda.traffic FOLDER [--nanogpt CHECKOUT [--no-bias]] [--largest COUNT]
+    python -m tests.cuda.traffic FOLDER [--nanogpt CHECKOUT [--no-bias]] [--layers 2]
+        [--largest COUNT]
 
 Inductor fuses the forward and the backward pass of a model of 64 x 512 tokens and counts what each
 kernel reads and writes; no kernel is made.
@@ -44,7 +45,6 @@ from tokenmill.training.optimizer import Muon
 BATCH = 64
 CONTEXT = 512
 VOCABULARY = 50_257
-LAYERS = 12
 H100 = SimpleNamespace(
     name="NVIDIA H100",
     major=9,
@@ -195,7 +195,7 @@ def planned(make: Callable[[], nn.Module], call: Callable[[Any, Tensor], Any]) -
     }
 
 
-def planned_update(architecture: str) -> int:
+def planned_update(architecture: str, layers: int) -> int:
     """Bytes of Muon's update of the matrices in the blocks, whose parts are compiled one by one."""
 
     def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -208,7 +208,9 @@ def planned_update(architecture: str) -> int:
 
     with planning() as plans, torch.device("cuda", 0):
         hidden = [
-            p for name, p in ours(architecture).named_parameters() if is_hidden_matrix(name, p)
+            p
+            for name, p in ours(architecture, layers).named_parameters()
+            if is_hidden_matrix(name, p)
         ]
         muon = Muon(hidden, lr=0.0, weight_decay=0.1, precision=torch.bfloat16, compiler=compiled)
         muon.param_groups[0] |= {"lr": torch.zeros(()), "momentum": torch.zeros(())}
@@ -219,10 +221,10 @@ def planned_update(architecture: str) -> int:
     return sum(each.moved for each in plans)
 
 
-def ours(architecture: str) -> nn.Module:
-    """TokenMill's model of GPT-2's size."""
+def ours(architecture: str, layers: int) -> nn.Module:
+    """TokenMill's model of GPT-2's width."""
     sizes = {
-        "n_layer": LAYERS,
+        "n_layer": layers,
         "n_head": 12,
         "n_embd": 768,
         "vocab_size": VOCABULARY,
@@ -232,14 +234,14 @@ def ours(architecture: str) -> nn.Module:
     return empty_model(config, "cuda")
 
 
-def theirs(checkout: Path, *, bias: bool) -> nn.Module:
+def theirs(checkout: Path, layers: int, *, bias: bool) -> nn.Module:
     """nanoGPT's, with its padded vocabulary; its train.py has no biases, the published GPT-2 has
     them."""
     sys.path.insert(0, str(checkout))
     from model import GPT, GPTConfig  # type: ignore[import-not-found]  # noqa: PLC0415
 
     sizes = {
-        "n_layer": LAYERS,
+        "n_layer": layers,
         "n_head": 12,
         "n_embd": 768,
         "vocab_size": 50_304,
@@ -257,22 +259,24 @@ def main() -> None:
     parser.add_argument("--nanogpt", type=Path)
     parser.add_argument("--no-bias", action="store_true", help="nanoGPT's as its train.py makes it")
     parser.add_argument("--architecture", default="gpt2")
+    parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--update", action="store_true", help="Muon's update, too")
     parser.add_argument("--largest", type=int, default=0, help="kernels to print")
     options = parser.parse_args()
     if options.nanogpt:
         found = planned(
-            lambda: theirs(options.nanogpt, bias=not options.no_bias),
+            lambda: theirs(options.nanogpt, options.layers, bias=not options.no_bias),
             lambda model, ids: model(ids, ids),
         )
     else:
         found = planned(
-            lambda: ours(options.architecture), lambda model, ids: model(ids, targets_BT=ids)
+            lambda: ours(options.architecture, options.layers),
+            lambda model, ids: model(ids, targets_BT=ids),
         )
     for kernel in sorted(found.pop("kernels"), reverse=True)[: options.largest]:
         print(*kernel, file=sys.stderr)
     if options.update:
-        found["update"] = planned_update(options.architecture)
+        found["update"] = planned_update(options.architecture, options.layers)
     print(json.dumps(found))
 
 

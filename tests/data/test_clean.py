@@ -113,9 +113,7 @@ def test_lengths_count_characters_after_cleaning(tmp_path, run):
         "too_short": 1,
         "too_long": 1,
     }
-    with pytest.raises(
-        UserError, match=r"gives no document \(dropped: 2 empty, 4 too_short\); see clean.mode"
-    ):
+    with pytest.raises(UserError, match=r"2 empty, 4 too_short.*clean.mode"):
         run(tmp_path / "a.jsonl", min_chars=9)
 
 
@@ -228,7 +226,7 @@ def test_a_full_disk_says_what_is_needed(tmp_path, monkeypatch):
 
     raw = corpus(tmp_path)
     monkeypatch.setattr("tokenmill.data.shard_writer.write_shard", full)
-    with pytest.raises(UserError, match=r"No space left on device; it takes about [\d,]+ bytes"):
+    with pytest.raises(UserError, match=r"No space left on device.* [\d,]+ bytes"):
         clean(
             raw=raw, out=tmp_path / "out", params=parameters(), executor=ThreadExecutor(threads=2)
         )
@@ -238,7 +236,7 @@ def test_a_full_disk_says_what_is_needed(tmp_path, monkeypatch):
 def test_the_output_is_never_its_own_input(tmp_path):
     raw = corpus(tmp_path)
     for out in (raw, raw / "deep" / "clean"):
-        with pytest.raises(UserError, match="which this stage writes; set"):
+        with pytest.raises(UserError, match="which this stage writes"):
             clean(raw=raw, out=out, params=parameters(), executor=ThreadExecutor(threads=2))
 
 
@@ -247,7 +245,7 @@ def test_bounds_that_drop_everything_are_refused():
         clean: type(parameters())  # pyright: ignore[reportInvalidTypeForm]
 
     content = {**parameters().model_dump(), "min_chars": 9, "max_chars": 3}
-    with pytest.raises(UserError, match=r"clean.max_chars \(3\) is below clean.min_chars \(9\)"):
+    with pytest.raises(UserError, match=r"clean.max_chars \(3\) .*clean.min_chars \(9\)"):
         validate(View, {"clean": content}, Path("params.yaml"))
 
 

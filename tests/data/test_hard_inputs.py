@@ -113,52 +113,47 @@ def test_deeply_nested_record_is_dropped_and_counted(tmp_path, run, depth):
 def test_text_without_a_line_break(tmp_path):
     raw = tmp_path / "a.txt"
     with raw.open("w") as file:
-        file.writelines(f"{i} bottles of beer on the wall, " * 1_000 for i in range(6_000))
+        file.writelines(f"{i} bottles of beer on the wall, " * 1_000 for i in range(3_600))
     read, kept, peak = clean_in_a_process(raw, tmp_path / "out")
-    assert raw.stat().st_size > 200_000_000
+    assert raw.stat().st_size > 120_000_000
     assert (read, kept) == (raw.stat().st_size >> 20,) * 2
-    assert peak < 500
+    assert peak < 450, "three copies of it do not fit"
 
 
 @pytest.mark.slow
-def test_a_gigabyte_of_json_lines_without_a_line_break(tmp_path):
+def test_half_a_gigabyte_of_json_lines_without_a_line_break(tmp_path):
     (tmp_path / "a.jsonl").write_bytes(b'{"text": "good"}\n')
     with (tmp_path / "b.jsonl").open("wb") as file:
         file.write(b'{"text": "before"}\n')
-        file.truncate(1 << 30)
+        file.truncate(1 << 29)
     read, kept, peak = clean_in_a_process(tmp_path, tmp_path.parent / "out")
     assert (read, kept) == (3, 2)
     assert peak < 500
 
 
-@pytest.fixture(scope="module")
-def bomb(tmp_path_factory):
-    file = tmp_path_factory.mktemp("bomb") / "bomb.gz"
-    with gzip.GzipFile(file, "wb", compresslevel=9) as archive:
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "megabytes", "most"), [("bomb.txt.gz", 80, 250), ("bomb.jsonl.gz", 200, 400)]
+)
+def test_an_archive_that_grows_a_thousandfold(tmp_path, name, megabytes, most):
+    raw = tmp_path / name
+    with gzip.GzipFile(raw, "wb", compresslevel=9) as archive:
         archive.write(b'{"text": "before"}\n')
-        for _ in range(200):
+        for _ in range(megabytes):
             archive.write(b"bomb " * 200_000)
         archive.write(b'\n{"text": "after"}\n')
-    assert file.stat().st_size < 1 << 19
-    return file
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["bomb.txt.gz", "bomb.jsonl.gz"])
-def test_an_archive_that_grows_a_thousandfold(tmp_path, name, bomb):
-    raw = tmp_path / name
-    raw.hardlink_to(bomb)
+    assert raw.stat().st_size < megabytes * 1500
     _, kept, peak = clean_in_a_process(raw, tmp_path / "out")
     assert kept >= 2
-    assert peak < 400
+    assert peak < most
 
 
 @pytest.mark.slow
-def test_ten_thousand_small_files(tmp_path):
-    for i in range(10_000):
+def test_thousands_of_small_files(tmp_path):
+    for i in range(5_000):
         (tmp_path / f"{i:05}.txt").write_text(f"Text number {i}.")
     read, kept, peak = clean_in_a_process(tmp_path, tmp_path.parent / "out")
-    assert (read, kept) == (10_000, 10_000)
+    assert (read, kept) == (5_000, 5_000)
     assert peak < 400
 
 

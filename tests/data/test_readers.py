@@ -191,7 +191,7 @@ def test_bad_lines_and_rows_are_counted(tmp_path, run):
 
 def test_a_file_without_a_valid_line_is_refused(tmp_path, run):
     (tmp_path / "a.jsonl").write_bytes(b"plain\nlines\n")
-    with pytest.raises(UserError, match="none of its first 2 lines is JSON"):
+    with pytest.raises(UserError, match="2 lines"):
         run(tmp_path / "a.jsonl")
 
 
@@ -201,9 +201,9 @@ def test_unknown_shapes_and_columns_are_named(tmp_path, run, kind):
     data = {".jsonl": json_lines(rows), ".json": json.dumps(rows).encode(), ".csv": csv_bytes(rows)}
     path = tmp_path / f"a{kind}"
     path.write_bytes(data.get(kind) or parquet(rows))
-    with pytest.raises(UserError, match=r"has: title, story\); set clean.columns"):
+    with pytest.raises(UserError, match=r"title, story.*clean.columns"):
         run(path)
-    with pytest.raises(UserError, match=r"lacks clean.columns \(plot\); it has: title, story"):
+    with pytest.raises(UserError, match=r"clean.columns \(plot\).* title, story"):
         run(path, columns=["plot"])
     with pytest.raises(UserError, match=r"lacks clean.columns"):
         run(path, columns=["title", "plot"])

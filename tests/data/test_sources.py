@@ -82,7 +82,7 @@ def test_a_truncated_archive_is_refused_by_name(tmp_path, run, ending, kept):
     whole = PACK[ending](json_lines([{"text": f"text {i}"} for i in range(2000)]))
     path = tmp_path / f"my data.jsonl{ending}"
     path.write_bytes(whole[: int(len(whole) * kept)])
-    with pytest.raises(UserError, match=r"my data.jsonl.* is a broken archive"):
+    with pytest.raises(UserError, match=r"my data.jsonl.* archive"):
         run(path)
     assert not list(run.out.parent.iterdir())
 
@@ -115,22 +115,20 @@ def test_a_bomb_takes_bounded_memory(tmp_path, ending):
 def test_unreadable_input_is_refused(tmp_path, run):
     with pytest.raises(UserError, match="dvc repro sample"):
         find_sources(tmp_path / SAMPLE, FORMATS)
-    with pytest.raises(UserError, match=r"data.raw \(.*nowhere\) does not exist"):
+    with pytest.raises(UserError, match=r"data.raw \(.*nowhere\)"):
         run(tmp_path / "nowhere")
     with pytest.raises(UserError, match=r"holds no text \(no files\)"):
         run(tmp_path)
     (tmp_path / "a.pdf").write_text("x")
-    with pytest.raises(
-        UserError, match=r"holds no text \(1 \.pdf file\); put files there that end in \.txt"
-    ):
+    with pytest.raises(UserError, match=r"1 \.pdf.*\.txt"):
         run(tmp_path)
     with pytest.raises(UserError, match="has no known format"):
         run(tmp_path / "a.pdf")
     (tmp_path / "a.txt").write_text("")
-    with pytest.raises(UserError, match=r"gives no document \(dropped: 1 empty\)"):
+    with pytest.raises(UserError, match=r"1 empty"):
         run(tmp_path)
     (tmp_path / "bad.parquet").write_bytes(parquet([{"text": "x"}])[:-9])
-    with pytest.raises(UserError, match=r"bad\.parquet is not a readable parquet file"):
+    with pytest.raises(UserError, match=r"bad\.parquet"):
         run(tmp_path)
 
 
@@ -150,7 +148,7 @@ def test_links_out_of_data_raw_are_refused(tmp_path, monkeypatch):
         "deep/b.txt",
     ]
     (raw / "passwd.txt").symlink_to("/etc/passwd")
-    with pytest.raises(UserError, match=r"passwd\.txt is a link out of data\.raw, to /etc/passwd"):
+    with pytest.raises(UserError, match=r"passwd\.txt .*data\.raw.* /etc/passwd"):
         find_sources(raw, FORMATS)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from tests.evaluation.trained import make_tokenizer_file
+from tests.imports import ROOT
 from tests.pipeline.project import Project, change_params
 from tests.training.tiny import train_params
 from tokenmill.core.files import sha256_of, write_json
@@ -19,7 +20,6 @@ from tokenmill.model.gpt2 import GPT2
 from tokenmill.model.huggingface import WEIGHTS, save_weights
 from tokenmill.model.manifest import FORMAT, MANIFEST, Manifest, TrainedWith
 
-ROOT = Path(__file__).resolve().parents[2]
 RECITED = (
     "<b>no</b>{{1+1}}${1+1}<img src=x onerror=alert(1)>\n🦊 \u05e9\u05dc\u05d5\u05dd\u202e \0 end"
 )

@@ -14,9 +14,9 @@ from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
 
+from tests.imports import ROOT
 from tokenmill.demo.answering import FIELDS, QUESTION
 
-ROOT = Path(__file__).resolve().parents[2]
 SAMPLING = {
     "temperature": 0.8,
     "top_k": 40,

@@ -70,12 +70,10 @@ def test_prompt_must_fit_the_context(tokenizer: TextTokenizer):
     entries = [PromptParams(text="one"), PromptParams(text="one two")]
     assert len(encode_prompts(entries, tokenizer, context_length=7)) == 2
     with pytest.raises(
-        UserError, match=r"evaluate\.prompts\[1\] has 7 tokens .* model\.context_length \(6\) fit"
+        UserError, match=r"evaluate\.prompts\[1\] .*7 .*model\.context_length \(6\)"
     ):
         encode_prompts(entries, tokenizer, context_length=6)
-    with pytest.raises(
-        UserError, match=r"evaluate\.prompts\[0\] has 0 tokens that this tokenizer knows"
-    ):
+    with pytest.raises(UserError, match=r"evaluate\.prompts\[0\] .*tokenizer"):
         encode_prompts([PromptParams(text="→→")], tokenizer, context_length=6)
 
 

@@ -6,8 +6,9 @@ import sys
 
 import pytest
 
+from tests.imports import ROOT
 from tests.pipeline.conftest import finished, finished_template, template  # noqa: F401 (fixtures)
-from tests.pipeline.project import ROOT, Project
+from tests.pipeline.project import Project
 
 pytestmark = [
     pytest.mark.slow,

@@ -87,9 +87,7 @@ def test_tokens_are_mapped_read_only(tokens: Path) -> None:
 
 def test_token_file_of_another_size_is_refused(tokens: Path) -> None:
     edit(tokens / "train.bin", lambda old: old[:-4])
-    with pytest.raises(
-        UserError, match=r"train\.bin has [\d,]+ bytes, not [\d,]+ tokens of 4 bytes"
-    ):
+    with pytest.raises(UserError, match=r"train\.bin .*[\d,]+ bytes"):
         open_tokens(tokens, "train")
 
 

@@ -46,7 +46,7 @@ def test_the_same_weights_are_the_same_bytes(model: GPT, tmp_path: Path):
 
 
 def test_missing_weights_are_named(model: GPT, tmp_path: Path):
-    with pytest.raises(UserError, match=r"model\.safetensors is missing"):
+    with pytest.raises(UserError, match=r"model\.safetensors"):
         load_weights(model, tmp_path)
 
 
@@ -83,13 +83,13 @@ def test_another_models_weights_are_refused(
     architecture: str, change: dict[str, int], reason: str, tmp_path: Path
 ):
     save_weights(build(small_config(architecture), seed=0), tmp_path)
-    with pytest.raises(UserError, match=rf"model\.safetensors holds .*{reason}"):
+    with pytest.raises(UserError, match=rf"model\.safetensors .*{reason}"):
         load_weights(build(small_config(architecture, **change), seed=0), tmp_path)
 
 
 def test_the_other_architectures_weights_are_refused(tmp_path: Path):
     save_weights(build(small_config("gpt2"), seed=0), tmp_path)
-    with pytest.raises(UserError, match=r"model\.safetensors holds no model\.embed_tokens\.weight"):
+    with pytest.raises(UserError, match=r"model\.embed_tokens\.weight"):
         load_weights(build(small_config("modern"), seed=0), tmp_path)
 
 
@@ -104,7 +104,7 @@ def test_a_missing_foreign_or_damaged_config_is_named(model: GPT, tmp_path: Path
     with pytest.raises(UserError, match=r"config\.json is damaged"):
         read_config(tmp_path)
     (tmp_path / CONFIG).write_text("{}")
-    with pytest.raises(UserError, match=r"config\.json is damaged \(tokenmill"):
+    with pytest.raises(UserError, match=r"config\.json .*tokenmill"):
         read_config(tmp_path)
     (tmp_path / CONFIG).write_text("{")
     with pytest.raises(UserError, match=r"config\.json is not JSON"):

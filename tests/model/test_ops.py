@@ -175,7 +175,6 @@ def test_without_gradients_the_head_is_multiplied_once(mode: Any, products: int)
     assert torch.equal(found.detach(), expected)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch's parts among each other
 def test_compiled_attention_drops_out_the_same():
     """In torch 2.11 a compiled function takes itself for an exported one, whose attention has no
     dropout."""

@@ -38,6 +38,7 @@ def finished_template(
             project = Project(template).copy(folder / "project")
             said = project.really_repro()
             project.commit()
+            project.run("git", "gc", "--quiet")  # few files, so that copies are quick
             (folder / "first_repro").write_text(said)
     return folder / "project"
 

@@ -24,9 +24,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from tests import forks
+from tests.imports import ROOT
 from tests.pipeline import forked_python
-
-ROOT = Path(__file__).resolve().parents[2]
 
 PRELOADED = (
     "torch",

@@ -11,9 +11,8 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
+from tests.imports import ROOT
 from tests.pipeline.dvc_server import forking
-
-ROOT = Path(__file__).resolve().parents[2]
 
 SMALL: dict[str, Any] = {
     "sample.conversations": 200,
@@ -160,7 +159,7 @@ def small_project(folder: Path) -> Project:
     content["evaluate"]["prompts"] = [{"user": "What is the capital of France?"}, {"text": "User:"}]
     YAML().dump(content, folder / "params.yaml")
     project = Project(folder)
-    project.run("git", "init", "-q", "-b", "main")
+    project.run("git", "init", "-q", "-b", "main", "--template=")
     project.commit()
     return project
 

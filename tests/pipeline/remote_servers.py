@@ -89,7 +89,7 @@ def sshd(folder: Path) -> Iterator[tuple[str, Path]]:
     )
     if trial.returncode:
         # As where no service made /run/sshd
-        pytest.skip(f"sshd does not start here: {trial.stderr.strip()}")
+        pytest.skip(f"sshd does not start ({trial.stderr.strip()}); `mkdir /run/sshd` may help")
     server = subprocess.Popen([SSHD, "-D", "-f", "none", *settings])
     try:
         _wait_for(port)

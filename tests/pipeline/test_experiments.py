@@ -95,18 +95,14 @@ def test_the_run_report_knows_the_times_of_the_run_it_shows(
 def test_temporary_and_queued_runs_use_the_code_beside_them(finished: Project) -> None:
     """The editable install of the test environment points elsewhere; a queued run must not import
     that."""
-    finished.run("dvc", "exp", "run", "--queue", "-S", "train.learning_rate=0.001,0.002")
-    finished.run("dvc", "queue", "start", "-j", "2")
-    wait_for_queue(finished, 2)
-    finished.run("dvc", "exp", "run", "--temp", "-S", "evaluate.temperature=0.5")
+    finished.run("dvc", "exp", "run", "--queue", "-S", "evaluate.temperature=0.4")
+    finished.run("dvc", "queue", "start")
+    wait_for_queue(finished, 1)
+    finished.run("dvc", "exp", "run", "--temp", "-S", "evaluate.temperature=0.6")
     shown = json.loads(finished.run("dvc", "exp", "show", "--json"))
     runs = [run for entry in shown for run in entry.get("experiments") or []]
     params = [run["revs"][0]["data"]["params"]["params.yaml"]["data"] for run in runs]
-    rate = next(entry for entry in params if entry["evaluate"]["temperature"] == 0.5)["train"][
-        "learning_rate"
-    ]
-    assert {entry["train"]["learning_rate"] for entry in params} == {0.001, 0.002, rate}
-    assert len(params) == 3
+    assert sorted(entry["evaluate"]["temperature"] for entry in params) == [0.4, 0.6]
     files = set(experiment_files(finished)) - KEPT_IN_GIT
     assert not [name for name in files if name.startswith(("data/", "models/"))]
     assert finished.run("git", "status", "--porcelain") == ""

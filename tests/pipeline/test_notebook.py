@@ -12,8 +12,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from tests.imports import ROOT
 from tests.pipeline import notebook
-from tests.pipeline.project import ROOT, Project, ran
+from tests.pipeline.project import Project, ran
 from tests.pipeline.test_kill import MANY, wait_for
 
 pytestmark = [

@@ -98,7 +98,7 @@ def test_a_push_to_s3_that_was_cut_off_is_completed(on_s3: Project, s3: S3) -> N
     assert pulled(on_s3) == on_s3.digest("data")
 
 
-@pytest.mark.skipif(SSHD is None, reason="there is no sshd (Debian: openssh-server)")
+@pytest.mark.skipif(SSHD is None, reason="there is no sshd; `apt install openssh-server` brings it")
 def test_push_and_pull_over_ssh(tmp_path: Path) -> None:
     pytest.importorskip("dvc_ssh", reason="pip install dvc-ssh")
     project = repository(tmp_path / "repository")

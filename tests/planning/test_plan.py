@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.imports import ROOT
 from tests.model.small import config_of
 from tests.training.tiny import run, write_tokens
 from tokenmill.cli.preset import apply_override, params_with, read_preset
@@ -36,7 +37,6 @@ from tokenmill.training.optimizer import POLAR_EXPRESS
 from tokenmill.training.schedule import Workload
 from tokenmill.training.size import flops_per_token
 
-ROOT = Path(__file__).resolve().parents[2]
 GPT2_SMALL = [
     "model.architecture=gpt2",
     "model.n_layer=12",
@@ -251,7 +251,7 @@ def test_long_steps_follow_from_two_shorter_ones(project: Path, monkeypatch: pyt
 
 def test_a_model_larger_than_memory_is_refused(project: Path):
     large = ["model.n_layer=96", "model.n_embd=12288", "model.n_head=96", "runtime.device=cpu"]
-    with pytest.raises(UserError, match=r"TB with gradients and optimizer"):
+    with pytest.raises(UserError, match="TB"):
         planned(project, *large, tokens=10**9, hardware=["here"])
 
 

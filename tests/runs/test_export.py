@@ -164,7 +164,7 @@ def test_nothing_is_overwritten(tmp_path: Path):
 
 def test_tokenizer_of_another_model_is_refused(tmp_path: Path):
     model, other = (checkpoint_in(tmp_path / kind, "gpt2", kind) for kind in ("char", "bpe"))
-    with pytest.raises(UserError, match="use the tokenizer that it was trained with"):
+    with pytest.raises(UserError, match="tokenizer"):
         export(FoundModel("both", model.folder, other.tokenizer), NOTHING, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

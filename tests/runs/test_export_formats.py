@@ -17,6 +17,8 @@ from tokenmill.model.huggingface import load_model
 from tokenmill.model.ops import MAX_PLAIN_LENGTH
 from tokenmill.runs.export import CHAT_TEMPLATE, export
 
+GATE = "`pip install -e '.[gate]'` brings it"
+
 
 def test_gguf_holds_model_and_tokenizer(tmp_path: Path):
     gguf = pytest.importorskip("gguf")
@@ -43,7 +45,9 @@ def test_gguf_holds_model_and_tokenizer(tmp_path: Path):
 
 
 def test_llama_cpp_writes_the_same(tmp_path: Path):
-    llama_cpp = pytest.importorskip("llama_cpp")
+    llama_cpp = pytest.importorskip(
+        "llama_cpp", reason="`pip install llama-cpp-python` compiles it"
+    )
     checkpoint = checkpoint_in(tmp_path, "gpt2", "bpe")
     export(checkpoint, NOTHING, tmp_path / "out", "gguf")
     ours = load_model(checkpoint.folder)
@@ -68,8 +72,8 @@ def test_gguf_refuses_what_llama_cpp_lacks(architecture: str, kind: Any, tmp_pat
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["gpt2", "modern"])
 def test_onnx_runtime_computes_the_same(architecture: str, tmp_path: Path):
-    pytest.importorskip("onnxscript")
-    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript", reason=GATE)
+    runtime = pytest.importorskip("onnxruntime", reason=GATE)
     context = 2 * MAX_PLAIN_LENGTH  # the model has two ways to attend
     checkpoint = checkpoint_in(tmp_path, architecture, "bpe", context)
     export(checkpoint, NOTHING, tmp_path / "out", "onnx")

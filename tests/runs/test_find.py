@@ -95,7 +95,7 @@ def test_model_out_of_reach_is_a_user_error(project: Project):
     shutil.rmtree(project.root / ".dvc/cache")
     with pytest.raises(
         UserError,
-        match=r"of HEAD~1 \(\w{7}\) is neither in DVC's cache nor in a remote .*`dvc push` where",
+        match=r"HEAD~1 \(\w{7}\) .*in DVC's cache nor in a remote .*`dvc push` where",
     ):
         find_model(project.root, rev="HEAD~1")
 
@@ -131,12 +131,10 @@ def test_ref_of_an_epoch_finds_the_model_it_measured(
     assert is_trained_by(committed.folder, seed=2, epoch=2)
     project.run("git", "commit", "-q", "-a", "-m", "another history, its model never kept")
     assert find_model(project.root, rev="refs/epoch-2").folder == committed.folder
-    with pytest.raises(UserError, match=r"--rev epoch-2 is epoch 2; leave out --epoch 1"):
+    with pytest.raises(UserError, match=r"--rev epoch-2 .*--epoch 1"):
         find_model(project.root, rev="epoch-2", epoch=1)
     project.run("git", "update-ref", "refs/epoch-9", "HEAD")
-    with pytest.raises(
-        UserError, match="the model that epoch-9 measured is neither in the workspace"
-    ):
+    with pytest.raises(UserError, match="epoch-9"):
         find_model(project.root, rev="epoch-9")
 
 
@@ -164,20 +162,16 @@ def test_missing_model_is_a_user_error(made: Project, where: dict[str, Any], sen
 def test_folder_needs_a_tokenizer(made: Project, tmp_path: Path):
     folder = tmp_path / "model"
     shutil.copytree(made.root / "models/gpt/epoch-1", folder)
-    with pytest.raises(
-        UserError, match=r"there is no tokenizer .*; copy it there, or name it by --tokenizer FILE"
-    ):
+    with pytest.raises(UserError, match=r"tokenizer .*--tokenizer FILE"):
         find_model(made.root, model=folder)
-    with pytest.raises(UserError, match=r"there is no tokenizer .*nowhere; give another"):
+    with pytest.raises(UserError, match=r"tokenizer .*nowhere"):
         find_model(made.root, model=folder, tokenizer=tmp_path / "nowhere")
     shutil.copy(made.root / "data/tokenizer/tokenizer.json", folder)
     assert find_model(made.root, model=folder).tokenizer == folder / "tokenizer.json"
 
 
 def test_outside_a_project_there_is_no_model(tmp_path: Path):
-    with pytest.raises(
-        UserError, match=r"there is no model in .*models/gpt; `dvc repro` trains one"
-    ):
+    with pytest.raises(UserError, match=r"models/gpt.*`dvc repro`"):
         find_model(tmp_path)
-    with pytest.raises(UserError, match="is no DVC project with commits in git"):
+    with pytest.raises(UserError, match="is no DVC project"):
         find_model(tmp_path, rev="HEAD")

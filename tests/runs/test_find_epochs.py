@@ -47,17 +47,15 @@ def test_a_run_of_one_epoch_stands_alone(tmp_path: Path):
     write_run(tmp_path, epochs=1)
     (tmp_path / "dvc.lock").write_text("stages: {}\n")
     assert places(tmp_path) == [("epoch-1", 1, 1)]
-    with pytest.raises(UserError, match="there is no epoch 2 in workspace: it has epoch 1"):
+    with pytest.raises(UserError, match=r"epoch 2 in workspace.*epoch 1"):
         find_epochs(tmp_path, ["epoch-2"])
 
 
 def test_missing_epoch_or_evaluation_is_an_error(workspace: Path):
-    with pytest.raises(UserError, match=r"there is no epoch 9 in workspace: it has epochs 1 to 3"):
+    with pytest.raises(UserError, match=r"epoch 9 in workspace.*1 to 3"):
         find_epochs(workspace, ["workspace:9"])
     (workspace / "reports/evaluation.json").unlink()
-    with pytest.raises(
-        UserError, match=r"evaluation\.json is missing; `dvc repro` makes it, `dvc pull evaluate`"
-    ):
+    with pytest.raises(UserError, match=r"evaluation\.json .*`dvc pull evaluate`"):
         find_epochs(workspace, [])
 
 
@@ -109,5 +107,5 @@ def test_evaluation_comes_from_the_remote_too(project: Project, tmp_path: Path):
 
 def test_revision_outside_a_project_is_an_error(workspace: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(workspace.parent))
-    with pytest.raises(UserError, match="is no DVC project with commits in git"):
+    with pytest.raises(UserError, match="is no DVC project"):
         find_epochs(workspace, ["HEAD"])

@@ -68,7 +68,7 @@ def test_its_newest_finished_epoch_writes(root: Path, capsys: pytest.CaptureFixt
 def test_before_its_first_epoch_there_is_no_model(root: Path):
     begin(root, epochs=0)
     assert available(root) == []
-    with pytest.raises(UserError, match=r"step 18 of 20, epoch 1\.80; no epoch is finished yet"):
+    with pytest.raises(UserError, match=r"step 18 of 20, epoch 1\.80"):
         find_model(root)
 
 

@@ -109,11 +109,11 @@ def test_answer_ends_before_the_next_turn(writer: Writer):
 
 def test_foreign_tokenizer_is_refused(trained: FoundModel, tmp_path: Path):
     other = dataclasses.replace(trained, tokenizer=make_tokenizer_file(tmp_path, "bpe"))
-    with pytest.raises(UserError, match=r"another tokenizer .* than .*tokenizer\.json"):
+    with pytest.raises(UserError, match=r"tokenizer .*tokenizer\.json"):
         Writer.load(other, device="cpu")
     folder = tmp_path / "alone"
     folder.mkdir()
     for file in trained.folder.iterdir():
         (folder / file.name).write_bytes(file.read_bytes())
-    with pytest.raises(UserError, match=r"knows 18 tokens, .* has 2\d\d; use the tokenizer"):
+    with pytest.raises(UserError, match=r"18 tokens, .* 2\d\d"):
         Writer.load(dataclasses.replace(other, folder=folder), device="cpu")

@@ -83,7 +83,7 @@ def test_blocks_of_any_size_give_the_same_bytes(
 
 def test_missing_packed_file_is_named(packed: Path, tmp_path: Path) -> None:
     (packed / "val.bin.zst").unlink()
-    with pytest.raises(UserError, match=r"val\.bin\.zst is missing; run `dvc pull`"):
+    with pytest.raises(UserError, match=r"val\.bin\.zst .*`dvc pull`"):
         unpack(packed, tmp_path / "tokens")
 
 

@@ -19,8 +19,7 @@ from typing import Any, NoReturn, Self
 import torch.distributed as dist
 
 from tests import forks
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.imports import ROOT
 
 
 class ForkServer:

@@ -15,10 +15,8 @@ OLDER = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
 FILES = (
     "evaluation/test_generate.py",
     "model/test_ops.py",
-    "model/test_sequences.py",
     "training/test_optimizer.py",
     "training/test_step.py",
-    "evaluation/test_evaluate.py",
 )
 """The tests of this process whose numbers a processor rounds."""
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from filelock import FileLock, Timeout
 
-from tests.training.fork_server import ROOT
+from tests.imports import ROOT
 from tests.training.tiny import CPU, model_config, train_params
 from tokenmill.model.gpt import GPT, build
 from tokenmill.model.manifest import MANIFEST, WEIGHTS

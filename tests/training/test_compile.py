@@ -76,13 +76,13 @@ def test_the_choice_and_its_reason_are_a_sentence(monkeypatch: pytest.MonkeyPatc
     )
     with pytest.raises(
         UserError,
-        match=r"runtime\.compile \(on\) needs a C\+\+ compiler \(g\+\+\), which is not there",
+        match=r"runtime\.compile \(on\) .*g\+\+",
     ):
         choose_compilation("on", CPU, large)
 
 
 def test_steps_are_recorded_on_a_gpu_only(monkeypatch: pytest.MonkeyPatch):
-    with pytest.raises(UserError, match=r"runtime\.compile \(reduce-overhead\).*on cpu"):
+    with pytest.raises(UserError, match=r"runtime\.compile \(reduce-overhead\).*cpu"):
         choose_compilation("reduce-overhead", CPU, work(10**7))
     monkeypatch.setattr("tokenmill.training.compile.missing_compiler", lambda _: None)
     chosen = choose_compilation("reduce-overhead", CUDA, work(10**7))
@@ -133,7 +133,6 @@ def test_what_a_cpu_compiles_begins_behind_the_lookups(
     assert torch.equal(targets_BT, ids_BT)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch's parts among each other
 @pytest.mark.parametrize("architecture", get_args(Architecture))
 def test_what_is_compiled_is_one_graph(architecture: str):
     model = build(model_config(architecture=architecture), seed=0)
@@ -164,9 +163,6 @@ class Lookup(torch.nn.Module):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch's parts among each other
-# Asked by PyTorch's compiler, which mutes it
-@pytest.mark.filterwarnings("ignore:The .grad attribute")
 @pytest.mark.skipif(missing_compiler(CPU) is not None, reason="no compiler here")
 def test_two_threads_of_a_compiled_model_add_up_in_one_order(two_threads: None):
     ids = torch.randint(7, (1 << 14,), generator=torch.Generator().manual_seed(0))

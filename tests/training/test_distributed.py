@@ -138,9 +138,7 @@ def test_the_same_run_gives_the_same_bytes(tmp_path: Path, tokens: Path, fork_se
     assert digest(tmp_path / "a" / "model") == digest(tmp_path / "b" / "model")
 
 
-@pytest.mark.parametrize(
-    "sizes", [(1, 2), (2, 1), pytest.param((2, 3), marks=pytest.mark.slow)], ids=str
-)
+@pytest.mark.parametrize("sizes", [(2, 1), pytest.param((2, 3), marks=pytest.mark.slow)], ids=str)
 def test_a_run_continues_in_another_number_of_processes(
     tmp_path: Path, tokens: Path, fork_server: ForkServer, sizes: tuple[int, int]
 ):
@@ -231,7 +229,7 @@ def test_two_processes_killed_at_random_end_in_the_same_bytes(
     draws = random.Random(0)
     killed = 0
     both = fork_server.together(tmp_path / "run", tokens, **arguments)
-    for _ in range(6):
+    for _ in range(4):
         before = rows(tmp_path / "run")
         more = draws.randrange(1, 12)
         both[0].until(lambda: rows(tmp_path / "run") >= min(60, before + more))  # noqa: B023
@@ -241,7 +239,7 @@ def test_two_processes_killed_at_random_end_in_the_same_bytes(
         killed += -signal.SIGKILL in codes
         both = fork_server.together(tmp_path / "run", tokens, **arguments)
     assert wait(both) == [0, 0]
-    assert killed >= 4
+    assert killed >= 3
     assert digest(tmp_path / "run" / "model") == quiet
 
 

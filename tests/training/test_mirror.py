@@ -18,8 +18,10 @@ from typing import Any
 
 import fsspec
 import pytest
+from fsspec.asyn import sync
 
-from tests.training.fork_server import ROOT, ForkServer
+from tests.imports import ROOT
+from tests.training.fork_server import ForkServer
 from tests.training.test_checkpoint import RESUMABLE, filled, found, row, trained
 from tests.training.tiny import digest, run
 from tokenmill.core.errors import UserError
@@ -58,7 +60,7 @@ def bucket(monkeypatch_module: pytest.MonkeyPatch) -> Iterator[str]:
     """An S3 of our own on this machine; Moto keeps one set of buckets for all servers of a
     process."""
     moto = pytest.importorskip("moto.server")
-    pytest.importorskip("s3fs")
+    s3fs = pytest.importorskip("s3fs")
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = moto.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
@@ -69,6 +71,9 @@ def bucket(monkeypatch_module: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch_module.setenv("AWS_DEFAULT_REGION", "us-east-1")
     fsspec.filesystem("s3").mkdir("mirror")
     yield "s3://mirror"
+    for opened in s3fs.S3FileSystem._cache.values():
+        sync(opened.loop, opened.s3.close)  # which else the collector would do, in somebody's test
+    s3fs.S3FileSystem.clear_instance_cache()
     server.stop()
 
 
@@ -184,7 +189,7 @@ def test_wherever_a_copy_ends_a_whole_checkpoint_is_there(
             with monkeypatch.context() as patch:
                 patch.setattr(mirror._fs, "put_file", limited(mirror._fs.put_file))
                 patch.setattr(mirror._fs, "rm_file", limited(mirror._fs.rm_file))
-                mirror._copy(25)
+                mirror.copy(25)
         except KilledError:
             ends.append(fetched(url, tmp_path / f"there {allowed}")[0])
             mirror_to(newer, url)  # the same again, whole this time
@@ -264,7 +269,7 @@ def test_the_end_waits_for_a_slow_mirror_but_not_forever(
     monkeypatch.setattr(mirror_module, "SAY_AFTER_SECONDS", 0.01)
     monkeypatch.setattr(mirror_module, "WAIT_SECONDS", 0.05)
     end = threading.Event()
-    monkeypatch.setattr(Mirror, "_copy", lambda *_: end.wait(60))
+    monkeypatch.setattr(Mirror, "copy", lambda *_: end.wait(60))
     store = CheckpointStore(tmp_path / "here" / "run")
     said = []
     with mirrored(store, str(elsewhere), said.append) as mirror:
@@ -370,7 +375,7 @@ def test_removing_follows_no_link_in_the_mirror(tmp_path: Path, elsewhere: Path)
     store = filled(tmp_path / "a" / "run", 5, 10)
     for step in (5, 10):
         mirror = Mirror(str(elsewhere), store, print)
-        mirror._copy(step)
+        mirror.copy(step)
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / "file").write_text("kept")
     (elsewhere / "run" / "step-000000005" / "link").symlink_to(

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from tests.imports import ROOT
 from tokenmill.core.errors import UserError
 from tokenmill.model.config import ModelParams
 from tokenmill.schema import check_all
 from tokenmill.training.params import TrainParams, auto_learning_rate
 
-ROOT = Path(__file__).resolve().parents[2]
 GPT_3 = {768: 6e-4, 1024: 3e-4, 1536: 2.5e-4, 2048: 2e-4, 2560: 1.6e-4, 4096: 1.2e-4, 5120: 1e-4}
 """Width and rate of the models in Brown et al. 2020, table 2.1."""
 

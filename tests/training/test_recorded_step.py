@@ -113,7 +113,5 @@ def test_what_cannot_be_recorded_is_a_sentence(
         "graph",
         mock.Mock(side_effect=RuntimeError("operation not permitted\nand more")),
     )
-    with pytest.raises(
-        UserError, match=r"runtime\.compile \(reduce-overhead\).*operation not permitted"
-    ):
+    with pytest.raises(UserError, match=r"runtime\.compile \(reduce-overhead\)"):
         step(Batch(np.array([0])))

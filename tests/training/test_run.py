@@ -202,9 +202,7 @@ def test_context_longer_than_the_tokens_is_refused(
 ):
     tokens = write_tokens(tmp_path / "short", sequences=3 if split == "train" else 99)
     monkeypatch.setattr("tokenmill.training.job.build", None)
-    with pytest.raises(
-        UserError, match=rf"model\.context_length \(70\) does not fit the {split} split, which has"
-    ):
+    with pytest.raises(UserError, match=rf"model\.context_length \(70\) .*{split} split"):
         run(tokens, here / "model", model={"context_length": 70})
     assert not (here / ".resume").exists()
 

@@ -150,7 +150,7 @@ class Mirror:
         had_failed = self._failed
         self._failed = False
         try:
-            self._copy(step)
+            self.copy(step)
         # Every file system fails in its own ways, and none of them may stop training
         except Exception as error:
             self._failed = True
@@ -163,7 +163,7 @@ class Mirror:
         if had_failed and not self._failed:
             self._say(f"the mirror {self._url} takes checkpoints again")
 
-    def _copy(self, step: int) -> None:
+    def copy(self, step: int) -> None:
         """Copy a checkpoint and the weights of its epochs; then remove there what the store no
         longer has."""
         if self._is_gone():
