@@ -22,7 +22,7 @@ for folder in sys.argv[1:]:
     assert parameter_count(model.config) == sum(p.numel() for p in build(model.config, seed=0).parameters())
     model(torch.zeros(1, 3, dtype=torch.long))
     sampling = Sampling(temperature=1.0, max_new_tokens=3, seed=0)
-    assert list(generate(model, [1], end=-1, sampling=sampling))
+    assert list(generate(model, [1], ends=(), sampling=sampling))
 """
 
 

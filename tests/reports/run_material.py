@@ -80,13 +80,19 @@ def prepare(folder: Path, epochs: int = 3) -> Path:
     write_json(folder / "data/clean_report.json", REPORT)
     splits = {
         "train": SplitMetadata(
-            tokens=PER_EPOCH * TOKENS + 1, documents=130, bytes=14_000, sha256="a" * 64
+            tokens=PER_EPOCH * TOKENS + 1,
+            documents=130,
+            turn_tokens=0,
+            bytes=14_000,
+            sha256="a" * 64,
         ),
-        "val": SplitMetadata(tokens=1_234, documents=10, bytes=1_000, sha256="b" * 64),
+        "val": SplitMetadata(
+            tokens=1_234, documents=10, turn_tokens=0, bytes=1_000, sha256="b" * 64
+        ),
     }
     metadata = TokenMetadata.model_validate(
         {
-            "format_version": 1,
+            "format_version": 2,
             "dtype": "<i4",
             "vocab_size": 400,
             "eot_id": 0,

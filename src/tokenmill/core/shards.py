@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from tokenmill.core.chat_columns import text_bytes
 from tokenmill.core.errors import UserError
 from tokenmill.core.executor import ThreadExecutor
 from tokenmill.core.files import naming
@@ -76,7 +77,7 @@ def _grouped(batches: Iterable[pl.DataFrame], shard_bytes: int) -> Iterator[list
 def write_shard(path: Path, documents: Sequence[pl.DataFrame], row_group_bytes: int) -> None:
     """Write documents as one shard, with their totals in its footer."""
     shard = pl.concat(documents, rechunk=True)
-    size = int(shard["text"].str.len_bytes().cast(pl.Int64).sum())
+    size = text_bytes(shard["text"])
     rows = min(max(1, len(shard) * row_group_bytes // max(1, size)), ROW_GROUP_ROWS)
     footer = {
         "documents": len(shard),
@@ -101,9 +102,9 @@ class Totals:
 
     documents: int
     bytes: int
-    """Of UTF-8."""
+    """Of UTF-8, without the marks of turns."""
     chars: int
-    """Unicode code points."""
+    """Unicode code points, marks included."""
 
 
 def shards(folder: Path) -> list[Path]:

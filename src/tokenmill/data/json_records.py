@@ -16,6 +16,8 @@ import numpy as np
 import orjson
 import polars as pl
 
+from tokenmill.core.chat import plain
+from tokenmill.core.chat_columns import plain_column
 from tokenmill.core.errors import UserError
 from tokenmill.data.encoding import (
     DAMAGE,
@@ -132,7 +134,7 @@ def json_lines(
             record = _value(line)
         except (ValueError, RecursionError):
             invalid += 1
-            tally.drop("invalid_record", decode(line[:EXCERPT]) if line else "")
+            tally.drop("invalid_record", plain(decode(line[:EXCERPT])) if line else "")
         else:
             valid += 1
             yield record
@@ -206,7 +208,7 @@ def polars_texts(data: bytes, params: CleanParams) -> pl.Series | None:
     if any(texts.str.contains(doubtful, literal=True).any() for doubtful in ("\x00", DAMAGE)):
         return None
     strings = re.findall(re.escape(orjson.dumps(key)) + rb'(: ?")?', data)
-    return texts if len(strings) == rows and all(strings) else None
+    return plain_column(texts) if len(strings) == rows and all(strings) else None
 
 
 def _text_key(params: CleanParams) -> str | None:

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 import polars as pl
 
+from tokenmill.core.chat import plain
 from tokenmill.core.errors import UserError
 from tokenmill.data.encoding import damage_handler, decode, read_utf8, without_damage
 from tokenmill.data.json_records import read_json, read_json_lines
@@ -59,7 +60,8 @@ def read_plain_text(
     source: Source, params: CleanParams, tally: Tally, advance: Advance
 ) -> Iterator[str]:
     """The texts of a plain text file; every one is a document, so there is nothing to count."""
-    return map(decode, documents(read_utf8(source, tally, advance), params.text_file))
+    found = documents(read_utf8(source, tally, advance), params.text_file)
+    return (plain(decode(data)) for data in found)
 
 
 def documents(
@@ -155,7 +157,7 @@ def csv_rows(blocks: Iterable[bytes], name: str, tally: Tally) -> Iterator[dict[
             header = next(rows, [])
             for row in rows:
                 if len(row) > len(header):
-                    tally.drop("invalid_record", delimiter.join(row))
+                    tally.drop("invalid_record", plain(delimiter.join(row)))
                 elif row:
                     yield dict(zip(header, row, strict=False))
         except csv.Error as error:

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from pydantic import Field
 
+from tokenmill.core.chat import Document, readable
 from tokenmill.core.params import Section
 from tokenmill.core.token_file import SPLITS, Split, open_tokens, read_metadata
-from tokenmill.core.tokenizer import NEXT_TURN, TextTokenizer, read_tokenizer
+from tokenmill.core.tokenizer import TextTokenizer, read_tokenizer
 from tokenmill.display import Progress
 from tokenmill.evaluation.prompts import (
     MOST_OPENINGS,
@@ -46,7 +47,7 @@ NGRAM = 4
 class HeldOut(Section):
     """What the stage `finetune` leaves to ask about."""
 
-    chats: list[str] = Field(max_length=MOST_OPENINGS)
+    chats: list[Document] = Field(max_length=MOST_OPENINGS)
 
 
 @dataclass(frozen=True)
@@ -146,11 +147,10 @@ def answer(model: GPT, tokenizer: TextTokenizer, prompt: Prompt, params: Evaluat
 def continuation(
     model: GPT, tokenizer: TextTokenizer, prompt: Prompt, sampling: Sampling
 ) -> tuple[str, Sequence[int]]:
-    """What the model writes after a prompt, and the ids of it; an answer ends where the next turn
-    begins."""
-    ids = list(generate(model, prompt.ids, end=tokenizer.eot_id, sampling=sampling))
-    text = tokenizer.decode(ids)
-    return text.partition(NEXT_TURN)[0] if prompt.question.kind == "user" else text, ids
+    """What the model writes after a prompt, and the ids of it; an answer ends with its turn."""
+    ends = tokenizer.special_ids if prompt.ends_with_turn else {tokenizer.eot_id}
+    ids = list(generate(model, prompt.ids, ends=ends, sampling=sampling))
+    return readable(tokenizer.decode_document(ids)), ids
 
 
 def repetition(ids: Sequence[int]) -> float:
@@ -167,7 +167,7 @@ def repetition(ids: Sequence[int]) -> float:
 
 
 def ask_held_out(
-    chats: Sequence[str],
+    chats: Sequence[Document],
     *,
     base: Path,
     tuned: Path,

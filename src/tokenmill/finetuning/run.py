@@ -111,17 +111,15 @@ def prepare(
     """
     context_length = base.model.context_length
     with tempfile.TemporaryDirectory() as name:
-        try:
-            folder = Path(name, "clean")
-            clean(
-                raw=Path(str(params.data)),
-                out=folder,
-                params=clean_params,
-                encoding=encoding,
-                executor=executor,
-            )
-        except UserError as error:
-            raise UserError(str(error).replace("data.raw", "finetune.data")) from None
+        folder = Path(name, "clean")
+        clean(
+            raw=Path(str(params.data)),
+            out=folder,
+            params=clean_params,
+            encoding=encoding,
+            parameter="finetune.data",
+            executor=executor,
+        )
         return read_chats(
             folder, tokenizer, context_length=context_length, held_out=params.val_fraction
         )

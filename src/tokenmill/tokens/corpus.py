@@ -17,6 +17,7 @@ import numpy as np
 import polars as pl
 
 from tokenmill.core import shards
+from tokenmill.core.chat_columns import parts, plain_column
 from tokenmill.core.errors import UserError
 from tokenmill.core.token_file import Split
 from tokenmill.tokens.params import TokenizeParams
@@ -87,7 +88,7 @@ def segmented(texts: pl.Series, size: int) -> tuple[pl.Series, np.ndarray]:
 
 def sample(clean: Path, budget: int) -> Iterator[list[str]]:
     """Yield lists of texts, at most `budget` UTF-8 bytes in all, at even distances over the whole
-    corpus.
+    corpus; of a conversation each turn is a text.
 
     The corpus is read once. The same corpus and budget give the same texts; a corpus within the
     budget comes whole.
@@ -96,11 +97,12 @@ def sample(clean: Path, budget: int) -> Iterator[list[str]]:
     seen, left = 0, budget
     for frame in shards.batches(clean):
         units, _ = segmented(frame["text"], SAMPLE_UNIT_CHARS)
-        marks = np.floor(
+        picked = np.floor(
             np.arange(seen - 1, seen + len(units)) * rate
         )  # the first unit is always taken
         seen += len(units)
-        chosen = _take_bytes(units.gather(np.flatnonzero(np.diff(marks))), left)
+        found = parts(units.gather(np.flatnonzero(np.diff(picked))))
+        chosen = _take_bytes(found["part"].filter(~found["is_mark"]), left)
         left -= sum(len(text.encode()) for text in chosen)
         if chosen:
             yield chosen
@@ -128,7 +130,7 @@ def probe(clean: Path, budget: int) -> list[str]:
     for file in chosen:
         documents = pl.concat([batch["text"] for batch in shards.shard_batches(file)])
         found = documents.gather_every(math.ceil(len(documents) / PROBE_ROWS))
-        texts += found.str.head(budget // (len(chosen) * len(found))).to_list()
+        texts += plain_column(found.str.head(budget // (len(chosen) * len(found)))).to_list()
     return texts
 
 
