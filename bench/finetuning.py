@@ -28,9 +28,9 @@ import numpy as np
 import torch
 
 from bench.harness import RowFile, section
-from tokenmill.core.executor import ThreadExecutor
+from tokenmill.executor import ThreadExecutor
 from tokenmill.core.files import sha256_of, write_json
-from tokenmill.core.tokenizer import END_OF_TEXT, read_tokenizer
+from tokenmill.formats.tokenizer import END_OF_TEXT, read_tokenizer
 from tokenmill.data.clean import clean
 from tokenmill.data.params import CleanParams
 from tokenmill.finetuning.chats import ChatSplit, read_chats

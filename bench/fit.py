@@ -26,7 +26,7 @@ import numpy as np
 from ruamel.yaml import YAML
 
 from bench.harness import ROOT, RowFile
-from tokenmill.core.token_file import read_metadata, token_file
+from tokenmill.formats.token_file import read_metadata, token_file
 from tokenmill.planning.benchmark import step_timer
 from tokenmill.planning.fit import (
     LADDER,
@@ -135,7 +135,7 @@ def candidates(proposal: Fit, params: AllParams, step_seconds: StepSeconds) -> l
 
 def tokenized(text: Path, params: AllParams, vocabulary: int, folder: Path) -> Path:
     """The folder of tokens of a text, as the stages make it; made once for each vocabulary."""
-    from tokenmill.core.executor import ThreadExecutor  # noqa: PLC0415 (after the arguments are read)
+    from tokenmill.executor import ThreadExecutor  # noqa: PLC0415 (after the arguments are read)
     from tokenmill.data.clean import clean  # noqa: PLC0415
     from tokenmill.tokens.corpus import choose_split  # noqa: PLC0415
     from tokenmill.tokens.pack import pack, unpack  # noqa: PLC0415

@@ -19,9 +19,9 @@ from torch import Tensor
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_text
-from tokenmill.core.tokenizer import TextTokenizer, read_tokenizer, render_chat
+from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer, render_chat
 from tokenmill.model.config import Architecture, ModelConfig
-from tokenmill.model.generate import Sampling, generate
+from tokenmill.evaluation.generate import Sampling, generate
 from tokenmill.model.gpt import GPT, build
 from tokenmill.model.huggingface import load_model, save_weights
 from tokenmill.runs.export import Format, Record, export

@@ -19,7 +19,7 @@ import torch
 
 from bench.harness import RowFile, Steps, here, in_turns, section
 from tokenmill.model.config import Architecture, ModelConfig
-from tokenmill.model.generate import Sampling, generate_batch, transpose_in_memory
+from tokenmill.evaluation.generate import Sampling, generate_batch, transpose_in_memory
 from tokenmill.model.gpt import GPT, build
 from tokenmill.model.huggingface import save_weights
 from tokenmill.stage import report_errors

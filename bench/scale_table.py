@@ -1,9 +1,9 @@
 """The table of docs/scale.md, as `plan` computes it: `python -m bench.scale_table` prints it."""
 
-from tokenmill.core.units import duration, size
+from tokenmill.words.units import duration, size
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import parameter_count
-from tokenmill.model.size import memory
+from tokenmill.training.size import memory
 from tokenmill.planning.fit import ENOUGH
 from tokenmill.planning.plan import UTILISATION, known_hardware, step_time
 

@@ -4,10 +4,10 @@ import os
 from pathlib import Path
 
 from tokenmill.core import paths
-from tokenmill.core.executor import ExecutorParams, open_executor
+from tokenmill.executor import ExecutorParams, open_executor
 from tokenmill.core.files import write_json
 from tokenmill.core.params import Section, load
-from tokenmill.core.units import visible
+from tokenmill.words.units import visible
 from tokenmill.data.clean import clean
 from tokenmill.data.params import CleanParams, DataParams
 

@@ -4,7 +4,7 @@ import os
 from typing import get_args
 
 from tokenmill.core import paths
-from tokenmill.core.executor import ExecutorParams, open_executor
+from tokenmill.executor import ExecutorParams, open_executor
 from tokenmill.core.files import write_json
 from tokenmill.core.params import Section, load
 from tokenmill.data.params import CleanParams, DataParams

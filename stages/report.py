@@ -9,10 +9,10 @@ from pathlib import Path
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_text
-from tokenmill.core.metrics import FILES, DataMetrics, TrainMetrics, read_clean_report, read_metrics
+from tokenmill.formats.metrics import FILES, DataMetrics, TrainMetrics, read_clean_report, read_metrics
 from tokenmill.core.params import PARAMS_FILE, Section, load
-from tokenmill.core.records import checked
-from tokenmill.core.token_file import read_metadata
+from tokenmill.formats.records import checked
+from tokenmill.formats.token_file import read_metadata
 from tokenmill.costs import TIMING, find_times, publish_times
 from tokenmill.evaluation.results import Evaluation, read_evaluation
 from tokenmill.git import write_epoch_refs

@@ -1,8 +1,8 @@
 """Stage `tokenize`: encode the clean corpus, split it, compress it."""
 
 from tokenmill.core import files, params, paths
-from tokenmill.core.executor import ExecutorParams, open_executor
-from tokenmill.core.units import counted
+from tokenmill.executor import ExecutorParams, open_executor
+from tokenmill.words.units import counted
 from tokenmill.tokens.corpus import SPLIT_IN_WORDS, choose_split
 from tokenmill.tokens.pack import ENCODING_THREADS, pack, summary
 from tokenmill.tokens.params import TokenizeParams

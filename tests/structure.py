@@ -168,7 +168,7 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 
 def _answer(folder: Path) -> None:
-    from tokenmill.model.generate import Sampling  # noqa: PLC0415 (seconds of PyTorch)
+    from tokenmill.evaluation.generate import Sampling  # noqa: PLC0415 (seconds of PyTorch)
     from tokenmill.runs.find import find  # noqa: PLC0415
     from tokenmill.runs.writer import Writer  # noqa: PLC0415
 
@@ -180,7 +180,7 @@ def _save_model(folder: Path) -> None:
     """A small model with fresh weights and a tokenizer of bytes."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers  # noqa: PLC0415
 
-    from tokenmill.core.tokenizer import END_OF_TEXT  # noqa: PLC0415
+    from tokenmill.formats.tokenizer import END_OF_TEXT  # noqa: PLC0415
     from tokenmill.model.config import ModelConfig  # noqa: PLC0415
     from tokenmill.model.gpt import build  # noqa: PLC0415
     from tokenmill.model.huggingface import save_weights  # noqa: PLC0415

@@ -13,9 +13,9 @@ import pytest
 from dvc.utils.hydra import apply_overrides
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.executor import ExecutorParams
 from tokenmill.core.files import write_json
 from tokenmill.core.params import ParamsError, Section, load, read_yaml
+from tokenmill.executor import ExecutorParams
 from tokenmill.schema import BEFORE_TRAINING, AllParams, RuntimeSection, check_all
 from tokenmill.training.params import ModelSection, RuntimeParams, TrainParams
 

@@ -16,7 +16,7 @@ from typing import Any
 from bench.data.corpus import CLEAN, ENCODE, FILTER, FOLDER, read_texts, size_of
 from bench.data.jobs import Facts, Work
 from bench.data.parts import TOKENIZER
-from tokenmill.core.tokenizer import END_OF_TEXT, TextTokenizer, read_tokenizer, token_bytes
+from tokenmill.formats.tokenizer import END_OF_TEXT, TextTokenizer, read_tokenizer, token_bytes
 
 CHUNK_BYTES = 8_000_000
 """Text that `encode` gets in one piece."""

@@ -29,7 +29,7 @@ import torch
 from bench.harness import Contender, RowFile, Timed, compute_for, here, measure
 from bench.training.variants import FULL, OURS, PLAIN, SMALL, TINY, VARIANTS, Size, left_out, make
 from tokenmill.display import print_columns
-from tokenmill.model.size import flops_per_token
+from tokenmill.training.size import flops_per_token
 from tokenmill.planning.benchmark import product_rate
 from tokenmill.planning.plan import peak_flops
 from tokenmill.stage import report_errors

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from tokenmill.core.files import sha256_of
-from tokenmill.core.token_file import (
+from tokenmill.formats.token_file import (
     DTYPE,
     Split,
     SplitMetadata,

@@ -20,7 +20,7 @@ from pydantic import Field
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import naming, write_text
 from tokenmill.core.params import Section
-from tokenmill.core.records import parse_rows
+from tokenmill.formats.records import parse_rows
 
 if TYPE_CHECKING:
     import pandas as pd

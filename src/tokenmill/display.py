@@ -22,7 +22,7 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
-from tokenmill.core.units import duration, message, si, visible
+from tokenmill.words.units import duration, message, si, visible
 
 if TYPE_CHECKING:  # commands show nothing of costs without pydantic
     from tokenmill.costs import Cost, CostParams

@@ -17,7 +17,7 @@ from shlex import quote
 from typing import Any
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.units import masked
+from tokenmill.words.units import masked
 
 EXPERIMENTS = "refs/exps/"
 """DVC stores an experiment at refs/exps/<two digits of its baseline>/<the other digits>/<name>."""

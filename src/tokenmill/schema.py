@@ -9,15 +9,15 @@ so DVC does not track it.
 from pathlib import Path
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.executor import ExecutorParams
-from tokenmill.core.metrics import TokensMetrics, read_metrics
 from tokenmill.core.params import PARAMS_FILE, RANDOM, ParamsError, Section, read_yaml, validate
 from tokenmill.core.paths import SAMPLE
-from tokenmill.core.records import read_record
-from tokenmill.core.token_file import too_short
 from tokenmill.data.params import CleanParams, DataParams
 from tokenmill.evaluation.prompts import EvaluateParams
+from tokenmill.executor import ExecutorParams
 from tokenmill.finetuning.params import FinetuneSection
+from tokenmill.formats.metrics import TokensMetrics, read_metrics
+from tokenmill.formats.records import read_record
+from tokenmill.formats.token_file import too_short
 from tokenmill.model.config import ModelParams
 from tokenmill.model.manifest import CONFIG, RESTORE, Saved
 from tokenmill.sample.generator import SampleParams

@@ -21,7 +21,7 @@ import psutil
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import DISK_FULL
-from tokenmill.core.units import message
+from tokenmill.words.units import message
 
 SPIN_COUNT = 1000
 """Turns of an empty loop before a waiting thread sleeps, beside other programs; OpenMP's own choice

@@ -13,7 +13,7 @@ from tests.evaluation.trained import make_tokenizer_file
 from tests.runs.test_export import NOTHING, TEXT, checkpoint_in
 from tokenmill.cli.main import main
 from tokenmill.core.errors import UserError
-from tokenmill.core.tokenizer import END_OF_TEXT, read_tokenizer
+from tokenmill.formats.tokenizer import END_OF_TEXT, read_tokenizer
 from tokenmill.model.config import Architecture
 from tokenmill.model.huggingface import load_model
 from tokenmill.runs.export import export

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.executor import ThreadExecutor
+from tokenmill.executor import ThreadExecutor
 
 THREADS = st.integers(1, 5)
 

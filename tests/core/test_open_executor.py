@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.executor import ExecutorParams, ThreadExecutor, open_executor
+from tokenmill.executor import ExecutorParams, ThreadExecutor, open_executor
 
 LOCAL = ExecutorParams(data_engine="local", ray_address=None)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tokenmill.core.executor import prefetch
+from tokenmill.executor import prefetch
 
 
 def test_everything_in_order() -> None:

@@ -19,14 +19,14 @@ from tests.data.material import parameters
 from tests.tokens.clean_text import PROSE, write_clean
 from tokenmill.core import executor as executor_module
 from tokenmill.core.errors import UserError
-from tokenmill.core.executor import (
+from tokenmill.data.clean import clean
+from tokenmill.executor import (
     ITEMS_PER_CORE,
     Executor,
     ExecutorParams,
     ThreadExecutor,
     open_executor,
 )
-from tokenmill.data.clean import clean
 from tokenmill.tokens.pack import pack
 from tokenmill.tokens.params import TokenizeParams, TokenizerParams
 from tokenmill.tokens.train_tokenizer import train_tokenizer

@@ -6,9 +6,9 @@ import polars as pl
 import pytest
 
 from tests.data.material import parameters
-from tokenmill.core.executor import ThreadExecutor
-from tokenmill.core.metrics import CleanReport
 from tokenmill.data.clean import clean
+from tokenmill.executor import ThreadExecutor
+from tokenmill.formats.metrics import CleanReport
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ import xxhash
 
 from stages import clean as stage
 from tests.data.material import filters, json_lines, parameters
-from tokenmill.core import shards
 from tokenmill.core.errors import UserError
-from tokenmill.core.executor import ThreadExecutor
 from tokenmill.core.params import Section, validate
 from tokenmill.data.clean import clean
+from tokenmill.executor import ThreadExecutor
+from tokenmill.formats import shards
 
 WORDS = [
     "the",

@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 from tests.data.material import parameters
 from tokenmill.data.clean import clean
-from tokenmill.core.executor import ThreadExecutor
+from tokenmill.executor import ThreadExecutor
 """
 CHILD = """
 raw, out = map(Path, sys.argv[1:])

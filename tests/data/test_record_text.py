@@ -1,7 +1,7 @@
 import pytest
 
-from tokenmill.core.chat import TURN_END, chat_prompt, readable, render_chat
 from tokenmill.data.record_text import join, text_of
+from tokenmill.formats.chat import TURN_END, chat_prompt, readable, render_chat
 
 HI = render_chat([("user", "Hi"), ("assistant", "Ho")])
 

@@ -12,7 +12,7 @@ from tests.pipeline.project import Project, change_params
 from tests.training.tiny import train_params
 from tokenmill.core.files import write_json
 from tokenmill.core.paths import MODEL, TOKENIZER
-from tokenmill.core.tokenizer import read_tokenizer
+from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import build
 from tokenmill.model.gpt2 import GPT2

@@ -22,7 +22,7 @@ from tokenmill.demo.answering import (
     Turn,
 )
 from tokenmill.demo.models import THIS_RUN, Loaded, Models
-from tokenmill.model.generate import Sampling
+from tokenmill.evaluation.generate import Sampling
 from tokenmill.reports.page import excerpt
 from tokenmill.runs.find import find
 from tokenmill.runs.writer import Writer

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from tests.demo.demo_project import QUESTION, RECITED
 from tests.demo.served import Served
 from tests.demo.wanted import wanted
-from tokenmill.core.units import visible
+from tokenmill.words.units import visible
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None

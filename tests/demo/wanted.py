@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.demo.served import SAMPLING
-from tokenmill.model.generate import Sampling
+from tokenmill.evaluation.generate import Sampling
 from tokenmill.runs.find import find
 from tokenmill.runs.writer import Writer
 

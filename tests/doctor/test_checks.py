@@ -14,9 +14,9 @@ from tests.doctor.small import opened, single
 from tests.imports import ROOT
 from tests.pipeline.project import Project as Repository
 from tests.pipeline.project import change_params
-from tokenmill.core.token_file import read_metadata
 from tokenmill.doctor import checks
 from tokenmill.doctor.environment import Finding, Project
+from tokenmill.formats.token_file import read_metadata
 from tokenmill.model.device import Compute
 from tokenmill.schema import check_all
 

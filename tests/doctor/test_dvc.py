@@ -8,9 +8,9 @@ import pytest
 
 from tests.doctor.small import opened, single
 from tests.pipeline.project import Project as Repository
-from tokenmill.core.units import message
 from tokenmill.doctor import dvc
 from tokenmill.doctor.environment import Finding, Project
+from tokenmill.words.units import message
 
 
 def test_folder_without_dvc_is_a_problem(tmp_path: Path):

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from tests.evaluation.trained import ANSWER, make_tokenizer_file, train_a_model
-from tokenmill.core.chat import TURN_END, Document, render_chat
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import rounded
-from tokenmill.core.tokenizer import read_tokenizer
 from tokenmill.evaluation.evaluate import HeldOutAnswers, ask_held_out, evaluate
 from tokenmill.evaluation.prompts import EvaluateParams
 from tokenmill.evaluation.results import Evaluation
+from tokenmill.formats.chat import TURN_END, Document, render_chat
+from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.model.manifest import MANIFEST
 from tokenmill.reports import page
 

@@ -8,9 +8,7 @@ import pytest
 
 from tests.evaluation.trained import make_tokenizer_file
 from tests.tokens.clean_text import write_clean
-from tokenmill.core.chat import START, chat_prompt, render_chat
 from tokenmill.core.errors import UserError
-from tokenmill.core.tokenizer import TextTokenizer, read_tokenizer
 from tokenmill.evaluation.evaluate import repetition
 from tokenmill.evaluation.prompts import (
     MOST_BYTES,
@@ -25,6 +23,8 @@ from tokenmill.evaluation.prompts import (
     prepare,
 )
 from tokenmill.evaluation.results import Question
+from tokenmill.formats.chat import START, chat_prompt, render_chat
+from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
 from tokenmill.tokens.pack import pack, unpack
 from tokenmill.tokens.params import TokenizeParams
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from tests.tokens.clean_text import write_clean
 from tests.training.tiny import merged, run
-from tokenmill.core.chat import render_chat
+from tokenmill.formats.chat import render_chat
 from tokenmill.tokens.pack import pack, unpack
 from tokenmill.tokens.params import TokenizeParams, TokenizerParams
 from tokenmill.tokens.train_tokenizer import train_tokenizer

@@ -17,14 +17,14 @@ import atheris  # type: ignore[import-not-found]
 with atheris.instrument_imports(include=["tokenmill"]):  # type: ignore[attr-defined]
     from tokenmill.core.errors import UserError
     from tokenmill.core.params import parse_yaml
-    from tokenmill.core.records import parse_record, parse_rows
-    from tokenmill.core.token_file import TokenMetadata
-    from tokenmill.core.tokenizer import parse_tokenizer
     from tokenmill.data.params import CleanParams
     from tokenmill.data.readers import FORMATS, texts
     from tokenmill.data.report import Tally
     from tokenmill.data.sources import find
     from tokenmill.evaluation.results import Evaluation
+    from tokenmill.formats.records import parse_record, parse_rows
+    from tokenmill.formats.token_file import TokenMetadata
+    from tokenmill.formats.tokenizer import parse_tokenizer
     from tokenmill.model.manifest import Manifest
     from tokenmill.training.history import EpochRow
 

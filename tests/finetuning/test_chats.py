@@ -9,11 +9,11 @@ import pytest
 
 from tests.evaluation.trained import make_tokenizer_file
 from tests.tokens.clean_text import write_clean
-from tokenmill.core.chat import TURN_END, Document, render_chat
 from tokenmill.core.errors import UserError
-from tokenmill.core.tokenizer import TextTokenizer, read_tokenizer
 from tokenmill.finetuning.chats import EXAMPLES, EncodedChat, pack, read_chats
 from tokenmill.finetuning.chats import encode as encode_column
+from tokenmill.formats.chat import TURN_END, Document, render_chat
+from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
 from tokenmill.model.ops import IGNORED
 
 TURNS = [

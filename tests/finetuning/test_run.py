@@ -11,7 +11,7 @@ from tests.data.material import json_lines, parameters
 from tests.evaluation.trained import train_a_model
 from tests.training.tiny import digest, runtime_params
 from tokenmill.core.errors import UserError
-from tokenmill.core.executor import ThreadExecutor
+from tokenmill.executor import ThreadExecutor
 from tokenmill.finetuning.params import FinetuneParams, Method
 from tokenmill.finetuning.run import finetuning_job
 from tokenmill.model.manifest import ADAPTER, ADAPTER_CONFIG, WEIGHTS, read_manifest

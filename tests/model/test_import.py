@@ -13,8 +13,8 @@ SCRIPT = """
 import sys, torch
 from pathlib import Path
 from tokenmill.model.gpt import build, parameter_count
-from tokenmill.model.generate import generate
-from tokenmill.model.generate import Sampling
+from tokenmill.evaluation.generate import generate
+from tokenmill.evaluation.generate import Sampling
 from tokenmill.model.huggingface import load_model
 
 for folder in sys.argv[1:]:

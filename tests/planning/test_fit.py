@@ -12,7 +12,6 @@ from tokenmill.cli.preset import params_with, text_with
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import PARAMS_FILE, read_yaml
 from tokenmill.model.config import ModelConfig
-from tokenmill.model.size import flops_per_token
 from tokenmill.planning import benchmark
 from tokenmill.planning import fit as fitting
 from tokenmill.planning.fit import (
@@ -28,6 +27,7 @@ from tokenmill.planning.fit import (
 )
 from tokenmill.schema import AllParams, check_all
 from tokenmill.training.schedule import Workload
+from tokenmill.training.size import flops_per_token
 
 WORDS = (
     "the",

@@ -18,7 +18,6 @@ from tokenmill.costs import read_timing
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import choose_compute
 from tokenmill.model.gpt import parameter_count
-from tokenmill.model.size import flops_per_token
 from tokenmill.planning import benchmark
 from tokenmill.planning.benchmark import StepBenchmark, measure
 from tokenmill.planning.plan import (
@@ -34,6 +33,7 @@ from tokenmill.schema import check_all
 from tokenmill.training.compile import Compilation
 from tokenmill.training.optimizer import POLAR_EXPRESS
 from tokenmill.training.schedule import Workload
+from tokenmill.training.size import flops_per_token
 
 ROOT = Path(__file__).resolve().parents[2]
 GPT2_SMALL = [

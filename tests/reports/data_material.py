@@ -10,7 +10,7 @@ import xxhash
 
 from tests.imports import ROOT
 from tokenmill.core.files import write_json
-from tokenmill.core.shards import write_shards
+from tokenmill.formats.shards import write_shards
 from tokenmill.tokens.pack import pack, summary, unpack
 from tokenmill.tokens.params import TokenizeParams, TokenizerParams
 from tokenmill.tokens.train_tokenizer import train_tokenizer

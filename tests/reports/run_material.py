@@ -8,8 +8,8 @@ from tests.imports import ROOT
 from tests.reports.data_material import HOSTILE, REPORT
 from tokenmill.core.files import write_json
 from tokenmill.core.params import read_yaml
-from tokenmill.core.token_file import SplitMetadata, TokenMetadata, write_metadata
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question
+from tokenmill.formats.token_file import SplitMetadata, TokenMetadata, write_metadata
 from tokenmill.training.history import EpochRow, StepRow, write_rows
 
 FINGERPRINT = "0123456789abcdef"

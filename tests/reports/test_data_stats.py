@@ -13,15 +13,15 @@ from tokenizers import pre_tokenizers
 
 from tests.reports.data_material import DOCUMENTS, REPORT
 from tokenmill.core.errors import UserError
-from tokenmill.core.metrics import CleanReport
-from tokenmill.core.token_file import (
+from tokenmill.formats.metrics import CleanReport
+from tokenmill.formats.token_file import (
     SPLITS,
     SplitMetadata,
     TokenMetadata,
     open_tokens,
     read_metadata,
 )
-from tokenmill.core.tokenizer import BYTE_OF, read_tokenizer, token_bytes
+from tokenmill.formats.tokenizer import BYTE_OF, read_tokenizer, token_bytes
 from tokenmill.reports import data_stats
 from tokenmill.reports.data_stats import DataStats, TokenCounter, TokenCounts, read_stats
 

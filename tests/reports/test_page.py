@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenmill.core.units import INVISIBLE
 from tokenmill.reports.page import (
     WHITE_SPACE,
     counted,
@@ -18,6 +17,7 @@ from tokenmill.reports.page import (
     token_markup,
     token_text,
 )
+from tokenmill.words.units import INVISIBLE
 
 
 @pytest.mark.parametrize(

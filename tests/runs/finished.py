@@ -8,7 +8,7 @@ from tests.evaluation.trained import make_tokenizer_file
 from tests.pipeline.project import Project
 from tests.training.tiny import model_config, train_params
 from tokenmill.core.files import write_json, write_text
-from tokenmill.core.tokenizer import read_tokenizer
+from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.model.gpt import build
 from tokenmill.model.huggingface import save_weights
 from tokenmill.model.manifest import Manifest, TrainedWith

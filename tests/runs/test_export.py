@@ -13,11 +13,11 @@ from tests.reports.data_material import HOSTILE
 from tests.reports.run_material import prepare
 from tokenmill.cli.main import main
 from tokenmill.core.errors import UserError
-from tokenmill.core.metrics import read_clean_report
-from tokenmill.core.tokenizer import read_tokenizer, render_chat
+from tokenmill.evaluation.generate import Sampling, generate
 from tokenmill.evaluation.results import read_evaluation
+from tokenmill.formats.metrics import read_clean_report
+from tokenmill.formats.tokenizer import read_tokenizer, render_chat
 from tokenmill.model.config import Architecture, ModelConfig
-from tokenmill.model.generate import Sampling, generate
 from tokenmill.model.gpt import GPT, build
 from tokenmill.model.huggingface import load_model, save_weights
 from tokenmill.runs.export import Record, export

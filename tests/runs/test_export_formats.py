@@ -11,8 +11,8 @@ import torch
 
 from tests.runs.test_export import NOTHING, TEXT, checkpoint_in
 from tokenmill.core.errors import UserError
-from tokenmill.core.tokenizer import END_OF_TEXT, read_tokenizer
-from tokenmill.model.generate import Sampling, generate
+from tokenmill.evaluation.generate import Sampling, generate
+from tokenmill.formats.tokenizer import END_OF_TEXT, read_tokenizer
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.ops import MAX_PLAIN_LENGTH
 from tokenmill.runs.export import CHAT_TEMPLATE, export

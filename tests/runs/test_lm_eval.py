@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from tests.imports import ROOT
-from tokenmill.core.tokenizer import render_chat
+from tokenmill.formats.tokenizer import render_chat
 from tokenmill.sample.generator import conversations
 
 TASKS = {path.stem: yaml.safe_load(path.read_text()) for path in ROOT.glob("docs/lm-eval/*.yaml")}

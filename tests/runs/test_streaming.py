@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.evaluation.trained import make_tokenizer_file
-from tokenmill.core.tokenizer import TextTokenizer, read_tokenizer, token_bytes
+from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer, token_bytes
 from tokenmill.runs.writer import decode_utf8, strip
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.evaluation.trained import ANSWER, make_tokenizer_file, train_a_model
-from tokenmill.core.chat import Document
 from tokenmill.core.errors import UserError
 from tokenmill.evaluation.evaluate import answer, prepare
+from tokenmill.evaluation.generate import Sampling
 from tokenmill.evaluation.prompts import EvaluateParams, PromptParams
-from tokenmill.model.generate import Sampling
+from tokenmill.formats.chat import Document
 from tokenmill.runs.find import Checkpoint
 from tokenmill.runs.writer import Writer
 

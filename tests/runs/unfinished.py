@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.evaluation.trained import make_tokenizer_file
 from tests.training.tiny import model_config, runtime_params, train_params, workload
 from tokenmill.core import paths
-from tokenmill.core.tokenizer import read_tokenizer
+from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.model.gpt import build
 from tokenmill.model.manifest import WEIGHTS
 from tokenmill.training.checkpoint import CheckpointStore

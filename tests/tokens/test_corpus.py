@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenmill.core.tokenizer import read_tokenizer
+from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.tokens.corpus import PROBE_ROWS, PROBES, probe, sample, segmented, segments
 from tokenmill.tokens.encoder import FRAGMENTS, adversarial_texts
 

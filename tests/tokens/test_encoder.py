@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.tokens.clean_text import PROSE
 from tokenmill.core.errors import UserError
-from tokenmill.core.tokenizer import END_OF_TEXT, TextTokenizer, read_tokenizer
+from tokenmill.formats.tokenizer import END_OF_TEXT, TextTokenizer, read_tokenizer
 from tokenmill.tokens import encoder as encoder_module
 from tokenmill.tokens.encoder import (
     Encode,

@@ -16,10 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.tokens.clean_text import PROSE, write_clean
-from tokenmill.core import shards
 from tokenmill.core.errors import UserError
-from tokenmill.core.token_file import SPLITS, Split, TokenMetadata, open_tokens
-from tokenmill.core.tokenizer import END_OF_TEXT, RECORD, read_tokenizer
+from tokenmill.formats import shards
+from tokenmill.formats.token_file import SPLITS, Split, TokenMetadata, open_tokens
+from tokenmill.formats.tokenizer import END_OF_TEXT, RECORD, read_tokenizer
 from tokenmill.tokens import corpus as corpus_module
 from tokenmill.tokens import encoder
 from tokenmill.tokens import pack as pack_module

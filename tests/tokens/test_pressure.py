@@ -11,7 +11,7 @@ import pytest
 
 from tests.imports import ROOT
 from tests.tokens.clean_text import write_clean
-from tokenmill.core.token_file import read_metadata
+from tokenmill.formats.token_file import read_metadata
 from tokenmill.tokens.pack import pack
 from tokenmill.tokens.params import TokenizeParams
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from tests.imports import ROOT
 from tokenmill.core.errors import UserError
-from tokenmill.core.tokenizer import read_tokenizer
+from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.tokens.corpus import sample
 from tokenmill.tokens.params import TokenizerParams
 from tokenmill.tokens.train_tokenizer import summary, train_tokenizer

@@ -19,7 +19,6 @@ from tokenmill.model.config import Architecture
 from tokenmill.model.device import Compute
 from tokenmill.model.gpt import build
 from tokenmill.model.sequences import loss_of
-from tokenmill.model.size import flops_per_token
 from tokenmill.training.compile import (
     CPU_TFLOP,
     GPU_STEPS,
@@ -30,6 +29,7 @@ from tokenmill.training.compile import (
 from tokenmill.training.distributed import Group
 from tokenmill.training.run import _refuse_recording
 from tokenmill.training.schedule import Workload
+from tokenmill.training.size import flops_per_token
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 

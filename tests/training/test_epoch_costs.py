@@ -6,7 +6,7 @@ import pytest
 
 from tests.training.tiny import CONTEXT, run
 from tokenmill.costs import read_costs
-from tokenmill.model.size import flops_per_token
+from tokenmill.training.size import flops_per_token
 
 
 def test_training_writes_what_each_epoch_costs(here: Path, tokens: Path):

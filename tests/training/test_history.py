@@ -9,7 +9,7 @@ import pytest
 
 from tests.training.tiny import run, runtime_params, train_params, workload
 from tokenmill.core.errors import UserError
-from tokenmill.core.records import adapter
+from tokenmill.formats.records import adapter
 from tokenmill.training import history
 from tokenmill.training.history import (
     SIGNAL,

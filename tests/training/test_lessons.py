@@ -14,7 +14,7 @@ import torch
 from tests.training.test_memory import WIDE, small_memory
 from tests.training.tiny import CPU, digest, model_config, run
 from tokenmill.core.errors import UserError
-from tokenmill.core.token_file import open_tokens
+from tokenmill.formats.token_file import open_tokens
 from tokenmill.model.gpt import build
 from tokenmill.model.manifest import read_manifest
 from tokenmill.model.sequences import Sequences, loss_of, place_tokens

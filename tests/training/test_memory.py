@@ -23,10 +23,10 @@ from tests.training.tiny import (
 )
 from tokenmill.core.errors import UserError
 from tokenmill.model.device import is_out_of_memory
-from tokenmill.model.size import memory
 from tokenmill.training import step
 from tokenmill.training.distributed import Group
 from tokenmill.training.memory import WHOLE_GRADIENTS_SHARE, MicroBatch, sequences_that_fit
+from tokenmill.training.size import memory
 
 WIDE: dict[str, Any] = {"batch_size": 5, "gradient_accumulation_steps": 2, "optimizer": "adamw"}
 

@@ -11,7 +11,7 @@ from tests.training.fork_server import ForkServer
 from tests.training.tiny import digest, model_config, run, write_tokens
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import sha256_of
-from tokenmill.core.token_file import read_metadata, write_metadata
+from tokenmill.formats.token_file import read_metadata, write_metadata
 from tokenmill.model.gpt import build
 from tokenmill.model.huggingface import load_model, save_weights
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tokenmill.core.files import sha256_of
-from tokenmill.core.token_file import (
+from tokenmill.formats.token_file import (
     DTYPE,
     Split,
     SplitMetadata,

@@ -21,8 +21,8 @@ from rich.text import Text
 
 from tokenmill.cli.main import Parser
 from tokenmill.core.files import write_text
-from tokenmill.core.units import visible
 from tokenmill.reports.charts import Chart, Series, line_chart
+from tokenmill.words.units import visible
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, TextIO
 
 from rich.text import Text
 
-from tokenmill.core.units import masked, message
 from tokenmill.display import print_columns
+from tokenmill.words.units import masked, message
 
 if TYPE_CHECKING:
     from tokenmill.doctor.environment import Finding

@@ -18,7 +18,7 @@ from tokenmill.cli.generate import add_model_arguments, find_model
 from tokenmill.cli.main import Parser
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_text
-from tokenmill.core.units import visible
+from tokenmill.words.units import visible
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi

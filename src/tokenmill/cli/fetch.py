@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from tokenmill.cli.main import Parser
 from tokenmill.core.errors import UserError, first_line
-from tokenmill.core.units import message, override, size
+from tokenmill.words.units import message, override, size
 
 EXAMPLES = """\
   tokenmill fetch hf://datasets/OWNER/NAME/data      a folder of a dataset, to data/raw/NAME

@@ -9,9 +9,9 @@ from pathlib import Path
 from tokenmill.cli.main import Parser, positive
 from tokenmill.cli.preset import offer
 from tokenmill.core.errors import UserError
-from tokenmill.core.units import duration, si, size
 from tokenmill.display import console, note, print_columns
 from tokenmill.stage import set_wait_policy
+from tokenmill.words.units import duration, si, size
 
 HERE = "here"
 

@@ -18,8 +18,8 @@ from tokenmill.display import note, print_stream, rate
 from tokenmill.stage import set_wait_policy
 
 if TYPE_CHECKING:
+    from tokenmill.evaluation.generate import Sampling
     from tokenmill.evaluation.prompts import EvaluateParams
-    from tokenmill.model.generate import Sampling
     from tokenmill.runs.find import Checkpoint
     from tokenmill.runs.writer import Stream, Writer
 
@@ -122,7 +122,7 @@ def run(options: argparse.Namespace) -> None:
     set_wait_policy()
     import torch  # noqa: PLC0415 (seconds; so for the imports that follow)
 
-    from tokenmill.model.generate import Sampling  # noqa: PLC0415
+    from tokenmill.evaluation.generate import Sampling  # noqa: PLC0415
     from tokenmill.model.gpt import parameter_count  # noqa: PLC0415
     from tokenmill.runs.writer import Writer  # noqa: PLC0415
 
@@ -172,7 +172,7 @@ def evaluate_params(root: Path) -> "EvaluateParams | None":
 def default_sampling(evaluate: "EvaluateParams | None") -> "Sampling":
     """How a model writes unless the user says otherwise; outside a project it takes the likeliest
     tokens."""
-    from tokenmill.model.generate import Sampling  # noqa: PLC0415 (loads PyTorch)
+    from tokenmill.evaluation.generate import Sampling  # noqa: PLC0415 (loads PyTorch)
 
     return Sampling.of(evaluate) if evaluate else Sampling(max_new_tokens=TOKENS_WITHOUT_PARAMS)
 

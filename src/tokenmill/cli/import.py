@@ -21,7 +21,7 @@ from tokenmill.cli.main import Parser
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError, first_line
 from tokenmill.core.files import write_directory, write_json, write_text
-from tokenmill.core.units import visible
+from tokenmill.words.units import visible
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -147,8 +147,8 @@ def adopt(checkpoint: "Checkpoint", target: Path) -> "ModelConfig":
     """
     import safetensors.torch  # noqa: PLC0415 (seconds of PyTorch, as the next four)
 
-    from tokenmill.core.records import read_record  # noqa: PLC0415
-    from tokenmill.core.tokenizer import parse_tokenizer  # noqa: PLC0415
+    from tokenmill.formats.records import read_record  # noqa: PLC0415
+    from tokenmill.formats.tokenizer import parse_tokenizer  # noqa: PLC0415
     from tokenmill.model.huggingface import hf_config, load_model, read_config  # noqa: PLC0415
     from tokenmill.model.manifest import CONFIG, WEIGHTS  # noqa: PLC0415
 
@@ -187,7 +187,7 @@ def adopt(checkpoint: "Checkpoint", target: Path) -> "ModelConfig":
 def _gpt2_config(path: Path) -> "ModelConfig":
     from pydantic import ValidationError  # noqa: PLC0415 (and the next two load it)
 
-    from tokenmill.core.records import read_record  # noqa: PLC0415
+    from tokenmill.formats.records import read_record  # noqa: PLC0415
     from tokenmill.model.config import ModelConfig  # noqa: PLC0415
 
     published = read_record(path, PublishedGPT2, way_out=WAY_OUT)
@@ -241,8 +241,8 @@ def _gpt2_weights(path: Path) -> dict[str, "Tensor"]:
 
 def _with_turns(backend: "Tokenizer", file: Path, config: "ModelConfig") -> "ModelConfig":
     """Give the tokenizer of `file` the special tokens of turns, and the model room for them."""
-    from tokenmill.core.chat import TURN_TOKENS  # noqa: PLC0415
-    from tokenmill.core.tokenizer import add_special_tokens  # noqa: PLC0415 (pydantic)
+    from tokenmill.formats.chat import TURN_TOKENS  # noqa: PLC0415
+    from tokenmill.formats.tokenizer import add_special_tokens  # noqa: PLC0415 (pydantic)
 
     _check_size(backend, file, config)
     add_special_tokens(backend, TURN_TOKENS.values())

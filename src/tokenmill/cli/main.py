@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from tokenmill import stage
-from tokenmill.core.units import visible
+from tokenmill.words.units import visible
 
 ABOUT = "`tokenmill` answers questions about the pipeline, its models and plans; `dvc repro` runs the pipeline."
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from tokenmill.cli.main import Parser, count, positive
 from tokenmill.cli.preset import names, params_with, read
-from tokenmill.core.units import duration, si, size
 from tokenmill.display import console, print_columns
 from tokenmill.stage import set_wait_policy
+from tokenmill.words.units import duration, si, size
 
 if TYPE_CHECKING:
     from tokenmill.planning.plan import Plan, PlanRow
@@ -160,8 +160,8 @@ def _verdict(plan: "Plan") -> str:
 
 def _print_memory(plan: "Plan") -> None:
     """The memory of one device that takes a whole batch at a time."""
-    from tokenmill.model.size import Precision, memory  # noqa: PLC0415 (PyTorch)
     from tokenmill.training.params import OPTIMIZERS  # noqa: PLC0415 (pydantic)
+    from tokenmill.training.size import Precision, memory  # noqa: PLC0415 (PyTorch)
 
     names: dict[str, Precision] = {"half precision": "half", "float32": "float32"}
     parts, train = (

@@ -22,8 +22,8 @@ from tokenmill.cli.main import Parser
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_text
 from tokenmill.core.paths import SAMPLE
-from tokenmill.core.units import duration, visible
 from tokenmill.display import console, print_columns
+from tokenmill.words.units import duration, visible
 
 if TYPE_CHECKING:
     from tokenmill.schema import AllParams

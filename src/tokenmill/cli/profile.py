@@ -154,14 +154,14 @@ def _profile(params: "AllParams", *, steps: int, trace: Path) -> Profile:
     written."""
     from torch.profiler import ProfilerActivity, profile  # noqa: PLC0415 (PyTorch)
 
-    from tokenmill.core.token_file import open_tokens, read_metadata  # noqa: PLC0415
+    from tokenmill.formats.token_file import open_tokens, read_metadata  # noqa: PLC0415
     from tokenmill.model.config import ModelConfig  # noqa: PLC0415
     from tokenmill.model.device import choose_compute, configure_process  # noqa: PLC0415
     from tokenmill.model.sequences import place_tokens  # noqa: PLC0415
-    from tokenmill.model.size import flops_per_token  # noqa: PLC0415
     from tokenmill.planning.benchmark import StepBenchmark, product_rate, synchronize  # noqa: PLC0415
     from tokenmill.training.compile import choose_compilation  # noqa: PLC0415
     from tokenmill.training.schedule import Workload  # noqa: PLC0415
+    from tokenmill.training.size import flops_per_token  # noqa: PLC0415
 
     runtime, config = (
         params.runtime,

@@ -18,8 +18,8 @@ from tokenmill import git
 from tokenmill.cli.main import Parser, count
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
-from tokenmill.core.units import duration, visible
 from tokenmill.display import console, print_columns
+from tokenmill.words.units import duration, visible
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -211,7 +211,7 @@ def _times(entry: Mapping[str, Any], repo: "Repo", root: Path) -> dict[str, Any]
 
 def _fingerprint(repo: "Repo", model: str) -> str | None:
     """The fingerprint in the manifest of a model, of any version, if DVC's cache has it."""
-    from tokenmill.core.records import read_record  # noqa: PLC0415 (pydantic)
+    from tokenmill.formats.records import read_record  # noqa: PLC0415 (pydantic)
     from tokenmill.model.manifest import MANIFEST  # noqa: PLC0415
 
     cached, unknown = repo.cache.local.oid_to_path, "its times are not known"

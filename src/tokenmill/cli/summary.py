@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from tokenmill.cli.preset import is_own_text_at_defaults
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
-from tokenmill.core.units import counted
 from tokenmill.display import amounts, console, print_columns, shortened
+from tokenmill.words.units import counted
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -278,10 +278,10 @@ def ask(project: Path, weights: Path, tokenizer_file: Path) -> list[tuple[str, s
     import torch  # noqa: PLC0415 (seconds; so for the imports that follow)
 
     from tokenmill.core.params import PARAMS_FILE, Section, load  # noqa: PLC0415
-    from tokenmill.core.tokenizer import read_tokenizer  # noqa: PLC0415
     from tokenmill.evaluation.evaluate import continuation  # noqa: PLC0415
+    from tokenmill.evaluation.generate import Sampling  # noqa: PLC0415
     from tokenmill.evaluation.prompts import EvaluateParams, RawText, chosen_prompts, prepare  # noqa: PLC0415
-    from tokenmill.model.generate import Sampling  # noqa: PLC0415
+    from tokenmill.formats.tokenizer import read_tokenizer  # noqa: PLC0415
     from tokenmill.model.huggingface import load_model  # noqa: PLC0415
 
     class Params(Section):

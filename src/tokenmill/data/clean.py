@@ -15,12 +15,8 @@ import polars as pl
 import xxhash
 from numpy.typing import NDArray
 
-from tokenmill.core.chat_columns import as_lines, change_text
 from tokenmill.core.errors import UserError
-from tokenmill.core.executor import Executor
 from tokenmill.core.files import enough_room, write_directory
-from tokenmill.core.metrics import CleanReport, Letters
-from tokenmill.core.shards import SCHEMA, SHARD_BYTES, write_shards
 from tokenmill.data import filters
 from tokenmill.data.chunks import CHUNK_BYTES, Chunk, Planner
 from tokenmill.data.dedup import Hashes, SeenHashes, SeenNearDuplicates, signatures
@@ -31,6 +27,10 @@ from tokenmill.data.readers import FORMATS
 from tokenmill.data.report import Tally, report_on
 from tokenmill.data.sources import find
 from tokenmill.display import Progress
+from tokenmill.executor import Executor
+from tokenmill.formats.chat_columns import as_lines, change_text
+from tokenmill.formats.metrics import CleanReport, Letters
+from tokenmill.formats.shards import SCHEMA, SHARD_BYTES, write_shards
 
 
 def clean(

@@ -16,8 +16,6 @@ import numpy as np
 import orjson
 import polars as pl
 
-from tokenmill.core.chat import plain
-from tokenmill.core.chat_columns import plain_column
 from tokenmill.core.errors import UserError
 from tokenmill.data.encoding import (
     DAMAGE,
@@ -30,6 +28,8 @@ from tokenmill.data.params import CleanParams
 from tokenmill.data.record_text import MESSAGES, record_texts
 from tokenmill.data.report import EXCERPT, Tally
 from tokenmill.data.sources import BLOCK_BYTES, MAX_RECORD_BYTES, Advance, Source
+from tokenmill.formats.chat import plain
+from tokenmill.formats.chat_columns import plain_column
 
 MAX_DEPTH = 200
 """A JSON file that is nested deeper is refused: the parser would take the square of the depth in

@@ -16,7 +16,6 @@ from typing import Any, TypeAlias
 
 import polars as pl
 
-from tokenmill.core.chat import plain
 from tokenmill.core.errors import UserError
 from tokenmill.data.encoding import damage_handler, decode, read_utf8, without_damage
 from tokenmill.data.json_records import read_json, read_json_lines
@@ -24,6 +23,7 @@ from tokenmill.data.params import CleanParams, Unit
 from tokenmill.data.record_text import KEYS, no_text, record_texts
 from tokenmill.data.report import Tally
 from tokenmill.data.sources import MAX_RECORD_BYTES, Advance, Source, blocks, not_permitted
+from tokenmill.formats.chat import plain
 
 Reader: TypeAlias = Callable[[Source, CleanParams, Tally, Advance], Iterator[str]]
 """Yields the texts of a file in bounded memory, in order, with DAMAGE where bytes are invalid. It

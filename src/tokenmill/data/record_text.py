@@ -8,9 +8,9 @@ from typing import Any
 
 import orjson
 
-from tokenmill.core.chat import plain, render_chat
 from tokenmill.core.errors import UserError
 from tokenmill.data.report import Tally
+from tokenmill.formats.chat import plain, render_chat
 
 MESSAGES = ("messages", "conversations", "conversation")
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from tokenmill.core.chat import readable
-from tokenmill.core.chat_columns import as_lines
-from tokenmill.core.metrics import Characters, CleanReport, Documents, Files, Lengths, Letters
 from tokenmill.data.filters import detect_languages
 from tokenmill.data.params import CleanParams
 from tokenmill.data.sources import Found
+from tokenmill.formats.chat import readable
+from tokenmill.formats.chat_columns import as_lines
+from tokenmill.formats.metrics import Characters, CleanReport, Documents, Files, Lengths, Letters
 
 EXAMPLES = 3
 """Dropped documents that are shown for each reason."""

@@ -11,14 +11,14 @@ from markupsafe import Markup
 from pydantic import ValidationError
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.records import adapter
-from tokenmill.core.units import visible
 from tokenmill.demo.models import Loaded, Models
 from tokenmill.display import rate
-from tokenmill.model.generate import Sampling
+from tokenmill.evaluation.generate import Sampling
+from tokenmill.formats.records import adapter
 from tokenmill.reports.page import excerpt
 from tokenmill.runs.writer import Stream, Writer
 from tokenmill.stage import describe
+from tokenmill.words.units import visible
 
 Form = TypeVar("Form")
 

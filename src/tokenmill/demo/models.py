@@ -10,15 +10,15 @@ from pathlib import Path
 from tokenmill import git
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
-from tokenmill.core.metrics import TrainMetrics
 from tokenmill.core.params import PARAMS_FILE, parse_yaml
-from tokenmill.core.records import parse_record
-from tokenmill.core.units import visible
+from tokenmill.formats.metrics import TrainMetrics
+from tokenmill.formats.records import parse_record
 from tokenmill.model.manifest import WEIGHTS
 from tokenmill.reports.page import excerpt, settings
 from tokenmill.runs.find import Checkpoint, available, epochs_at, find
 from tokenmill.runs.under_way import is_finished
 from tokenmill.runs.writer import Writer
+from tokenmill.words.units import visible
 
 CHANGES = 3
 """Changed parameters that are named beside an experiment."""

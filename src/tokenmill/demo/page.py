@@ -12,7 +12,6 @@ from gradio.events import Dependency
 from gradio.themes import Base
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.units import visible
 from tokenmill.demo.answering import (
     FIELDS,
     MOST_CHARACTERS,
@@ -25,8 +24,9 @@ from tokenmill.demo.answering import (
     Turn,
     html,
 )
+from tokenmill.evaluation.generate import Sampling
 from tokenmill.evaluation.prompts import PromptParams
-from tokenmill.model.generate import Sampling
+from tokenmill.words.units import visible
 
 QUEUE = 32
 """Answers that may wait."""

@@ -14,20 +14,20 @@ import torch
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import PARAMS_FILE
-from tokenmill.core.token_file import TokenMetadata, read_metadata
-from tokenmill.core.units import counted, override, size
 from tokenmill.data.readers import FORMATS
 from tokenmill.data.sources import find
 from tokenmill.doctor import dvc, environment
 from tokenmill.doctor.environment import Check, Finding, Project, ok, problem, warning
+from tokenmill.formats.token_file import TokenMetadata, read_metadata
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import Compute, choose_compute, unused_gpu
 from tokenmill.model.gpt import parameter_count
-from tokenmill.model.size import memory
 from tokenmill.schema import AllParams, check_all
 from tokenmill.training.compile import missing_compiler
 from tokenmill.training.memory import device_memory, sequences_that_fit
 from tokenmill.training.params import OPTIMIZERS
+from tokenmill.training.size import memory
+from tokenmill.words.units import counted, override, size
 
 BUILT_IN = paths.SAMPLE.as_posix()
 """What the stage `sample` writes."""

@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field
 
 from tokenmill import git
 from tokenmill.core.errors import UserError
-from tokenmill.core.records import read_record
+from tokenmill.formats.records import read_record
 from tokenmill.runs.under_way import under_way
 
 if TYPE_CHECKING:  # `tokenmill` alone uses some checks and does without PyTorch

@@ -11,11 +11,9 @@ from pathlib import Path
 
 from pydantic import Field
 
-from tokenmill.core.chat import Document, readable
 from tokenmill.core.params import Section
-from tokenmill.core.token_file import SPLITS, Split, open_tokens, read_metadata
-from tokenmill.core.tokenizer import TextTokenizer, read_tokenizer
 from tokenmill.display import Progress
+from tokenmill.evaluation.generate import Sampling, generate
 from tokenmill.evaluation.prompts import (
     MOST_OPENINGS,
     EvaluateParams,
@@ -25,8 +23,10 @@ from tokenmill.evaluation.prompts import (
     prepare,
 )
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question
+from tokenmill.formats.chat import Document, readable
+from tokenmill.formats.token_file import SPLITS, Split, open_tokens, read_metadata
+from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
 from tokenmill.model.device import Compute, DeviceName, choose_compute, configure_process
-from tokenmill.model.generate import Sampling, generate
 from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import Manifest, read_manifest

@@ -16,7 +16,12 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 
-from tokenmill.core.chat import (
+from tokenmill.core.errors import UserError
+from tokenmill.core.files import refuse_special
+from tokenmill.core.params import Section, load
+from tokenmill.core.paths import PROMPTS_FILE
+from tokenmill.evaluation.results import Mark, Question
+from tokenmill.formats.chat import (
     START,
     TURN_END,
     Document,
@@ -24,13 +29,8 @@ from tokenmill.core.chat import (
     plain,
     readable,
 )
-from tokenmill.core.errors import UserError
-from tokenmill.core.files import refuse_special
-from tokenmill.core.params import Section, load
-from tokenmill.core.paths import PROMPTS_FILE
-from tokenmill.core.token_file import open_tokens
-from tokenmill.core.tokenizer import TextTokenizer
-from tokenmill.evaluation.results import Mark, Question
+from tokenmill.formats.token_file import open_tokens
+from tokenmill.formats.tokenizer import TextTokenizer
 
 MOST_BYTES = 1 << 16
 """A larger file of prompts is refused."""

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from tokenmill.core.files import rounded
 from tokenmill.core.params import Section
-from tokenmill.core.records import read_record
+from tokenmill.formats.records import read_record
 
 Mark: TypeAlias = Literal["seen", "held_out"]
 

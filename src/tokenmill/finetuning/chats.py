@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from tokenmill.core import shards
-from tokenmill.core.chat import START, TURN_END, Document
-from tokenmill.core.chat_columns import encode_documents
 from tokenmill.core.errors import UserError
-from tokenmill.core.tokenizer import TextTokenizer
+from tokenmill.formats import shards
+from tokenmill.formats.chat import START, TURN_END, Document
+from tokenmill.formats.chat_columns import encode_documents
+from tokenmill.formats.tokenizer import TextTokenizer
 from tokenmill.model.ops import IGNORED
 from tokenmill.model.sequences import evenly_spread
 

@@ -9,22 +9,22 @@ from pathlib import Path
 import numpy as np
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.executor import Executor
-from tokenmill.core.records import checked
-from tokenmill.core.token_file import open_tokens
-from tokenmill.core.tokenizer import TextTokenizer, read_tokenizer
 from tokenmill.data.clean import clean
 from tokenmill.data.params import CleanParams
+from tokenmill.executor import Executor
 from tokenmill.finetuning.chats import ChatSplit, read_chats
 from tokenmill.finetuning.params import FinetuneParams, Method
+from tokenmill.formats.records import checked
+from tokenmill.formats.token_file import open_tokens
+from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
 from tokenmill.model.config import LoraParams
 from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import load_model
-from tokenmill.model.lora import adapt, trained_parameters
 from tokenmill.model.manifest import MANIFEST, RESTORE, Manifest, TrainedWith, read_manifest
 from tokenmill.model.sequences import PackedTexts, evenly_spread
 from tokenmill.training.checkpoint import fingerprint
 from tokenmill.training.compile import Compilation
+from tokenmill.training.lora import adapt, trained_parameters
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.run import Data, Job
 from tokenmill.training.schedule import Workload

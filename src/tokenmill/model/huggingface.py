@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_beside, write_json
-from tokenmill.core.records import read_record
+from tokenmill.formats.records import read_record
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import GPT, empty_model, model_class
 from tokenmill.model.manifest import CONFIG, MANIFEST, RESTORE, WEIGHTS, Saved, read_manifest

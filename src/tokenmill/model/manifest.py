@@ -12,8 +12,8 @@ from pydantic import AliasChoices, BaseModel, Field, model_validator
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import sha256_of
 from tokenmill.core.params import Epochs, Section
-from tokenmill.core.records import read_record
-from tokenmill.core.token_file import Sha256
+from tokenmill.formats.records import read_record
+from tokenmill.formats.token_file import Sha256
 from tokenmill.model.config import ModelConfig
 
 MANIFEST = "manifest.json"

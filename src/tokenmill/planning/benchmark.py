@@ -12,18 +12,18 @@ import torch
 from torch import Tensor
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.units import size
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import Compute, choose_compute, configure_process
 from tokenmill.model.gpt import build
 from tokenmill.model.sequences import Sequences
-from tokenmill.model.size import memory
 from tokenmill.training.compile import Compilation, choose_compilation
 from tokenmill.training.memory import sequences_that_fit
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams
 from tokenmill.training.schedule import EpochSampler, Workload
+from tokenmill.training.size import memory
 from tokenmill.training.step import train_step
+from tokenmill.words.units import size
 
 LONG_STEP = 1.5
 """Seconds; a step that takes longer is measured on a part of its sequences."""

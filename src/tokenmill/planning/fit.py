@@ -16,19 +16,19 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from tokenmill.core.chat import TURN_TOKENS, split_turns
 from tokenmill.core.errors import UserError
-from tokenmill.core.units import duration, si
 from tokenmill.data.readers import FORMATS, texts
 from tokenmill.data.report import Tally
 from tokenmill.data.sources import find
+from tokenmill.formats.chat import TURN_TOKENS, split_turns
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import parameter_count
-from tokenmill.model.size import flops_per_token
 from tokenmill.schema import AllParams
 from tokenmill.tokens.train_tokenizer import bpe_of
 from tokenmill.training.params import auto_learning_rate
 from tokenmill.training.schedule import Workload
+from tokenmill.training.size import flops_per_token
+from tokenmill.words.units import duration, si
 
 ENOUGH = 20.0
 """Tokens per parameter at which a given computation gives the lowest loss (Hoffmann et al. 2022,

@@ -20,16 +20,16 @@ import torch
 
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
-from tokenmill.core.metrics import TokenizerMetrics, TokensMetrics, read_metrics
-from tokenmill.core.token_file import METADATA_FILE, read_metadata
 from tokenmill.costs import TIMING, find_times, read_timing
+from tokenmill.formats.metrics import TokenizerMetrics, TokensMetrics, read_metrics
+from tokenmill.formats.token_file import METADATA_FILE, read_metadata
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import empty_model, is_hidden_matrix, parameter_count
 from tokenmill.model.manifest import MANIFEST, read_manifest
-from tokenmill.model.size import flops_per_token, memory
 from tokenmill.planning.benchmark import measure
 from tokenmill.training.params import OPTIMIZERS, OptimizerName
 from tokenmill.training.schedule import Workload
+from tokenmill.training.size import flops_per_token, memory
 
 if TYPE_CHECKING:  # training reads the table of GPUs, and does without the libraries of cleaning
     from tokenmill.schema import AllParams

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tokenmill.core.units import si
+from tokenmill.words.units import si
 
 X_TICKS, Y_TICKS = 7, 4
 """About this many ticks fit the axes on a phone."""

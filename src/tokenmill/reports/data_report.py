@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tokenmill.core.metrics import CleanReport, TokenizerMetrics, TokensMetrics
-from tokenmill.core.units import size
+from tokenmill.formats.metrics import CleanReport, TokenizerMetrics, TokensMetrics
 from tokenmill.reports.charts import Chart, Series, bar_chart, line_chart
 from tokenmill.reports.data_stats import RARE, DataStats
 from tokenmill.reports.page import THIN, counted, decimal, flat, integer, percent, render
+from tokenmill.words.units import size
 
 FREQUENT = 40
 """Tokens in the ranking."""

@@ -15,8 +15,9 @@ import pandas as pd
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import rounded, write_text
-from tokenmill.core.metrics import CleanReport
-from tokenmill.core.token_file import (
+from tokenmill.display import Progress
+from tokenmill.formats.metrics import CleanReport
+from tokenmill.formats.token_file import (
     SPLITS,
     Split,
     TokenMetadata,
@@ -24,8 +25,7 @@ from tokenmill.core.token_file import (
     read_metadata,
     token_file,
 )
-from tokenmill.core.tokenizer import TextTokenizer, token_bytes
-from tokenmill.display import Progress
+from tokenmill.formats.tokenizer import TextTokenizer, token_bytes
 from tokenmill.reports.page import token_text
 
 BLOCK = 1 << 20

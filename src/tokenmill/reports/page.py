@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from tokenmill.core import units
-from tokenmill.core.units import size, visible
+from tokenmill.words.units import size, visible
 
 TEMPLATES = Path(__file__).with_name("templates")
 

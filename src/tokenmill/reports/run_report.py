@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
-from tokenmill.core.metrics import CleanReport
-from tokenmill.core.token_file import TokenMetadata
 from tokenmill.costs import Cost, epoch_costs, read_timing
 from tokenmill.evaluation.results import EpochResult, Evaluation
+from tokenmill.formats.metrics import CleanReport
+from tokenmill.formats.token_file import TokenMetadata
 from tokenmill.model.manifest import Manifest
 from tokenmill.reports.answers import PromptAnswers, compare_answers
 from tokenmill.reports.charts import Chart, Series, line_chart

@@ -3,8 +3,8 @@ place of marks."""
 
 import json
 
-from tokenmill.core.chat import ROLES, START, TURN_END, TURN_TOKENS
-from tokenmill.core.tokenizer import SPECIAL_TOKENS
+from tokenmill.formats.chat import ROLES, START, TURN_END, TURN_TOKENS
+from tokenmill.formats.tokenizer import SPECIAL_TOKENS
 
 
 def chat_template(*, marks_answers: bool) -> str:

@@ -16,10 +16,10 @@ import pandas as pd
 
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
-from tokenmill.core.metrics import TrainMetrics, read_metrics
 from tokenmill.core.params import PARAMS_FILE, read_yaml
 from tokenmill.display import note
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question, read_evaluation
+from tokenmill.formats.metrics import TrainMetrics, read_metrics
 from tokenmill.reports.answers import PromptAnswers, compare_answers
 from tokenmill.reports.page import settings
 from tokenmill.runs.find import Revision, chosen_epoch

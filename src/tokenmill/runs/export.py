@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from tokenmill.core import paths
-from tokenmill.core.chat import TURN_END, TURN_TOKENS
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import sha256_of, write_directory, write_json, write_text
-from tokenmill.core.metrics import CleanReport, read_clean_report
-from tokenmill.core.tokenizer import END_OF_TEXT, TextTokenizer, read_tokenizer
 from tokenmill.evaluation.results import Evaluation, read_evaluation
+from tokenmill.formats.chat import TURN_END, TURN_TOKENS
+from tokenmill.formats.metrics import CleanReport, read_clean_report
+from tokenmill.formats.tokenizer import END_OF_TEXT, TextTokenizer, read_tokenizer
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import hf_config, hf_name, load_model

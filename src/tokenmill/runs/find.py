@@ -20,8 +20,8 @@ from tokenmill import git
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_atomic
-from tokenmill.core.records import parse_record, parse_rows
 from tokenmill.display import note
+from tokenmill.formats.records import parse_record, parse_rows
 from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS, read_manifest
 from tokenmill.runs.under_way import is_finished, under_way, unfinished
 from tokenmill.training.history import ANEW, EpochRow

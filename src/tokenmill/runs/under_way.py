@@ -15,8 +15,8 @@ from pydantic import BaseModel, Field
 
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
-from tokenmill.core.records import read_record
 from tokenmill.costs import TIMING, Cost, find_times, read_timing
+from tokenmill.formats.records import read_record
 from tokenmill.model.manifest import MANIFEST, WEIGHTS
 from tokenmill.training.history import (
     LiveRun,

@@ -11,11 +11,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tokenmill.core.chat import SHOWN, Document, chat_prompt, plain
 from tokenmill.core.errors import UserError
-from tokenmill.core.tokenizer import TextTokenizer, read_tokenizer, token_bytes
+from tokenmill.evaluation.generate import Sampling, generate, generate_batch, transpose_in_memory
+from tokenmill.formats.chat import SHOWN, Document, chat_prompt, plain
+from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer, token_bytes
 from tokenmill.model.device import choose_device
-from tokenmill.model.generate import Sampling, generate, generate_batch, transpose_in_memory
 from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import MANIFEST, read_manifest

@@ -16,10 +16,10 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 import polars as pl
 
-from tokenmill.core import shards
-from tokenmill.core.chat_columns import parts, plain_column
 from tokenmill.core.errors import UserError
-from tokenmill.core.token_file import Split
+from tokenmill.formats import shards
+from tokenmill.formats.chat_columns import parts, plain_column
+from tokenmill.formats.token_file import Split
 from tokenmill.tokens.params import TokenizeParams
 
 SEGMENT_CHARS = 1 << 17

@@ -16,10 +16,10 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import polars as pl
 
-from tokenmill.core.chat_columns import Encode, Encoded, encode_documents
 from tokenmill.core.errors import UserError
-from tokenmill.core.token_file import DTYPE
-from tokenmill.core.tokenizer import (
+from tokenmill.formats.chat_columns import Encode, Encoded, encode_documents
+from tokenmill.formats.token_file import DTYPE
+from tokenmill.formats.tokenizer import (
     SPECIAL_TOKENS,
     TextTokenizer,
     parse_tokenizer,

@@ -18,11 +18,13 @@ import numpy as np
 import polars as pl
 import zstandard
 
-from tokenmill.core import files, shards
-from tokenmill.core.chat_columns import mark_count, text_bytes
+from tokenmill.core import files
 from tokenmill.core.errors import UserError
-from tokenmill.core.executor import Executor, ThreadExecutor, prefetch
-from tokenmill.core.token_file import (
+from tokenmill.display import Progress
+from tokenmill.executor import Executor, ThreadExecutor, prefetch
+from tokenmill.formats import shards
+from tokenmill.formats.chat_columns import mark_count, text_bytes
+from tokenmill.formats.token_file import (
     DTYPE,
     SPLITS,
     Split,
@@ -33,8 +35,7 @@ from tokenmill.core.token_file import (
     token_file,
     write_metadata,
 )
-from tokenmill.core.tokenizer import read_tokenizer
-from tokenmill.display import Progress
+from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.tokens import corpus
 from tokenmill.tokens.corpus import TextSpan, choose_split, probe, segmented, split_corpus
 from tokenmill.tokens.encoder import Encoder, choose_encoder

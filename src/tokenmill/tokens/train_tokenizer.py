@@ -14,18 +14,19 @@ import numpy as np
 import polars as pl
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from tokenmill.core import files, shards
-from tokenmill.core.chat_columns import plain_column
+from tokenmill.core import files
 from tokenmill.core.errors import UserError
-from tokenmill.core.metrics import TokenizerMetrics
-from tokenmill.core.tokenizer import (
+from tokenmill.display import Progress
+from tokenmill.formats import shards
+from tokenmill.formats.chat_columns import plain_column
+from tokenmill.formats.metrics import TokenizerMetrics
+from tokenmill.formats.tokenizer import (
     SPECIAL_TOKENS,
     TextTokenizer,
     add_special_tokens,
     read_tokenizer,
     record_tokenizer,
 )
-from tokenmill.display import Progress
 from tokenmill.tokens import corpus
 from tokenmill.tokens.encoder import CODE_POINTS, code_points
 from tokenmill.tokens.params import TokenizerParams

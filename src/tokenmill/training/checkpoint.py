@@ -29,15 +29,15 @@ from torch import Tensor
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import sha256_of, write_beside, write_directory, write_json
-from tokenmill.core.records import read_record
-from tokenmill.core.token_file import Sha256
 from tokenmill.costs import TIMES
+from tokenmill.formats.records import read_record
+from tokenmill.formats.token_file import Sha256
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import hf_config, load_weights, save_weights
-from tokenmill.model.lora import load_adapter, save_adapter
 from tokenmill.model.manifest import ADAPTER, ADAPTER_CONFIG, CONFIG, MANIFEST, WEIGHTS, Manifest
 from tokenmill.training.history import RunState
+from tokenmill.training.lora import load_adapter, save_adapter
 from tokenmill.training.params import TrainParams
 
 NUMERICS_VERSION = 7

@@ -20,9 +20,9 @@ from torch import nn
 
 from tokenmill.core.errors import UserError, first_line
 from tokenmill.model.sequences import Index
-from tokenmill.model.size import flops_per_token
 from tokenmill.training.params import CompileChoice
 from tokenmill.training.schedule import Workload
+from tokenmill.training.size import flops_per_token
 from tokenmill.training.step import StepResult
 
 CPU_TFLOP = 100

@@ -28,8 +28,8 @@ from tokenmill.core import records
 from tokenmill.core.files import rounded, write_json, write_text
 from tokenmill.core.params import Section
 from tokenmill.core.paths import resume_root
-from tokenmill.core.token_file import Sha256
 from tokenmill.costs import CostParams
+from tokenmill.formats.token_file import Sha256
 from tokenmill.model.manifest import ADAPTER, WEIGHTS
 from tokenmill.training.schedule import Workload
 

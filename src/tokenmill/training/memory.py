@@ -16,12 +16,12 @@ from pydantic import BaseModel, Field
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_json
-from tokenmill.core.records import read_record
-from tokenmill.core.units import size
+from tokenmill.formats.records import read_record
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import Compute
-from tokenmill.model.size import memory
 from tokenmill.training.distributed import SINGLE, Group
+from tokenmill.training.size import memory
+from tokenmill.words.units import size
 
 FREE_MEMORY_SHARE = 0.5
 """Share of free memory for what autograd keeps of a micro-batch; the backward pass and other

@@ -14,8 +14,8 @@ from typing import IO, TYPE_CHECKING, cast
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import sha256_of, write_atomic, write_directory
-from tokenmill.core.records import parse_record
-from tokenmill.core.token_file import TokenMetadata
+from tokenmill.formats.records import parse_record
+from tokenmill.formats.token_file import TokenMetadata
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.huggingface import read_config
 from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS, Manifest

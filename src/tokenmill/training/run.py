@@ -12,9 +12,9 @@ import torch
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.paths import resume_root
-from tokenmill.core.token_file import SPLITS, open_tokens, read_metadata, too_short
 from tokenmill.costs import COSTS, TIMING, epoch_costs, publish_times, read_timing, write_costs
 from tokenmill.display import TrainingDisplay
+from tokenmill.formats.token_file import SPLITS, open_tokens, read_metadata, too_short
 from tokenmill.model.config import ModelConfig, ModelParams
 from tokenmill.model.device import (
     Compute,
@@ -28,7 +28,6 @@ from tokenmill.model.gpt import GPT, build, parameter_count
 from tokenmill.model.huggingface import load_weights
 from tokenmill.model.manifest import FORMAT, Manifest, TrainedWith
 from tokenmill.model.sequences import Sequences, place_tokens
-from tokenmill.model.size import flops_per_token
 from tokenmill.training.checkpoint import CheckpointStore, export_model, fingerprint, prune_runs
 from tokenmill.training.compile import Compilation, choose_compilation
 from tokenmill.training.distributed import Group, process_group
@@ -44,6 +43,7 @@ from tokenmill.training.resume import (
     find_resume_point,
 )
 from tokenmill.training.schedule import Workload
+from tokenmill.training.size import flops_per_token
 from tokenmill.training.trainer import Data, Trainer, TrainingSetup
 
 

@@ -18,7 +18,6 @@ from tokenmill.costs import Timing
 from tokenmill.display import TrainingDisplay
 from tokenmill.model.device import Compute
 from tokenmill.model.gpt import GPT
-from tokenmill.model.lora import merge
 from tokenmill.model.sequences import (
     Index,
     Sequences,
@@ -33,6 +32,7 @@ from tokenmill.training.compile import Compilation, RecordedStep
 from tokenmill.training.distributed import FlagSync, Group, whole_model
 from tokenmill.training.history import EpochRow, LiveFiles, RunState, StepRow, ValidationRow
 from tokenmill.training.launch import Interrupt
+from tokenmill.training.lora import merge
 from tokenmill.training.memory import MicroBatch
 from tokenmill.training.mirror import Mirror
 from tokenmill.training.optimizer import Optimizer, momentum_at

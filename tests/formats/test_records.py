@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from tests.imports import SOURCE
 from tokenmill.core import records
 from tokenmill.core.errors import UserError
-from tokenmill.core.records import parse_record, parse_rows, read_record, read_rows
+from tokenmill.formats.records import parse_record, parse_rows, read_record, read_rows
 
 ANEW = "`dvc repro -f train` makes it"
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.reports.data_material import REPORT
 from tokenmill.core.errors import UserError
-from tokenmill.core.metrics import read_clean_report
+from tokenmill.formats.metrics import read_clean_report
 
 
 def test_clean_report_is_read_back(tmp_path: Path) -> None:

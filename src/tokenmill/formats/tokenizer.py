@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 from tokenizers import AddedToken, Tokenizer
 
-from tokenmill.core.chat import TURN_TOKENS, Document, split_turns
 from tokenmill.core.errors import UserError, first_line
 from tokenmill.core.files import sha256_of, write_json
-from tokenmill.core.records import read_record
-from tokenmill.core.token_file import DTYPE, Sha256, TokenizerType
+from tokenmill.formats.chat import TURN_TOKENS, Document, split_turns
+from tokenmill.formats.records import read_record
+from tokenmill.formats.token_file import DTYPE, Sha256, TokenizerType
 
 END_OF_TEXT = "<|endoftext|>"
 

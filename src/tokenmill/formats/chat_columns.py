@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 import polars as pl
 
-from tokenmill.core.chat import START, TURN_END, TURN_TOKENS
+from tokenmill.formats.chat import START, TURN_END, TURN_TOKENS
 
 Encoded: TypeAlias = tuple[np.ndarray, np.ndarray]
 """The ids of all texts in one row (int32), and the offsets at which each text's ids begin (int64,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.token_file import (
+from tokenmill.formats.token_file import (
     DTYPE,
     SPLITS,
     SplitMetadata,

@@ -13,7 +13,7 @@ from pydantic import Field
 from tokenmill.core import files
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import Section
-from tokenmill.core.records import read_record
+from tokenmill.formats.records import read_record
 
 METADATA_FILE = "metadata.json"
 

@@ -8,8 +8,8 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenmill.core import shards
 from tokenmill.core.errors import UserError
+from tokenmill.formats import shards
 
 
 def documents(texts: Sequence[str]) -> pl.DataFrame:

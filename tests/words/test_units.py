@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenmill.core import units
-from tokenmill.core.units import INVISIBLE, duration, message, override, si, size, visible
+from tokenmill.words.units import INVISIBLE, duration, message, override, si, size, visible
 
 
 def test_examples_in_docstrings_hold() -> None:

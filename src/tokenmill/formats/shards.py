@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from tokenmill.core.chat_columns import text_bytes
 from tokenmill.core.errors import UserError
-from tokenmill.core.executor import ThreadExecutor
 from tokenmill.core.files import naming
+from tokenmill.executor import ThreadExecutor
+from tokenmill.formats.chat_columns import text_bytes
 
 SCHEMA = {"text": pl.String, "source": pl.String, "id": pl.UInt64}
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.tokenizer import END_OF_TEXT, TextTokenizer, read_tokenizer
+from tokenmill.formats.tokenizer import END_OF_TEXT, TextTokenizer, read_tokenizer
 from tokenmill.tokens.encoder import adversarial_texts
 
 

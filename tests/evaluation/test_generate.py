@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional as F
 
 from tests.model.small import small_config
-from tokenmill.model.generate import Sampling, generate, generate_batch, transpose_in_memory
+from tokenmill.evaluation.generate import Sampling, generate, generate_batch, transpose_in_memory
 from tokenmill.model.gpt import GPT, KVCache, build
 from tokenmill.model.huggingface import save_weights
 

@@ -14,9 +14,9 @@ from tokenmill.model import ops
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import build, model_class, parameter_count
 from tokenmill.model.sequences import loss_of
-from tokenmill.model.size import Memory, flops_per_token, matmul_parameters, memory
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import OPTIMIZERS, OptimizerName
+from tokenmill.training.size import Memory, flops_per_token, matmul_parameters, memory
 
 GPT2_SMALL = ModelConfig(
     architecture="gpt2",

@@ -11,9 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from tokenmill.core import paths
 from tokenmill.core.params import Section
-from tokenmill.core.records import read_record
-from tokenmill.core.token_file import TokenizerType
-from tokenmill.core.units import counted
+from tokenmill.formats.records import read_record
+from tokenmill.formats.token_file import TokenizerType
+from tokenmill.words.units import counted
 
 TOO_MANY = 0.01
 """Fraction of the letters that a mode may take without a word."""

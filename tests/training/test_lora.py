@@ -14,7 +14,8 @@ from tokenmill.core.errors import UserError
 from tokenmill.model.config import LINEAR_MAPS, LoraParams
 from tokenmill.model.gpt import GPT, empty_model, loss_of
 from tokenmill.model.huggingface import load_model, save_weights
-from tokenmill.model.lora import (
+from tokenmill.model.manifest import ADAPTER, ADAPTER_CONFIG
+from tokenmill.training.lora import (
     LoraLinear,
     adapt,
     load_adapter,
@@ -22,7 +23,6 @@ from tokenmill.model.lora import (
     save_adapter,
     trained_parameters,
 )
-from tokenmill.model.manifest import ADAPTER, ADAPTER_CONFIG
 
 LORA = LoraParams(rank=3, alpha=6, targets="all")
 IDS = torch.randint(0, 23, (2, 12), generator=torch.Generator().manual_seed(5))
