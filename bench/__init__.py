@@ -4,7 +4,6 @@ import importlib.util
 import sys
 from pathlib import Path
 
-if (
-    importlib.util.find_spec("tokenmill") is None
-):  # on a machine where nothing of the project is installed
+# On a machine where nothing of the project is installed
+if importlib.util.find_spec("tokenmill") is None:
     sys.path.append(str(Path(__file__).resolve().parent.parent / "src"))

@@ -28,14 +28,14 @@ import numpy as np
 import torch
 
 from bench.harness import RowFile, section
-from tokenmill.executor import ThreadExecutor
 from tokenmill.core.files import sha256_of, write_json
-from tokenmill.formats.tokenizer import END_OF_TEXT, read_tokenizer
 from tokenmill.data.clean import clean
 from tokenmill.data.params import CleanParams
+from tokenmill.executor import ThreadExecutor
 from tokenmill.finetuning.chats import ChatSplit, read_chats
 from tokenmill.finetuning.params import FinetuneParams, Method
 from tokenmill.finetuning.run import newest_epoch, tuning_job
+from tokenmill.formats.tokenizer import END_OF_TEXT, read_tokenizer
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import choose_compute
 from tokenmill.model.gpt import GPT, build, parameter_count
@@ -96,7 +96,8 @@ def compare(options: argparse.Namespace, folder: Path, file: RowFile) -> None:
         "chats an epoch"
     )
     print(
-        f"{'method':8}{'':14}{'s an epoch':>12}{'tokens/s':>10}{'peak MiB':>10}{'loss':>8}{'faster':>8}"
+        f"{'method':8}{'':14}{'s an epoch':>12}{'tokens/s':>10}"
+        f"{'peak MiB':>10}{'loss':>8}{'faster':>8}"
     )
     for method in METHODS:
         turns: dict[str, list[Row]] = {how: [] for how in contenders}
@@ -119,7 +120,9 @@ def compare(options: argparse.Namespace, folder: Path, file: RowFile) -> None:
             }
             file.add(row)
             print(
-                f"{method:8}{how:14}{row['seconds']:>12.1f}{row['tokens_per_second']:>10,.0f}{row['peak_mib']:>10,.0f}{row['val_loss']:>8.3f}{row['tokenmill_faster']:>7.2f}x",
+                f"{method:8}{how:14}{row['seconds']:>12.1f}{row['tokens_per_second']:>10,.0f}"
+                f"{row['peak_mib']:>10,.0f}{row['val_loss']:>8.3f}"
+                f"{row['tokenmill_faster']:>7.2f}x",
                 flush=True,
             )
 
@@ -248,7 +251,8 @@ def _trl(
     method: Method, params: FinetuneParams, train: TrainParams, folder: Path, *, packing: bool
 ) -> tuple[GPT, float]:
     """The same with SFTTrainer."""
-    from datasets import Dataset  # type: ignore[import-not-found]  # noqa: PLC0415 (only this contender needs them)
+    # Only this contender needs them
+    from datasets import Dataset  # type: ignore[import-not-found]  # noqa: PLC0415
     from peft import LoraConfig, PeftModel, TaskType  # noqa: PLC0415
     from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast  # noqa: PLC0415
     from trl import SFTTrainer  # type: ignore[import-not-found]  # noqa: PLC0415

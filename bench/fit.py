@@ -135,11 +135,12 @@ def candidates(proposal: Fit, params: AllParams, step_seconds: StepSeconds) -> l
 
 def tokenized(text: Path, params: AllParams, vocabulary: int, folder: Path) -> Path:
     """The folder of tokens of a text, as the stages make it; made once for each vocabulary."""
-    from tokenmill.executor import ThreadExecutor  # noqa: PLC0415 (after the arguments are read)
     from tokenmill.data.clean import clean  # noqa: PLC0415
+    from tokenmill.executor import ThreadExecutor  # noqa: PLC0415 (after the arguments are read)
     from tokenmill.tokens.corpus import choose_split  # noqa: PLC0415
-    from tokenmill.tokens.pack import pack, unpack  # noqa: PLC0415
+    from tokenmill.tokens.pack import pack  # noqa: PLC0415
     from tokenmill.tokens.train_tokenizer import train_tokenizer  # noqa: PLC0415
+    from tokenmill.tokens.unpack import unpack  # noqa: PLC0415
 
     cleaned, out = folder / "clean", folder / f"tokens-{vocabulary}"
     with contextlib.redirect_stderr(io.StringIO()):

@@ -19,9 +19,9 @@ from torch import Tensor
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_text
+from tokenmill.evaluation.generate import Sampling, generate
 from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer, render_chat
 from tokenmill.model.config import Architecture, ModelConfig
-from tokenmill.evaluation.generate import Sampling, generate
 from tokenmill.model.gpt import GPT, build
 from tokenmill.model.huggingface import load_model, save_weights
 from tokenmill.runs.export import Format, Record, export
@@ -128,7 +128,8 @@ def _lead(model: GPT, expected: list[int], written: list[int]) -> float:
 
 
 def _transformers(folder: Path) -> tuple[Encode, Logits]:
-    from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: PLC0415 (a contender may be missing)
+    # A contender may be missing
+    from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: PLC0415
 
     model: Any = AutoModelForCausalLM.from_pretrained(folder)
     tokenizer: Any = AutoTokenizer.from_pretrained(folder)

@@ -18,8 +18,8 @@ from typing import Any, get_args
 import torch
 
 from bench.harness import RowFile, Steps, here, in_turns, section
-from tokenmill.model.config import Architecture, ModelConfig
 from tokenmill.evaluation.generate import Sampling, generate_batch, transpose_in_memory
+from tokenmill.model.config import Architecture, ModelConfig
 from tokenmill.model.gpt import GPT, build
 from tokenmill.model.huggingface import save_weights
 from tokenmill.stage import report_errors
@@ -180,7 +180,8 @@ def _line(row: Row) -> str:
     if "times" not in row:
         return f"{start}{'':13}{row['TokenMill']:>11,.1f}"
     mark = "met" if row["times"] > 1 else "MISSED"
-    return f"{start}{row['transformers']:>13,.1f}{row['TokenMill']:>11,.1f}{row['times']:>6.2f}x  {mark}"
+    rates = f"{row['transformers']:>13,.1f}{row['TokenMill']:>11,.1f}"
+    return f"{start}{rates}{row['times']:>6.2f}x  {mark}"
 
 
 if __name__ == "__main__":

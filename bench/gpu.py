@@ -45,7 +45,9 @@ LIMIT = 8 * 60
 STEPS = {f"steps-{batch}x{context}": (batch, context) for batch, context in GPT2_SHAPES}
 
 PARTS = {
-    "correctness": "steps as on the CPU, a NaN, out of memory, a checkpoint beside steps, resume, compilation",
+    "correctness": (
+        "steps as on the CPU, a NaN, out of memory, a checkpoint beside steps, resume, compilation"
+    ),
     **{
         name: f"GPT-2 124M, {batch} x {context} tokens a step, beside nanoGPT"
         for name, (batch, context) in STEPS.items()

@@ -232,9 +232,8 @@ def measure(
     for start in range(0, len(names), at_a_time):
         with contextlib.ExitStack() as stack:
             links: dict[str, Connection] = {}
-            for name in names[
-                start : start + at_a_time
-            ]:  # one after the other, each alone until it is ready
+            # One after the other, each alone until it is ready
+            for name in names[start : start + at_a_time]:
                 links[name] = stack.enter_context(_process(contenders[name]))
                 timed[name] = _asked(links[name], Timed(), steps)
                 said = (

@@ -1,11 +1,11 @@
 """The table of docs/scale.md, as `plan` computes it: `python -m bench.scale_table` prints it."""
 
-from tokenmill.words.units import duration, size
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import parameter_count
-from tokenmill.training.size import memory
 from tokenmill.planning.fit import ENOUGH
 from tokenmill.planning.plan import UTILISATION, known_hardware, step_time
+from tokenmill.training.size import memory
+from tokenmill.words.units import duration, size
 
 MODELS = {"124M": (12, 12, 768), "355M": (24, 16, 1024), "1.5B": (48, 25, 1600)}
 """Layers, heads, width of GPT-2 (Radford et al. 2019, table 2), by the names they go by."""

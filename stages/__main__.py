@@ -32,12 +32,10 @@ def main() -> None:
             f"{', '.join(names)}"
         )
     sys.path.insert(0, str(HERE.parent / "src"))
-    if (
-        signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    ):  # (a program in the background may ignore it)
-        signal.signal(
-            signal.SIGINT, signal.SIG_DFL
-        )  # so Ctrl-C during the imports ends this without a traceback
+    # A program in the background may ignore it
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        # So Ctrl-C during the imports ends this without a traceback
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         stage = importlib.import_module("tokenmill.stage")
         stage.set_wait_policy()  # before PyTorch is loaded

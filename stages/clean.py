@@ -4,12 +4,13 @@ import os
 from pathlib import Path
 
 from tokenmill.core import paths
-from tokenmill.executor import ExecutorParams, open_executor
 from tokenmill.core.files import write_json
 from tokenmill.core.params import Section, load
-from tokenmill.words.units import visible
 from tokenmill.data.clean import clean
 from tokenmill.data.params import CleanParams, DataParams
+from tokenmill.executor import ExecutorParams, open_executor
+from tokenmill.words.cleaning import summary
+from tokenmill.words.units import visible
 
 
 class Params(Section):
@@ -33,4 +34,4 @@ def main() -> None:
         )
     write_json(paths.CLEAN_REPORT, report.model_dump(by_alias=True))
     write_json(paths.METRICS / "clean.json", report.metrics())
-    print(visible(report.summary()))
+    print(visible(summary(report)))

@@ -5,7 +5,12 @@ The parameters that the page shows are those that the stages before wrote beside
 
 from tokenmill.core import paths
 from tokenmill.core.files import write_json, write_text
-from tokenmill.formats.metrics import TokenizerMetrics, TokensMetrics, read_clean_report, read_metrics
+from tokenmill.formats.metrics import (
+    TokenizerMetrics,
+    TokensMetrics,
+    read_clean_report,
+    read_metrics,
+)
 from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.reports.data_report import render_report
 from tokenmill.reports.data_stats import read_stats, write_tables

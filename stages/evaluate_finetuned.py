@@ -6,10 +6,10 @@ from pathlib import Path
 from tokenmill.core import paths
 from tokenmill.core.files import write_json, write_text
 from tokenmill.core.params import load
-from tokenmill.formats.records import read_record
 from tokenmill.evaluation.evaluate import HeldOut, ask_held_out, evaluate
 from tokenmill.evaluation.prompts import EvaluateSections
 from tokenmill.evaluation.results import read_evaluation
+from tokenmill.formats.records import read_record
 from tokenmill.reports.answers import beside_base
 
 

@@ -4,10 +4,10 @@ import os
 from typing import get_args
 
 from tokenmill.core import paths
-from tokenmill.executor import ExecutorParams, open_executor
 from tokenmill.core.files import write_json
 from tokenmill.core.params import Section, load
 from tokenmill.data.params import CleanParams, DataParams
+from tokenmill.executor import ExecutorParams, open_executor
 from tokenmill.finetuning.params import FinetuneParams, Method
 from tokenmill.finetuning.run import finetuning_job
 from tokenmill.planning.plan import peak_flops

@@ -9,12 +9,18 @@ from pathlib import Path
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_text
-from tokenmill.formats.metrics import FILES, DataMetrics, TrainMetrics, read_clean_report, read_metrics
 from tokenmill.core.params import PARAMS_FILE, Section, load
-from tokenmill.formats.records import checked
-from tokenmill.formats.token_file import read_metadata
 from tokenmill.costs import TIMING, find_times, publish_times
 from tokenmill.evaluation.results import Evaluation, read_evaluation
+from tokenmill.formats.metrics import (
+    FILES,
+    DataMetrics,
+    TrainMetrics,
+    read_clean_report,
+    read_metrics,
+)
+from tokenmill.formats.records import checked
+from tokenmill.formats.token_file import read_metadata
 from tokenmill.git import write_epoch_refs
 from tokenmill.model.manifest import MANIFEST, Manifest, read_manifest
 from tokenmill.reports.page import render
@@ -54,9 +60,8 @@ def main() -> None:
             f"{STEPS}`."
         )
     write_text(paths.SAMPLES, render("samples.md", evaluation=evaluation))
-    publish_times(
-        paths.resume_root(), manifest.fingerprint, paths.METRICS
-    )  # `train` may have come from the cache
+    # `train` may have come from the cache
+    publish_times(paths.resume_root(), manifest.fingerprint, paths.METRICS)
     write_text(paths.RUN_REPORT, render_report(_record(manifest, evaluation, history, steps)))
     epochs = [
         data
@@ -100,7 +105,8 @@ def _record(
 
 def _validations(step: int) -> list[ValidationRow]:
     """Those within epochs, as the last checkpoint of the run has them."""
-    from tokenmill.training.checkpoint import RESUME, CheckpointStore, read_state  # noqa: PLC0415 (loads PyTorch)
+    # This loads PyTorch
+    from tokenmill.training.checkpoint import RESUME, CheckpointStore, read_state  # noqa: PLC0415
 
     folder = CheckpointStore(paths.MODEL / RESUME).checkpoint_folder(step)
     return read_state(folder).state.validations if folder.exists() else []

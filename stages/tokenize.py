@@ -2,10 +2,10 @@
 
 from tokenmill.core import files, params, paths
 from tokenmill.executor import ExecutorParams, open_executor
-from tokenmill.words.units import counted
 from tokenmill.tokens.corpus import SPLIT_IN_WORDS, choose_split
 from tokenmill.tokens.pack import ENCODING_THREADS, pack, summary
 from tokenmill.tokens.params import TokenizeParams
+from tokenmill.words.units import counted
 
 
 class Params(params.Section):

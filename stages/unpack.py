@@ -1,7 +1,7 @@
 """Stage `unpack`: the packed tokens as plain files that training can map."""
 
 from tokenmill.core import paths
-from tokenmill.tokens.pack import unpack
+from tokenmill.tokens.unpack import unpack
 
 
 def main() -> None:

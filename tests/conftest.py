@@ -17,7 +17,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # several test processes share th
 
 HERE = Path(__file__).parent
 
-gc.disable()  # until everything is imported: a fifth of the time of collecting tests went into looking for garbage
+# Until everything is imported: a fifth of the time of collecting tests went into garbage
+gc.disable()
 
 # A busy machine is no bug; and a gate that draws other examples each time would fail on somebody
 # else's change.
@@ -68,9 +69,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.clear()
     for number, share in enumerate(shares):
         first = [item for unit in share for item in slow[unit]]
-        short.sort(
-            key=lambda item: _unit(item) not in share
-        )  # what uses the same things comes next
+        # What uses the same things comes next
+        short.sort(key=lambda item: _unit(item) not in share)
         length = left // (count - number)
         room = max(0, length - len(first))
         items += first + short[:room]

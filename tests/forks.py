@@ -30,7 +30,8 @@ def become(work: Callable[[], object]) -> NoReturn:
             print(code, file=sys.stderr)
     except BaseException:
         traceback.print_exc()
-    threading._shutdown()  # pyright: ignore[reportAttributeAccessIssue] (waits for threads, as a program does)
+    # It waits for threads, as a program does
+    threading._shutdown()  # pyright: ignore[reportAttributeAccessIssue]
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()

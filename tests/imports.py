@@ -10,11 +10,17 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "tokenmill"
 PACKAGES = {"tokenmill": SOURCE, "stages": ROOT / "stages"}
 
-CANNOT_CHANGE_A_RESULT = {"display", "planning", "costs", "schema", "stage"}
-"""These draw, count, configure or refuse. DVC need not run a stage again when they change."""
+CANNOT_CHANGE_A_RESULT = {"display", "planning", "costs", "schema", "stage", "executor"}
+"""These draw, count, configure, refuse, or choose where work runs. DVC need not run a stage again
+when they change."""
+
+PAGES = "reports"
+"""What is in `words` changes a result through a page only; elsewhere it is printed or raised."""
 
 LAYERS = (
     ("core",),
+    ("formats",),
+    ("words", "executor"),
     ("costs", "git", "stage"),
     ("display",),
     ("sample", "data", "tokens", "model"),
@@ -32,13 +38,42 @@ LAYERS = (
 def stage_closure(stage: str) -> set[Path]:
     """The files that can change what a stage writes: those that its script imports, directly or
     not, and itself."""
-    todo, found = [ROOT / "stages" / f"{stage}.py"], set[Path]()
+    todo = [ROOT / "stages" / f"{stage}.py"]
+    found = set[Path]()
     while todo:
         path = todo.pop()
-        if path not in found and place(path) not in CANNOT_CHANGE_A_RESULT:
-            found.add(path)
-            todo += imports(path)
+        if path in found or place(path) in CANNOT_CHANGE_A_RESULT:
+            continue
+        found.add(path)
+        says = place(path) not in ("words", PAGES)
+        todo += [file for file in imports(path) if not (says and place(file) == "words")]
+        if path == SOURCE / "model" / "gpt.py":
+            todo += architectures()
     return found
+
+
+def stage_dependencies(stage: str) -> list[str]:
+    """The code that a stage names in dvc.yaml: a folder of which it uses every module, or else the
+    modules that it uses, and its script."""
+    used = {path for path in stage_closure(stage) if path.name != "__init__.py"}
+    named = set[str]()
+    for path in used:
+        folder = path.parent
+        whole = folder not in (SOURCE, ROOT / "stages") and set(modules(folder)) <= used
+        named.add((folder if whole else path).relative_to(ROOT).as_posix())
+        if (folder / "templates").is_dir() and not whole:
+            named.add((folder / "templates").relative_to(ROOT).as_posix())
+    return sorted(named)
+
+
+def architectures() -> list[Path]:
+    """The modules that `model/gpt.py` imports by the name of an architecture."""
+    return [path for path in modules(SOURCE / "model") if "\nMODEL = " in path.read_text("utf-8")]
+
+
+def modules(folder: Path = SOURCE) -> list[Path]:
+    """The modules below a folder; `__init__.py` holds only a docstring and is none."""
+    return sorted(path for path in folder.rglob("*.py") if path.name != "__init__.py")
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""The size and shape of the code, measured: `python -m tests.structure` prints a table."""
+"""The shape of the code, measured: `python -m tests.structure` prints the figures."""
 
 import ast
 import os
@@ -6,8 +6,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
@@ -18,24 +17,9 @@ MAX_NAME = 60
 QUESTION = "What is the capital of France?"
 
 
-@dataclass(frozen=True)
-class Mark:
-    """A measured number, the highest value that it should have, and what it counts."""
-
-    name: str
-    value: int
-    limit: int
-    names: list[str]
-
-
 def modules() -> list[Path]:
     """The modules of the library; `__init__.py` holds only a docstring and is not counted."""
     return sorted(path for path in SOURCE.rglob("*.py") if path.name != "__init__.py")
-
-
-def lines(*paths: Path) -> int:
-    """Lines of text files."""
-    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
 
 
 def largest_folder() -> tuple[str, int]:
@@ -45,8 +29,8 @@ def largest_folder() -> tuple[str, int]:
 
 
 def long_functions() -> list[str]:
-    """Functions of the library, the stages, tests and benchmarks over MAX_FUNCTION_LINES, with
-    their length."""
+    """Functions over MAX_FUNCTION_LINES in the library, stages, tests and benchmarks, and their
+    length."""
     return [
         f"{path.relative_to(ROOT)}:{node.lineno} {node.name} ({length})"
         for folder in ("src", "stages", "tests", "bench")
@@ -94,37 +78,19 @@ def answer_modules() -> list[str]:
         return _passed(lambda: _answer(folder))
 
 
-def pipeline_lines() -> int:
-    """Lines of dvc.yaml without its plots, blank lines and comments included."""
-    kept, indent = 0, None
-    for line in (ROOT / "dvc.yaml").read_text(encoding="utf-8").splitlines():
-        spaces = len(line) - len(line.lstrip())
-        if indent is not None and line.strip() and spaces <= indent:
-            indent = None
-        if line.strip() == "plots:":
-            indent = spaces
-        kept += indent is None
-    return kept
-
-
-def marks() -> list[Mark]:
-    """Everything that is measured, in the order of the table."""
+def figures() -> Iterator[tuple[str, int, list[str]]]:
+    """What is measured: what it counts, the number, and names of what was counted."""
     folder, files = largest_folder()
-    step, answer = training_step_modules(), answer_modules()
-    long, upward, circular = long_functions(), upward_imports(), circle()
-    return [
-        Mark("modules in src without __init__.py", len(modules()), 110, []),
-        Mark("lines of Python in src without __init__.py", lines(*modules()), 15_000, []),
-        Mark("modules in the largest folder", files, 20, [folder]),
-        Mark(f"functions over {MAX_FUNCTION_LINES} lines", len(long), 0, long),
-        Mark("imports that point upwards", len(upward), 0, upward),
-        Mark("modules in an import circle", len(circular), 0, circular),
-        Mark("modules imported for one training step", len(step), 10, step),
-        Mark("modules that find, load and answer pass", len(answer), 12, answer),
-        Mark("lines of dvc.yaml without plots", pipeline_lines(), 160, []),
-        Mark("lines of dvc.lock", lines(ROOT / "dvc.lock"), 450, []),
-        Mark("lines of README.md", lines(ROOT / "README.md"), 250, []),
-    ]
+    yield "modules in the largest folder", files, [folder]
+    for name, found in (
+        (f"functions over {MAX_FUNCTION_LINES} lines", long_functions()),
+        (f"names of tests over {MAX_NAME} characters", long_test_names()),
+        ("imports that point upwards", upward_imports()),
+        ("modules in an import circle", circle()),
+        ("modules imported for one training step", training_step_modules()),
+        ("modules that find, load and answer pass", answer_modules()),
+    ):
+        yield name, len(found), found
 
 
 def _names(paths: set[Path]) -> list[str]:
@@ -159,9 +125,8 @@ def _passed(work: Callable[[], object]) -> list[str]:
 def _is_importing(frame: FrameType | None) -> bool:
     """Whether a frame runs on behalf of a module's body."""
     while frame is not None:
-        if frame.f_code.co_name == "<module>" and Path(frame.f_code.co_filename).is_relative_to(
-            SOURCE
-        ):
+        code = frame.f_code
+        if code.co_name == "<module>" and Path(code.co_filename).is_relative_to(SOURCE):
             return True
         frame = frame.f_back
     return False
@@ -189,10 +154,8 @@ def _save_model(folder: Path) -> None:
     tokenizer = Tokenizer(
         models.BPE(vocab={char: number for number, char in enumerate(alphabet)}, merges=[])
     )
-    tokenizer.pre_tokenizer, tokenizer.decoder = (
-        pre_tokenizers.ByteLevel(add_prefix_space=False),
-        decoders.ByteLevel(),
-    )
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(END_OF_TEXT, special=True, normalized=False)])
     (folder / "tokenizer.json").write_text(tokenizer.to_str(), encoding="utf-8")
     config = {
@@ -203,14 +166,12 @@ def _save_model(folder: Path) -> None:
         "context_length": 64,
         "dropout": 0.0,
     }
-    save_weights(
-        build(ModelConfig.model_validate(config | {"vocab_size": len(alphabet)}), seed=0), folder
-    )
+    model = ModelConfig.model_validate(config | {"vocab_size": len(alphabet)})
+    save_weights(build(model, seed=0), folder)
 
 
 if __name__ == "__main__":
-    for mark in marks():
-        over = "" if mark.value <= mark.limit else "  over"
-        print(f"{mark.name:<50}  {mark.value:>6,}  at most {mark.limit:>6,}{over}")
-        if mark.names:
-            print(f"    {', '.join(mark.names)}")
+    for title, number, counted in figures():
+        print(f"{title:<45}  {number:>4}")
+        if counted:
+            print(f"    {', '.join(counted)}")

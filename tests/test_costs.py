@@ -82,7 +82,10 @@ def test_without_a_folder_times_are_counted_but_not_written(tmp_path: Path):
     "text",
     [
         "step,seconds,tokens_per_second\n3,1.500,200\n6,3.000,210\n9,4.500,22",
-        "step,seconds,tokens_per_second,units,money,watt_hours\n3,1.500,200,,,0.5\n6,3.000,210,,,1.2\n9,4.5",
+        (
+            "step,seconds,tokens_per_second,units,money,watt_hours\n"
+            "3,1.500,200,,,0.5\n6,3.000,210,,,1.2\n9,4.5"
+        ),
     ],
     ids=["without costs", "with energy"],
 )

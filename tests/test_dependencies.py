@@ -2,6 +2,7 @@
 down."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -12,15 +13,19 @@ from tests.imports import (
     ROOT,
     SOURCE,
     circle,
+    modules,
     place,
     stage_closure,
+    stage_dependencies,
     upward_imports,
 )
 
 PIPELINE = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"]
-PIPELINE = {
-    name: stage.get("do", stage) for name, stage in PIPELINE.items()
-}  # `do`: of a stage for each item
+# `do`: of a stage for each item
+PIPELINE = {name: stage.get("do", stage) for name, stage in PIPELINE.items()}
+
+USED = {stage: stage_closure(stage) for stage in PIPELINE}
+"""The modules that can change what a stage writes."""
 
 RECORDED = {
     "data/tokens": {"data/tokenizer"},
@@ -32,10 +37,26 @@ run, metrics."""
 
 
 @pytest.mark.parametrize("stage", sorted(set(PIPELINE) - {"check", "report"}))
-def test_stage_depends_on_the_folders_it_imports(stage: str) -> None:
-    listed = {dep for dep in PIPELINE[stage]["deps"] if dep.startswith(("src/", "stages/"))}
-    folders = {place(path) for path in stage_closure(stage)} - {"stages", "__init__"}
-    assert listed == {f"src/tokenmill/{name}" for name in folders} | {f"stages/{stage}.py"}
+def test_stage_depends_on_the_code_it_uses(stage: str) -> None:
+    listed = [dep for dep in PIPELINE[stage]["deps"] if dep.startswith(("src/", "stages/"))]
+    assert sorted(listed) == stage_dependencies(stage)
+
+
+@pytest.mark.parametrize(
+    "path", modules(), ids=lambda path: path.relative_to(SOURCE).with_suffix("").as_posix()
+)
+def test_a_module_reruns_only_stages_that_use_it(path: Path) -> None:
+    """`report` alone depends on the whole library."""
+    assert stages_run_by(path) - {"report"} == {
+        stage for stage in PIPELINE if stage not in ("check", "report") and path in USED[stage]
+    }
+
+
+def test_architecture_says_what_a_change_reruns() -> None:
+    """The table of docs/architecture.md, row by row."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    found = dict(re.findall(r"^\| `(\S+)` \| ((?:`\w+`(?:, )?|nothing)+) \|$", page, re.MULTILINE))
+    assert found == rerun_table()
 
 
 def test_report_depends_on_the_whole_library() -> None:
@@ -97,3 +118,36 @@ def test_modules_import_in_no_circle() -> None:
 
 def test_what_cannot_change_a_result_exists() -> None:
     assert {place(path) for path in SOURCE.rglob("*.py")} >= CANNOT_CHANGE_A_RESULT
+
+
+def stages_run_by(path: Path) -> set[str]:
+    """The stages that name a module, or a folder above it, in dvc.yaml."""
+    name = path.relative_to(ROOT).as_posix()
+    return {
+        stage
+        for stage, entry in PIPELINE.items()
+        if any(name == dep or name.startswith(f"{dep}/") for dep in entry["deps"])
+    }
+
+
+def rerun_table() -> dict[str, str]:
+    """The stages that a change reruns, in the order of dvc.yaml, besides `report`: by folder if they
+    are the same for all of its modules, else by module."""
+    table = dict[str, str]()
+    for folder in sorted({path.parent for path in modules()} - {SOURCE}):
+        reruns = {path: _named(stages_run_by(path)) for path in modules(folder)}
+        if len(set(reruns.values())) == 1:
+            table[f"{folder.name}/"] = reruns.popitem()[1]
+        else:
+            table |= {f"{folder.name}/{path.name}": named for path, named in reruns.items()}
+    return table | {
+        path.name: _named(stages_run_by(path))
+        for path in modules()
+        if path.parent == SOURCE and path.name != "__main__.py"
+    }
+
+
+def _named(stages: set[str]) -> str:
+    return (
+        ", ".join(f"`{stage}`" for stage in PIPELINE if stage in stages - {"report"}) or "nothing"
+    )

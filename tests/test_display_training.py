@@ -69,9 +69,8 @@ def test_the_bar_shows_as_many_facts_as_fit(
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", columns)
     monkeypatch.setattr("tokenmill.display.DRAW_EVERY", 0.0)
-    monkeypatch.setattr(
-        "tokenmill.display.clock", lambda _: "14:05"
-    )  # late in the evening it is longer
+    # Late in the evening it is longer
+    monkeypatch.setattr("tokenmill.display.clock", lambda _: "14:05")
     screen = Terminal()
     display = TrainingDisplay(screen)
     prices = CostParams(price_per_hour=0.5, currency="EUR", units_per_hour=1.8)

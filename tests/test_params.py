@@ -235,11 +235,8 @@ def test_dvc_sets_lists_and_empties_them_again(tmp_path: Path):
         ("finetune.methods", "[full, lora]", "[]"),
         ("finetune.lora.targets", "[up, down]", "all"),
         ("evaluate.prompts", "[{text: a}]", "auto"),
-        (
-            "evaluate.prompts",
-            "[]",
-            "auto",
-        ),  # ruamel.yaml 0.19: no YAML if a list with a comment becomes `[]`
+        # ruamel.yaml 0.19: no YAML if a list with a comment becomes `[]`
+        ("evaluate.prompts", "[]", "auto"),
         ("clean.columns", "[a, b]", "null"),
     ):
         apply_overrides(path, [f"{name}={value}"])
@@ -386,10 +383,8 @@ def test_longer_context_than_the_last_text_is_refused(write: Write, tmp_path: Pa
     )
     with (raw / "text.txt").open("wb") as file:
         file.truncate(size + (change == "more text"))
-    for (
-        stage,
-        sections,
-    ) in BEFORE_TRAINING.items():  # a parameter may be newer than the committed lock
+    # A parameter may be newer than the committed lock
+    for stage, sections in BEFORE_TRAINING.items():
         lock["stages"][stage]["params"]["params.yaml"] = {
             section: today[section] for section in sections
         }

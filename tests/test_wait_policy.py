@@ -24,7 +24,10 @@ def test_threads_sleep_early_beside_busy_processes():
         subprocess.Popen([sys.executable, "-c", "while True: pass"])
         for _ in range(os.cpu_count() or 1)
     ]
-    code = "import os; from tokenmill.stage import *; set_wait_policy(); print(os.environ['GOMP_SPINCOUNT'])"
+    code = (
+        "import os; from tokenmill.stage import *; "
+        "set_wait_policy(); print(os.environ['GOMP_SPINCOUNT'])"
+    )
     try:
         said = subprocess.check_output(
             [sys.executable, "-c", code],

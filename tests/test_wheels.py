@@ -57,9 +57,8 @@ def test_what_is_pinned_is_allowed() -> None:
 
 @pytest.mark.skipif(not shutil.which("make"), reason="make is not here")
 def test_make_tests_the_oldest_torch() -> None:
-    alone = {
-        name: value for name, value in os.environ.items() if "MAKE" not in name
-    }  # not as a part of `make test`
+    # Not as a part of `make test`
+    alone = {name: value for name, value in os.environ.items() if "MAKE" not in name}
     command = ["make", "-n", "test-oldest-torch"]
     done = subprocess.run(command, cwd=ROOT, env=alone, capture_output=True, text=True, check=True)
     assert f"TORCH={wheels.oldest_torch()} " in done.stdout.splitlines()[0]

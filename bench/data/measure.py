@@ -180,7 +180,8 @@ def print_stages(jobs: Figures, size: int) -> None:
     for name in STAGES:
         job = jobs[name]
         print(
-            f"{name:12}{job['seconds']:9.2f}{job['MB/s']:9.1f}{job['start_up']:12.2f}{job['cpu']:9.1f}{job['peak_mib']:10.0f}"
+            f"{name:12}{job['seconds']:9.2f}{job['MB/s']:9.1f}"
+            f"{job['start_up']:12.2f}{job['cpu']:9.1f}{job['peak_mib']:10.0f}"
         )
     start_up = sum(jobs[name]["start_up"] for name in STAGES)
     seconds = sum(jobs[name]["seconds"] for name in STAGES)

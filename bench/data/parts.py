@@ -11,8 +11,8 @@ from bench.data.corpus import ENCODE, read_texts, size_of
 from bench.data.jobs import Facts, Work
 from stages.clean import Params
 from tokenmill.core.params import load
-from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.data.filters import drop_reasons
+from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.tokens.encoder import choose_encoder
 from tokenmill.tokens.pack import compressor
 

@@ -73,9 +73,8 @@ class Run:
             optimizer=self.optimizer_name, batch_size=BATCH, learning_rate=1e-3
         )
         compilation = Compilation(self.compiled, "asked for")
-        with mock.patch(
-            "tokenmill.training.optimizer.multiplies_bfloat16", return_value=False
-        ):  # Muon's iteration
+        # Muon's iteration
+        with mock.patch("tokenmill.training.optimizer.multiplies_bfloat16", return_value=False):
             compiler = compilation.for_update(self.compute.device)
             self.optimizer = Optimizer(
                 self.model, self.train, self.compute, compiler=compiler, repeats=self.recorded
@@ -321,10 +320,8 @@ def run(options: argparse.Namespace) -> None:
     configure_process(compute)
     file, failed = RowFile(options.json), 0
     for row in rows(compute, compiled=not options.tiny and not missing_compiler(compute.device)):
-        print(
-            f"{row['check']:24}{row['model']:14}{'passed' if row['passed'] else 'FAILED':8}{row['found']}",
-            flush=True,
-        )
+        verdict = "passed" if row["passed"] else "FAILED"
+        print(f"{row['check']:24}{row['model']:14}{verdict:8}{row['found']}", flush=True)
         file.add(row)
         failed += not row["passed"]
     if failed:

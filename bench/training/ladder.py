@@ -29,10 +29,10 @@ import torch
 from bench.harness import Contender, RowFile, Timed, compute_for, here, measure
 from bench.training.variants import FULL, OURS, PLAIN, SMALL, TINY, VARIANTS, Size, left_out, make
 from tokenmill.display import print_columns
-from tokenmill.training.size import flops_per_token
 from tokenmill.planning.benchmark import product_rate
 from tokenmill.planning.plan import peak_flops
 from tokenmill.stage import report_errors
+from tokenmill.training.size import flops_per_token
 
 ORIGINAL = dict(zip(PLAIN, (1.6, 0.8, 0.5, 0.35, 0.225, 0.1), strict=True))
 """Seconds a step of the original script on an A100, variant by variant."""
@@ -136,9 +136,8 @@ def run(options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tokens.bin"
         ids.tofile(path)
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = (
-            f"{folder}/compiled"  # what an earlier run compiled is no help
-        )
+        # What an earlier run compiled is no help
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{folder}/compiled"
         contenders = {
             name: Contender(partial(make, name, size, path), is_stage=name in OURS)
             for name in options.only

@@ -83,10 +83,8 @@ def measure(changes: dict[str, int], steps: int) -> Row:
     """Train so many steps with some checkpoints on the way."""
     model = ModelParams.model_validate(section("model", **changes))
     stepping, logging, saving, writing = Clock(), Clock(), Clock(), Clock()
-    inside, gathering = (
-        Clock(during=stepping),
-        Clock(during=stepping),
-    )  # a validation computes and gathers, too
+    # A validation computes and gathers, too
+    inside, gathering = Clock(during=stepping), Clock(during=stepping)
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.dict(os.environ, {"DVC_ROOT": folder}))
         for owner, name in (

@@ -81,9 +81,8 @@ def steps_table(
     for name, contender in pairs:
         contenders.setdefault(name, contender)  # `auto` may be the precision of nanoGPT's
     on_gpu = torch.cuda.is_available()
-    at_a_time, steps = (
-        (1, 10) if on_gpu else (len(contenders), 30)
-    )  # a turn on a CPU begins with cold caches
+    # A turn on a CPU begins with cold caches
+    at_a_time, steps = (1, 10) if on_gpu else (len(contenders), 30)
     before = list(file.rows)
 
     def write(timed: dict[str, Timed]) -> None:

@@ -26,7 +26,8 @@ def read_text(path: Path | None) -> str:
     """The text at `path`, or the built-in sample's."""
     if path is not None:
         return path.read_text(encoding="utf-8")
-    from tokenmill.sample.generator import SampleParams, write_sample  # noqa: PLC0415 (needs PyYAML; a file does not)
+    # This needs PyYAML; a file does not
+    from tokenmill.sample.generator import SampleParams, write_sample  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory() as folder:
         sample = Path(folder) / "sample.jsonl"

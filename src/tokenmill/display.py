@@ -272,7 +272,10 @@ class TrainingDisplay:
         to_come, currency = self._prices.cost_of(left), self._prices.currency
         state, speed = f"loss {loss:.3f}", f"{tokens_per_second:,.0f} tokens/s"
         if self._live is None:
-            costs = f"spent {amounts(spent, currency)}; {amounts(to_come, currency)} to come, until {clock(left)}"
+            costs = (
+                f"spent {amounts(spent, currency)}; "
+                f"{amounts(to_come, currency)} to come, until {clock(left)}"
+            )
             self.say(
                 f"  step {step:,}/{self._total:,}  epoch {epoch:.2f}  {state}  {speed}  {costs}"
             )
@@ -290,7 +293,10 @@ class TrainingDisplay:
         self, epoch: int, *, train_loss: float, val_loss: float, bits_per_byte: float
     ) -> None:
         """Show an epoch's result, on a line that stays."""
-        losses = f"train loss {train_loss:.3f}, validation loss {val_loss:.3f}, {bits_per_byte:.3f} bits per byte"
+        losses = (
+            f"train loss {train_loss:.3f}, validation loss {val_loss:.3f}, "
+            f"{bits_per_byte:.3f} bits per byte"
+        )
         self.say(f"  epoch {epoch}: {losses}")
 
     def close(self) -> None:
@@ -302,9 +308,8 @@ class TrainingDisplay:
 
 def _first_line(facts: Sequence[str], width: int) -> str:
     """As many of the facts as fit on one line, the most important first."""
-    whole = "  ".join(
-        fact.replace(" ", "\xa0") for fact in facts
-    )  # a line breaks only between facts
+    # A line breaks only between facts
+    whole = "  ".join(fact.replace(" ", "\xa0") for fact in facts)
     return textwrap.wrap(whole, width, initial_indent=" " * 8)[0].replace("\xa0", " ")
 
 

@@ -71,7 +71,8 @@ def check_text(raw: str) -> None:
     Raises:
         UserError: nothing is there, or nothing that can be read.
     """
-    from tokenmill.data.readers import FORMATS  # noqa: PLC0415 (only one stage needs these libraries)
+    # Only one stage needs these libraries
+    from tokenmill.data.readers import FORMATS  # noqa: PLC0415
     from tokenmill.data.sources import find  # noqa: PLC0415
 
     path = Path(raw)
@@ -97,12 +98,9 @@ def _check_start(model: ModelSection, path: Path) -> None:
         raise ParamsError(path, [("model.start_from", problem)])
     found = read_record(folder / CONFIG, Saved, way_out=RESTORE).tokenmill
     names = [name for name in ModelParams.model_fields if name != "dropout"]
+    start = f"{model.start_from}, where training starts"
     problems = [
-        (
-            f"model.{name}",
-            f"model.{name} ({mine}) must be {there}, as in {model.start_from}, where training "
-            "starts.",
-        )
+        (f"model.{name}", f"model.{name} ({mine}) must be {there}, as in {start}.")
         for name in names
         if (mine := getattr(model, name)) != (there := getattr(found, name))
     ]
@@ -120,12 +118,8 @@ def _check_length(model: ModelSection, path: Path) -> None:
         )
         if problem is None or not _is_same_text(path):
             return
-    except (
-        UserError,
-        LookupError,
-        TypeError,
-        StopIteration,
-    ):  # there was no run, or what it left is damaged
+    # There was no run, or what it left is damaged
+    except (UserError, LookupError, TypeError, StopIteration):
         return
     raise ParamsError(path, [("model.context_length", problem)])
 

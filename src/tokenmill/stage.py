@@ -49,23 +49,20 @@ def report_errors(work: Callable[[], None]) -> None:
     The exit code is 130 after Ctrl-C, and 141 when the reader of stdout, such as `head`, has closed
     it.
     """
-    if (
-        signal.getsignal(signal.SIGINT) == signal.SIG_DFL
-    ):  # (stages/__main__.py set it for the time of the imports)
+    # stages/__main__.py set it for the time of the imports
+    if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     _replace_unknown_characters()
-    atexit.register(
-        gc.freeze
-    )  # else Python searches all of PyTorch for garbage before it ends: half a second
+    # Else Python searches all of PyTorch for garbage before it ends: half a second
+    atexit.register(gc.freeze)
     try:
         work()
         sys.stdout.flush()
     except UserError as error:
         sys.exit(f"error: {message(str(error))}")
     except BrokenPipeError:
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # for what Python still flushes at its end
+        # For what Python still flushes at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except EOFError as error:
         if "marshal" not in str(error):
@@ -113,9 +110,8 @@ def set_wait_policy() -> None:
     cores to themselves, and half as fast as soon as other programs want those cores.
     docs/decisions.md has the figures.
     """
-    with contextlib.suppress(
-        OSError, ValueError, IndexError
-    ):  # not Linux, and then not GNU's OpenMP either
+    # Not Linux, and then not GNU's OpenMP either
+    with contextlib.suppress(OSError, ValueError, IndexError):
         free_cores = (os.cpu_count() or 1) - _own_threads()
         if all(_running_elsewhere() >= free_cores + 0.5 for _ in range(TRIES)):
             os.environ.setdefault("GOMP_SPINCOUNT", str(SPIN_COUNT))

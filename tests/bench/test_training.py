@@ -89,7 +89,10 @@ def test_a_contender_that_fails_fails_alone(tokens: Path):
 def test_a_part_that_takes_too_long_is_stopped_whole(tmp_path: Path):
     """Its child counts as long as it lives."""
     count = tmp_path / "count"
-    child = f"import itertools, pathlib\nfor i in itertools.count(): pathlib.Path({str(count)!r}).write_text(str(i))"
+    child = (
+        "import itertools, pathlib\n"
+        f"for i in itertools.count(): pathlib.Path({str(count)!r}).write_text(str(i))"
+    )
     program = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
     assert run_part([sys.executable, "-c", program], tmp_path / "rows.json", limit=2).failed
     ended_at = count.read_text()
@@ -136,19 +139,24 @@ import sys
 from importlib.machinery import PathFinder
 
 OURS = {"tokenmill", "bench", "stages", "all_parts"}
-GIVEN = {"torch", "numpy", "safetensors", "pydantic", "ruamel", "filelock", "fsspec", "rich", "psutil"}
-TORCH = {"torchgen", "functorch", "sympy", "mpmath", "networkx", "jinja2", "markupsafe", "typing_extensions"}
-OTHERS = {"pydantic_core", "annotated_types", "typing_inspection", "markdown_it", "mdurl", "pygments"}
+GIVEN = {"torch", "numpy", "safetensors", "pydantic", "ruamel", "filelock", "fsspec", "rich"}
+GIVEN |= {"psutil"}
+TORCH = {"torchgen", "functorch", "sympy", "mpmath", "networkx", "jinja2", "markupsafe"}
+TORCH |= {"typing_extensions"}
+OTHERS = {"pydantic_core", "annotated_types", "typing_inspection"}
+OTHERS |= {"markdown_it", "mdurl", "pygments"}
 ALLOWED = OURS | GIVEN | TORCH | OTHERS | set(sys.stdlib_module_names) | {"__main__", "__mp_main__"}
 
 class Few:
     @staticmethod
     def find_spec(name, path=None, target=None):
         top = name.partition(".")[0]
-        known = top in ALLOWED or top.startswith("_sysconfigdata")  # a part of Python that has the system's name
+        # The second is a part of Python that has the system's name
+        known = top in ALLOWED or top.startswith("_sysconfigdata")
         return PathFinder.find_spec(name, path, target) if known else None
 
-sys.meta_path[:] = [Few if finder is PathFinder else finder for finder in sys.meta_path if isinstance(finder, type)]
+finders = [finder for finder in sys.meta_path if isinstance(finder, type)]
+sys.meta_path[:] = [Few if finder is PathFinder else finder for finder in finders]
 """
 """What a GPU machine has: Python finds no other package than those that bench/gpu.py names, and
 what they need."""

@@ -14,7 +14,8 @@ COMP_WORDS=({words} "{typed}")
 COMP_CWORD=$(( ${{#COMP_WORDS[@]}} - 1 ))
 COMP_LINE="${{COMP_WORDS[*]}}"
 COMP_POINT=${{#COMP_LINE}}
-$(complete -p tokenmill | sed 's/.*-F \\([^ ]*\\).*/\\1/') tokenmill "{typed}" "${{COMP_WORDS[COMP_CWORD-1]}}"
+function=$(complete -p tokenmill | sed 's/.*-F \\([^ ]*\\).*/\\1/')
+$function tokenmill "{typed}" "${{COMP_WORDS[COMP_CWORD-1]}}"
 printf '%s\\n' "${{COMPREPLY[@]}}"
 """
 

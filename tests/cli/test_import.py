@@ -24,7 +24,8 @@ adopt = importlib.import_module("tokenmill.cli.import").adopt  # `import` is a k
 
 def published(folder: Path) -> tuple[Checkpoint, Any]:
     """GPT-2 with tied weights as transformers saves it, with a tokenizer of its own."""
-    from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast  # noqa: PLC0415 (seconds)
+    # This takes seconds
+    from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast  # noqa: PLC0415
 
     file = make_tokenizer_file(folder / "tokenizer", "bpe")
     vocab_size = read_tokenizer(file).vocab_size

@@ -31,7 +31,9 @@ import json, pathlib, re
 layers = int(re.search(r"n_layer: (\\d+)", pathlib.Path("params.yaml").read_text())[1])
 files = {
     "models/gpt/manifest.json": {"fingerprint": f"run-{layers}"},
-    "metrics/train.json": {"epoch": 1, "steps": 20, "parameters": layers, "train_loss": 1, "val_loss": 8 / layers},
+    "metrics/train.json": {
+        "epoch": 1, "steps": 20, "parameters": layers, "train_loss": 1, "val_loss": 8 / layers
+    },
     "metrics/eval.json": {"bits_per_byte": 2 / layers, "expected_found": layers / 10},
 }
 for name, content in files.items():
@@ -40,7 +42,10 @@ for name, content in files.items():
 """
 
 COSTS = "epoch,seconds,hours,units,money,currency,flops,utilisation\n1,3.6,0.001,,,EUR,1e9,\n"
-TIMING = "step,seconds,tokens_per_second,units,money\n10,30,1000,,0.1\n20,60,2000,,0.2\n30,90,9000,,0.3\n"
+TIMING = (
+    "step,seconds,tokens_per_second,units,money\n"
+    "10,30,1000,,0.1\n20,60,2000,,0.2\n30,90,9000,,0.3\n"
+)
 
 
 @pytest.fixture(scope="module")

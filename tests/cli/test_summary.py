@@ -1,5 +1,6 @@
 """`tokenmill` alone: what it says of each state that a project can be in."""
 
+import json
 import os
 import subprocess
 import sys
@@ -61,8 +62,8 @@ def test_another_run_is_waited_for(project: Project):
     with subprocess.Popen(
         [sys.executable, "-c", "import time; time.sleep(60)", "dvc repro"]
     ) as other:
-        lock = f'{{"write": {{"models/gpt": {{"pid": {other.pid}, "cmd": "dvc repro"}}}}, "read": {{}}}}'
-        (project.root / ".dvc" / "tmp" / "rwlock").write_text(lock)
+        lock = {"write": {"models/gpt": {"pid": other.pid, "cmd": "dvc repro"}}, "read": {}}
+        (project.root / ".dvc" / "tmp" / "rwlock").write_text(json.dumps(lock))
         found = status(project.root)
         other.kill()
     assert f"process {other.pid}" in found.sentence

@@ -15,7 +15,8 @@ from tokenmill.reports.charts import Series, line_chart
 PROMPTS = """\
   prompts:
   - user: Who are you?
-  - text: A text that is longer than one line of a terminal has columns, so it must be cut somewhere near here
+  - text: A text that is longer than one line of a terminal has columns, so it
+      must be cut somewhere near here
 """
 
 

@@ -17,7 +17,7 @@ import pytest
 import tokenmill
 from tests.data.material import parameters
 from tests.tokens.clean_text import PROSE, write_clean
-from tokenmill.core import executor as executor_module
+from tokenmill import executor as executor_module
 from tokenmill.core.errors import UserError
 from tokenmill.data.clean import clean
 from tokenmill.executor import (
@@ -115,7 +115,7 @@ def test_reading_is_bounded_and_closing_cancels(executor: Executor, tmp_path: Pa
 def test_the_nodes_run_the_code_of_this_checkout_in_one_thread(executor: Executor) -> None:
     def function(_: int) -> tuple[str, str, int]:
         import tokenmill  # noqa: PLC0415  (the one that the node has)
-        from tokenmill.core import executor as module  # noqa: PLC0415
+        from tokenmill import executor as module  # noqa: PLC0415
 
         return (
             tokenmill.__file__,
@@ -171,10 +171,8 @@ def test_a_killed_node_loses_nothing(cluster: Any, executor: Executor, tmp_path:
     def kill() -> None:
         while not begun_by(doomed.node_id, tmp_path):
             time.sleep(0.02)
-        for process in [
-            *raylet.children(recursive=True),
-            raylet,
-        ]:  # as when a machine loses its power
+        # As when a machine loses its power
+        for process in [*raylet.children(recursive=True), raylet]:
             process.kill()
 
     with ThreadPoolExecutor(1) as pool:

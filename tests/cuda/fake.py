@@ -26,9 +26,8 @@ def load(folder: Path) -> None:
     options = ["-std=c++20", "-O0", "-w", "-shared", "-fPIC", *paths, "-o", library]
     libraries = ["-Wl,--no-as-needed", "-lc10", "-ltorch_cpu"]
     if (torch / "lib/libtorch_cuda.so").exists():
-        libraries.append(
-            "-ltorch_cuda"
-        )  # what it registers is then registered before, and replaced
+        # What it registers is then registered before, and replaced
+        libraries.append("-ltorch_cuda")
     if not library.exists():
         subprocess.run([COMPILER or "g++", SOURCE, *options, *libraries], check=True)
     ctypes.CDLL(str(library), mode=os.RTLD_GLOBAL)

@@ -43,9 +43,8 @@ CUDA = torch.device("cuda", 0)
 aten = torch.ops.aten
 
 KERNELS = torch.library.Library("aten", "IMPL")
-KERNELS.impl(
-    "_fused_adamw_.tensor_lr", lambda *_, **__: None, "Meta"
-)  # fake tensors know it only with a number
+# Fake tensors know it only with a number
+KERNELS.impl("_fused_adamw_.tensor_lr", lambda *_, **__: None, "Meta")
 
 COMBINATIONS = [
     " ".join(choice)

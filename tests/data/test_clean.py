@@ -133,7 +133,10 @@ ALL_ON: dict[str, Any] = {
     ),
     "near_duplicates": {"enabled": True, "threshold": 0.8, "permutations": 128, "ngram": 2},
 }
-PROSE = "The mill by the river has stood there for a hundred years, and most of them were kind to it and to us."
+PROSE = (
+    "The mill by the river has stood there for a hundred years, "
+    "and most of them were kind to it and to us."
+)
 
 
 def test_every_filter_has_its_reason_and_an_example(tmp_path, run):
@@ -141,10 +144,18 @@ def test_every_filter_has_its_reason_and_an_example(tmp_path, run):
         None: PROSE,
         "digits": "12345 67890 12345 67890 and so on",
         "symbols": "%%%% $$$$ the and of &&&& **** and so on",
-        "language": "Die Mühle am Fluss steht dort seit hundert Jahren, und die meisten davon waren freundlich zu ihr.",
+        "language": (
+            "Die Mühle am Fluss steht dort seit hundert Jahren, "
+            "und die meisten davon waren freundlich zu ihr."
+        ),
         "gopher_words": "Too few of the words.",
-        "gopher_stop_words": "Seven silly sailors swam silently southward searching something shiny.",
-        "top_ngrams": "The river is loud and the river is loud and the river is loud and the river is loud and wide.",
+        "gopher_stop_words": (
+            "Seven silly sailors swam silently southward searching something shiny."
+        ),
+        "top_ngrams": (
+            "The river is loud and the river is loud and the river is loud "
+            "and the river is loud and wide."
+        ),
         "duplicate": PROSE,
         "near_duplicate": PROSE.replace(",", ";"),
     }
@@ -216,7 +227,7 @@ def test_a_full_disk_says_what_is_needed(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     raw = corpus(tmp_path)
-    monkeypatch.setattr(shards, "write_shard", full)
+    monkeypatch.setattr("tokenmill.data.shard_writer.write_shard", full)
     with pytest.raises(UserError, match=r"No space left on device; it takes about [\d,]+ bytes"):
         clean(
             raw=raw, out=tmp_path / "out", params=parameters(), executor=ThreadExecutor(threads=2)
@@ -246,7 +257,8 @@ def test_the_stage_writes_metrics_and_two_lines(tmp_path, monkeypatch, capsys):
     values = parameters().model_dump_json()
     runtime = '{"data_engine": "local", "ray_address": null}'
     Path("params.yaml").write_text(
-        f'{{"data": {{"raw": "in.jsonl", "encoding": "auto"}}, "clean": {values}, "runtime": {runtime}}}'
+        '{"data": {"raw": "in.jsonl", "encoding": "auto"}, '
+        f'"clean": {values}, "runtime": {runtime}}}'
     )
     stage.main()
     assert json.loads(Path("metrics/clean.json").read_bytes())["dropped_duplicate"] == 1

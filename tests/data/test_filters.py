@@ -170,13 +170,12 @@ def test_gopher_quality_at_the_edge_of_each_rule(text, verdict):
 @pytest.mark.parametrize(
     ("parts", "repeats"),
     [
-        (["abcdef", "d", "e", "f", "g", "h", "i", "d", "e", "f"], False),  # 3 of 10 parts
-        (["abcdef", "d", "e", "f", "g", "h", "d", "e", "f"], True),  # 3 of 9
-        (
-            ["x" * 20, "y" * 50, "z", "x" * 20],
-            True,
-        ),  # 20 of 94 characters, 97 with blank lines between
-        (["x" * 20, "y" * 56, "z", "x" * 20], False),  # 20 of 100, or 103
+        # 3 of 10 parts, 3 of 9
+        (["abcdef", "d", "e", "f", "g", "h", "i", "d", "e", "f"], False),
+        (["abcdef", "d", "e", "f", "g", "h", "d", "e", "f"], True),
+        # 20 of 94 characters (97 with blank lines between), 20 of 100 (103)
+        (["x" * 20, "y" * 50, "z", "x" * 20], True),
+        (["x" * 20, "y" * 56, "z", "x" * 20], False),
     ],
 )
 def test_repeated_lines_and_paragraphs_at_the_edge(parts, repeats):
@@ -287,10 +286,17 @@ def test_an_unknown_language_is_refused():
 
 SENTENCES = {
     "en": "The children went home before it began to rain, and nobody had seen the dog.",
-    "de": "Die Kinder gingen nach Hause, bevor es zu regnen begann, und niemand hatte den Hund gesehen.",
+    "de": (
+        "Die Kinder gingen nach Hause, bevor es zu regnen begann, "
+        "und niemand hatte den Hund gesehen."
+    ),
     "fr": "Les enfants sont rentrés à la maison avant la pluie, et personne n'avait vu le chien.",
-    "es": "Los niños volvieron a casa antes de que empezara a llover, y nadie había visto al perro.",
-    "it": "I bambini tornarono a casa prima che cominciasse a piovere, e nessuno aveva visto il cane.",
+    "es": (
+        "Los niños volvieron a casa antes de que empezara a llover, y nadie había visto al perro."
+    ),
+    "it": (
+        "I bambini tornarono a casa prima che cominciasse a piovere, e nessuno aveva visto il cane."
+    ),
     "pl": "Dzieci wróciły do domu, zanim zaczęło padać, i nikt nie widział psa.",
     "ru": "Дети вернулись домой до начала дождя, и никто не видел собаку.",
     "tr": "Çocuklar yağmur başlamadan eve gittiler ve kimse köpeği görmemişti.",

@@ -12,6 +12,7 @@ import pytest
 
 from tests.data.material import PACK, json_lines
 from tokenmill.core.errors import UserError
+from tokenmill.words.cleaning import damage_warning
 
 STATUS = Path("/proc/self/status")
 
@@ -25,7 +26,8 @@ from tokenmill.executor import ThreadExecutor
 CHILD = """
 raw, out = map(Path, sys.argv[1:])
 report = clean(raw=raw, out=out, params=parameters(), executor=ThreadExecutor(threads=2))
-peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+lines = Path("/proc/self/status").read_text().splitlines()
+peak = next(line for line in lines if line.startswith("VmHWM"))
 print(report.documents.read, report.documents.kept, int(peak.split()[1]) >> 10)
 """
 
@@ -180,7 +182,7 @@ def test_strange_bytes_in_strange_names(tmp_path, run):
     documents, report = run(tmp_path)
     assert documents == ["nul here", "lone half", "Größe\nzwei", "marked"]
     assert report.invalid_utf8 == 1
-    assert "data.encoding" in report.damage_warning()
+    assert "data.encoding" in damage_warning(report)
     assert json.dumps(report.model_dump(by_alias=True))
 
 

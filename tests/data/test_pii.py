@@ -96,7 +96,10 @@ def test_the_texts_given_are_not_changed():
     assert texts.to_list() == ["jo@example.com uses cookies", "x"]
 
 
-FOUND = "jo@example.com 4111111111111111 4111-1111-1111-1111 +12125550123 (212)555-0123 212-555-0123 8.8.8.10 fe80::1"
+FOUND = (
+    "jo@example.com 4111111111111111 4111-1111-1111-1111 "
+    "+12125550123 (212)555-0123 212-555-0123 8.8.8.10 fe80::1"
+)
 NEAR = "uses cookies|JavaScript|lorem ipsum|[EMAIL]|[IP]|23|::"
 parts = st.sampled_from(FOUND.split(" ") + NEAR.split("|")) | st.sampled_from(
     "1a@.:-+()[]/é\u0301我“” \n\t"

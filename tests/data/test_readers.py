@@ -232,7 +232,6 @@ def test_a_line_beyond_the_bound_is_not_held():
 
 
 # --- text files
-# -----------------------------------------------------------------------------------------------------
 
 UNITS = ("file", "paragraph", "line")
 NASTY = st.text(st.sampled_from("ab é\U0001f600\n\r\t \x00\u2028"), max_size=80).map(str.encode)
@@ -271,10 +270,11 @@ def test_lines_and_paragraphs_whatever_the_line_end(texts, end):
 @pytest.mark.parametrize(
     ("text", "pieces"),
     [
+        # Not before a blank
         (
             b"0123456789\n  x\nrest of the text",
             [b"0123456789\n  x\n", b"rest of the text"],
-        ),  # not before a blank
+        ),
         (
             b"01234567890 2345678901234567890",
             [b"01234567890 ", b"2345678901234567890"[:16], b"890"],

@@ -98,9 +98,10 @@ def test_a_file_that_is_no_archive_is_refused(tmp_path, run, ending):
 @pytest.mark.parametrize("ending", [".gz", ".zst"])
 def test_a_bomb_takes_bounded_memory(tmp_path, ending):
     path = tmp_path / f"bomb.txt{ending}"
-    compressor = gzip.GzipFile(path, "wb") if ending == ".gz" else zstandard.ZstdCompressor(19).stream_writer(
-        path.open("wb")
-    )  # fmt: skip
+    if ending == ".gz":
+        compressor = gzip.GzipFile(path, "wb")
+    else:
+        compressor = zstandard.ZstdCompressor(19).stream_writer(path.open("wb"))
     with compressor:
         for _ in range(200):
             compressor.write(bytes(1 << 20))

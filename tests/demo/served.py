@@ -79,9 +79,17 @@ def environment() -> dict[str, str]:
 def start(root: Path, *arguments: str) -> Iterator[Served]:
     """Run the demo in `root` until the end of the `with`."""
     log = root.parent / "demo.log"
-    with log.open("w") as errors, subprocess.Popen(
-        command(*arguments), cwd=root, env=environment(), stdout=subprocess.PIPE, stderr=errors, text=True
-    ) as process:  # fmt: skip
+    with (
+        log.open("w") as errors,
+        subprocess.Popen(
+            command(*arguments),
+            cwd=root,
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        ) as process,
+    ):
         try:
             assert process.stdout
             found = re.search(r"http://\S+", process.stdout.readline())

@@ -82,7 +82,10 @@ def test_page_is_local_and_takes_no_uploads(served: Served):
         assert not re.findall(r'(?:src|href)="https?:', page.read().decode())
     with NO_PROXY.open(f"{served.url}/theme.css", timeout=60) as theme:
         assert not re.findall(r"(?:@import|url\()\W*https?:", theme.read().decode())
-    body = b'--x\r\nContent-Disposition: form-data; name="files"; filename="a"\r\n\r\ncontent\r\n--x--\r\n'
+    body = (
+        b'--x\r\nContent-Disposition: form-data; name="files"; filename="a"\r\n'
+        b"\r\ncontent\r\n--x--\r\n"
+    )
     upload = urllib.request.Request(  # noqa: S310 (our own server)
         f"{served.url}/gradio_api/upload",
         data=body,
@@ -160,7 +163,8 @@ def test_ctrl_c_during_an_answer_ends_the_demo(project: Path, tmp_path: Path):
     """Of folders alone, where there is no project."""
     folder, nowhere = str(project.parent / "endless"), tmp_path / "nowhere"
     nowhere.mkdir()
-    with start(nowhere, "--port", "0", "--host", "0.0.0.0", "--model", folder) as running:  # noqa: S104 (what is said then is the point)
+    # What is said then is the point
+    with start(nowhere, "--port", "0", "--host", "0.0.0.0", "--model", folder) as running:  # noqa: S104
         assert running.process.stdout
         assert "everybody in the network" in running.process.stdout.readline()
         assert running.url.startswith("http://localhost:")
@@ -200,8 +204,9 @@ def test_wrong_address_is_an_error(server: ModuleType):
 
 
 @pytest.mark.parametrize(
-    ("host", "public"), [("127.0.0.1", False), ("0.0.0.0", True), ("::1", False)]
-)  # noqa: S104 (closed at once)
+    ("host", "public"),
+    [("127.0.0.1", False), ("0.0.0.0", True), ("::1", False)],  # noqa: S104 (closed at once)
+)
 def test_address_can_be_opened(host: str, public: bool, server: ModuleType):
     try:
         listener = server.bound(host, 0)

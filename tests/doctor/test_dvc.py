@@ -87,8 +87,13 @@ class TestPipeline:
         assert project.outdated == ["train"]
 
     def test_stages_after_a_missing_output_do_not_run(self, repository: Repository):
-        copies = "stages: {unpack: {cmd: cp params.yaml tokens, deps: [params.yaml], outs: [tokens: {cache: false}]}, "
-        copies += "train: {cmd: cp tokens model, deps: [tokens], outs: [model]}, show: {cmd: ls, deps: [model]}}\n"
+        copies = """
+        stages:
+          unpack:
+            {cmd: cp params.yaml tokens, deps: [params.yaml], outs: [tokens: {cache: false}]}
+          train: {cmd: cp tokens model, deps: [tokens], outs: [model]}
+          show: {cmd: ls, deps: [model]}
+        """
         (repository.root / "dvc.yaml").write_text(copies)
         repository.repro()
         for change, expected in (

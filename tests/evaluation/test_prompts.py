@@ -25,8 +25,9 @@ from tokenmill.evaluation.prompts import (
 from tokenmill.evaluation.results import Question
 from tokenmill.formats.chat import START, chat_prompt, render_chat
 from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
-from tokenmill.tokens.pack import pack, unpack
+from tokenmill.tokens.pack import pack
 from tokenmill.tokens.params import TokenizeParams
+from tokenmill.tokens.unpack import unpack
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +80,6 @@ def test_prompt_must_fit_the_context(tokenizer: TextTokenizer):
 
 
 # --- which prompts
-# ----------------------------------------------------------------------------------------------------
 
 
 def chosen(raw: Path, tokenizer: TextTokenizer) -> list[PromptParams]:

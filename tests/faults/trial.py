@@ -47,9 +47,8 @@ class Trial:
         """Start `command` in `root`; what it says goes to `log`."""
         self._began, self._log = time.monotonic(), log or root.parent / "said"
         self._log.write_bytes(b"")
-        handler = signal.signal(
-            signal.SIGINT, signal.SIG_DFL
-        )  # until the trial does what a program does
+        # Until the trial does what a program does
+        handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
         self.pid = os.fork()
         if not self.pid:
             _become(root, command, self._log)

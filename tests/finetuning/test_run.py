@@ -132,10 +132,8 @@ def test_lora_keeps_the_adapter_of_each_epoch(
     last = max((here / "one/model/resume").iterdir())
     assert (last / ADAPTER).read_bytes() == (here / "one/model/epoch-2" / ADAPTER).read_bytes()
     assert not (last / WEIGHTS).exists()
-    for other in (
-        "two",
-        "three",
-    ):  # other machines, which have only the mirror; the last finds it damaged
+    # Other machines, which have only the mirror; the last finds it damaged
+    for other in ("two", "three"):
         tune(base, here / other, monkeypatch, "lora", runtime=place)
         assert digest(here / other / "model") == found
         next((here / "mirror").glob(f"*/weights/*/{ADAPTER}")).write_bytes(b"")

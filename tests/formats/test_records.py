@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from tests.imports import SOURCE
-from tokenmill.core import records
 from tokenmill.core.errors import UserError
+from tokenmill.formats import records
 from tokenmill.formats.records import parse_record, parse_rows, read_record, read_rows
 
 ANEW = "`dvc repro -f train` makes it"
@@ -107,10 +107,10 @@ def test_any_json_is_a_record_or_a_sentence(value: object):
 
 
 DOORS = {
-    "core/records.py": "JSON and tables",
-    "core/tokenizer.py": "tokenizer.json",
-    "core/shards.py": "parquet",
-    "core/token_file.py": "tokens",
+    "formats/records.py": "JSON and tables",
+    "formats/tokenizer.py": "tokenizer.json",
+    "formats/shards.py": "parquet",
+    "formats/token_file.py": "tokens",
     "reports/data_stats.py": "tokens, behind `open_tokens`",
     "runs/export.py": "what a tokenizer that was read says of itself",
     "demo/server.py": "requests, not files",

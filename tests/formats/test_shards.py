@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenmill.core.errors import UserError
+from tokenmill.data.shard_writer import write_shards
 from tokenmill.formats import shards
 
 
@@ -34,8 +35,8 @@ def test_what_is_written_is_read_back(tmp_path_factory, texts, cuts, shard_bytes
     folder, other = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("other")
     edges = [0, *sorted(cuts), len(texts)]
     batches = [table[begin : max(begin, end)] for begin, end in itertools.pairwise(edges)]
-    shards.write_shards(folder, [table], shard_bytes=shard_bytes, row_group_bytes=row_group_bytes)
-    shards.write_shards(other, batches, shard_bytes=shard_bytes, row_group_bytes=row_group_bytes)
+    write_shards(folder, [table], shard_bytes=shard_bytes, row_group_bytes=row_group_bytes)
+    write_shards(other, batches, shard_bytes=shard_bytes, row_group_bytes=row_group_bytes)
     assert contents(folder) == contents(other)
     assert pl.concat(shards.batches(folder, ("text", "source", "id"))).equals(table)
     size = sum(len(text.encode()) for text in texts)
@@ -43,9 +44,7 @@ def test_what_is_written_is_read_back(tmp_path_factory, texts, cuts, shard_bytes
 
 
 def test_shards_and_row_groups_end_at_their_sizes(tmp_path):
-    shards.write_shards(
-        tmp_path, [documents(["x" * 9] * 1000)], shard_bytes=900, row_group_bytes=90
-    )
+    write_shards(tmp_path, [documents(["x" * 9] * 1000)], shard_bytes=900, row_group_bytes=90)
     assert [sum(map(len, shards.shard_batches(shard))) for shard in shards.shards(tmp_path)] == [
         100
     ] * 10
@@ -54,7 +53,7 @@ def test_shards_and_row_groups_end_at_their_sizes(tmp_path):
 
 def test_a_document_may_exceed_shard_and_row_group(tmp_path):
     texts = ["small", "word " * 10_000, "after"]
-    shards.write_shards(tmp_path, [documents(texts)], shard_bytes=1000, row_group_bytes=300)
+    write_shards(tmp_path, [documents(texts)], shard_bytes=1000, row_group_bytes=300)
     assert [batch["text"].to_list() for batch in shards.batches(tmp_path)] == [
         [text] for text in texts
     ]
@@ -66,7 +65,7 @@ def test_an_error_of_the_batches_comes_through(tmp_path):
         raise UserError("broken")
 
     with pytest.raises(UserError, match="broken"):
-        shards.write_shards(tmp_path, batches(), shard_bytes=1)
+        write_shards(tmp_path, batches(), shard_bytes=1)
 
 
 def test_a_folder_without_shards_or_with_foreign_ones(tmp_path):

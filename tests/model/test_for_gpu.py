@@ -13,9 +13,8 @@ def gradients(architecture: str, precision: torch.dtype) -> list[Tensor]:
     """The loss of a small model, and the gradient of each parameter."""
     model = build(small_config(architecture), seed=0)
     draws = torch.Generator().manual_seed(1)
-    for (
-        parameter
-    ) in model.parameters():  # else biases are 0, weights of norms 1, and logits nearly nothing
+    # Else biases are 0, weights of norms 1, and logits nearly nothing
+    for parameter in model.parameters():
         torch.nn.init.normal_(
             parameter, mean=parameter.detach().mean().item(), std=0.2, generator=draws
         )

@@ -19,7 +19,8 @@ from tokenmill.model.huggingface import load_model
 
 for folder in sys.argv[1:]:
     model = load_model(Path(folder))
-    assert parameter_count(model.config) == sum(p.numel() for p in build(model.config, seed=0).parameters())
+    built = build(model.config, seed=0)
+    assert parameter_count(model.config) == sum(p.numel() for p in built.parameters())
     model(torch.zeros(1, 3, dtype=torch.long))
     sampling = Sampling(temperature=1.0, max_new_tokens=3, seed=0)
     assert list(generate(model, [1], ends=(), sampling=sampling))

@@ -15,7 +15,8 @@ def hand_over(python: str, address: str, *arguments: str) -> int:
     real Python's."""
     if arguments[:2] not in (("-m", "stages"), ("-m", "tokenmill"), ("-m", "dvc")):
         os.execv(python, [python, *arguments])  # noqa: S606
-    request = {"arguments": arguments[1:], "cwd": os.getcwd(), "environ": dict(os.environ)}  # noqa: PTH109 (see above)
+    # See above
+    request = {"arguments": arguments[1:], "cwd": os.getcwd(), "environ": dict(os.environ)}  # noqa: PTH109
     with socket.socket(socket.AF_UNIX) as server:
         server.connect(address)
         socket.send_fds(server, [b"f"], [0, 1, 2])

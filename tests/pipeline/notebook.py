@@ -31,7 +31,8 @@ def run(notebook: Path, values: dict[str, Any]) -> None:
 
     def shell(command: str) -> None:
         sys.stdout.flush()
-        names["_exit_code"] = subprocess.run(command, shell=True, check=False).returncode  # noqa: S602 (as Jupyter)
+        # As in Jupyter
+        names["_exit_code"] = subprocess.run(command, shell=True, check=False).returncode  # noqa: S602
 
     display = ModuleType("IPython.display")
     display.__dict__.update(

@@ -21,7 +21,8 @@ class S3:
     """Moto's S3 with a bucket `bucket`; only requests signed with the key `right` are answered."""
 
     def __init__(self) -> None:
-        from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app  # noqa: PLC0415 (seconds)
+        # This takes seconds
+        from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app  # noqa: PLC0415
         from werkzeug.serving import make_server  # noqa: PLC0415
 
         self._moto: Any = DomainDispatcherApplication(create_backend_app)
@@ -87,9 +88,8 @@ def sshd(folder: Path) -> Iterator[tuple[str, Path]]:
         [SSHD, "-t", "-f", "none", *settings], capture_output=True, text=True, check=False
     )
     if trial.returncode:
-        pytest.skip(
-            f"sshd does not start here: {trial.stderr.strip()}"
-        )  # as where no service made /run/sshd
+        # As where no service made /run/sshd
+        pytest.skip(f"sshd does not start here: {trial.stderr.strip()}")
     server = subprocess.Popen([SSHD, "-D", "-f", "none", *settings])
     try:
         _wait_for(port)

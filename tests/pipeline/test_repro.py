@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from ruamel.yaml import YAML
 
+from tests.imports import CANNOT_CHANGE_A_RESULT, ROOT, modules, place
 from tests.pipeline.project import KEPT_IN_GIT, Project, ran
 
 pytestmark = pytest.mark.slow
@@ -109,6 +110,15 @@ def test_a_parameter_reruns_only_what_depends_on_it(finished: Project) -> None:
         evaluate__max_new_tokens=9, runtime__checkpoint__every_steps=11, runtime__device="auto"
     )
     assert ran(finished.repro()) == ["check", "evaluate", "report"]
+
+
+def test_other_words_rerun_nothing_but_the_pages(finished: Project) -> None:
+    """What is printed, refused, counted or drawn was reworded; only pages show it."""
+    for path in modules():
+        if place(path) in CANNOT_CHANGE_A_RESULT | {"words", "runs", "cli", "doctor", "demo"}:
+            with (finished.root / path.relative_to(ROOT)).open("a") as file:
+                file.write("# other words\n")
+    assert ran(finished.repro()) == ["data_report", "report"]
 
 
 def test_epochs_can_be_compared(finished: Project) -> None:

@@ -20,9 +20,8 @@ def test_imported_model_is_a_dependency(finished: Project) -> None:
     assert not ran(finished.repro())  # nobody starts from it yet
     finished.run("dvc", "exp", "run", "--temp", "-n", "on", "-S", f"model.start_from={START}")
     finished.set(model__start_from=START)
-    assert not {"clean", "tokenize", "train"} & set(
-        ran(finished.repro())
-    )  # the experiment's are in the cache
+    # The experiment's are in the cache
+    assert not {"clean", "tokenize", "train"} & set(ran(finished.repro()))
     manifest = json.loads((finished.root / "models/gpt/manifest.json").read_bytes())
     assert manifest["start_sha256"] == sha256_of(finished.root / START / "model.safetensors")
     finished.commit()

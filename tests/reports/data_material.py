@@ -10,10 +10,11 @@ import xxhash
 
 from tests.imports import ROOT
 from tokenmill.core.files import write_json
-from tokenmill.formats.shards import write_shards
-from tokenmill.tokens.pack import pack, summary, unpack
+from tokenmill.data.shard_writer import write_shards
+from tokenmill.tokens.pack import pack, summary
 from tokenmill.tokens.params import TokenizeParams, TokenizerParams
 from tokenmill.tokens.train_tokenizer import train_tokenizer
+from tokenmill.tokens.unpack import unpack
 
 HOSTILE = "<script>alert('x')</script> & </blockquote><img src=http://e.example/x> \u202e\x00\r\n\t"
 DOCUMENTS = [

@@ -36,7 +36,10 @@ LINES = line_chart(
 
 
 def drawn(chart: Chart) -> str:
-    template = '{% import "parts.html" as parts %}{% call parts.chart(chart, [(1, "a")]) %}caption{% endcall %}'
+    template = (
+        '{% import "parts.html" as parts %}'
+        '{% call parts.chart(chart, [(1, "a")]) %}caption{% endcall %}'
+    )
     return environment().from_string(template).render(chart=chart)
 
 

@@ -67,9 +67,9 @@ def test_samples_show_every_epoch_under_every_prompt():
         "What? <br> Now!\n\nExpected: x\\|y\n\nNot in the tokenizer's alphabet, left out"
     )
     assert "| 1 ✗ | no \\| no | a <br> b |\n| 2 ✓ | x\\|y | c |\n" in first
-    assert (
-        second
-        == "Go on\n\n| epoch | likeliest | sampled |\n| --- | --- | --- |\n| 1 | w | v |\n| 2 | u | t |\n"
+    assert second == (
+        "Go on\n\n"
+        "| epoch | likeliest | sampled |\n| --- | --- | --- |\n| 1 | w | v |\n| 2 | u | t |\n"
     )
     tables = [line for line in text.splitlines() if line.startswith("|")]
     assert {line.replace("\\|", "").count("|") for line in tables} == {4, 8}

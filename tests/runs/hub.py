@@ -74,9 +74,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.hub.stored[path.rsplit("/", 1)[-1]] = body
             self._answer({"was_inserted": True})
         elif path.startswith("/cas/"):
-            self._answer(
-                {"result": 1}, 200 if path == "/cas/v1/shards" else 404
-            )  # newer ways are not there
+            # Newer ways are not there
+            self._answer({"result": 1}, 200 if path == "/cas/v1/shards" else 404)
         else:
             known = {
                 "create": self._create,

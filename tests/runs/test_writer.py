@@ -89,7 +89,9 @@ def test_empty_prompt_becomes_end_of_text(writer: Writer, prompt: str):
 
 def test_oldest_turns_are_left_out_where_they_do_not_fit(writer: Writer):
     turns = [
-        {"role": role, "content": "one two " * 3} for _ in range(5) for role in ("user", "assistant")
+        {"role": role, "content": "one two " * 3}
+        for _ in range(5)
+        for role in ("user", "assistant")
     ]
     question = {"role": "user", "content": "count?"}
     stream = writer.reply([*turns, question], LIKELIEST)

@@ -85,7 +85,6 @@ def test_validation_asks_for_every_kind_of_combination() -> None:
 
 
 # --- the prompts
-# ------------------------------------------------------------------------------------------------------
 
 
 def ids(prompt: PromptParams) -> str:

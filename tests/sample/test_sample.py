@@ -49,7 +49,6 @@ def has_blemish(conversation: Conversation) -> bool:
 
 
 # --- the same bytes, always
-# -------------------------------------------------------------------------------------------
 
 
 def test_first_thousand_conversations_are_golden() -> None:
@@ -66,7 +65,6 @@ def test_another_seed_is_another_corpus() -> None:
 
 
 # --- the files
-# --------------------------------------------------------------------------------------------------------
 
 
 def test_stage_writes_json_lines_of_alternating_roles(
@@ -113,7 +111,6 @@ def test_wrong_parameters_are_refused_by_name(tmp_path: Path, wrong: str) -> Non
 
 
 # --- what is said
-# -----------------------------------------------------------------------------------------------------
 
 
 def test_every_capital_is_the_right_one(clean: list[Conversation]) -> None:
@@ -179,7 +176,6 @@ def test_answers_are_always_well_written(training: list[Conversation]) -> None:
 
 
 # --- how it is mixed
-# --------------------------------------------------------------------------------------------------
 
 
 def test_nearly_all_conversations_differ(training: list[Conversation]) -> None:
@@ -211,7 +207,6 @@ def test_blemishes_are_of_every_kind_and_rare(training: list[Conversation]) -> N
 
 
 # --- how it is drawn
-# --------------------------------------------------------------------------------------------------
 
 
 def test_first_is_five_times_as_likely_as_last() -> None:

@@ -25,9 +25,10 @@ from tokenmill.tokens import encoder
 from tokenmill.tokens import pack as pack_module
 from tokenmill.tokens.corpus import TextSpan
 from tokenmill.tokens.encoder import FRAGMENTS
-from tokenmill.tokens.pack import insert_end_of_text, pack, summary, text_batches, unpack
+from tokenmill.tokens.pack import insert_end_of_text, pack, summary, text_batches
 from tokenmill.tokens.params import TokenizeParams, TokenizerParams
 from tokenmill.tokens.train_tokenizer import train_tokenizer
+from tokenmill.tokens.unpack import unpack
 
 Corpus = Callable[..., Path]
 HASH = TokenizeParams(split="hash", val_fraction=0.3)
@@ -275,7 +276,10 @@ def test_batches_stay_small_whatever_the_documents() -> None:
         (
             20,
             1e-6,
-            r"tokenize.val_fraction \(1e-06\) leaves no validation document among 20; raise it, or set .* auto",
+            (
+                r"tokenize.val_fraction \(1e-06\) leaves no validation document among 20; "
+                r"raise it, or set .* auto"
+            ),
         ),
         (1, 0.5, r"leaves no \w+ document among 1"),
     ],

@@ -31,7 +31,7 @@ def run(
         "from tokenmill.tokens.train_tokenizer import train_tokenizer\n"
         "from tokenmill.tokens.pack import pack\n"
         "from tokenmill.tokens.params import TokenizeParams, TokenizerParams\n"
-        "from tokenmill.tokens.pack import unpack\n"
+        "from tokenmill.tokens.unpack import unpack\n"
         "one, two, three = map(Path, sys.argv[1:4])\n"
     )
     return subprocess.run(
@@ -90,7 +90,8 @@ def test_full_disk_names_the_bytes_needed(
     sentence, left = ended.stdout.splitlines()
     why = "No space left on device" if limit == "disk" else "File too large"
     found = re.fullmatch(
-        rf"{tmp_path}/out: {why}; it takes about ([\d,]+) bytes. Make room for them and run `dvc repro` again.",
+        rf"{tmp_path}/out: {why}; it takes about ([\d,]+) bytes. "
+        r"Make room for them and run `dvc repro` again.",
         sentence,
     )
     assert found, sentence
@@ -113,7 +114,10 @@ PEAK = """
 import re
 print(re.search(r"VmHWM:\\s*(\\d+) kB", Path("/proc/self/status").read_text())[1])
 """
-LEARN = "train_tokenizer(one, three / 'tokenizer.json', TokenizerParams(type='bpe', vocab_size=400, sample_bytes=10**7))"
+LEARN = """
+params = TokenizerParams(type="bpe", vocab_size=400, sample_bytes=10**7)
+train_tokenizer(one, three / "tokenizer.json", params)
+"""
 
 
 @linux

@@ -8,9 +8,10 @@ import pytest
 import zstandard
 
 from tokenmill.core.errors import UserError
-from tokenmill.tokens import pack as pack_module
-from tokenmill.tokens.pack import pack, unpack
+from tokenmill.tokens import unpack as unpack_module
+from tokenmill.tokens.pack import pack
 from tokenmill.tokens.params import TokenizeParams
+from tokenmill.tokens.unpack import unpack
 
 
 @pytest.fixture(scope="session")
@@ -74,7 +75,7 @@ def test_damaged_file_is_refused_and_old_tokens_stay(
 def test_blocks_of_any_size_give_the_same_bytes(
     block: int, packed: Path, tokens: Path, tmp_path: Path, monkeypatch
 ) -> None:
-    monkeypatch.setattr(pack_module, "UNPACKED_BYTES", block)
+    monkeypatch.setattr(unpack_module, "UNPACKED_BYTES", block)
     unpack(packed, tmp_path / "again")
     for name in ("train.bin", "val.bin"):
         assert (tmp_path / "again" / name).read_bytes() == (tokens / name).read_bytes()

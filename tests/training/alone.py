@@ -53,7 +53,8 @@ def limit_update(holds: int) -> None:
 
 
 def limit_gradients(roomy: list[int]) -> None:
-    from torch.distributed.fsdp._fully_shard import _fsdp_param_group as groups  # noqa: PLC0415 (takes a second)
+    # This takes a second
+    from torch.distributed.fsdp._fully_shard import _fsdp_param_group as groups  # noqa: PLC0415
 
     def counted(*arguments: Any, **keywords: Any) -> Any:
         count[0] += 1

@@ -124,7 +124,8 @@ class Trainer:
 
 def serve() -> None:
     """Fork and wait, as asked."""
-    import dvc.repo  # noqa: F401, PLC0415 (what training imports later, so that it is imported once)
+    # What training imports later, so that it is imported once
+    import dvc.repo  # noqa: F401, PLC0415
     import pandas as pd  # noqa: F401, PLC0415
     import torch._dynamo  # noqa: PLC0415
     import torch.distributed.launcher.api  # noqa: F401, PLC0415

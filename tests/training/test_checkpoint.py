@@ -172,9 +172,8 @@ def test_cut_manifest_is_damage(tmp_path: Path):
 
 def test_epochs_of_another_run_are_not_used(tmp_path: Path):
     store = filled(tmp_path / "run", 10, 20)
-    store.save_epoch(
-        2, trained(seed=1)[0]
-    )  # a run over more epochs came by here with another learning rate
+    # A run over more epochs came by here with another learning rate
+    store.save_epoch(2, trained(seed=1)[0])
     steps, said = found(store)
     assert steps == [10]
     assert "another run's" in said[0]

@@ -163,9 +163,8 @@ class Lookup(torch.nn.Module):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch's parts among each other
-@pytest.mark.filterwarnings(
-    "ignore:The .grad attribute"
-)  # asked by PyTorch's compiler, which mutes it
+# Asked by PyTorch's compiler, which mutes it
+@pytest.mark.filterwarnings("ignore:The .grad attribute")
 @pytest.mark.skipif(missing_compiler(CPU) is not None, reason="no compiler here")
 def test_two_threads_of_a_compiled_model_add_up_in_one_order(two_threads: None):
     ids = torch.randint(7, (1 << 14,), generator=torch.Generator().manual_seed(0))

@@ -100,10 +100,8 @@ def test_whole_gradients_that_fit_are_reduced_once_a_step(
     """18 of 19 sequences in 3 steps, and 1 in the last; a process alone with room cannot leave the
     others out."""
     arguments: dict[str, Any] = {"epochs": 1, "log_every_steps": 1, "batch_size": 6}
-    groups, runtime = (
-        3,
-        {"parallel": "fsdp", "micro_batch_size": 1},
-    )  # of parameters: two blocks and the rest
+    # Of parameters: two blocks and the rest
+    groups, runtime = 3, {"parallel": "fsdp", "micro_batch_size": 1}
     for roomy, micro_batches in (([0, 1], 4), ([0], 3 * 3 + 1)):
         both = fork_server.together(
             tmp_path / str(roomy), tokens, runtime=runtime, roomy=roomy, **arguments
@@ -322,7 +320,10 @@ def test_torchruns_processes_find_each_other(tmp_path: Path, tokens: Path, fork_
     """Its own processes only say what it gives them, and wait."""
     one = fork_server.start(tmp_path / "one", tokens, log_every_steps=1)
     (tmp_path / "two").mkdir()
-    say = 'env -0 > "environ.$RANK" && mv "environ.$RANK" "environ-$RANK" && until [ -e done ]; do sleep 0.1; done'
+    say = (
+        'env -0 > "environ.$RANK" && mv "environ.$RANK" "environ-$RANK" && '
+        "until [ -e done ]; do sleep 0.1; done"
+    )
     torchrun = [
         sys.executable,
         "-m",

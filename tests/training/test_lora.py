@@ -96,9 +96,8 @@ def test_every_map_of_the_blocks_has_its_name(architecture: Any):
     assert found == set(LINEAR_MAPS[architecture])
 
 
-@pytest.mark.filterwarnings(
-    "ignore:.is_gradient_checkpointing. is deprecated:FutureWarning"
-)  # PEFT asks for it
+# PEFT asks for it
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
 @pytest.mark.parametrize("targets", ["all", ["up"], ["out"]])
 def test_peft_computes_what_the_merged_model_does(model: GPT, tmp_path: Path, targets: Any):
     from peft import PeftModel  # noqa: PLC0415 (seconds)

@@ -163,9 +163,8 @@ def test_a_process_with_too_little_memory_halves_and_ends(here: Path, fork_serve
     (here / "quiet").mkdir()
     run(tokens, here / "quiet" / "model", **arguments)
     ends: list[tuple[int, str]] = []
-    while len(ends) < 4 and not (
-        ends and ends[-1][0] == 0
-    ):  # one process may have to leave it to the next
+    # One process may have to leave it to the next
+    while len(ends) < 4 and not (ends and ends[-1][0] == 0):
         tight = fork_server.start(here / "tight", tokens, room=320 << 20, **arguments)
         ends.append((tight.wait(), tight.said))
     assert ends[-1][0] == 0, ends

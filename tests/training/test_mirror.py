@@ -136,9 +136,8 @@ def test_another_checkpoint_of_a_step_replaces_the_one_there(tmp_path: Path, pla
     other = filled(tmp_path / "b" / "run", 5, 20)
     (other.checkpoint_folder(5) / "state.json").replace(other.checkpoint_folder(20) / "state.json")
     manifest = other.checkpoint_folder(5) / "manifest.json"
-    manifest.replace(
-        other.checkpoint_folder(20) / "manifest.json"
-    )  # as saved by a run over other epochs
+    # As saved by a run over other epochs
+    manifest.replace(other.checkpoint_folder(20) / "manifest.json")
     mirror_to(other, place)
     fetched(place, tmp_path / "there")
     folder = CheckpointStore(tmp_path / "there" / "run").checkpoint_folder(20)

@@ -49,9 +49,8 @@ def test_with_its_coefficients_the_updates_are_those_of_pytorch(
         muon.step()
         torchs.step()
         for mine, other, start in zip(ours, theirs, matrices(0), strict=True):
-            torch.testing.assert_close(
-                mine, other, rtol=0, atol=1e-3
-            )  # theirs iterates in bfloat16
+            # Theirs iterates in bfloat16
+            torch.testing.assert_close(mine, other, rtol=0, atol=1e-3)
             assert (mine - start).abs().max() > 0.005
 
 

@@ -39,9 +39,8 @@ def test_operations_are_those_that_pytorch_counts(n_layer: int):
     with FlopCounterMode(display=False) as counter:
         model(ids_BT).square().mean().backward()
     counted = counter.get_flop_counts()["Global"]
-    products = sum(
-        n for operation, n in counted.items() if "bmm" not in str(operation)
-    )  # bmm is attention's
+    # Bmm is attention's
+    products = sum(n for operation, n in counted.items() if "bmm" not in str(operation))
     assert products == 6 * matmul_parameters(config) * ids_BT.numel()
     assert flops_per_token(config) == 6 * matmul_parameters(config) + 12 * n_layer * 16 * 12
 

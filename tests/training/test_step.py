@@ -96,9 +96,8 @@ def test_a_step_never_waits_for_a_gpu(
 ):
     """So the host is ahead of it, and gathers the next batch meanwhile."""
     with pytest.raises(AssertionError, match="a value is read"), NothingIsRead():
-        three_steps(
-            architecture, optimizer, micro_batch=2
-        )  # a CPU decides about the update here and now
+        # A CPU decides about the update here and now
+        three_steps(architecture, optimizer, micro_batch=2)
     expected, _ = three_steps(architecture, optimizer, micro_batch=2)
 
     def update_without_waiting(part: UnwrappedOptimizer, *, unless: torch.Tensor) -> None:

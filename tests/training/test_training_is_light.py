@@ -15,7 +15,8 @@ os.environ["DVC_ROOT"] = sys.argv[1]
 here = Path(sys.argv[1])
 tokens = write_tokens(here / "tokens", sequences=20)
 for epochs in (1, 2):
-    run(tokens, here / "model", epochs=epochs, optimizer="muon")  # which steps the embeddings by AdamW
+    # Muon steps the embeddings by AdamW
+    run(tokens, here / "model", epochs=epochs, optimizer="muon")
 assert (here / "model" / "epoch-2").is_dir()
 """
 

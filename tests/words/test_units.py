@@ -9,7 +9,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenmill.core import units
+from tokenmill.words import units
 from tokenmill.words.units import INVISIBLE, duration, message, override, si, size, visible
 
 

@@ -51,7 +51,7 @@ EXAMPLES = """\
   tokenmill compare                     the first and the last epoch
   tokenmill compare epoch-1 epoch-4     any epochs of the run in the workspace
   tokenmill compare HEAD                the last commit and the workspace
-  tokenmill compare HEAD~1 blest-jube   commits, branches, tags, experiments (`tokenmill runs` names them)
+  tokenmill compare HEAD~1 blest-jube   commits, branches, tags, experiments (see `tokenmill runs`)
   tokenmill compare main:2 workspace:2  their second epochs
 """
 
@@ -62,7 +62,10 @@ def add_arguments(parser: Parser) -> None:
         "names",
         nargs="*",
         metavar="REV",
-        help="workspace, epoch-N, a git revision or a DVC experiment; REV:N is its epoch N (default: its last epoch)",
+        help=(
+            "workspace, epoch-N, a git revision or a DVC experiment; "
+            "REV:N is its epoch N (default: its last epoch)"
+        ),
     )
 
 
@@ -96,7 +99,10 @@ def _curves(runs: Sequence[tuple[int, "ComparedRun"]]) -> Chart:
             f"{visible(run.name)}, epoch {n}: {v:.4f}" for n, v in zip(epochs, values, strict=True)
         ]
         series.append(Series(values, colour, epochs, titles))
-    alt = "Bits per byte by epoch, a line for each run; the numbers of the compared epochs are in the table."
+    alt = (
+        "Bits per byte by epoch, a line for each run; "
+        "the numbers of the compared epochs are in the table."
+    )
     return line_chart(series, x_label="epoch", y_label="bits per byte", alt=alt)
 
 

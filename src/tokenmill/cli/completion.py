@@ -37,5 +37,6 @@ def run(options: argparse.Namespace) -> None:
     for command in parser.commands().values():
         for action in command.arguments():
             if action.metavar in paths:
-                action.complete = paths[action.metavar]  # type: ignore[attr-defined] (shtab reads it)
+                # shtab reads it
+                action.complete = paths[action.metavar]  # type: ignore[attr-defined]
     print(shtab.complete(parser, options.shell))

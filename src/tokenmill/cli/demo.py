@@ -23,9 +23,9 @@ MODELS_IN_MEMORY = 4
 """Enough for the two columns of two readers."""
 
 EXAMPLES = """\
-  tokenmill demo                              every epoch of this run, and every experiment, in your browser
+  tokenmill demo                              all epochs and experiments, in your browser
   tokenmill demo --open --port 8000
-  tokenmill demo --model /path/to/model       a further folder, with config.json, model.safetensors, tokenizer.json
+  tokenmill demo --model /path/to/model       a further folder, as `tokenmill export` writes it
   tokenmill demo --host 0.0.0.0               for everybody in the network
   tokenmill demo --host-name demo.example.org behind a proxy that keeps this Host header
 """

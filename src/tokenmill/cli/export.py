@@ -30,9 +30,9 @@ LICENSE_LINE = re.compile(r"(?m)^(?:# .*\n)?license:.*$")
 EXAMPLES = """\
   tokenmill export                                  the last epoch, to exports/epoch-4
   tokenmill export --epoch 2 my-model               another epoch, to my-model
-  tokenmill export --rev wroth-code                 the model of an experiment, branch, tag or commit
+  tokenmill export --rev wroth-code                 the model of an experiment or commit
   tokenmill export --model FOLDER --tokenizer FILE  a model in a folder
-  tokenmill export --format gguf                    for llama.cpp and Ollama, to exports/epoch-4-gguf
+  tokenmill export --format gguf                    for llama.cpp, to exports/epoch-4-gguf
   tokenmill export --push ada/speeches              to the Hugging Face Hub, where only you see it
   tokenmill export --push ada/speeches --public --license apache-2.0
 """
@@ -51,7 +51,10 @@ def add_arguments(parser: Parser) -> None:
         "--format",
         choices=("hf", "gguf", "onnx"),
         default="hf",
-        help="hf: for transformers (default); gguf: for llama.cpp, architecture gpt2 only; onnx: for onnxruntime",
+        help=(
+            "hf: for transformers (default); gguf: for llama.cpp, architecture gpt2 only; "
+            "onnx: for onnxruntime"
+        ),
     )
     add_model_arguments(parser)
     parser.add_argument(
@@ -115,7 +118,7 @@ def license_of(card: Path) -> str | None:
         UserError: what stands above the card's text is no YAML.
     """
     import yaml  # noqa: PLC0415 (only here)
-    from huggingface_hub import metadata_load  # noqa: PLC0415 (half a second, here and below)
+    from huggingface_hub import metadata_load  # noqa: PLC0415 (half a second)
 
     try:
         name = (metadata_load(card) or {}).get("license")
@@ -201,7 +204,10 @@ def push(api: "HfApi", folder: Path, name: str, *, public: bool) -> str:
 def _sentence(error: Exception, api: "HfApi", name: str) -> str:
     status = getattr(getattr(error, "response", None), "status_code", None)
     if status == 401:
-        return f"{api.endpoint} does not accept the token; `hf auth login` saves another, or set HF_TOKEN."
+        return (
+            f"{api.endpoint} does not accept the token; `hf auth login` saves another, "
+            "or set HF_TOKEN."
+        )
     if status == 403:
         return (
             f"the token may not write {name}; make one that may at {api.endpoint}/settings/tokens."

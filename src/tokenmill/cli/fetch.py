@@ -22,7 +22,7 @@ from tokenmill.words.units import message, override, size
 
 EXAMPLES = """\
   tokenmill fetch hf://datasets/OWNER/NAME/data      a folder of a dataset, to data/raw/NAME
-  tokenmill fetch hf://datasets/OWNER/NAME@v1.0      all of it, at a tag, branch or commit, to data/raw/NAME
+  tokenmill fetch hf://datasets/OWNER/NAME@v1.0      all of it at a tag or commit, to data/raw/NAME
   tokenmill fetch https://example.org/books.jsonl.zst
   tokenmill fetch s3://bucket/books --name library   to data/raw/library
 """

@@ -16,12 +16,13 @@ from tokenmill.words.units import duration, si, size
 HERE = "here"
 
 EXAMPLES = """\
-  tokenmill fit --minutes 30                       what this machine trains on data.raw in half an hour
+  tokenmill fit --minutes 30                       what this machine trains in half an hour
   tokenmill fit --minutes 30 --yes && dvc repro    write params.yaml without asking, then train
   tokenmill fit --minutes 60 --hardware A100       the same for a GPU, by its data sheet
   tokenmill fit --budget 5 --hardware A100 --price-per-hour 2
 
-The text is that of data.raw in params.yaml. Only training is counted; cleaning and evaluation come on top.
+The text is that of data.raw in params.yaml. Only training is counted; cleaning and evaluation come
+on top.
 """
 
 
@@ -76,7 +77,8 @@ def run(options: argparse.Namespace) -> None:
     proposal = fit(corpus, params, seconds=seconds, step_seconds=step_seconds)
     tokens, documents = proposal.text.train_tokens, si(corpus.documents, space="")
     text = f"{documents} documents, {tokens:,} tokens to train on: {params.data.raw}"
-    time = f"{proposal.work.steps:,} steps on {options.hardware}, {100 * proposal.seconds / seconds:.0f}% of the time"
+    share = f"{100 * proposal.seconds / seconds:.0f}% of the time"
+    time = f"{proposal.work.steps:,} steps on {options.hardware}, {share}"
     if price:
         time += f", {price * proposal.seconds / 3600:.2f} {params.runtime.cost.currency}"
     print_columns(

@@ -33,16 +33,17 @@ TOKENS_WITHOUT_PARAMS = 64
 CHAT_HELP = "/reset begins anew, /quit or Ctrl-D leaves, Ctrl-C stops an answer"
 
 EXAMPLES = """\
-  tokenmill generate "What is the capital of France?"    one answer of the last epoch
-  tokenmill generate --text "ROMEO:" --samples 3         continue a text as it stands, three times
-  tokenmill generate                                     chat; /reset begins anew, /quit or Ctrl-D leaves
-  cat questions.txt | tokenmill generate > answers.txt   each line is a question
-  tokenmill generate --epoch 1 "Who wrote Hamlet?"       an earlier epoch
-  tokenmill generate --rev blest-jube "Who wrote Hamlet?"     another experiment, branch, tag or commit
+  tokenmill generate "What is the capital of France?"       one answer of the last epoch
+  tokenmill generate --text "ROMEO:" --samples 3            continue a text, three times
+  tokenmill generate                                        chat; /reset begins anew, /quit leaves
+  cat questions.txt | tokenmill generate > answers.txt      each line is a question
+  tokenmill generate --epoch 1 "Who wrote Hamlet?"          an earlier epoch
+  tokenmill generate --rev blest-jube "Who wrote Hamlet?"   another experiment or commit
   tokenmill generate --model models/gpt/epoch-2 --tokenizer data/tokenizer/tokenizer.json "Hello!"
-  tokenmill generate --temperature 0 "What is 2 plus 3?"      the likeliest token each time
+  tokenmill generate --temperature 0 "What is 2 plus 3?"    the likeliest token each time
 
-Values that are not given are those of `evaluate` in params.yaml. In a chat Ctrl-C stops the answer, not the program.
+Values that are not given are those of `evaluate` in params.yaml. In a chat Ctrl-C stops the answer,
+not the program.
 """
 
 

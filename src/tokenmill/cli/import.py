@@ -34,10 +34,12 @@ WAY_OUT = "training cannot start from it; take another model"
 HEAD, EMBEDDING = "lm_head.weight", "transformer.wte.weight"
 
 EXAMPLES = """\
-  tokenmill import /path/to/gpt2                    GPT-2 as transformers saves it, to models/start/gpt2
-  tokenmill import --epoch 2                        an epoch of this project's model, to models/start/epoch-2
-  tokenmill import --rev wroth-code --name before   the model of an experiment, to models/start/before
+  tokenmill import /path/to/gpt2                    GPT-2 as transformers saves it
+  tokenmill import --epoch 2                        an epoch of this project's model
+  tokenmill import --rev wroth-code --name before   the model of an experiment
   tokenmill import FOLDER --tokenizer FILE          a model whose tokenizer is elsewhere
+
+Each becomes a folder of models/start: gpt2, epoch-2, before and the last one's own name.
 """
 
 
@@ -220,7 +222,8 @@ def _gpt2_weights(path: Path) -> dict[str, "Tensor"]:
     if not path.exists():
         raise UserError(
             f"{path} is missing; let transformers write it: "
-            'AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(NEW, max_shard_size="100GB").'
+            "AutoModelForCausalLM.from_pretrained(FOLDER)"
+            '.save_pretrained(NEW, max_shard_size="100GB").'
         )
     known = tuple(
         theirs for ours, theirs in model_class("gpt2").hf_names if not ours.startswith(".")

@@ -12,23 +12,50 @@ from typing import Any, NoReturn
 from tokenmill import stage
 from tokenmill.words.units import visible
 
-ABOUT = "`tokenmill` answers questions about the pipeline, its models and plans; `dvc repro` runs the pipeline."
+ABOUT = (
+    "`tokenmill` answers questions about the pipeline, its models and plans; "
+    "`dvc repro` runs the pipeline."
+)
 
 COMMANDS = {
     "summary": "show what the pipeline made: losses, answers, costs, and what to type next",
     "runs": "list all commits and experiments: what each changed, losses, answers, time and cost",
-    "watch": "show a training while it runs: losses, speed, time left, cost, answers; also as a page",
-    "compare": "show epochs and experiments side by side: losses, parameters, answers; also as a page",
+    "watch": (
+        "show a training while it runs: losses, speed, time left, cost, answers; also as a page"
+    ),
+    "compare": (
+        "show epochs and experiments side by side: losses, parameters, answers; also as a page"
+    ),
     "generate": "let a trained model answer, continue a text, or chat",
-    "export": "write a trained model as a folder for Hugging Face, llama.cpp or ONNX, with its tokenizer and a card",
-    "import": "bring a model from which training starts to models/start, under DVC: GPT-2, an epoch, an experiment",
-    "demo": "serve a page in the browser on which the trained models answer, two side by side if you like",
-    "plan": "estimate what training would take: parameters, steps, memory, hours, money; runs nothing",
+    "export": (
+        "write a trained model as a folder for Hugging Face, "
+        "llama.cpp or ONNX, with tokenizer and card"
+    ),
+    "import": (
+        "bring a model from which training starts to models/start, "
+        "under DVC: GPT-2, an epoch, an experiment"
+    ),
+    "demo": (
+        "serve a page in the browser on which the trained models answer, "
+        "two side by side if you like"
+    ),
+    "plan": (
+        "estimate what training would take: parameters, steps, memory, hours, money; runs nothing"
+    ),
     "fetch": "bring text from Hugging Face, the web or a bucket to data/raw, under DVC",
-    "fit": "propose a model and its training for a text and an amount of time, and put it into params.yaml",
+    "fit": (
+        "propose a model and its training for a text and an amount of time, "
+        "and put it into params.yaml"
+    ),
     "preset": "put a known configuration into params.yaml, or list the presets",
-    "profile": "find what limits a training step: data, Python, memory bandwidth or compute; writes no checkpoint",
-    "doctor": "check environment, device, disk, DVC and git, and show the command that fixes what is wrong",
+    "profile": (
+        "find what limits a training step: data, Python, memory bandwidth or "
+        "compute; writes no checkpoint"
+    ),
+    "doctor": (
+        "check environment, device, disk, DVC and git, and show "
+        "the command that fixes what is wrong"
+    ),
     "params": "check params.yaml; print or write the reference of every parameter",
     "completion": "print a script by which the shell completes commands",
 }
@@ -67,7 +94,7 @@ class Parser(argparse.ArgumentParser):
             2, f"error: {visible(message)}{after} `{self.prog} --help` shows what there is.\n"
         )
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # type: ignore[override] (overloaded)
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # type: ignore[override]
         """Refuse an unknown option here, where the options like it are known."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
@@ -84,8 +111,8 @@ class Parser(argparse.ArgumentParser):
         found = (
             action.choices
             for action in self._actions
-            if isinstance(action, argparse._SubParsersAction)
-        )  # noqa: SLF001
+            if isinstance(action, argparse._SubParsersAction)  # noqa: SLF001
+        )
         return dict(next(found, {}))
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
@@ -93,8 +120,8 @@ class Parser(argparse.ArgumentParser):
             return
         choices = [str(choice) for choice in action.choices]
         what = "command" if action.dest == "command" else str(action.metavar or action.dest).lower()
-        message = f"{value} is not a {what}{_nearest(str(value), choices) or '; there are ' + ', '.join(choices)}"
-        raise argparse.ArgumentError(None, message)
+        hint = _nearest(str(value), choices) or "; there are " + ", ".join(choices)
+        raise argparse.ArgumentError(None, f"{value} is not a {what}{hint}")
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:

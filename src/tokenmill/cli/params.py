@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 HEAD = """\
 # Parameters
 
-Every parameter in params.yaml, generated from the code (`tokenmill params --write docs/parameters.md`). The column
-«default» is what params.yaml holds as it comes; there are no other defaults. Set one for an experiment with
+Every parameter in params.yaml, generated from the code
+(`tokenmill params --write docs/parameters.md`). The column «default» is what params.yaml holds as
+it comes; there are no other defaults. Set one for an experiment with
 `dvc exp run -S NAME=VALUE`."""
 
 BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}

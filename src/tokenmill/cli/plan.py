@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from tokenmill.planning.plan import Plan, PlanRow
 
 EXAMPLES = """\
-  tokenmill plan                                  the training in params.yaml, on the tokens there are
-  tokenmill plan --hardware here                  the same, by some steps measured on this machine now
-  tokenmill plan --preset phase3                  a known configuration, without writing it (`tokenmill preset`)
-  tokenmill plan --tokens 2.8e9 --vocab-size 32000 -S model.n_layer=12 -S model.n_embd=768 -S model.n_head=12
+  tokenmill plan                   the training in params.yaml, on the tokens there are
+  tokenmill plan --hardware here   the same, by some steps measured on this machine now
+  tokenmill plan --preset phase3   a known configuration, without writing it (`tokenmill preset`)
+  tokenmill plan --tokens 2.8e9 --vocab-size 32000 \\
+      -S model.n_layer=12 -S model.n_embd=768 -S model.n_head=12
   tokenmill plan --hardware A100 H100 --devices 8 --price-per-hour 2
   tokenmill plan --hardware A100 --step-seconds 0.1    what share of the peak that would be
 """
@@ -117,23 +118,23 @@ def run(options: argparse.Namespace) -> None:
 
 def _print_facts(plan: "Plan") -> None:
     work, config, train = plan.work, plan.work.config, plan.work.train
-    shape = f"{config.n_layer} layers, {config.n_head} heads, {config.n_embd} wide, context {config.context_length}"
+    shape = (
+        f"{config.n_layer} layers, {config.n_head} heads, {config.n_embd} wide, "
+        f"context {config.context_length}"
+    )
     operations = work.steps * work.tokens_per_step * plan.flops_per_token
     update = (
         f", and {plan.optimizer_share:.0%} more for {train.optimizer}"
         if plan.optimizer_share > 0.005
         else ""
     )
-    step = f"{work.tokens_per_step:,} tokens, {work.steps_per_epoch:,} steps an epoch, {work.steps:,} in all"
+    model = f"{config.architecture}, {plan.parameters:,} parameters: {shape}"
+    epochs = f"{work.steps_per_epoch:,} steps an epoch, {work.steps:,} in all"
     rows = [
-        (
-            "model",
-            f"{config.architecture}, {plan.parameters:,} parameters: {shape}, vocabulary "
-            f"{config.vocab_size:,}",
-        ),
+        ("model", f"{model}, vocabulary {config.vocab_size:,}"),
         ("text", f"{work.tokens:,} tokens x {train.epochs} epochs"),
         ("", _verdict(plan)),
-        ("step", step),
+        ("step", f"{work.tokens_per_step:,} tokens, {epochs}"),
         ("work", f"{plan.flops_per_token:.4g} operations a token, {operations:.3g} in all{update}"),
     ]
     print_columns(rows)
@@ -148,7 +149,8 @@ def _verdict(plan: "Plan") -> str:
     seen, fitting = tokens * epochs / plan.parameters, tokens * min(epochs, REPEATS) / ENOUGH
     best = f"the {ENOUGH:.0f} that make best use of the computation"
     if fitting < plan.parameters / 4:
-        said = f"little text for this model; take more, or a model of about {si(fitting, space='')} parameters"
+        size = si(fitting, space="")
+        said = f"little text for this model; take more, or a model of about {size} parameters"
     elif seen < ENOUGH / 2:
         said = f"fewer than {best}; train longer, or a smaller model"
     elif seen <= 4 * ENOUGH:
@@ -211,4 +213,7 @@ def _share_of_peak(plan: "Plan", seconds: float, *, devices: int) -> str:
     rate = plan.work.tokens_per_step * plan.flops_per_token / seconds / devices
     shares = ", ".join(f"{rate / gpu.flops:.0%} of {gpu.name}" for gpu in plan.gpus)
     total = duration(seconds * plan.work.steps)
-    return f"a step in {seconds:g} s: {rate / 1e12:.3g}e12 operations a second, {shares}; {total} in all"
+    return (
+        f"a step in {seconds:g} s: {rate / 1e12:.3g}e12 operations a second, "
+        f"{shares}; {total} in all"
+    )

@@ -136,9 +136,8 @@ def run(options: argparse.Namespace) -> None:
         UserError: there are no tokens, or they do not fill a sequence.
     """
     set_wait_policy()
-    os.environ.setdefault(
-        "KINETO_LOG_LEVEL", "99"
-    )  # else PyTorch's profiler prints lines about itself
+    # Else PyTorch's profiler prints lines about itself
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     from tokenmill.schema import check_all  # noqa: PLC0415 (pydantic)
 
     result = _profile(check_all(), steps=options.steps, trace=options.trace)

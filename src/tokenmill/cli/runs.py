@@ -113,9 +113,8 @@ def find_runs(root: Path, *, commits: int) -> "pd.DataFrame":
         with Repo(str(root)) as repo:
             trained = repo.find_outs_by_path(str(Path(repo.root_dir, paths.MODEL)))[0].hash_info
             for entry in shown:
-                if (
-                    entry["rev"] == "workspace"
-                ):  # DVC shows what `evaluate` last read; `train` may be a run ahead
+                # DVC shows what `evaluate` last read; `train` may be a run ahead
+                if entry["rev"] == "workspace":
                     entry[paths.MODEL.as_posix()] = trained.value if trained else None
             rows = [_row(entry, before, repo, root) for entry, before in _with_base(shown)]
     except (DvcException, SCMError) as error:
@@ -193,7 +192,8 @@ def _changes(entry: Mapping[str, Any], base: Mapping[str, Any]) -> Iterator[str]
 
 def _times(entry: Mapping[str, Any], repo: "Repo", root: Path) -> dict[str, Any]:
     """What training took up to the last step of the run, if this machine knows."""
-    from tokenmill.costs import AMOUNTS, COSTS, TIMING, find_times, read_costs, read_timing  # noqa: PLC0415 (pydantic)
+    # These load pydantic
+    from tokenmill.costs import AMOUNTS, COSTS, TIMING, find_times, read_costs, read_timing  # noqa: PLC0415
 
     run = _fingerprint(repo, _model(entry))
     if run is None:

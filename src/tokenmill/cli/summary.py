@@ -103,7 +103,7 @@ def made_lines() -> list[tuple[str, str]]:
     Raises:
         UserError: a stage has not run yet.
     """
-    from tokenmill.core import metrics  # noqa: PLC0415 (pydantic)
+    from tokenmill.formats import metrics  # noqa: PLC0415 (pydantic)
 
     clean, tokenizer = (
         metrics.read_metrics(metrics.CleanMetrics),
@@ -125,8 +125,10 @@ def made_lines() -> list[tuple[str, str]]:
         ),
         (
             "models/gpt",
-            f"{train.parameters:,} parameters, {counted(train.epoch, 'epoch')}, {train.tokens:,} "
-            "tokens seen",
+            (
+                f"{train.parameters:,} parameters, {counted(train.epoch, 'epoch')}, "
+                f"{train.tokens:,} tokens seen"
+            ),
         ),
     ]
 
@@ -285,8 +287,10 @@ def _outdated(root: Path, stages: Sequence[str]) -> Status:
         [
             (
                 "dvc repro",
-                "run these, except where inputs turn out the same; training continues where it "
-                "stopped",
+                (
+                    "run these, except where inputs turn out the same; "
+                    "training continues where it stopped"
+                ),
             ),
             ("dvc status", "what changed; `dvc params diff` compares with the last commit"),
         ],
@@ -299,7 +303,8 @@ def _trained(root: Path) -> Status:
 
     last = read_evaluation(root / paths.EVALUATION).epochs[-1]
     right = f", {sum(last.expected)} of {len(last.expected)} answers right" if last.expected else ""
-    sentence = f"trained: {counted(last.epoch, 'epoch')}, validation loss {last.val_loss:.3f}{right} (`tokenmill summary`)"
+    losses = f"{counted(last.epoch, 'epoch')}, validation loss {last.val_loss:.3f}"
+    sentence = f"trained: {losses}{right} (`tokenmill summary`)"
     if uncommitted(root):
         return Status(
             f"{sentence}; not committed yet", [COMMIT, *after_training(last.epoch, root=root)]

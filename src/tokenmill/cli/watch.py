@@ -137,10 +137,8 @@ class Answers:
     def _ask(self, now: "UnderWay", step: int, folder: Path) -> None:
         try:
             self.rows, self.problem = ask(now.folder, folder, now.tokenizer), ""
-        except (
-            UserError,
-            OSError,
-        ) as error:  # such as weights that were removed for newer ones meanwhile
+        # Such as weights that were removed for newer ones meanwhile
+        except (UserError, OSError) as error:
             self.problem = first_line(error)
         self.step = step
 

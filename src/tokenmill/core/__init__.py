@@ -1,5 +1,4 @@
-"""What every stage shares: files, parameters, and the formats in which one stage hands its results
-to the next.
+"""What every module shares: errors, files written whole, parameters, and where artefacts are.
 
 Nothing here needs PyTorch.
 """

@@ -62,9 +62,8 @@ class Section(BaseModel):
 class StartParams(Section, extra="ignore"):
     """The part of the section `model` that the tokenizer obeys, too."""
 
-    start_from: str = Field(
-        min_length=1, exclude=True
-    )  # the rest of the section is what the model is
+    # The rest of the section is what the model is
+    start_from: str = Field(min_length=1, exclude=True)
     """`models/random`: random weights. Or a folder that `tokenmill import` wrote: training starts
     from its weights, with its tokenizer (the section `tokenizer` does not count then), and the
     sizes must be those of its model."""
@@ -136,11 +135,8 @@ def parse_yaml(text: str, path: Path) -> dict[str, Any]:
     """
     try:
         content = YAML(typ="safe", pure=True).load(text)
-    except (
-        YAMLError,
-        ValueError,
-        RecursionError,
-    ) as error:  # a number of 10,000 digits, an impossible date
+    # A number of 10,000 digits, an impossible date
+    except (YAMLError, ValueError, RecursionError) as error:
         raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):
         raise UserError(

@@ -125,9 +125,8 @@ def _range_blocks(source: Source, begin: int, size: int) -> Iterator[bytes]:
         if begin:
             file.seek(begin - 1)
             block = file.read(size + 1)
-            start = (
-                block.find(b"\n", 0, size) + 1
-            )  # a line that begins at the end belongs to the next chunk
+            # A line that begins at the end belongs to the next chunk
+            start = block.find(b"\n", 0, size) + 1
             if not start:
                 return
             block = block[start:]

@@ -25,12 +25,14 @@ from tokenmill.data.params import CleanParams
 from tokenmill.data.pii import mask_pii
 from tokenmill.data.readers import FORMATS
 from tokenmill.data.report import Tally, report_on
+from tokenmill.data.shard_writer import write_shards
 from tokenmill.data.sources import find
 from tokenmill.display import Progress
 from tokenmill.executor import Executor
 from tokenmill.formats.chat_columns import as_lines, change_text
 from tokenmill.formats.metrics import CleanReport, Letters
-from tokenmill.formats.shards import SCHEMA, SHARD_BYTES, write_shards
+from tokenmill.formats.shards import SCHEMA, SHARD_BYTES
+from tokenmill.words.cleaning import dropped_in_words, letters_warning
 
 
 def clean(
@@ -61,9 +63,8 @@ def clean(
     tally = Tally()
     on_disk = sum(source.size for source in found.sources)
     with (
-        enough_room(
-            out, lambda: max(on_disk, tally.characters_in)
-        ),  # archives grow when they are read
+        # Archives grow when they are read
+        enough_room(out, lambda: max(on_disk, tally.characters_in)),
         write_directory(out) as folder,
         Progress("clean", on_disk) as progress,
     ):
@@ -73,7 +74,7 @@ def clean(
         report = report_on(tally, found, raw, params, encoding)
         if not report.documents.kept:
             why = (
-                f"dropped: {report.dropped_in_words()}"
+                f"dropped: {dropped_in_words(report.dropped)}"
                 if report.documents.read
                 else "its files are empty"
             )
@@ -109,9 +110,8 @@ def clean_chunk(chunk: Chunk, params: CleanParams) -> CleanedChunk:
     text = _cleaned(raw, params, tally)
     reasons = _drop_reasons(as_lines(text), params)
     if reasons.null_count() < len(reasons):
-        tally.drop_all(
-            reasons, text.zip_with(text != "", raw)
-        )  # the example of an empty text is the raw one
+        # The example of an empty text is the raw one
+        tally.drop_all(reasons, text.zip_with(text != "", raw))
     del raw
     passed = reasons.is_null()
     # The hash needs Python's bytes. Building the column from them also releases the texts before
@@ -168,7 +168,7 @@ def _kept(
     exact, near = SeenHashes(), SeenNearDuplicates()
     for chunk in cleaned:
         taken = Letters(read=chunk.tally.letters, taken=chunk.tally.letters_taken)
-        if not tally.read and (warning := taken.warning(params.mode)):
+        if not tally.read and (warning := letters_warning(taken, params.mode)):
             progress.note(f"at the beginning, {warning}")
         progress.advance(chunk.size)
         tally.merge(chunk.tally)

@@ -218,9 +218,8 @@ def _likeliest(sample: bytes) -> str | None:
 def _parts(sample: bytes) -> Iterator[bytes]:
     """The sample, without the bytes of a character that its end may cut, and its beginnings, which
     have less damage."""
-    yield from (
-        sample[: len(sample) - cut] for cut in range(4)
-    )  # GB18030 has the longest characters
+    # GB18030 has the longest characters
+    yield from (sample[: len(sample) - cut] for cut in range(4))
     while len(sample) >= 256:
         sample = sample[: len(sample) // 2]
         yield from (sample[: len(sample) - cut] for cut in range(4))
@@ -235,16 +234,16 @@ def _odd_letters(data: bytes, encoding: str) -> float:
     """Of the characters beyond ASCII, the fraction in Latin words that are signs, or capitals
     behind a small letter."""
     text = data.decode(encoding, "replace")
-    runs = re.findall(
-        r"([a-zA-Z])([^\x00-\x7f\s’–—]{1,2})(?=[a-zA-Z])", text
-    )  # one character, or its two bytes
+    # One character, or its two bytes
+    runs = re.findall(r"([a-zA-Z])([^\x00-\x7f\s’–—]{1,2})(?=[a-zA-Z])", text)
     signs = sum(not character.isalnum() for _, run in runs for character in run)
     capitals = sum(before.islower() and run[0].isupper() for before, run in runs)
     return (signs + capitals) / len(_BEYOND_ASCII.findall(text))
 
 
 _ESCAPE = re.compile(
-    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    rb"|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
     re.DOTALL,
 )
 """A JSON escape: a surrogate pair, a lone surrogate (the group), or any other."""

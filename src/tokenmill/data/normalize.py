@@ -55,10 +55,14 @@ NOT_SURELY_NFC = (
     # outside the blocks in which every character is NFC by itself and none combines: Latin with
     # IPA, Greek, Cyrillic, Armenian, Hebrew, Arabic, Thai, punctuation, currencies, symbols,
     # Chinese and Japanese, Korean syllables, emoji
-    r"[^\x{0}-\x{2FF}\x{388}-\x{38A}\x{38C}\x{38E}-\x{3A1}\x{3A3}-\x{3CE}\x{400}-\x{482}\x{48A}-\x{4CE}\x{531}-\x{556}"
-    r"\x{561}-\x{587}\x{5D0}-\x{5EA}\x{621}-\x{63A}\x{640}-\x{64A}\x{E01}-\x{E30}\x{E32}\x{E33}\x{E40}-\x{E46}"
-    r"\x{1E00}-\x{1E9B}\x{1EA0}-\x{1EF9}\x{2010}-\x{205E}\x{20A0}-\x{20BF}\x{2190}-\x{2328}\x{232B}-\x{2ADB}"
-    r"\x{3001}-\x{3029}\x{3041}-\x{3094}\x{30A1}-\x{30FF}\x{3400}-\x{4DBF}\x{4E00}-\x{9FFF}\x{AC00}-\x{D7A3}"
+    r"[^\x{0}-\x{2FF}\x{388}-\x{38A}\x{38C}\x{38E}-\x{3A1}\x{3A3}-\x{3CE}"
+    r"\x{400}-\x{482}\x{48A}-\x{4CE}\x{531}-\x{556}"
+    r"\x{561}-\x{587}\x{5D0}-\x{5EA}\x{621}-\x{63A}\x{640}-\x{64A}"
+    r"\x{E01}-\x{E30}\x{E32}\x{E33}\x{E40}-\x{E46}"
+    r"\x{1E00}-\x{1E9B}\x{1EA0}-\x{1EF9}\x{2010}-\x{205E}\x{20A0}-\x{20BF}"
+    r"\x{2190}-\x{2328}\x{232B}-\x{2ADB}"
+    r"\x{3001}-\x{3029}\x{3041}-\x{3094}\x{30A1}-\x{30FF}\x{3400}-\x{4DBF}"
+    r"\x{4E00}-\x{9FFF}\x{AC00}-\x{D7A3}"
     r"\x{FF00}-\x{FFEF}\x{FFFD}\x{1F000}-\x{1FAFF}]"
 )
 
@@ -70,7 +74,8 @@ _STRAY_MARKS = r"([<=>¨])\p{M}+"
 _EMOJI = (
     r"[\p{Emoji_Presentation}\p{Emoji_Modifier}\p{Regional_Indicator}"
     # (c), (R), TM, arrows, geometric shapes and CJK marks are Extended_Pictographic, but text
-    r"[\p{Extended_Pictographic}--[\x{0}-\x{22FF}\x{25A0}-\x{25FF}\x{2900}-\x{297F}\x{2B00}-\x{2BFF}\x{3000}-\x{33FF}]]]+"
+    r"[\p{Extended_Pictographic}--[\x{0}-\x{22FF}\x{25A0}-\x{25FF}"
+    r"\x{2900}-\x{297F}\x{2B00}-\x{2BFF}\x{3000}-\x{33FF}]]]+"
 )
 
 
@@ -105,9 +110,8 @@ def _change(
         return function(texts)
     rows = np.arange(len(texts))
     rows[mask.to_numpy()] = len(texts) + np.arange(count)
-    both = pl.concat(
-        [texts, function(texts.filter(mask))], rechunk=True
-    )  # of two chunks, gather would copy all
+    # Of two chunks, gather would copy all
+    both = pl.concat([texts, function(texts.filter(mask))], rechunk=True)
     return both.gather(rows)
 
 
@@ -199,9 +203,9 @@ _RANGES = ((0x80, 0x3000), (0xFB00, 0xFB07), (0xFF01, 0xFF5F), (0x1D400, 0x1D800
 """Code points that may be folded."""
 
 _BY_HAND = """
-‘’‚‛′‵‹›ʹʻʼˈ´ '  “”„‟″‶«» "  ‐‑‒–−⁃ -  —― --  •‣∙●▪ *  ·⋅ .  ⁄∕ /  × x  ÷ /  ± +/-  ≤ <=  ≥ >=  ≠ !=  ≈ ~=
-→ ->  ← <-  ⇒ =>  © (c)  ® (R)  ™ (TM)  € EUR  £ GBP  ¥ JPY  ¢ c  ¦ |  µ u  Æ AE  æ ae  Œ OE  œ oe  ẞ SS  ß ss
-Þ Th  þ th  ÐĐ D  ðđ d  ıɩ i  ȷ j  Ŋ NG  ŋ ng  ĸ k  Ə E  ə e
+‘’‚‛′‵‹›ʹʻʼˈ´ '  “”„‟″‶«» "  ‐‑‒–−⁃ -  —― --  •‣∙●▪ *  ·⋅ .  ⁄∕ /  × x  ÷ /  ± +/-
+≤ <=  ≥ >=  ≠ !=  ≈ ~=  → ->  ← <-  ⇒ =>  © (c)  ® (R)  ™ (TM)  € EUR  £ GBP  ¥ JPY  ¢ c  ¦ |  µ u
+Æ AE  æ ae  Œ OE  œ oe  ẞ SS  ß ss  Þ Th  þ th  ÐĐ D  ðđ d  ıɩ i  ȷ j  Ŋ NG  ŋ ng  ĸ k  Ə E  ə e
 """
 """Characters that no rule folds, each group followed by what it is written as."""
 

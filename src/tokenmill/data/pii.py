@@ -25,7 +25,8 @@ import polars as pl
 from tokenmill.data.params import Mask
 
 _ISSUERS = re.compile(
-    r"4\d{15}(?:\d{3})?|(?:5[1-5]|2[2-7])\d{14}|3[47]\d{13}|35\d{14}|3(?:0[0-5]|[689]\d)\d{11}|6\d{15,18}",
+    r"4\d{15}(?:\d{3})?|(?:5[1-5]|2[2-7])\d{14}|3[47]\d{13}|35\d{14}"
+    r"|3(?:0[0-5]|[689]\d)\d{11}|6\d{15,18}",
     re.ASCII,
 )
 """Visa; Mastercard; American Express; JCB; Diners Club; Discover, UnionPay and Maestro."""
@@ -44,13 +45,17 @@ _CANDIDATE = {
 Python."""
 
 _PATTERN = {
-    "email": r"(?<![\w.%+-])[\w.%+-]{1,64}@(?:[^\W_](?:[\w-]{0,61}[^\W_])?\.){1,8}[^\W\d_]{2,24}(?![\w-]|\.\w)",
-    "card": r"(?<![\w.+-])[2-6](?:[0-9]{13,18}|[0-9]{3}(?P<gap>[ -])(?:[0-9]{4}(?P=gap)[0-9]{4}(?P=gap)[0-9]{4}"
+    "email": r"(?<![\w.%+-])[\w.%+-]{1,64}@"
+    r"(?:[^\W_](?:[\w-]{0,61}[^\W_])?\.){1,8}[^\W\d_]{2,24}(?![\w-]|\.\w)",
+    "card": r"(?<![\w.+-])[2-6](?:[0-9]{13,18}"
+    r"|[0-9]{3}(?P<gap>[ -])(?:[0-9]{4}(?P=gap)[0-9]{4}(?P=gap)[0-9]{4}"
     r"(?:(?P=gap)[0-9]{3})?|[0-9]{6}(?P=gap)[0-9]{4,5}))(?![\w-]|[.,][0-9])",
     "phone": r"(?<![\w.+/-])(?:\+[1-9](?:[ ./-]?\(?[0-9]\)?){6,13}[ ./-]?[0-9]"
-    r"|(?:\+?1[ .-]?)?(?:\([2-9][0-9]{2}\) ?|[2-9][0-9]{2}(?P<dot>[.-]))[2-9][0-9]{2}(?(dot)(?P=dot)|-)[0-9]{4})"
+    r"|(?:\+?1[ .-]?)?(?:\([2-9][0-9]{2}\) ?|[2-9][0-9]{2}(?P<dot>[.-]))"
+    r"[2-9][0-9]{2}(?(dot)(?P=dot)|-)[0-9]{4})"
     r"(?![\w/-]|[.,][0-9])",
-    "ip": r"(?<![\w.:-])(?:(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?![\w-]|\.[0-9])|[0-9A-Fa-f:]{6,39}(?![\w:]))",
+    "ip": r"(?<![\w.:-])(?:(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?![\w-]|\.[0-9])"
+    r"|[0-9A-Fa-f:]{6,39}(?![\w:]))",
 }
 
 
@@ -58,7 +63,8 @@ def mask_pii(texts: pl.Series, kinds: Sequence[Mask]) -> pl.Series:
     """The texts of a batch (String, no nulls) with a mask for each match of the given kinds.
 
     Example:
-        >>> mask_pii(pl.Series(["Write to jo@example.com or call +1 212 555 0123."]), ["email", "phone"])[0]
+        >>> texts = pl.Series(["Write to jo@example.com or call +1 212 555 0123."])
+        >>> mask_pii(texts, ["email", "phone"])[0]
         'Write to [EMAIL] or call [PHONE].'
     """
     wanted = [kind for kind in _PATTERN if kind in kinds]

@@ -84,7 +84,10 @@ def find(
     """
     readable = f"{' '.join(formats)}, each also {' '.join(COMPRESSIONS)}"
     if not raw.exists():
-        own = f"set {parameter} to a file or folder of {readable} (`tokenmill fetch` brings an address here)"
+        own = (
+            f"set {parameter} to a file or folder of {readable} "
+            "(`tokenmill fetch` brings an address here)"
+        )
         way_out = "`dvc repro sample` writes it" if raw.match(SAMPLE.as_posix()) else own
         raise UserError(f"{parameter} ({raw}) does not exist; {way_out}.")
     sources: list[Source] = []
@@ -166,9 +169,8 @@ def blocks(source: Source, advance: Advance = lambda _: None) -> Iterator[bytes]
         with opened(source) as file:
             yield from _decompressed(source, file, advance)
     except (EOFError, OSError, zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
-        if (
-            isinstance(error, OSError) and error.errno is not None
-        ):  # of the disk; those of gzip and bz2 have no number
+        # Of the disk; those of gzip and bz2 have no number
+        if isinstance(error, OSError) and error.errno is not None:
             raise
         raise UserError(
             f"{source.path} is a broken archive ({error or 'it ends too early'}); get it again."

@@ -39,11 +39,8 @@ class Loaded:
         """
         try:
             file = (checkpoint.folder / WEIGHTS).stat()
-            version = (
-                file.st_ino,
-                file.st_size,
-                file.st_mtime_ns,
-            )  # another run puts another file in the same place
+            # Another run puts another file in the same place
+            version = file.st_ino, file.st_size, file.st_mtime_ns
         except OSError:
             version = None
         with self._lock:
@@ -97,9 +94,8 @@ class Models:
         if name.startswith(EXPERIMENT):
             ref = f"{git.EXPERIMENTS}*/*/{name.removeprefix(EXPERIMENT)}"
             commits = git.run(self.root, "for-each-ref", "--format=%(objectname)", ref).split()
-            return (
-                _facts(self.root, commits[0]) if commits else []
-            )  # it may have been removed meanwhile
+            # It may have been removed meanwhile
+            return _facts(self.root, commits[0]) if commits else []
         file = self.root / paths.TRAIN_METRICS
         return _loss(file.read_text(encoding="utf-8")) if name == THIS_RUN and file.exists() else []
 

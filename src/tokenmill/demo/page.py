@@ -36,7 +36,8 @@ LOOKING_UP_AT_ONCE = 4
 
 HEAD = """\
 <h1>Ask the model</h1>
-<p>Choose an epoch of a trained model, or two to compare, and ask; each question continues the conversation.</p>
+<p>Choose an epoch of a trained model, or two to compare, and ask;
+each question continues the conversation.</p>
 """
 
 
@@ -47,9 +48,12 @@ STYLE = """\
 .answer .turn + .turn { margin-top: 1.5rem; }
 .answer .asked { width: fit-content; max-width: 90%; margin: 0 0 .75rem auto; padding: .5rem .75rem;
   border-radius: .75rem; background: var(--background-fill-secondary); }
-.answer .asked, .answer .words { white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: isolate; }
-.answer .of, .answer .quiet { color: var(--body-text-color-subdued); font-size: .8125rem; overflow-wrap: anywhere; }
-.answer .refusal { border-left: 3px solid var(--error-border-color); padding-left: .875rem; overflow-wrap: anywhere; }
+.answer .asked, .answer .words { white-space: pre-wrap; overflow-wrap: anywhere;
+  unicode-bidi: isolate; }
+.answer .of, .answer .quiet { color: var(--body-text-color-subdued); font-size: .8125rem;
+  overflow-wrap: anywhere; }
+.answer .refusal { border-left: 3px solid var(--error-border-color); padding-left: .875rem;
+  overflow-wrap: anywhere; }
 #prompt textarea { unicode-bidi: plaintext; }
 """
 """What a theme of Gradio cannot express: answers are text, in either direction."""
@@ -193,9 +197,8 @@ def page(answering: Answering, sampling: Sampling, prompts: Sequence[PromptParam
             for column in columns
         ]
         stop.click(None, cancels=writing, api_visibility="private")
-        ended = anew.click(
-            None, cancels=writing, api_visibility="private"
-        )  # else its last words would come after
+        # Else its last words would come after
+        ended = anew.click(None, cancels=writing, api_visibility="private")
         ended.then(
             lambda: ["", [], "", []],
             outputs=[part for column in columns for part in (column.answer, column.turns)],

@@ -38,12 +38,14 @@ MOST_SESSIONS = 1000
 
 NEEDED = re.compile(
     r"/|/(config|theme\.css|favicon\.ico|manifest\.json)/?|/(assets|static|svelte)/(?!.*[.][.]).*"
-    r"|/gradio_api/(info|app_id|startup-events|queue/(join|data)|call/(left|right)(/\w+)?|heartbeat/\w+|cancel|reset)/?"
+    r"|/gradio_api/(info|app_id|startup-events|queue/(join|data)"
+    r"|call/(left|right)(/\w+)?|heartbeat/\w+|cancel|reset)/?"
 )
 """The paths that the page asks for. Gradio has many others, as for files, proxies and uploads."""
 
 HEADERS = {
-    "content-security-policy": "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; "
+    "content-security-policy": "default-src 'self'; "
+    "script-src 'self' 'unsafe-inline' 'unsafe-eval'; "
     "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; "
     "worker-src 'self' blob:; frame-ancestors 'none'; form-action 'none'; base-uri 'self'; "
     "object-src 'none'",

@@ -296,7 +296,10 @@ def _fits(folder: Path, count: int, parts: dict[str, int], *, is_estimate: bool)
     text = f"{size(count)} to write in {folder.resolve()} ({named}), {size(free)} free"
     fix = "make room, or move the project and its cache to a larger disk (dvc cache dir FOLDER)"
     if largest[0] in ("checkpoints", "weights of the epochs"):
-        fix = "make room, or train a smaller model or fewer epochs, or keep less (runtime.checkpoint.keep)"
+        fix = (
+            "make room, or train a smaller model or fewer epochs, "
+            "or keep less (runtime.checkpoint.keep)"
+        )
     if count > free:
         return problem("disk", text, fix)
     return warning("disk", text, fix) if count > FULL * free else ok("disk", text)

@@ -136,7 +136,8 @@ def _folder_remote(name: str, folder: Path) -> Finding:
     if nearest.is_dir() and os.access(nearest, os.R_OK | os.W_OK | os.X_OK):
         return ok("remote", f"{name}, {folder}{made}")
     reason = "cannot be written" if nearest.is_dir() else "is not a folder"
-    fix = f"chmod u+rwx {quote(str(nearest))}; or is a disk not mounted? else: dvc remote modify {quote(name)} url FOLDER"
+    move = f"dvc remote modify {quote(name)} url FOLDER"
+    fix = f"chmod u+rwx {quote(str(nearest))}; or is a disk not mounted? else: {move}"
     return problem("remote", f"{name}, {folder}: {nearest} {reason}", fix)
 
 
@@ -188,7 +189,10 @@ def _not_compared(repo: Repo, error: Exception) -> Finding:
             "pipeline", "not compared while DVC is at work here", "wait for the other DVC command"
         )
     if isinstance(error, TimeoutError):
-        text = f"not compared: that takes more than {STATUS_TIMEOUT:.0f} s (DVC hashes large files once)"
+        text = (
+            f"not compared: that takes more than {STATUS_TIMEOUT:.0f} s "
+            "(DVC hashes large files once)"
+        )
         return warning("pipeline", text, "dvc status")
     if isinstance(error, sqlite3.DatabaseError):
         fix = f"rm -r {quote(str(repo.site_cache_dir))}"
@@ -224,10 +228,8 @@ def _outdated(repo: Repo) -> list[str]:
     Raises:
         DvcException: dvc.yaml, dvc.lock or params.yaml cannot be read.
     """
-    with (
-        lock_repo(repo),
-        warnings.catch_warnings(),
-    ):  # when it unlocks, DVC forgets dvc.yaml and dvc.lock
+    # When it unlocks, DVC forgets dvc.yaml and dvc.lock
+    with lock_repo(repo), warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # from the library of DVC's graph
         said = repo.status()
         graph, stages = repo.index.graph, repo.index.stages

@@ -176,7 +176,10 @@ def check_identity(project: Project) -> Iterator[Finding]:
         for name in names
     ]
     if not all(known):
-        fix = 'git config --global user.name "Your Name" && git config --global user.email you@example.org'
+        fix = (
+            'git config --global user.name "Your Name" '
+            "&& git config --global user.email you@example.org"
+        )
         yield warning(
             "identity",
             "git does not know your name, so neither `git commit` nor `dvc exp run` works",

@@ -1,7 +1,8 @@
 """What stages report for other stages and commands to read: `metrics/*.json` and
 `data/clean_report.json`.
 
-These models are in `core`, so that no report depends on the code of the stage that wrote a file.
+These models are apart, so that no report depends on the code of the stage that wrote a file; what
+is said of them is in `words/cleaning.py`.
 """
 
 from pathlib import Path
@@ -13,10 +14,6 @@ from tokenmill.core import paths
 from tokenmill.core.params import Section
 from tokenmill.formats.records import read_record
 from tokenmill.formats.token_file import TokenizerType
-from tokenmill.words.units import counted
-
-TOO_MANY = 0.01
-"""Fraction of the letters that a mode may take without a word."""
 
 
 class Metrics(BaseModel):
@@ -129,13 +126,6 @@ class Letters(Section):
     read: int
     taken: int
 
-    def warning(self, mode: str) -> str:
-        """A sentence if more than TOO_MANY are taken; else empty."""
-        if self.taken <= TOO_MANY * self.read:
-            return ""
-        part = f"{self.taken:,} of {self.read:,} letters ({self.taken / self.read:.1%})"
-        return f"clean.mode {mode} takes {part}; balanced keeps the letters of every script"
-
 
 class Lengths(Section):
     """A histogram of the documents' lengths in characters."""
@@ -192,61 +182,6 @@ class CleanReport(Section):
             "files_read": self.files.read,
             "files_skipped": sum(self.files.skipped.values()),
         }
-
-    def summary(self) -> str:
-        """The report in a few lines."""
-        documents, characters = self.documents, self.characters
-        skipped = ", ".join(f"{count:,} {ending}" for ending, count in self.files.skipped.items())
-        kept = f"{documents.kept:,} of {documents.read:,} documents kept from {counted(self.files.read, 'file')}"
-        lines = [
-            f"clean: {kept}, {characters.into:,} -> {characters.out:,} characters",
-            f"dropped: {self.dropped_in_words() or 'none'}"
-            + (f"; files skipped: {skipped}" if skipped else ""),
-            self._most_dropped(),
-            self._encodings_in_words(),
-            self.damage_warning(),
-            self.letters_warning(),
-        ]
-        return "\n       ".join(filter(None, lines))
-
-    def _most_dropped(self) -> str:
-        """A line that says why, if fewer than half of the documents are kept."""
-        if 2 * self.documents.kept >= self.documents.read:
-            return ""
-        reason = max(self.dropped, key=self.dropped.__getitem__)
-        part = f"{self.dropped[reason] / self.documents.read:.0%}"
-        return f"{part} were dropped as {reason} ({self.meanings[reason]}); the section clean decides it"
-
-    def letters_warning(self) -> str:
-        """A sentence if the mode takes many letters; else empty."""
-        return self.letters.warning(self.params["clean"]["mode"]) if self.letters else ""
-
-    def damage_warning(self) -> str:
-        """A sentence if bytes could not be read as text; else empty."""
-        return (
-            f"{self.invalid_utf8:,} of {self.documents.read:,} documents have bytes that are no "
-            "text in their file's encoding; if the text looks wrong, name the encoding in "
-            "data.encoding"
-            if self.invalid_utf8
-            else ""
-        )
-
-    def _encodings_in_words(self) -> str:
-        """A line that names the encodings that are not UTF-8, with an example of each."""
-        example = {encoding: file for file, encoding in reversed(self.encoded.items())}
-        counts = ", ".join(
-            f"{count:,} {encoding}" + (f" ({example[encoding]})" if encoding in example else "")
-            for encoding, count in self.encodings.items()
-        )
-        return (
-            f"files not in UTF-8: {counts}; data.encoding overrides what was found"
-            if counts
-            else ""
-        )
-
-    def dropped_in_words(self) -> str:
-        """The reasons that occurred, with their counts."""
-        return ", ".join(f"{count:,} {reason}" for reason, count in self.dropped.items() if count)
 
 
 def read_clean_report(path: Path) -> CleanReport:

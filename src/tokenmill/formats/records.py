@@ -84,7 +84,8 @@ def parse_rows(content: bytes, form: type[Form], *, source: object, way_out: str
     """
     with _damage_named("a table", source, way_out):
         rows = csv.DictReader(content.decode("utf-8").splitlines(), strict=True)
-        table: Any = list[form]  # pyright: ignore[reportInvalidTypeForm] (a form that is known only now)
+        # A form that is known only now
+        table: Any = list[form]  # pyright: ignore[reportInvalidTypeForm]
         return adapter(table).validate_python([_cells(row) for row in rows])
 
 

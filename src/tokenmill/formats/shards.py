@@ -6,16 +6,14 @@ the text's UTF-8. Where a shard and its row groups end depends on the text alone
 are the same bytes.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import naming
-from tokenmill.executor import ThreadExecutor
 from tokenmill.formats.chat_columns import text_bytes
 
 SCHEMA = {"text": pl.String, "source": pl.String, "id": pl.UInt64}
@@ -30,48 +28,6 @@ ROW_GROUP_ROWS = 1 << 17
 """Rows in a row group at most."""
 
 ZSTD_LEVEL = 1
-
-
-def write_shards(
-    folder: Path,
-    batches: Iterable[pl.DataFrame],
-    *,
-    shard_bytes: int = SHARD_BYTES,
-    row_group_bytes: int = ROW_GROUP_BYTES,
-) -> None:
-    """Write documents with the columns of SCHEMA to part-00000.parquet, part-00001.parquet, … in
-    `folder`.
-
-    The shards do not depend on how the documents are grouped into batches. A thread compresses a
-    full shard while the next one fills, so that at most two are in memory.
-    """
-
-    def write(numbered: tuple[int, list[pl.DataFrame]]) -> None:
-        number, documents = numbered
-        write_shard(folder / f"part-{number:05}.parquet", documents, row_group_bytes)
-
-    for _ in ThreadExecutor(threads=1, waiting=1).map(
-        write, enumerate(_grouped(batches, shard_bytes))
-    ):
-        pass
-
-
-def _grouped(batches: Iterable[pl.DataFrame], shard_bytes: int) -> Iterator[list[pl.DataFrame]]:
-    pending: list[pl.DataFrame] = []
-    held = 0
-    for batch in batches:
-        documents = batch
-        while len(documents):
-            sizes = documents["text"].str.len_bytes().cast(pl.Int64).cum_sum().to_numpy()
-            taken = min(int(np.searchsorted(sizes, shard_bytes - held)) + 1, len(documents))
-            pending.append(documents[:taken])
-            held += int(sizes[taken - 1])
-            documents = documents[taken:]
-            if held >= shard_bytes:
-                yield pending
-                pending, held = [], 0
-    if pending:
-        yield pending
 
 
 def write_shard(path: Path, documents: Sequence[pl.DataFrame], row_group_bytes: int) -> None:

@@ -3,7 +3,7 @@
 Everything about the tokenizer comes from its file, nothing from params.yaml. Text is text: one that
 spells `<|endoftext|>` or `<|user_start|>` gets the tokens of these characters. Only the pipeline
 writes the end-of-text id, after each document, and only the marks of a document become the special
-tokens of turns (core/chat.py).
+tokens of turns (formats/chat.py).
 """
 
 import hashlib
@@ -65,7 +65,7 @@ class TextTokenizer:
     eot_id: int
     """The id of `<|endoftext|>`."""
     turn_ids: Mapping[str, int] = field(compare=False)
-    """For each mark of a turn (core/chat.py) the id of its special token."""
+    """For each mark of a turn (formats/chat.py) the id of its special token."""
     sha256: str
     """Of the file's bytes."""
     backend: Tokenizer = field(repr=False, compare=False)

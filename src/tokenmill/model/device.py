@@ -117,7 +117,8 @@ def multiplies_bfloat16(device: torch.device) -> bool:
         return torch.cuda.is_bf16_supported(including_emulation=False)
     processor = torch.cpu.get_capabilities() if device.type == "cpu" else {}
     has = processor.get("avx512_bf16") or processor.get("amx_bf16")
-    return bool(has) and torch.ops.mkldnn._is_mkldnn_bf16_supported()  # noqa: SLF001 (PyTorch has no public name)
+    # PyTorch has no public name for it
+    return bool(has) and torch.ops.mkldnn._is_mkldnn_bf16_supported()  # noqa: SLF001
 
 
 def _best_precision(device: torch.device) -> torch.dtype:
@@ -154,9 +155,8 @@ def _keep_freed_memory() -> None:
     """
     with contextlib.suppress(OSError, AttributeError):  # another C library
         mallopt = ctypes.CDLL(None).mallopt
-        if mallopt(M_MMAP_THRESHOLD, 2**30) or mallopt(
-            M_MMAP_THRESHOLD, 2**25
-        ):  # older ones refuse the larger value
+        # Older ones refuse the larger value
+        if mallopt(M_MMAP_THRESHOLD, 2**30) or mallopt(M_MMAP_THRESHOLD, 2**25):
             mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 

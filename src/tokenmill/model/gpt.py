@@ -99,7 +99,7 @@ class GPT(nn.Module, ABC):
 
     config: ModelConfig
     lora: LoraParams | None = None
-    """How the model learns by LoRA (model/lora.py); None: all its weights learn."""
+    """How the model learns by LoRA (training/lora.py); None: all its weights learn."""
     tokens: nn.Embedding
     blocks: nn.ModuleList
     head: nn.Linear

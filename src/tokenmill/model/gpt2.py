@@ -49,9 +49,9 @@ class LayerNorm(nn.LayerNorm):
 
 class _LayerNorm(Function):
     @staticmethod
-    def forward(
+    def forward(  # noqa: PLR0917 (`apply` takes no keywords)
         ctx: Any, x: Tensor, weight_D: Tensor, bias_D: Tensor, eps: float, kept: torch.dtype
-    ) -> Tensor:  # noqa: PLR0917 (apply takes no keywords)
+    ) -> Tensor:
         x_f32 = x.float()
         variance, mean = torch.var_mean(x_f32, -1, correction=0, keepdim=True)
         scale = (variance + eps).rsqrt()

@@ -119,7 +119,8 @@ def _check_sizes(config: ModelConfig, path: Path) -> None:
     each feature.
     """
     with _reading(path), safe_open(path, "pt") as file:
-        sizes = [math.prod(file.get_slice(name).get_shape()) for name in file.keys()]  # noqa: SIM118 (no mapping)
+        # The file is no mapping
+        sizes = [math.prod(file.get_slice(name).get_shape()) for name in file.keys()]  # noqa: SIM118
     if config.n_layer > len(sizes) or config.vocab_size * config.n_embd > max(sizes, default=0):
         raise UserError(
             f"{path} is smaller than the model of {path.with_name(CONFIG)}: {config.n_layer:,} "

@@ -70,9 +70,8 @@ class Attention(nn.Module):
             .transpose(1, 2)
             .tensor_split((2 * self.n_head,), 1)
         )
-        if ops.for_gpu(
-            qk
-        ):  # flash attention's result lies in memory as its queries do, and so it needs no copy
+        # Flash attention's result lies in memory as its queries do, and so it needs no copy
+        if ops.for_gpu(qk):
             qk = apply_rotary(
                 rms_norm(qk.transpose(1, 2)), cos_TK[:, None], sin_TK[:, None]
             ).transpose(1, 2)

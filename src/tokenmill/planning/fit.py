@@ -197,7 +197,10 @@ class Fit:
             text.corpus.median_bytes / text.bytes_per_token,
         )
         vocabulary = f"each occurs {occurs:,} times; {text.bytes_per_token:.2f} bytes each"
-        model = f"{parameter_count(config):,} parameters: the lowest loss in this time (Chinchilla, Muennighoff)"
+        model = (
+            f"{parameter_count(config):,} parameters: the lowest loss in this time "
+            "(Chinchilla, Muennighoff)"
+        )
         context = (
             f"tokens: half of the documents have {document:,.0f} or more; at most about the width"
         )

@@ -318,9 +318,8 @@ def _last_training(root: Path, work: Workload) -> tuple[str, float, str] | None:
     )
     if timing.empty:
         return None
-    rate = float(timing.loc[:, "tokens_per_second"].median()) * flops_per_token(
-        trained
-    )  # with the time of the update
+    # With the time of the update
+    rate = float(timing.loc[:, "tokens_per_second"].median()) * flops_per_token(trained)
     seconds = work.tokens_per_step * flops_per_token(work.config) / rate
     return (
         "this machine",

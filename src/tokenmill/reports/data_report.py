@@ -9,6 +9,7 @@ from tokenmill.formats.metrics import CleanReport, TokenizerMetrics, TokensMetri
 from tokenmill.reports.charts import Chart, Series, bar_chart, line_chart
 from tokenmill.reports.data_stats import RARE, DataStats
 from tokenmill.reports.page import THIN, counted, decimal, flat, integer, percent, render
+from tokenmill.words.cleaning import damage_warning, letters_warning
 from tokenmill.words.units import size
 
 FREQUENT = 40
@@ -105,6 +106,8 @@ def render_report(stats: DataStats, tokenizer: TokenizerMetrics, tokens: TokensM
         language_sample=max(1, sum(clean.languages.values())),
         sources=sorted(clean.sources.items(), key=lambda item: (-item[1].read, item[0])),
         shown_sources=SOURCES,
+        letters_warning=letters_warning(clean.letters, clean.params["clean"]["mode"]),
+        damage_warning=damage_warning(clean),
         lengths=_document_lengths(clean),
         tokenizer=tokenizer,
         tokens=tokens,
@@ -150,6 +153,7 @@ def _document_lengths(clean: CleanReport) -> Chart:
     bins = range(filled[0], filled[-1] + 1) if filled else range(1)
     ends = [f"to {integer(edge - 1)}" for edge in edges[1:]] + ["and more"]
     spans = {i: f"{integer(edges[i])} {ends[i]}" for i in bins}
+    most = spans[max(bins, key=kept.__getitem__)]
     titles = [
         f"{spans[i]} characters: {integer(read[i])} read, {integer(kept[i])} kept" for i in bins
     ]
@@ -161,8 +165,7 @@ def _document_lengths(clean: CleanReport) -> Chart:
         ],
         x_label="characters, from … on (1k is 1024)",
         y_label="documents",
-        alt=f"Histogram of document lengths; most kept documents have {spans[max(bins, key=kept.__getitem__)]} "
-        "characters.",
+        alt=f"Histogram of document lengths; most kept documents have {most} characters.",
     )
 
 
@@ -192,7 +195,10 @@ def _zipf(stats: DataStats) -> Chart:
         log="xy",
         x_label="rank",
         y_label="occurrences",
-        alt=f"Occurrences of tokens by rank, falling from {integer(int(counts[0]))} to {integer(int(counts[-1]))}.",
+        alt=(
+            "Occurrences of tokens by rank, "
+            f"falling from {integer(int(counts[0]))} to {integer(int(counts[-1]))}."
+        ),
     )
 
 

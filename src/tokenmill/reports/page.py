@@ -1,7 +1,7 @@
 """One self-contained page from a template, and how its numbers, tokens and parameters are written.
 
 jinja2 escapes everything, and no invisible character of foreign text reaches a page
-(`core.units.visible`). Thousands are set apart by a narrow space at which no line breaks.
+(`words.units.visible`). Thousands are set apart by a narrow space at which no line breaks.
 """
 
 import html
@@ -15,7 +15,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from tokenmill.core import units
+from tokenmill.words import units
 from tokenmill.words.units import size, visible
 
 TEMPLATES = Path(__file__).with_name("templates")

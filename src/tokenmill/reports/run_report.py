@@ -64,10 +64,19 @@ def verdict(evaluation: Evaluation) -> str:
     epochs, top = evaluation.epochs, best(evaluation)
     first, last = epochs[0], epochs[-1]
     if first is last:
-        return f"After its one epoch the validation loss is {_gap(last)} the training loss; one epoch shows no trend."
+        return (
+            f"After its one epoch the validation loss is {_gap(last)} the training loss; "
+            "one epoch shows no trend."
+        )
     if top is last:
-        return f"The validation loss is lowest after the last epoch: {_course(epochs)}. {_gap_trend(first, last)}"
-    rise = f"After epoch {top.epoch} the validation loss rose from {top.val_loss:.4f} to {last.val_loss:.4f}"
+        return (
+            f"The validation loss is lowest after the last epoch: {_course(epochs)}. "
+            f"{_gap_trend(first, last)}"
+        )
+    rise = (
+        f"After epoch {top.epoch} the validation loss rose "
+        f"from {top.val_loss:.4f} to {last.val_loss:.4f}"
+    )
     if last.train_loss < top.train_loss:
         return (
             f"Overfitting. {rise}, while the training loss fell from {top.train_loss:.4f} to "
@@ -93,7 +102,10 @@ def _course(epochs: Sequence[EpochResult]) -> str:
 def _gap_trend(first: EpochResult, last: EpochResult) -> str:
     begin, end = first.val_loss - first.train_loss, last.val_loss - last.train_loss
     if end <= begin or end <= 0:
-        return f"It is {_gap(last)} the training loss (after epoch {first.epoch}: {_gap(first)}): no overfitting."
+        return (
+            f"It is {_gap(last)} the training loss "
+            f"(after epoch {first.epoch}: {_gap(first)}): no overfitting."
+        )
     return (
         f"Its distance to the training loss grew from {begin:.4f} to {end:.4f}: the model "
         "memorises more, but unseen text still gains."
@@ -249,7 +261,10 @@ def _losses_by_epoch(evaluation: Evaluation) -> Chart:
             f"epoch {n}: {name} loss {loss:.4f}" for n, loss in zip(numbers, losses, strict=True)
         ]
         series.append(Series(losses, colour, numbers, titles))
-    alt = f"Losses by epoch; the validation loss goes from {validation[0]:.4f} to {validation[-1]:.4f}."
+    alt = (
+        "Losses by epoch; the validation loss goes "
+        f"from {validation[0]:.4f} to {validation[-1]:.4f}."
+    )
     return line_chart(series, x_label="epoch", y_label="nats per token", alt=alt)
 
 
@@ -268,7 +283,9 @@ def losses_by_step(
         log="y",
         x_label="step",
         y_label="nats per token, logarithmic",
-        alt=f"Training loss by step, from {losses[0]:.4f} to {losses[-1]:.4f}, and validation loss.",
+        alt=(
+            f"Training loss by step, from {losses[0]:.4f} to {losses[-1]:.4f}, and validation loss."
+        ),
     )
 
 

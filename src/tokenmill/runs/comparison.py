@@ -166,9 +166,15 @@ class Comparison:
         if self._differ(paths.CLEAN) or any(
             name.startswith("tokenize.") for name in self.settings.index
         ):
-            return "The texts for validation differ: no measure here is strictly comparable, bits per byte come nearest."
+            return (
+                "The texts for validation differ: no measure here is strictly comparable, "
+                "bits per byte come nearest."
+            )
         if self._differ(paths.TOKENIZER.parent):
-            return "The tokenizers differ: compare bits per byte, not losses or perplexities, which are per token."
+            return (
+                "The tokenizers differ: compare bits per byte, not losses or perplexities, "
+                "which are per token."
+            )
         return ""
 
     def _differ(self, output: Path) -> bool:

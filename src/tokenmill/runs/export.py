@@ -259,14 +259,14 @@ def _add_tokenizer(writer: "GGUFWriter", tokenizer: TextTokenizer) -> None:
 
 def _write_onnx(model: GPT, file: Path) -> None:
     """Write the file: texts of any number and, up to the model's context, of any length."""
-    import onnxscript  # noqa: F401, PLC0415  # pyright: ignore[reportMissingImports] (torch.onnx needs it later)
+    # torch.onnx needs it later
+    import onnxscript  # noqa: F401, PLC0415  # pyright: ignore[reportMissingImports]
     from torch.export import Dim  # noqa: PLC0415
 
     example = torch.zeros((2, model.config.context_length), dtype=torch.int64)
     sizes = {0: Dim("batch"), 1: Dim("sequence", max=model.config.context_length)}
-    logging.getLogger("torch.onnx").setLevel(
-        logging.ERROR
-    )  # it speaks of other packages and of its own future
+    # It speaks of other packages and of its own future
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(

@@ -235,9 +235,8 @@ class Revision:
         try:
             if not rev:  # DVC would take the work tree
                 raise SCMError("no name")
-            with Repo(
-                str(root)
-            ) as here:  # with today's remotes: those of a revision lose their folder
+            # With today's remotes: those of a revision lose their folder
+            with Repo(str(root)) as here:
                 default = {
                     name: here.config["core"][name]
                     for name in ("remote",)

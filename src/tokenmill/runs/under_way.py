@@ -134,7 +134,8 @@ class UnderWay:
         place = f"step {self.step:,} of {self.run.steps:,}, epoch {epoch:.2f}"
         if self.run.is_on:
             return f"training is under way in {self.where}: {place}"
-        return f"the training in {self.where} stopped at {place}; `dvc repro` or the same `dvc exp run` continues it"
+        way_on = "`dvc repro` or the same `dvc exp run` continues it"
+        return f"the training in {self.where} stopped at {place}; {way_on}"
 
 
 def under_way(root: Path) -> UnderWay | None:
@@ -172,10 +173,8 @@ def _read(root: Path, folder: Path, where: str) -> UnderWay | None:
     try:
         run = read_live_run(live)
         rows = read_live_rows(live, StepRow), read_live_rows(live, ValidationRow)
-    except (
-        UserError,
-        OSError,
-    ):  # finished at this very moment, or damaged: DVC's own record is what counts
+    # Finished at this very moment, or damaged: DVC's own record is what counts
+    except (UserError, OSError):
         return None
     return UnderWay(root, folder, where, run, *rows) if run else None
 

@@ -53,8 +53,10 @@ LONGEST_WORD = 64
 _SOLID = r"[^\s\u180e]"
 _LETTER = r"[A-Za-z\u3041-\u3096\u30a1-\u30fa\u4e00-\u9fff\uac00-\ud7a3]"
 _BOUNDARY = re.compile(
-    rf"(?<={_SOLID})(?=[ \t\r\n])"  # where white space begins
-    rf"|(?<={_LETTER})(?=[.,;:!?。，、；：！？])"  # between a letter and a mark, for scripts without spaces
+    # Where white space begins
+    rf"(?<={_SOLID})(?=[ \t\r\n])"
+    # Between a letter and a mark, for scripts without spaces
+    rf"|(?<={_LETTER})(?=[.,;:!?。，、；：！？])"
 )
 
 
@@ -97,9 +99,8 @@ def sample(clean: Path, budget: int) -> Iterator[list[str]]:
     seen, left = 0, budget
     for frame in shards.batches(clean):
         units, _ = segmented(frame["text"], SAMPLE_UNIT_CHARS)
-        picked = np.floor(
-            np.arange(seen - 1, seen + len(units)) * rate
-        )  # the first unit is always taken
+        # The first unit is always taken
+        picked = np.floor(np.arange(seen - 1, seen + len(units)) * rate)
         seen += len(units)
         found = parts(units.gather(np.flatnonzero(np.diff(picked))))
         chosen = _take_bytes(found["part"].filter(~found["is_mark"]), left)

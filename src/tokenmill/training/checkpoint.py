@@ -100,9 +100,8 @@ class Checkpoint:
         """Load the weights into `model`; return the optimizer's state."""
         (load_adapter if model.lora else load_weights)(model, self.folder)
         state = safetensors.torch.load_file(self.folder / OPTIMIZER)
-        return {
-            name: tensor.clone() for name, tensor in state.items()
-        }  # not mapped: the file may be pruned
+        # Not mapped: the file may be pruned
+        return {name: tensor.clone() for name, tensor in state.items()}
 
 
 class CheckpointStore:
@@ -129,9 +128,8 @@ class CheckpointStore:
         try:
             holder.write_text(str(os.getpid()))
             os.utime(self.folder)
-            for leftover in list(
-                self.folder.rglob(".*.tmp")
-            ):  # what a killed process had begun to write
+            # What a killed process had begun to write
+            for leftover in list(self.folder.rglob(".*.tmp")):
                 if leftover.is_dir():
                     shutil.rmtree(leftover)
                 else:

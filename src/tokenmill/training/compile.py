@@ -77,7 +77,8 @@ class Compilation:
         """
         if not self.on:
             return model
-        from torch._dynamo import config  # noqa: PLC0415 (takes two seconds, and only what is compiled needs it)
+        # This takes two seconds, and only what is compiled needs it
+        from torch._dynamo import config  # noqa: PLC0415
 
         config.recompile_limit = MAX_SHAPES  # torch.compile has no argument for it before 2.13
         if next(model.parameters()).device.type != "cpu":
@@ -183,9 +184,8 @@ class RecordedStep:
         if self._graph is None or self._result is None:
             return None
         self._graph.replay()
-        return StepResult(
-            self._result.loss.clone(), self._result.gradient_norm.clone()
-        )  # the next one overwrites it
+        # The next one overwrites it
+        return StepResult(self._result.loss.clone(), self._result.gradient_norm.clone())
 
     def _beside(self) -> StepResult | None:
         """Make an ordinary step on a stream of its own, as the recording will be."""

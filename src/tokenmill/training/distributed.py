@@ -76,9 +76,8 @@ class Group:
                 model.no_sync = partial(_no_sync, model)  # type: ignore[assignment] (as DDP's)
             return model
         wrapped = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
-        wrapped.broadcast_buffers = (
-            False  # all have the same ones; the argument has another name since torch 2.13
-        )
+        # All have the same ones; the argument has another name since torch 2.13
+        wrapped.broadcast_buffers = False
         return wrapped
 
     def mean(self, value: Tensor) -> Tensor:
@@ -95,9 +94,8 @@ class Group:
             return part
         filled = torch.nn.functional.pad(part, (0, 0) * (part.ndim - 1) + (0, rows - len(part)))
         whole = part.new_empty(self.size, rows, *part.shape[1:])
-        dist.all_gather(
-            list(whole.unbind()), filled
-        )  # into one tensor has another name since torch 2.13
+        # Into one tensor has another name since torch 2.13
+        dist.all_gather(list(whole.unbind()), filled)
         return whole.flatten(0, 1)
 
     def part_of(self, index: np.ndarray) -> np.ndarray:
@@ -265,7 +263,8 @@ def shard(model: GPT, compute: Compute) -> None:
     The weights of blocks travel in the precision of the products, which would round them to it
     anyway; gradients are added up in float32.
     """
-    from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415 (they take a second to load)
+    # These take a second to load
+    from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard  # noqa: PLC0415
 
     mesh = init_device_mesh(compute.device.type, (dist.get_world_size(),))
@@ -277,9 +276,8 @@ def shard(model: GPT, compute: Compute) -> None:
         matrices = [
             part for part in block.children() if not isinstance(part, nn.LayerNorm | nn.Dropout)
         ]
-        fully_shard(
-            matrices, mesh=mesh, mp_policy=policy
-        )  # norms belong to the rest, which stays float32
+        # Norms belong to the rest, which stays float32
+        fully_shard(matrices, mesh=mesh, mp_policy=policy)
     fully_shard(model, mesh=mesh)
 
 

@@ -24,11 +24,11 @@ from typing import Annotated, Any, TypeVar
 import psutil
 from pydantic import AliasChoices, Field
 
-from tokenmill.core import records
 from tokenmill.core.files import rounded, write_json, write_text
 from tokenmill.core.params import Section
 from tokenmill.core.paths import resume_root
 from tokenmill.costs import CostParams
+from tokenmill.formats import records
 from tokenmill.formats.token_file import Sha256
 from tokenmill.model.manifest import ADAPTER, WEIGHTS
 from tokenmill.training.schedule import Workload

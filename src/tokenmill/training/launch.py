@@ -86,21 +86,22 @@ def _process_count(runtime: RuntimeParams, step_flops: float = math.inf) -> int:
 
 
 def _launch_processes(count: int) -> None:
-    from torch.distributed.elastic.multiprocessing import (
+    # These take half a second
+    from torch.distributed.elastic.multiprocessing import (  # noqa: PLC0415
         DefaultLogsSpecs,
         PContext,
         SignalException,
-    )  # noqa: PLC0415
+    )
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError  # noqa: PLC0415
-    from torch.distributed.launcher.api import LaunchConfig, elastic_launch  # noqa: PLC0415 (half a second)
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch  # noqa: PLC0415
 
-    logging.disable()  # of this waiting process, that is of the launcher: the others say themselves what went wrong
+    # Of this waiting process, the launcher: the others say themselves what went wrong
+    logging.disable()
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
     if sys.platform == "linux":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    close = (
-        PContext.close
-    )  # it ends the processes: on a signal, or without one when one of them has failed
+    # It ends the processes: on a signal, or without one when one of them has failed
+    close = PContext.close
     PContext.close = lambda self, death_sig=None, timeout=30: close(
         self, death_sig, SHUTDOWN_SECONDS if death_sig else timeout
     )

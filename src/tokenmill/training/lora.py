@@ -62,9 +62,8 @@ class _LowRank(Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         x, a_RI, b_OR = ctx.saved_tensors
         x_MI, by_y_MO = x.flatten(0, -2), gradient.flatten(0, -2)
-        by_b_OR = (
-            (x_MI @ a_RI.T.to(x.dtype)).T @ by_y_MO
-        ).T  # a wide product is faster than a tall one
+        # A wide product is faster than a tall one
+        by_b_OR = ((x_MI @ a_RI.T.to(x.dtype)).T @ by_y_MO).T
         by_a_RI = (by_y_MO @ b_OR.to(x.dtype)).T @ x_MI
         return gradient, None, by_a_RI.float() * ctx.scale, by_b_OR.float() * ctx.scale, None
 

@@ -147,9 +147,8 @@ class Mirror:
         had_failed, self._failed = self._failed, False
         try:
             self._copy(step)
-        except (
-            Exception
-        ) as error:  # every file system fails in its own ways, and none of them may stop training
+        # Every file system fails in its own ways, and none of them may stop training
+        except Exception as error:
             self._failed = True
             if not had_failed:
                 self._say(
@@ -167,9 +166,8 @@ class Mirror:
             raise FileNotFoundError("the folder is gone")
         frozen = self._store.folder / ".mirror.tmp"
         shutil.rmtree(frozen, ignore_errors=True)
-        copy_tree(
-            self._store.checkpoint_folder(step), frozen
-        )  # links: the store may remove the checkpoint meanwhile
+        # Links: the store may remove the checkpoint meanwhile
+        copy_tree(self._store.checkpoint_folder(step), frozen)
         self._fs.makedirs(self._run, exist_ok=True)
         if (timing := self._store.folder / TIMING).exists():
             self._fs.put_file(str(timing), f"{self._run}/{TIMING}")
@@ -251,9 +249,8 @@ class Mirror:
             if not there or (here and here[0] >= there[-1]):
                 return
             self._say(f"fetching the checkpoint of step {there[-1]:,} from the mirror {self._url}")
-            for step in (
-                step for step in there if step not in here
-            ):  # the newest last, so that its epochs stay
+            # The newest last, so that its epochs stay
+            for step in (step for step in there if step not in here):
                 try:
                     self._fetch(step)
                 except (UserError, ValueError) as error:

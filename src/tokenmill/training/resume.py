@@ -112,7 +112,8 @@ def fill_from_previous(store: CheckpointStore, output: Path, fingerprint: str, s
     """
     if not Path("dvc.lock").exists():
         return
-    from dvc.api import DVCFileSystem  # noqa: PLC0415 (takes a third of a second, and a first run does not need it)
+    # This takes a third of a second, and a first run does not need it
+    from dvc.api import DVCFileSystem  # noqa: PLC0415
 
     try:
         repository = DVCFileSystem(".")
@@ -136,9 +137,8 @@ def fill_from_previous(store: CheckpointStore, output: Path, fingerprint: str, s
         for source in sorted(repository.ls(str(output / RESUME), detail=False)):
             if STEP_NAME.fullmatch(Path(source).name):
                 _fetch(repository, source, store.folder / Path(source).name)
-    except (
-        Exception
-    ) as error:  # every remote fails in its own way, and none of them may stop training
+    # Every remote fails in its own way, and none of them may stop training
+    except Exception as error:
         say(f"the previous {output} cannot be read ({error}); starting without it")
 
 

@@ -311,16 +311,17 @@ def run_summary(setup: TrainingSetup, parameters: int) -> list[tuple[str, str]]:
     work, train, model = setup.work, setup.work.train, setup.work.config
     seen = work.tokens_per_epoch * train.epochs
     precision = str(setup.compute.precision).removeprefix("torch.")
-    shape = f"{model.n_layer} layers, {model.n_head} heads, {model.n_embd} wide, context {model.context_length}"
-    batch = f"{train.batch_size} sequences x {train.gradient_accumulation_steps} x {model.context_length} tokens"
+    shape = (
+        f"{model.n_layer} layers, {model.n_head} heads, {model.n_embd} wide, "
+        f"context {model.context_length}"
+    )
+    sequences = f"{train.batch_size} sequences x {train.gradient_accumulation_steps}"
+    batch = f"{sequences} x {model.context_length} tokens"
+    named = f"{model.architecture}, {parameters:,} parameters: {shape}"
     devices = f"{setup.group.size} x " if setup.group.size > 1 else ""
     steps = f"{work.steps_per_epoch:,} steps x {train.epochs} epochs = {work.steps:,} steps"
     return [
-        (
-            "model",
-            f"{model.architecture}, {parameters:,} parameters: {shape}, vocabulary "
-            f"{model.vocab_size:,}",
-        ),
+        ("model", f"{named}, vocabulary {model.vocab_size:,}"),
         ("device", f"{devices}{setup.compute.name}, {precision}, tokens in {setup.data.place}"),
         ("compile", str(setup.compilation)),
         ("step", f"{batch} = {work.tokens_per_step:,} tokens"),

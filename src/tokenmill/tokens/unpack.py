@@ -1,0 +1,92 @@
+"""Compressed token files back to plain ones that training can map, verified; it takes seconds."""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import zstandard
+
+from tokenmill.core import files
+from tokenmill.core.errors import UserError
+from tokenmill.display import Progress
+from tokenmill.executor import prefetch
+from tokenmill.formats.token_file import (
+    SPLITS,
+    SplitMetadata,
+    TokenMetadata,
+    packed_file,
+    read_metadata,
+    token_file,
+    write_metadata,
+)
+
+UNPACKED_BYTES = 1 << 20
+"""Bytes that are decompressed at a time: a damaged file takes no more memory than a whole one."""
+
+
+def unpack(packed: Path, out: Path) -> TokenMetadata:
+    """Write out/train.bin, out/val.bin and out/metadata.json; `out` is replaced whole, or left as
+    it was.
+
+    Raises:
+        UserError: a packed file is missing, damaged, cut short, or not the one that metadata.json
+            describes; the disk is full.
+    """
+    metadata = read_metadata(packed)
+    total = metadata.train.file_bytes + metadata.val.file_bytes
+    with (
+        files.enough_room(out, lambda: total),
+        files.write_directory(out) as folder,
+        Progress("unpack", total) as progress,
+    ):
+        for split in SPLITS:
+            _unpack_file(
+                packed_file(packed, split),
+                token_file(folder, split),
+                metadata.split(split),
+                progress,
+            )
+        write_metadata(folder, metadata)
+    return metadata
+
+
+def _unpack_file(source: Path, target: Path, expected: SplitMetadata, progress: Progress) -> None:
+    """Decompress `source` into `target`; refuse everything but the expected size and hash."""
+    size, sha256, written = expected.file_bytes, hashlib.sha256(), 0
+    with target.open("wb") as file:
+        for block in prefetch(_hash(prefetch(_decompress(source)), sha256)):
+            written += len(block)
+            if written > size:
+                break
+            file.write(block)
+            progress.advance(len(block))
+    if written != size:
+        more = "more" if written > size else "fewer"
+        raise _damaged(source, f"holds {more} than the {size:,} bytes that metadata.json records")
+    if sha256.hexdigest() != expected.sha256:
+        raise _damaged(source, "does not hold the tokens that metadata.json records (SHA-256)")
+
+
+def _hash(blocks: Iterable[bytes], sha256: "hashlib._Hash") -> Iterator[bytes]:
+    for block in blocks:
+        sha256.update(block)
+        yield block
+
+
+def _decompress(source: Path) -> Iterator[bytes]:
+    """The content of the first frame, UNPACKED_BYTES bytes at a time, verified by zstd's own
+    checksum."""
+    try:
+        with source.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as stream:
+            while block := stream.read(UNPACKED_BYTES):
+                yield block
+    except FileNotFoundError:
+        raise UserError(f"{source} is missing; run `dvc pull` or `dvc repro tokenize`.") from None
+    except zstandard.ZstdError as error:
+        raise _damaged(source, f"cannot be decompressed ({error})") from None
+
+
+def _damaged(source: Path, what: str) -> UserError:
+    return UserError(
+        f"{source} {what}; make it again with `dvc repro -f tokenize`, or get it with `dvc pull`."
+    )

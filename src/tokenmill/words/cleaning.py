@@ -1,0 +1,74 @@
+"""What the stage `clean` did, in sentences for the terminal, the pages and the errors."""
+
+from collections.abc import Mapping
+
+from tokenmill.formats.metrics import CleanReport, Letters
+from tokenmill.words.units import counted
+
+NOTICEABLE = 0.01
+"""Fraction of the letters that a mode may take without a word."""
+
+
+def summary(report: CleanReport) -> str:
+    """The report in a few lines."""
+    documents = report.documents
+    characters = report.characters
+    kept = f"{documents.kept:,} of {documents.read:,} documents kept"
+    dropped = f"dropped: {dropped_in_words(report.dropped) or 'none'}"
+    skipped = ", ".join(f"{count:,} {ending}" for ending, count in report.files.skipped.items())
+    lines = [
+        f"clean: {kept} from {counted(report.files.read, 'file')}, "
+        f"{characters.into:,} -> {characters.out:,} characters",
+        f"{dropped}; files skipped: {skipped}" if skipped else dropped,
+        _most_dropped(report),
+        _encodings_in_words(report),
+        damage_warning(report),
+        letters_warning(report.letters, report.params["clean"]["mode"]),
+    ]
+    return "\n       ".join(filter(None, lines))
+
+
+def dropped_in_words(dropped: Mapping[str, int]) -> str:
+    """The reasons that occurred, with their counts."""
+    return ", ".join(f"{count:,} {reason}" for reason, count in dropped.items() if count)
+
+
+def letters_warning(letters: Letters | None, mode: str) -> str:
+    """A sentence if the alphabet of `mode` takes many letters; else empty."""
+    if letters is None or letters.taken <= NOTICEABLE * letters.read:
+        return ""
+    share = f"{letters.taken / letters.read:.1%}"
+    part = f"{letters.taken:,} of {letters.read:,} letters ({share})"
+    return f"clean.mode {mode} takes {part}; balanced keeps the letters of every script"
+
+
+def damage_warning(report: CleanReport) -> str:
+    """A sentence if bytes could not be read as text; else empty."""
+    if not report.invalid_utf8:
+        return ""
+    return (
+        f"{report.invalid_utf8:,} of {report.documents.read:,} documents have bytes that are no "
+        "text in their file's encoding; if the text looks wrong, name the encoding in "
+        "data.encoding"
+    )
+
+
+def _most_dropped(report: CleanReport) -> str:
+    """A line that says why, if fewer than half of the documents are kept."""
+    if 2 * report.documents.kept >= report.documents.read:
+        return ""
+    reason = max(report.dropped, key=report.dropped.__getitem__)
+    part = f"{report.dropped[reason] / report.documents.read:.0%}"
+    return (
+        f"{part} were dropped as {reason} ({report.meanings[reason]}); the section clean decides it"
+    )
+
+
+def _encodings_in_words(report: CleanReport) -> str:
+    """A line that names the encodings that are not UTF-8, with an example of each."""
+    example = {encoding: file for file, encoding in reversed(report.encoded.items())}
+    counts = ", ".join(
+        f"{count:,} {encoding}" + (f" ({example[encoding]})" if encoding in example else "")
+        for encoding, count in report.encodings.items()
+    )
+    return f"files not in UTF-8: {counts}; data.encoding overrides what was found" if counts else ""
