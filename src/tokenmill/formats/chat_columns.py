@@ -64,6 +64,14 @@ def parts(texts: pl.Series) -> pl.DataFrame:
     return found.with_columns(pl.col("part").str.contains(f"^{_ANY}").alias("is_mark"))
 
 
+def texts_between(texts: pl.Series) -> pl.Series:
+    """What is between the marks of all texts, in order, each piece a text."""
+    if not has_marks(texts).any():
+        return texts
+    found = parts(texts)
+    return found["part"].filter(~found["is_mark"])
+
+
 def change_text(texts: pl.Series, function: Callable[[pl.Series], pl.Series]) -> pl.Series:
     """The texts with `function`, which works row by row, applied to what is between their marks.
 

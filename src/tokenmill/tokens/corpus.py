@@ -18,7 +18,7 @@ import polars as pl
 
 from tokenmill.core.errors import UserError
 from tokenmill.formats import shards
-from tokenmill.formats.chat_columns import parts, plain_column
+from tokenmill.formats.chat_columns import plain_column, texts_between
 from tokenmill.formats.token_file import Split
 from tokenmill.tokens.params import TokenizeParams
 
@@ -102,8 +102,8 @@ def sample(clean: Path, budget: int) -> Iterator[list[str]]:
         # The first unit is always taken
         picked = np.floor(np.arange(seen - 1, seen + len(units)) * rate)
         seen += len(units)
-        found = parts(units.gather(np.flatnonzero(np.diff(picked))))
-        chosen = _take_bytes(found["part"].filter(~found["is_mark"]), left)
+        units = units.gather(np.flatnonzero(np.diff(picked)))
+        chosen = _take_bytes(texts_between(units), left)
         left -= sum(len(text.encode()) for text in chosen)
         if chosen:
             yield chosen
