@@ -138,7 +138,8 @@ def stats(by_id: list[int], by_length: list[int], words: int = 8) -> DataStats:
         tokenizer_sha256="0" * 64,
     )
     counts = TokenCounts(np.array(by_id), words, np.array(by_length))
-    return DataStats(CleanReport.model_validate(REPORT), counts, metadata, vocabulary=[])
+    vocabulary = [b"", *[b"x"] * (len(by_id) - 1)]
+    return DataStats(CleanReport.model_validate(REPORT), counts, metadata, vocabulary)
 
 
 def test_metrics_by_hand() -> None:

@@ -94,6 +94,11 @@ def split_turns(document: str) -> list[str]:
     return [part for part in _MARK.split(document) if part]
 
 
+def spelled(document: Document) -> str:
+    """A document as other tools take it: the spelling of a special token for each mark."""
+    return _MARK.sub(lambda mark: TURN_TOKENS[mark[0]], document)
+
+
 def readable(document: str) -> str:
     """A document as people see it: each turn on a line of its own, behind the name of its role."""
     if plain(document) == document:

@@ -28,7 +28,7 @@ from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import sha256_of, write_directory, write_json, write_text
 from tokenmill.evaluation.results import Evaluation, read_evaluation
-from tokenmill.formats.chat import TURN_END, TURN_TOKENS
+from tokenmill.formats.chat import TURN_END, TURN_TOKENS, chat_prompt, spelled
 from tokenmill.formats.metrics import CleanReport, read_clean_report
 from tokenmill.formats.tokenizer import END_OF_TEXT, TextTokenizer, read_tokenizer
 from tokenmill.model.config import ModelConfig
@@ -193,6 +193,8 @@ def _card(
         train=dict(flat(record.manifest.train.model_dump())) if record.manifest else {},
         raw=Path(record.clean.params["data"]["raw"]).name if record.clean else None,
         weights=sha256_of(checkpoint.folder / WEIGHTS),
+        asked=spelled(chat_prompt([("user", "What is the capital of France?")])),
+        turn_end=TURN_TOKENS[TURN_END],
     )
 
 
