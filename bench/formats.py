@@ -36,6 +36,8 @@ TEXTS, NEW = 4, 16
 """Prompts, and greedy tokens for each."""
 FORMATS: dict[Format, str] = {"hf": "transformers", "onnx": "onnxruntime", "gguf": "llama.cpp"}
 
+ROLES = ("user", "assistant")
+
 Encode = Callable[[str], Sequence[int]]
 Logits = Callable[[Sequence[int]], Tensor]
 """Ids -> (T, V)."""
@@ -43,7 +45,10 @@ Logits = Callable[[Sequence[int]], Tensor]
 
 def main() -> None:
     """Print the table, a row for each architecture, size and format."""
-    texts = [readable(render_chat(turns)) for turns in conversations(seed=0, count=4000)]
+    texts = [
+        readable(render_chat([turn for asked in chat for turn in zip(ROLES, asked, strict=True)]))
+        for chat in conversations(seed=0, count=4000)
+    ]
     print(
         "| model | format, read by | largest difference of logits | ids that differ | greedy "
         "texts |"

@@ -13,6 +13,7 @@ from tokenmill.formats.chat import (
     START,
     TURN_END,
     TURN_TOKENS,
+    Document,
     plain,
     readable,
     render_chat,
@@ -55,7 +56,8 @@ def spoken(messages: list[tuple[str, str]]) -> list[str]:
     told = [(ROLES.get(role.lower()), plain(content).strip()) for role, content in messages]
     if ("assistant", "") in told:
         return []
-    return [mark for role, said in told if said for mark in (START[role or "user"], TURN_END)]
+    starts = [START[role or "user"] for role, said in told if said]
+    return [mark for start in starts for mark in (start, TURN_END)]
 
 
 @settings(deadline=None)
@@ -93,7 +95,7 @@ def test_documents_come_back_from_ids(messages: list[tuple[str, str]], tokenizer
 @given(documents=st.lists(CHATS.map(render_chat) | st.text(max_size=9).map(plain), max_size=6))
 def test_columns_are_encoded_like_their_documents(documents: list[str], tokenizer: TextTokenizer):
     column = pl.Series(documents, dtype=pl.String)
-    expected = [tokenizer.encode_document(render_or_text) for render_or_text in documents]
+    expected = [tokenizer.encode_document(Document(one)) for one in documents]
     for encode in (tokenizer.encode_batch, build_splintr(tokenizer)):
         ids, offsets = encode_documents(column, encode, tokenizer.turn_ids)
         assert ids.dtype == np.dtype("<i4")

@@ -42,8 +42,8 @@ def refuse_special(path: Path, raw: Path, parameter: str = "data.raw") -> None:
     target = path.resolve()
     if not any(target.is_relative_to(home.resolve()) for home in (raw, DVC_CACHE)):
         raise UserError(
-            f"{path} is a link out of {parameter}, to {target}; copy that file there, or remove the "
-            "link."
+            f"{path} is a link out of {parameter}, to {target}; copy that file there, or remove "
+            "the link."
         )
 
 

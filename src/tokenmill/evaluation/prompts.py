@@ -107,7 +107,7 @@ class EvaluateParams(Section):
     follows, and nothing is right or wrong."""
 
     max_new_tokens: int = Field(ge=1, le=100_000)
-    """Maximum length of an answer; it ends earlier at end-of-text."""
+    """Maximum length of an answer, which ends earlier with its turn, or at end-of-text."""
 
     temperature: float = Field(gt=0.0)
     """Temperature of the sampled answer: below 1 more cautious, above 1 more daring. The greedy

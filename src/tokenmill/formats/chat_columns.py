@@ -108,15 +108,28 @@ def encode_documents(texts: pl.Series, encode: Encode, turn_ids: Mapping[str, in
     """
     if not has_marks(texts).any():
         return encode(texts.to_list())
-    found = parts(texts)
-    is_mark = found["is_mark"].to_numpy()
-    ids, offsets = encode(found["part"].filter(~found["is_mark"]).to_list())
-    marks = found["part"].filter(found["is_mark"])
-    special = marks.replace_strict(turn_ids, return_dtype=pl.Int32).to_numpy()
-    pieces_before = np.cumsum(~is_mark)[is_mark]
-    whole = np.insert(ids, offsets[pieces_before], special)
+    data = texts.str.join().cast(pl.Binary).item()
+    ends = np.cumsum(texts.str.len_bytes().to_numpy(), dtype=np.int64)
+    marks, special = _marks_in(np.frombuffer(data, np.uint8), turn_ids)
+    edges = np.sort(np.concatenate([[0], ends, marks, marks + _MARK_BYTES]), kind="stable")
+    edges = edges[np.diff(edges, prepend=-1) > 0]
+    is_mark = np.isin(edges[:-1], marks, assume_unique=True)
+    spans = np.stack([edges[:-1], edges[1:]])[:, ~is_mark].tolist()
+    ids, offsets = encode([data[start:end].decode() for start, end in zip(*spans, strict=True)])
+    whole = np.insert(ids, offsets[np.cumsum(~is_mark)[is_mark]], special)
     sizes = np.ones(len(is_mark), np.int64)
     sizes[~is_mark] = np.diff(offsets)
-    ends = np.concatenate([[0], np.cumsum(sizes)])
-    rows = np.searchsorted(found["row"].to_numpy(), np.arange(len(texts) + 1))
-    return whole, ends[rows]
+    tokens = np.concatenate([[0], np.cumsum(sizes)])
+    return whole, np.concatenate([[0], tokens[np.searchsorted(edges, ends)]])
+
+
+def _marks_in(data: np.ndarray, turn_ids: Mapping[str, int]) -> tuple[np.ndarray, np.ndarray]:
+    """Where marks begin in UTF-8, and the id of each; marks differ in their last byte."""
+    first, second, _ = TURN_END.encode()
+    ids = np.full(256, -1, np.int32)
+    for mark, token in turn_ids.items():
+        ids[mark.encode()[-1]] = token
+    found = np.flatnonzero(data == first)
+    found = found[data[found + 1] == second]
+    special = ids[data[found + 2]]
+    return found[special >= 0], special[special >= 0]

@@ -18,8 +18,8 @@ class TokenizerParams(Section):
     character of the corpus; small and slow, for short texts and experiments."""
     vocab_size: Annotated[int, Field(gt=0, le=1 << 20)]
     """Size of the vocabulary, its six special tokens (end-of-text, and the boundaries of turns)
-    included; at least 262 for `bpe`, which has 256 bytes besides, ignored for `char`. A larger vocabulary means fewer tokens for the same text, but
-    a larger model. GPT-2 has 50,257."""
+    included; at least 262 for `bpe`, which has 256 bytes besides, ignored for `char`. A larger
+    vocabulary means fewer tokens for the same text, but a larger model. GPT-2 has 50,257."""
     sample_bytes: Annotated[int, Field(gt=0)]
     """Bytes of text, drawn evenly over the corpus, from which BPE learns; they bound time and
     memory. From 4 to 8 MB of English, held-out text got 0.5 % shorter with 32,000 entries and 0.1 %
