@@ -53,10 +53,10 @@ def tokenizer(bpe_file: Path) -> TextTokenizer:
 
 def spoken(messages: list[tuple[str, str]]) -> list[str]:
     """The marks that a conversation must have."""
-    told = [(ROLES.get(role.lower()), plain(content).strip()) for role, content in messages]
+    told = [(ROLES.get(role.lower(), "user"), plain(said).strip()) for role, said in messages]
     if ("assistant", "") in told:
         return []
-    starts = [START[role or "user"] for role, said in told if said]
+    starts = [START[role] for role, said in told if said]
     return [mark for start in starts for mark in (start, TURN_END)]
 
 
