@@ -135,7 +135,8 @@ def _in_a_process(job: partial[Row]) -> Row:
 def prepare(options: argparse.Namespace, folder: Path) -> int:
     """Write chats, tokenizer and base into `folder`; return the tokens that an epoch of chats
     has."""
-    whole, params = folder / "whole", CleanParams.model_validate(section("clean"))
+    whole = folder / "whole"
+    params = CleanParams.model_validate(section("clean"))
     clean(
         raw=options.chats,
         out=whole,
@@ -220,11 +221,9 @@ def _tokenmill(
 ) -> tuple[GPT, float]:
     """The whole run of the stage, chats aside: validation, checkpoints and output are part of the
     seconds."""
-    base, rows, val = (
-        newest_epoch(folder / "models"),
-        np.load(folder / "train.npy"),
-        np.load(folder / "val.npy"),
-    )
+    base = newest_epoch(folder / "models")
+    rows = np.load(folder / "train.npy")
+    val = np.load(folder / "val.npy")
     split = ChatSplit(
         val,
         chats=0,
@@ -253,12 +252,14 @@ def _trl(
     """The same with SFTTrainer."""
     # Only this contender needs them
     from datasets import Dataset  # type: ignore[import-not-found]  # noqa: PLC0415
-    from peft import LoraConfig, PeftModel, TaskType  # noqa: PLC0415
+    from peft import LoraConfig, TaskType  # noqa: PLC0415
     from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast  # noqa: PLC0415
     from trl import SFTTrainer  # type: ignore[import-not-found]  # noqa: PLC0415
 
-    base, rows = newest_epoch(folder / "models"), np.load(folder / "train.npy")
-    texts, context = texts_of(rows), rows.shape[2]
+    base = newest_epoch(folder / "models")
+    rows = np.load(folder / "train.npy")
+    texts = texts_of(rows)
+    context = rows.shape[2]
     tokens = sum(len(ids) for ids, _ in texts)
     batch = (
         params.batch_size if packing else round(params.batch_size * context * len(texts) / tokens)
@@ -293,13 +294,18 @@ def _trl(
     began = time.perf_counter()
     trainer.train()
     seconds = time.perf_counter() - began
-    learned: Any = trainer.model
+    return _merged(trainer.model, build(base.manifest.model, seed=0)), seconds
+
+
+def _merged(learned: Any, model: GPT) -> GPT:
+    """TokenMill's `model` with the weights that `transformers` or PEFT learned."""
+    from peft import PeftModel  # noqa: PLC0415
+
     merged = learned.merge_and_unload() if isinstance(learned, PeftModel) else learned
     with tempfile.TemporaryDirectory() as name:
         merged.save_pretrained(name)
-        model = build(base.manifest.model, seed=0)
         load_weights(model, Path(name))
-    return model.eval(), seconds
+    return model.eval()
 
 
 def _sft_config(train: TrainParams, folder: Path, *, steps: int, **more: Any) -> Any:

@@ -108,8 +108,11 @@ def compare(text: Path, minutes: float, folder: Path, rows: RowFile) -> None:
 
 def candidates(proposal: Fit, params: AllParams, step_seconds: StepSeconds) -> list[Candidate]:
     """The proposal, and its neighbours with as many epochs as take the same time."""
-    work, corpus, vocabulary = proposal.work, proposal.text.corpus, proposal.text.vocabulary
-    batch, rung = work.train.batch_size, LADDER.index((work.config.n_layer, work.config.n_embd))
+    work = proposal.work
+    corpus = proposal.text.corpus
+    vocabulary = proposal.text.vocabulary
+    batch = work.train.batch_size
+    rung = LADDER.index((work.config.n_layer, work.config.n_embd))
 
     def neighbour(
         name: str, *, rung: int = rung, batch: int = batch, vocabulary: int = vocabulary
@@ -142,12 +145,14 @@ def tokenized(text: Path, params: AllParams, vocabulary: int, folder: Path) -> P
     from tokenmill.tokens.train_tokenizer import train_tokenizer  # noqa: PLC0415
     from tokenmill.tokens.unpack import unpack  # noqa: PLC0415
 
-    cleaned, out = folder / "clean", folder / f"tokens-{vocabulary}"
+    cleaned = folder / "clean"
+    out = folder / f"tokens-{vocabulary}"
     with contextlib.redirect_stderr(io.StringIO()):
         if not cleaned.exists():
             clean(raw=text, out=cleaned, params=params.clean, executor=ThreadExecutor(threads=1))
         if not out.exists():
-            tokenizer, packed = folder / "tokenizer.json", folder / "packed"
+            tokenizer = folder / "tokenizer.json"
+            packed = folder / "packed"
             wanted = params.tokenizer.model_copy(update={"type": "bpe", "vocab_size": vocabulary})
             train_tokenizer(cleaned, tokenizer, wanted)
             split = params.tokenize.model_copy(
@@ -162,7 +167,8 @@ def train(candidate: Candidate, params: AllParams, tokens: Path, folder: Path) -
     """Train in a process of its own, as the stage does; what came out."""
     whole = round(candidate.epochs)
     if abs(candidate.epochs - whole) > 0.01:
-        tokens, whole = repeated(tokens, candidate.epochs, folder.with_name("repeated")), 1
+        tokens = repeated(tokens, candidate.epochs, folder.with_name("repeated"))
+        whole = 1
     values = candidate.work.train.model_dump() | {
         "epochs": max(1, whole),
         "learning_rate": candidate.work.train.peak,
@@ -216,13 +222,15 @@ def _train(link: Connection, sections: dict[str, dict[str, Any]], tokens: Path, 
     """In the new process: the whole training; send bits per byte, seconds, seconds of the
     processor, and steps."""
     from tokenmill.model.config import ModelParams  # noqa: PLC0415 (in this process only)
+    from tokenmill.training.job import training_job  # noqa: PLC0415
     from tokenmill.training.params import RuntimeParams, TrainParams  # noqa: PLC0415
-    from tokenmill.training.run import run, training_job  # noqa: PLC0415
+    from tokenmill.training.run import run  # noqa: PLC0415
 
     sections["model"].pop("vocab_size")
     with tempfile.TemporaryDirectory() as root:
         os.environ["DVC_ROOT"] = root
-        began, cpu_began = time.perf_counter(), time.process_time()
+        began = time.perf_counter()
+        cpu_began = time.process_time()
         with contextlib.redirect_stderr(io.StringIO()):
             model = ModelParams.model_validate(sections["model"])
             job = training_job(model, TrainParams.model_validate(sections["train"]), tokens)
@@ -230,7 +238,8 @@ def _train(link: Connection, sections: dict[str, dict[str, Any]], tokens: Path, 
             outcome = run(job, runtime=runtime, output=out, times=Path(root))
         assert outcome
         last = outcome.state.epochs[-1]
-        seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu_began
+        seconds = time.perf_counter() - began
+        cpu_seconds = time.process_time() - cpu_began
         link.send((last.val_bits_per_byte, seconds, cpu_seconds, last.step))
 
 

@@ -32,8 +32,9 @@ from tokenmill.tokens.train_tokenizer import bpe_of
 
 SIZES = {"4 layers, 128 wide": (4, 4, 128, 256, 1024), "8 layers, 512 wide": (8, 8, 512, 512, 4096)}
 """Layers, heads, width, context, vocabulary."""
-TEXTS, NEW = 4, 16
-"""Prompts, and greedy tokens for each."""
+# Prompts, and greedy tokens for each
+TEXTS = 4
+NEW = 16
 FORMATS: dict[Format, str] = {"hf": "transformers", "onnx": "onnxruntime", "gguf": "llama.cpp"}
 
 ROLES = ("user", "assistant")
@@ -69,10 +70,8 @@ def _checkpoint(
     """A model all of whose weights are random: fresh blocks of `modern` do nothing."""
     n_layer, n_head, n_embd, context_length, vocab_size = SIZES[size]
     write_text(folder / "tokenizer.json", bpe_of([texts], vocab_size).to_str())
-    tokenizer, generator = (
-        read_tokenizer(folder / "tokenizer.json"),
-        torch.Generator().manual_seed(0),
-    )
+    tokenizer = read_tokenizer(folder / "tokenizer.json")
+    generator = torch.Generator().manual_seed(0)
     config = ModelConfig(
         architecture=architecture,
         n_layer=n_layer,
@@ -91,7 +90,8 @@ def _checkpoint(
 
 def _rows(checkpoint: Checkpoint, texts: list[str]) -> Iterator[str]:
     """The cells behind the model's name, for each format."""
-    ours, tokenizer = load_model(checkpoint.folder), read_tokenizer(checkpoint.tokenizer)
+    ours = load_model(checkpoint.folder)
+    tokenizer = read_tokenizer(checkpoint.tokenizer)
     for kind, reader in FORMATS.items():
         target = checkpoint.folder.with_name(kind)
         try:
@@ -106,7 +106,9 @@ def _rows(checkpoint: Checkpoint, texts: list[str]) -> Iterator[str]:
 def _compare(
     ours: GPT, tokenizer: TextTokenizer, encode: Encode, logits: Logits, texts: list[str]
 ) -> str:
-    largest, ids_differ, ties = 0.0, 0, list[str]()
+    largest = 0.0
+    ids_differ = 0
+    ties = list[str]()
     for text in texts:
         ids = tokenizer.encode(text)[: ours.config.context_length - NEW]
         ids_differ += encode(text)[: len(ids)] != ids

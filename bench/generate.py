@@ -30,7 +30,8 @@ SIZES: dict[str, dict[str, int]] = {"default": {"vocab_size": 1024}, "GPT-2 Smal
 
 TINY = {"n_layer": 1, "n_head": 2, "n_embd": 16, "context_length": 32, "vocab_size": 64}
 
-PROMPT, TEXTS = 16, (1, 16)
+PROMPT = 16
+TEXTS = (1, 16)
 
 HOW: dict[str, dict[str, Any]] = {"likeliest": {}, "drawn": {"temperature": 0.8, "top_k": 40}}
 
@@ -126,7 +127,8 @@ def measure(
 
 def with_random_weights(config: ModelConfig) -> GPT:
     """A model in which no weight is zero."""
-    model, draws = build(config, seed=0), torch.Generator().manual_seed(1)
+    model = build(config, seed=0)
+    draws = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(

@@ -198,7 +198,8 @@ def run_part(command: Sequence[str], file: Path, *, limit: float) -> Part:
 
 def targets_of(parts: dict[str, Part]) -> list[Target]:
     """What the project wants to reach on a GPU, and what it did."""
-    ladder, loss = parts.get("ladder", Part()), parts.get("loss", Part())
+    ladder = parts.get("ladder", Part())
+    loss = parts.get("loss", Part())
     targets = [
         _target(
             "correctness: share of checks passed", 1, parts.get("correctness", Part()), _passed

@@ -35,7 +35,7 @@ from tokenmill.training.compile import Compilation, RecordedStep, missing_compil
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.schedule import EpochSampler
-from tokenmill.training.step import train_step
+from tokenmill.training.step import Batch, MicroBatch, train_step
 
 Steps = Callable[[int], None]
 
@@ -107,27 +107,29 @@ def tokenmill_steps(
 ) -> Steps:
     """A fresh model on this device, ready to train on `ids` step by step, over and over."""
     model = build(config, seed=0).to(compute.device)
-    compiler, recorded = compilation.for_update(compute.device), compilation.recorded
+    compiler = compilation.for_update(compute.device)
+    recorded = compilation.recorded
     optimizer = Optimizer(model, train, compute, compiler=compiler, repeats=recorded)
     tokens = torch.from_numpy(ids.astype(np.int32)).to(compute.device)
     sequences = Sequences(tokens, context_length=config.context_length, device=compute.device)
-    order, done = EpochSampler(sequences=sequences.count, per_step=train.batch_size, seed=0), [0]
-    sizes = {"micro_batch": train.batch_size, "gradient_clip": train.gradient_clip}
-    ordinary = partial(
-        train_step, compilation.of(model), optimizer, sequences, compute=compute, **sizes
+    order = EpochSampler(sequences=sequences.count, per_step=train.batch_size, seed=0)
+    done = [0]
+    step_on = partial(
+        train_step,
+        compilation.of(model),
+        optimizer,
+        sequences,
+        micro_batch=MicroBatch(train.batch_size),
+        compute=compute,
     )
-    whole = (
-        RecordedStep(ordinary, sequences=train.batch_size, device=compute.device)
-        if recorded
-        else ordinary
-    )
+    if recorded:
+        step_on = RecordedStep(step_on, sequences=train.batch_size, device=compute.device)
 
     def steps(count: int) -> None:
         for _ in range(count):
-            index = order.indices_at(done[0])
+            batch = Batch(order.indices_at(done[0]))
             optimizer.set_rates(train.peak)
-            result = (whole if len(index) == train.batch_size else ordinary)(index)
-            assert result is not None, "memory does not hold this batch"
+            result = step_on(batch)
             done[0] += 1
             if done[0] % READ_EVERY == 0:
                 result.loss.item()

@@ -10,9 +10,11 @@ from tokenmill.words.units import duration, size
 MODELS = {"124M": (12, 12, 768), "355M": (24, 16, 1024), "1.5B": (48, 25, 1600)}
 """Layers, heads, width of GPT-2 (Radford et al. 2019, table 2), by the names they go by."""
 
-SEQUENCES, CONTEXT, VOCABULARY = 512, 1024, 50_257
-"""A step of half a million tokens, as Brown et al. 2020 (GPT-3, table 2.1) have it for these
-sizes."""
+# A step of half a million tokens, as Brown et al. 2020 (GPT-3, table 2.1) have it for these
+# sizes
+SEQUENCES = 512
+CONTEXT = 1024
+VOCABULARY = 50_257
 
 GPU = known_hardware(["A100-80GB"])[0]
 
@@ -65,7 +67,8 @@ def _row(name: str, devices: int) -> list[str]:
         dropout=0.0,
         vocab_size=VOCABULARY,
     )
-    parameters, link = parameter_count(config), GPU.link_gb_per_second * 1e9
+    parameters = parameter_count(config)
+    link = GPU.link_gb_per_second * 1e9
     tokens = ENOUGH * parameters
     sequences = SEQUENCES // devices
     while _memory(config, sequences, shards=1) > 0.9 * GPU.memory_gb * 1e9:

@@ -1,5 +1,4 @@
-"""Run one stage of the pipeline: `python -m stages NAME`, as dvc.yaml does in the root of a
-project.
+"""Run one stage of the pipeline: `python -m stages NAME`, as dvc.yaml does.
 
 The code beside this file is the code that runs. A queued experiment works in a copy of the
 repository and must not import the library of the original, even if the environment has that one

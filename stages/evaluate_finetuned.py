@@ -29,10 +29,8 @@ def main(name: str) -> None:
         params=params.evaluate,
         device=params.runtime.device,
     )
-    file, way_out = (
-        paths.REPORTS / f"{name}_held_out.json",
-        f"`dvc repro -f finetune@{name}` makes it",
-    )
+    file = paths.REPORTS / f"{name}_held_out.json"
+    way_out = f"`dvc repro -f finetune@{name}` makes it"
     held_out = ask_held_out(
         read_record(file, HeldOut, way_out=way_out).chats,
         base=paths.MODEL,
@@ -41,7 +39,8 @@ def main(name: str) -> None:
         params=params.evaluate,
         device=params.runtime.device,
     )
-    base, last = read_evaluation(paths.EVALUATION), evaluation.epochs[-1]
+    base = read_evaluation(paths.EVALUATION)
+    last = evaluation.epochs[-1]
     write_text(paths.REPORTS / f"{name}.md", beside_base(base, evaluation, held_out))
     text = {"base_text_loss": last.val_loss, "base_text_loss_before": base.epochs[-1].val_loss}
     write_json(paths.FINETUNED_METRICS / name / "eval.json", evaluation.metrics(last) | text)

@@ -12,7 +12,7 @@ from tokenmill.finetuning.params import FinetuneParams, Method
 from tokenmill.finetuning.run import finetuning_job
 from tokenmill.planning.plan import peak_flops
 from tokenmill.training.history import EpochRow, StepRow, train_metrics, write_rows
-from tokenmill.training.launch import launch
+from tokenmill.training.launch import launch_processes
 from tokenmill.training.params import RuntimeParams
 from tokenmill.training.run import run
 
@@ -38,7 +38,8 @@ def main(name: str) -> None:
     """
     params = load(Params)
     methods: dict[str, Method] = {method: method for method in get_args(Method)}
-    launch(lambda: _finetune(methods[name], params), runtime=params.runtime)
+    if not launch_processes(params.runtime):
+        _finetune(methods[name], params)
 
 
 def _finetune(method: Method, params: Params) -> None:

@@ -46,8 +46,10 @@ def main() -> None:
         for form, (file, _) in FILES.items()
         if form is not TrainMetrics
     }
-    manifest, evaluation = read_manifest(paths.MODEL), read_evaluation(paths.EVALUATION)
-    history, steps = read_rows(paths.HISTORY, EpochRow), read_rows(STEPS, StepRow)
+    manifest = read_manifest(paths.MODEL)
+    evaluation = read_evaluation(paths.EVALUATION)
+    history = read_rows(paths.HISTORY, EpochRow)
+    steps = read_rows(STEPS, StepRow)
     if not len(evaluation.epochs) == len(history) == manifest.epochs:
         raise UserError(
             f"{paths.EVALUATION} has {len(evaluation.epochs)} epochs, {paths.HISTORY} "
@@ -82,7 +84,8 @@ def _record(
 ) -> RunRecord:
     """Everything that the run report shows."""
     tokens = read_metadata(paths.PACKED)
-    kept, anew = manifest.train.model_dump(), "`dvc repro -f train` makes it"
+    kept = manifest.train.model_dump()
+    anew = "`dvc repro -f train` makes it"
     train = checked(kept, TrainParams, source=paths.MODEL / MANIFEST, way_out=anew)
     work = Workload(manifest.model, train, tokens.train.tokens)
     return RunRecord(

@@ -1,5 +1,4 @@
-"""Stage `tokenizer`: learn the vocabulary from the clean corpus, or take that of the model to start
-from."""
+"""Stage `tokenizer`: learn the vocabulary from the clean corpus, or take the start model's."""
 
 from tokenmill.core import files, params, paths
 from tokenmill.core.params import StartParams

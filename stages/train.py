@@ -5,9 +5,10 @@ from tokenmill.core.files import write_json
 from tokenmill.core.params import Section, load
 from tokenmill.planning.plan import peak_flops
 from tokenmill.training.history import EpochRow, StepRow, train_metrics, write_rows
-from tokenmill.training.launch import launch
+from tokenmill.training.job import training_job
+from tokenmill.training.launch import launch_processes
 from tokenmill.training.params import ModelSection, RuntimeParams, TrainSection
-from tokenmill.training.run import Job, run, training_job
+from tokenmill.training.run import run
 
 
 class Params(Section):
@@ -22,20 +23,17 @@ def main() -> None:
     """data/tokens -> models/gpt, metrics/{train.json,history.csv,steps.csv}."""
     params = load(Params)
     job = training_job(params.model, params.train, paths.TOKENS, params.model.start)
-    launch(lambda: _train(job, params.runtime), runtime=params.runtime, step_flops=job.step_flops)
-
-
-def _train(job: Job, runtime: RuntimeParams) -> None:
-    """Train, as the only process or as one of several; the main process writes the results."""
+    if launch_processes(params.runtime, step_flops=job.step_flops):
+        return
     outcome = run(
         job,
-        runtime=runtime,
+        runtime=params.runtime,
         output=paths.MODEL,
         times=paths.METRICS,
         live=paths.LIVE,
         peak_flops=peak_flops,
     )
-    if outcome is None:
+    if outcome is None:  # another process writes the results
         return
     last = outcome.state.epochs[-1]
     write_rows(paths.HISTORY, EpochRow, outcome.state.epochs)

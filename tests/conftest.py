@@ -60,12 +60,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.path in slow_files:
             slow.setdefault(_unit(item), []).append(item)
-    shares, loads = [list[str]() for _ in range(count)], [0] * count
+    shares = [list[str]() for _ in range(count)]
+    loads = [0] * count
     for unit in sorted(slow, key=lambda unit: (-SECONDS.get(unit, 10), unit)):
         least = loads.index(min(loads))
         shares[least].append(unit)
         loads[least] += SECONDS.get(unit, 10)
-    short, left = [item for item in items if item.path not in slow_files], len(items)
+    short = [item for item in items if item.path not in slow_files]
+    left = len(items)
     items.clear()
     for number, share in enumerate(shares):
         first = [item for unit in share for item in slow[unit]]
@@ -74,7 +76,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         length = left // (count - number)
         room = max(0, length - len(first))
         items += first + short[:room]
-        short, left = short[room:], left - length
+        short = short[room:]
+        left = left - length
     items += short
 
 

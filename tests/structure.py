@@ -1,6 +1,9 @@
 """The shape of the code, measured: `python -m tests.structure` prints the figures."""
 
 import ast
+import contextlib
+import inspect
+import json
 import os
 import subprocess
 import sys
@@ -9,6 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
+
+from ruamel.yaml import YAML
+from torch import Tensor
 
 from tests.imports import ROOT, SOURCE, circle, upward_imports
 
@@ -69,6 +75,65 @@ def training_step_modules() -> list[str]:
     return _names({files[name] for name in loaded.stdout.split() if name in files})
 
 
+def step_walk() -> list[str]:
+    """The functions through which the stage `train` comes to the update of a step, with their
+    lines."""
+    code = "from tests import structure; print(json.dumps(structure.calls_of_a_step()))"
+    said = subprocess.run(
+        [sys.executable, "-c", f"import json; {code}"],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(SOURCE.parent), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(said.stdout.splitlines()[-1])
+
+
+def calls_of_a_step() -> list[str]:
+    """Train a tiny model as the stage does; the calls under way when the optimizer updates it."""
+    from stages import train  # noqa: PLC0415 (seconds of PyTorch)
+    from tests.training.tiny import write_tokens  # noqa: PLC0415
+    from tokenmill.training.optimizer import Optimizer  # noqa: PLC0415
+
+    step = Optimizer.step
+    found: list[str] = []
+
+    def look(self: Optimizer, **arguments: Tensor) -> None:
+        if not found:
+            found.extend(_project_calls(sys._getframe(1)))
+        step(self, **arguments)
+
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        os.environ["DVC_ROOT"] = folder
+        Path("params.yaml").write_text(_tiny_params(), encoding="utf-8")
+        Path("data").mkdir()
+        write_tokens(Path("data/tokens"), sequences=8)
+        Optimizer.step = look  # type: ignore[method-assign]
+        train.main()
+    return found
+
+
+def _project_calls(frame: FrameType | None) -> list[str]:
+    calls: list[str] = []
+    while frame:
+        code = frame.f_code
+        path = Path(code.co_filename)
+        if path.is_relative_to(SOURCE) or path.is_relative_to(ROOT / "stages"):
+            lines = len(inspect.getsourcelines(code)[0])
+            calls.append(f"{path.relative_to(ROOT)} {code.co_qualname} ({lines})")
+        frame = frame.f_back
+    return calls[::-1]
+
+
+def _tiny_params() -> str:
+    params = json.loads(json.dumps(YAML(typ="safe").load(ROOT / "params.yaml")))
+    params["model"] |= {"n_layer": 1, "n_head": 2, "n_embd": 16, "context_length": 8}
+    params["train"] |= {"epochs": 1, "batch_size": 4}
+    params["runtime"] |= {"device": "cpu"}
+    return json.dumps(params)
+
+
 def answer_modules() -> list[str]:
     """The modules whose functions run while a model is found, loaded and answers one question,
     streamed."""
@@ -87,6 +152,7 @@ def figures() -> Iterator[tuple[str, int, list[str]]]:
         (f"names of tests over {MAX_NAME} characters", long_test_names()),
         ("imports that point upwards", upward_imports()),
         ("modules in an import circle", circle()),
+        ("functions from the stage `train` to the update of a step", step_walk()),
         ("modules imported for one training step", training_step_modules()),
         ("modules that find, load and answer pass", answer_modules()),
     ):

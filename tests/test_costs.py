@@ -109,7 +109,8 @@ def test_older_tables_and_a_line_cut_off_are_read(tmp_path: Path, text: str):
     prices=st.sampled_from([COLAB, FREE]),
 )
 def test_epochs_add_up_to_the_run(seconds: list[float], per_epoch: int, prices: CostParams):
-    total, rows = Cost(), []
+    total = Cost()
+    rows = []
     for step, taken in enumerate(seconds, start=1):
         total += prices.cost_of(taken)
         rows.append((step, total))
@@ -165,7 +166,8 @@ def test_the_summary_names_the_costs_of_every_epoch():
 
 
 def test_plots_get_the_times_of_the_run_that_is_shown(tmp_path: Path):
-    resume, metrics = tmp_path / ".resume", tmp_path / "metrics"
+    resume = tmp_path / ".resume"
+    metrics = tmp_path / "metrics"
     (resume / "here").mkdir(parents=True)
     for name in TIMES:
         (resume / "here" / name).write_text(f"{name} of one run")

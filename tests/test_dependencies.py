@@ -131,8 +131,10 @@ def stages_run_by(path: Path) -> set[str]:
 
 
 def rerun_table() -> dict[str, str]:
-    """The stages that a change reruns, in the order of dvc.yaml, besides `report`: by folder if they
-    are the same for all of its modules, else by module."""
+    """The stages that a change reruns besides `report`, in the order of dvc.yaml.
+
+    A folder has one row if they are the same for all of its modules; else each module has one.
+    """
     table = dict[str, str]()
     for folder in sorted({path.parent for path in modules()} - {SOURCE}):
         reruns = {path: _named(stages_run_by(path)) for path in modules(folder)}

@@ -64,7 +64,8 @@ def test_threads_sleep_early_beside_busy_processes():
 def test_threads_sleep_early_only_where_cores_are_wanted(
     running: str, cores: int, own: dict[str, str], said: str | None, tmp_path: Path
 ):
-    load, environment = tmp_path / "loadavg", dict(own)
+    load = tmp_path / "loadavg"
+    environment = dict(own)
     if running:
         load.write_text(f"0.00 0.00 0.00 {running} 77\n")
     with (

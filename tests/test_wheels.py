@@ -49,7 +49,8 @@ def test_every_pin_has_a_wheel(python: str, system: str, torch: str) -> None:
 
 
 def test_what_is_pinned_is_allowed() -> None:
-    pins, wanted = wheels.pins(), [Requirement(text) for text in wheels.PROJECT["dependencies"]]
+    pins = wheels.pins()
+    wanted = [Requirement(text) for text in wheels.PROJECT["dependencies"]]
     assert [
         str(each) for each in wanted if pins[canonicalize_name(each.name)] not in each.specifier
     ] == []

@@ -92,7 +92,8 @@ def main(chosen: Iterable[str]) -> int:
     if not shutil.which("uv"):
         print("error: this needs uv; `pip install uv` brings it.", file=sys.stderr)
         return 1
-    wanted, missing = set(chosen), 0
+    wanted = set(chosen)
+    missing = 0
     for python, system, torch in itertools.product(
         pythons(), SYSTEMS, (oldest_torch(), pins()["torch"])
     ):

@@ -104,7 +104,8 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
 
 def measured(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     """Make the corpus and run all jobs."""
-    origin, here = folder / "origin", folder / "corpus"
+    origin = folder / "origin"
+    here = folder / "corpus"
     source = read_text(origin, options.text, escaped=options.format != "txt")
     raw = Path("data/raw") / f"corpus.{options.format}"
     text_file = "paragraph" if options.format == "txt" else "file"

@@ -28,8 +28,9 @@ DOCUMENT_BYTES = 2_000
 """Text of a document, on the average; sizes fall off exponentially. Pages of the web have two or
 three thousand."""
 
-WALKS, STEPS = 2048, 64
-"""Walks at a time and runs of each: some 8 MB."""
+# Walks at a time and runs of each: some 8 MB
+WALKS = 2048
+STEPS = 64
 
 FORMATS = ("jsonl", "txt", "jsonl.zst")
 
@@ -82,7 +83,8 @@ def _word_offsets(data: np.ndarray, *, escaped: bool) -> np.ndarray:
 
 def documents(source: Source) -> Iterator[bytes]:
     """Documents without end; the first ones do not depend on how many are taken."""
-    draws, number = np.random.default_rng(SEED), 0
+    draws = np.random.default_rng(SEED)
+    number = 0
     while True:
         starts, stops = _walk(source, draws)
         pieces = list(map(source.data.__getitem__, map(slice, starts.tolist(), stops.tolist())))
@@ -101,7 +103,8 @@ def _walk(source: Source, draws: np.random.Generator) -> tuple[np.ndarray, np.nd
     place = draws.integers(0, last + 1, size=WALKS)
     for step in range(STEPS):
         end = np.minimum(place + draws.geometric(1 / RUN_WORDS, size=WALKS), last)
-        starts[:, step], stops[:, step] = source.offsets[place], source.offsets[end]
+        starts[:, step] = source.offsets[place]
+        stops[:, step] = source.offsets[end]
         word = source.words[end]
         place = source.places[
             source.first[word] + (draws.random(WALKS) * source.count[word]).astype(np.int64)
@@ -134,7 +137,8 @@ def write_corpus(source: Source, path: Path, size: int, form: str) -> Corpus:
         with file:
             for document in documents(source):
                 file.write(begin + document + end)
-                count, text = count + 1, text + len(document)
+                count = count + 1
+                text = text + len(document)
                 if text + count * len(begin + end) >= size:
                     break
     return Corpus(count, text, path.stat().st_size)
@@ -144,7 +148,9 @@ FOLDER = Path("excerpts")
 
 SIZES = FOLDER / "sizes.json"
 
-ENCODE, CLEAN, FILTER = "encode", "clean", "filter"
+ENCODE = "encode"
+CLEAN = "clean"
+FILTER = "filter"
 
 BYTES = {ENCODE: 20_000_000, CLEAN: 20_000_000, FILTER: 2_000_000}
 """UTF-8 bytes of text of each excerpt."""
@@ -162,7 +168,8 @@ def write_excerpts(source: Source, project: Path, limit: int) -> None:
 def _write(source: Source, folder: Path, size: int) -> int:
     folder.mkdir(parents=True)
     chosen: list[bytes] = []
-    total, stream = 0, documents(source)
+    total = 0
+    stream = documents(source)
     while total < size:
         chosen.append(next(stream))
         total += len(chosen[-1])

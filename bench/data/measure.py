@@ -157,7 +157,8 @@ COMPARISONS = (
 
 def print_all(figures: Figures) -> None:
     """All tables of one run."""
-    corpus, jobs = figures["corpus"], figures["jobs"]
+    corpus = figures["corpus"]
+    jobs = figures["jobs"]
     print(
         f"{corpus['text_bytes'] / 1e6:,.0f} MB of text in {corpus['documents']:,} documents "
         f"({corpus['format']}), made from {corpus['text']}\n{figures['machine']['cores']} cores, "
@@ -209,10 +210,8 @@ def print_comparisons(jobs: Figures) -> None:
     """Ours and theirs, MB of text a second, side by side."""
     print(f"\n{'what':52}{'MB/s':>8}{'theirs':>8}{'ratio':>8}  mark")
     for row in COMPARISONS:
-        ours, theirs = (
-            jobs.get(row.ours, {"missing": row.ours}),
-            jobs.get(row.theirs, {"missing": row.theirs}),
-        )
+        ours = jobs.get(row.ours, {"missing": row.ours})
+        theirs = jobs.get(row.theirs, {"missing": row.theirs})
         if missing := ours.get("missing") or theirs.get("missing"):
             print(f"{row.what:52}  not measured: {missing} is missing")
             continue

@@ -30,7 +30,8 @@ BATCH_ROWS = 2048
 def encode() -> Work:
     """The encoder of the stage `tokenize`, after its test against `tokenizers`."""
     texts = read_texts(ENCODE)
-    encoder, size = choose_encoder(read_tokenizer(TOKENIZER), texts[:200]), size_of(ENCODE)
+    encoder = choose_encoder(read_tokenizer(TOKENIZER), texts[:200])
+    size = size_of(ENCODE)
     return lambda: {"tokens": len(encoder.encode(texts)[0]), "bytes": size, "engine": encoder.name}
 
 
@@ -62,7 +63,8 @@ def gopher() -> Work:
     filters = load(Params).clean.filters.model_copy(
         update={"gopher_quality": True, "gopher_repetition": True}
     )
-    texts, size = pl.Series(read_texts(ENCODE), dtype=pl.String), size_of(ENCODE)
+    texts = pl.Series(read_texts(ENCODE), dtype=pl.String)
+    size = size_of(ENCODE)
     batches = [texts.slice(start, BATCH_ROWS) for start in range(0, len(texts), BATCH_ROWS)]
 
     def work() -> Facts:

@@ -30,7 +30,8 @@ CHUNK_BYTES = 8_000_000
 
 def tokenizers_batch(how: str) -> Work:
     """`encode_batch` or `encode_batch_fast` of Hugging Face `tokenizers`."""
-    texts, tokenizer = read_texts(ENCODE), read_tokenizer(TOKENIZER).backend
+    texts = read_texts(ENCODE)
+    tokenizer = read_tokenizer(TOKENIZER).backend
     encode = getattr(tokenizer, how)
     size = size_of(ENCODE)
     return lambda: {
@@ -54,7 +55,8 @@ def tiktoken_batch() -> Work:
     `tokenizers`."""
     import tiktoken  # noqa: F401, PLC0415  (it may be missing)
 
-    texts, tokenizer = read_texts(ENCODE), read_tokenizer(TOKENIZER)
+    texts = read_texts(ENCODE)
+    tokenizer = read_tokenizer(TOKENIZER)
     some = texts[:500]
     same = sum(
         map(

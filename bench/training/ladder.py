@@ -1,12 +1,17 @@
-"""The climb from 1.6 s a step to 0.1, again, as real code on one model and one text: `python -m
-bench.training.ladder`.
+"""The climb from 1.6 s a step to 0.1, again, as real code on one model and one text.
+
+    python -m bench.training.ladder
 
 TokenMill began as a script on an A100 whose steps took 1.6 s; what made them shorter, one by one,
 is replayed here:
 
   memory map   tokens read from a file map in a Python loop, a sequence at a time; float32, plain
-  attention RAM          the same from memory vectorised   a batch by one index compiled
-  torch.compile mixed        matrix products in bfloat16 flash        scaled_dot_product_attention
+               attention
+  RAM          the same from memory
+  vectorised   a batch by one index
+  compiled     torch.compile
+  mixed        matrix products in bfloat16
+  flash        scaled_dot_product_attention
   TokenMill    its own step: the same model with AdamW, and then its default, `modern` with Muon
 
 Small on a CPU; on a GPU at full size (134M: 12 layers, 12 heads, 768 wide, vocabulary 32,000, batch

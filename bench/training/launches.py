@@ -26,7 +26,8 @@ from tokenmill.model.config import ModelConfig
 from tokenmill.stage import report_errors
 from tokenmill.training.compile import Compilation
 
-VOCABULARY, SEQUENCES = 4096, 2000
+VOCABULARY = 4096
+SEQUENCES = 2000
 
 WAYS = {
     "off": Compilation(False, "asked for"),

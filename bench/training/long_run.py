@@ -72,8 +72,9 @@ def run(epochs: int, picture: Path, file: Path | None) -> None:
 def train_long(folder: Path, epochs: int) -> None:
     """The whole training, as the stage does it, on random tokens."""
     from tokenmill.model.config import ModelParams  # noqa: PLC0415 (in the training's process only)
+    from tokenmill.training.job import training_job  # noqa: PLC0415
     from tokenmill.training.params import RuntimeParams, TrainParams  # noqa: PLC0415
-    from tokenmill.training.run import run, training_job  # noqa: PLC0415
+    from tokenmill.training.run import run  # noqa: PLC0415
 
     os.environ["DVC_ROOT"] = str(folder)
     batch = section("train")["batch_size"]
@@ -97,7 +98,9 @@ def train_long(folder: Path, epochs: int) -> None:
 def sampled(process: BaseProcess, folder: Path) -> list[Row]:
     """A row every half second from the first checkpoint to the end of the process."""
     assert process.pid is not None
-    watched, began, rows = psutil.Process(process.pid), time.monotonic(), list[Row]()
+    watched = psutil.Process(process.pid)
+    began = time.monotonic()
+    rows = list[Row]()
     while process.is_alive():
         time.sleep(SECONDS_BETWEEN_SAMPLES)
         try:

@@ -10,6 +10,7 @@ import pickle
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,7 +23,8 @@ from bench.harness import READ_EVERY, Steps
 from tokenmill.core.errors import UserError
 from tokenmill.model.device import Compute
 
-DATASET, OUT = "tokenmill_bench", "out"
+DATASET = "tokenmill_bench"
+OUT = "out"
 
 
 def check(checkout: Path) -> None:
@@ -101,31 +103,18 @@ def steps_of(
     With `biases` it is GPT-2, whose head is its embeddings; without, it is what nanoGPT's own
     recipes train.
     """
-    module, device = _module(checkout), compute.device
+    module = _module(checkout)
+    device = compute.device
     sizes = {name: size for name, size in shape.items() if name != "context_length"}
     length = shape["context_length"]
     config = module.GPTConfig(dropout=0.0, bias=biases, block_size=length, **sizes)
     raw = module.GPT(config).to(device)
     optimizer = raw.configure_optimizers(0.1, 1e-4, (0.9, 0.99), device.type)
     model = torch.compile(raw) if compiled else raw
-    data, done = ids.astype(np.uint16), [0]
-
-    def batch_of() -> list[torch.Tensor]:
-        starts = torch.randint(len(data) - length, (batch,)).tolist()
-        pair = [
-            torch.stack(
-                [
-                    torch.from_numpy(data[s + shift : s + shift + length].astype(np.int64))
-                    for s in starts
-                ]
-            )
-            for shift in (0, 1)
-        ]
-        if device.type == "cuda":
-            return [ids.pin_memory().to(device, non_blocking=True) for ids in pair]
-        return pair
-
+    data = ids.astype(np.uint16)
+    batch_of = partial(_batch_of, data, length=length, batch=batch, device=device)
     upcoming = [batch_of()]
+    done = [0]
 
     def steps(count: int) -> None:
         for _ in range(count):
@@ -142,6 +131,20 @@ def steps_of(
                 loss.item()
 
     return steps
+
+
+def _batch_of(
+    data: np.ndarray, *, length: int, batch: int, device: torch.device
+) -> list[torch.Tensor]:
+    """Random inputs and their targets, as nanoGPT's train.py makes them."""
+    starts = torch.randint(len(data) - length, (batch,)).tolist()
+    pair = []
+    for shift in (0, 1):
+        rows = [data[start + shift : start + shift + length] for start in starts]
+        pair.append(torch.stack([torch.from_numpy(row.astype(np.int64)) for row in rows]))
+    if device.type == "cuda":
+        return [ids.pin_memory().to(device, non_blocking=True) for ids in pair]
+    return pair
 
 
 def _module(checkout: Path) -> ModuleType:

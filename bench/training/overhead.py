@@ -29,12 +29,12 @@ from tokenmill.model.gpt2 import GPT2
 from tokenmill.model.modern import NanoChat
 from tokenmill.model.sequences import Sequences
 from tokenmill.stage import report_errors, set_wait_policy
+from tokenmill.training import loop
 from tokenmill.training.async_checkpoint import AsyncCheckpointer
+from tokenmill.training.job import training_job
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.run import run as run_job
-from tokenmill.training.run import training_job
-from tokenmill.training.trainer import Trainer
 
 EVERY = 60.0
 """Seconds between two checkpoints by default."""
@@ -82,9 +82,13 @@ def run(models: dict[str, dict[str, int]], steps: int, file: RowFile) -> None:
 def measure(changes: dict[str, int], steps: int) -> Row:
     """Train so many steps with some checkpoints on the way."""
     model = ModelParams.model_validate(section("model", **changes))
-    stepping, logging, saving, writing = Clock(), Clock(), Clock(), Clock()
+    stepping = Clock()
+    logging = Clock()
+    saving = Clock()
+    writing = Clock()
     # A validation computes and gathers, too
-    inside, gathering = Clock(during=stepping), Clock(during=stepping)
+    inside = Clock(during=stepping)
+    gathering = Clock(during=stepping)
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.dict(os.environ, {"DVC_ROOT": folder}))
         for owner, name in (
@@ -96,8 +100,8 @@ def measure(changes: dict[str, int], steps: int) -> Row:
             stack.enter_context(inside.around(owner, name))
         stack.enter_context(inside.around(Optimizer, "step"))
         stack.enter_context(gathering.around(Sequences, "gather"))
-        stack.enter_context(stepping.around(Trainer, "_step"))
-        stack.enter_context(logging.around(Trainer, "_log_if_due"))
+        stack.enter_context(stepping.around(loop, "train_step"))
+        stack.enter_context(logging.around(loop, "log"))
         stack.enter_context(saving.around(AsyncCheckpointer, "save"))
         stack.enter_context(writing.around(AsyncCheckpointer, "_write"))
         batch = section("train")["batch_size"]
@@ -145,7 +149,8 @@ class Clock:
     def __init__(self, during: "Clock | None" = None) -> None:
         """Count all calls, or only those made while another clock runs."""
         self.spans: list[Span] = []
-        self._runs, self._during = False, during
+        self._runs = False
+        self._during = during
 
     @property
     def seconds(self) -> float:
@@ -165,7 +170,8 @@ class Clock:
     @contextlib.contextmanager
     def _time(self) -> Iterator[None]:
         wait()
-        self._runs, began = True, time.perf_counter()
+        self._runs = True
+        began = time.perf_counter()
         yield
         wait()
         self._runs = False

@@ -6,14 +6,12 @@ On the CPU it uses nanoGPT's own Tiny Shakespeare recipe (4 layers, 4 heads, 128
 batch 12, 2,000 steps).
 
   to the loss  nanoGPT's script runs unchanged, and its final model is measured on all sequences of
-  the validation text.
-               Then TokenMill's stage `train` runs once over as much of the training text as it
-               needs, measured by the same function. Seconds are those of whole processes: start-up,
-               training, evaluation, checkpoints.
+               the validation text. Then TokenMill's stage `train` runs once over as much of the
+               training text as it needs, measured by the same function. Seconds are those of whole
+               processes: start-up, training, evaluation, checkpoints.
   steps        tokens per second at the equal model (gpt2, AdamW, float32), in turns, each in a
-  process of its own; then
-               TokenMill with its own defaults. Both uncompiled, as in a short run, and compiled, as
-               in a long one.
+               process of its own; then TokenMill with its own defaults. Both uncompiled, as in a
+               short run, and compiled, as in a long one.
 
 With `--gpu`: GPT-2 124M at 64 x 512 and 16 x 1024, both compiled and in bfloat16, and nanoGPT's
 loss in 2.5 times fewer tokens.
@@ -149,7 +147,8 @@ def our_steps(
 ) -> Steps:
     """TokenMill's, of this model."""
     section = train_params(learning_rate=1e-4, beta2=0.99, **train)
-    config, compute = ModelConfig.model_validate(model), compute_for(section.precision)
+    config = ModelConfig.model_validate(model)
+    compute = compute_for(section.precision)
     return tokenmill_steps(
         config, section, compute, ids, compilation=Compilation(compiled, "asked for")
     )
@@ -201,7 +200,7 @@ from unittest import mock
 from stages import train
 from tokenmill.stage import report_errors, set_wait_policy
 set_wait_policy()
-with mock.patch("tokenmill.training.run._write_times"), mock.patch("stages.train.write_rows"):
+with mock.patch("tokenmill.training.run.write_times"), mock.patch("stages.train.write_rows"):
     report_errors(train.main)
 """
 """The stage `train` where pandas, which writes its tables, is not installed."""

@@ -156,7 +156,8 @@ def loop(ids: np.ndarray, size: Size) -> Batch:
     draws = np.random.default_rng(1)
 
     def batch() -> tuple[Tensor, Tensor]:
-        inputs, targets = [], []
+        inputs = []
+        targets = []
         for start in draws.integers(len(ids) - size.context_length - 1, size=size.batch):
             sequence = [int(ids[start + offset]) for offset in range(size.context_length + 1)]
             inputs.append(sequence[:-1])
@@ -168,7 +169,8 @@ def loop(ids: np.ndarray, size: Size) -> Batch:
 
 def vectorised(ids: np.ndarray, size: Size) -> Batch:
     """A batch by one index."""
-    tokens, draws = torch.from_numpy(ids.astype(np.int32)), np.random.default_rng(1)
+    tokens = torch.from_numpy(ids.astype(np.int32))
+    draws = np.random.default_rng(1)
     sequences = Sequences(tokens, context_length=size.context_length, device=torch.device("cpu"))
     return lambda: sequences.gather(draws.integers(sequences.count, size=size.batch))
 
@@ -179,14 +181,16 @@ class ScriptAttention(nn.Module):
 
     def __init__(self, layer: Attention, context_length: int, *, flash: bool):
         super().__init__()
-        self.layer, self.flash = layer, flash
+        self.layer = layer
+        self.flash = flash
         self.register_buffer(
             "mask", torch.ones(context_length, context_length).tril().bool(), persistent=False
         )
 
     def forward(self, x_BTD: Tensor, cache: None = None, mask: None = None) -> Tensor:  # noqa: ARG002 (never given)
         """(B, T, D) -> (B, T, D)."""
-        heads, length = self.layer.n_head, x_BTD.shape[1]
+        heads = self.layer.n_head
+        length = x_BTD.shape[1]
         q, k, v = (
             h.unflatten(-1, (heads, -1)).transpose(1, 2)
             for h in self.layer.qkv(x_BTD).chunk(3, dim=-1)

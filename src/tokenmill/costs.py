@@ -33,8 +33,7 @@ DELETE = "delete it: it holds nothing but times"
 
 
 class CostParams(Section):
-    """The section `runtime.cost`: what an hour of this machine costs. null is unknown, and then not
-    shown."""
+    """The section `runtime.cost`: what an hour of this machine costs; null is not shown."""
 
     price_per_hour: float | None = Field(ge=0)
     """Money for an hour of this machine, all its GPUs together."""
@@ -119,7 +118,8 @@ class Timing:
         Rows of later steps are removed, because those steps are done again; what they cost stays in
         the sums.
         """
-        self.path, self._prices = folder / TIMING if folder else None, prices
+        self.path = folder / TIMING if folder else None
+        self._prices = prices
         self.total = Cost()
         if self.path:
             self._continue(self.path, step)
@@ -227,7 +227,8 @@ def epoch_costs(
     costs = (ends - ends.shift().fillna(0.0)).loc[is_whole]
     costs.insert(0, "epoch", (costs.index // steps_per_epoch).astype(int))
     costs.insert(2, "hours", costs["seconds"] / 3600)
-    costs["currency"], costs["flops"] = currency, flops_per_epoch
+    costs["currency"] = currency
+    costs["flops"] = flops_per_epoch
     costs["utilisation"] = flops_per_epoch / costs["seconds"] / (peak or math.nan)
     return costs.reset_index(drop=True)
 

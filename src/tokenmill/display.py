@@ -48,8 +48,7 @@ def console(out: TextIO | None = None) -> Console:
 
 
 def note(sentence: str) -> None:
-    """Print a sentence about the program's work on stderr, dimmed on a terminal; nothing if it is
-    empty."""
+    """Print a sentence on stderr, dimmed on a terminal; nothing if it is empty."""
     if sentence:
         console(sys.stderr).print(message(sentence), style="dim")
 
@@ -118,18 +117,22 @@ def wrapped(pieces: Iterable[str], width: int) -> Iterator[str]:
         >>> "".join(wrapped(["one tw", "o three"], 8))
         'one two\\nthree'
     """
-    column, gap, word = 0, "", ""
+    column = 0
+    gap = ""
+    word = ""
     for char in itertools.chain(itertools.chain.from_iterable(pieces), [""]):
         is_blank = not char.strip()  # the end is one, too
         if word and (is_blank or cell_len(word + char) > width):
             if column and column + cell_len(gap + word) > width:
-                column, gap = 0, "\n"
+                column = 0
+                gap = "\n"
             yield gap + word
             column += cell_len((gap + word).lstrip("\n"))
             gap = word = ""
         if char == "\n":
             yield char
-            column, gap = 0, ""
+            column = 0
+            gap = ""
         elif is_blank:
             gap += char
         else:
@@ -159,8 +162,11 @@ class Progress:
     short work."""
 
     def __init__(self, title: str, total: int, unit: str = "B") -> None:
-        self._title, self._total, self._unit = title, total, unit
-        self._done, self._printed = 0, -1
+        self._title = title
+        self._total = total
+        self._unit = unit
+        self._done = 0
+        self._printed = -1
         self._start = self._shown = time.monotonic()
         self._bar: Bar | None = None
 
@@ -205,7 +211,8 @@ class Progress:
             self._bar.update(TaskID(0), completed=self._done, state=self._state())
 
     def _print_line(self) -> None:
-        self._shown, self._printed = time.monotonic(), self._done
+        self._shown = time.monotonic()
+        self._printed = self._done
         print(f"{self._title}: {self._state()}", file=sys.stderr, flush=True)
 
     def _state(self) -> str:
@@ -241,7 +248,9 @@ class TrainingDisplay:
         self, plan: Sequence[tuple[str, str]], *, step: int, total: int, prices: "CostParams"
     ) -> None:
         """Print the plan, names and facts, then start at `step` of `total`."""
-        self._prices, self._total, self._first = prices, total, step
+        self._prices = prices
+        self._total = total
+        self._first = step
         self._began = self._shown_at = time.monotonic()
         print_columns([(f"  {name}", text) for name, text in plan], out=self._out)
         if self._out.isatty():
@@ -262,15 +271,16 @@ class TrainingDisplay:
     def interval(
         self, *, step: int, epoch: float, loss: float, tokens_per_second: float, spent: "Cost"
     ) -> None:
-        """Show the loss, the speed, what all sessions cost so far, and the time and cost still to
-        come."""
+        """Show loss, speed, the cost of all sessions so far, and the time and cost to come."""
         now = time.monotonic()
         if now - self._shown_at < (DRAW_EVERY if self._live else LINE_EVERY):
             return
         self._shown_at = now
         left = (now - self._began) / (step - self._first) * (self._total - step)
-        to_come, currency = self._prices.cost_of(left), self._prices.currency
-        state, speed = f"loss {loss:.3f}", f"{tokens_per_second:,.0f} tokens/s"
+        to_come = self._prices.cost_of(left)
+        currency = self._prices.currency
+        state = f"loss {loss:.3f}"
+        speed = f"{tokens_per_second:,.0f} tokens/s"
         if self._live is None:
             costs = (
                 f"spent {amounts(spent, currency)}; "

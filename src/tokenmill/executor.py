@@ -87,7 +87,9 @@ def ordered_window(
     An exception from `items`, `start` or `finish` is raised after the results of the items before
     it. If the iterator ends early, `cancel` is called for the items under way.
     """
-    source, exhausted, failure = iter(items), False, None
+    source = iter(items)
+    exhausted = False
+    failure = None
     under_way: deque[Handle] = deque()
     try:
         while not exhausted or under_way:
@@ -99,7 +101,8 @@ def ordered_window(
             except StopIteration:
                 exhausted = True
             except Exception as error:
-                exhausted, failure = True, error
+                exhausted = True
+                failure = error
         if failure is not None:
             raise failure
     finally:
@@ -111,7 +114,8 @@ class ThreadExecutor:
     """An `Executor` of `threads` threads, with at most threads + `waiting` items under way."""
 
     def __init__(self, *, threads: int, waiting: int = 2):
-        self._threads, self._limit = threads, threads + waiting
+        self._threads = threads
+        self._limit = threads + waiting
 
     def map(
         self, function: Callable[[Item], Result], items: Iterable[Item]
@@ -160,15 +164,14 @@ ONE_THREAD = dict.fromkeys(("POLARS_MAX_THREADS", "RAYON_NUM_THREADS", "OMP_NUM_
 
 
 class RayExecutor:
-    """An `Executor` on the Ray cluster that this process is connected to: one item is one task on
-    one core."""
+    """An `Executor` on the connected Ray cluster: one item is one task on one core."""
 
     def __init__(self, ray: ModuleType, address: str):
-        self._ray, self._address = ray, address
+        self._ray = ray
+        self._address = address
 
     def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-        """See `Executor.map`. `function` is sent to the cluster once, however large the data it
-        holds.
+        """See `Executor.map`. `function` is sent to the cluster once, however large it is.
 
         Raises:
             UserError: the cluster cannot finish an item.

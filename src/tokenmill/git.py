@@ -44,8 +44,7 @@ def run(root: Path, *arguments: str, stdin: str = "") -> str:
 
 
 def ask(root: Path, *arguments: str) -> str | None:
-    """Run git in `root` and return what it prints; None if it fails, as it does outside a
-    repository.
+    """What git prints in `root`; None if it fails, as it does outside a repository.
 
     Raises:
         UserError: git is not installed.
@@ -108,7 +107,8 @@ def write_epoch_refs(
     if ask(root, "rev-parse", "--git-dir") is None:
         return []
     parent = (ask(root, "rev-parse", "--verify", "--quiet", "HEAD") or "").strip()
-    shared, commits = masked(params.read_text(encoding="utf-8")), dict[str, str]()
+    shared = masked(params.read_text(encoding="utf-8"))
+    commits = dict[str, str]()
     for number, metrics in enumerate(epochs, start=1):
         files = {
             f"metrics/{name}": json.dumps(dict(content), indent=2) + "\n"

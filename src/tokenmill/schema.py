@@ -127,7 +127,8 @@ def _check_length(model: ModelSection, path: Path) -> None:
 def _is_same_text(path: Path) -> bool:
     """Whether dvc.lock has the parameters of today for all that makes tokens, and today's size of
     the raw text."""
-    today, stages = read_yaml(path), read_yaml(path.with_name("dvc.lock"))["stages"]
+    today = read_yaml(path)
+    stages = read_yaml(path.with_name("dvc.lock"))["stages"]
     for stage, sections in BEFORE_TRAINING.items():
         then = stages[stage]["params"][PARAMS_FILE.name]
         if any(then[section] != today[section] for section in sections):

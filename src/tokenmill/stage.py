@@ -1,5 +1,4 @@
-"""Run a stage or a command: what a user can cause ends as one sentence with an exit code, not as a
-traceback.
+"""Run a stage or a command; a user's error ends as a sentence with an exit code.
 
 It ends with the DVC that started it, so that it never writes beside the same stage of the next `dvc
 repro`. How the threads of a CPU wait for each other is set before PyTorch is loaded.
@@ -27,9 +26,15 @@ SPIN_COUNT = 1000
 """Turns of an empty loop before a waiting thread sleeps, beside other programs; OpenMP's own choice
 is 300,000."""
 
-TRIES, SAMPLES, PAUSE = 10, 5, 0.004
-"""Tries, the samples averaged in each, and seconds between samples. The machine counts as free if
-one try finds it so, because on every machine something runs for 20 ms now and then."""
+TRIES = 10
+"""The machine counts as free if one try finds it so, because on every machine something runs for
+20 ms now and then."""
+
+SAMPLES = 5
+"""Samples averaged in each try."""
+
+PAUSE = 0.004
+"""Seconds between samples."""
 
 LOAD = Path("/proc/loadavg")
 
@@ -91,8 +96,7 @@ def _replace_unknown_characters() -> None:
 
 
 def describe(error: OSError) -> str:
-    """An operating system's error as a sentence with the file in it, and the way out of a full
-    disk."""
+    """An operating system's error as a sentence with its file, and a full disk's way out."""
     where = f"{Path(str(error.filename))}: " if error.filename else ""
     room = (
         "; free space and type the same command again: nothing is half-written"

@@ -34,7 +34,8 @@ def test_both_methods_learn_from_the_same_chats(tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.parametrize("at_most", [4, 5])
 def test_labels_are_the_tokens_that_count(at_most: int):
-    ids, targets = np.array([5, 6, 7, 8]), np.array([IGNORED, 7, 8, 9])
+    ids = np.array([5, 6, 7, 8])
+    targets = np.array([IGNORED, 7, 8, 9])
     chat = finetuning._labelled(ids, targets, at_most=at_most)
     assert chat == {
         "input_ids": [5, 6, 7, 8, 9][:at_most],

@@ -46,7 +46,8 @@ def test_every_variant_takes_steps(variant: str, tokens: Path):
 @pytest.mark.parametrize("flash", [False, True])
 def test_script_attention_equals_the_models(flash: bool):
     model = build(TINY.config("flash"), seed=0)
-    ours, x_BTD = model.blocks[0], torch.randn(2, 16, 16)
+    ours = model.blocks[0]
+    x_BTD = torch.randn(2, 16, 16)
     assert isinstance(ours, Block)
     assert isinstance(ours.attention, Attention)
     torch.testing.assert_close(
@@ -56,7 +57,8 @@ def test_script_attention_equals_the_models(flash: bool):
 
 def test_batches_are_the_same_from_file_and_memory(tokens: Path):
     mapped = np.memmap(tokens, dtype="<u2", mode="r")
-    (inputs, targets), (same_inputs, same_targets) = loop(mapped, TINY)(), loop(IDS, TINY)()
+    inputs, targets = loop(mapped, TINY)()
+    same_inputs, same_targets = loop(IDS, TINY)()
     assert torch.equal(inputs, same_inputs)
     assert torch.equal(targets, same_targets)
     for x_BT, y_BT in ((inputs, targets), vectorised(IDS, TINY)()):

@@ -85,7 +85,8 @@ def test_answers_go_to_stdout_and_their_speed_to_stderr(generate: Generate):
     assert len(several.out) > len(one.out)
     assert several.err.startswith("18 tokens ")
     earlier = generate("--text", "one", "--max-new-tokens", "9", "--epoch", "1")
-    folder, file = "models/gpt/epoch-1", "data/tokenizer/tokenizer.json"
+    folder = "models/gpt/epoch-1"
+    file = "data/tokenizer/tokenizer.json"
     named = generate(
         "--text", "one", "--max-new-tokens", "9", "--model", folder, "--tokenizer", file
     )
@@ -140,7 +141,8 @@ class Terminal:
             assert time.monotonic() < end, f"{pattern!r} never came after {self.seen!r}"
             if select.select([self.process.stdout], [], [], 0.2)[0]:
                 self.seen += os.read(self.process.stdout.fileno(), 4096).decode("utf-8", "replace")
-        before, self.seen = self.seen[: found.end()], self.seen[found.end() :]
+        before = self.seen[: found.end()]
+        self.seen = self.seen[found.end() :]
         return before
 
 

@@ -44,10 +44,8 @@ def published(folder: Path, vocab_size: int | None = None) -> tuple[Checkpoint, 
 def test_published_gpt2_computes_the_same(tmp_path: Path):
     checkpoint, theirs = published(tmp_path)
     adopt(checkpoint, tmp_path / "start")
-    ours, tokenizer = (
-        load_model(tmp_path / "start"),
-        read_tokenizer(tmp_path / "start/tokenizer.json"),
-    )
+    ours = load_model(tmp_path / "start")
+    tokenizer = read_tokenizer(tmp_path / "start/tokenizer.json")
     assert tokenizer.encode(TEXT) == read_tokenizer(tmp_path / "tokenizer/tokenizer.json").encode(
         TEXT
     )

@@ -76,7 +76,8 @@ def test_the_list_has_all_presets_with_their_hours(
 
 
 def test_default_is_what_params_yaml_comes_with():
-    content, default = YAML(typ="safe").load(TEXT), read(DEFAULT).values
+    content = YAML(typ="safe").load(TEXT)
+    default = read(DEFAULT).values
     assert {name: value_at(content, name) for name in default} == default
     assert {name for other in names() for name in read(other).values} == set(default)
     assert not {name.split(".")[0] for name in default} & {

@@ -52,7 +52,8 @@ def test_results_and_errors_are_those_of_a_loop(threads: int, waits, bad, broken
 
 @given(threads=THREADS, taken=st.integers(0, 10))
 def test_items_are_read_in_the_caller_and_bounded(threads: int, taken: int) -> None:
-    readers, done = [], []
+    readers = []
+    done = []
 
     def items() -> Iterator[int]:
         for number in itertools.count():
@@ -76,7 +77,9 @@ def test_all_threads_work() -> None:
 
 
 def test_closing_cancels_waiting_items_and_ends_threads() -> None:
-    before, begun, go = threading.active_count(), [], threading.Event()
+    before = threading.active_count()
+    begun = []
+    go = threading.Event()
 
     def function(item: int) -> int:
         begun.append(item)

@@ -15,7 +15,8 @@ def test_everything_in_order() -> None:
 
 
 def test_it_works_in_another_thread_and_stays_within_depth() -> None:
-    made, threads = [], set()
+    made = []
+    threads = set()
 
     def items() -> Iterator[int]:
         for i in range(100):

@@ -21,7 +21,8 @@ def load(folder: Path) -> None:
     spec = importlib.util.find_spec("torch")
     assert spec is not None
     assert spec.origin is not None
-    torch, library = Path(spec.origin).parent, folder / "fake_cuda.so"
+    torch = Path(spec.origin).parent
+    library = folder / "fake_cuda.so"
     paths = [f"-I{torch / 'include'}", f"-L{torch / 'lib'}", f"-Wl,-rpath,{torch / 'lib'}"]
     options = ["-std=c++20", "-O0", "-w", "-shared", "-fPIC", *paths, "-o", library]
     libraries = ["-Wl,--no-as-needed", "-lc10", "-ltorch_cpu"]

@@ -37,7 +37,7 @@ from tokenmill.model.sequences import Sequences, mean_loss
 from tokenmill.training.async_checkpoint import AsyncCheckpointer
 from tokenmill.training.history import RunState
 from tokenmill.training.optimizer import Optimizer
-from tokenmill.training.step import train_step
+from tokenmill.training.step import Batch, MicroBatch, train_step
 
 CUDA = torch.device("cuda", 0)
 aten = torch.ops.aten
@@ -143,9 +143,15 @@ def trace(architecture: str, optimizer: str, precision: str, place: str) -> dict
         if place == "device" and precision != "float16":
             repeated = Optimizer(model, train_params(optimizer=optimizer), compute, repeats=True)
             repeated.set_rates(0.01)
-            index, before = torch.zeros(5, dtype=torch.int64, device=CUDA), waits.copies
+            index = torch.zeros(5, dtype=torch.int64, device=CUDA)
+            before = waits.copies
             train_step(
-                model, repeated, sequences, index, micro_batch=3, gradient_clip=1.0, compute=compute
+                model,
+                repeated,
+                sequences,
+                Batch(index),
+                micro_batch=MicroBatch(3),
+                compute=compute,
             )
             assert waits.copies == before, (
                 "a graph would repeat what the host said when it was recorded"
@@ -155,13 +161,14 @@ def trace(architecture: str, optimizer: str, precision: str, place: str) -> dict
 
 def save(model: GPT, optimizer: Optimizer, said: list[str]) -> dict[str, Tensor]:
     """Make two checkpoints; return the second one's copy of the optimizer's state."""
-    store, state = mock.Mock(), RunState(step=1)
+    store = mock.Mock()
+    state = RunState(step=1)
     store.save.side_effect = lambda *_: said.append("written")
     saver = AsyncCheckpointer(store, keep=2, keep_steps=set(), mirror=None)
     with saver.active():
         for _ in range(2):
             optimizer.update_after(saver.save(state, model, optimizer.state(), {}))
-    (first, second) = (call.args for call in store.save.call_args_list)
+    first, second = (call.args for call in store.save.call_args_list)
     for _, weights, moments, _ in (first, second):
         check_devices([*weights.parameters(), *moments.values()], "cpu")
     kept = [name for name, tensor in first[2].items() if tensor is second[2][name]]
@@ -174,7 +181,8 @@ def streams() -> Iterator[list[str]]:
     """Inside, a second stream can be used; who waits for its copies is collected."""
     said: list[str] = []
     copied = mock.Mock(synchronize=lambda: said.append("copied"))
-    side, main = mock.Mock(), mock.Mock(wait_event=lambda _: said.append("update waited"))
+    side = mock.Mock()
+    main = mock.Mock(wait_event=lambda _: said.append("update waited"))
     side.record_event.return_value = copied
     with (
         mock.patch("torch.cuda.Stream", return_value=side),
@@ -199,9 +207,8 @@ def step(model: GPT, optimizer: Optimizer, sequences: Sequences, compute: Comput
     optimizer.set_rates(0.01)
     index = np.array([4, 0, 2, 3, 1])
     result = train_step(
-        model, optimizer, sequences, index, micro_batch=3, gradient_clip=1.0, compute=compute
+        model, optimizer, sequences, Batch(index), micro_batch=MicroBatch(3), compute=compute
     )
-    assert result is not None
     check_devices([result.loss, result.gradient_norm, *model.parameters()], "cuda")
 
 

@@ -41,7 +41,10 @@ from tokenmill.model.gpt import empty_model, is_hidden_matrix
 from tokenmill.training.compile import compile_part
 from tokenmill.training.optimizer import Muon
 
-BATCH, CONTEXT, VOCABULARY, LAYERS = 64, 512, 50_257, 12
+BATCH = 64
+CONTEXT = 512
+VOCABULARY = 50_257
+LAYERS = 12
 H100 = SimpleNamespace(
     name="NVIDIA H100",
     major=9,
@@ -78,7 +81,8 @@ def plan(graph: GraphLowering) -> Plan:
     """Fuse a graph as for code, and count."""
     graph.init_wrapper_code()
     graph._update_scheduler()
-    scheduler, names = graph.scheduler, OrderedSet(graph.get_output_names())
+    scheduler = graph.scheduler
+    names = OrderedSet(graph.get_output_names())
     inputs: OrderedSet[str] = OrderedSet(graph.graph_inputs)
     peak, _ = torch._inductor.memory.prepare_planning_info(
         scheduler.nodes, scheduler.name_to_buf, scheduler.name_to_fused_node, inputs, names
@@ -106,7 +110,9 @@ def planning() -> Iterator[list[Plan]]:
 
     def collect(graph: GraphLowering) -> SimpleNamespace:
         plans.append(plan(graph))
-        graph.cache_key, graph.cache_path, graph.cache_linemap = "", "", []
+        graph.cache_key = ""
+        graph.cache_path = ""
+        graph.cache_linemap = []
         return SimpleNamespace(call=_stop, runner=None)
 
     here = {

@@ -15,7 +15,8 @@ def speaks(character: str) -> bool:
 
 
 def words(text: str) -> list[str]:
-    found, at = [], 0
+    found = []
+    at = 0
     while at < len(text):
         end = at + 1
         if text[at] in "'’" or speaks(text[at]):
@@ -41,7 +42,8 @@ def repeats(parts: list[str]) -> list[str]:
 
 
 def quality(text: str, params: FilterParams) -> str | None:  # noqa: PLR0911 (one for each rule)
-    every, rows = words(text), lines(text)
+    every = words(text)
+    rows = lines(text)
     spoken = [word for word in every if any(map(speaks, word))]
     if not params.gopher_min_words <= len(spoken) <= 100_000:
         return "gopher_words"
@@ -72,7 +74,8 @@ def quality(text: str, params: FilterParams) -> str | None:  # noqa: PLR0911 (on
 
 def fineweb(text: str) -> str | None:
     rows = lines(text)
-    count, chars = max(len(rows), 1), max(sum(map(len, rows)), 1)
+    count = max(len(rows), 1)
+    chars = max(sum(map(len, rows)), 1)
     if sum(row.endswith(tuple(".!?…\"'”’»。")) for row in rows) / count <= 0.12:
         return "fineweb_punctuation"
     if sum(len(row) < 30 for row in rows) / count >= 0.67:
@@ -105,7 +108,8 @@ def top_chars(every: list[str], n: int) -> int:
 
 def duplicates(every: list[str], n: int) -> Iterator[int]:
     """Characters of each n-gram that stood before, from left to right, none overlapping."""
-    seen, at = set(), 0
+    seen = set()
+    at = 0
     while at + n <= len(every):
         gram = tuple(every[at : at + n])
         if gram in seen:

@@ -22,7 +22,9 @@ TEXTS = st.lists(st.text(st.characters(codec="utf-8"), max_size=30), min_size=1,
 
 def read(raw: Path, size: int) -> tuple[list[tuple[str, str]], list[str], Tally]:
     """All texts with their files, how each chunk is read, and the counts."""
-    total, found, kinds = Tally(), [], []
+    total = Tally()
+    found = []
+    kinds = []
     for chunk in Planner(parameters(text_file="line"), lambda _: None, size).chunks(
         find(raw, FORMATS).sources
     ):

@@ -13,7 +13,8 @@ def spread(count: int) -> np.ndarray:
 
 @given(st.lists(st.lists(HASH)))
 def test_seen_hashes_answer_as_a_set(batches):
-    seen, reference = SeenHashes(), set()
+    seen = SeenHashes()
+    reference = set()
     for batch in batches:
         expected = []
         for value in batch:
@@ -24,7 +25,8 @@ def test_seen_hashes_answer_as_a_set(batches):
 
 
 def test_many_batches_in_few_runs_of_eight_bytes_a_hash():
-    seen, known = SeenHashes(), np.zeros(0, dtype=np.uint64)
+    seen = SeenHashes()
+    known = np.zeros(0, dtype=np.uint64)
     for part in np.array_split(spread(300_000), 300):
         batch = np.concatenate([part, known[::50], part[:3]])
         assert (seen.add(batch) == (np.arange(len(batch)) < len(part))).all()

@@ -20,7 +20,8 @@ from tokenmill.data.report import Tally
     text=st.text("a\u00e9\U0001f600\n", min_size=1, max_size=30), cuts=st.lists(st.integers(0, 120))
 )
 def test_byte_order_marks(encoding, text, cuts):
-    data, found = text.encode(encoding), []
+    data = text.encode(encoding)
+    found = []
     assert b"".join(utf8(in_blocks(data, cuts), "auto", found.append)) == text.encode()
 
 
@@ -151,7 +152,8 @@ LEGACY = {
     ],
 )
 def test_legacy_encodings_are_found(language: str, encoding: str) -> None:
-    data, found = b"Plain beginning. " * 400 + LEGACY[language].encode(encoding), []
+    data = b"Plain beginning. " * 400 + LEGACY[language].encode(encoding)
+    found = []
     if encoding.startswith("utf-16"):
         data = LEGACY[language].encode(encoding)
     assert b"".join(utf8([data], "auto", found.append)).decode().endswith(LEGACY[language])

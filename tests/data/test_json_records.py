@@ -85,7 +85,9 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
 def compare(
     lines: list[bytes], source: Source, columns: list[str] | None, *, ends: bool = True
 ) -> None:
-    data, params, tally = b"\n".join(lines) + b"\n" * ends, parameters(columns=columns), Tally()
+    data = b"\n".join(lines) + b"\n" * ends
+    params = parameters(columns=columns)
+    tally = Tally()
     at_once = polars_texts(data, params)
     if at_once is not None:
         assert at_once.to_list() == list(

@@ -57,7 +57,8 @@ def replaced(words: list[str], count: int, draws: random.Random) -> list[str]:
 
 @given(st.lists(TEXT, min_size=1, max_size=6), st.integers(1, 6))
 def test_shingles_are_shared_as_in_plain_sets(texts, ngram):
-    ours, theirs = hashed(texts, ngram), [reference(text, ngram) for text in texts]
+    ours = hashed(texts, ngram)
+    theirs = [reference(text, ngram) for text in texts]
     for one, its in zip(ours, theirs, strict=True):
         for other, others in zip(ours, theirs, strict=True):
             assert len(one & other) == len(its & others)
@@ -86,7 +87,8 @@ def test_each_row_by_itself(texts, data):
 def test_a_long_text_is_the_same_beside_others():
     draws = random.Random(0)
     words = sentence(draws, 200_000)
-    long, changed = " ".join(words), " ".join(replaced(words, 1000, draws))
+    long = " ".join(words)
+    changed = " ".join(replaced(words, 1000, draws))
     assert len(long) > 2 * dedup.BLOCK_BYTES
     alone = keys([long])
     assert (keys(["before", long, "after", changed])[1] == alone[0]).all()
@@ -148,7 +150,8 @@ def test_recall_and_precision_on_known_pairs():
 
 def test_signatures_estimate_the_similarity():
     """The share of equal numbers is the Jaccard similarity, within four standard errors."""
-    draws, orders = random.Random(2), 512
+    draws = random.Random(2)
+    orders = 512
     for share in (0.005, 0.02, 0.06):
         words = sentence(draws, 500)
         texts = [" ".join(words), " ".join(replaced(words, int(share * 500), draws))]
@@ -160,7 +163,8 @@ def test_signatures_estimate_the_similarity():
 
 @given(KEYS, st.data())
 def test_kept_documents_share_no_band(documents, data):
-    expected, taken = [], set()
+    expected = []
+    taken = set()
     for document in documents:
         expected.append(taken.isdisjoint(document))
         if expected[-1]:

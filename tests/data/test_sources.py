@@ -136,7 +136,8 @@ def test_unreadable_input_is_refused(tmp_path, run):
 
 def test_links_out_of_data_raw_are_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    raw, cached = tmp_path / "raw", tmp_path / ".dvc/cache/files/ab"
+    raw = tmp_path / "raw"
+    cached = tmp_path / ".dvc/cache/files/ab"
     (raw / "deep").mkdir(parents=True)
     (raw / "a.txt").write_text("inside")
     (raw / "deep" / "b.txt").symlink_to("../a.txt")

@@ -27,9 +27,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def served(kept: Path) -> Iterator[Served]:
     """The demo of `kept`, and of the folders beside it."""
-    models, name = (
-        ("--model", "../reciter", "../endless", "../damaged"),
-        ("--host-name", "Demo.example"),
-    )
+    models = ("--model", "../reciter", "../endless", "../damaged")
+    name = ("--host-name", "Demo.example")
     with start(kept, "--port", "0", *models, *name) as running:
         yield running

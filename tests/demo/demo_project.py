@@ -28,8 +28,9 @@ NUL."""
 ENDLESS = "".join(chr(ord("a") + number % 26) for number in range(128))
 """What another writes, over and over: as long as its context, and nothing says where it ends."""
 KNOWN = "".join(chr(code) for code in range(32, 127)) + "äöüß🦊\n" + RECITED
-QUESTION, CONTINUED = "What is the capital of France?", "ROMEO:"
-"""The prompts of the evaluation."""
+# The prompts of the evaluation
+QUESTION = "What is the capital of France?"
+CONTINUED = "ROMEO:"
 EXPERIMENT = "blest-jube"
 CONTEXT = len(ENDLESS)
 

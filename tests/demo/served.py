@@ -51,7 +51,8 @@ class Served:
         self, model: str, epoch: int | None, prompt: str, *, kind: str = QUESTION, **changes: Any
     ) -> Iterator[HTTPResponse]:
         """The answer in the left column, while it comes; leaving the `with` is leaving the page."""
-        call, headers = f"{self.url}/gradio_api/call/left", {"content-type": "application/json"}
+        call = f"{self.url}/gradio_api/call/left"
+        headers = {"content-type": "application/json"}
         body = json.dumps({"data": [model, epoch, prompt, kind, *values(changes)]}).encode()
         request = urllib.request.Request(call, data=body, headers=headers)  # noqa: S310 (our own server)
         with NO_PROXY.open(request, timeout=60) as accepted:

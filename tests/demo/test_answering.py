@@ -45,7 +45,8 @@ def states(
     kind: str = QUESTION,
     **changes: Any,
 ) -> list[str]:
-    epoch, turns = changes.pop("epoch", None), changes.pop("turns", None)
+    epoch = changes.pop("epoch", None)
+    turns = changes.pop("turns", None)
     return [
         state for state, _ in answering.answer(name, epoch, prompt, kind, turns, *values(changes))
     ]

@@ -52,7 +52,8 @@ def page(browser: Browser, served: Served) -> Iterator[Page]:
     """The page, ready to ask; no request leaves this machine."""
     context = browser.new_context()
     context.set_default_timeout(PATIENCE)
-    page, requests = context.new_page(), list[str]()
+    page = context.new_page()
+    requests = list[str]()
     page.on("request", lambda request: requests.append(request.url))
     page.goto(served.url)
     expect(page.get_by_role("combobox", name="Epoch").first).to_have_value("2", timeout=PATIENCE)

@@ -36,7 +36,8 @@ def copy(project: Path, tmp_path: Path) -> Path:
 
 
 def test_threads_share_one_reading(project: Path, reads: list[Path]):
-    loaded, together = Loaded(room=2), threading.Barrier(8)
+    loaded = Loaded(room=2)
+    together = threading.Barrier(8)
     first, second = available(project)
 
     def ask(number: int) -> Writer:

@@ -161,7 +161,8 @@ def test_file_of_the_host_is_no_value(served: Served, place: int):
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT to send to one process")
 def test_ctrl_c_during_an_answer_ends_the_demo(project: Path, tmp_path: Path):
     """Of folders alone, where there is no project."""
-    folder, nowhere = str(project.parent / "endless"), tmp_path / "nowhere"
+    folder = str(project.parent / "endless")
+    nowhere = tmp_path / "nowhere"
     nowhere.mkdir()
     # What is said then is the point
     with start(nowhere, "--port", "0", "--host", "0.0.0.0", "--model", folder) as running:  # noqa: S104

@@ -20,7 +20,8 @@ NEVER = -1
 def uncached(model: GPT, prompt: Sequence[int], count: int) -> list[int]:
     """Greedy by the book: the whole text through the model for every token; the later half when the
     context is full."""
-    text, window = list(prompt), list(prompt)
+    text = list(prompt)
+    window = list(prompt)
     with torch.no_grad():
         for _ in range(count):
             if len(window) > model.config.context_length:
@@ -134,7 +135,9 @@ def test_transposing_in_memory_changes_no_weight_and_no_text(model: GPT):
 
 
 def test_a_seed_draws_what_a_plain_loop_draws(model: GPT):
-    text, window, draws = [2, 7], [2, 7], torch.Generator().manual_seed(5)
+    text = [2, 7]
+    window = [2, 7]
+    draws = torch.Generator().manual_seed(5)
     for _ in range(40):
         if len(window) > 12:
             window = text[-6:]

@@ -82,7 +82,8 @@ def campaign(quiet: Quiet, options: argparse.Namespace) -> Iterator[Result]:
     total = sum(SHARES[kind] for kind in options.kinds)
     with open(options.log or "/dev/null", "a", encoding="utf-8") as log:  # noqa: PTH123
         for kind in options.kinds:
-            began, count = time.monotonic(), round(options.count * SHARES[kind] / total)
+            began = time.monotonic()
+            count = round(options.count * SHARES[kind] / total)
             chance = random.Random(f"{kind} {options.seed}")
             for result in itertools.islice(KINDS[kind](quiet, chance, count, options.match), count):
                 yield result

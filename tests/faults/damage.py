@@ -125,7 +125,8 @@ def _without(content: Any, chance: random.Random) -> Any:
 def csv_damages(path: Path, chance: random.Random) -> dict[str, Callable[[], object]]:
     """A table of another shape."""
     rows = list(csv.reader(io.StringIO(path.read_text(encoding="utf-8"))))
-    column, row = chance.randrange(len(rows[0])), chance.randrange(1, max(2, len(rows)))
+    column = chance.randrange(len(rows[0]))
+    row = chance.randrange(1, max(2, len(rows)))
     cell = chance.choice(["x", "", "-1", "1e999", "9" * 40, "nan", "\x1b[2J"])
     changed = [list(cells) for cells in rows]
     if len(rows) > row:

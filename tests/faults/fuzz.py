@@ -36,10 +36,8 @@ Reader = Callable[[bytes], object]
 def reader_of(ending: str) -> Reader:
     """The reader of text files with an ending, with what follows it in the stage `clean`."""
     folder = Path(tempfile.mkdtemp(prefix="fuzz-", dir="/dev/shm"))
-    path, params = (
-        folder / f"file{ending}",
-        CleanParams.model_construct(columns=None, text_file="file"),
-    )
+    path = folder / f"file{ending}"
+    params = CleanParams.model_construct(columns=None, text_file="file")
 
     def read(data: bytes) -> object:
         path.write_bytes(data)

@@ -82,7 +82,8 @@ def dvc_trials(
             ending, said = _finish(project)
             if ending in ("same", "mended") and (found := state(root)) != expected:
                 differing = [name for name in expected if expected[name] != found.get(name)]
-                ending, said = "wrong", f"{said}\n{differing}"
+                ending = "wrong"
+                said = f"{said}\n{differing}"
         for _ in range(kills):
             done += 1
             yield Result("dvc", "; ".join(names), ending, said)
@@ -99,11 +100,9 @@ def _kill_dvc(project: Project, chance: random.Random) -> str:
         stderr=log,
         start_new_session=True,
     )
-    number, victim, after = (
-        chance.choice(SIGNALS),
-        chance.choice(["dvc", "stage", "group"]),
-        chance.uniform(1.5, 12),
-    )
+    number = chance.choice(SIGNALS)
+    victim = chance.choice(["dvc", "stage", "group"])
+    after = chance.uniform(1.5, 12)
     time.sleep(after)
     children: list[psutil.Process] = []
     with contextlib.suppress(ProcessLookupError, psutil.Error):

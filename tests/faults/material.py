@@ -43,7 +43,8 @@ OUTPUTS = {
 }
 """What a stage writes; the run report without its times."""
 
-CODE, NOT_USED = ("src", "stages"), ("tests", "docs", "bench", ".github")
+CODE = ("src", "stages")
+NOT_USED = ("tests", "docs", "bench", ".github")
 
 NOT_READ = (*CODE, *NOT_USED, ".git", ".dvc/cache")
 """Folders of the project that hold no artefact."""

@@ -46,7 +46,8 @@ def trials(quiet: Quiet, chance: random.Random, count: int, match: str = "") -> 
     for number in range(count):
         kind = kinds[number % len(kinds)]
         with quiet.copy(whole=True) as root:
-            project, remote = Project(root), root.parent / "remote"
+            project = Project(root)
+            remote = root.parent / "remote"
             project.run(
                 "dvc", "remote", "add", "--local", "--force", "--default", "near", str(remote)
             )
@@ -135,7 +136,8 @@ def _disturbed(
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
         return f"{number.name} after {after:.1f} s", process.communicate(timeout=SECONDS)[0]
-    away, was_there = remote.with_name("away"), remote.exists()
+    away = remote.with_name("away")
+    was_there = remote.exists()
     if was_there:
         remote.rename(away)
         remote.write_text("what is mounted here is gone")

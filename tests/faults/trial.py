@@ -45,7 +45,8 @@ class Trial:
 
     def __init__(self, root: Path, command: Sequence[str], *, log: Path | None = None):
         """Start `command` in `root`; what it says goes to `log`."""
-        self._began, self._log = time.monotonic(), log or root.parent / "said"
+        self._began = time.monotonic()
+        self._log = log or root.parent / "said"
         self._log.write_bytes(b"")
         # Until the trial does what a program does
         handler = signal.signal(signal.SIGINT, signal.SIG_DFL)

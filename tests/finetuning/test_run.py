@@ -99,7 +99,8 @@ def test_chats_are_learned_and_the_base_stays(
     losses = [row.val_loss for row in outcome.state.epochs]
     assert losses[-1] < losses[0]
     assert digest(base / "model") == before
-    manifest, start = read_manifest(here / "model"), read_manifest(base / "model")
+    manifest = read_manifest(here / "model")
+    start = read_manifest(base / "model")
     assert (manifest.epochs, manifest.model) == (4, start.model)
     assert manifest.fingerprint != start.fingerprint
 

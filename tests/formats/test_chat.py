@@ -14,6 +14,7 @@ from tokenmill.formats.chat import (
     TURN_END,
     TURN_TOKENS,
     Document,
+    Role,
     plain,
     readable,
     render_chat,
@@ -53,7 +54,9 @@ def tokenizer(bpe_file: Path) -> TextTokenizer:
 
 def spoken(messages: list[tuple[str, str]]) -> list[str]:
     """The marks that a conversation must have."""
-    told = [(ROLES.get(role.lower(), "user"), plain(said).strip()) for role, said in messages]
+    told: list[tuple[Role, str]] = [
+        (ROLES.get(role.lower(), "user"), plain(said).strip()) for role, said in messages
+    ]
     if ("assistant", "") in told:
         return []
     starts = [START[role] for role, said in told if said]

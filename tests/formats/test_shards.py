@@ -32,7 +32,8 @@ def contents(folder: Path) -> dict[str, bytes]:
 )
 def test_what_is_written_is_read_back(tmp_path_factory, texts, cuts, shard_bytes, row_group_bytes):
     table = documents(texts)
-    folder, other = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("other")
+    folder = tmp_path_factory.mktemp("one")
+    other = tmp_path_factory.mktemp("other")
     edges = [0, *sorted(cuts), len(texts)]
     batches = [table[begin : max(begin, end)] for begin, end in itertools.pairwise(edges)]
     write_shards(folder, [table], shard_bytes=shard_bytes, row_group_bytes=row_group_bytes)

@@ -24,7 +24,8 @@ from tokenmill.formats.token_file import (
 
 @pytest.fixture
 def tokens(tmp_path: Path) -> Path:
-    folder, splits = tmp_path / "tokens", {}
+    folder = tmp_path / "tokens"
+    splits = {}
     folder.mkdir()
     for split, count in zip(SPLITS, (90, 10), strict=True):
         content = np.arange(count, dtype=DTYPE).tobytes()

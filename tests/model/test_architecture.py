@@ -83,7 +83,8 @@ def test_modern_logits_stay_within_the_cap():
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_dropout_acts_in_training_only(architecture: str):
-    model, ids_BT = build(small_config(architecture, dropout=0.5), seed=0), torch.arange(12)[None]
+    model = build(small_config(architecture, dropout=0.5), seed=0)
+    ids_BT = torch.arange(12)[None]
     torch.nn.init.normal_(model.head.weight)
     assert not torch.equal(model.train()(ids_BT), model(ids_BT))
     assert torch.equal(model.eval()(ids_BT), model(ids_BT))

@@ -42,6 +42,7 @@ def test_code_for_a_gpu_has_the_same_gradients(architecture: str, as_on_a_gpu: p
 def test_code_for_a_gpu_rounds_no_worse(architecture: str, as_on_a_gpu: pytest.MonkeyPatch):
     found = gradients(architecture, torch.bfloat16)
     as_on_a_gpu.undo()
-    usual, exact = gradients(architecture, torch.bfloat16), gradients(architecture, torch.float32)
+    usual = gradients(architecture, torch.bfloat16)
+    exact = gradients(architecture, torch.float32)
     for each, other, true in zip(found, usual, exact, strict=True):
         assert (each - true).norm() <= 1.5 * (other - true).norm() + 1e-3 * true.norm()

@@ -99,7 +99,8 @@ def test_padding_the_vocabulary_does_not_change_the_loss(architecture: str):
 
 @pytest.mark.parametrize("cap", [None, 15.0])
 def test_an_ignored_target_adds_nothing(cap: float | None):
-    x, head = torch.randn(6, 5, requires_grad=True), torch.randn(30, 5, requires_grad=True)
+    x = torch.randn(6, 5, requires_grad=True)
+    head = torch.randn(30, 5, requires_grad=True)
     targets = torch.tensor([3, 29, 0, 7, ops.IGNORED, ops.IGNORED])
     few = ops._Loss.apply(x[:4], head, targets[:4], cap, x.dtype, 2, 4, True)
     all_ = ops._Loss.apply(x, head, targets, cap, x.dtype, 2, 4, True)
@@ -115,7 +116,8 @@ def test_an_ignored_target_adds_nothing(cap: float | None):
 @pytest.mark.parametrize("padding", [None, 2])
 def test_the_gradient_of_the_head_stays_within_float16(padding: int | None):
     """Summed as it is, 2,000 rows of 60 would leave the range, which ends at 65,504."""
-    x, head = torch.full((2000, 4), 60.0), torch.zeros(30, 4, requires_grad=True)
+    x = torch.full((2000, 4), 60.0)
+    head = torch.zeros(30, 4, requires_grad=True)
     loss = ops._Loss.apply(
         x, head, torch.zeros(2000, dtype=torch.long), None, torch.float16, padding, 2000, True
     )
@@ -143,7 +145,8 @@ def test_logits_at_a_time_stay_below_the_limit(monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.setattr(torch.Tensor, "amax", note)
     monkeypatch.setattr(ops, "LOGITS_AT_A_TIME", 100)
-    x, head = torch.randn(4, 8, 5, requires_grad=True), torch.randn(30, 5, requires_grad=True)
+    x = torch.randn(4, 8, 5, requires_grad=True)
+    head = torch.randn(30, 5, requires_grad=True)
     ops.next_token_loss(x, head, torch.zeros(4, 8, dtype=torch.long), cap=None).backward()
     assert 0 < largest[0] <= 100
 
@@ -162,7 +165,8 @@ class Products(TorchDispatchMode):
 
 @pytest.mark.parametrize(("mode", "products"), [(torch.enable_grad, 3), (torch.no_grad, 1)])
 def test_without_gradients_the_head_is_multiplied_once(mode: Any, products: int):
-    x, head = torch.randn(4, 8, 5, requires_grad=True), torch.randn(30, 5, requires_grad=True)
+    x = torch.randn(4, 8, 5, requires_grad=True)
+    head = torch.randn(30, 5, requires_grad=True)
     targets = torch.zeros(4, 8, dtype=torch.long)
     expected = ops.next_token_loss(x, head, targets, cap=15.0).detach()
     with mode(), Products() as seen:

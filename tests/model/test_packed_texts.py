@@ -25,13 +25,16 @@ def texts(*rows: list[list[int]], length: int = 12) -> PackedTexts:
         start = 0
         for ids in row:
             stop = start + len(ids) - 1
-            layer[0, start:stop], layer[2, start:] = ids[:-1], start
+            layer[0, start:stop] = ids[:-1]
+            layer[2, start:] = start
             layer[1, start:stop:2] = ids[1::2]
             start = stop
     return PackedTexts(layers, device=CPU.device)
 
 
-FIRST, SECOND, THIRD = [3, 1, 4, 1, 5], [9, 2, 6, 5, 3, 5, 8, 9], [7, 9, 3]
+FIRST = [3, 1, 4, 1, 5]
+SECOND = [9, 2, 6, 5, 3, 5, 8, 9]
+THIRD = [7, 9, 3]
 
 
 def loss(model: GPT, *rows: list[list[int]], micro_batch: int = 9) -> float:
@@ -55,7 +58,8 @@ def test_a_text_does_not_change_with_what_is_packed_before_it(model: GPT):
     other = inputs.clone()
     other[0, :4] = 11
     with torch.no_grad():
-        before, after = model(inputs, starts_BT=starts), model(other, starts_BT=starts)
+        before = model(inputs, starts_BT=starts)
+        after = model(other, starts_BT=starts)
     assert torch.equal(before[0, 4:11], after[0, 4:11])
     assert not torch.equal(before[0, :4], after[0, :4])
 
@@ -71,7 +75,8 @@ def test_one_text_in_a_row_is_an_ordinary_sequence(model: GPT):
 @pytest.mark.parametrize("micro_batch", [1, 2, 3])
 @pytest.mark.parametrize("size", [1, 2])
 def test_the_gradient_is_the_mean_over_targets(micro_batch: int, size: int):
-    sequences, index = texts([FIRST], [SECOND, FIRST], [THIRD]), np.arange(3)
+    sequences = texts([FIRST], [SECOND, FIRST], [THIRD])
+    index = np.arange(3)
     models = [build(small_config("gpt2"), seed=0) for _ in range(2)]
     for rank in range(size):
         parts = split_into_micro_batches(
@@ -96,7 +101,8 @@ def test_rows_that_fill_up_packed_texts_have_no_targets():
 
 @pytest.mark.parametrize("cap", [None, 15.0])
 def test_ignored_targets_add_nothing_but_count(cap: float | None):
-    x, head = torch.randn(2, 5, 8), torch.randn(30, 8)
+    x = torch.randn(2, 5, 8)
+    head = torch.randn(30, 8)
     targets = torch.tensor([[3, IGNORED, 7, IGNORED, 1], [IGNORED, 4, IGNORED, IGNORED, 2]])
     kept = targets != IGNORED
     expected = ops.next_token_loss(x[kept], head, targets[kept], cap=cap) * 0.5

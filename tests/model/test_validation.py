@@ -57,7 +57,8 @@ class SmallMemory(torch.nn.Module):
 
     def __init__(self, model: GPT):
         super().__init__()
-        self.model, self.sizes = model, list[int]()
+        self.model = model
+        self.sizes = list[int]()
 
     def forward(self, ids_BT: torch.Tensor, targets_BT: torch.Tensor) -> torch.Tensor:
         """The loss, if memory holds the sequences."""

@@ -147,7 +147,8 @@ def become(client: socket.socket, python: str) -> NoReturn:
     os.environ.clear()
     os.environ.update(request["environ"])
     name, *arguments = request["arguments"]
-    sys.argv, sys.path[0] = [name, *arguments], request["cwd"]
+    sys.argv = [name, *arguments]
+    sys.path[0] = request["cwd"]
     if name == "tokenmill":
         sys.executable = python  # with which `import` and `fetch` run `-m dvc`
     forks.become(lambda: runpy.run_module(name, run_name="__main__", alter_sys=True) and None)

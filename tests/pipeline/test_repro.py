@@ -51,11 +51,9 @@ def test_first_repro_runs_every_stage_and_the_second_none(
 def test_every_stage_gives_the_same_bytes_again(finished: Project) -> None:
     outputs = ("data", "models", "metrics/train.json", "metrics/eval.json", "metrics/history.csv")
     reports = ("reports/data.html", "reports/evaluation.json", "reports/samples.md")
-    before, lock, page = (
-        finished.digest(*outputs, *reports),
-        lock_without_times(finished),
-        without_times(finished),
-    )
+    before = finished.digest(*outputs, *reports)
+    lock = lock_without_times(finished)
+    page = without_times(finished)
     shutil.rmtree(finished.root / ".resume")
     (finished.root / "dvc.lock").unlink()  # else training would go on from the model that it names
     assert ran(finished.repro("--force")) == STAGES

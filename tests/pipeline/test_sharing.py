@@ -57,7 +57,8 @@ def test_another_repository_imports_a_released_model(finished: Project) -> None:
 def test_a_merge_leaves_one_sides_lock_whole(finished: Project) -> None:
     lock = finished.root / "dvc.lock"
     before = lock.read_text()
-    first, last = before.splitlines()[0], before.splitlines()[-1]
+    first = before.splitlines()[0]
+    last = before.splitlines()[-1]
     for branch, line in (("theirs", first), ("ours", last)):
         finished.run("git", "switch", "-q", "-C", branch, "main")
         lock.write_text(

@@ -117,7 +117,8 @@ def test_the_promised_time_is_kept_and_counts_all_steps(
 
 def test_more_time_never_promises_a_higher_loss(params: AllParams):
     corpus = corpus_of(params, text_bytes=2_000_000)
-    losses, sizes = [], []
+    losses = []
+    sizes = []
     for seconds in (60, 240, 960, 3840):
         work = fit(corpus, params, seconds=seconds, step_seconds=step_seconds).work
         losses.append(predicted_loss(work))
@@ -187,10 +188,8 @@ def test_repeated_text_and_useless_parameters_are_worth_less(params: AllParams):
             Workload(config, params.train.model_copy(update={"epochs": epochs}), tokens)
         )
 
-    new, repeated = (
-        loss(tokens=8_000_000, epochs=1, width=64),
-        loss(tokens=1_000_000, epochs=8, width=64),
-    )
+    new = loss(tokens=8_000_000, epochs=1, width=64)
+    repeated = loss(tokens=1_000_000, epochs=8, width=64)
     assert new < repeated < loss(tokens=1_000_000, epochs=1, width=64)
     gains = [
         loss(tokens=10**6, epochs=4, width=w) - loss(tokens=10**6, epochs=4, width=2 * w)

@@ -169,7 +169,8 @@ def test_override_reads_numbers_as_params_yaml_does():
 def test_a_preset_equals_the_same_values_by_hand(project: Path):
     before = (project / PARAMS_FILE).read_bytes()
     by_hand = gpt2_small(project)
-    preset, params = read("phase3"), params_with(read("phase3").values, project / PARAMS_FILE)
+    preset = read("phase3")
+    params = params_with(read("phase3").values, project / PARAMS_FILE)
     of_preset = plan_training(
         project, params, tokens=preset.tokens, vocab_size=preset.vocab_size, hardware=["A100"]
     )
@@ -259,7 +260,8 @@ def test_muon_costs_what_its_products_are():
     """Four times, for each matrix: X Xt, its square, and their product with X (2 operations a
     term)."""
     config = config_of("modern", n_layer=1)
-    square, wide = 2 * 64**3 * 3, 2 * 64 * 64 * 256 * 2 + 2 * 64**3
+    square = 2 * 64**3 * 3
+    wide = 2 * 64 * 64 * 256 * 2 + 2 * 64**3
     assert optimizer_flops(config, "muon") == 4 * (4 * square + 2 * wide)
     assert optimizer_flops(config, "adamw") == 0
     assert len(POLAR_EXPRESS) == 4

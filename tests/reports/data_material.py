@@ -53,11 +53,9 @@ REPORT: dict[str, Any] = {
 
 def prepare(folder: Path, *, type_: str = "bpe") -> Path:
     """Everything that the stage `data_report` reads, in `folder`."""
-    data, metrics, tokenizer = (
-        folder / "data",
-        folder / "metrics",
-        folder / "data/tokenizer/tokenizer.json",
-    )
+    data = folder / "data"
+    metrics = folder / "metrics"
+    tokenizer = folder / "data/tokenizer/tokenizer.json"
     (data / "clean").mkdir(parents=True)
     ids = pl.Series(
         [xxhash.xxh3_64_intdigest(text.encode()) for text in DOCUMENTS], dtype=pl.UInt64

@@ -13,8 +13,9 @@ from tokenmill.formats.token_file import SplitMetadata, TokenMetadata, write_met
 from tokenmill.training.history import EpochRow, StepRow, write_rows
 
 FINGERPRINT = "0123456789abcdef"
-PER_EPOCH, TOKENS = 20, 2048
-"""Steps of an epoch, tokens of a step."""
+# Steps of an epoch, tokens of a step
+PER_EPOCH = 20
+TOKENS = 2048
 LOSSES = [(3.0, 3.5), (2.0, 2.5), (1.25, 2.75)]
 """Training and validation loss: the second epoch is best, the third learns by heart."""
 ANSWERS = [

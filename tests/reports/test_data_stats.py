@@ -79,10 +79,8 @@ def test_very_long_documents_count_as_the_longest(monkeypatch: pytest.MonkeyPatc
 
 def test_files_of_both_splits_are_counted(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data_stats, "BLOCK", 97)
-    folder, tokenizer = (
-        prepared / "data/tokens",
-        read_tokenizer(prepared / "data/tokenizer/tokenizer.json"),
-    )
+    folder = prepared / "data/tokens"
+    tokenizer = read_tokenizer(prepared / "data/tokenizer/tokenizer.json")
     counts = read_stats(folder, tokenizer, report_of(len(DOCUMENTS))).counts
     ids = np.concatenate([open_tokens(folder, split) for split in SPLITS])
     assert counts.by_id.tolist() == [
@@ -94,10 +92,8 @@ def test_files_of_both_splits_are_counted(prepared: Path, monkeypatch: pytest.Mo
 
 
 def test_of_divided_documents_the_first_parts_are_measured(prepared: Path) -> None:
-    folder, tokenizer = (
-        prepared / "data/tokens",
-        read_tokenizer(prepared / "data/tokenizer/tokenizer.json"),
-    )
+    folder = prepared / "data/tokens"
+    tokenizer = read_tokenizer(prepared / "data/tokenizer/tokenizer.json")
     metadata = read_metadata(folder)
     assert not read_stats(folder, tokenizer, report_of(len(DOCUMENTS))).is_divided
     stats = read_stats(folder, tokenizer, report_of(metadata.train.documents))

@@ -240,7 +240,8 @@ def test_one_epoch_without_prompts_has_a_page(tmp_path: Path, epochs: Epochs):
     folder = prepare(tmp_path / "one", epochs=1)
     content = evaluation(1).model_dump()
     for question, answer in zip(content["questions"], content["epochs"][0]["answers"], strict=True):
-        question["expect"], answer["found"] = None, None
+        question["expect"] = None
+        answer["found"] = None
     write_json(folder / "reports/evaluation.json", content)
     page = Page(epochs(folder))
     page.assert_self_contained()
@@ -249,7 +250,8 @@ def test_one_epoch_without_prompts_has_a_page(tmp_path: Path, epochs: Epochs):
     assert "training, at the epoch's end" not in page.words, (
         "a chart of one epoch would have a dot for a line"
     )
-    content["questions"], content["epochs"][0]["answers"] = [], []
+    content["questions"] = []
+    content["epochs"][0]["answers"] = []
     write_json(folder / "reports/evaluation.json", content)
     empty = Page(epochs(folder))
     empty.assert_self_contained()

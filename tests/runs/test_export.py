@@ -36,7 +36,8 @@ NOTHING = Record(None, None, None)
 def drawn(config: ModelConfig) -> GPT:
     """A model all of whose weights are random; a fresh one of `modern` has zeros, so that its
     blocks do nothing."""
-    model, generator = build(config, seed=1), torch.Generator().manual_seed(1)
+    model = build(config, seed=1)
+    generator = torch.Generator().manual_seed(1)
     for parameter in model.parameters():
         parameter.data.add_(0.1 * torch.randn(parameter.shape, generator=generator))
     return model
@@ -79,7 +80,8 @@ def test_transformers_writes_the_same(exported: tuple[Checkpoint, Path]):
     from transformers import AutoModelForCausalLM, AutoTokenizer, pipeline  # noqa: PLC0415 (seconds)
 
     checkpoint, folder = exported
-    ours, tokenizer = load_model(checkpoint.folder), read_tokenizer(checkpoint.tokenizer)
+    ours = load_model(checkpoint.folder)
+    tokenizer = read_tokenizer(checkpoint.tokenizer)
     theirs: Any = AutoModelForCausalLM.from_pretrained(folder)
     published: Any = AutoTokenizer.from_pretrained(folder)
     ids = tokenizer.encode(TEXT)
@@ -199,7 +201,8 @@ def test_generation_ends_at_the_context_or_before(exported: tuple[Checkpoint, Pa
 
 
 def test_card_tells_the_run_and_escapes_its_text(tmp_path: Path):
-    checkpoint, run = checkpoint_in(tmp_path, "gpt2", "char"), prepare(tmp_path / "run")
+    checkpoint = checkpoint_in(tmp_path, "gpt2", "char")
+    run = prepare(tmp_path / "run")
     evaluation = read_evaluation(run / "reports/evaluation.json")
     export(
         checkpoint,

@@ -57,7 +57,8 @@ def test_llama_cpp_writes_the_same(tmp_path: Path):
     llama_cpp = pytest.importorskip("llama_cpp")
     checkpoint = checkpoint_in(tmp_path, "gpt2", "bpe")
     export(checkpoint, NOTHING, tmp_path / "out", "gguf")
-    ours, tokenizer = load_model(checkpoint.folder), read_tokenizer(checkpoint.tokenizer)
+    ours = load_model(checkpoint.folder)
+    tokenizer = read_tokenizer(checkpoint.tokenizer)
     theirs = llama_cpp.Llama(
         str(tmp_path / "out/model.gguf"), n_ctx=64, logits_all=True, verbose=False
     )
@@ -83,10 +84,8 @@ def test_onnx_runtime_computes_the_same(architecture: str, tmp_path: Path):
     context = 2 * MAX_PLAIN_LENGTH  # the model has two ways to attend
     checkpoint = checkpoint_in(tmp_path, architecture, "bpe", context)
     export(checkpoint, NOTHING, tmp_path / "out", "onnx")
-    ours, session = (
-        load_model(checkpoint.folder),
-        runtime.InferenceSession(tmp_path / "out/model.onnx"),
-    )
+    ours = load_model(checkpoint.folder)
+    session = runtime.InferenceSession(tmp_path / "out/model.onnx")
     for shape in [(1, 1), (2, 7), (1, context)]:
         ids_BT = torch.randint(ours.config.vocab_size, shape, generator=torch.manual_seed(0))
         (found,) = session.run(None, {"input_ids": ids_BT.numpy()})

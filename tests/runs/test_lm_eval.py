@@ -28,7 +28,8 @@ def test_text_is_that_of_training():
 
 
 def test_answers_are_asked_as_a_chat():
-    question, answer = TURNS[0][1], TURNS[1][1]
+    question = TURNS[0][1]
+    answer = TURNS[1][1]
     asked = chat_prompt([("user", filled("sample_answers", "doc_to_text"))])
     answered = asked + filled("sample_answers", "doc_to_target") + TURN_END
     assert answered == render_chat([("user", question), ("assistant", answer)])

@@ -27,7 +27,8 @@ def begin(
     config = model_config(
         vocab_size=read_tokenizer(folder / paths.TOKENIZER).vocab_size, context_length=128
     )
-    model, store = build(config, seed=1), CheckpointStore(root / ".resume" / fingerprint)
+    model = build(config, seed=1)
+    store = CheckpointStore(root / ".resume" / fingerprint)
     ends = [END][:epochs]
     weights = [store.save_epoch(row.epoch, model)[WEIGHTS] for row in ends]
     state = RunState(

@@ -41,7 +41,8 @@ def packed_bytes(folder: Path) -> dict[str, bytes]:
 
 def documents(tokens: Path, tokenizer_file: Path, split: Split) -> list[str]:
     """The texts of a .bin: decoded between its end-of-text ids."""
-    tokenizer, ids = read_tokenizer(tokenizer_file), np.asarray(open_tokens(tokens, split))
+    tokenizer = read_tokenizer(tokenizer_file)
+    ids = np.asarray(open_tokens(tokens, split))
     ends = np.flatnonzero(ids == tokenizer.eot_id)
     assert ends[-1] == len(ids) - 1
     return [

@@ -19,8 +19,8 @@ import torch
 
 from tests.training import tiny
 from tokenmill.stage import report_errors
-from tokenmill.training import memory, trainer
-from tokenmill.training.launch import launch
+from tokenmill.training import loop, memory
+from tokenmill.training.launch import launch_processes
 from tokenmill.training.optimizer import Optimizer
 
 
@@ -37,18 +37,20 @@ def limit_memory(room: int) -> None:
 
 
 def limit_update(holds: int) -> None:
-    step, try_step, micro_batch = Optimizer.step, trainer.Trainer._try_step, [0]
+    step = Optimizer.step
+    train_step = loop.train_step
+    micro_batch = [0]
 
-    def note(self: trainer.Trainer, index: Any) -> Any:
-        micro_batch[0] = self.micro_batch.sequences
-        return try_step(self, index)
+    def note(*arguments: Any, **keywords: Any) -> Any:
+        micro_batch[0] = keywords["micro_batch"].sequences
+        return train_step(*arguments, **keywords)
 
     def step_or_nothing(self: Optimizer, *arguments: Any, **keywords: Any) -> None:
         step(self, *arguments, **keywords)  # the weights are changed already when memory runs out
         if micro_batch[0] > holds:
             raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    trainer.Trainer._try_step = note
+    loop.train_step = note
     Optimizer.step = step_or_nothing  # type: ignore[method-assign]
 
 
@@ -60,7 +62,8 @@ def limit_gradients(roomy: list[int]) -> None:
         count[0] += 1
         return reduce(*arguments, **keywords)
 
-    count, reduce = [0], groups.foreach_reduce  # pyright: ignore[reportPrivateImportUsage]
+    count = [0]
+    reduce = groups.foreach_reduce  # pyright: ignore[reportPrivateImportUsage]
     groups.foreach_reduce = counted  # pyright: ignore[reportPrivateImportUsage]
     memory.WHOLE_GRADIENTS_SHARE = int(os.environ["RANK"]) in roomy
     atexit.register(lambda: print(f"{count[0]} reductions", file=sys.stderr))
@@ -68,7 +71,8 @@ def limit_gradients(roomy: list[int]) -> None:
 
 def main(arguments: dict[str, Any]) -> None:
     torch.set_num_threads(1)
-    root, tokens = Path(arguments.pop("root")), Path(arguments.pop("tokens"))
+    root = Path(arguments.pop("root"))
+    tokens = Path(arguments.pop("tokens"))
     os.chdir(root)
     if room := arguments.pop("room", None):
         limit_memory(room)
@@ -77,11 +81,12 @@ def main(arguments: dict[str, Any]) -> None:
     if roomy := arguments.pop("roomy", None):
         limit_gradients(roomy)
     runtime = tiny.runtime_params(**arguments.get("runtime", {}))
-    report_errors(
-        lambda: launch(
-            lambda: tiny.run(tokens, root / "model", **arguments) and None, runtime=runtime
-        )
-    )
+
+    def train() -> None:
+        if not launch_processes(runtime):
+            tiny.run(tokens, root / "model", **arguments)
+
+    report_errors(train)
 
 
 if __name__ == "__main__":

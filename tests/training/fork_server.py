@@ -97,7 +97,9 @@ class Trainer:
     """Where the processes find each other; it lives as long as this."""
 
     def __init__(self, server: ForkServer, root: Path, pid: int, *, said: str = "said.txt"):
-        self.server, self.root, self.pid = server, root, pid
+        self.server = server
+        self.root = root
+        self.pid = pid
         self._said = said
 
     @property

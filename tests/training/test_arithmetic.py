@@ -13,7 +13,7 @@ OLDER = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
 """Neither AVX-512 nor products of bfloat16, in oneDNN and in PyTorch's own kernels."""
 
 FILES = (
-    "model/test_generate.py",
+    "evaluation/test_generate.py",
     "model/test_ops.py",
     "model/test_sequences.py",
     "training/test_optimizer.py",

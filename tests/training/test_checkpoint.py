@@ -43,7 +43,8 @@ def row(epoch: int) -> EpochRow:
 
 def filled(folder: Path, *steps: int) -> CheckpointStore:
     """A store with a checkpoint at each of these steps and an epoch every ten."""
-    store, (model, optimizer) = CheckpointStore(folder), trained()
+    store = CheckpointStore(folder)
+    model, optimizer = trained()
     weights = [store.save_epoch(n, model)[WEIGHTS] for n in range(1, max(steps) // 10 + 1)]
     for step in steps:
         done = step // 10
@@ -60,7 +61,8 @@ def found(store: CheckpointStore) -> tuple[list[int], list[str]]:
 
 
 def test_loaded_is_what_was_saved(tmp_path: Path):
-    store, (model, optimizer) = CheckpointStore(tmp_path / "run"), trained()
+    store = CheckpointStore(tmp_path / "run")
+    model, optimizer = trained()
     weights = [store.save_epoch(1, model)[WEIGHTS]]
     state = RunState(step=12, tokens=96, epochs=[row(1)], epoch_weights=weights)
     state.epoch_loss.add(1 / 3, 4)

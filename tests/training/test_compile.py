@@ -27,11 +27,12 @@ from tokenmill.training.compile import (
     missing_compiler,
 )
 from tokenmill.training.distributed import Group
-from tokenmill.training.run import _refuse_recording
+from tokenmill.training.run import refuse_recording
 from tokenmill.training.schedule import Workload
 from tokenmill.training.size import flops_per_token
 
-CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+CPU = torch.device("cpu")
+CUDA = torch.device("cuda")
 
 
 def work(tokens: int, **changes: int) -> Workload:
@@ -102,9 +103,9 @@ def test_what_cannot_be_recorded_is_refused(
 ):
     data: Any = SimpleNamespace(place=place)
     with pytest.raises(UserError, match=re.escape(name)):
-        _refuse_recording(Compute(CUDA, precision), data, Group(size=size))
+        refuse_recording(Compute(CUDA, precision), data, Group(size=size))
     data.place = "device"
-    _refuse_recording(Compute(CUDA, torch.bfloat16), data, Group())
+    refuse_recording(Compute(CUDA, torch.bfloat16), data, Group())
 
 
 def test_a_run_says_what_it_chose(here: Path, tokens: Path, said: io.StringIO):
@@ -154,7 +155,8 @@ class Lookup(torch.nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.tokens, self.forward_embedded = torch.nn.Embedding(7, 64), torch.nn.Linear(64, 64)
+        self.tokens = torch.nn.Embedding(7, 64)
+        self.forward_embedded = torch.nn.Linear(64, 64)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """Look up, and go on."""

@@ -101,7 +101,8 @@ def test_whole_gradients_that_fit_are_reduced_once_a_step(
     others out."""
     arguments: dict[str, Any] = {"epochs": 1, "log_every_steps": 1, "batch_size": 6}
     # Of parameters: two blocks and the rest
-    groups, runtime = 3, {"parallel": "fsdp", "micro_batch_size": 1}
+    groups = 3
+    runtime = {"parallel": "fsdp", "micro_batch_size": 1}
     for roomy, micro_batches in (([0, 1], 4), ([0], 3 * 3 + 1)):
         both = fork_server.together(
             tmp_path / str(roomy), tokens, runtime=runtime, roomy=roomy, **arguments
@@ -227,10 +228,12 @@ def test_two_processes_killed_at_random_end_in_the_same_bytes(
     tmp_path: Path, tokens: Path, fork_server: ForkServer, quiet: dict[str, str]
 ):
     arguments: dict[str, Any] = LONG | {"runtime": {"checkpoint": {"every_steps": 7}}}
-    draws, killed = random.Random(0), 0
+    draws = random.Random(0)
+    killed = 0
     both = fork_server.together(tmp_path / "run", tokens, **arguments)
     for _ in range(6):
-        before, more = rows(tmp_path / "run"), draws.randrange(1, 12)
+        before = rows(tmp_path / "run")
+        more = draws.randrange(1, 12)
         both[0].until(lambda: rows(tmp_path / "run") >= min(60, before + more))  # noqa: B023
         for victim in draws.choice(([0], [1], [0, 1])):
             os.kill(both[victim].pid, signal.SIGKILL)
@@ -352,12 +355,12 @@ def test_torchruns_processes_find_each_other(tmp_path: Path, tokens: Path, fork_
 
 def test_auto_is_one_process_on_a_cpu_or_one_for_each_gpu(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 3)
-    assert launch._process_count(runtime_params(processes="auto")) == 1
-    assert launch._process_count(runtime_params(processes=3)) == 3
+    assert launch.process_count(runtime_params(processes="auto")) == 1
+    assert launch.process_count(runtime_params(processes=3)) == 3
     monkeypatch.setattr(launch, "choose_device", lambda _: torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    assert launch._process_count(runtime_params(processes="auto")) == 4
-    assert launch._process_count(runtime_params(processes=2)) == 2
+    assert launch.process_count(runtime_params(processes="auto")) == 4
+    assert launch.process_count(runtime_params(processes=2)) == 2
 
 
 @pytest.mark.parametrize(
@@ -370,7 +373,7 @@ def test_auto_takes_no_gpu_that_a_step_cannot_keep_busy(
     monkeypatch.setattr(launch, "choose_device", lambda _: torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     runtime = runtime_params(processes="auto", parallel=parallel)
-    assert launch._process_count(runtime, flops) == count
+    assert launch.process_count(runtime, flops) == count
 
 
 @pytest.mark.parametrize(("device", "there"), [("cpu", 3), ("cuda", 4), ("mps", 1)])
@@ -383,7 +386,7 @@ def test_more_processes_than_devices_are_refused(
     with pytest.raises(
         UserError, match=rf"runtime\.processes \({there + 1}\) .* {there} \({device}\)"
     ):
-        launch._process_count(runtime_params(processes=there + 1))
+        launch.process_count(runtime_params(processes=there + 1))
 
 
 def test_processes_on_gpus_name_their_device_and_wait_long(monkeypatch: pytest.MonkeyPatch):

@@ -10,7 +10,7 @@ import pytest
 from tests.training.tiny import run, runtime_params, train_params, workload
 from tokenmill.core.errors import UserError
 from tokenmill.formats.records import adapter
-from tokenmill.training import history
+from tokenmill.training import history, loop
 from tokenmill.training.history import (
     SIGNAL,
     EpochRow,
@@ -26,7 +26,6 @@ from tokenmill.training.history import (
     train_metrics,
     write_rows,
 )
-from tokenmill.training.trainer import Trainer
 
 ROWS = [
     EpochRow(n, 10 * n, 320 * n, 0.004, 3.25 - n / 8, 3.5 - n / 8, 30.5 - n, 2.125 - n / 16)
@@ -140,7 +139,8 @@ def started(folder: Path, state: RunState | None = None) -> LiveFiles:
 
 def test_rows_so_far_and_new_ones_are_read_back(here: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(history, "WRITE_EVERY", 0.0)
-    end, within = EpochRow(1, 10, 80, 0.01, 3.0, 2.0, 7.4, 1.0), ValidationRow(5, 0.5, 2.5, 1.25)
+    end = EpochRow(1, 10, 80, 0.01, 3.0, 2.0, 7.4, 1.0)
+    within = ValidationRow(5, 0.5, 2.5, 1.25)
     files = started(
         here / "live", RunState(step=10, epochs=[end], steps=STEPS[:2], validations=[within])
     )
@@ -219,16 +219,16 @@ def test_a_training_writes_them_and_takes_them_away(
     here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch
 ):
     seen: list[tuple[LiveRun | None, list[StepRow], list[ValidationRow]]] = []
-    end = Trainer._end_epoch
+    end = loop.end_epoch
 
-    def look(self: Trainer) -> None:
-        end(self)
-        self.live._write()
+    def look(run: loop.Training) -> None:
+        end(run)
+        run.live._write()
         folder = here / "live"
         rows = read_live_rows(folder, StepRow), read_live_rows(folder, ValidationRow)
         seen.append((read_live_run(folder), *rows))
 
-    monkeypatch.setattr(Trainer, "_end_epoch", look)
+    monkeypatch.setattr(loop, "end_epoch", look)
     outcome = run(tokens, here / "model", live=here / "live", validate_every_steps=2)
     found, steps, validations = seen[-1]
     assert found is not None

@@ -94,7 +94,8 @@ def _wait_for_steps(trainer: Trainer, count: int) -> None:
 def test_kills_at_random_moments_change_no_byte(
     tmp_path: Path, tokens: Path, fork_server: ForkServer, quiet: dict[str, str]
 ):
-    draws, kills = random.Random(0), 0
+    draws = random.Random(0)
+    kills = 0
     trainer = fork_server.start(tmp_path / "killed", tokens, **LONG)
     for _ in range(6):
         _wait_for_steps(trainer, draws.randrange(1, 12))
@@ -113,7 +114,9 @@ def test_kills_and_other_process_counts_change_rounding_only(
     amplify rounding."""
     arguments = LONG | {"model": {}, "optimizer": "adamw", "learning_rate": 0.003}
     assert fork_server.start(tmp_path / "quiet", tokens, **arguments).wait() == 0
-    draws, kills, root = random.Random(0), 0, tmp_path / "killed"
+    draws = random.Random(0)
+    kills = 0
+    root = tmp_path / "killed"
     for micro_batch, processes in ((1, 1), (4, 2), ("auto", 1), (2, 2), (3, 1), (1, 3)):
         runtime = {"micro_batch_size": micro_batch, "checkpoint": {"every_steps": 7}}
         trainers = fork_server.together(

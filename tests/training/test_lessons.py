@@ -73,7 +73,8 @@ def test_a_batch_is_one_operation_whatever_its_size(
     tokens: Path, monkeypatch: pytest.MonkeyPatch, sequences: int
 ):
     """A Python loop cut every batch out of the tokens, sequence after sequence."""
-    calls, select = [], torch.index_select
+    calls = []
+    select = torch.index_select
     monkeypatch.setattr(torch, "index_select", lambda *a, **k: calls.append(1) or select(*a, **k))
     ids, _ = place_tokens(open_tokens(tokens, "train"), "memory", CPU.device)
     Sequences(ids, context_length=8, device=CPU.device).gather(np.arange(sequences))

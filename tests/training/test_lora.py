@@ -58,7 +58,8 @@ def test_gradients_are_those_of_the_product(model: GPT, targets: Any):
     whole = copy.deepcopy(model).requires_grad_(True)
     for each in (model, whole):
         loss(each).backward()
-    found, scale = maps(model), LORA.alpha / LORA.rank
+    found = maps(model)
+    scale = LORA.alpha / LORA.rank
     assert found
     for name, layer in found.items():
         by_weight = whole.get_parameter(f"{name}.weight").grad
@@ -108,10 +109,8 @@ def test_peft_computes_what_the_merged_model_does(model: GPT, tmp_path: Path, ta
     learned(model, LORA.model_copy(update={"targets": targets}))
     for save in (save_weights, save_adapter):
         save(model, tmp_path / "epoch-1")
-    merged, theirs = (
-        load_model(tmp_path / "epoch-1"),
-        PeftModel.from_pretrained(base, str(tmp_path / "epoch-1")).eval(),
-    )
+    merged = load_model(tmp_path / "epoch-1")
+    theirs = PeftModel.from_pretrained(base, str(tmp_path / "epoch-1")).eval()
     with torch.no_grad():
         assert torch.allclose(theirs(IDS).logits, merged(IDS), atol=1e-4, rtol=0)
         with theirs.disable_adapter():

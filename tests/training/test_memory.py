@@ -19,13 +19,15 @@ from tests.training.tiny import (
     digest,
     model_config,
     run,
+    train_params,
+    workload,
     write_tokens,
 )
 from tokenmill.core.errors import UserError
 from tokenmill.model.device import is_out_of_memory
 from tokenmill.training import step
 from tokenmill.training.distributed import Group
-from tokenmill.training.memory import WHOLE_GRADIENTS_SHARE, MicroBatch, sequences_that_fit
+from tokenmill.training.memory import WHOLE_GRADIENTS_SHARE, FittingMicroBatch, sequences_that_fit
 from tokenmill.training.size import memory
 
 WIDE: dict[str, Any] = {"batch_size": 5, "gradient_accumulation_steps": 2, "optimizer": "adamw"}
@@ -204,5 +206,6 @@ def test_whole_gradients_fit_beside_all_else(
     )
     monkeypatch.setattr(Group, "all_reduce_min", lambda _, value: value)
     group = Group(size=2, shards=True, on_this_machine=2)
-    micro_batch = MicroBatch(here, 2, at_most=2, config=config, compute=CPU, group=group)
+    work = workload(train_params(batch_size=4), steps_per_epoch=1)
+    micro_batch = FittingMicroBatch(here, 2, work=work, compute=CPU, group=group)
     assert micro_batch.holds_whole_gradients() is fits

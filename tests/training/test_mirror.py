@@ -154,7 +154,8 @@ def test_wherever_a_copy_ends_a_whole_checkpoint_is_there(
 ):
     """Copying the second checkpoint is cut after each of its writes and removals in turn."""
     store = filled(tmp_path / "here" / "run", 10)
-    newer, (model, optimizer) = CheckpointStore(tmp_path / "newer" / "run"), trained(seed=1)
+    newer = CheckpointStore(tmp_path / "newer" / "run")
+    model, optimizer = trained(seed=1)
     weights = [newer.save_epoch(1, trained()[0])[WEIGHTS], newer.save_epoch(2, model)[WEIGHTS]]
     state = RunState(step=25, epochs=[row(1), row(2)], epoch_weights=weights)
     newer.save(state, model, optimizer.state(), RESUMABLE)
@@ -230,7 +231,8 @@ def test_a_copy_killed_midway_leaves_the_checkpoint_before(tmp_path: Path, elsew
 
 
 def test_a_mirror_that_fails_is_said_once_and_tried_again(tmp_path: Path, elsewhere: Path):
-    store, said = filled(tmp_path / "here" / "run", 10), []
+    store = filled(tmp_path / "here" / "run", 10)
+    said = []
     with mirrored(store, str(elsewhere), said.append) as mirror:
         assert mirror
         wait_for((elsewhere / "run/step-000000010/manifest.json").exists)
@@ -263,7 +265,8 @@ def test_the_end_waits_for_a_slow_mirror_but_not_forever(
     monkeypatch.setattr(mirror_module, "WAIT_SECONDS", 0.05)
     end = threading.Event()
     monkeypatch.setattr(Mirror, "_copy", lambda *_: end.wait(60))
-    store, said = CheckpointStore(tmp_path / "here" / "run"), []
+    store = CheckpointStore(tmp_path / "here" / "run")
+    said = []
     with mirrored(store, str(elsewhere), said.append) as mirror:
         assert mirror
         mirror.offer(10)

@@ -45,7 +45,8 @@ def test_with_its_coefficients_the_updates_are_those_of_pytorch(
     )
     for step in range(1, 6):
         for mine, other, gradient in zip(ours, theirs, matrices(step), strict=True):
-            mine.grad, other.grad = gradient.clone(), gradient.clone()
+            mine.grad = gradient.clone()
+            other.grad = gradient.clone()
         muon.step()
         torchs.step()
         for mine, other, start in zip(ours, theirs, matrices(0), strict=True):
@@ -64,14 +65,16 @@ def test_compiled_with_tensors_for_rates_it_does_the_same():
     )
     for step in (1, 2):
         for mine, other, gradient in zip(ours, theirs, matrices(step), strict=True):
-            mine.grad, other.grad = gradient.clone(), gradient.clone()
+            mine.grad = gradient.clone()
+            other.grad = gradient.clone()
         plain.param_groups[0] |= {"lr": 0.02 / step, "momentum": 0.8 + step / 10}
         compiled.param_groups[0] |= {
             "lr": torch.tensor(0.02 / step),
             "momentum": torch.tensor(0.8 + step / 10),
         }
         for muon in (plain, compiled):
-            muon.grad_scale, muon.found_inf = torch.tensor(2.0), torch.zeros(())
+            muon.grad_scale = torch.tensor(2.0)
+            muon.found_inf = torch.zeros(())
             muon.step()
     for mine, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(other, mine, rtol=0, atol=1e-5)
@@ -98,7 +101,8 @@ def test_processes_share_the_matrices(count: int, size: int):
 @pytest.mark.parametrize("shape", [(3, 8, 8), (2, 8, 32), (2, 7, 15), (2, 64, 64)])
 def test_float32_and_bfloat16_go_the_same_way(shape: tuple[int, ...]):
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
-    exact, quick = orthogonal(x, torch.float32), orthogonal(x, torch.bfloat16)
+    exact = orthogonal(x, torch.float32)
+    quick = orthogonal(x, torch.bfloat16)
     torch.testing.assert_close(quick.float(), exact, rtol=0, atol=0.05)
 
 

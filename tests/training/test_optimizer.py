@@ -33,7 +33,7 @@ def step(model: GPT, optimizer: Optimizer, number: int, compute: object = CPU) -
         loss = loss_of(model, ids_BT[:, :-1], ids_BT[:, 1:])
     optimizer.backward(loss)
     optimizer.set_rates(0.01)
-    optimizer.step(loss=loss.detach(), norm=optimizer.norm(), max_norm=1.0)
+    optimizer.step(loss=loss.detach(), norm=optimizer.norm())
 
 
 def values(model: GPT) -> dict[str, Tensor]:
@@ -79,7 +79,8 @@ def test_muon_takes_the_hidden_matrices_and_adamw_the_rest():
 
 
 def test_adamw_is_pytorchs():
-    (model, optim), (other, _) = made("gpt2", "adamw"), made("gpt2", "adamw")
+    model, optim = made("gpt2", "adamw")
+    other, _ = made("gpt2", "adamw")
     params = train_params()
     groups = [
         {
@@ -104,7 +105,8 @@ def test_adamw_is_pytorchs():
 
 def test_a_device_that_ignores_the_scale_gets_clipped_gradients(monkeypatch: pytest.MonkeyPatch):
     """As Apple's: their fused AdamW takes the scale and does nothing with it."""
-    (model, optim), (other, theirs) = made("gpt2", "adamw"), made("gpt2", "adamw")
+    model, optim = made("gpt2", "adamw")
+    other, theirs = made("gpt2", "adamw")
     step(model, optim, 0)
     monkeypatch.setattr("tokenmill.training.optimizer.DIVIDES_IN_STEP", ())
     fused = AdamW._fused_step
@@ -155,7 +157,8 @@ def test_a_longer_gradient_counts_as_one_of_the_bound(
         "tokenmill.training.optimizer.multiplies_bfloat16", lambda _: multiplies_bfloat16
     )
     atol = 5e-4 if multiplies_bfloat16 and optimizer == "muon" else 1e-6
-    (model, optim), (other, by_hand) = made(architecture, optimizer), made(architecture, optimizer)
+    model, optim = made(architecture, optimizer)
+    other, by_hand = made(architecture, optimizer)
     for number, (max_norm, factor) in enumerate(((0.5, 0.5), (math.inf, 1.0), (2.0, 1.0))):
         draws = torch.Generator().manual_seed(number)
         gradients = {
@@ -168,7 +171,8 @@ def test_a_longer_gradient_counts_as_one_of_the_bound(
         norm = optim.norm()
         assert norm.item() == pytest.approx(1.0)
         optim.set_rates(0.01)
-        optim.step(loss=ONE, norm=norm, max_norm=max_norm)
+        optim.max_norm = max_norm
+        optim.step(loss=ONE, norm=norm)
         by_hand.set_rates(0.01)
         by_hand.step(loss=ONE, norm=by_hand.norm())
     for (name, value), (_, same) in zip(values(model).items(), values(other).items(), strict=True):
@@ -186,7 +190,8 @@ def test_a_reloaded_optimizer_takes_the_same_next_steps(
     model, optim = made(architecture, optimizer, compute)
     for number in range(3):
         step(model, optim, number, compute)
-    weights, state = values(model), {name: value.clone() for name, value in optim.state().items()}
+    weights = values(model)
+    state = {name: value.clone() for name, value in optim.state().items()}
 
     again, optim_again = made(architecture, optimizer, compute)
     again.load_state_dict(weights)
@@ -210,7 +215,8 @@ def test_a_reloaded_optimizer_takes_the_same_next_steps(
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_a_float16_overflow_changes_no_weight_but_the_scale(optimizer: str):
     model, optim = made("modern", optimizer, HALF)
-    before, scale = values(model), optim._scaler.get_scale()
+    before = values(model)
+    scale = optim._scaler.get_scale()
     assert optim.skips_overflow
     for parameter in model.parameters():
         parameter.grad = torch.full_like(parameter, math.inf)
@@ -241,7 +247,8 @@ def test_what_is_not_finite_changes_nothing_then_or_later(
 ):
     model, optim = made(architecture, optimizer)
     step(model, optim, 0)
-    before, state = values(model), {name: value.clone() for name, value in optim.state().items()}
+    before = values(model)
+    state = {name: value.clone() for name, value in optim.state().items()}
     for number, verdict in enumerate(
         ({"loss": ONE, "norm": ONE} | {bad: ONE * math.nan}, {"loss": ONE, "norm": ONE})
     ):
@@ -259,7 +266,8 @@ def test_what_is_not_finite_changes_nothing_then_or_later(
 @pytest.mark.parametrize("steps_before", [0, 2])
 def test_a_device_that_decides_for_itself_decides_the_same(optimizer: str, steps_before: int):
     """The way of a GPU, which the optimizers can go on the CPU as well."""
-    (model, optim), (other, waiting) = made("modern", optimizer), made("modern", optimizer)
+    model, optim = made("modern", optimizer)
+    other, waiting = made("modern", optimizer)
     for number in range(steps_before):
         step(model, optim, number)
         step(other, waiting, number)
@@ -288,7 +296,7 @@ def test_a_float16_overflow_in_one_part_skips_the_other_too():
         )
     optim._scaler.scale(ONE)
     optim.set_rates(0.01)
-    optim.step(loss=ONE, norm=optim.norm(), max_norm=1.0)
+    optim.step(loss=ONE, norm=optim.norm())
     assert_same_bits(values(model), before)
     step(model, optim, 0, HALF)
     assert any(not torch.equal(values(model)[name], value) for name, value in before.items()), (

@@ -17,7 +17,8 @@ GPT_3 = {768: 6e-4, 1024: 3e-4, 1536: 2.5e-4, 2048: 2e-4, 2560: 1.6e-4, 4096: 1.
 
 
 def written(tmp_path: Path, *, n_embd: int = 128, **train: Any) -> Path:
-    yaml, path = YAML(typ="safe"), tmp_path / "params.yaml"
+    yaml = YAML(typ="safe")
+    path = tmp_path / "params.yaml"
     content = yaml.load(ROOT / "params.yaml")
     content["model"]["n_embd"] = n_embd
     content["train"] |= {"learning_rate": "auto"} | train

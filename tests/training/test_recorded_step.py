@@ -3,7 +3,6 @@ again."""
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -11,9 +10,8 @@ import pytest
 import torch
 
 from tokenmill.core.errors import UserError
-from tokenmill.model.sequences import Index
 from tokenmill.training.compile import WARM_UP_STEPS, RecordedStep
-from tokenmill.training.step import StepResult
+from tokenmill.training.step import Batch, StepResult
 
 CPU = torch.device("cpu")
 
@@ -52,11 +50,12 @@ class Update:
 
     def __init__(self) -> None:
         self.seen: list[list[int]] = []
-        self.loss, self.norm = torch.zeros(()), torch.zeros(())
+        self.loss = torch.zeros(())
+        self.norm = torch.zeros(())
 
-    def __call__(self, index: Index) -> StepResult:
-        assert isinstance(index, torch.Tensor)
-        self.index = index
+    def __call__(self, batch: Batch) -> StepResult:
+        assert isinstance(batch.index, torch.Tensor)
+        self.index = batch.index
         self.again()
         return StepResult(self.loss, self.norm)
 
@@ -68,26 +67,39 @@ class Update:
 def test_each_step_has_its_own_sequences_and_results(graphs: list[Graph]):
     update = Update()
     step = RecordedStep(update, sequences=2, device=CPU)
-    ordinary = [step(np.array([n, n + 1])) for n in range(WARM_UP_STEPS)]
-    assert None not in ordinary
+    for n in range(WARM_UP_STEPS):
+        step(Batch(np.array([n, n + 1])))
     assert not graphs, "nothing is recorded while PyTorch still compiles"
     update.again = mock.Mock(side_effect=lambda: Update.again(update))  # type: ignore[method-assign]
     results = []
     for n in (10, 20, 30):
         if graphs:
             graphs[0].replay.side_effect = update.again
-        results.append(step(np.array([n, n + 1])))
+        results.append(step(Batch(np.array([n, n + 1]))))
     assert len(graphs) == 1
     assert update.seen == [[0, 1], [1, 2], [2, 3], [10, 11], [20, 21], [30, 31]]
-    assert [float(result.loss) for result in results if result] == [21, 41, 61]
+    assert [float(result.loss) for result in results] == [21, 41, 61]
 
 
-def test_memory_that_runs_out_is_reported(graphs: list[Graph]):
-    answers: Any = iter([StepResult(torch.zeros(()), torch.zeros(()))] * WARM_UP_STEPS)
-    step = RecordedStep(lambda _: next(answers, None), sequences=1, device=CPU)
-    results = [step(np.array([0])) for _ in range(WARM_UP_STEPS + 1)]
-    assert results[-1] is None
-    assert not graphs[0].replay.called
+def test_a_short_step_is_an_ordinary_one(graphs: list[Graph]):
+    short = Batch(np.array([7]))
+    seen: list[Batch] = []
+    result = StepResult(torch.zeros(()), torch.zeros(()))
+    step = RecordedStep(lambda batch: seen.append(batch) or result, sequences=2, device=CPU)
+    for _ in range(WARM_UP_STEPS + 2):
+        assert step(short) is result
+    assert seen == [short] * (WARM_UP_STEPS + 2)
+    assert not graphs
+
+
+def test_what_no_graph_holds_is_done_before_each_step(graphs: list[Graph]):
+    said: list[str] = []
+    step = RecordedStep(Update(), sequences=1, device=CPU, before=lambda: said.append("waited"))
+    for number in range(WARM_UP_STEPS + 3):
+        step(Batch(np.array([number]), dropout_seed=(0, number)))
+        said.append(str(torch.rand(()).item()))
+    assert said[::2] == ["waited"] * (WARM_UP_STEPS + 3)
+    assert len(set(said[1::2])) == WARM_UP_STEPS + 3, "each step draws its own dropout"
 
 
 def test_what_cannot_be_recorded_is_a_sentence(
@@ -95,7 +107,7 @@ def test_what_cannot_be_recorded_is_a_sentence(
 ):
     step = RecordedStep(Update(), sequences=1, device=CPU)
     for _ in range(WARM_UP_STEPS):
-        step(np.array([0]))
+        step(Batch(np.array([0])))
     monkeypatch.setattr(
         torch.cuda,
         "graph",
@@ -104,4 +116,4 @@ def test_what_cannot_be_recorded_is_a_sentence(
     with pytest.raises(
         UserError, match=r"runtime\.compile \(reduce-overhead\).*operation not permitted"
     ):
-        step(np.array([0]))
+        step(Batch(np.array([0])))

@@ -21,7 +21,8 @@ def params(epochs: int, **schedule: Any) -> TrainParams:
 
 def store_of(folder: Path, train: TrainParams, *steps: int) -> CheckpointStore:
     """Checkpoints of a run with these parameters at these steps."""
-    store, model = CheckpointStore(folder), build(model_config(), seed=0)
+    store = CheckpointStore(folder)
+    model = build(model_config(), seed=0)
     for step in steps:
         store.save(RunState(step=step), model, {}, train.model_dump(include=RESUMABLE_KEYS))
     return store
@@ -57,14 +58,16 @@ def test_more_epochs_continue_from_the_end_if_rates_agree(tmp_path: Path, schedu
 
 
 def test_wsd_continues_from_before_the_decay(tmp_path: Path):
-    four, six = params(4, type="wsd"), params(6, type="wsd")
+    four = params(4, type="wsd")
+    six = params(6, type="wsd")
     point = find(store_of(tmp_path / "run", four, 30, 38, 40), six)
     assert step_of(point) == 30
     assert "the decay of 4 epochs had not begun" in point.sentence
 
 
 def test_cosine_continues_inexactly_and_says_so(tmp_path: Path):
-    four, six = params(4, type="cosine"), params(6, type="cosine")
+    four = params(4, type="cosine")
+    six = params(6, type="cosine")
     point = find(store_of(tmp_path / "run", four, 30, 40), six)
     assert step_of(point) == 40
     assert "the result differs from a run in one go" in point.sentence
@@ -72,7 +75,8 @@ def test_cosine_continues_inexactly_and_says_so(tmp_path: Path):
 
 
 def test_cosine_is_exact_while_it_warms_up(tmp_path: Path):
-    four, six = params(4, type="cosine"), params(6, type="cosine")
+    four = params(4, type="cosine")
+    six = params(6, type="cosine")
     point = find(store_of(tmp_path / "run", four, 2), six)
     assert step_of(point) == 2
     assert "differs" not in point.sentence
@@ -86,7 +90,8 @@ def test_checkpoints_beyond_the_end_are_ignored(tmp_path: Path):
 
 @pytest.mark.parametrize("kind", ["wsd", "cosine"])
 def test_fewer_epochs_are_another_run_unless_exact(tmp_path: Path, kind: str):
-    six, four = params(6, type=kind), params(4, type=kind)
+    six = params(6, type=kind)
+    four = params(4, type=kind)
     assert step_of(find(store_of(tmp_path / "run", six, 38, 40), four)) is None
 
 
@@ -96,5 +101,6 @@ def test_another_horizon_is_another_run(tmp_path: Path):
 
 
 def test_horizon_written_out_continues(tmp_path: Path):
-    before, now = params(4, type="wsd"), params(4, type="wsd", horizon_epochs=4)
+    before = params(4, type="wsd")
+    now = params(4, type="wsd", horizon_epochs=4)
     assert step_of(find(store_of(tmp_path / "run", before, 30, 40), now)) == 40

@@ -22,8 +22,8 @@ from tests.training.tiny import (
 from tokenmill.core.errors import UserError
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import read_manifest
+from tokenmill.training import loop
 from tokenmill.training import run as run_module
-from tokenmill.training import trainer
 from tokenmill.training.checkpoint import fingerprint
 
 
@@ -89,7 +89,7 @@ def test_interrupted_run_ends_in_the_same_bytes(
     model, train = CASES[case]
     run(tokens, here / "quiet", model=model, **train)
     shutil.rmtree(here / ".resume")
-    train_step = trainer.train_step
+    train_step = loop.train_step
     for at in (2, 5, 2):
         steps = iter(range(at))
 
@@ -99,7 +99,7 @@ def test_interrupted_run_ends_in_the_same_bytes(
             return train_step(*arguments, **keywords)
 
         with monkeypatch.context() as patch:
-            patch.setattr(trainer, "train_step", step_or_stop)
+            patch.setattr(loop, "train_step", step_or_stop)
             with pytest.raises(StoppedError):
                 run(tokens, here / "model", model=model, **train)
         assert not (here / "model").exists()
@@ -201,7 +201,7 @@ def test_context_longer_than_the_tokens_is_refused(
     here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, split: str
 ):
     tokens = write_tokens(tmp_path / "short", sequences=3 if split == "train" else 99)
-    monkeypatch.setattr(run_module, "build", None)
+    monkeypatch.setattr("tokenmill.training.job.build", None)
     with pytest.raises(
         UserError, match=rf"model\.context_length \(70\) does not fit the {split} split, which has"
     ):

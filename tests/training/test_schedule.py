@@ -95,7 +95,8 @@ def test_first_difference_of_four_and_six_epochs(kind: str, horizon: int | None,
 
 
 def test_horizon_written_out_is_the_same_schedule():
-    old, new = params(4, type="wsd"), params(4, type="wsd", horizon_epochs=4)
+    old = params(4, type="wsd")
+    new = params(4, type="wsd", horizon_epochs=4)
     assert first_difference(old, new, steps_per_epoch=100, before=400) == 400
 
 

@@ -87,7 +87,8 @@ def test_activations_are_what_pytorch_keeps(
 ):
     """The loss keeps no logits, only the gradient of the head."""
     monkeypatch.setattr(ops, "MAX_PLAIN_LENGTH", 0)  # as on a GPU
-    config, sequences = config_of(architecture, **changes), 3
+    config = config_of(architecture, **changes)
+    sequences = 3
     need = memory(config, sequences=sequences, precision=precision)
     copies = need.weights - 4 * parameter_count(config)
     estimated = need.activations + copies + 4 * config.vocab_size * config.n_embd
@@ -105,7 +106,7 @@ def test_weights_gradients_and_optimizer_state_are_counted(architecture: str, ki
     optimizer.backward(loss)
     gradients = sum(p.grad.nbytes for p in model.parameters() if p.grad is not None)
     optimizer.set_rates(0.01)
-    optimizer.step(loss=loss.detach(), norm=optimizer.norm(), max_norm=1.0)
+    optimizer.step(loss=loss.detach(), norm=optimizer.norm())
     need = memory(
         config, sequences=1, precision="float32", hidden_moments=OPTIMIZERS[kind].hidden_moments
     )

@@ -36,7 +36,8 @@ def test_training_starts_from_these_weights(start: Path, here: Path):
         learning_rate=1e-12,
         weight_decay=0.0,
     )
-    first, trained = load_model(start), load_model(here / "model/epoch-1")
+    first = load_model(start)
+    trained = load_model(here / "model/epoch-1")
     for mine, theirs in zip(trained.parameters(), first.parameters(), strict=True):
         assert torch.allclose(mine, theirs, atol=1e-6, rtol=0)
 

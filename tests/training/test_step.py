@@ -14,7 +14,13 @@ from tests.training.tiny import CONTEXT, CPU, VOCABULARY, model_config, train_pa
 from tokenmill.model.gpt import GPT, build
 from tokenmill.model.sequences import Sequences, mean_loss
 from tokenmill.training.optimizer import Optimizer, UnwrappedOptimizer
-from tokenmill.training.step import seed_dropout, split_into_micro_batches, train_step
+from tokenmill.training.step import (
+    Batch,
+    MicroBatch,
+    seed_dropout,
+    split_into_micro_batches,
+    train_step,
+)
 
 INDEX = np.array([4, 0, 2, 3, 1])
 
@@ -45,14 +51,13 @@ def three_steps(
             model,
             optim,
             some_sequences(),
-            INDEX,
-            micro_batch=micro_batch,
-            gradient_clip=1.0,
+            Batch(INDEX),
+            micro_batch=MicroBatch(micro_batch),
             compute=CPU,
         )
         for _ in range(3)
     ]
-    found = [(r.loss, r.gradient_norm) for r in results if r]
+    found = [(r.loss, r.gradient_norm) for r in results]
     return [(loss.item(), norm.item()) for loss, norm in found] if read else found, model
 
 
@@ -112,7 +117,8 @@ def test_a_step_never_waits_for_a_gpu(
 
 @pytest.mark.parametrize("micro_batch", [1, 2, 5])
 def test_the_loss_is_the_cross_entropy_by_hand(micro_batch: int):
-    model, sequences = build(model_config(architecture="gpt2"), seed=0), some_sequences()
+    model = build(model_config(architecture="gpt2"), seed=0)
+    sequences = some_sequences()
     inputs_BT, targets_BT = sequences.gather(INDEX)
     with torch.no_grad():
         logits_BTV = model(inputs_BT).double()
@@ -124,9 +130,8 @@ def test_the_loss_is_the_cross_entropy_by_hand(micro_batch: int):
     optim = Optimizer(model, train_params(), CPU)
     optim.set_rates(0.1)
     result = train_step(
-        model, optim, sequences, INDEX, micro_batch=micro_batch, gradient_clip=1.0, compute=CPU
+        model, optim, sequences, Batch(INDEX), micro_batch=MicroBatch(micro_batch), compute=CPU
     )
-    assert result is not None
     assert result.loss.item() == pytest.approx(expected, rel=1e-6)
     assert mean_loss(model, sequences, INDEX, micro_batch=5, compute=CPU) < expected
 

@@ -22,12 +22,14 @@ from tokenmill.formats.token_file import (
 from tokenmill.model.config import ModelConfig, ModelParams
 from tokenmill.model.device import Compute
 from tokenmill.model.huggingface import load_model
+from tokenmill.training.job import training_job
 from tokenmill.training.params import RuntimeParams, TrainParams
-from tokenmill.training.run import Outcome, training_job
+from tokenmill.training.run import Outcome
 from tokenmill.training.run import run as run_job
 from tokenmill.training.schedule import Workload
 
-CONTEXT, VOCABULARY = 8, 29
+CONTEXT = 8
+VOCABULARY = 29
 CPU = Compute(device=torch.device("cpu"), precision=torch.float32)
 
 MODEL = {
@@ -109,7 +111,8 @@ def runtime_params(**changes: Any) -> RuntimeParams:
 def write_tokens(folder: Path, *, sequences: int, seed: int = 0) -> Path:
     """A folder as `unpack` leaves it, with so many training sequences of text that can be learned a
     little."""
-    draws, splits = np.random.default_rng(seed), {}
+    draws = np.random.default_rng(seed)
+    splits = {}
     folder.mkdir(parents=True)
     counts: dict[Split, int] = {"train": sequences, "val": 7}
     for split, count in counts.items():

@@ -1,5 +1,4 @@
-"""`tokenmill compare`: epochs and experiments side by side, in the terminal and as
-reports/compare.html.
+"""`tokenmill compare`: epochs and experiments side by side, also as reports/compare.html.
 
 Changed words are marked by colours, where the terminal has them, or else by signs.
 """

@@ -1,5 +1,4 @@
-"""`tokenmill completion`: a script by which bash, zsh or tcsh completes commands, options and
-files."""
+"""`tokenmill completion`: a script by which bash, zsh or tcsh completes command lines."""
 
 import argparse
 

@@ -1,5 +1,4 @@
-"""`tokenmill demo`: a page in the browser on which the trained models answer, served until
-Ctrl-C."""
+"""`tokenmill demo`: a page on which the trained models answer, served until Ctrl-C."""
 
 import argparse
 import contextlib
@@ -63,8 +62,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Check that there is something to serve before Gradio is imported, which takes seconds, then
-    serve."""
+    """Check that there is something to serve before the slow import of Gradio, then serve."""
     set_wait_policy()
     from tokenmill.cli.generate import evaluate_params  # noqa: PLC0415 (pydantic, as the next two)
     from tokenmill.core.params import PARAMS_FILE  # noqa: PLC0415

@@ -138,7 +138,8 @@ def check_listing(address: str) -> None:
                     "folder."
                 )
             )
-    total, free = sum(info.get("size") or 0 for info in files.values()), shutil.disk_usage(".").free
+    total = sum(info.get("size") or 0 for info in files.values())
+    free = shutil.disk_usage(".").free
     if total > free:
         raise UserError(
             message(f"{address} takes {size(total)}, and {size(free)} are free here; make room.")

@@ -1,5 +1,4 @@
-"""`tokenmill fit`: for a text and an amount of time, a model and its training, each value with its
-reason."""
+"""`tokenmill fit`: a model and its training for a text and a time, each value with its reason."""
 
 import argparse
 import sys
@@ -49,8 +48,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print the proposal and the difference that it makes, then write params.yaml if the user
-    agrees."""
+    """Print the proposal and its difference, then write params.yaml if the user agrees."""
     set_wait_policy()
     from tokenmill.planning.benchmark import step_timer  # noqa: PLC0415 (PyTorch)
     from tokenmill.planning.fit import Corpus, fit  # noqa: PLC0415
@@ -75,7 +73,8 @@ def run(options: argparse.Namespace) -> None:
         note("reading the text" if on_gpu else "reading the text and timing steps of some models")
     corpus = Corpus.read(Path(), params)
     proposal = fit(corpus, params, seconds=seconds, step_seconds=step_seconds)
-    tokens, documents = proposal.text.train_tokens, si(corpus.documents, space="")
+    tokens = proposal.text.train_tokens
+    documents = si(corpus.documents, space="")
     text = f"{documents} documents, {tokens:,} tokens to train on: {params.data.raw}"
     share = f"{100 * proposal.seconds / seconds:.0f}% of the time"
     time = f"{proposal.work.steps:,} steps on {options.hardware}, {share}"

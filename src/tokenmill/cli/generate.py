@@ -1,5 +1,4 @@
-"""`tokenmill generate`: one prompt answered, several times if asked for; the lines of a pipe; or a
-chat.
+"""`tokenmill generate`: answers to one prompt, to the lines of a pipe, or in a chat.
 
 Answers go to stdout; what is said about them goes to stderr.
 """
@@ -171,8 +170,7 @@ def evaluate_params(root: Path) -> "EvaluateParams | None":
 
 
 def default_sampling(evaluate: "EvaluateParams | None") -> "Sampling":
-    """How a model writes unless the user says otherwise; outside a project it takes the likeliest
-    tokens."""
+    """How a model writes by default; outside a project it takes the likeliest tokens."""
     from tokenmill.evaluation.generate import Sampling  # noqa: PLC0415 (loads PyTorch)
 
     return Sampling.of(evaluate) if evaluate else Sampling(max_new_tokens=TOKENS_WITHOUT_PARAMS)

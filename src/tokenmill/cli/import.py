@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from tokenmill.runs.find import Checkpoint
 
 WAY_OUT = "training cannot start from it; take another model"
-HEAD, EMBEDDING = "lm_head.weight", "transformer.wte.weight"
+HEAD = "lm_head.weight"
+EMBEDDING = "transformer.wte.weight"
 
 EXAMPLES = """\
   tokenmill import /path/to/gpt2                    GPT-2 as transformers saves it

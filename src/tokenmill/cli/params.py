@@ -62,7 +62,8 @@ def reference(path: Path = Path("params.yaml")) -> str:
     from tokenmill.schema import AllParams, check_all  # noqa: PLC0415
 
     check_all(path)
-    values, parts = read_yaml(path), [HEAD]
+    values = read_yaml(path)
+    parts = [HEAD]
     for name, field in AllParams.model_fields.items():
         title = f"## {name}\n\n{_prose(field.annotation.__doc__)}"
         head = ["| parameter | default | values | meaning |", "| --- | --- | --- | --- |"]
@@ -75,7 +76,9 @@ def reference(path: Path = Path("params.yaml")) -> str:
 def _rows(section: Any, prefix: str, values: Mapping[str, Any]) -> Iterator[str]:
     descriptions = section.descriptions()
     for name, field in section.model_fields.items():
-        full, value, meaning = f"{prefix}.{name}", values[name], _prose(descriptions.get(name))
+        full = f"{prefix}.{name}"
+        value = values[name]
+        meaning = _prose(descriptions.get(name))
         if _is_section(field.annotation):
             yield from _rows(field.annotation, full, value)
             continue
@@ -116,7 +119,8 @@ def _bounds(field: "FieldInfo") -> str:
 def _type(annotation: Any) -> str:
     if annotation is type(None):
         return "null"
-    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    origin = typing.get_origin(annotation)
+    arguments = typing.get_args(annotation)
     if origin is typing.Annotated:
         return " ".join([_type(arguments[0]), *(_bounds(field) for field in arguments[1:])])
     if origin is typing.Literal:

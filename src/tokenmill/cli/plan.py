@@ -82,13 +82,13 @@ def run(options: argparse.Namespace) -> None:
     from tokenmill.core.params import PARAMS_FILE  # noqa: PLC0415 (pydantic)
     from tokenmill.planning.plan import UTILISATION, plan_training  # noqa: PLC0415 (PyTorch)
 
-    preset, utilisation = (
-        read(options.preset) if options.preset else None,
-        options.utilisation or UTILISATION,
-    )
-    tokens, vocab_size = options.tokens and int(options.tokens), options.vocab_size
+    preset = read(options.preset) if options.preset else None
+    utilisation = options.utilisation or UTILISATION
+    tokens = options.tokens and int(options.tokens)
+    vocab_size = options.vocab_size
     if preset:
-        tokens, vocab_size = tokens or preset.tokens, vocab_size or preset.vocab_size
+        tokens = tokens or preset.tokens
+        vocab_size = vocab_size or preset.vocab_size
     plan = plan_training(
         Path(),
         params_with(preset.values if preset else {}, PARAMS_FILE, options.overrides),
@@ -117,7 +117,9 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _print_facts(plan: "Plan") -> None:
-    work, config, train = plan.work, plan.work.config, plan.work.train
+    work = plan.work
+    config = plan.work.config
+    train = plan.work.train
     shape = (
         f"{config.n_layer} layers, {config.n_head} heads, {config.n_embd} wide, "
         f"context {config.context_length}"
@@ -145,8 +147,10 @@ def _verdict(plan: "Plan") -> str:
     low cost of use."""
     from tokenmill.planning.fit import ENOUGH, REPEATS  # noqa: PLC0415 (PyTorch)
 
-    tokens, epochs = plan.work.tokens, plan.work.train.epochs
-    seen, fitting = tokens * epochs / plan.parameters, tokens * min(epochs, REPEATS) / ENOUGH
+    tokens = plan.work.tokens
+    epochs = plan.work.train.epochs
+    seen = tokens * epochs / plan.parameters
+    fitting = tokens * min(epochs, REPEATS) / ENOUGH
     best = f"the {ENOUGH:.0f} that make best use of the computation"
     if fitting < plan.parameters / 4:
         size = si(fitting, space="")
@@ -166,13 +170,12 @@ def _print_memory(plan: "Plan") -> None:
     from tokenmill.training.size import Precision, memory  # noqa: PLC0415 (PyTorch)
 
     names: dict[str, Precision] = {"half precision": "half", "float32": "float32"}
-    parts, train = (
-        ("weights", "gradients", "optimizer", "activations", "logits", "total"),
-        plan.work.train,
-    )
+    parts = ("weights", "gradients", "optimizer", "activations", "logits", "total")
+    train = plan.work.train
     rows = [["memory", *parts]]
     for name, precision in names.items():
-        config, moments = plan.work.config, OPTIMIZERS[train.optimizer].hidden_moments
+        config = plan.work.config
+        moments = OPTIMIZERS[train.optimizer].hidden_moments
         need = memory(
             config, sequences=train.batch_size, precision=precision, hidden_moments=moments
         )
@@ -190,10 +193,8 @@ def _print_rows(plan: "Plan") -> None:
             else f"{row.step_seconds * 1000:.3g} ms"
         )
         money = "" if row.money is None else f"{row.money:,.2f} {plan.currency}"
-        speed, fits = (
-            f"{plan.work.tokens_per_step / row.step_seconds:,.0f}",
-            _fits(row, plan.work.train.batch_size),
-        )
+        speed = f"{plan.work.tokens_per_step / row.step_seconds:,.0f}"
+        fits = _fits(row, plan.work.train.batch_size)
         cells.append((row.name, step, speed, duration(row.total_seconds), money, fits))
     print_columns(
         cells if has_prices else [(*row[:4], row[5]) for row in cells],

@@ -1,5 +1,4 @@
-"""`tokenmill preset`: known configurations, each a set of values for params.yaml, in
-`presets/*.yaml`.
+"""`tokenmill preset`: known sets of values for params.yaml, in `presets/*.yaml`.
 
 A preset is put over `default`, so nothing of another preset stays. Comments and the order of
 params.yaml stay, because ruamel.yaml reads and writes it, formatted as `dvc exp run -S` formats the
@@ -138,7 +137,8 @@ def offer(values: Mapping[str, Any], name: str, *, yes: bool) -> None:
     from tokenmill.core.params import PARAMS_FILE  # noqa: PLC0415 (pydantic)
 
     params_with(values, PARAMS_FILE)
-    before, after = PARAMS_FILE.read_text(encoding="utf-8"), text_with(values, PARAMS_FILE)
+    before = PARAMS_FILE.read_text(encoding="utf-8")
+    after = text_with(values, PARAMS_FILE)
     if after == before:
         print(f"{PARAMS_FILE} has the values of {name} already")
         return
@@ -198,7 +198,9 @@ def text_with(values: Mapping[str, Any], path: Path) -> str:
     read_yaml(path)  # raises the errors of a file that cannot be read
     before = path.read_text(encoding="utf-8")
     writer = YAML()
-    writer.default_flow_style, writer.preserve_quotes, writer.width = False, True, 1000
+    writer.default_flow_style = False
+    writer.preserve_quotes = True
+    writer.width = 1000
     content = writer.load(before)
     changes = [_set(content, name, value, path) for name, value in values.items()]
     stream = io.StringIO()

@@ -162,10 +162,8 @@ def _profile(params: "AllParams", *, steps: int, trace: Path) -> Profile:
     from tokenmill.training.schedule import Workload  # noqa: PLC0415
     from tokenmill.training.size import flops_per_token  # noqa: PLC0415
 
-    runtime, config = (
-        params.runtime,
-        ModelConfig.of(params.model, read_metadata(paths.TOKENS).vocab_size),
-    )
+    runtime = params.runtime
+    config = ModelConfig.of(params.model, read_metadata(paths.TOKENS).vocab_size)
     compute = choose_compute(runtime.device, params.train.precision)
     configure_process(compute)
     ids, _ = place_tokens(
@@ -216,8 +214,10 @@ def kind_of(name: str) -> Kind:
 
 
 def _print_rates(result: Profile) -> None:
-    rate, best = result.flops / result.seconds, result.product_rate
-    step, speed = result.seconds / result.steps * 1000, result.tokens / result.seconds
+    rate = result.flops / result.seconds
+    best = result.product_rate
+    step = result.seconds / result.steps * 1000
+    speed = result.tokens / result.seconds
     console().print(f"a step takes {step:.3g} ms under the profiler, {speed:,.0f} tokens/s")
     console().print(
         f"that is {rate:.3g} operations a second, {rate / best:.1%} of what one large product "
@@ -228,10 +228,8 @@ def _print_rates(result: Profile) -> None:
 def _print_operations(result: Profile) -> None:
     rows = [("share", "ms a step", "calls", "operation")]
     for operation in result.operations[:OPERATIONS_SHOWN]:
-        share, milliseconds = (
-            operation.seconds / result.seconds,
-            operation.seconds / result.steps * 1000,
-        )
+        share = operation.seconds / result.seconds
+        milliseconds = operation.seconds / result.steps * 1000
         calls = f"{operation.calls / result.steps:.0f}"
         rows.append(
             (

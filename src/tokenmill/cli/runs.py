@@ -42,8 +42,11 @@ show."""
 COLUMNS = ["run", "rev", "created", "state", "changed", *METRICS]
 COLUMNS += ["seconds", "units", "money", "currency", "tokens_per_second"]
 
-HASH, FINGERPRINT = re.compile("[0-9a-f]{32}"), re.compile(r"\w[\w-]*")
-"""Of a file in DVC's cache, and of a run; both are parts of a path."""
+HASH = re.compile("[0-9a-f]{32}")
+"""Of a file in DVC's cache; it is a part of a path."""
+
+FINGERPRINT = re.compile(r"\w[\w-]*")
+"""Of a run; it is a part of a path, too."""
 
 SORT = {
     "new": "",
@@ -214,7 +217,8 @@ def _fingerprint(repo: "Repo", model: str) -> str | None:
     from tokenmill.formats.records import read_record  # noqa: PLC0415 (pydantic)
     from tokenmill.model.manifest import MANIFEST  # noqa: PLC0415
 
-    cached, unknown = repo.cache.local.oid_to_path, "its times are not known"
+    cached = repo.cache.local.oid_to_path
+    unknown = "its times are not known"
     with contextlib.suppress(OSError, UserError, KeyError):
         files = read_record(Path(cached(model)), list[dict[str, Any]], way_out=unknown)
         hashes = {file["relpath"]: str(file["md5"]) for file in files}

@@ -48,7 +48,8 @@ def run(_: argparse.Namespace) -> None:
     if run := unfinished(Path()):
         _print_under_way(run)
         return
-    made, evaluation = made_lines(), read_evaluation(paths.EVALUATION)
+    made = made_lines()
+    evaluation = read_evaluation(paths.EVALUATION)
     publish_times(paths.resume_root(), read_manifest(paths.MODEL).fingerprint, paths.METRICS)
     print()
     print_columns([*made, *cost_lines(read_costs(paths.METRICS / COSTS))])
@@ -105,14 +106,10 @@ def made_lines() -> list[tuple[str, str]]:
     """
     from tokenmill.formats import metrics  # noqa: PLC0415 (pydantic)
 
-    clean, tokenizer = (
-        metrics.read_metrics(metrics.CleanMetrics),
-        metrics.read_metrics(metrics.TokenizerMetrics),
-    )
-    tokens, train = (
-        metrics.read_metrics(metrics.TokensMetrics),
-        metrics.read_metrics(metrics.TrainMetrics),
-    )
+    clean = metrics.read_metrics(metrics.CleanMetrics)
+    tokenizer = metrics.read_metrics(metrics.TokenizerMetrics)
+    tokens = metrics.read_metrics(metrics.TokensMetrics)
+    train = metrics.read_metrics(metrics.TrainMetrics)
     return [
         ("data/clean", f"{clean.documents_kept:,} of {clean.documents_read:,} documents kept"),
         (
@@ -134,16 +131,13 @@ def made_lines() -> list[tuple[str, str]]:
 
 
 def cost_lines(costs: "pd.DataFrame") -> list[tuple[str, str]]:
-    """What all epochs together and each of them took, where that is known; none for an empty
-    table."""
+    """What all epochs and each one took, where that is known; none for an empty table."""
     from tokenmill.costs import AMOUNTS, Cost  # noqa: PLC0415 (pydantic)
 
     if costs.empty:
         return []
-    total, share = (
-        Cost.of(costs[AMOUNTS].sum(min_count=1)),
-        float(costs.loc[:, "utilisation"].mean()),
-    )
+    total = Cost.of(costs[AMOUNTS].sum(min_count=1))
+    share = float(costs.loc[:, "utilisation"].mean())
     peak = "" if math.isnan(share) else f", {share:.0%} of the device's peak"
     currency = costs["currency"].iloc[-1]
     text = (
@@ -186,7 +180,8 @@ def _print_answers(evaluation: "Evaluation") -> None:
     """Every question, and under it the answers of the first and the last epoch, each on one line;
     then the true one."""
     width = min(WIDTH, shutil.get_terminal_size().columns) if sys.stdout.isatty() else WIDTH
-    first, last = evaluation.epochs[0], evaluation.epochs[-1]
+    first = evaluation.epochs[0]
+    last = evaluation.epochs[-1]
     for number, question in enumerate(evaluation.questions):
         print_columns([(shortened(question.prompt, width),)])
         rows = []
@@ -201,8 +196,7 @@ def _print_answers(evaluation: "Evaluation") -> None:
 
 @dataclass(frozen=True)
 class Status:
-    """Where a project stands, in a sentence, and the commands that may be typed now, the likeliest
-    first."""
+    """Where a project stands, in a sentence, and the next commands, the likeliest first."""
 
     sentence: str
     commands: Commands

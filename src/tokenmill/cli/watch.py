@@ -1,5 +1,4 @@
-"""`tokenmill watch`: a training while it runs: its losses, speed, time and cost, and what the model
-answers now."""
+"""`tokenmill watch`: a running training: losses, speed, time, cost, and the model's answers."""
 
 import argparse
 import contextlib
@@ -29,15 +28,18 @@ if TYPE_CHECKING:
     from tokenmill.reports.charts import Chart
     from tokenmill.runs.under_way import UnderWay
 
-EVERY, PAGE_EVERY = 1.0, 5.0
-"""Seconds between two drawings in the terminal, and between two of the page, which loads itself
-again as often."""
+EVERY = 1.0
+"""Seconds between two drawings in the terminal."""
+
+PAGE_EVERY = 5.0
+"""Seconds between two drawings of the page, which loads itself again as often."""
 
 PAGE = Path(".dvc/tmp/tokenmill/watch.html")
 COLOURS = {1: "cyan", 3: "yellow"}
 """In the terminal, of the series of a chart."""
 
-CHART_LINES, PIPE_WIDTH = 8, 80
+CHART_LINES = 8
+PIPE_WIDTH = 80
 DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 """Of a character of braille, which has four rows of two."""
 
@@ -59,7 +61,8 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Show a training until it ends or Ctrl-C is pressed, which only ends the watching."""
-    screen, watched = console(), Watched(Path(), options.name)
+    screen = console()
+    watched = Watched(Path(), options.name)
     once = options.once or not screen.is_terminal
     if not screen.is_terminal:
         screen.width = PIPE_WIDTH
@@ -114,8 +117,7 @@ def _follow(watched: "Watched", screen: Console, *, with_page: bool) -> None:
 
 @dataclass
 class Answers:
-    """What the newest weights on disk answer to the fixed prompts; made in a thread, as a
-    checkpoint comes."""
+    """The newest weights' answers to the fixed prompts; made in a thread, as a checkpoint comes."""
 
     step: int | None = None
     """Of the weights that gave the answers."""
@@ -125,8 +127,7 @@ class Answers:
     _thread: threading.Thread | None = None
 
     def update(self, now: "UnderWay", *, wait: bool = False) -> None:
-        """Ask the newest weights, if they are new, unless a thread is still asking the ones
-        before."""
+        """Ask the newest weights, if they are new, unless a thread still asks others."""
         newest = now.weights()
         if newest and newest[0] != self.step and not (self._thread and self._thread.is_alive()):
             self._thread = threading.Thread(target=self._ask, args=(now, *newest), daemon=True)
@@ -136,7 +137,8 @@ class Answers:
 
     def _ask(self, now: "UnderWay", step: int, folder: Path) -> None:
         try:
-            self.rows, self.problem = ask(now.folder, folder, now.tokenizer), ""
+            self.rows = ask(now.folder, folder, now.tokenizer)
+            self.problem = ""
         # Such as weights that were removed for newer ones meanwhile
         except (UserError, OSError) as error:
             self.problem = first_line(error)
@@ -176,7 +178,8 @@ class Watched:
             found = [one for one in found if one.run.fingerprint == self.now.run.fingerprint]
         self.is_over = not found
         if found:
-            self.now, self.others = found[0], [one.where for one in found[1:] if one.run.is_on]
+            self.now = found[0]
+            self.others = [one.where for one in found[1:] if one.run.is_on]
         elif hasattr(self, "now"):
             self.now = self.now.last()
         return bool(found)
@@ -192,8 +195,10 @@ class Watched:
 
     def facts(self) -> list[tuple[str, str, list[str]]]:
         """Names, values and notes, the most important first."""
-        now, (spent, speed) = self.now, self.now.spent()
-        left, cost = now.seconds_left(), now.run.cost
+        now = self.now
+        spent, speed = now.spent()
+        left = now.seconds_left()
+        cost = now.run.cost
         best = min(now.validations, key=lambda row: row.val_loss, default=None)
         to_come = cost.cost_of(left) if left and now.run.is_on and not self.is_over else None
         known = [
@@ -267,8 +272,7 @@ class Watched:
 
 
 def ask(project: Path, weights: Path, tokenizer_file: Path) -> list[tuple[str, str]]:
-    """The fixed prompts of the project whose params.yaml is in `project`, and the answers of these
-    weights.
+    """The fixed prompts of the project in `project`, and the answers of these weights.
 
     Raises:
         UserError: a file is missing or damaged, or a prompt does not fit.
@@ -287,13 +291,12 @@ def ask(project: Path, weights: Path, tokenizer_file: Path) -> list[tuple[str, s
         evaluate: EvaluateParams
 
     torch.set_num_threads(1)  # the training needs the others
-    params, tokenizer, model = (
-        load(Params, project / PARAMS_FILE),
-        read_tokenizer(tokenizer_file),
-        load_model(weights),
-    )
+    params = load(Params, project / PARAMS_FILE)
+    tokenizer = read_tokenizer(tokenizer_file)
+    model = load_model(weights)
     context = model.config.context_length
-    raw, tokens = project / params.data.raw, project / paths.TOKENS
+    raw = project / params.data.raw
+    tokens = project / paths.TOKENS
     chosen = chosen_prompts(params.evaluate, raw, tokens, tokenizer, context_length=context)
     sampling = Sampling(max_new_tokens=params.evaluate.max_new_tokens)
     return [

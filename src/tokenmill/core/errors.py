@@ -2,14 +2,12 @@
 
 
 class UserError(Exception):
-    """A problem that a user can cause and fix; printed as a sentence, without a traceback, exit
-    code 1.
+    """A problem that a user can cause and fix: one sentence, no traceback, exit code 1.
 
     Invariants that only this code can break are `assert`s instead.
     """
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, or its type if it has none: what fits into a
-    sentence."""
+    """The first line of an error's message, or its type: what fits into a sentence."""
     return (str(error).splitlines() or [type(error).__name__])[0]

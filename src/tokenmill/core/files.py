@@ -59,16 +59,14 @@ def write_beside(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def write_atomic(path: Path) -> Iterator[IO[bytes]]:
-    """Open a binary file for writing that appears at `path` whole when the block ends, or not at
-    all."""
+    """Write a binary file that appears at `path` whole when the block ends, or not at all."""
     with write_beside(path) as beside, beside.open("wb") as file:
         yield file
 
 
 @contextlib.contextmanager
 def write_directory(path: Path) -> Iterator[Path]:
-    """Give an empty folder that replaces `path` when the block ends, or vanishes if the block
-    fails."""
+    """Give an empty folder that replaces `path` at the block's end, or vanishes if it fails."""
     with _replacing(path) as beside:
         beside.mkdir()
         yield beside

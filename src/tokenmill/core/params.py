@@ -185,7 +185,9 @@ def _too_large(value: Any, name: str = "") -> Iterator[tuple[str, int | float]]:
 
 def _sentence(view: type[Section], details: ErrorDetails) -> str:
     """One problem as a sentence: name, value, way out."""
-    loc, kind, value = details["loc"], details["type"], details["input"]
+    loc = details["loc"]
+    kind = details["type"]
+    value = details["input"]
     name = _name(loc)
     message = details["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
     if kind == "extra_forbidden":

@@ -53,7 +53,9 @@ class Planner:
 
     def __init__(self, params: CleanParams, advance: Advance, size: int = CHUNK_BYTES):
         """`advance` is called with the bytes on disk that are read here already."""
-        self._params, self._advance, self._size = params, advance, size
+        self._params = params
+        self._advance = advance
+        self._size = size
 
     def chunks(self, sources: Iterable[Source]) -> Iterator[Chunk]:
         """The chunks of all sources, in their order."""
@@ -74,7 +76,8 @@ class Planner:
         for source in sources:
             if group and (size + source.size > self._size or len(group) == CHUNK_FILES):
                 yield Chunk(partial(_read_files, group), size)
-                group, size = [], 0
+                group = []
+                size = 0
             group.append(source)
             size += source.size
         yield Chunk(partial(_read_files, group), size)
@@ -96,7 +99,8 @@ class Planner:
 
     def _texts(self, sources: Iterable[Source]) -> Iterator[Chunk]:
         found: list[tuple[str, str]] = []
-        chars, tally = 0, Tally()
+        chars = 0
+        tally = Tally()
         for source in sources:
             for text in texts(source, self._params, tally, self._advance):
                 found.append((text, source.name))
@@ -164,7 +168,8 @@ def _read_lines(
     blocks: Iterator[bytes], source: Source, params: CleanParams, tally: Tally, *, first: bool
 ) -> Texts:
     """The texts of whole JSON lines; `first` tells whether they begin the file."""
-    parts, size = [], 0
+    parts = []
+    size = 0
     for block in blocks:
         parts.append(block)
         size += len(block)

@@ -165,14 +165,16 @@ def _kept(
     cleaned: Iterable[CleanedChunk], params: CleanParams, tally: Tally, progress: Progress
 ) -> Iterator[pl.DataFrame]:
     """The documents of each chunk that are no duplicates of earlier ones, counted in `tally`."""
-    exact, near = SeenHashes(), SeenNearDuplicates()
+    exact = SeenHashes()
+    near = SeenNearDuplicates()
     for chunk in cleaned:
         taken = Letters(read=chunk.tally.letters, taken=chunk.tally.letters_taken)
         if not tally.read and (warning := letters_warning(taken, params.mode)):
             progress.note(f"at the beginning, {warning}")
         progress.advance(chunk.size)
         tally.merge(chunk.tally)
-        documents, signatures = chunk.documents, chunk.signatures
+        documents = chunk.documents
+        signatures = chunk.signatures
         if params.deduplicate:
             new = exact.add(documents["id"].to_numpy())
             documents = _new_documents(new, documents, tally, "duplicate")

@@ -142,13 +142,15 @@ def bands_and_rows(threshold: float, permutations: int) -> tuple[int, int]:
         (9, 13)
     """
     similarity = (np.arange(1000) + 0.5) / 1000
-    best, fewest = (1, 1), np.inf
+    best = (1, 1)
+    fewest = np.inf
     for bands in range(1, permutations + 1):
         for rows in range(1, permutations // bands + 1):
             found = 1 - (1 - similarity**rows) ** bands
             wrong = float(np.where(similarity < threshold, found, 1 - found).sum())
             if wrong < fewest:
-                best, fewest = (bands, rows), wrong
+                best = (bands, rows)
+                fewest = wrong
     return best
 
 
@@ -232,10 +234,10 @@ class Shingles:
 
 
 def shingles(texts: pl.Series, ngram: int) -> Iterator[Shingles]:
-    """The shingles of `ngram` words of all texts (String, no nulls), in order, a block at a
-    time."""
+    """The shingles of `ngram` words of all texts (String, no nulls), in order, by blocks."""
     ends = np.cumsum(texts.str.len_bytes().to_numpy().astype(np.intp))
-    row, start = 0, 0
+    row = 0
+    start = 0
     while row < len(ends):
         stop = int(np.searchsorted(ends, start + BLOCK_BYTES, side="right"))
         if stop > row:
@@ -244,11 +246,13 @@ def shingles(texts: pl.Series, ngram: int) -> Iterator[Shingles]:
             stop = row + 1
             for block in _cut(texts.slice(row, 1)):
                 yield _block_shingles(row, block, ngram)
-        row, start = stop, int(ends[stop - 1])
+        row = stop
+        start = int(ends[stop - 1])
 
 
 def _cut(text: pl.Series) -> Iterator[pl.Series]:
-    data, start = text.cast(pl.Binary).item(), 0
+    data = text.cast(pl.Binary).item()
+    start = 0
     while start < len(data):
         block = data[start : start + BLOCK_BYTES].decode(errors="ignore")
         start += len(block.encode())
@@ -287,11 +291,13 @@ def _joined(texts: pl.Series) -> tuple[NDArray[np.uint8], NDArray[np.intp]]:
 
 
 def _words(data: NDArray[np.uint8]) -> tuple[NDArray[np.intp], Hashes]:
-    letter, digit = data - np.uint8(ord("a")) < 26, data - np.uint8(ord("0")) < 10
+    letter = data - np.uint8(ord("a")) < 26
+    digit = data - np.uint8(ord("0")) < 10
     inside = np.zeros(len(data) + 2, dtype=np.bool_)
     inside[1:-1] = letter | digit | (data >= 0x80)
     edges = np.flatnonzero(inside[1:] != inside[:-1])
-    start, length = edges[::2], edges[1::2] - edges[::2]
+    start = edges[::2]
+    length = edges[1::2] - edges[::2]
     padded = np.zeros(len(data) + WORD_BYTES, dtype=np.uint8)
     padded[: len(data)] = data
     # Eight bytes from any place, as one number.

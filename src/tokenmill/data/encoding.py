@@ -48,8 +48,7 @@ def without_damage(texts: Iterable[str], tally: Tally) -> Iterator[str]:
 
 
 def damage_handler() -> str:
-    """The name of the codec error handler that writes DAMAGE. (Codecs know handlers only by
-    name.)"""
+    """The codec error handler that writes DAMAGE; codecs know handlers only by name."""
 
     def replace(error: UnicodeError) -> tuple[str, int]:
         assert isinstance(error, UnicodeDecodeError)
@@ -91,7 +90,8 @@ def utf8(blocks: Iterable[bytes], encoding: str, found: Callable[[str], object])
         if block.isascii():
             yield block
         else:
-            encoding, stream = detect(block), itertools.chain([block], stream)
+            encoding = detect(block)
+            stream = itertools.chain([block], stream)
     if encoding in ("auto", "utf-8"):
         yield from stream
         return
@@ -103,8 +103,7 @@ def utf8(blocks: Iterable[bytes], encoding: str, found: Callable[[str], object])
 
 
 def byte_order(head: bytes) -> tuple[bytes, str]:
-    """The byte-order mark with which a file begins, and its encoding; both empty if it is not
-    clear.
+    """The byte-order mark at a file's beginning and its encoding; both empty if unclear.
 
     UTF-16 without a mark has a NUL in every second byte where its letters are Latin.
     """
@@ -112,10 +111,8 @@ def byte_order(head: bytes) -> tuple[bytes, str]:
         if head.startswith(mark):
             return mark, encoding
     head = head[:SNIFFED_BYTES]
-    even, odd = (
-        head[::2].count(0) / max(8, len(head) // 2),
-        head[1::2].count(0) / max(8, len(head) // 2),
-    )
+    even = head[::2].count(0) / max(8, len(head) // 2)
+    odd = head[1::2].count(0) / max(8, len(head) // 2)
     if max(even, odd) > 0.4 and min(even, odd) < 0.05:
         return b"", "utf-16-be" if even > odd else "utf-16-le"
     return b"", ""

@@ -191,17 +191,13 @@ class GopherQuality(Filter):
     spans = True
 
     def broken(self, frame: "pl.DataFrame") -> Broken:  # noqa: D102
-        texts, words, lines = (
-            frame["text"],
-            TextSpans.of(frame["words"]),
-            TextSpans.of(frame["lines"]),
-        )
+        texts = frame["text"]
+        words = TextSpans.of(frame["words"])
+        lines = TextSpans.of(frame["lines"])
         spoken = words.text.str.contains(SPOKEN)
-        n_words, n_lines, n_spoken = (
-            np.maximum(words.counts, 1),
-            np.maximum(lines.counts, 1),
-            words.sums(spoken),
-        )
+        n_words = np.maximum(words.counts, 1)
+        n_lines = np.maximum(lines.counts, 1)
+        n_spoken = words.sums(spoken)
         mean_chars = words.sums(spoken.to_numpy() * words.chars) / np.maximum(n_spoken, 1)
         hashes = texts.str.count_matches("#", literal=True).to_numpy()
         ellipses = texts.str.count_matches(r"\.\.\.|…").to_numpy()
@@ -242,7 +238,8 @@ class FinewebLines(Filter):
 
     def broken(self, frame: "pl.DataFrame") -> Broken:  # noqa: D102
         lines = TextSpans.of(frame["lines"])
-        n_lines, chars = np.maximum(lines.counts, 1), np.maximum(lines.sums(lines.chars), 1)
+        n_lines = np.maximum(lines.counts, 1)
+        chars = np.maximum(lines.sums(lines.chars), 1)
         ended = lines.text.str.contains(r"""[\p{Sentence_Terminal}…"'”’»]$""")
         return {
             "fineweb_punctuation": lines.sums(ended) / n_lines <= 0.12,

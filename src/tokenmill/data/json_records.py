@@ -91,7 +91,10 @@ def bounded_json(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
         UserError: it is nested deeper than MAX_DEPTH, or a value in it is longer than
             MAX_RECORD_BYTES.
     """
-    depth, quoted, held, rest = 0, 0, 0, b""
+    depth = 0
+    quoted = 0
+    held = 0
+    rest = b""
     for block in blocks:
         data = (rest + block).replace(rb"\\", b"")  # now a backslash before a quote escapes it
         rest = b"\\" if data.endswith(b"\\") else b""
@@ -157,8 +160,7 @@ def _value(line: bytes | None) -> Any:
 
 
 def lines(blocks: Iterable[bytes], longest: int = MAX_RECORD_BYTES) -> Iterator[bytes | None]:
-    r"""The lines of a stream that are not empty, without their `\n`; None for one longer than
-    `longest`."""
+    r"""The lines of a stream that are not empty, without `\n`; None for one over `longest`."""
     for part in whole_lines(blocks, BLOCK_BYTES, longest):
         yield from (line if len(line) <= longest else None for line in part.split(b"\n") if line)
 
@@ -178,7 +180,8 @@ def whole_lines(
         cut = block.rfind(b"\n") + 1
         if cut:
             yield b"".join([*parts[:-1], block[:cut]])
-            parts, held = [block[cut:]], len(block) - cut
+            parts = [block[cut:]]
+            held = len(block) - cut
         elif held - len(block) > longest + size:
             held -= len(parts.pop())
     if held:
@@ -202,7 +205,8 @@ def polars_texts(data: bytes, params: CleanParams) -> pl.Series | None:
         table = pl.read_ndjson(io.BytesIO(data), schema=dict.fromkeys((key, *others), pl.String))
     except pl.exceptions.ComputeError:
         return None
-    texts, rows = table[key].alias("text"), len(table)
+    texts = table[key].alias("text")
+    rows = len(table)
     if texts.has_nulls() or any(table[other].null_count() < rows for other in others):
         return None
     if any(texts.str.contains(doubtful, literal=True).any() for doubtful in ("\x00", DAMAGE)):

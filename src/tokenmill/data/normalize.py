@@ -246,7 +246,8 @@ def fold_table(mode: Literal["strict", "balanced"]) -> dict[str, str]:
 def _is_typography(character: str, folded: str) -> bool:
     """Whether a character beyond Latin-1 is only another form of what it is folded to."""
     data = unicodedata.ucd_3_2_0
-    kind, width = data.category(character), data.decomposition(character).partition(" ")[0]
+    kind = data.category(character)
+    width = data.decomposition(character).partition(" ")[0]
     if kind[0] == "L":
         return (
             width in ("<compat>", "<wide>", "<font>")
@@ -286,8 +287,7 @@ _BOILERPLATE = (
 
 
 def drop_boilerplate(texts: pl.Series) -> pl.Series:
-    r"""The texts of a batch (normalized) without lines that belong to a web page and not to its
-    text.
+    r"""The texts of a batch (normalized) without lines that only a web page needs.
 
     The phrases are those of C4 (Raffel et al. 2020, section 2.2). C4 drops the whole page for
     `lorem ipsum` and for a curly bracket; here the former costs its line, and code may stay. The

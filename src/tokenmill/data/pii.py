@@ -1,5 +1,4 @@
-"""E-mail addresses, phone numbers, payment cards and IP addresses, each replaced by a mask in
-ASCII.
+"""E-mail addresses, phone numbers, payment cards and IP addresses, masked in ASCII.
 
 - `email`: name, @, domain with a dot.
 - `card`: 14 to 19 digits, also in groups, with the leading digits and lengths of the large issuers

@@ -75,13 +75,15 @@ def documents(
         [b'To be,', b'or not to be']
     """
     skipped, separator = _UNITS[unit]
-    buffer, found_any = b"", False
+    buffer = b""
+    found_any = False
     for block in blocks:
         buffer += block
         begin = _end(skipped, buffer, 0)
         while (ends := _next(buffer, begin, separator, shortest, longest)) is not None:
             yield buffer[begin : ends[0]]
-            found_any, begin = True, _end(skipped, buffer, ends[1])
+            found_any = True
+            begin = _end(skipped, buffer, ends[1])
         buffer = buffer[begin:]
     rest = buffer if unit == "file" else buffer.rstrip()
     if rest or (unit == "file" and not found_any):
@@ -170,7 +172,8 @@ class _BlockFile(io.RawIOBase):
     """Blocks of bytes as a file, for the CSV reader."""
 
     def __init__(self, blocks: Iterable[bytes]) -> None:
-        self._blocks, self._rest = filter(None, blocks), memoryview(b"")
+        self._blocks = filter(None, blocks)
+        self._rest = memoryview(b"")
 
     def readable(self) -> bool:
         return True

@@ -178,7 +178,8 @@ def _exported(nodes: Mapping[str, Any], last: Any) -> str:
     turns = list[tuple[str, str]]()
     for _ in nodes:
         node = _mapping(nodes.get(last) if isinstance(last, str) else None)
-        message, last = _mapping(node.get("message")), node.get("parent")
+        message = _mapping(node.get("message"))
+        last = node.get("parent")
         role = _mapping(message.get("author")).get("role")
         text = _content(_mapping(message.get("content")).get("parts", ()))
         if role in ("user", "assistant") and text:  # the others are the system's and of tools

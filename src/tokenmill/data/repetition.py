@@ -98,8 +98,7 @@ class TextSpans:
 
     @cached_property
     def hashes(self) -> np.ndarray:
-        """64 bits for each span: equal texts have equal hashes, unequal ones only once in 2^64
-        pairs."""
+        """64 bits for each span; unequal texts have equal hashes only once in 2^64 pairs."""
         return self.text.hash().to_numpy()
 
     @property
@@ -162,7 +161,8 @@ def _repeats_too_much(spans: TextSpans, chars: np.ndarray) -> np.ndarray:
 def repeated_ngrams(frame: "pl.DataFrame") -> dict[str, np.ndarray]:
     """Which documents (columns `text`, `words`) repeat n-grams of words too much."""
     chars = np.maximum(frame["text"].str.len_chars().to_numpy(), 1)
-    top, duplicate = np.zeros(len(frame), bool), np.zeros(len(frame), bool)
+    top = np.zeros(len(frame), bool)
+    duplicate = np.zeros(len(frame), bool)
     grams = NGrams(TextSpans.of(frame["words"]))
     for n in range(2, max(MAX_DUPLICATE) + 1):
         groups = grams.extend()
@@ -197,8 +197,7 @@ class NGrams:
         self._ends = np.concatenate([[0], np.cumsum(words.chars, dtype=np.int64)])
 
     def extend(self) -> Groups:
-        """Extend every n-gram by the next word of its document, if there is one, and group the
-        equal ones."""
+        """Extend every n-gram by its document's next word, if any, and group the equal ones."""
         document = self._words.document[self.places]
         follows = np.flatnonzero((np.diff(self.places) == 1) & (document[1:] == document[:-1]))
         self.places = self.places[follows]
@@ -207,11 +206,11 @@ class NGrams:
         return Groups(self._keys)
 
     def keep(self, groups: Groups, documents: np.ndarray) -> None:
-        """Keep the n-grams that occur more than once, in the documents (D, bool) that still
-        pass."""
+        """Keep the n-grams that occur twice or more in the documents (D, bool) that pass."""
         kept = np.sort(groups.members)
         kept = kept[documents[self._words.document[self.places[kept]]]]
-        self.places, self._keys = self.places[kept], self._keys[kept]
+        self.places = self.places[kept]
+        self._keys = self._keys[kept]
 
     def top_chars(self, groups: Groups) -> np.ndarray:
         """Characters that the most frequent n-gram takes in each document (D)."""
@@ -242,7 +241,9 @@ class NGrams:
     def _from_left_to_right(self, document: int) -> int:
         """The characters of the repeated n-grams of a document, none twice."""
         begin, end = np.searchsorted(self.places, self._words.offsets[document : document + 2])
-        found, after, chars = set[int](), 0, 0
+        found = set[int]()
+        after = 0
+        chars = 0
         for here, key in zip(
             self.places[begin:end].tolist(), self._keys[begin:end].tolist(), strict=True
         ):

@@ -1,5 +1,4 @@
-"""The counts of `clean`: a tally of each chunk, added up in their order, and the report on the
-whole."""
+"""The counts of `clean`: tallies of chunks, added up in their order, and the report."""
 
 from collections import Counter
 from dataclasses import dataclass, field

@@ -47,6 +47,7 @@ def _grouped(batches: Iterable[pl.DataFrame], shard_bytes: int) -> Iterator[list
             documents = documents[taken:]
             if held >= shard_bytes:
                 yield pending
-                pending, held = [], 0
+                pending = []
+                held = 0
     if pending:
         yield pending

@@ -239,7 +239,8 @@ def _zstd(file: IO[bytes], advance: Advance) -> Iterator[bytes]:
             size += len(block)
             if size >= BLOCK_BYTES:
                 yield b"".join(pending)
-                pending, size = [], 0
+                pending = []
+                size = 0
     if frame is not None:
         raise EOFError
     yield b"".join(pending)

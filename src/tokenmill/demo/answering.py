@@ -28,14 +28,18 @@ FIELDS = tuple(field.name for field in fields(Sampling))
 NONE = "none"
 """Instead of a model's name: the column stays empty."""
 
-QUESTION, TEXT = "Question", "Text to continue"
-"""Kinds of prompts."""
+# The kinds of prompts
+QUESTION = "Question"
+TEXT = "Text to continue"
 
 MOST_CHARACTERS = 10_000
 """Of a prompt; a longer one would be cut to the model's context in any case."""
 
-MOST_TOKENS, MOST_SECONDS = 1024, 60.0
-"""The longest answer, and the longest time for it; other readers are waiting."""
+MOST_TOKENS = 1024
+"""The longest answer."""
+
+MOST_SECONDS = 60.0
+"""The longest time for an answer; other readers are waiting."""
 
 MOST_TURNS = 10
 """Turns of a conversation that are kept."""
@@ -127,8 +131,7 @@ class Answering:
     loaded: Loaded
 
     def prepare(self) -> None:
-        """Load the first model, so that the first answer does not wait; errors come with the
-        answers."""
+        """Load the first model, so that no answer waits; errors come with the answers."""
         with contextlib.suppress(UserError, OSError):
             name = self.models.names()[0]
             epochs = self.models.epochs(name)
@@ -144,8 +147,7 @@ class Answering:
         turns: Turns | None,
         *values: Any,
     ) -> Iterator[State]:
-        """The states of a conversation while its next turn grows. A user's error is part of the
-        turn.
+        """The states of a conversation while a turn grows; a user's error is part of it.
 
         Args:
             name: of a model, or NONE; None, as of a page that does not know the models yet, is the
@@ -157,10 +159,8 @@ class Answering:
             turns: so far.
             values: of FIELDS, in their order.
         """
-        turns, prompt = (
-            list(turns or ())[1 - MOST_TURNS :],
-            prompt if isinstance(prompt, str) else "",
-        )
+        turns = list(turns or ())[1 - MOST_TURNS :]
+        prompt = prompt if isinstance(prompt, str) else ""
         if name == NONE or (kind == QUESTION and not prompt.strip()):
             yield html(turns), turns
             return
@@ -184,10 +184,8 @@ class Answering:
             for _ in _growing(turn, stream):
                 yield html(turns), turns
         except (UserError, OSError) as error:
-            turn.notes, turn.refused = (
-                [],
-                describe(error) if isinstance(error, OSError) else str(error),
-            )
+            turn.notes = []
+            turn.refused = describe(error) if isinstance(error, OSError) else str(error)
         yield html(turns), turns
 
     def _stream(self, writer: Writer, turns: Turns, sampling: Sampling) -> Stream:

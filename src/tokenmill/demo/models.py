@@ -47,14 +47,15 @@ class Loaded:
             return self._load(checkpoint, version)
 
 
-THIS_RUN, EXPERIMENT, FOLDER = "this run", "experiment ", "folder "
-"""The names of models, or their beginnings."""
+# The names of models, or their beginnings
+THIS_RUN = "this run"
+EXPERIMENT = "experiment "
+FOLDER = "folder "
 
 
 @dataclass
 class Models:
-    """The models of a project by their names: `this run`, `experiment blest-jube`, `folder
-    /somewhere`."""
+    """The models of a project by name: `this run`, `experiment blest-jube`, `folder /somewhere`."""
 
     root: Path
     """Of the project."""

@@ -82,7 +82,9 @@ class Column:
     def __init__(self, answering: Answering, *, side: str, optional: bool):
         """Build the drop-downs in the layout that is open now; `place_answer` builds the
         conversation."""
-        self._answering, self._side, self._optional = answering, side, optional
+        self._answering = answering
+        self._side = side
+        self._optional = optional
         self.turns = gr.State([])
         with gr.Row():
             label = "Compare with" if optional else "Model"
@@ -138,7 +140,8 @@ class Column:
         yield [gr.skip(), *self._epochs(name)]
 
     def _epochs(self, name: str) -> list[Any]:
-        sentence, epochs = gr.skip(), list[int]()
+        sentence = gr.skip()
+        epochs = list[int]()
         try:
             epochs = self._answering.models.epochs(name)
         except (UserError, OSError) as error:
@@ -247,12 +250,11 @@ def _example(entry: PromptParams) -> tuple[str, str]:
 
 
 def _sampling_fields(sampling: Sampling) -> list[gr.Slider | gr.Number]:
-    temperature, top_k, length = (
-        sampling.temperature,
-        sampling.top_k or 0,
-        min(sampling.max_new_tokens, MOST_TOKENS),
-    )
-    top_p, penalty = sampling.top_p or 1, sampling.repetition_penalty
+    temperature = sampling.temperature
+    top_k = sampling.top_k or 0
+    length = min(sampling.max_new_tokens, MOST_TOKENS)
+    top_p = sampling.top_p or 1
+    penalty = sampling.repetition_penalty
     with gr.Accordion("Sampling", open=False):
         shown = {
             "temperature": gr.Slider(

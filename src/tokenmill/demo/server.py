@@ -66,7 +66,8 @@ class Gate:
     def __init__(self, app: ASGIApp, listener: socket.socket, further: Iterable[str]):
         """Let requests to this machine's names through and to the `further` ones; if it is public,
         to any address."""
-        self._app, self._any_address = app, is_public(listener)
+        self._app = app
+        self._any_address = is_public(listener)
         own = (
             (socket.gethostname(), socket.getfqdn()) if self._any_address else ("127.0.0.1", "::1")
         )
@@ -129,7 +130,8 @@ class Gate:
 async def _body(receive: Receive) -> Message | PlainTextResponse:
     """The whole body of a request as one message; or what to answer if it is too long or too
     slow."""
-    body, message = b"", await receive()
+    body = b""
+    message = await receive()
     try:
         async with asyncio.timeout(MOST_SECONDS):
             while message["type"] == "http.request":

@@ -78,7 +78,8 @@ def check_text(project: Project) -> Iterator[Finding]:
     """There is text to train on, where all kinds of runs find it."""
     if project.params is None:
         return
-    raw, root = project.params.data.raw, project.root
+    raw = project.params.data.raw
+    root = project.root
     if raw == BUILT_IN and not (root / raw).exists():
         count = project.params.sample.conversations
         yield ok("text", f"the built-in {count:,} conversations, made by the first stage")
@@ -149,13 +150,12 @@ def check_compiler(project: Project) -> Iterator[Finding]:
     by it."""
     if project.params is None or project.compute is None:
         return
-    setting, device = project.params.runtime.compile, project.compute.device
+    setting = project.params.runtime.compile
+    device = project.compute.device
     if setting == "off" or (setting == "auto" and device.type != "cuda"):
         return
-    missing, fix = (
-        missing_compiler(device),
-        "apt install g++ python3-dev, or set runtime.compile to off",
-    )
+    missing = missing_compiler(device)
+    fix = "apt install g++ python3-dev, or set runtime.compile to off"
     if missing is None:
         yield ok("compiler", "what torch.compile needs is there")
     elif setting != "auto":
@@ -170,7 +170,8 @@ def check_compiler(project: Project) -> Iterator[Finding]:
 
 def check_memory(project: Project) -> Iterator[Finding]:
     """The device holds the model, and the sequences of a micro-batch beside it."""
-    params, compute = project.params, project.compute
+    params = project.params
+    compute = project.compute
     if params is None or compute is None:
         return
     config = ModelConfig.of(params.model, vocabulary(params, _tokens(project)))
@@ -206,7 +207,9 @@ def check_memory(project: Project) -> Iterator[Finding]:
 
 def check_disk(project: Project) -> Iterator[Finding]:
     """What is to be written fits on its disk; one finding per disk."""
-    params, workspace, repo = project.params, project.root, project.repo
+    params = project.params
+    workspace = project.root
+    repo = project.repo
     if params is None:
         return
     tokens = _tokens(project)

@@ -143,10 +143,8 @@ def _folder_remote(name: str, folder: Path) -> Finding:
 
 def _server_remote(repo: Repo, name: str, url: str) -> Finding:
     """Ask a server for the remote's folder; the folder need not exist yet."""
-    text, credentials = (
-        f"{name}, {url}",
-        f"credentials: dvc remote modify --local {name} …; then: dvc status -c",
-    )
+    text = f"{name}, {url}"
+    credentials = f"credentials: dvc remote modify --local {name} …; then: dvc status -c"
 
     def exists() -> bool:
         remote = repo.cloud.get_remote(name)
@@ -232,7 +230,8 @@ def _outdated(repo: Repo) -> list[str]:
     with lock_repo(repo), warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # from the library of DVC's graph
         said = repo.status()
-        graph, stages = repo.index.graph, repo.index.stages
+        graph = repo.index.graph
+        stages = repo.index.stages
     made = {str(out) for stage in stages for out in stage.outs}
     reasons = {stage: list(_reasons(said.get(stage.addressing, []), made)) for stage in stages}
     found = [stage for stage in stages if reasons[stage]]

@@ -67,8 +67,7 @@ def problem(name: str, text: str, fix: str) -> Finding:
 
 @dataclass
 class Project:
-    """The project that is checked. A check writes down here what later checks need; None: not
-    known."""
+    """The project that is checked, with what checks found for later ones; None: not known."""
 
     root: Path
     params: "AllParams | None" = None
@@ -87,7 +86,8 @@ not provide."""
 
 def check_python(_: Project) -> Iterator[Finding]:
     """The stages run as `python -m …`, so `python` must be this interpreter."""
-    here, found = Path(sys.executable), shutil.which("python")
+    here = Path(sys.executable)
+    found = shutil.which("python")
     version = f"{platform.python_version()}, {here}"
     if found is None:
         yield problem(
@@ -109,7 +109,8 @@ def check_packages(project: Project) -> Iterator[Finding]:
         text = f"the packages in {pyproject} cannot be read ({type(error).__name__})"
         yield problem("packages", text, "git checkout pyproject.toml")
         return
-    missing, other = [], []
+    missing = []
+    other = []
     for name, versions in ((each.name, each.specifier) for each in wanted):
         try:
             installed = importlib.metadata.version(name)
@@ -199,8 +200,7 @@ def _locked(root: Path) -> Iterator[Finding]:
 
 
 def uncommitted(root: Path) -> list[str] | None:
-    """Files of ONE_COMMIT that differ from the last commit or are in none; None outside a git
-    repository."""
+    """Files of ONE_COMMIT that the last commit lacks or has otherwise; None outside git."""
     status = git.ask(
         root,
         "status",

@@ -1,5 +1,4 @@
-"""Measure every epoch of a training in the same way: losses on fixed sequences, answers to fixed
-prompts.
+"""Measure every epoch alike: losses on fixed sequences, answers to fixed prompts.
 
 Of a fine-tuned model and its base also the answers to questions of chats that fine-tuning never
 saw.
@@ -74,7 +73,8 @@ def evaluate(
     Raises:
         UserError: model, tokenizer and tokens do not belong together, or one of them is missing.
     """
-    manifest, metadata = read_manifest(models), read_metadata(tokens)
+    manifest = read_manifest(models)
+    metadata = read_metadata(tokens)
     tokenizer = read_tokenizer(tokenizer_file)
     manifest.check_tokenizer(metadata.tokenizer_sha256, f"that of {tokens}")
     manifest.check_tokenizer(tokenizer.sha256, str(tokenizer_file))

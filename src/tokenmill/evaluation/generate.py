@@ -1,5 +1,4 @@
-"""Generate text token by token with a key/value cache: the likeliest token each time, or one that
-is sampled.
+"""Generate text token by token with a key/value cache: the likeliest or a sampled one.
 
 Axes: B texts, T tokens, V vocabulary.
 """
@@ -119,16 +118,15 @@ def _write(
 ) -> Iterator[tuple[int, int]]:
     """Yield the number of a text and its next token, for prompts of one length."""
     context = model.config.context_length
-    numbers, texts = list(prompts), [list(prompt) for prompt in prompts.values()]
+    numbers = list(prompts)
+    texts = [list(prompt) for prompt in prompts.values()]
     length = len(texts[0])
     assert 0 < length <= context
     assert all(len(text) == length for text in texts)
     sampler = Sampler(sampling, texts, vocab_size=model.config.vocab_size, numbers=numbers)
     max_length = min(context, length + sampling.max_new_tokens)
-    cache, ended = (
-        KVCache(model.config, texts=len(texts), max_length=max_length, device=model.device),
-        set[int](),
-    )
+    cache = KVCache(model.config, texts=len(texts), max_length=max_length, device=model.device)
+    ended = set[int]()
     unread = length
     for left in range(sampling.max_new_tokens, 0, -1):
         ids_BT = torch.tensor([text[-unread:] for text in texts], device=model.device)
@@ -143,7 +141,8 @@ def _write(
         if not rows or left == 1:
             return
         if len(rows) <= len(numbers) // 2:
-            numbers, texts = [numbers[row] for row in rows], [texts[row] for row in rows]
+            numbers = [numbers[row] for row in rows]
+            texts = [texts[row] for row in rows]
             cache.select(rows)
             sampler.select(rows)
         unread = 1
@@ -153,8 +152,7 @@ def _write(
 
 
 def transpose_in_memory(model: GPT) -> None:
-    """Store matrices with more outputs than inputs column by column, in place; shapes and values
-    stay.
+    """Store matrices with more outputs than inputs by column, in place; values stay.
 
     A CPU multiplies such a matrix with a single token 1.3 to 1.5 times as fast.
     """
@@ -164,8 +162,7 @@ def transpose_in_memory(model: GPT) -> None:
 
 
 class Sampler:
-    """Chooses the next token of each of several texts; every text has a random generator of its
-    own.
+    """Chooses the next token of several texts, each with a random generator of its own.
 
     Tokens are drawn on the CPU, so that a seed gives the same text on every device.
     """

@@ -1,5 +1,4 @@
-"""The results of an evaluation as plain data: `reports/evaluation.json`, which reports and commands
-read."""
+"""The results of an evaluation: `reports/evaluation.json`, which reports and commands read."""
 
 from pathlib import Path
 from statistics import fmean

@@ -140,7 +140,8 @@ def pack(chats: Sequence[EncodedChat], context_length: int) -> np.ndarray:
     stays empty has no target.
     """
     order = sorted(range(len(chats)), key=lambda chat: -len(chats[chat].ids))
-    places, rooms = [(0, 0)] * len(chats), list[tuple[int, int]]()
+    places = [(0, 0)] * len(chats)
+    rooms = list[tuple[int, int]]()
     rows = 0
     for number in order:
         need = len(chats[number].ids) - 1
@@ -156,9 +157,7 @@ def pack(chats: Sequence[EncodedChat], context_length: int) -> np.ndarray:
         layers[row, 2, context_length - room :] = context_length - room
     for each, (row, start) in zip(chats, places, strict=True):
         here = layers[row, :, start : start + len(each.ids) - 1]
-        here[0], here[1], here[2] = (
-            each.ids[:-1],
-            np.where(each.answers[1:], each.ids[1:], IGNORED),
-            start,
-        )
+        here[0] = each.ids[:-1]
+        here[1] = np.where(each.answers[1:], each.ids[1:], IGNORED)
+        here[2] = start
     return layers

@@ -1,5 +1,4 @@
-"""A fine-tuning as a job for the trainer that trained the base: chats from disk, the model to start
-from."""
+"""A fine-tuning as a job for the base's trainer: chats from disk, the model to start from."""
 
 import hashlib
 import tempfile
@@ -24,9 +23,9 @@ from tokenmill.model.manifest import MANIFEST, RESTORE, Manifest, TrainedWith, r
 from tokenmill.model.sequences import PackedTexts, evenly_spread
 from tokenmill.training.checkpoint import fingerprint
 from tokenmill.training.compile import Compilation
+from tokenmill.training.job import Data, Job
 from tokenmill.training.lora import adapt, trained_parameters
 from tokenmill.training.params import RuntimeParams, TrainParams
-from tokenmill.training.run import Data, Job
 from tokenmill.training.schedule import Workload
 
 
@@ -128,7 +127,8 @@ def prepare(
 def with_base_text(layers: np.ndarray, tokens: Path, fraction: float) -> np.ndarray:
     """Sequences of chats (N, L, T), and behind them evenly spread ones of the base's text,
     `fraction` of them all."""
-    context_length, wanted = layers.shape[2], round(len(layers) * fraction / (1 - fraction))
+    context_length = layers.shape[2]
+    wanted = round(len(layers) * fraction / (1 - fraction))
     if not wanted:
         return layers
     ids = open_tokens(tokens, "train")
@@ -148,7 +148,8 @@ def tuning_job(
     Raises:
         UserError: the model has no such maps.
     """
-    config, origin = base.manifest.model, str(base.folder)
+    config = base.manifest.model
+    origin = str(base.folder)
     hashes = {"train": _sha256(rows), "val": _sha256(val.layers)}
     method: dict[str, object] = {"method": "full"}
     if lora:

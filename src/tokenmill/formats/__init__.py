@@ -1,1 +1,1 @@
-"""What is on disk between the stages, each format in a module: how it is written, read and checked."""
+"""What is on disk between the stages: a module writes, reads and checks each format."""

@@ -1,5 +1,4 @@
-"""What stages report for other stages and commands to read: `metrics/*.json` and
-`data/clean_report.json`.
+"""What stages report for others to read: `metrics/*.json` and `data/clean_report.json`.
 
 These models are apart, so that no report depends on the code of the stage that wrote a file; what
 is said of them is in `words/cleaning.py`.

@@ -1,5 +1,4 @@
-"""Read what a stage wrote: JSON files and tables, each checked against its form before anything
-uses it.
+"""Read what a stage wrote: JSON files and tables, each checked against its form before use.
 
 There is no other way to read them, so each damage ends in the same sentence: the file, what is
 wrong, the way out.

@@ -1,5 +1,4 @@
-"""The clean documents on disk: a folder of parquet shards, written once and read in constant
-memory.
+"""The clean documents on disk: parquet shards, written once and read in constant memory.
 
 Columns: `text`; `source`, the file it came from relative to data.raw; `id`, the XXH3 64-bit hash of
 the text's UTF-8. Where a shard and its row groups end depends on the text alone: the same documents

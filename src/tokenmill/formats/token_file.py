@@ -129,7 +129,8 @@ def open_tokens(folder: Path, split: Split) -> np.memmap:
         >>> sequence = torch.from_numpy(tokens[start : start + context_length + 1].astype(np.int64))
     """
     metadata = read_metadata(folder)
-    path, expected = token_file(folder, split), metadata.split(split)
+    path = token_file(folder, split)
+    expected = metadata.split(split)
     if not path.is_file():
         raise UserError(f"{path} is missing; run `dvc repro unpack`.")
     size = path.stat().st_size

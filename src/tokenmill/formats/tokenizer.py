@@ -112,8 +112,7 @@ class TextTokenizer:
         ]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of `ids`; special tokens show as `<|endoftext|>`, a cut UTF-8 sequence as
-        U+FFFD."""
+        """The text of `ids`; special tokens are spelled, a cut UTF-8 sequence is U+FFFD."""
         return self.backend.decode(list(ids), skip_special_tokens=False)
 
     def decode_document(self, ids: Sequence[int]) -> Document:
@@ -159,7 +158,8 @@ def read_tokenizer(file: Path, way_out: str = REMAKE) -> TextTokenizer:
         content = file.read_bytes()
     except FileNotFoundError:
         raise UserError(f"{file} is missing; `dvc repro tokenizer` makes it.") from None
-    tokenizer, record = parse_tokenizer(content, file, way_out), file.with_name(RECORD)
+    tokenizer = parse_tokenizer(content, file, way_out)
+    record = file.with_name(RECORD)
     again = "make both again with `dvc repro -f tokenizer`"
     if record.exists() and read_record(record, dict[str, Sha256], way_out=again) != {
         "sha256": tokenizer.sha256
@@ -208,7 +208,8 @@ def parse_tokenizer(content: bytes, file: Path, way_out: str = REMAKE) -> TextTo
 def _tokenizer_type(layout: dict[str, Any]) -> TokenizerType | None:
     """Recognise the type by the parts of the file that decide how text is cut; None for any
     other."""
-    model, before = layout["model"], layout["pre_tokenizer"]
+    model = layout["model"]
+    before = layout["pre_tokenizer"]
     plain = model["type"] == "BPE" and not any(
         layout[part] for part in ("normalizer", "truncation", "padding")
     )

@@ -1,2 +1,1 @@
-"""The model and what runs it: architectures, loss, device, validation, the files it is saved in,
-generation."""
+"""The model and what runs it: architectures, loss, device, validation, files, generation."""

@@ -65,8 +65,7 @@ class ModelParams(Section):
 
 
 class ModelConfig(ModelParams):
-    """Everything that fixes a model's shape: the parameters and the size of the tokenizer's
-    vocabulary."""
+    """Everything that fixes a model's shape: parameters and the vocabulary's size."""
 
     vocab_size: int = Field(ge=2, le=1 << 24)
     """Ids that the tokenizer can give."""

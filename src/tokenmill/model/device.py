@@ -17,8 +17,9 @@ from tokenmill.core.errors import UserError
 
 DeviceName = Literal["auto", "cpu", "cuda", "mps"]
 """What `runtime.device` may be."""
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-"""From glibc's malloc.h."""
+# From glibc's malloc.h
+M_TRIM_THRESHOLD = -1
+M_MMAP_THRESHOLD = -3
 NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 """It exists on Linux where the driver is loaded."""
 OUT_OF_MEMORY = re.compile(

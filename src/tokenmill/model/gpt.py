@@ -25,16 +25,15 @@ class LayerCache:
     """Keys and values of one attention layer, in memory allocated once."""
 
     def __init__(self, shape: tuple[int, int, int, int], device: torch.device):
-        self.keys, self.values = (
-            torch.empty(shape, device=device),
-            torch.empty(shape, device=device),
-        )
+        self.keys = torch.empty(shape, device=device)
+        self.values = torch.empty(shape, device=device)
         self.length = 0
 
     def extend(self, k_BHTK: Tensor, v_BHTK: Tensor) -> tuple[Tensor, Tensor]:
         """Store the keys and values of new positions; return those of all positions so far, (B, H,
         S, K) each."""
-        start, new = self.length, k_BHTK.shape[2]
+        start = self.length
+        new = k_BHTK.shape[2]
         assert start == 0 or new == 1, (
             "attention has no mask for several new positions behind others"
         )
@@ -45,8 +44,7 @@ class LayerCache:
 
 
 class KVCache:
-    """Keys and values of the tokens that a model has read, so that a further token costs one
-    position only.
+    """Keys and values of the tokens read, so that a further token costs one position only.
 
     It holds texts of one length. `forward(ids_BT, cache=cache)` reads from it and fills it.
 
@@ -72,7 +70,8 @@ class KVCache:
         """Keep these texts only, in this order."""
         index = torch.tensor(rows, device=self._device)
         for layer in self.layers:
-            layer.keys, layer.values = layer.keys[index], layer.values[index]
+            layer.keys = layer.keys[index]
+            layer.values = layer.values[index]
 
 
 @dataclass(frozen=True)
@@ -120,6 +119,9 @@ class GPT(nn.Module, ABC):
     def device(self) -> torch.device:
         """Where the weights are."""
         return self.head.weight.device
+
+    def after_update(self) -> None:
+        """What follows from new weights: `training.lora.adapt` has the sums computed here."""
 
     @abstractmethod
     def initialize(self) -> None:
@@ -179,8 +181,7 @@ def model_class(architecture: Architecture) -> type[GPT]:
 
 
 def build(config: ModelConfig, *, seed: int) -> GPT:
-    """A model with fresh weights, on the CPU in float32; the same seed gives the same weights on
-    every machine."""
+    """A model with fresh weights, on the CPU in float32; a seed gives the same on any machine."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = model_class(config.architecture)(config)
@@ -243,6 +244,5 @@ def loss_of(
 
 
 def is_hidden_matrix(name: str, parameter: Tensor) -> bool:
-    """Whether a parameter is a matrix inside the blocks (neither embedding, head, norm nor
-    bias)."""
+    """Whether a parameter is a matrix of a block (no embedding, head, norm or bias)."""
     return parameter.ndim == 2 and name.startswith("blocks.")

@@ -62,11 +62,13 @@ class _LayerNorm(Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         normed, scale, weight_D = ctx.saved_tensors
-        by_y, normed = gradient.float(), normed.float()
+        by_y = gradient.float()
+        normed = normed.float()
         by_normed = by_y * weight_D
         along = (by_normed * normed).mean(-1, keepdim=True)
         by_x = (by_normed - by_normed.mean(-1, keepdim=True) - normed * along) * scale
-        by_weight_D, by_bias_D = (by_y * normed).flatten(0, -2).sum(0), by_y.flatten(0, -2).sum(0)
+        by_weight_D = (by_y * normed).flatten(0, -2).sum(0)
+        by_bias_D = by_y.flatten(0, -2).sum(0)
         return by_x.to(gradient.dtype), by_weight_D, by_bias_D, None, None
 
 
@@ -89,7 +91,8 @@ class Attention(nn.Module):
 
     def __init__(self, config: ModelConfig):
         super().__init__()
-        self.n_head, self.dropout = config.n_head, config.dropout
+        self.n_head = config.n_head
+        self.dropout = config.dropout
         self.qkv = nn.Linear(config.n_embd, 3 * config.n_embd)
         self.out = nn.Linear(config.n_embd, config.n_embd)
 
@@ -108,8 +111,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and a four times wider perceptron, each behind a LayerNorm and beside a
-    shortcut."""
+    """Attention and a four times wider perceptron, each with a LayerNorm and a shortcut."""
 
     def __init__(self, config: ModelConfig):
         super().__init__()
@@ -124,7 +126,8 @@ class Block(nn.Module):
         self, x_BTD: Tensor, cache: LayerCache | None = None, mask: Tensor | None = None
     ) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
-        shape, x = x_BTD.shape, rows(x_BTD)
+        shape = x_BTD.shape
+        x = rows(x_BTD)
         x = x + rows(self.drop(self.attention(shaped(self.norm_1(x), shape), cache, mask)))
         x = x + rows(self.drop(self.down(gelu(self.up(shaped(self.norm_2(x), shape))))))
         return shaped(x, shape)

@@ -38,8 +38,7 @@ def _transposed(model: GPT, name: str, tensor: Tensor) -> Tensor:
 
 
 def save_weights(model: GPT, folder: Path) -> None:
-    """Write `config.json` and `model.safetensors` into `folder`; the same weights are the same
-    bytes."""
+    """Write config.json and model.safetensors; the same weights are the same bytes."""
     tensors: dict[str, Tensor] = {}
     for name, parameter in model.named_parameters():
         if name.endswith((".lora_A", ".lora_B")):  # the weights hold their product
@@ -99,7 +98,8 @@ def load_model(folder: Path, device: str = "cpu") -> GPT:
     Raises:
         UserError: a file is missing, damaged, or not what was saved.
     """
-    config, run = read_config(folder), folder.parent
+    config = read_config(folder)
+    run = folder.parent
     _check_sizes(config, folder / WEIGHTS)
     if (run / MANIFEST).exists():
         manifest = read_manifest(run)

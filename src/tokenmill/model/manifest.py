@@ -17,10 +17,12 @@ from tokenmill.formats.token_file import Sha256
 from tokenmill.model.config import ModelConfig
 
 MANIFEST = "manifest.json"
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
-"""The files of one epoch's folder,"""
-ADAPTER_CONFIG, ADAPTER = "adapter_config.json", "adapter_model.safetensors"
-"""and those beside them that the library PEFT loads, if the epoch learned by LoRA."""
+# The files of one epoch's folder
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+# Those beside them that the library PEFT loads, if the epoch learned by LoRA
+ADAPTER_CONFIG = "adapter_config.json"
+ADAPTER = "adapter_model.safetensors"
 FORMAT = 1
 RESTORE = "`dvc checkout --force` or `dvc pull` restores it, `dvc repro -f train` makes it"
 """What to do about a damaged model."""

@@ -44,7 +44,9 @@ class Attention(nn.Module):
 
     def __init__(self, config: ModelConfig):
         super().__init__()
-        self.n_head, self.head_dim, self.dropout = config.n_head, config.head_dim, config.dropout
+        self.n_head = config.n_head
+        self.head_dim = config.head_dim
+        self.dropout = config.dropout
         self.q, self.k, self.v, self.out = (
             nn.Linear(config.n_embd, config.n_embd, bias=False) for _ in range(4)
         )
@@ -173,7 +175,8 @@ class NanoChat(GPT):
         x_BTD = self.drop(rms_norm(x_BTD))
         start = 0 if cache is None else cache.length
         cos, sin = (angle[start : start + x_BTD.shape[1]] for angle in (self.cos, self.sin))
-        cos_TK, sin_TK = torch.cat((cos, cos), dim=-1), torch.cat((sin, -sin), dim=-1)
+        cos_TK = torch.cat((cos, cos), dim=-1)
+        sin_TK = torch.cat((sin, -sin), dim=-1)
         mask = None if starts_BT is None else own_text_mask(starts_BT)
         for layer, block in enumerate(self.blocks):
             x_BTD = block(

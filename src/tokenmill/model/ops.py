@@ -18,7 +18,8 @@ from torch.autograd import Function
 from torch.nn import functional as F
 
 NORM_EPS = 1e-6
-GELU_SCALE, GELU_CUBE = 2 * math.sqrt(2 / math.pi), 0.044715
+GELU_CUBE = 0.044715
+GELU_SCALE = 2 * math.sqrt(2 / math.pi)
 """GELU's tanh form is x · logistic(GELU_SCALE · (x + GELU_CUBE · x³)), because (1 + tanh u) / 2 =
 logistic(2 u)."""
 MAX_PLAIN_LENGTH = 256
@@ -28,9 +29,11 @@ LOGITS_AT_A_TIME = 2**26
 """Logits that exist at the same time: 256 MiB in float32."""
 COMPILED_LOGITS = 2**30
 """The same in code compiled for a GPU, which holds them in half precision: 2 GiB."""
-ALIGNED, ALIGNED_ROWS = 64, 256
+ALIGNED = 64
 """Tensor cores need matrices whose sides are multiples of this, so a GPU gets the vocabulary padded
 with zeros."""
+ALIGNED_ROWS = 256
+"""The same for the rows of a part of the loss."""
 IGNORED = -1
 """A target that adds nothing to the loss; on a CPU only where `some_ignored` says that there may be
 such targets."""
@@ -248,12 +251,15 @@ def next_token_loss(
     cap and cannot be compiled.) Targets of `IGNORED` add nothing, though the mean counts them: a
     GPU computes and drops them, a CPU leaves them out if `some_ignored`.
     """
-    kind, dtype = x_BTD.device.type, product_dtype(x_BTD)
+    kind = x_BTD.device.type
+    dtype = product_dtype(x_BTD)
     padding = -len(head_VD) % ALIGNED if kind == "cuda" else None
-    x_MD, targets_M = x_BTD.flatten(0, -2), targets_BT.flatten()
+    x_MD = x_BTD.flatten(0, -2)
+    targets_M = targets_BT.flatten()
     if some_ignored and kind != "cuda":
         kept = (targets_M != IGNORED).nonzero().squeeze(1)
-        x_MD, targets_M = x_MD[kept], targets_M[kept]
+        x_MD = x_MD[kept]
+        targets_M = targets_M[kept]
     rows = rows_at_a_time(
         len(targets_M), len(head_VD), on_gpu=kind == "cuda", compiled=torch.compiler.is_compiling()
     )
@@ -292,13 +298,12 @@ class _Loss(Function):
         rows: int,
         gradient: bool,
     ) -> Tensor:
-        vocabulary, scale = len(head_VD), FLOAT16_SCALE if dtype == torch.float16 else 1
+        vocabulary = len(head_VD)
+        scale = FLOAT16_SCALE if dtype == torch.float16 else 1
         head = F.pad(head_VD.to(dtype), (0, 0, 0, padding or 0))
         total = torch.zeros((), device=x_MD.device)
-        by_x, by_head = (
-            [],
-            torch.zeros_like(head_VD) if gradient and ctx.needs_input_grad[1] else None,
-        )
+        by_x = []
+        by_head = torch.zeros_like(head_VD) if gradient and ctx.needs_input_grad[1] else None
         for x, targets in zip(x_MD.split(rows), targets_M.split(rows), strict=True):
             x_RD = x.to(dtype)
             logits_RV = (x_RD @ head.T).float()
@@ -356,15 +361,14 @@ def _padded_cross_entropy(
     The compiler makes two kernels of it, which read the logits once each: nothing is scattered, so
     that the softmax is never written in float32.
     """
-    column_V, target_R1 = (
-        torch.arange(logits_RV.shape[1], device=logits_RV.device),
-        targets_R[:, None],
-    )
+    column_V = torch.arange(logits_RV.shape[1], device=logits_RV.device)
+    target_R1 = targets_R[:, None]
     masked_RV = logits_RV.masked_fill(column_V >= vocabulary, -torch.inf)
     highest_R1 = masked_RV.amax(-1, keepdim=True)
     power_RV = (masked_RV - highest_R1).exp()
     sum_R1 = power_RV.sum(-1, keepdim=True)
-    is_target_RV, counts_R1 = column_V == target_R1, target_R1 != IGNORED
+    is_target_RV = column_V == target_R1
+    counts_R1 = target_R1 != IGNORED
     at_target_R1 = torch.where(is_target_RV, logits_RV, 0.0).sum(-1, keepdim=True)
     loss = torch.where(counts_R1, sum_R1.log() + highest_R1 - at_target_R1, 0.0).sum()
     if not gradient:

@@ -19,9 +19,11 @@ from tokenmill.model.device import Compute, is_out_of_memory
 from tokenmill.model.gpt import GPT, loss_of
 from tokenmill.model.ops import IGNORED
 
-MAX_MEMORY_SHARE, MAX_GPU_SHARE = 0.5, 0.1
-"""Tokens take at most this share of the memory that is free in the host or on a GPU; the model
-needs the rest."""
+MAX_MEMORY_SHARE = 0.5
+"""Tokens take at most this share of the host's free memory; the model needs the rest."""
+
+MAX_GPU_SHARE = 0.1
+"""The same of a GPU's free memory."""
 
 Index = np.ndarray | Tensor
 """Numbers of sequences, (B,) int64, in the host's memory or where the tokens are."""
@@ -59,7 +61,8 @@ class Sequences:
         If there are fewer than `at_least`, the last one is repeated behind them, with targets to be
         ignored.
         """
-        rows_NW, given = self._rows_NW, len(index_B)
+        rows_NW = self._rows_NW
+        given = len(index_B)
         index = torch.as_tensor(index_B)
         if given < at_least:
             index = torch.cat([index, index[-1:].expand(at_least - given)])
@@ -70,15 +73,15 @@ class Sequences:
             shape, dtype=rows_NW.dtype, device=rows_NW.device, pin_memory=pinned
         )
         ids_BW = _to_device(torch.index_select(rows_NW, 0, index, out=picked_BW), self._device)
-        inputs_BT, targets_BT = ids_BW[:, :-1].long(), ids_BW[:, 1:].long()
+        inputs_BT = ids_BW[:, :-1].long()
+        targets_BT = ids_BW[:, 1:].long()
         if given < at_least:
             targets_BT[given:] = IGNORED
         return inputs_BT, targets_BT
 
 
 class PackedTexts(Sequences):
-    """Sequences of several whole texts each, of which no text sees another; some targets are
-    `IGNORED`.
+    """Sequences of whole texts, of which none sees another; some targets are `IGNORED`.
 
     A mean loss is that of all targets that count, wherever they are.
     """
@@ -116,7 +119,8 @@ def loss_on(
     rows = max(len(index), micro_batch) if compute.device.type == "cuda" else len(index)
     with compute.autocast():
         loss = loss_of(model, *sequences.gather(index, at_least=rows))
-    full, counted = rows * sequences.heaviest, sequences.weight(index)
+    full = rows * sequences.heaviest
+    counted = sequences.weight(index)
     return loss * (full / counted) if full > counted else loss
 
 
@@ -132,8 +136,7 @@ def _needs_pinning(tensor: Tensor, device: torch.device) -> bool:
 
 
 def evenly_spread(sequences: int, at_most: int) -> np.ndarray:
-    """At most `at_most` of the numbers 0 to `sequences` - 1, evenly spread, always the same
-    ones."""
+    """At most `at_most` of the numbers 0 to `sequences` - 1, evenly spread and fixed."""
     count = min(sequences, at_most)
     return np.arange(count, dtype=np.int64) * sequences // count
 
@@ -193,7 +196,9 @@ def mean_loss(
     """
     was_training = model.training
     model.eval()
-    losses, weights, start = [], [], 0
+    losses = []
+    weights = []
+    start = 0
     while start < len(index):
         part = index[start : start + micro_batch]
         try:

@@ -1,2 +1,1 @@
-"""What training would take before it starts: time, memory, money; presets; and what limits a
-step."""
+"""What training would take: time, memory, money; presets; and what limits a step."""

@@ -13,7 +13,12 @@ from torch import Tensor
 
 from tokenmill.core.errors import UserError
 from tokenmill.model.config import ModelConfig
-from tokenmill.model.device import Compute, choose_compute, configure_process
+from tokenmill.model.device import (
+    Compute,
+    choose_compute,
+    configure_process,
+    is_out_of_memory,
+)
 from tokenmill.model.gpt import build
 from tokenmill.model.sequences import Sequences
 from tokenmill.training.compile import Compilation, choose_compilation
@@ -22,7 +27,7 @@ from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams
 from tokenmill.training.schedule import EpochSampler, Workload
 from tokenmill.training.size import memory
-from tokenmill.training.step import train_step
+from tokenmill.training.step import Batch, MicroBatch, train_step
 from tokenmill.words.units import size
 
 LONG_STEP = 1.5
@@ -35,8 +40,9 @@ machine makes."""
 MEASURED_SECONDS = 1.0
 """They are measured for at least this long."""
 
-FEW, MORE = 4, 16
-"""Sequences of the two kinds of steps from whose times those of all others follow."""
+# Sequences of the two kinds of steps from whose times those of all others follow
+FEW = 4
+MORE = 16
 
 
 class StepBenchmark:
@@ -48,7 +54,8 @@ class StepBenchmark:
         Raises:
             UserError: the ids do not fill a sequence.
         """
-        config, train = work.config, work.train
+        config = work.config
+        train = work.train
         self._sequences = Sequences(
             ids, context_length=config.context_length, device=compute.device
         )
@@ -66,12 +73,10 @@ class StepBenchmark:
             model, train, compute, compiler=compilation.for_update(compute.device)
         )
         self._forward = compilation.of(model)
-        self._config, self._train, self.compute, self.compiled = (
-            config,
-            train,
-            compute,
-            compilation.on,
-        )
+        self._config = config
+        self._train = train
+        self.compute = compute
+        self.compiled = compilation.on
         self.micro_batch = sequences_that_fit(config, train.batch_size, compute.device)
 
     def step(self, number: int, *, sequences: int | None = None) -> int:
@@ -79,16 +84,20 @@ class StepBenchmark:
         memory ran out."""
         index = self._order.indices_at(number)[:sequences]
         self._optimizer.set_rates(self._train.peak)
-        done = train_step(
-            self._forward,  # type: ignore[arg-type]
-            self._optimizer,
-            self._sequences,
-            index,
-            micro_batch=self.micro_batch,
-            gradient_clip=self._train.gradient_clip,
-            compute=self.compute,
-        )
-        return len(index) * self._config.context_length if done else 0
+        try:
+            train_step(
+                self._forward,  # type: ignore[arg-type]
+                self._optimizer,
+                self._sequences,
+                Batch(index),
+                micro_batch=MicroBatch(self.micro_batch),
+                compute=self.compute,
+            )
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            return 0
+        return len(index) * self._config.context_length
 
 
 @dataclass(frozen=True)
@@ -102,8 +111,7 @@ class Speed:
 
 
 def measure(work: Workload, runtime: RuntimeParams) -> Speed:
-    """Time steps of a fresh model on random tokens, over more and more sequences up to a whole
-    step.
+    """Time a fresh model's steps on random tokens, over more sequences up to a whole step.
 
     The time of a step is linear in its sequences (the update is the constant part), so if a whole
     step is too long, the last two sizes give its time. Compiled code is made for one size of
@@ -115,19 +123,19 @@ def measure(work: Workload, runtime: RuntimeParams) -> Speed:
     compute = choose_compute(runtime.device, work.train.precision)
     configure_process(compute)
     _refuse_too_large(work.config, compute)
-    sequences, context = work.sequences_per_step, work.config.context_length
+    sequences = work.sequences_per_step
+    context = work.config.context_length
     ids = torch.randint(work.config.vocab_size, (sequences * context + 1,), dtype=torch.int32)
     steps = StepBenchmark(
         ids, work, compute, choose_compilation(runtime.compile, compute.device, work)
     )
     few = first = min(sequences, steps.micro_batch) if steps.compiled else 1
-    before, seconds = 0.0, _warm(steps, first)
+    before = 0.0
+    seconds = _warm(steps, first)
     while few < sequences and (seconds < LONG_STEP or few == first):
-        few, before, seconds = (
-            min(2 * few, sequences),
-            seconds,
-            _warm(steps, min(2 * few, sequences)),
-        )
+        few = min(2 * few, sequences)
+        before = seconds
+        seconds = _warm(steps, few)
     if few == sequences:
         many = [seconds] if seconds >= LONG_STEP else []
         while seconds < LONG_STEP and (len(many) < STEPS or sum(many) < MEASURED_SECONDS):
@@ -159,7 +167,8 @@ def step_timer(runtime: RuntimeParams) -> Callable[[Workload], float]:
     def seconds(work: Workload) -> float:
         name = work.config.model_dump_json()
         if name not in timed:
-            few, more = of_batch(work, FEW), of_batch(work, MORE)
+            few = of_batch(work, FEW)
+            more = of_batch(work, MORE)
             each = max(more - few, 0.5 * more) / (MORE - FEW)
             timed[name] = max(0.0, more - each * MORE), each
         update, each = timed[name]
@@ -170,7 +179,8 @@ def step_timer(runtime: RuntimeParams) -> Callable[[Workload], float]:
 
 def _refuse_too_large(config: ModelConfig, compute: Compute) -> None:
     parts = memory(config, sequences=1, precision="float32")
-    need, there = parts.fixed, psutil.virtual_memory().available
+    need = parts.fixed
+    there = psutil.virtual_memory().available
     if compute.device.type == "cpu" and need > there:
         raise UserError(
             f"the model takes {size(need)} with gradients and optimizer, and {size(there)} are "

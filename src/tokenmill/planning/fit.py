@@ -58,8 +58,9 @@ MEASURED_BYTES = 500_000
 BYTES_PER_ENTRY = 500
 """Text for an entry of the vocabulary: each then occurs some hundred times."""
 
-SMALLEST, LARGEST = 512, 32_768
-"""Entries of a vocabulary; 256 of them are the bytes."""
+# Entries of a vocabulary; 256 of them are the bytes
+SMALLEST = 512
+LARGEST = 32_768
 
 CHEAPEST = 1024
 """Entries of the vocabulary with which a small model reads a text soonest; with fewer there are
@@ -75,8 +76,11 @@ NEARLY = 1.01
 ENOUGH_STEPS = 1000
 """A run has about so many steps at least, so that Muon's rate suits it."""
 
-DROPOUT, DROPOUT_FROM = 0.1, 7
-"""So much dropout from so many epochs on. A small model that reads 1 MB eight times or more learns
+DROPOUT = 0.1
+"""The dropout of a training over many epochs."""
+
+DROPOUT_FROM = 7
+"""Epochs from which on there is dropout. A small model that reads 1 MB eight times or more learns
 it by heart without it; after five epochs dropout only costs (docs/plan-against-reality.md)."""
 
 MOST_EPOCHS = 16
@@ -113,7 +117,10 @@ class Corpus:
         sources = find(root / params.data.raw, FORMATS).sources
         disk = sum(source.size for source in sources)
         every = min(len(sources), max(1, disk // SAMPLE_BYTES))
-        read, lengths, total, turn_tokens = list[str](), list[int](), 0, 0
+        read = list[str]()
+        lengths = list[int]()
+        total = 0
+        turn_tokens = 0
         blocks: list[int] = []
         for document in chain.from_iterable(
             texts(each, params.clean, Tally(), blocks.append) for each in sources[::every]
@@ -174,7 +181,8 @@ class Fit:
     @property
     def values(self) -> dict[str, Any]:
         """Parameters by their dotted names."""
-        config, train = self.work.config, self.work.train
+        config = self.work.config
+        train = self.work.train
         names = ("architecture", "n_layer", "n_head", "n_embd", "context_length", "dropout")
         return {
             "tokenizer.type": "bpe",
@@ -191,11 +199,12 @@ class Fit:
     @property
     def reasons(self) -> list[tuple[str, str, str]]:
         """What is proposed, its value, and why, in a line each."""
-        work, text, config, train = self.work, self.text, self.work.config, self.work.train
-        occurs, document = (
-            text.train_tokens // config.vocab_size,
-            text.corpus.median_bytes / text.bytes_per_token,
-        )
+        work = self.work
+        text = self.text
+        config = self.work.config
+        train = self.work.train
+        occurs = text.train_tokens // config.vocab_size
+        document = text.corpus.median_bytes / text.bytes_per_token
         vocabulary = f"each occurs {occurs:,} times; {text.bytes_per_token:.2f} bytes each"
         model = (
             f"{parameter_count(config):,} parameters: the lowest loss in this time "
@@ -295,8 +304,7 @@ def vocabulary_for(text_bytes: int) -> int:
 
 
 def context_for(width: int, *, document_tokens: float) -> int:
-    """Tokens of a sequence: those of a document, but no more than a model of this width makes use
-    of."""
+    """Tokens of a sequence: those of a document, but no more than this width makes use of."""
     return min(_power_of_two_above(width), max(64, _power_of_two_above(document_tokens)))
 
 
@@ -313,7 +321,8 @@ def predicted_loss(work: Workload) -> float:
     Parameters and tokens count less the more of them there are for the text: tokens that are read
     again, and parameters beyond those that suit the text, lose value exponentially.
     """
-    unique, seen = work.tokens_per_epoch, work.tokens_per_epoch * work.train.epochs
+    unique = work.tokens_per_epoch
+    seen = work.tokens_per_epoch * work.train.epochs
     suiting = min(parameter_count(work.config), unique * PARAMETERS_PER_TOKEN)
     tokens = _worth(unique, seen, half_life=15.39)
     parameters = _worth(suiting, parameter_count(work.config), half_life=5.31)
@@ -326,8 +335,7 @@ def _worth(new: float, used: float, *, half_life: float) -> float:
 
 
 def epoch_seconds(work: Workload, text: TokenizedText, step_seconds: float) -> float:
-    """An epoch and its validation; a sequence without its backward pass takes a third of the
-    time."""
+    """An epoch and its validation, where a sequence takes a third of the time."""
     validated = min(work.train.validation_sequences, text.val_tokens // work.config.context_length)
     return step_seconds * (work.steps_per_epoch + validated / work.sequences_per_step / 3)
 

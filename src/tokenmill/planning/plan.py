@@ -47,8 +47,9 @@ LAUNCH_SECONDS = 5e-6
 """Assumed for the host to start an operation on a GPU; small models wait for this, not for the
 computation."""
 
-LAUNCHES, LAUNCHES_PER_LAYER = 150, 100
-"""Operations of a step that are more than a view, counted for `modern` with Muon."""
+# Operations of a step that are more than a view, counted for `modern` with Muon
+LAUNCHES = 150
+LAUNCHES_PER_LAYER = 100
 
 HIDDEN_SHARE = 2 / 3
 """Share of a step in which gradients can travel during the computation: the backward pass is two
@@ -258,24 +259,15 @@ def plan_training(
     Raises:
         UserError: hardware is not known, or nothing says how many tokens there are.
     """
-    if tokens is None or vocab_size is None:
-        there = _data(root)
-        tokens, vocab_size = (
-            tokens or there[0],
-            vocab_size or there[1] or params.tokenizer.vocab_size,
-        )
-    if tokens is None:
-        raise UserError(
-            "there are no tokens yet; give their number (`tokenmill plan --tokens 2.8e9`), or "
-            "`dvc repro`."
-        )
-    work = Workload(ModelConfig.of(params.model, vocab_size), params.train, tokens)
+    work = _workload(root, params, tokens, vocab_size)
     names = [name for name in hardware if name.lower() != HERE]
     gpus = known_hardware(names) if names or not hardware else []
     this_machine = (
         _measured(work, params) if len(names) < len(hardware) else _last_training(root, work)
     )
-    cost, rows, source = params.runtime.cost, list[PlanRow](), None
+    cost = params.runtime.cost
+    rows = list[PlanRow]()
+    source = None
     if this_machine:
         name, seconds, source = this_machine
         rows.append(PlanRow(name, seconds, work.steps, cost.price_per_hour, None))
@@ -285,6 +277,22 @@ def plan_training(
         price = None if price_per_hour is None else price_per_hour * devices
         rows.append(PlanRow(name, seconds, work.steps, price, _sequences_that_fit(work, gpu)))
     return Plan(work, rows, gpus, cost.currency, source)
+
+
+def _workload(
+    root: Path, params: "AllParams", tokens: int | None, vocab_size: int | None
+) -> Workload:
+    """The training, with what is not given from the project's data."""
+    if tokens is None or vocab_size is None:
+        there = _data(root)
+        tokens = tokens or there[0]
+        vocab_size = vocab_size or there[1] or params.tokenizer.vocab_size
+    if tokens is None:
+        raise UserError(
+            "there are no tokens yet; give their number (`tokenmill plan --tokens 2.8e9`), or "
+            "`dvc repro`."
+        )
+    return Workload(ModelConfig.of(params.model, vocab_size), params.train, tokens)
 
 
 def _data(root: Path) -> tuple[int | None, int | None]:
@@ -312,10 +320,8 @@ def _last_training(root: Path, work: Workload) -> tuple[str, float, str] | None:
     if not (root / paths.MODEL / MANIFEST).exists():
         return None
     manifest = read_manifest(root / paths.MODEL)
-    timing, trained = (
-        read_timing(find_times(paths.resume_root(), manifest.fingerprint, TIMING)),
-        manifest.model,
-    )
+    timing = read_timing(find_times(paths.resume_root(), manifest.fingerprint, TIMING))
+    trained = manifest.model
     if timing.empty:
         return None
     # With the time of the update
@@ -330,7 +336,8 @@ def _last_training(root: Path, work: Workload) -> tuple[str, float, str] | None:
 
 def _sequences_that_fit(work: Workload, gpu: Hardware) -> int:
     """The batch, or the largest half, quarter, … of it that memory holds."""
-    sequences, moments = work.train.batch_size, OPTIMIZERS[work.train.optimizer].hidden_moments
+    sequences = work.train.batch_size
+    moments = OPTIMIZERS[work.train.optimizer].hidden_moments
     room = USABLE_MEMORY * gpu.memory_gb * 1e9
     while (
         sequences

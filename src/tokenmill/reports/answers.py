@@ -45,7 +45,8 @@ def word_changes(before: str, after: str) -> list[Span]:
         >>> [(span.kind, span.text) for span in word_changes("a red cat", "a blue cat")]
         [('same', 'a '), ('removed', 'red '), ('added', 'blue '), ('same', 'cat')]
     """
-    old, new = WORDS.findall(before), WORDS.findall(after)
+    old = WORDS.findall(before)
+    new = WORDS.findall(after)
     matcher = SequenceMatcher(
         None, [word.rstrip() for word in old], [word.rstrip() for word in new], autojunk=False
     )
@@ -56,7 +57,8 @@ def word_changes(before: str, after: str) -> list[Span]:
         if tag == "equal":
             spans.append(Span("same", "".join(new[k:n])))
             continue
-        removed, added = "".join(old[i:j]), "".join(new[k:n])
+        removed = "".join(old[i:j])
+        added = "".join(new[k:n])
         lost_space = i and old[i - 1][-1:].isspace() and not new[k - 1][-1:].isspace()
         spans += [Span("removed", " " * lost_space + removed)] if removed.strip() else []
         spans += [Span("added" if added.strip() else "same", added)] if added else []

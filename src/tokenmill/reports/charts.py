@@ -13,8 +13,9 @@ from typing import Literal
 
 from tokenmill.words.units import si
 
-X_TICKS, Y_TICKS = 7, 4
-"""About this many ticks fit the axes on a phone."""
+# About this many ticks fit the axes on a phone
+X_TICKS = 7
+Y_TICKS = 4
 
 LABELS = 10
 """At most this many labels stand under bars."""
@@ -178,9 +179,11 @@ class Axis:
 
     def __init__(self, values: Sequence[float], *, log: bool):
         self._log = log
-        low, high = min(map(self._scaled, values)), max(map(self._scaled, values))
+        low = min(map(self._scaled, values))
+        high = max(map(self._scaled, values))
         margin = MARGIN * (high - low) or 0.5
-        self._low, self._high = low - margin, high + margin
+        self._low = low - margin
+        self._high = high + margin
 
     def percent(self, value: float) -> float:
         """Where a value stands: 0 at the low end, 100 at the high end."""

@@ -1,5 +1,4 @@
-"""reports/data.html: what text there was, what was dropped and why, and what the tokens are
-like."""
+"""reports/data.html: the text, what was dropped and why, and what the tokens are like."""
 
 from collections.abc import Mapping, Sequence
 
@@ -33,7 +32,8 @@ POINTS = 200
 
 def text_flow(clean: CleanReport, tokens: int) -> list[tuple[str, str, list[str]]]:
     """Key numbers from the raw files to the tokens, end-of-text included: name, number, notes."""
-    files, documents = clean.files, clean.documents
+    files = clean.files
+    documents = clean.documents
     skipped = (
         [f"{integer(sum(files.skipped.values()))} skipped: {', '.join(files.skipped)}"]
         if files.skipped
@@ -82,7 +82,8 @@ def kept_and_dropped(clean: CleanReport) -> list[tuple[str, int, str]]:
 
 def render_report(stats: DataStats, tokenizer: TokenizerMetrics, tokens: TokensMetrics) -> str:
     """The whole page."""
-    clean, vocabulary = stats.clean, stats.vocabulary
+    clean = stats.clean
+    vocabulary = stats.vocabulary
     params = clean.params | {
         "tokenizer": {"type": tokenizer.type, "vocab_size": tokenizer.requested_vocab_size},
         "tokenize": {"split": tokens.split, "val_fraction": tokens.val_fraction},
@@ -148,7 +149,9 @@ def _languages(languages: Mapping[str, int]) -> list[tuple[str, str, int]]:
 def _document_lengths(clean: CleanReport) -> Chart:
     """A histogram of the documents read and kept, from the first to the last bin that is not
     empty."""
-    edges, read, kept = clean.lengths.edges, clean.lengths.read, clean.lengths.kept
+    edges = clean.lengths.edges
+    read = clean.lengths.read
+    kept = clean.lengths.kept
     filled = [i for i in range(len(edges)) if read[i] or kept[i]]
     bins = range(filled[0], filled[-1] + 1) if filled else range(1)
     ends = [f"to {integer(edge - 1)}" for edge in edges[1:]] + ["and more"]
@@ -207,7 +210,8 @@ def _token_lengths(stats: DataStats) -> Chart:
     lengths = np.minimum([len(token) for token in stats.vocabulary], LONG_TOKEN)
     entries = np.bincount(lengths, minlength=2)[1:]
     uses = np.bincount(lengths, weights=stats.occurrences, minlength=2)[1:]
-    in_text, in_vocabulary = 100 * uses / max(1, uses.sum()), 100 * entries / max(1, entries.sum())
+    in_text = 100 * uses / max(1, uses.sum())
+    in_vocabulary = 100 * entries / max(1, entries.sum())
     titles = [
         f"{n}{' and more' if n == LONG_TOKEN else ''} bytes: {percent(text / 100)} of the text's "
         f"tokens, {percent(entry / 100)} of the vocabulary"

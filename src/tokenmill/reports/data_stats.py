@@ -34,8 +34,11 @@ BLOCK = 1 << 20
 LONGEST = 1 << 20
 """Documents of more tokens count as this long, which bounds the memory of the histogram."""
 
-STARTS_WORD, ENDS_WORD = 1, 2
-"""Flags of a token: its first byte is not white space; a word may start after its last byte."""
+STARTS_WORD = 1
+"""Flag of a token whose first byte is not white space."""
+
+ENDS_WORD = 2
+"""Flag of a token after whose last byte a word may start."""
 
 RARE = 10
 """A token with fewer occurrences is rare: a model will hardly learn what it means."""
@@ -58,8 +61,7 @@ class TokenCounts:
 
 
 class TokenCounter:
-    """Counts consecutive blocks of ids. A split ends with end-of-text, so the next split simply
-    follows."""
+    """Counts consecutive blocks of ids; a split ends with end-of-text, and the next follows."""
 
     def __init__(self, vocabulary: Sequence[bytes], eot_id: int) -> None:
         self._eot_id = eot_id
@@ -189,8 +191,7 @@ class DataStats:
 
     @property
     def tokens_per_word(self) -> float:
-        """Mean number of tokens in a word (fertility); white space belongs to the word beside
-        it."""
+        """Mean number of tokens in a word (fertility), with the white space beside it."""
         return self.tokens / max(1, self.counts.words)
 
     @cached_property
@@ -222,13 +223,11 @@ class DataStats:
 
     @property
     def unigram_bits_per_byte(self) -> float:
-        """Bits per byte of a model that knows only how frequent each token is: the baseline for
-        training."""
+        """Bits per byte of a model that knows only token frequencies: training's baseline."""
         return self.entropy / max(1e-9, self.bytes_per_token)
 
     def length_quantile(self, fraction: float) -> int:
-        """The length in tokens that this fraction of the documents does not exceed (nearest
-        rank)."""
+        """The length in tokens that this share of documents does not exceed (nearest rank)."""
         ranks = np.cumsum(self.counts.by_length)
         return int(np.searchsorted(ranks, max(1, np.ceil(fraction * ranks[-1]))))
 
@@ -254,8 +253,7 @@ class DataStats:
 
 
 def write_tables(folder: Path, stats: DataStats) -> None:
-    """Write document_lengths.csv, dropped.csv, frequent_tokens.csv and languages.csv for `dvc
-    plots`."""
+    """Write the tables of lengths, drops, tokens and languages for `dvc plots`."""
     lengths = pd.DataFrame(stats.clean.lengths.model_dump())
     lengths = lengths[lengths["edges"] > 0]
     lengths.insert(0, "log2_characters", np.log2(lengths.pop("edges")).astype(int))

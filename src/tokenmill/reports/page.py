@@ -141,6 +141,5 @@ def flat(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, st
 
 
 def settings(params: Mapping[str, Any]) -> dict[str, str]:
-    """The content of a params.yaml, without the section that changes no result, as `flat` gives
-    it."""
+    """A params.yaml without the section that changes no result, as `flat` gives it."""
     return dict(flat({name: section for name, section in params.items() if name != "runtime"}))

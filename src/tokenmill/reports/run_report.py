@@ -1,5 +1,4 @@
-"""reports/index.html: a whole run on one page, from the raw text to the answers after the last
-epoch.
+"""reports/index.html: a run on one page, from the raw text to the last epoch's answers.
 
 In words: what each epoch changed, which one is best, and whether the model overfits.
 """
@@ -61,8 +60,10 @@ def best(evaluation: Evaluation) -> EpochResult:
 
 def verdict(evaluation: Evaluation) -> str:
     """Whether the model overfits, in a sentence or two with the numbers."""
-    epochs, top = evaluation.epochs, best(evaluation)
-    first, last = epochs[0], epochs[-1]
+    epochs = evaluation.epochs
+    top = best(evaluation)
+    first = epochs[0]
+    last = epochs[-1]
     if first is last:
         return (
             f"After its one epoch the validation loss is {_gap(last)} the training loss; "
@@ -100,7 +101,8 @@ def _course(epochs: Sequence[EpochResult]) -> str:
 
 
 def _gap_trend(first: EpochResult, last: EpochResult) -> str:
-    begin, end = first.val_loss - first.train_loss, last.val_loss - last.train_loss
+    begin = first.val_loss - first.train_loss
+    end = last.val_loss - last.train_loss
     if end <= begin or end <= 0:
         return (
             f"It is {_gap(last)} the training loss "
@@ -121,8 +123,9 @@ POINTS = 300
 """Points of a line over steps; of more rows, means are drawn."""
 
 
-TRAIN, VALIDATION = 1, 3
-"""Colours of the losses."""
+# Colours of the losses
+TRAIN = 1
+VALIDATION = 3
 
 
 @dataclass(frozen=True)
@@ -149,7 +152,8 @@ def epoch_times(timing: Path, work: Workload) -> dict[int, EpochTime]:
     rows = read_timing(timing)
     if rows.empty:
         return {}
-    steps, tokens_per_step = work.steps_per_epoch, work.tokens_per_epoch / work.steps_per_epoch
+    steps = work.steps_per_epoch
+    tokens_per_step = work.tokens_per_epoch / work.steps_per_epoch
     costs = epoch_costs(rows, steps_per_epoch=steps, flops_per_epoch=0, peak=None, currency="")
     times = {}
     for cost in costs.head(work.train.epochs).to_dict("records"):
@@ -224,7 +228,8 @@ def render_report(run: RunRecord) -> str:
 
 
 def _lines(run: RunRecord) -> list[EpochLine]:
-    epochs, top = run.evaluation.epochs, best(run.evaluation)
+    epochs = run.evaluation.epochs
+    top = best(run.evaluation)
     earlier = [None, *epochs[:-1]]
     return [
         EpochLine(

@@ -61,10 +61,8 @@ class ComparedRun:
         Raises:
             UserError: a file is missing or damaged.
         """
-        evaluation, history = (
-            read_evaluation(root / paths.EVALUATION),
-            read_rows(root / paths.HISTORY, EpochRow),
-        )
+        evaluation = read_evaluation(root / paths.EVALUATION)
+        history = read_rows(root / paths.HISTORY, EpochRow)
         if len(evaluation.epochs) != len(history):
             raise UserError(
                 f"{name}: {paths.EVALUATION} has {len(evaluation.epochs)} epochs and "

@@ -73,7 +73,8 @@ def record_of(checkpoint: Checkpoint, root: Path, rev: str | None) -> Record:
     if rev is None and run.resolve() != (root / paths.MODEL).resolve():
         return Record(manifest, None, None)
     with _files(root, rev) as folder:
-        evaluation, clean = folder / paths.EVALUATION, folder / paths.CLEAN_REPORT
+        evaluation = folder / paths.EVALUATION
+        clean = folder / paths.CLEAN_REPORT
         return Record(
             manifest,
             read_evaluation(evaluation) if evaluation.exists() else None,
@@ -104,7 +105,8 @@ def export(checkpoint: Checkpoint, record: Record, target: Path, kind: Format = 
     """
     if target.exists():
         raise UserError(f"{target} exists; name another folder, or remove it.")
-    tokenizer, model = read_tokenizer(checkpoint.tokenizer), load_model(checkpoint.folder)
+    tokenizer = read_tokenizer(checkpoint.tokenizer)
+    model = load_model(checkpoint.folder)
     check_tokenizer(checkpoint, model, tokenizer)
     config = model.config
     special = {"bos_token_id": tokenizer.eot_id, "pad_token_id": tokenizer.eot_id}
@@ -129,11 +131,9 @@ def export(checkpoint: Checkpoint, record: Record, target: Path, kind: Format = 
 
 def is_export_of(checkpoint: Checkpoint, folder: Path, kind: Format) -> bool:
     """Whether the folder holds this model in this format; its card may have been edited."""
-    card, file, weights = (
-        folder / CARD,
-        folder / FILES[kind],
-        sha256_of(checkpoint.folder / WEIGHTS),
-    )
+    card = folder / CARD
+    file = folder / FILES[kind]
+    weights = sha256_of(checkpoint.folder / WEIGHTS)
     if not (card.is_file() and file.is_file()):
         return False
     return weights in card.read_text(encoding="utf-8", errors="replace") and (

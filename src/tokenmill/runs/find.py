@@ -99,11 +99,15 @@ def available(root: Path) -> list[Checkpoint]:
     """The epochs in the work tree of the project at `root`, in order; those finished so far of a
     training under way."""
     if is_finished(root):
-        names, folder = "epoch {}", root / paths.MODEL
-        epochs, tokenizer = read_manifest(folder).epochs, root / paths.TOKENIZER
+        names = "epoch {}"
+        folder = root / paths.MODEL
+        epochs = read_manifest(folder).epochs
+        tokenizer = root / paths.TOKENIZER
     elif run := under_way(root):
-        names, folder = "epoch {} of the training under way", run.epochs
-        epochs, tokenizer = len(run.epoch_ends), run.tokenizer
+        names = "epoch {} of the training under way"
+        folder = run.epochs
+        epochs = len(run.epoch_ends)
+        tokenizer = run.tokenizer
     else:
         return []
     return [
@@ -183,7 +187,8 @@ def _at_epoch_ref(root: Path, epoch: int) -> Checkpoint:
     measured = parse_record(
         kept, dict[str, float], source=ref, way_out="`dvc repro -sf report` makes it"
     )
-    epochs, history = available(root), root / paths.HISTORY
+    epochs = available(root)
+    history = root / paths.HISTORY
     if (
         len(epochs) >= epoch
         and history.exists()
@@ -227,7 +232,8 @@ class Revision:
         from dvc.repo import Repo  # noqa: PLC0415
         from dvc.scm import SCMError  # noqa: PLC0415
 
-        self.root, self.rev = root, rev
+        self.root = root
+        self.rev = rev
         if not (root / ".dvc").is_dir() or not git.references(root):
             raise UserError(
                 f"{root.resolve()} is no DVC project with commits in git; other revisions need one."

@@ -1,5 +1,4 @@
-"""Trainings that have begun and are not finished: in the workspace, in a `--temp` run, or in a
-queue's.
+"""Trainings that are not finished: in the workspace, in a `--temp` run, or in a queue's.
 
 DVC removes a stage's outputs before the stage runs, and keeps what it makes when it ends. What is
 there in between are the files in `live/` and the checkpoints in `.resume/`.
@@ -109,8 +108,7 @@ class UnderWay:
         return max(found, key=lambda one: one[0], default=None)
 
     def seconds_left(self) -> float | None:
-        """As many as the rest takes at this session's speed, validations and checkpoints
-        included."""
+        """What the rest takes at this session's speed, with validations and checkpoints."""
         with contextlib.suppress(OSError):
             done = self.step - self.run.first_step
             taken = (self.folder / paths.LIVE / "steps.csv").stat().st_mtime - self.run.began
@@ -150,8 +148,7 @@ def is_finished(root: Path) -> bool:
 
 
 def unfinished(root: Path) -> UnderWay | None:
-    """The training in the workspace that brings the model, on or stopped; None if the model is
-    there."""
+    """The workspace's training of the model, on or stopped; None if the model is there."""
     return None if is_finished(root) else under_way(root)
 
 

@@ -1,5 +1,4 @@
-"""A loaded model that writes: it continues a text, answers a question, or carries on a
-conversation.
+"""A loaded model that continues a text, answers a question, or carries on a conversation.
 
 Text is streamed as it is generated: whole characters only. An answer ends with its turn, and has no
 white space around it.
@@ -84,8 +83,7 @@ class Writer:
         return stream
 
     def several(self, prompt: str, sampling: Sampling, count: int, *, chat: bool) -> list[Stream]:
-        """Write `count` answers or continuations side by side; they are complete when this
-        returns."""
+        """Write `count` answers or continuations side by side, and return them complete."""
         ids, notes = (
             self._conversation([{"role": "user", "content": prompt}])
             if chat
@@ -125,7 +123,8 @@ class Writer:
             for message in messages
             if message["content"].strip()
         ]
-        limit, dropped = self.model.config.context_length // 2, 0
+        limit = self.model.config.context_length // 2
+        dropped = 0
         while True:
             ids, notes = self._encode(chat_prompt(turns[dropped:]) if turns else Document(""))
             if len(ids) <= limit or dropped >= len(turns) - 1:
@@ -141,7 +140,8 @@ class Writer:
     def _encode(self, prompt: Document) -> tuple[list[int], list[str]]:
         """The ids of a prompt, and notes about what was left out; an empty prompt becomes
         end-of-text."""
-        text, notes = prompt.encode("utf-16", "surrogatepass").decode("utf-16", "replace"), []
+        text = prompt.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        notes = []
         if unknown := self.tokenizer.unknown(plain(text)):
             text = "".join(char for char in text if char not in unknown)
             notes.append(f"The tokenizer does not know {unknown!r}; left out.")
@@ -182,14 +182,14 @@ def _spellings(tokenizer: TextTokenizer) -> list[bytes]:
 
 
 def decode_utf8(parts: Iterable[bytes]) -> Iterator[str]:
-    """Decode UTF-8 as it arrives: only whole characters are yielded, and invalid bytes become
-    U+FFFD."""
+    """Decode UTF-8 as it arrives, by whole characters; invalid bytes become U+FFFD."""
     return codecs.iterdecode(parts, "utf-8", "replace")
 
 
 def strip(chunks: Iterable[str]) -> Iterator[str]:
     """The text without the white space at its beginning and its end."""
-    held, begun = "", False
+    held = ""
+    begun = False
     for chunk in chunks:
         held += chunk
         ready = held.rstrip() if begun else held.strip()

@@ -36,12 +36,20 @@ Conversation = tuple[Exchange, ...]
 VALIDATION_EVERY = 16
 """For each conversation to validate with, this many to train on."""
 
-OPENING_PERCENT, CLOSING_PERCENT, COURTESY_PERCENT = 8, 12, 30
-"""How often a conversation begins with a greeting, ends with thanks, and has a courtesy before or
-after a question."""
+OPENING_PERCENT = 8
+"""How often a conversation begins with a greeting."""
 
-REPEAT_EVERY, BLEMISH_EVERY = 100, 150
-"""On average, one conversation in this many repeats an earlier one, or has a blemish."""
+CLOSING_PERCENT = 12
+"""How often it ends with thanks."""
+
+COURTESY_PERCENT = 30
+"""How often it has a courtesy before or after a question."""
+
+REPEAT_EVERY = 100
+"""On average, one conversation in this many repeats an earlier one."""
+
+BLEMISH_EVERY = 150
+"""On average, one conversation in this many has a blemish."""
 
 TRIES = 50
 """How often a conversation that was already said is drawn again before it is accepted."""
@@ -74,7 +82,9 @@ class ConversationSource:
         self._factual = [kind for kind in self._all if kind.followups]
         self._combining = [kind for kind in self._all if kind.held_out]
         talk = questions("small_talk")
-        self._opening, self._closing, self._talk = talk["opening"], talk["closing"], talk["talk"]
+        self._opening = talk["opening"]
+        self._closing = talk["closing"]
+        self._talk = talk["talk"]
         self._courtesies = read("courtesies", dict[str, list[str]])
         self.shapes: dict[Callable[[], Conversation], int] = {
             self._single: 78,
@@ -120,7 +130,8 @@ class ConversationSource:
 
     def _around(self, kind: Question, exchange: Exchange) -> Exchange:
         """The exchange with something said before the question, after it, both or neither."""
-        said, sentences = self._courtesies, [exchange.question]
+        said = self._courtesies
+        sentences = [exchange.question]
         if self._draw.percent(COURTESY_PERCENT):
             sentences.insert(
                 0,
@@ -137,7 +148,8 @@ class ConversationSource:
     def _followed_up(self) -> Conversation:
         """A question for a fact, and a short one for another fact of the same kind."""
         kind = self._kind(self._factual)
-        fact, other = self._draw.common_first(kind.facts), self._draw.common_first(kind.facts)
+        fact = self._draw.common_first(kind.facts)
+        other = self._draw.common_first(kind.facts)
         while other is fact:
             other = self._draw.common_first(kind.facts)
         return (

@@ -73,8 +73,7 @@ class Draw:
         return self.weighted(tuple(weights), tuple(weights.values()))
 
     def common_first(self, items: Sequence[Item]) -> Item:
-        """One of `items`, which go from common to rare: the first is five times as likely as the
-        last."""
+        """One of `items`, from common to rare: the first is five times as likely as the last."""
         return self.weighted(items, falling(len(items)))
 
 

@@ -61,8 +61,7 @@ _BOUNDARY = re.compile(
 
 
 def segments(text: str, size: int) -> Iterator[str]:
-    """Yield segments of at least `size` characters (the last one may be shorter) that join to
-    `text`.
+    """Yield segments of `size` characters or more (the last may be shorter) that join to `text`.
 
     A text without a boundary (a megabyte of one letter) stays whole.
 
@@ -89,14 +88,16 @@ def segmented(texts: pl.Series, size: int) -> tuple[pl.Series, np.ndarray]:
 
 
 def sample(clean: Path, budget: int) -> Iterator[list[str]]:
-    """Yield lists of texts, at most `budget` UTF-8 bytes in all, at even distances over the whole
-    corpus; of a conversation each turn is a text.
+    """Yield lists of texts, at most `budget` UTF-8 bytes in all, evenly over the whole corpus.
+
+    Of a conversation each turn is a text.
 
     The corpus is read once. The same corpus and budget give the same texts; a corpus within the
     budget comes whole.
     """
     rate = min(1.0, budget / max(1, shards.totals(clean).bytes))
-    seen, left = 0, budget
+    seen = 0
+    left = budget
     for frame in shards.batches(clean):
         units, _ = segmented(frame["text"], SAMPLE_UNIT_CHARS)
         # The first unit is always taken
@@ -167,7 +168,8 @@ def choose_split(clean: Path, params: TokenizeParams) -> SplitMethod:
         return params.split
     if params.split == "auto" and _has_both_names(clean):
         return "names"
-    threshold, totals = int(params.val_fraction * 2**64), shards.totals(clean)
+    threshold = int(params.val_fraction * 2**64)
+    totals = shards.totals(clean)
     val = sum(
         int(_is_hashed_val(frame, threshold).sum()) for frame in shards.batches(clean, ("id",))
     )
@@ -256,7 +258,8 @@ def _split_ends(clean: Path, val_fraction: float) -> Iterator[TextSpan]:
     """The beginning of every document is train, its end val; a document of a few characters stays
     whole."""
     for frame in shards.batches(clean):
-        beginnings, ends = [], []
+        beginnings = []
+        ends = []
         for text in frame["text"].to_list():
             wanted = len(text) - int(len(text) * val_fraction)
             word = _BOUNDARY.search(text, wanted, wanted + LONGEST_WORD)

@@ -65,8 +65,7 @@ def _rebuild(name: Implementation, layout: str) -> Encoder:
 
 
 def choose_encoder(tokenizer: TextTokenizer, sample: list[str]) -> Encoder:
-    """The fastest implementation that gives the reference's ids on `sample` and on difficult
-    texts."""
+    """The fastest encoder that gives the reference's ids on `sample` and difficult texts."""
     layout = tokenizer.backend.to_str()
     if tokenizer.type == "char":
         return Encoder("table", build_table(tokenizer), layout, tokenizer.turn_ids)

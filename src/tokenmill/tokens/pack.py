@@ -150,8 +150,7 @@ class TokenBatch:
 def text_batches(
     spans: Iterable[TextSpan], *, batch_bytes: int = BATCH_BYTES
 ) -> Iterator[TextBatch]:
-    """Divide the corpus into batches of about `batch_bytes`: each begins in another multiple of
-    that size."""
+    """Divide the corpus into batches that begin in different multiples of `batch_bytes`."""
     for split, documents in spans:
         if documents.is_empty():
             continue

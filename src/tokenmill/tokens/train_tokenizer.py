@@ -1,5 +1,4 @@
-"""Train the tokenizer on the clean corpus: byte-level BPE from a sample, or one token per
-character.
+"""Train the tokenizer on clean text: byte-level BPE from a sample, or a token per character.
 
 BPE as in GPT-2 (Radford et al. 2019, section 2.2): all 256 bytes are in the vocabulary, so that any
 text can be encoded. The same corpus and parameters give the same file, byte for byte.

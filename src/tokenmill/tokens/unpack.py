@@ -52,7 +52,9 @@ def unpack(packed: Path, out: Path) -> TokenMetadata:
 
 def _unpack_file(source: Path, target: Path, expected: SplitMetadata, progress: Progress) -> None:
     """Decompress `source` into `target`; refuse everything but the expected size and hash."""
-    size, sha256, written = expected.file_bytes, hashlib.sha256(), 0
+    size = expected.file_bytes
+    sha256 = hashlib.sha256()
+    written = 0
     with target.open("wb") as file:
         for block in prefetch(_hash(prefetch(_decompress(source)), sha256)):
             written += len(block)

@@ -1,2 +1,1 @@
-"""Training: what one step is, in which order the sequences come, and how a run survives
-interruptions."""
+"""Training: what a step is, the order of sequences, and how a run survives interruptions."""

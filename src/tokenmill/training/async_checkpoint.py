@@ -5,6 +5,7 @@ On a GPU it does not even wait for the copy, but the next update does.
 """
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import deepcopy
@@ -20,8 +21,7 @@ from tokenmill.training.history import RunState
 
 
 class AsyncCheckpointer:
-    """Writes one checkpoint at a time, and removes those no longer needed; the next one waits for
-    it.
+    """Writes one checkpoint at a time, and removes those no longer needed.
 
     So the newest checkpoint on disk may be one behind the run until `wait` returns.
     """
@@ -32,25 +32,36 @@ class AsyncCheckpointer:
         *,
         keep: int,
         keep_steps: set[int],
-        mirror: Callable[[int], None] | None,
+        every_seconds: float | None = None,
+        mirror: Callable[[int], None] | None = None,
     ):
         """Keep the newest `keep` checkpoints and those of `keep_steps`; tell `mirror` the step of
         each new one."""
-        self._store, self._keep, self._keep_steps, self._mirror = store, keep, keep_steps, mirror
+        self._store = store
+        self._keep = keep
+        self._keep_steps = keep_steps
+        self._every_seconds = every_seconds
+        self._mirror = mirror
+        self._saved_at = time.monotonic()
         self._copies = HostCopies()
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._under_way: Future[None] | None = None
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
-        """At the end of the block, whatever ended it, wait for the checkpoint that is being
-        written."""
+        """At the block's end, whatever ended it, wait for the checkpoint under way."""
         self._thread.submit(int).result()  # the thread starts now, while there is memory for it
         try:
             yield
         finally:
             self._thread.shutdown()
         self.wait()
+
+    @property
+    def is_late(self) -> bool:
+        """Whether `every_seconds` have passed since the last checkpoint, or since the start."""
+        passed = time.monotonic() - self._saved_at
+        return self._every_seconds is not None and passed >= self._every_seconds
 
     def save(
         self, state: RunState, model: GPT, optimizer: dict[str, Tensor], resumable: dict[str, Any]
@@ -65,6 +76,7 @@ class AsyncCheckpointer:
             copied.
         """
         self.wait()
+        self._saved_at = time.monotonic()
         try:
             copy = copy_model(model, self._copies.copy)
             tensors = {name: self._copies.copy(tensor) for name, tensor in optimizer.items()}
@@ -74,7 +86,8 @@ class AsyncCheckpointer:
             self._copies = HostCopies()
             self._write(state, model, optimizer, resumable)
             return None
-        moment, copied = deepcopy(state), self._copies.all_made()
+        moment = deepcopy(state)
+        copied = self._copies.all_made()
         self._under_way = self._thread.submit(self._write, moment, copy, tensors, resumable, copied)
         return copied
 
@@ -84,7 +97,8 @@ class AsyncCheckpointer:
         Raises:
             OSError: it could not be written.
         """
-        under_way, self._under_way = self._under_way, None
+        under_way = self._under_way
+        self._under_way = None
         if under_way is not None:
             under_way.result()
 

@@ -1,10 +1,10 @@
-"""The checkpoints of a run in `.resume/<fingerprint>/`, which all ways in which DVC runs a stage
-share.
+"""The checkpoints of a run in `.resume/<fingerprint>/`, wherever DVC runs its stage.
 
-    epochs/epoch-3/    the weights at the end of an epoch step-000001200/    all that is needed to
-    continue: weights, optimizer, state; its manifest is written last micro_batch.json   the
-    micro-batch that memory held, if it ever ran out (memory.py) lock               held by the one
-    process that trains this configuration
+    epochs/epoch-3/    the weights at the end of an epoch
+    step-000001200/    all that is needed to continue: weights, optimizer, state; its manifest is
+                       written last
+    micro_batch.json   the micro-batch that memory held, if it ever ran out (memory.py)
+    lock               held by the one process that trains this configuration
 
 A checkpoint appears by a rename, holds the hash of each of its files, and is read only if they
 agree. Nothing is pickled. `export_model` copies the epochs and the last checkpoint to
@@ -55,7 +55,8 @@ where."""
 
 STEP_PREFIX = "step-"
 STEP_NAME = re.compile(rf"{STEP_PREFIX}(\d{{9,}})")
-OPTIMIZER, STATE = "optimizer.safetensors", "state.json"
+OPTIMIZER = "optimizer.safetensors"
+STATE = "state.json"
 RESUME = "resume"
 """The folder of checkpoints in `models/gpt/`."""
 
@@ -115,7 +116,8 @@ class CheckpointStore:
     def lock(self, say: Callable[[str], None]) -> Iterator[None]:
         """Let no other process train this configuration; wait for one that does, and say so."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        lock, holder = FileLock(self.folder / "lock"), self.folder / "holder"
+        lock = FileLock(self.folder / "lock")
+        holder = self.folder / "holder"
         try:
             lock.acquire(timeout=0)
         except Timeout:
@@ -263,7 +265,8 @@ def _hashes(folder: Path) -> dict[str, str]:
 def _damage(folder: Path, epochs: Path) -> str | None:
     """What is wrong with the files of a checkpoint, or None."""
     try:
-        expected, found = read_hashes(folder), _hashes(folder)
+        expected = read_hashes(folder)
+        found = _hashes(folder)
         wrong = sorted(
             name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name)
         )
@@ -311,7 +314,8 @@ def export_model(
     and the manifest."""
     with write_directory(output) as folder:
         for epoch in range(1, manifest.epochs + 1):
-            source, target = store.epoch_folder(epoch), folder / f"epoch-{epoch}"
+            source = store.epoch_folder(epoch)
+            target = folder / f"epoch-{epoch}"
             target.mkdir()
             for name in (WEIGHTS, ADAPTER, ADAPTER_CONFIG):
                 if (source / name).exists():

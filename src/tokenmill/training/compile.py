@@ -14,16 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 from torch import nn
 
 from tokenmill.core.errors import UserError, first_line
-from tokenmill.model.sequences import Index
 from tokenmill.training.params import CompileChoice
 from tokenmill.training.schedule import Workload
 from tokenmill.training.size import flops_per_token
-from tokenmill.training.step import StepResult
+from tokenmill.training.step import Batch, StepResult, seed_dropout
 
 CPU_TFLOP = 100
 """A CPU compiles if an epoch has this many operations: about half an hour on two cores, for one or
@@ -88,8 +86,7 @@ class Compilation:
         return model
 
     def for_update(self, device: torch.device) -> Compiler | None:
-        """What compiles the parts of an optimizer's update: on a GPU they then take fewer passes
-        over memory.
+        """What compiles parts of an optimizer's update: fewer passes over a GPU's memory.
 
         None on a CPU, where matrix products take nearly all of its time, or if the choice is not
         `on`.
@@ -152,47 +149,62 @@ def missing_compiler(device: torch.device) -> str | None:
 
 
 class RecordedStep:
-    """Steps of one size, each a repetition of the one that was recorded as a CUDA graph
-    (`reduce-overhead`).
+    """Steps of one size, which repeat one recorded as a CUDA graph (`reduce-overhead`).
 
     The host launches one graph instead of hundreds of kernels, which take a small model's step
     longer than the computing. What changes from step to step lies in tensors that the graph reads.
     """
 
     def __init__(
-        self, update: Callable[[Index], StepResult | None], *, sequences: int, device: torch.device
+        self,
+        step_on: Callable[[Batch], StepResult],
+        *,
+        sequences: int,
+        device: torch.device,
+        before: Callable[[], None] = lambda: None,
     ):
-        """`update` makes a step of so many `sequences` and depends on nothing else in the host's
-        memory."""
-        self._update, self._ordinary = update, WARM_UP_STEPS
+        """Record steps of so many `sequences`; a batch of another size gets an ordinary step.
+
+        Args:
+            step_on: makes a step, and depends on nothing else in the host's memory.
+            before: what the host does before each repetition, because no graph holds it.
+        """
+        self._step_on = step_on
+        self._before = before
+        self._ordinary = WARM_UP_STEPS
         self._index = torch.zeros(sequences, dtype=torch.int64, device=device)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._result: StepResult | None = None
 
-    def __call__(self, index: np.ndarray) -> StepResult | None:
-        """Make the step on these sequences; None if memory ran out, and nothing has changed.
+    def __call__(self, batch: Batch) -> StepResult:
+        """Make the step on these sequences.
 
         Raises:
             UserError: it cannot be recorded.
         """
-        self._index.copy_(torch.from_numpy(index).pin_memory(), non_blocking=True)
+        if len(batch.index) != len(self._index):
+            return self._step_on(batch)
+        self._before()
+        if batch.dropout_seed is not None:
+            seed_dropout(*batch.dropout_seed)
+        self._index.copy_(torch.from_numpy(batch.index).pin_memory(), non_blocking=True)
         if self._ordinary:
             self._ordinary -= 1
             return self._beside()
         if self._graph is None:
             self._record()
-        if self._graph is None or self._result is None:
-            return None
+        assert self._graph
+        assert self._result
         self._graph.replay()
         # The next one overwrites it
         return StepResult(self._result.loss.clone(), self._result.gradient_norm.clone())
 
-    def _beside(self) -> StepResult | None:
+    def _beside(self) -> StepResult:
         """Make an ordinary step on a stream of its own, as the recording will be."""
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            result = self._update(self._index)
+            result = self._step_on(Batch(self._index))
         torch.cuda.current_stream().wait_stream(stream)
         return result
 
@@ -200,7 +212,7 @@ class RecordedStep:
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph):
-                self._result = self._update(self._index)
+                self._result = self._step_on(Batch(self._index))
         except RuntimeError as error:
             raise UserError(
                 "runtime.compile (reduce-overhead): this step cannot be recorded "

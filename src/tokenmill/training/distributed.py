@@ -187,7 +187,8 @@ def process_group(device: torch.device, *, shards: bool) -> Iterator[Group]:
     if size == 1:
         yield SINGLE
         return
-    rank, mine = int(os.environ["RANK"]), None
+    rank = int(os.environ["RANK"])
+    mine = None
     if device.type == "cuda":
         mine = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(mine)
@@ -234,8 +235,7 @@ class FlagSync:
         self._under_way: tuple[Tensor, dist.Work] | None = None
 
     def all_reduce(self, *, stop: bool, save: bool) -> tuple[bool, bool]:
-        """Whether to stop, which any process may ask for, and whether to save, which is up to
-        process 0."""
+        """Whether to stop, which any process may ask, and to save, which process 0 decides."""
         if self._group.size == 1:
             return stop, save
         flags = self.wait()
@@ -300,8 +300,7 @@ def full_tensor_on_main(tensor: Tensor) -> Tensor:
 
 
 def whole_model(model: GPT) -> GPT:
-    """The model itself, or of a sharded model a copy with full tensors in process 0, to be
-    saved."""
+    """The model to save: itself, or a sharded model's full copy in process 0."""
     reshard = getattr(model, "reshard", None)  # what FSDP adds
     if reshard is None:
         return model
@@ -320,6 +319,5 @@ def shard_like(value: Tensor, parameter: Tensor) -> Tensor:
 
 
 def is_sharded(tensor: Tensor) -> "TypeGuard[DTensor]":
-    """Whether a tensor is sharded. Its method shows that, because importing DTensor takes a
-    second."""
+    """Whether a tensor is sharded, by its method: importing DTensor takes a second."""
     return hasattr(tensor, "full_tensor")

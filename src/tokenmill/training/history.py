@@ -7,8 +7,9 @@ While it is on, `tokenmill watch` and the plots of DVC and its editors read file
 track, in the folder in which the stage runs:
 
     live/run.json         which run this is, in which process, and how long it will be; removed when
-    it is finished live/steps.csv        what metrics/steps.csv will be, so far live/validation.csv
-    every validation so far
+                          it is finished
+    live/steps.csv        what metrics/steps.csv will be, so far
+    live/validation.csv   every validation so far
 """
 
 import contextlib
@@ -87,7 +88,8 @@ class ValidationRow:
 
 
 Row = TypeVar("Row", EpochRow, StepRow, ValidationRow)
-LIVE_RUN, LIVE_TABLES = "run.json", {StepRow: "steps.csv", ValidationRow: "validation.csv"}
+LIVE_RUN = "run.json"
+LIVE_TABLES = {StepRow: "steps.csv", ValidationRow: "validation.csv"}
 
 
 @dataclass
@@ -106,7 +108,8 @@ class MeanLoss:
     def take(self) -> float:
         """The mean so far; the next one starts from nothing."""
         mean = self.total / self.sequences
-        self.total, self.sequences = 0.0, 0
+        self.total = 0.0
+        self.sequences = 0
         return mean
 
 
@@ -236,8 +239,7 @@ class LiveRun(Section):
 
 
 class LiveFiles:
-    """Writes the files of a run into `folder`; without one it does nothing. No error here stops
-    training."""
+    """Writes a run's files into `folder`, if there is one. No error here stops training."""
 
     def __init__(self, folder: Path | None):
         self._folder = folder
@@ -286,7 +288,7 @@ class LiveFiles:
         if time.monotonic() - self._written_at >= WRITE_EVERY:
             self._write()
 
-    def close(self, *, finished: bool) -> None:
+    def close(self, *, finished: bool = False) -> None:
         """Write the last rows; remove the signal and, if the run is finished, `run.json`."""
         self._write()
         with contextlib.suppress(OSError):
@@ -295,7 +297,9 @@ class LiveFiles:
                 (self._folder / LIVE_RUN).unlink(missing_ok=True)
 
     def _write(self) -> None:
-        rows, self._rows, self._written_at = self._rows, [], time.monotonic()
+        rows = self._rows
+        self._rows = []
+        self._written_at = time.monotonic()
         if self._folder is None or not rows:
             return
         with contextlib.suppress(OSError):

@@ -13,7 +13,6 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from types import FrameType, TracebackType
 
 import torch
@@ -36,16 +35,17 @@ kernels are launched. With less for each, more GPUs are no faster. Assumed from 
 measured."""
 
 
-def launch(
-    work: Callable[[], None], *, runtime: RuntimeParams, step_flops: float = math.inf
-) -> None:
-    """Do `work` in this process, or have `runtime.processes` processes run this program's command.
+def launch_processes(runtime: RuntimeParams, *, step_flops: float = math.inf) -> bool:
+    """Have `runtime.processes` processes run this program's command, if that is several.
+
+    A process that torchrun or this function started (RANK is set) is one of several already.
 
     Args:
         step_flops: floating-point operations of a step, of which each process gets ENOUGH_FLOPS if
             their number is `auto`.
 
-    A process that torchrun or this function started (RANK is set) is one of several already.
+    Returns:
+        Whether they ran it, to the end; otherwise it is this process's work.
 
     Raises:
         UserError: there are fewer devices than processes, or one of the processes was killed.
@@ -53,14 +53,14 @@ def launch(
     """
     if "RANK" in os.environ:
         end_with_parent()
-        work()
-    elif (count := _process_count(runtime, step_flops)) == 1:
-        work()
-    else:
-        _launch_processes(count)
+        return False
+    count = process_count(runtime, step_flops)
+    if count > 1:
+        _launch(count)
+    return count > 1
 
 
-def _process_count(runtime: RuntimeParams, step_flops: float = math.inf) -> int:
+def process_count(runtime: RuntimeParams, step_flops: float = math.inf) -> int:
     """How many processes the parameters ask for, at most one a device, or one a core on a CPU."""
     device = choose_device(runtime.device).type
     most = {"cuda": torch.cuda.device_count(), "mps": 1}.get(device, os.cpu_count() or 1)
@@ -85,7 +85,7 @@ def _process_count(runtime: RuntimeParams, step_flops: float = math.inf) -> int:
     return runtime.processes
 
 
-def _launch_processes(count: int) -> None:
+def _launch(count: int) -> None:
     # These take half a second
     from torch.distributed.elastic.multiprocessing import (  # noqa: PLC0415
         DefaultLogsSpecs,
@@ -166,7 +166,8 @@ class Interrupt:
 
     def __init__(self, *, max_minutes: float | None):
         """Also stop once `max_minutes` have passed from now; None is no limit."""
-        self._max_minutes, self._began = max_minutes, time.monotonic()
+        self._max_minutes = max_minutes
+        self._began = time.monotonic()
         self._signal: int | None = None
         self._previous: dict[int, object] = {}
 

@@ -10,6 +10,7 @@ map, O its outputs, R rank.
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,9 @@ class LoraLinear(nn.Linear):
 
     def __init__(self, layer: nn.Linear, rank: int, scale: float, generator: torch.Generator):
         super().__init__(layer.in_features, layer.out_features, device="meta")
-        self.weight, self.bias, self.scale = layer.weight, layer.bias, scale
+        self.weight = layer.weight
+        self.bias = layer.bias
+        self.scale = scale
         self.before: Tensor
         self.register_buffer("before", layer.weight.detach().clone(), persistent=False)
         bound = 1 / math.sqrt(layer.in_features)
@@ -61,7 +64,8 @@ class _LowRank(Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         x, a_RI, b_OR = ctx.saved_tensors
-        x_MI, by_y_MO = x.flatten(0, -2), gradient.flatten(0, -2)
+        x_MI = x.flatten(0, -2)
+        by_y_MO = gradient.flatten(0, -2)
         # A wide product is faster than a tall one
         by_b_OR = ((x_MI @ a_RI.T.to(x.dtype)).T @ by_y_MO).T
         by_a_RI = (by_y_MO @ b_OR.to(x.dtype)).T @ x_MI
@@ -73,6 +77,7 @@ def adapt(model: GPT, lora: LoraParams, *, seed: int) -> GPT:
     the model."""
     model.requires_grad_(False)
     model.lora = lora
+    model.after_update = partial(merge, model)  # type: ignore[method-assign]
     generator = torch.Generator().manual_seed(seed)
     for name in _targets(model, lora):
         owner, _, last = name.rpartition(".")
@@ -102,10 +107,7 @@ def trained_parameters(config: ModelConfig, lora: LoraParams) -> int:
 
 @torch.no_grad()
 def merge(model: GPT) -> None:
-    """Bring the sums of a model that learns by LoRA up to date, in exact float32; any other model
-    stays as it is."""
-    if model.lora is None:
-        return
+    """Bring the sums of a model that learns by LoRA up to date, in exact float32."""
     precision = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     for layer in model.modules():

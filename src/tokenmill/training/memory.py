@@ -7,6 +7,7 @@ instead of ending.
 
 import contextlib
 import ctypes
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -18,9 +19,11 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_json
 from tokenmill.formats.records import read_record
 from tokenmill.model.config import ModelConfig
-from tokenmill.model.device import Compute
+from tokenmill.model.device import Compute, is_out_of_memory
 from tokenmill.training.distributed import SINGLE, Group
+from tokenmill.training.schedule import Workload
 from tokenmill.training.size import memory
+from tokenmill.training.step import MicroBatch
 from tokenmill.words.units import size
 
 FREE_MEMORY_SHARE = 0.5
@@ -45,46 +48,52 @@ class Remembered(BaseModel):
     """The circumstances: what was asked for, device and processes."""
 
 
-class MicroBatch:
-    """The micro-batch of one configuration on one kind of device, in `sequences`."""
+class FittingMicroBatch(MicroBatch):
+    """The micro-batch of one configuration on one kind of device, which shrinks to what fits."""
 
     def __init__(
         self,
         folder: Path,
         wanted: Literal["auto"] | int,
         *,
-        at_most: int,
-        config: ModelConfig,
+        work: Workload,
         compute: Compute,
         group: Group = SINGLE,
+        say: Callable[[str], None] = lambda _: None,
     ):
         """Start with the size that `folder` has from an earlier run with the same `wanted`, device
         and processes.
 
-        Otherwise start with `wanted`; `auto` is `at_most`, or as much of it as memory should hold.
-        All processes of a group take the smallest of their sizes.
+        Otherwise start with `wanted`; `auto` is a process's part of `train.batch_size`, or as much
+        of it as memory should hold. All processes of a group take the smallest of their sizes.
+
+        Args:
+            say: gets a sentence when memory runs out.
         """
-        self._file, self._config, self._compute, self._group = (
-            folder / "micro_batch.json",
-            config,
-            compute,
-            group,
-        )
+        self._file = folder / "micro_batch.json"
+        self._config = work.config
+        self._compute = compute
+        self._group = group
+        self._say = say
         self._under = {"micro_batch_size": wanted, "device": compute.name, "processes": group.size}
-        fitting = (
-            sequences_that_fit(config, at_most, compute.device) if wanted == "auto" else wanted
-        )
+        part = -(-work.sequences_per_step // group.size)
+        if wanted == "auto":
+            at_most = min(work.train.batch_size, part)
+            fitting = sequences_that_fit(work.config, at_most, compute.device)
+        else:
+            fitting = min(wanted, part)
         if self._file.exists():
-            kept = read_record(
-                self._file, Remembered, way_out="delete it: training finds the size again"
-            )
+            way_out = "delete it: training finds the size again"
+            kept = read_record(self._file, Remembered, way_out=way_out)
             fitting = kept.sequences if kept.under == self._under else fitting
-        self.sequences = self._first = group.all_reduce_min(fitting)
+        super().__init__(group.all_reduce_min(fitting))
+        self._first = self.sequences
 
     def holds_whole_gradients(self) -> bool:
         """Whether all processes of a sharded model have room for the gradients of the whole, beside
         all else."""
-        compute, group = self._compute, self._group
+        compute = self._compute
+        group = self._group
         if not group.shards:
             return False
         precision = "float32" if compute.precision == torch.float32 else "half"
@@ -97,14 +106,16 @@ class MicroBatch:
         taken = need.total + (group.size - 1) * need.gradients  # `need` counts one of as many parts
         return bool(group.all_reduce_min(int(taken <= WHOLE_GRADIENTS_SHARE * there)))
 
-    def shrink(self) -> str:
-        """Halve the micro-batch after memory ran out in a step that can be done again; return a
-        sentence about it.
+    def shrink_after(self, error: Exception) -> None:
+        """Halve the micro-batch after memory ran out in a step that can be done again, and say so.
 
         Raises:
             UserError: there is nothing left to halve in this process, or others are in the middle
                 of the step.
+            Exception: the error itself, if it is another one.
         """
+        if not is_out_of_memory(error) or is_recording(self._compute.device):
+            raise error
         is_fragmented = (
             self._compute.device.type == "cpu" and self._first >= MAX_SHRINK_ON_CPU * self.sequences
         )
@@ -112,10 +123,25 @@ class MicroBatch:
             self.give_up()
         self._halve()
         _release_freed_memory(self._compute.device)
-        return (
+        self._say(
             f"out of memory; doing the step again with a micro-batch of {self.sequences}, the "
             "same to rounding (remembered; another runtime.micro_batch_size starts afresh)"
         )
+
+    @contextlib.contextmanager
+    def remembered(self) -> Iterator[None]:
+        """Inside, memory that runs out ends the run with a sentence, and the next run starts with
+        half the size.
+
+        Raises:
+            UserError: memory ran out.
+        """
+        try:
+            yield
+        except Exception as error:
+            if is_out_of_memory(error):
+                self.give_up()
+            raise
 
     def give_up(self) -> NoReturn:
         """End training after memory ran out where this process cannot do the step again.
@@ -135,6 +161,11 @@ class MicroBatch:
     def _halve(self) -> None:
         self.sequences = max(1, self.sequences // 2)
         write_json(self._file, {"sequences": self.sequences, "under": self._under})
+
+
+def is_recording(device: torch.device) -> bool:
+    """Whether a CUDA graph is being recorded; a step within it cannot be done again."""
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 def _release_freed_memory(device: torch.device) -> None:

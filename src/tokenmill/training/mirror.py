@@ -1,9 +1,10 @@
 """A second place for checkpoints, so that a lost machine costs minutes: a mounted folder, or any
 URL that fsspec knows.
 
-    <mirror>/<fingerprint>/step-000001200/    a checkpoint; its manifest is written last and removed
-    first <mirror>/<fingerprint>/weights/<sha256>/  the weights at the end of an epoch, under their
-    hash <mirror>/<fingerprint>/timing.csv         the run's times and costs
+    <mirror>/<fingerprint>/
+        step-000001200/     a checkpoint; its manifest is written last and removed first
+        weights/<sha256>/   the weights at the end of an epoch, under their hash
+        timing.csv          the run's times and costs
 
 Copies are made in the background, and no error of the mirror stops training. What is fetched
 replaces a local file only after the hashes of the whole checkpoint were found right; no name from
@@ -86,7 +87,9 @@ class Mirror:
                 folder is never created, because below the name of a drive that is not mounted it
                 would be on the machine's own disk.
         """
-        self._url, self._store, self._say = url, store, say
+        self._url = url
+        self._store = store
+        self._say = say
         try:
             self._fs, root = fsspec.url_to_fs(url, use_listings_cache=False)
         except (ImportError, ValueError) as error:
@@ -144,7 +147,8 @@ class Mirror:
             self._try_to_copy(self._newest)
 
     def _try_to_copy(self, step: int) -> None:
-        had_failed, self._failed = self._failed, False
+        had_failed = self._failed
+        self._failed = False
         try:
             self._copy(step)
         # Every file system fails in its own ways, and none of them may stop training
@@ -275,12 +279,14 @@ class Mirror:
                 elsewhere.
             ValueError: a file is not what the manifest says.
         """
-        store, source = self._store, self._checkpoint(step)
+        store = self._store
+        source = self._checkpoint(step)
         store.folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(
             prefix=".fetch", suffix=".tmp", dir=store.folder
         ) as temporary:
-            checkpoint, epochs = Path(temporary, "checkpoint"), dict[Path, Path]()
+            checkpoint = Path(temporary, "checkpoint")
+            epochs = dict[Path, Path]()
             checkpoint.mkdir()
             self._fs.get_file(f"{source}/{MANIFEST}", str(checkpoint / MANIFEST))
             self._get(source, checkpoint, read_hashes(checkpoint))

@@ -11,7 +11,6 @@ Axes: N matrices of one shape, R rows, C >= R columns; a taller matrix is transp
 # ruff: noqa: SLF001
 
 import inspect
-import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -35,9 +34,11 @@ if TYPE_CHECKING:
 RATES = ("lr", "momentum")
 """What changes from step to step."""
 MOMENTUM = 0.95
-EARLY_MOMENTUM, EARLY_STEPS = 0.85, 300
+EARLY_MOMENTUM = 0.85
 """The first steps of a run average over fewer gradients, because gradients still change fast
 (nanochat, 2025)."""
+EARLY_STEPS = 300
+"""The momentum grows over these steps."""
 POLAR_EXPRESS = (
     (8.2193, -23.3375, 16.6266),
     (3.9641, -2.8377, 0.5158),
@@ -48,14 +49,14 @@ POLAR_EXPRESS = (
 end within a quarter of 1. They follow from that range as in Amsel et al. 2025, "The Polar Express",
 section 4; each polynomial allows for values 2 % beyond its own range, because bfloat16 may round to
 them and the fifth power would let them grow."""
-MAX_STACKED, MAX_STACKED_ON_GPU = 2**24, 2**26
-"""Numbers stacked at a time at most: 64 MiB in float32, and 256 MiB on a GPU, which larger products
-keep busy."""
+MAX_STACKED = 2**24
+"""Numbers stacked at a time at most: 64 MiB in float32."""
+MAX_STACKED_ON_GPU = 2**26
+"""The same on a GPU, which larger products keep busy: 256 MiB."""
 
 
 class UnwrappedOptimizer(torch.optim.Optimizer):
-    """A torch Optimizer whose methods do not load PyTorch's compiler, which takes one and a half
-    seconds.
+    """A torch Optimizer whose methods do not load PyTorch's compiler (1.5 seconds).
 
     PyTorch wraps these methods in `torch._disable_dynamo`, which imports `torch._dynamo`. Nothing
     here compiles a whole optimizer, so these are the methods without the wrapping. PyTorch's fused
@@ -121,6 +122,9 @@ class Optimizer:
             for name, parameter in model.named_parameters()
             if parameter.requires_grad
         }
+        self.group = group
+        self.max_norm = train.gradient_clip
+        self._model = model
         self._names: dict[Tensor, str] = {parameter: name for name, parameter in learning.items()}
         hidden = {
             n: p
@@ -147,8 +151,7 @@ class Optimizer:
         """What is given as tensors; code is compiled, and a step recorded, for one number only."""
 
     def update_after(self, event: torch.Event | None) -> None:
-        """Let the device begin the next update after an event: what it reads until then must not
-        change."""
+        """Let the device's next update wait for an event: what it reads must not change."""
         self._event = event
 
     def backward(self, loss: Tensor) -> None:
@@ -174,29 +177,31 @@ class Optimizer:
                 group.update({name: rate for name, rate in rates.items() if name in group})
 
     def wait(self) -> None:
-        """Let the device wait for the event of `update_after`, which the next update does by
-        itself."""
+        """Let the device wait for `update_after`'s event, as the next update does anyway."""
         if self._event:
             torch.cuda.current_stream().wait_event(self._event)
             self._event = None
 
-    def step(self, *, loss: Tensor, norm: Tensor, max_norm: float = math.inf) -> None:
-        """Update the parameters from their gradients, then drop the gradients.
+    def step(self, *, loss: Tensor, norm: Tensor) -> None:
+        """Update the parameters from their gradients, then drop the gradients. With LoRA the sums
+        of the model follow.
 
-        Gradients are clipped to `max_norm`. If `loss` or the gradient's `norm` (scalars) is not
-        finite, neither this step nor any later one changes anything, so the weights are still those
-        from before when the losses are read. With float16 an overflowing gradient is normal: it
-        skips this one update of all parameters and lowers the loss scale.
+        Gradients are clipped to `train.gradient_clip`. If `loss` or the gradient's `norm` (scalars)
+        is not finite, neither this step nor any later one changes anything, so the weights are
+        still those from before when the losses are read. With float16 an overflowing gradient is
+        normal: it skips this one update of all parameters and lowers the loss scale.
         """
         self.wait()
         overflow = ~norm.isfinite()
         self._halted |= ~loss.isfinite() if self.skips_overflow else overflow | ~loss.isfinite()
-        skip, shrink = self._halted | overflow, (norm / max_norm).clamp(min=1)
+        skip = self._halted | overflow
+        shrink = (norm / self.max_norm).clamp(min=1)
         for optimizer in self._optimizers:
             optimizer.grad_scale = shrink
             _update(optimizer, unless=skip)
         self.forget_gradients()
         self._scaler.update()
+        self._model.after_update()
 
     def forget_gradients(self) -> None:
         """Drop the gradients."""
@@ -210,8 +215,7 @@ class Optimizer:
 
     @property
     def skips_overflow(self) -> bool:
-        """Whether a gradient that overflows skips the update and lowers the loss scale
-        (float16)."""
+        """Whether an overflowing gradient skips the update and lowers the loss scale (float16)."""
         return self._scaler.is_enabled()
 
     def state(self) -> dict[str, Tensor]:
@@ -303,7 +307,8 @@ class Muon(UnwrappedOptimizer):
         """`precision` is that of the iteration: float32, or bfloat16 where the device multiplies it
         faster."""
         super().__init__(parameters, {"lr": lr, "weight_decay": weight_decay, "momentum": MOMENTUM})
-        self._precision, self._group = precision, group
+        self._precision = precision
+        self._group = group
         parts: tuple[Callable[..., Any], ...] = (_direction, orthogonal, _move)
         self._direction, self._orthogonal, self._move = map(compiler, parts) if compiler else parts
 

@@ -231,8 +231,7 @@ CompileChoice = Literal["auto", "on", "off", "reduce-overhead"]
 
 
 class RuntimeParams(Section, extra="ignore"):
-    """What training and evaluation read of the section `runtime`; the rest of it is the data
-    stages'."""
+    """What training and evaluation read of `runtime`; the rest is the data stages'."""
 
     device: Literal["auto", "cpu", "cuda", "mps"]
     """Where to train and evaluate; `auto` takes CUDA, else Apple's Metal, else the CPU."""

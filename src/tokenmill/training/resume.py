@@ -91,7 +91,8 @@ def params_at_checkpoint(train: TrainParams, checkpoint: Checkpoint) -> TrainPar
 
 
 def _exact_sentence(checkpoint: Checkpoint, newer: Checkpoint | None, work: Workload) -> str:
-    done, total = checkpoint.step / work.steps_per_epoch, work.train.epochs
+    done = checkpoint.step / work.steps_per_epoch
+    total = work.train.epochs
     why = (
         f" (where the decay of {newer.step / work.steps_per_epoch:.2g} epochs had not begun)"
         if newer

@@ -20,18 +20,19 @@ class EpochSampler:
     def __init__(self, *, sequences: int, per_step: int, seed: int):
         """Order `sequences` sequences, `per_step` for each optimizer step; an epoch's last step may
         see fewer."""
-        self.sequences, self.per_step, self.seed = sequences, per_step, seed
+        self.sequences = sequences
+        self.per_step = per_step
+        self.seed = seed
         self.steps_per_epoch = -(-sequences // per_step)
-        self._epoch, self._order = -1, np.empty(0, dtype=np.int64)
+        self._epoch = -1
+        self._order = np.empty(0, dtype=np.int64)
 
     def indices_at(self, step: int) -> np.ndarray:
         """The sequences of `step`, which counts from 0 over all epochs."""
         epoch, position = divmod(step, self.steps_per_epoch)
         if epoch != self._epoch:
-            self._epoch, self._order = (
-                epoch,
-                np.random.default_rng((self.seed, epoch)).permutation(self.sequences),
-            )
+            self._epoch = epoch
+            self._order = np.random.default_rng((self.seed, epoch)).permutation(self.sequences)
         return self._order[position * self.per_step : (position + 1) * self.per_step]
 
 

@@ -19,8 +19,7 @@ from tokenmill.model.ops import LOGITS_AT_A_TIME
 
 
 def matmul_parameters(config: ModelConfig) -> int:
-    """Parameters that each token is multiplied with: all but the embeddings of tokens and
-    positions."""
+    """Parameters that multiply each token: all but the embeddings of tokens and positions."""
     model = empty_model(config)
     embeddings = [module for module in model.modules() if isinstance(module, torch.nn.Embedding)]
     return sum(p.numel() for p in model.parameters()) - sum(e.weight.numel() for e in embeddings)
@@ -91,7 +90,8 @@ def memory(
         for name, parameter in model.named_parameters()
         if is_hidden_matrix(name, parameter)
     )
-    total, tokens = sum(sizes.values()), sequences * config.context_length
+    total = sum(sizes.values())
+    tokens = sequences * config.context_length
     moments = 2 * (total - hidden) + hidden_moments * hidden
     extra = model_class(config.architecture).training_memory(config, half=precision == "half")
     copies = extra.weight_copy_bytes + (2 * hidden if precision == "half" else 0)

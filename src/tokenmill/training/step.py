@@ -3,16 +3,20 @@ for the device."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from tokenmill.model.device import Compute, is_out_of_memory
+from tokenmill.model.device import Compute
 from tokenmill.model.gpt import GPT
 from tokenmill.model.sequences import Index, Sequences, loss_on
-from tokenmill.training.distributed import SINGLE, Group, without_averaging
+from tokenmill.training.distributed import without_averaging
 from tokenmill.training.optimizer import Optimizer
+
+if TYPE_CHECKING:
+    from tokenmill.training.schedule import Workload
 
 
 @dataclass(frozen=True)
@@ -25,53 +29,103 @@ class StepResult:
     """Global norm of the gradient before clipping; a scalar."""
 
 
+@dataclass(frozen=True)
+class Batch:
+    """What a step learns from."""
+
+    index: Index
+    """The numbers of its sequences, (B,) int64."""
+    dropout_seed: tuple[int, int] | None = None
+    """`train.seed` and the step, from which dropout is drawn; None without dropout."""
+
+
+def batch_at(work: "Workload", step: int) -> Batch:
+    """What `step`, which counts from 0, learns from."""
+    seed = (work.train.seed, step) if work.config.dropout else None
+    return Batch(work.sampler.indices_at(step), seed)
+
+
+class MicroBatch:
+    """How many sequences go through the model at a time: a fixed number, as benchmarks ask for."""
+
+    def __init__(self, sequences: int):
+        self.sequences = sequences
+
+    def shrink_after(self, error: Exception) -> None:
+        """Make room for another try after an error in a step that has changed nothing.
+
+        Raises:
+            Exception: the error itself, unless it can be mended.
+        """
+        raise error
+
+
 def train_step(
     model: GPT,
     optimizer: Optimizer,
     sequences: Sequences,
-    index: Index,
+    batch: Batch,
     *,
-    micro_batch: int,
-    gradient_clip: float,
+    micro_batch: MicroBatch,
     compute: Compute,
-    group: Group = SINGLE,
-) -> StepResult | None:
-    """Update `model` once on the sequences `index`, at the optimizer's rates, together with all
-    processes of `group`.
+) -> StepResult:
+    """Update `model` once on a batch of `sequences`, at the optimizer's rates, together with all
+    processes of the optimizer's group.
 
     Every target that counts has the same weight, also in an epoch's short last step. A loss or
-    gradient that is not finite changes no weight. If `index` is on a GPU, too, nothing is copied to
+    gradient that is not finite changes no weight. Where memory runs out before the update, the step
+    begins again with a smaller `micro_batch`. If the batch is on a GPU, too, nothing is copied to
     it or from it.
-
-    Args:
-        micro_batch: the most sequences that go through the model at the same time on each device.
-
-    Returns:
-        None if memory ran out. Then nothing has changed, and the step can be done again with a
-        smaller `micro_batch`.
     """
+    while True:
+        try:
+            loss = _add_gradients(
+                model,
+                optimizer,
+                sequences,
+                batch,
+                micro_batch=micro_batch.sequences,
+                compute=compute,
+            )
+            break
+        except Exception as error:
+            optimizer.forget_gradients()
+            micro_batch.shrink_after(error)
+    loss = optimizer.group.mean(loss)
+    norm = optimizer.norm()
+    optimizer.step(loss=loss, norm=norm)
+    return StepResult(loss=loss, gradient_norm=norm)
+
+
+def _add_gradients(
+    model: GPT,
+    optimizer: Optimizer,
+    sequences: Sequences,
+    batch: Batch,
+    *,
+    micro_batch: int,
+    compute: Compute,
+) -> Tensor:
+    """Add up the gradients of this process's part of a batch, `micro_batch` sequences at a time;
+    return its mean loss, a scalar."""
+    group = optimizer.group
+    if batch.dropout_seed is not None:
+        seed_dropout(*batch.dropout_seed, rank=group.rank)
     micro_batches = split_into_micro_batches(
-        index, micro_batch=micro_batch, rank=group.rank, size=group.size, weigh=sequences.weight
+        batch.index,
+        micro_batch=micro_batch,
+        rank=group.rank,
+        size=group.size,
+        weigh=sequences.weight,
     )
     loss = torch.zeros((), device=compute.device)
-    try:
-        for number, (part, weight) in enumerate(micro_batches, start=1):
-            with without_averaging(model, last=number == len(micro_batches)):
-                part_loss = (
-                    loss_on(model, sequences, part, micro_batch=micro_batch, compute=compute)
-                    * weight
-                )
-                optimizer.backward(part_loss)
-            loss += part_loss.detach()
-    except Exception as error:
-        if not is_out_of_memory(error):
-            raise
-        optimizer.forget_gradients()
-        return None
-    loss = group.mean(loss)
-    norm = optimizer.norm()
-    optimizer.step(loss=loss, norm=norm, max_norm=gradient_clip)
-    return StepResult(loss=loss, gradient_norm=norm)
+    for number, (part, weight) in enumerate(micro_batches, start=1):
+        with without_averaging(model, last=number == len(micro_batches)):
+            mean = loss_on(model, sequences, part, micro_batch=micro_batch, compute=compute)
+            part_loss = mean * weight
+            optimizer.backward(part_loss)
+        loss += part_loss.detach()
+    return loss
 
 
 def split_into_micro_batches(

@@ -16,9 +16,9 @@ def summary(report: CleanReport) -> str:
     kept = f"{documents.kept:,} of {documents.read:,} documents kept"
     dropped = f"dropped: {dropped_in_words(report.dropped) or 'none'}"
     skipped = ", ".join(f"{count:,} {ending}" for ending, count in report.files.skipped.items())
+    files = counted(report.files.read, "file")
     lines = [
-        f"clean: {kept} from {counted(report.files.read, 'file')}, "
-        f"{characters.into:,} -> {characters.out:,} characters",
+        f"clean: {kept} from {files}, {characters.into:,} -> {characters.out:,} characters",
         f"{dropped}; files skipped: {skipped}" if skipped else dropped,
         _most_dropped(report),
         _encodings_in_words(report),

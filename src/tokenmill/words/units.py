@@ -1,5 +1,4 @@
-"""Numbers and foreign text as people read them: `1.08 GB`, `12 min`, `1.2k`, and nothing
-invisible."""
+"""Numbers and foreign text as people read them: `1.08 GB`, `12 min`, nothing invisible."""
 
 import re
 import unicodedata
@@ -29,7 +28,8 @@ def si(value: float, unit: str = "", space: str = " ") -> str:
     """
     power = 0
     while abs(value) >= 999.5 and power < len(PREFIXES) - 1:
-        value, power = value / 1000, power + 1
+        value = value / 1000
+        power = power + 1
     digits = f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
     suffix = PREFIXES[power] + unit
     return f"{digits}{space}{suffix}" if suffix else digits

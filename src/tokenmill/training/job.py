@@ -1,0 +1,119 @@
+"""What a run trains, on what, and from which weights: decided from parameters and hashes, before
+anything is loaded."""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokenmill.core.errors import UserError
+from tokenmill.formats.token_file import SPLITS, open_tokens, read_metadata, too_short
+from tokenmill.model.config import ModelConfig, ModelParams
+from tokenmill.model.device import Compute
+from tokenmill.model.gpt import GPT, build, parameter_count
+from tokenmill.model.huggingface import load_weights
+from tokenmill.model.manifest import FORMAT, Manifest, TrainedWith
+from tokenmill.model.sequences import Sequences, place_tokens
+from tokenmill.training.checkpoint import fingerprint
+from tokenmill.training.compile import Compilation
+from tokenmill.training.distributed import Group
+from tokenmill.training.params import RuntimeParams, TrainParams
+from tokenmill.training.resume import check_start
+from tokenmill.training.schedule import Workload
+from tokenmill.training.size import flops_per_token
+
+
+@dataclass(frozen=True)
+class Data:
+    """What a run learns from and validates with, opened for a device."""
+
+    train: Sequences
+    val: Sequences
+    val_tokens: int
+    """Tokens of the validation text."""
+    val_bytes: int
+    """UTF-8 bytes of the validation text."""
+    place: str
+    """Where the tokens are: `device`, `memory` or `mmap`."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a run trains, on what, and from which weights."""
+
+    work: Workload
+    manifest: Manifest
+    """The manifest written with the output; its fingerprint names the folder of the checkpoints."""
+    start: Callable[[], GPT]
+    """Gives the model before the first step, on the CPU."""
+    origin: str
+    """Where that model comes from: `scratch`, or the folder of its weights."""
+    open: Callable[[Compute, Group, RuntimeParams], Data]
+    """Opens the data for a device and a group of processes."""
+    compilation: Compilation | None = None
+    """The choice for a job that never leaves it to `runtime.compile`."""
+
+    @property
+    def step_flops(self) -> int:
+        """Floating-point operations of a step, without the update."""
+        return self.work.tokens_per_step * flops_per_token(self.work.config)
+
+
+def training_job(
+    model: ModelParams, train: TrainParams, tokens: Path, start: Path | None = None
+) -> Job:
+    """Training on the folder `tokens`, from random weights or from those in the folder `start`.
+
+    Raises:
+        UserError: parameters, tokens and start do not fit each other.
+    """
+    metadata = read_metadata(tokens)
+    config = ModelConfig.of(model, metadata.vocab_size)
+    work = Workload(config, train, metadata.train.tokens)
+    if problem := too_short(
+        {name: metadata.split(name).tokens for name in SPLITS}, config.context_length
+    ):
+        raise UserError(problem)
+    start_sha256 = check_start(start, config, metadata) if start else None
+    text = {name: metadata.split(name).sha256 for name in SPLITS}
+    more = {"start": start_sha256} if start_sha256 else {}
+    manifest = Manifest(
+        format_version=FORMAT,
+        fingerprint=fingerprint(config, train, text, **more),
+        model=config,
+        train=TrainedWith.model_validate(train.model_dump()),
+        parameters=parameter_count(config),
+        epochs=train.epochs,
+        tokenizer_sha256=metadata.tokenizer_sha256,
+        start_sha256=start_sha256,
+    )
+    return Job(
+        work=work,
+        manifest=manifest,
+        start=lambda: _first_model(config, train.seed, start),
+        origin=f"the weights of {start}" if start else "scratch",
+        open=functools.partial(_open_tokens, tokens, config.context_length),
+    )
+
+
+def _first_model(config: ModelConfig, seed: int, start: Path | None) -> GPT:
+    """The model before the first step: random, or with the weights in a folder."""
+    model = build(config, seed=seed)
+    if start:
+        load_weights(model, start)
+    return model
+
+
+def _open_tokens(
+    tokens: Path, context_length: int, compute: Compute, group: Group, runtime: RuntimeParams
+) -> Data:
+    metadata = read_metadata(tokens)
+    where = {
+        "placement": runtime.token_placement,
+        "device": compute.device,
+        "processes": group.on_this_machine,
+    }
+    train_ids, place = place_tokens(open_tokens(tokens, "train"), **where)
+    val_ids, _ = place_tokens(open_tokens(tokens, "val"), **where)
+    cut = functools.partial(Sequences, context_length=context_length, device=compute.device)
+    return Data(cut(train_ids), cut(val_ids), metadata.val.tokens, metadata.val.bytes, place)

@@ -1,0 +1,324 @@
+"""The training loop: optimizer steps, and between them rows, validations and checkpoints.
+
+Everything that a step needs follows from its number, so the loop holds no state but `RunState`.
+Continuing from a checkpoint gives the same bytes as a run in one go (on a CPU). Losses are read
+only when a row is due, so that the device never waits; training still ends before the first update
+with a loss or gradient that is not finite.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NoReturn
+
+import torch
+
+from tokenmill.costs import Timing
+from tokenmill.display import TrainingDisplay
+from tokenmill.model.device import Compute
+from tokenmill.model.gpt import GPT
+from tokenmill.model.sequences import bits_per_byte, evenly_spread, mean_loss, perplexity
+from tokenmill.training.async_checkpoint import AsyncCheckpointer
+from tokenmill.training.checkpoint import RESUMABLE_KEYS, CheckpointStore
+from tokenmill.training.compile import RecordedStep
+from tokenmill.training.distributed import FlagSync, Group, whole_model
+from tokenmill.training.history import EpochRow, LiveFiles, RunState, StepRow, ValidationRow
+from tokenmill.training.job import Data
+from tokenmill.training.launch import Interrupt
+from tokenmill.training.optimizer import Optimizer, momentum_at
+from tokenmill.training.params import RuntimeParams
+from tokenmill.training.schedule import Workload
+from tokenmill.training.step import Batch, MicroBatch, StepResult, batch_at, train_step
+
+SEQUENCES_IN_MESSAGE = 8
+"""The message about a diverged step names this many of its sequences."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """Everything that a training has opened, and where it is."""
+
+    work: Workload
+    runtime: RuntimeParams
+    compute: Compute
+    group: Group
+    data: Data
+    model: GPT
+    """Holds the weights."""
+    forward: GPT
+    """The model to call. It averages gradients over all processes, and is compiled if the run
+    is."""
+    optimizer: Optimizer
+    micro_batch: MicroBatch
+    is_recorded: bool
+    """Whether whole steps are recorded as one CUDA graph."""
+    state: RunState
+    store: CheckpointStore
+    saver: AsyncCheckpointer
+    display: TrainingDisplay
+    live: LiveFiles
+
+
+def train(run: Training, interrupt: Interrupt) -> None:
+    """Train from where `run.state` is to the last step.
+
+    Raises:
+        UserError: training was stopped from outside, and everything is saved; or the loss is no
+            longer finite, and the last good checkpoint stays.
+    """
+    work = run.work
+    state = run.state
+    every_steps = run.runtime.checkpoint.every_steps
+    step_on = step_function(run)
+    losses = Losses(run)
+    folder = run.store.folder if run.group.is_main else None
+    timing = Timing(folder, step=state.step, tokens=state.tokens, prices=run.runtime.cost)
+    flags = FlagSync(run.group)
+    run.model.train()
+    with interrupt, run.saver.active():
+        try:
+            for step in range(state.step, ends_early(run) or work.steps):
+                batch = batch_at(work, step)
+                run.optimizer.set_rates(work.learning_rate_at(step), momentum=momentum_at(step))
+                losses.add(step_on(batch), batch)
+                ends_epoch = state.step % work.steps_per_epoch == 0
+                if ends_epoch or state.step % work.train.log_every_steps == 0:
+                    log(run, losses, timing)
+                with timing.excluded():
+                    reason = interrupt.reason
+                    stop, save = flags.all_reduce(stop=bool(reason), save=run.saver.is_late)
+                    if ends_epoch:
+                        end_epoch(run)
+                    elif divides(work.train.validate_every_steps, state.step):
+                        validate_within_epoch(run, losses)
+                    kept = state.step == work.pre_decay_step
+                    if stop or save or ends_epoch or kept or divides(every_steps, state.step):
+                        save_checkpoint(run, losses)
+                    if stop:
+                        end_stopped(run, reason)
+                if ends_epoch and ends_early(run):
+                    break
+        except Diverged as diverged:
+            flags.wait()
+            run.saver.wait()
+            end_diverged(run, losses, diverged)
+    flags.wait()
+
+
+def step_function(run: Training) -> Callable[[Batch], StepResult]:
+    """`train_step` of this run; whole steps are repeated from a recording where it has one."""
+    step_on = functools.partial(
+        train_step,
+        run.forward,
+        run.optimizer,
+        run.data.train,
+        micro_batch=run.micro_batch,
+        compute=run.compute,
+    )
+    if not run.is_recorded:
+        return step_on
+    return RecordedStep(
+        step_on,
+        sequences=run.work.sequences_per_step,
+        device=run.compute.device,
+        before=run.optimizer.wait,
+    )
+
+
+def divides(every: int | None, step: int) -> bool:
+    """Whether something that is done every so many steps, or never, is due after `step`."""
+    return every is not None and step % every == 0
+
+
+@dataclass
+class Diverged(Exception):  # noqa: N818 (a state of the training, not yet an error)
+    """A loss or gradient norm is not finite; the update of this step was not made."""
+
+    step: int
+    """Counts from 0."""
+    loss: float
+    norm: float
+
+
+class Losses:
+    """The results of the steps since the last row, which stay on the device until they are read."""
+
+    def __init__(self, run: Training):
+        self._state = run.state
+        self._optimizer = run.optimizer
+        self._sequences = run.data.train
+        self._context_length = run.model.config.context_length
+        self._unread: list[tuple[StepResult, Batch]] = []
+
+    def add(self, result: StepResult, batch: Batch) -> None:
+        """Count a step."""
+        self._state.step += 1
+        self._state.tokens += len(batch.index) * self._context_length
+        self._unread.append((result, batch))
+
+    def read(self) -> float:
+        """Take what is unread into the running means; return the last gradient norm, or NaN without
+        steps.
+
+        Raises:
+            Diverged: a step's loss or gradient norm is not finite. The state is that of before this
+                step.
+        """
+        if not self._unread:
+            return math.nan
+        losses = torch.stack([result.loss for result, _ in self._unread]).tolist()
+        norms = torch.stack([result.gradient_norm for result, _ in self._unread]).tolist()
+        for done, (loss, norm) in enumerate(zip(losses, norms, strict=True)):
+            if not math.isfinite(loss) or not (
+                math.isfinite(norm) or self._optimizer.skips_overflow
+            ):
+                self._take_back(done)
+                raise Diverged(self._state.step, loss, norm)
+            weight = self._sequences.weight(self._unread[done][1].index)
+            self._state.epoch_loss.add(loss, weight)
+            self._state.interval_loss.add(loss, weight)
+        self._unread.clear()
+        if not math.isfinite(norms[-1]) and self._optimizer.is_hopeless:
+            raise Diverged(self._state.step - 1, losses[-1], norms[-1])
+        return norms[-1]
+
+    def _take_back(self, kept: int) -> None:
+        """Uncount all unread steps but the first `kept`: the others changed no weight."""
+        uncounted = self._unread[kept:]
+        self._state.step -= len(uncounted)
+        sequences = sum(len(batch.index) for _, batch in uncounted)
+        self._state.tokens -= sequences * self._context_length
+        self._unread.clear()
+
+
+def log(run: Training, losses: Losses, timing: Timing) -> None:
+    """Close an interval: read the losses, add a row, show it."""
+    state, work = run.state, run.work
+    norm = losses.read()
+    row = StepRow(
+        step=state.step,
+        epoch=state.step / work.steps_per_epoch,
+        loss=state.interval_loss.take(),
+        learning_rate=work.learning_rate_at(state.step - 1),
+        gradient_norm=norm,
+    )
+    state.steps.append(row)
+    rate = timing.interval(step=state.step, tokens=state.tokens)
+    run.live.add(row)
+    run.display.interval(
+        step=row.step,
+        epoch=row.epoch,
+        loss=row.loss,
+        tokens_per_second=rate,
+        spent=timing.total,
+    )
+
+
+def validate(run: Training) -> tuple[float, float]:
+    """The loss on the fixed validation sequences, in nats per token, and in bits per byte."""
+    data, group = run.data, run.group
+    index = group.part_of(evenly_spread(data.val.count, run.work.train.validation_sequences))
+    loss = 0.0
+    if len(index):
+        loss = mean_loss(
+            run.forward,
+            data.val,
+            index,
+            micro_batch=run.micro_batch.sequences,
+            compute=run.compute,
+            shrink=group.size == 1,
+        )
+    loss = group.average(loss, weight=data.val.weight(index))
+    return loss, bits_per_byte(loss, tokens=data.val_tokens, text_bytes=data.val_bytes)
+
+
+def validate_within_epoch(run: Training, losses: Losses) -> None:
+    """Validate and add a row, after all losses up to here were read and are finite."""
+    losses.read()
+    step = run.state.step
+    epoch = step / run.work.steps_per_epoch
+    row = ValidationRow(step, epoch, *validate(run))
+    run.state.validations.append(row)
+    run.live.add(row)
+    run.display.say(f"  step {step:,}, epoch {epoch:.2f}: validation loss {row.val_loss:.3f}")
+
+
+def end_epoch(run: Training) -> None:
+    """Validate, keep the weights, add a row."""
+    state, work = run.state, run.work
+    loss, bits = validate(run)
+    row = EpochRow(
+        epoch=state.step // work.steps_per_epoch,
+        step=state.step,
+        tokens=state.tokens,
+        learning_rate=work.learning_rate_at(state.step - 1),
+        train_loss=state.epoch_loss.take(),
+        val_loss=loss,
+        val_perplexity=perplexity(loss),
+        val_bits_per_byte=bits,
+    )
+    model = whole_model(run.model)
+    if run.group.is_main:
+        state.add_epoch(run.store.save_epoch(row.epoch, model))
+    state.epochs.append(row)
+    run.live.add(ValidationRow(row.step, row.epoch, loss, bits))
+    run.display.epoch(row.epoch, train_loss=row.train_loss, val_loss=loss, bits_per_byte=bits)
+
+
+def ends_early(run: Training) -> int | None:
+    """The step at which `train.early_stopping` ends this run, with a sentence; None if it has not
+    yet."""
+    patience = run.work.train.early_stopping
+    stop = run.state.stopped_at(patience)
+    if stop:
+        epochs = run.state.epochs
+        best = min(epochs, key=lambda row: row.val_loss)
+        run.display.say(
+            f"training ends early, after {len(epochs)} epochs: the last {patience} validations "
+            f"brought no lower loss (train.early_stopping); epoch {best.epoch} has the lowest, "
+            f"{best.val_loss:.3f}"
+        )
+    return stop
+
+
+def save_checkpoint(run: Training, losses: Losses) -> None:
+    """Begin to write a checkpoint, after all losses up to here were read and are finite."""
+    losses.read()
+    model = whole_model(run.model)
+    optimizer = run.optimizer.state()
+    if run.group.is_main:
+        resumable = run.work.train.model_dump(include=RESUMABLE_KEYS)
+        copied = run.saver.save(run.state, model, optimizer, resumable)
+        run.optimizer.update_after(copied)
+
+
+def end_stopped(run: Training, reason: str | None) -> NoReturn:
+    """End a run that was stopped from outside, once its checkpoint is written."""
+    run.saver.wait()
+    run.group.end(
+        f"{reason or 'another process was stopped'} after step {run.state.step:,} of "
+        f"{run.work.steps:,}; everything up to there is saved, and `dvc repro` continues from it."
+    )
+
+
+def end_diverged(run: Training, losses: Losses, diverged: Diverged) -> NoReturn:
+    """Save what was before the diverged step, and end the run."""
+    group, store, step = run.group, run.store, run.state.step
+    is_new = 0 < step == diverged.step and not store.checkpoint_folder(step).exists()
+    if group.broadcast(is_new):
+        save_checkpoint(run, losses)
+        run.saver.wait()
+    good = store.newest_upto(diverged.step)
+    saved = f"the last good checkpoint is {good}" if good else "there was no checkpoint yet"
+    work, train, per_epoch = run.work, run.work.train, run.work.steps_per_epoch
+    epoch, position = divmod(diverged.step, per_epoch)
+    first = work.sampler.indices_at(diverged.step)[:SEQUENCES_IN_MESSAGE]
+    group.end(
+        f"training diverged in step {diverged.step + 1:,}, epoch {epoch + 1}, batch "
+        f"{position + 1:,} of {per_epoch:,} (sequences {', '.join(map(str, first))}, …): loss "
+        f"{diverged.loss}, gradient norm {diverged.norm}, learning rate "
+        f"{work.learning_rate_at(diverged.step):.3g}. Its update was not made; {saved}. Lower "
+        f"train.learning_rate ({train.peak}), raise train.schedule.warmup_steps "
+        f"({train.schedule.warmup_steps}), or take another train.precision ({train.precision})."
+    )
