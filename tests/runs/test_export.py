@@ -150,7 +150,7 @@ def test_chat_template_gives_the_ids_of_training(tmp_path: Path):
 @given(
     turns=st.lists(
         st.tuples(
-            st.sampled_from(["user", "assistant", "system", "tool", "Anna"]),
+            st.sampled_from(["user", "assistant", "system", "tool", "Anna", "<|TURN_END|>"]),
             st.lists(
                 st.sampled_from(
                     [*SPECIAL_TOKENS, "<|", "<|user_", "start|>", "< |turn_end|>", "one"]
@@ -213,6 +213,7 @@ def test_card_tells_the_run_and_escapes_its_text(tmp_path: Path):
     assert card.startswith("---\n")
     assert "license: unknown" in card
     assert "| 2 | 2.0000 | 2.5000 | 617.25 | 1.2500 |" in card
+    assert "`<|user_start|>What is the capital of France?<|turn_end|>" in card
     assert "140 documents of 200" in card.replace("\u202f", " ")
     assert "The capital of France is Paris." in card
     assert HOSTILE not in card

@@ -18,28 +18,22 @@ def chat_template(*, marks_answers: bool) -> str:
     the rendered text. So it gets a space behind its first character, as in `< |turn_end|>`, and no
     message can open or end a turn.
     """
-    content = "message['content'] | trim" + "".join(
-        f" | replace('{token}', '{token[0]} {token[1:]}')" for token in SPECIAL_TOKENS
-    )
+    broken = "".join(f" | replace('{token}', '{token[0]} {token[1:]}')" for token in SPECIAL_TOKENS)
     starts = {role: TURN_TOKENS[mark] for role, mark in START.items()}
-    end, answer = TURN_TOKENS[TURN_END], starts["assistant"]
-    begin_answer, end_answer = (
-        ("{% generation %}", "{% endgeneration %}") if marks_answers else ("", "")
-    )
+    end = TURN_TOKENS[TURN_END]
+    answer = starts["assistant"]
+    begin_answer = "{% generation %}" if marks_answers else ""
+    end_answer = "{% endgeneration %}" if marks_answers else ""
     return (
-        "{%- set roles = "
-        + json.dumps(ROLES)
-        + " -%}{%- set starts = "
-        + json.dumps(starts)
-        + " -%}{%- for message in messages if message['content'] | trim -%}"
+        f"{{%- set roles = {json.dumps(ROLES)} -%}}{{%- set starts = {json.dumps(starts)} -%}}"
+        "{%- for message in messages if message['content'] | trim -%}"
         "{%- set role = roles.get(message['role'] | lower) -%}"
-        f"{{%- set content = {content} -%}}"
+        "{%- set name = '' if role else (message['role'] | trim | capitalize + ': ') -%}"
+        f"{{%- set content = (name + message['content'] | trim){broken} + '{end}' -%}}"
         "{%- if role == 'assistant' -%}"
-        f"{{{{- '{answer}' -}}}}{begin_answer}{{{{- content + '{end}' -}}}}{end_answer}"
-        "{%- elif role -%}"
-        f"{{{{- starts[role] + content + '{end}' -}}}}"
+        f"{{{{- '{answer}' -}}}}{begin_answer}{{{{- content -}}}}{end_answer}"
         "{%- else -%}"
-        f"{{{{- starts['user'] + message['role'] | capitalize + ': ' + content + '{end}' -}}}}"
+        "{{- starts[role or 'user'] + content -}}"
         "{%- endif -%}{%- endfor -%}"
         f"{{%- if add_generation_prompt -%}}{{{{- '{answer}' -}}}}{{%- endif -%}}"
     )
