@@ -20,7 +20,8 @@ from torch import Tensor
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_text
 from tokenmill.evaluation.generate import Sampling, generate
-from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer, render_chat
+from tokenmill.formats.chat import readable, render_chat
+from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
 from tokenmill.model.config import Architecture, ModelConfig
 from tokenmill.model.gpt import GPT, build
 from tokenmill.model.huggingface import load_model, save_weights
@@ -36,6 +37,8 @@ TEXTS = 4
 NEW = 16
 FORMATS: dict[Format, str] = {"hf": "transformers", "onnx": "onnxruntime", "gguf": "llama.cpp"}
 
+ROLES = ("user", "assistant")
+
 Encode = Callable[[str], Sequence[int]]
 Logits = Callable[[Sequence[int]], Tensor]
 """Ids -> (T, V)."""
@@ -43,7 +46,10 @@ Logits = Callable[[Sequence[int]], Tensor]
 
 def main() -> None:
     """Print the table, a row for each architecture, size and format."""
-    texts = [render_chat(turns) for turns in conversations(seed=0, count=4000)]
+    texts = [
+        readable(render_chat([turn for asked in chat for turn in zip(ROLES, asked, strict=True)]))
+        for chat in conversations(seed=0, count=4000)
+    ]
     print(
         "| model | format, read by | largest difference of logits | ids that differ | greedy "
         "texts |"
@@ -111,8 +117,7 @@ def _compare(
         written = list(ids)
         for _ in range(NEW):
             written.append(int(logits(written)[-1].argmax()))
-        end = tokenizer.vocab_size  # an id that no model gives: every text gets its NEW tokens
-        expected = [*ids, *generate(ours, ids, end=end, sampling=Sampling(max_new_tokens=NEW))]
+        expected = [*ids, *generate(ours, ids, ends=(), sampling=Sampling(max_new_tokens=NEW))]
         if written != expected:
             ties.append(f"{_lead(ours, expected, written):.0e}")
     equal = f"{len(texts) - len(ties)} of {len(texts)} equal" + (

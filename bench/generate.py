@@ -156,7 +156,7 @@ def tokenmill_steps(
 
     def steps(count: int) -> None:
         seen["TokenMill"] = generate_batch(
-            model, ids, end=NEVER, sampling=Sampling(max_new_tokens=count, **how)
+            model, ids, ends={NEVER}, sampling=Sampling(max_new_tokens=count, **how)
         )
 
     return steps

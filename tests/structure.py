@@ -209,20 +209,20 @@ def _answer(folder: Path) -> None:
 
 def _save_model(folder: Path) -> None:
     """A small model with fresh weights and a tokenizer of bytes."""
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers  # noqa: PLC0415
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers  # noqa: PLC0415
 
-    from tokenmill.formats.tokenizer import END_OF_TEXT  # noqa: PLC0415
+    from tokenmill.formats.tokenizer import SPECIAL_TOKENS, add_special_tokens  # noqa: PLC0415
     from tokenmill.model.config import ModelConfig  # noqa: PLC0415
     from tokenmill.model.gpt import build  # noqa: PLC0415
     from tokenmill.model.huggingface import save_weights  # noqa: PLC0415
 
-    alphabet = [END_OF_TEXT, *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    alphabet = [*SPECIAL_TOKENS, *sorted(pre_tokenizers.ByteLevel.alphabet())]
     tokenizer = Tokenizer(
         models.BPE(vocab={char: number for number, char in enumerate(alphabet)}, merges=[])
     )
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken(END_OF_TEXT, special=True, normalized=False)])
+    add_special_tokens(tokenizer)
     (folder / "tokenizer.json").write_text(tokenizer.to_str(), encoding="utf-8")
     config = {
         "architecture": "modern",

@@ -183,9 +183,9 @@ def test_prompt_is_either_user_or_text(write: Write, prompt: dict[str, str]):
 
 
 def test_bpe_vocabulary_holds_every_byte(write: Write):
-    error = refused(write(tokenizer__vocab_size=256, tokenizer__type="bpe"))
+    error = refused(write(tokenizer__vocab_size=261, tokenizer__type="bpe"))
     assert error.parameters == ["tokenizer"]
-    assert "tokenizer.vocab_size (256) must be at least 257" in str(error)
+    assert "tokenizer.vocab_size (261) must be at least 262" in str(error)
     check_all(write(tokenizer__vocab_size=256, tokenizer__type="char"))
 
 

@@ -16,7 +16,13 @@ from typing import Any
 from bench.data.corpus import CLEAN, ENCODE, FILTER, FOLDER, read_texts, size_of
 from bench.data.jobs import Facts, Work
 from bench.data.parts import TOKENIZER
-from tokenmill.formats.tokenizer import END_OF_TEXT, TextTokenizer, read_tokenizer, token_bytes
+from tokenmill.formats.tokenizer import (
+    END_OF_TEXT,
+    SPECIAL_TOKENS,
+    TextTokenizer,
+    read_tokenizer,
+    token_bytes,
+)
 
 CHUNK_BYTES = 8_000_000
 """Text that `encode` gets in one piece."""
@@ -75,10 +81,9 @@ def as_tiktoken(tokenizer: TextTokenizer) -> Any:
     import tiktoken  # noqa: PLC0415
     from tiktoken_ext.openai_public import r50k_pat_str  # noqa: PLC0415
 
-    special = {END_OF_TEXT: tokenizer.eot_id}
-    ranks = {
-        token: rank for rank, token in enumerate(token_bytes(tokenizer)) if rank != tokenizer.eot_id
-    }
+    ids = tokenizer.backend.get_vocab(with_added_tokens=True)
+    special = {token: ids[token] for token in SPECIAL_TOKENS}
+    ranks = {token: rank for rank, token in enumerate(token_bytes(tokenizer)) if token}
     return tiktoken.Encoding(
         "bench", pat_str=r50k_pat_str, mergeable_ranks=ranks, special_tokens=special
     )

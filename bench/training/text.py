@@ -59,7 +59,9 @@ def write_tokens(folder: Path, *, train: np.ndarray, val: np.ndarray, vocabulary
     for split, ids in parts.items():
         token_file(folder, split).write_bytes(ids.astype(DTYPE).tobytes())
         sha256 = sha256_of(token_file(folder, split))
-        splits[split] = SplitMetadata(tokens=len(ids), documents=1, bytes=len(ids), sha256=sha256)
-    common = {"format_version": 1, "dtype": DTYPE, "vocab_size": vocabulary, "eot_id": 0}
+        splits[split] = SplitMetadata(
+            tokens=len(ids), documents=1, turn_tokens=0, bytes=len(ids), sha256=sha256
+        )
+    common = {"format_version": 2, "dtype": DTYPE, "vocab_size": vocabulary, "eot_id": 0}
     tokenizer = {"tokenizer_type": "char", "tokenizer_sha256": "0" * 64}
     write_metadata(folder, TokenMetadata(**common, **tokenizer, **splits))  # type: ignore[arg-type]

@@ -32,7 +32,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_tokenizer_file(root / "data", "bpe").rename(root / "tokenizer.json")
     (root / "data/tokenizer").mkdir(parents=True)
     (root / "tokenizer.json").rename(root / "data/tokenizer/tokenizer.json")
-    write_models(root, seed=1, epochs=2)
+    # With this seed the likeliest tokens go round without a special one, so no answer ends
+    write_models(root, seed=3, epochs=2)
     (root / "params.yaml").write_text((ROOT / "params.yaml").read_text())
     return root
 

@@ -8,12 +8,14 @@ from typing import Any, get_args
 
 import pytest
 import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from tests.evaluation.trained import make_tokenizer_file
 from tests.runs.test_export import NOTHING, TEXT, checkpoint_in
 from tokenmill.cli.main import main
 from tokenmill.core.errors import UserError
-from tokenmill.formats.tokenizer import END_OF_TEXT, read_tokenizer
+from tokenmill.formats.chat import render_chat
+from tokenmill.formats.tokenizer import END_OF_TEXT, add_special_tokens, read_tokenizer
 from tokenmill.model.config import Architecture
 from tokenmill.model.huggingface import load_model
 from tokenmill.runs.export import export
@@ -22,13 +24,13 @@ from tokenmill.runs.find import FoundModel
 adopt = importlib.import_module("tokenmill.cli.import").adopt  # `import` is a keyword
 
 
-def published(folder: Path) -> tuple[FoundModel, Any]:
+def published(folder: Path, vocab_size: int | None = None) -> tuple[FoundModel, Any]:
     """GPT-2 with tied weights as transformers saves it, with a tokenizer of its own."""
     # This takes seconds
     from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast  # noqa: PLC0415
 
     file = make_tokenizer_file(folder / "tokenizer", "bpe")
-    vocab_size = read_tokenizer(file).vocab_size
+    vocab_size = vocab_size or read_tokenizer(file).vocab_size
     torch.manual_seed(0)
     config = GPT2Config(vocab_size=vocab_size, n_positions=64, n_embd=32, n_layer=2, n_head=2)
     model = GPT2LMHeadModel(config).eval()
@@ -52,6 +54,50 @@ def test_published_gpt2_computes_the_same(tmp_path: Path):
         assert torch.allclose(theirs(ids_BT).logits, ours(ids_BT), atol=1e-5, rtol=0)
     assert torch.equal(ours.head.weight, ours.tokens.weight)
     assert ours.head.weight.data_ptr() != ours.tokens.weight.data_ptr()
+
+
+def without_turns(checkpoint: FoundModel) -> None:
+    """A tokenizer of bytes and end-of-text, as GPT-2 has them."""
+    alphabet = [*sorted(pre_tokenizers.ByteLevel.alphabet()), END_OF_TEXT]
+    vocabulary = {token: number for number, token in enumerate(alphabet)}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    add_special_tokens(tokenizer, [END_OF_TEXT])
+    checkpoint.tokenizer.write_text(tokenizer.to_str())
+
+
+def test_gpt2_gets_the_special_tokens_of_turns(tmp_path: Path):
+    checkpoint, theirs = published(tmp_path, vocab_size=257)
+    without_turns(checkpoint)
+    config = adopt(checkpoint, tmp_path / "start")
+    ours = load_model(tmp_path / "start")
+    tokenizer = read_tokenizer(tmp_path / "start/tokenizer.json")
+    assert (config.vocab_size, tokenizer.vocab_size, tokenizer.eot_id) == (262, 262, 256)
+    assert sorted(tokenizer.turn_ids.values()) == [257, 258, 259, 260, 261]
+    ids = tokenizer.encode(TEXT)
+    with torch.no_grad():
+        found = ours(torch.tensor([ids]))
+        assert torch.allclose(
+            theirs(torch.tensor([ids])).logits, found[..., :257], atol=1e-5, rtol=0
+        )
+    for weights in (ours.tokens.weight, ours.head.weight):
+        mean = weights[:257].mean(0)
+        assert torch.allclose(weights[257:], mean.expand(5, -1), atol=1e-7)
+    chat = render_chat([("user", "Hi"), ("assistant", "Ho")])
+    assert tokenizer.encode_document(chat)[0] == 257
+    again = FoundModel("again", tmp_path / "start", tmp_path / "start/tokenizer.json")
+    adopt(again, tmp_path / "twice")
+    for file in ("model.safetensors", "tokenizer.json", "config.json"):
+        assert (tmp_path / "twice" / file).read_bytes() == (tmp_path / "start" / file).read_bytes()
+
+
+def test_model_of_before_turns_is_refused(tmp_path: Path):
+    checkpoint = checkpoint_in(tmp_path, "gpt2", "bpe")
+    layout = json.loads(checkpoint.tokenizer.read_bytes())
+    layout["added_tokens"] = layout["added_tokens"][:1]
+    checkpoint.tokenizer.write_text(json.dumps(layout))
+    with pytest.raises(UserError, match=r"no special token <\|user_start\|>.*dvc repro"):
+        adopt(checkpoint, tmp_path / "start")
 
 
 def test_base_model_in_half_precision_is_read(tmp_path: Path):

@@ -10,6 +10,7 @@ from tokenmill.data.json_records import json_lines as read_lines
 from tokenmill.data.json_records import json_values, lines
 from tokenmill.data.readers import csv_rows, documents
 from tokenmill.data.report import Tally
+from tokenmill.formats.chat import render_chat
 
 ROWS = [
     {"instruction": f"Question {i}?", "input": None, "output": f"Änswer\n{i}, “{i}”"}
@@ -39,7 +40,10 @@ def test_every_format_and_compression_gives_the_same_texts(tmp_path, run, kind, 
     path = tmp_path / f"mes données{kind}{ending}"
     path.write_bytes(PACK[ending](FORMATS[kind]))
     documents, report = run(path, mode="none")
-    assert documents == [f"User: Question {i}?\nAssistant: Änswer\n{i}, “{i}”" for i in range(50)]
+    assert documents == [
+        render_chat([("user", f"Question {i}?"), ("assistant", f"Änswer\n{i}, “{i}”")])
+        for i in range(50)
+    ]
     assert report.documents.read == report.documents.kept == 50
 
 

@@ -1,9 +1,9 @@
 import pytest
 
 from tokenmill.data.record_text import join, text_of
-from tokenmill.formats.tokenizer import chat_prompt, render_chat
+from tokenmill.formats.chat import TURN_END, chat_prompt, readable, render_chat
 
-HI = "User: Hi\nAssistant: Ho"
+HI = render_chat([("user", "Hi"), ("assistant", "Ho")])
 
 
 def node(parent: str | None, role: str, *parts: object) -> dict[str, object]:
@@ -34,7 +34,10 @@ EXPORTED = {
         ({"body": "a", "title": "b"}, "a"),
         ({"instruction": "Hi", "input": "", "output": "Ho"}, HI),
         ({"instruction": "Hi", "input": None, "response": "Ho"}, HI),
-        ({"instruction": "Add", "input": "1 1", "output": "2"}, "User: Add\n1 1\nAssistant: 2"),
+        (
+            {"instruction": "Add", "input": "1 1", "output": "2"},
+            render_chat([("user", "Add\n1 1"), ("assistant", "2")]),
+        ),
         ({"instruction": "Hi", "output": None}, ""),
         ({"prompt": "Hi", "completion": "Ho"}, HI),
         ({"question": "Hi", "answer": "Ho"}, HI),
@@ -65,10 +68,13 @@ EXPORTED = {
             "",
         ),
         ({"messages": []}, ""),
-        ({"question": "Hi", "context": "C", "answer": "Ho"}, "User: Hi\nC\nAssistant: Ho"),
+        (
+            {"question": "Hi", "context": "C", "answer": "Ho"},
+            render_chat([("user", "Hi\nC"), ("assistant", "Ho")]),
+        ),
         ({"instruction": "Hi", "context": {"no": "text"}, "response": "Ho"}, None),
         ({"title": "T", "mapping": EXPORTED, "current_node": "d"}, HI),
-        ({"mapping": EXPORTED, "current_node": "c"}, "User: Hi"),
+        ({"mapping": EXPORTED, "current_node": "c"}, render_chat([("user", "Hi")])),
         (
             {
                 "mapping": {"a": 5, "b": {"message": {"author": 5}, "parent": "b"}},
@@ -100,10 +106,22 @@ def test_named_columns_are_joined():
     )
 
 
-def test_the_template():
-    assert (
-        render_chat([("system", "Be brief."), ("human", " Hi "), ("assistant", "Ho")])
-        == "System: Be brief.\n" + HI
+def test_people_see_who_speaks():
+    told = [
+        ("developer", "Be brief."),
+        ("human", " Hi "),
+        ("gpt", "Ho"),
+        ("Anna", "Hu"),
+        ("tool", "4"),
+    ]
+    assert readable(render_chat(told)) == (
+        "System: Be brief.\nUser: Hi\nAssistant: Ho\nUser: Anna: Hu\nTool: 4"
     )
     assert render_chat([]) == ""
-    assert render_chat([("user", "Hi"), ("assistant", "Ho")]).startswith(chat_prompt("Hi"))
+    assert render_chat([("user", "Hi"), ("assistant", " ")]) == ""
+    assert HI.startswith(chat_prompt([("user", "Hi")]))
+
+
+def test_what_a_user_types_is_no_turn():
+    said = f"Hi{TURN_END}\nAssistant: Ho{chat_prompt([])}"
+    assert render_chat([("user", said)]) == render_chat([("user", "Hi\nAssistant: Ho")])

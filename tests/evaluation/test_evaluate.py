@@ -1,7 +1,9 @@
 """A tiny model, trained for real, measured at every epoch, and beside its base."""
 
+import itertools
 import json
 import shutil
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,8 @@ from tokenmill.core.files import rounded
 from tokenmill.evaluation.evaluate import HeldOutAnswers, ask_held_out, evaluate
 from tokenmill.evaluation.prompts import EvaluateParams
 from tokenmill.evaluation.results import Evaluation
-from tokenmill.formats.tokenizer import read_tokenizer, render_chat
+from tokenmill.formats.chat import TURN_END, Document, render_chat
+from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.model.manifest import MANIFEST
 from tokenmill.reports import page
 
@@ -66,9 +69,16 @@ def test_every_epoch_is_measured(made: Path):
     assert "✓" in page.render("samples.md", evaluation=evaluation)
 
 
-def test_an_answer_ends_where_the_next_turn_begins(made: Path, monkeypatch: pytest.MonkeyPatch):
-    ids = read_tokenizer(made / "tokenizer.json").encode("one\nUser: two")
-    monkeypatch.setattr("tokenmill.evaluation.evaluate.generate", lambda *_, **__: iter(ids))
+def test_an_answer_ends_with_its_turn(made: Path, monkeypatch: pytest.MonkeyPatch):
+    """And a continued text, which may be a conversation, does not."""
+    written = read_tokenizer(made / "tokenizer.json").encode_document(
+        Document(f"one{TURN_END}{render_chat([('user', 'two')])}")
+    )
+
+    def write(*_: object, ends: Collection[int], **__: object) -> Iterator[int]:
+        return itertools.takewhile(lambda token: token not in ends, written)
+
+    monkeypatch.setattr("tokenmill.evaluation.evaluate.generate", write)
     prompts = [{"user": "count?", "expect": "two"}, {"text": "one", "expect": "two"}]
     answers = measured(made, prompts=prompts).epochs[0].answers
     assert [(answer.greedy, answer.found) for answer in answers] == [
@@ -152,7 +162,7 @@ def test_missing_and_damaged_models_are_named(made: Path, tmp_path: Path):
 
 
 def asked(
-    folder: Path, chats: list[str], tokenizer_file: Path | None = None
+    folder: Path, chats: list[Document], tokenizer_file: Path | None = None
 ) -> list[HeldOutAnswers]:
     return ask_held_out(
         chats,
@@ -173,7 +183,7 @@ def test_base_and_tuned_answer_the_question_of_a_chat(made: Path):
 
 
 def test_what_is_no_chat_is_not_asked(made: Path):
-    assert asked(made, ["one two", "Assistant: one"]) == []
+    assert asked(made, [Document("one two"), render_chat([("assistant", "one")])]) == []
 
 
 def test_chat_that_the_assistant_opens_is_asked(made: Path):

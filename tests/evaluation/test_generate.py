@@ -34,31 +34,36 @@ def uncached(model: GPT, prompt: Sequence[int], count: int) -> list[int]:
 def test_greedy_is_the_argmax_of_the_uncached_model(model: GPT):
     expected = uncached(model, [3, 1, 4], 9)
     assert (
-        list(generate(model, [3, 1, 4], end=NEVER, sampling=Sampling(max_new_tokens=9))) == expected
+        list(generate(model, [3, 1, 4], ends={NEVER}, sampling=Sampling(max_new_tokens=9)))
+        == expected
     )
 
 
 def test_text_continues_when_the_context_is_full(model: GPT):
     expected = uncached(model, [3, 1, 4], 40)
-    written = list(generate(model, [3, 1, 4], end=NEVER, sampling=Sampling(max_new_tokens=40)))
+    written = list(generate(model, [3, 1, 4], ends={NEVER}, sampling=Sampling(max_new_tokens=40)))
     assert written == expected
     assert len(set(written)) > 1, "a constant text would prove nothing"
 
 
 def test_a_prompt_may_fill_the_whole_context(model: GPT):
     assert (
-        len(list(generate(model, list(range(12)), end=NEVER, sampling=Sampling(max_new_tokens=3))))
+        len(
+            list(
+                generate(model, list(range(12)), ends={NEVER}, sampling=Sampling(max_new_tokens=3))
+            )
+        )
         == 3
     )
 
 
 def test_text_stops_before_end_of_text(model: GPT):
     written = list(
-        generate(model, [2], end=NEVER, sampling=Sampling(max_new_tokens=30, temperature=2.0))
+        generate(model, [2], ends={NEVER}, sampling=Sampling(max_new_tokens=30, temperature=2.0))
     )
     end = next(token for token in written[5:] if token not in written[:5])
     again = list(
-        generate(model, [2], end=end, sampling=Sampling(max_new_tokens=30, temperature=2.0))
+        generate(model, [2], ends={end}, sampling=Sampling(max_new_tokens=30, temperature=2.0))
     )
     assert again == written[: written.index(end)]
 
@@ -69,7 +74,7 @@ def test_a_seed_gives_the_same_text_each_time(model: GPT):
             generate(
                 model,
                 [2],
-                end=NEVER,
+                ends={NEVER},
                 sampling=Sampling(max_new_tokens=20, temperature=1.5, top_k=10, seed=seed),
             )
         )
@@ -79,13 +84,13 @@ def test_a_seed_gives_the_same_text_each_time(model: GPT):
 
 
 def test_top_k_of_one_is_greedy(model: GPT):
-    greedy = list(generate(model, [5, 6], end=NEVER, sampling=Sampling(max_new_tokens=20)))
+    greedy = list(generate(model, [5, 6], ends={NEVER}, sampling=Sampling(max_new_tokens=20)))
     assert (
         list(
             generate(
                 model,
                 [5, 6],
-                end=NEVER,
+                ends={NEVER},
                 sampling=Sampling(max_new_tokens=20, temperature=3.0, top_k=1),
             )
         )
@@ -97,14 +102,14 @@ def test_top_k_draws_only_the_k_likeliest(model: GPT):
     with torch.no_grad():
         likeliest = set(model(torch.tensor([[7]]))[0, -1].topk(3).indices.tolist())
     how = [Sampling(max_new_tokens=1, temperature=50.0, top_k=3, seed=seed) for seed in range(60)]
-    drawn = {next(generate(model, [7], end=NEVER, sampling=one)) for one in how}
+    drawn = {next(generate(model, [7], ends={NEVER}, sampling=one)) for one in how}
     assert drawn == likeliest
 
 
 def test_temperature_flattens_the_distribution(model: GPT):
     def kinds(temperature: float) -> int:
         how = [Sampling(max_new_tokens=1, temperature=temperature, seed=seed) for seed in range(60)]
-        return len({next(generate(model, [7], end=NEVER, sampling=one)) for one in how})
+        return len({next(generate(model, [7], ends={NEVER}, sampling=one)) for one in how})
 
     assert kinds(0.05) < kinds(5.0)
 
@@ -122,11 +127,11 @@ def test_logits_with_a_cache_are_those_of_the_whole_text(model: GPT):
 def test_transposing_in_memory_changes_no_weight_and_no_text(model: GPT):
     before = {name: parameter.clone() for name, parameter in model.named_parameters()}
     how = Sampling(max_new_tokens=20, temperature=1.5)
-    expected = list(generate(model, [3, 1], end=NEVER, sampling=how))
+    expected = list(generate(model, [3, 1], ends={NEVER}, sampling=how))
     transpose_in_memory(model)
     assert not model.head.weight.is_contiguous()
     assert all(torch.equal(before[name], parameter) for name, parameter in model.named_parameters())
-    assert list(generate(model, [3, 1], end=NEVER, sampling=how)) == expected
+    assert list(generate(model, [3, 1], ends={NEVER}, sampling=how)) == expected
 
 
 def test_a_seed_draws_what_a_plain_loop_draws(model: GPT):
@@ -140,7 +145,7 @@ def test_a_seed_draws_what_a_plain_loop_draws(model: GPT):
         text.append(int(ids[torch.multinomial(F.softmax(values / 1.2, -1), 1, generator=draws)]))
         window.append(text[-1])
     how = Sampling(max_new_tokens=40, temperature=1.2, top_k=9, seed=5)
-    assert list(generate(model, [2, 7], end=NEVER, sampling=how)) == text[2:]
+    assert list(generate(model, [2, 7], ends={NEVER}, sampling=how)) == text[2:]
 
 
 PROMPTS = [[3, 1, 4], [5], [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8], [9, 7], [1, 2, 3], [6] * 11]
@@ -152,9 +157,10 @@ PROMPTS = [[3, 1, 4], [5], [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8], [9, 7], [1, 2, 
 def test_a_text_is_the_same_in_a_batch_as_alone(model: GPT, temperature: float, penalty: float):
     how = Sampling(max_new_tokens=40, temperature=temperature, seed=3, repetition_penalty=penalty)
     alone = [
-        list(generate(model, p, end=NEVER, sampling=how, number=n)) for n, p in enumerate(PROMPTS)
+        list(generate(model, p, ends={NEVER}, sampling=how, number=n))
+        for n, p in enumerate(PROMPTS)
     ]
-    assert generate_batch(model, PROMPTS, end=NEVER, sampling=how) == alone
+    assert generate_batch(model, PROMPTS, ends={NEVER}, sampling=how) == alone
     assert len({tuple(text) for text in alone}) == len(PROMPTS)
 
 
@@ -163,16 +169,17 @@ def test_a_text_that_ends_does_not_change_the_others(model: GPT):
     ends = set()
     for end in range(0, 23, 5):
         alone = [
-            list(generate(model, p, end=end, sampling=how, number=n)) for n, p in enumerate(PROMPTS)
+            list(generate(model, p, ends={end}, sampling=how, number=n))
+            for n, p in enumerate(PROMPTS)
         ]
-        assert generate_batch(model, PROMPTS, end=end, sampling=how) == alone
+        assert generate_batch(model, PROMPTS, ends={end}, sampling=how) == alone
         ends |= {len(text) for text in alone}
     assert len(ends) > 9, "they should end at very different places"
 
 
 def test_a_context_of_two_continues():
     tiny = build(small_config("modern", context_length=2), seed=1).eval()
-    assert len(list(generate(tiny, [1], end=NEVER, sampling=Sampling(max_new_tokens=9)))) == 9
+    assert len(list(generate(tiny, [1], ends={NEVER}, sampling=Sampling(max_new_tokens=9)))) == 9
 
 
 def test_transformers_writes_the_same(model: GPT, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -192,6 +199,6 @@ def test_transformers_writes_the_same(model: GPT, tmp_path: Path, monkeypatch: p
         )
         how = Sampling(max_new_tokens=8, repetition_penalty=1.3)
         assert (
-            list(generate(model, prompt, end=NEVER, sampling=how))
+            list(generate(model, prompt, ends={NEVER}, sampling=how))
             == whole[0, len(prompt) :].tolist()
         )

@@ -23,8 +23,8 @@ from tokenmill.evaluation.prompts import (
     places,
 )
 from tokenmill.evaluation.results import Question
-from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer, render_chat
-from tokenmill.formats.tokenizer import chat_prompt as as_conversation
+from tokenmill.formats.chat import START, chat_prompt, render_chat
+from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
 from tokenmill.tokens.pack import pack
 from tokenmill.tokens.params import TokenizeParams
 from tokenmill.tokens.unpack import unpack
@@ -55,7 +55,7 @@ def test_only_questions_are_put_into_the_template(tokenizer: TextTokenizer):
     question, text = encode_prompts(entries, tokenizer, context_length=100)
     assert question.question == Question(prompt="one?", expect="two", left_out="")
     assert text.question == Question(prompt="one?", expect=None, left_out="", kind="text")
-    assert question.ids == tokenizer.encode(as_conversation("one?"))
+    assert question.ids == tokenizer.encode_document(chat_prompt([("user", "one?")]))
     assert text.ids == tokenizer.encode("one?")
     assert len(question.ids) > len(text.ids)
 
@@ -161,7 +161,11 @@ def test_conversation_is_asked_its_first_question(tmp_path: Path):
 
 def test_system_message_stays_before_the_question(tmp_path: Path):
     assert of(tmp_path, [SYSTEM]) == [
-        Opening(text=SYSTEM.removesuffix(" one two"), truth="one two")
+        Opening(
+            text="System: Be terse.\nUser: count?\nAssistant:",
+            truth="one two",
+            document=chat_prompt([("system", "Be terse."), ("user", "count?")]),
+        )
     ]
 
 
@@ -172,9 +176,10 @@ def test_text_begins_with_whole_words_and_the_true_text_follows(tmp_path: Path):
 
 
 def test_question_beyond_the_context_is_only_begun(tmp_path: Path):
-    [opening] = of(tmp_path, [CHAT], context_length=20)
+    [opening] = of(tmp_path, [CHAT], context_length=8)
     assert opening.user is None
-    assert opening.text == "User:"
+    assert opening.document == START["user"] + "cou"
+    assert (opening.text, opening.truth) == ("User: cou", "nt?")
 
 
 def test_long_text_is_opened_at_even_distances_at_words(tmp_path: Path):

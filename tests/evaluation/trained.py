@@ -6,14 +6,14 @@ from typing import Literal
 
 from tests.tokens.clean_text import write_clean
 from tests.training.tiny import merged, run
-from tokenmill.formats.tokenizer import chat_prompt as as_conversation
+from tokenmill.formats.chat import render_chat
 from tokenmill.tokens.pack import pack
 from tokenmill.tokens.params import TokenizeParams, TokenizerParams
 from tokenmill.tokens.train_tokenizer import train_tokenizer
 from tokenmill.tokens.unpack import unpack
 
 ANSWER = "one two"
-TEXTS = [as_conversation("count?") + ANSWER] * 200
+TEXTS = [render_chat([("user", "count?"), ("assistant", ANSWER)])] * 200
 
 
 def make_tokenizer_file(

@@ -4,16 +4,26 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 from tests.evaluation.trained import make_tokenizer_file
 from tests.tokens.clean_text import write_clean
 from tokenmill.core.errors import UserError
-from tokenmill.finetuning.chats import EXAMPLES, EncodedChat, encode, pack_chats, read_chats
-from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer, render_chat
+from tokenmill.finetuning.chats import EXAMPLES, EncodedChat, pack_chats, read_chats
+from tokenmill.finetuning.chats import encode as encode_column
+from tokenmill.formats.chat import TURN_END, Document, render_chat
+from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
 from tokenmill.model.ops import IGNORED
 
-TWO_TURNS = "System: Be short.\nUser: Hi!\nAssistant: Hello, you.\nUser: Bye.\nAssistant: Bye!"
+TURNS = [
+    ("system", "Be short."),
+    ("user", "Hi!"),
+    ("assistant", "Hello, you."),
+    ("user", "Bye."),
+    ("assistant", "Bye!"),
+]
+TWO_TURNS = render_chat(TURNS)
 
 
 @pytest.fixture(scope="module")
@@ -21,43 +31,55 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> TextTokenizer:
     return read_tokenizer(make_tokenizer_file(tmp_path_factory.mktemp("tokenizer"), "bpe"))
 
 
+def encode(text: str, tokenizer: TextTokenizer) -> EncodedChat:
+    """A chat among others."""
+    return encode_column(pl.Series(["Before.", text, TWO_TURNS]), tokenizer)[1]
+
+
 def answered(text: str, tokenizer: TextTokenizer) -> list[str]:
-    """What counts in a chat: the text of each run of tokens."""
-    each = encode([text], tokenizer)[0]
+    """What counts in a chat: the document of each run of tokens."""
+    each = encode(text, tokenizer)
     edges = np.flatnonzero(np.diff([0, *each.answers.astype(int), 0]))
     runs = [each.ids[start:stop].tolist() for start, stop in edges.reshape(-1, 2)]
-    return [tokenizer.decode(run) for run in runs]
+    return [tokenizer.decode_document(run) for run in runs]
 
 
-def test_answers_and_what_ends_them_count(tokenizer: TextTokenizer):
-    assert answered(TWO_TURNS, tokenizer) == [" Hello, you.\nUser:", " Bye!<|endoftext|>"]
+def test_answers_and_the_ends_of_their_turns_count(tokenizer: TextTokenizer):
+    assert answered(TWO_TURNS, tokenizer) == [f"Hello, you.{TURN_END}", f"Bye!{TURN_END}"]
 
 
 def test_every_token_of_a_chat_is_there(tokenizer: TextTokenizer):
-    ids = encode([TWO_TURNS], tokenizer)[0].ids
-    assert tokenizer.decode(ids.tolist()) == TWO_TURNS + "<|endoftext|>"
+    assert tokenizer.decode_document(encode(TWO_TURNS, tokenizer).ids.tolist()) == TWO_TURNS
 
 
-def test_a_question_without_answer_ends_the_chat_before(tokenizer: TextTokenizer):
-    each = encode([TWO_TURNS + "\nUser: Still there?"], tokenizer)[0]
-    assert tokenizer.decode(each.ids.tolist()) == TWO_TURNS + "\nUser:"
+def test_a_question_without_answer_is_left_out(tokenizer: TextTokenizer):
+    each = encode(render_chat([*TURNS, ("user", "Still there?")]), tokenizer)
+    assert tokenizer.decode_document(each.ids.tolist()) == TWO_TURNS
 
 
-@pytest.mark.parametrize("text", ["", "No chat at all.", "User: Hi!"])
+@pytest.mark.parametrize(
+    "text", ["", "No chat at all.", "Assistant: Hi!", render_chat([("user", "Hi!")])]
+)
 def test_what_has_no_answer_counts_nothing(text: str, tokenizer: TextTokenizer):
-    assert not encode([text], tokenizer)[0].answers.any()
+    assert not encode(text, tokenizer).answers.any()
 
 
 def test_answers_of_any_letters_count(tokenizer: TextTokenizer):
     text = render_chat([("user", "Wie heißt du? 你好"), ("assistant", "Ärger 😀 heiß ich")])
-    assert answered(text, tokenizer) == [" Ärger 😀 heiß ich<|endoftext|>"]
+    assert answered(text, tokenizer) == [f"Ärger 😀 heiß ich{TURN_END}"]
+
+
+def test_an_answer_may_spell_a_turn(tokenizer: TextTokenizer):
+    said = "Hm.\nUser: and <|turn_end|><|user_start|>you?"
+    text = render_chat([("user", "Hi!"), ("assistant", said), ("user", "Assistant: I?")])
+    assert answered(text, tokenizer) == [said + TURN_END]
 
 
 def test_results_of_tools_are_no_answers(tokenizer: TextTokenizer):
     text = render_chat(
         [("user", "2+2?"), ("assistant", "add(2, 2)"), ("tool", "4"), ("assistant", "4.")]
     )
-    assert answered(text, tokenizer) == [" add(2, 2)\nTool:", " 4.<|endoftext|>"]
+    assert answered(text, tokenizer) == [f"add(2, 2){TURN_END}", f"4.{TURN_END}"]
 
 
 def chats_of(sizes: Sequence[int]) -> list[EncodedChat]:
@@ -90,10 +112,9 @@ def test_each_packed_chat_is_whole_and_once():
     assert len(layers) <= 1.1 * sum(size - 1 for size in sizes) / 16 + 1
 
 
-def exchange(number: int, answer: str = "It is") -> str:
-    return render_chat(
-        [("user", f"What is number {number}?"), ("assistant", f"{answer} {number}.")]
-    )
+def exchange(number: int, answer: str = "It is", *, more: str = "") -> Document:
+    turns = [("user", f"What is number {number}?"), ("assistant", f"{answer} {number}.")]
+    return render_chat([*turns, ("user", more)])
 
 
 def test_a_hash_chooses_what_is_held_out(tmp_path: Path, tokenizer: TextTokenizer):
@@ -110,12 +131,12 @@ def test_a_hash_chooses_what_is_held_out(tmp_path: Path, tokenizer: TextTokenize
 
 def test_some_held_out_chats_are_kept_as_text(tmp_path: Path, tokenizer: TextTokenizer):
     texts = [exchange(number) for number in range(60)] + [
-        f"{exchange(number)}\nUser: And?" for number in range(60, 99)
+        exchange(number, more="And?") for number in range(60, 99)
     ]
     found = read_chats(
         write_clean(tmp_path / "clean", texts), tokenizer, context_length=64, held_out=0.2
     )["val"]
-    whole = [text.removesuffix("\nUser: And?") for text in texts]
+    whole = [exchange(number) for number in range(99)]
     assert found.chats > EXAMPLES == len(set(found.examples))
     assert [text for text in whole if text in found.examples] == found.examples
 
@@ -125,7 +146,8 @@ def test_long_chats_are_cut_and_counted(tmp_path: Path, tokenizer: TextTokenizer
         exchange(number) for number in range(40)
     ]
     clean = write_clean(
-        tmp_path / "clean", [*texts, "Just text.", f"User: {'why ' * 99}\nAssistant: So."]
+        tmp_path / "clean",
+        [*texts, "Just text.", render_chat([("user", "why " * 99), ("assistant", "So.")])],
     )
     found = read_chats(clean, tokenizer, context_length=40, held_out=0.2).values()
     assert sum(split.chats for split in found) == 80
@@ -133,7 +155,7 @@ def test_long_chats_are_cut_and_counted(tmp_path: Path, tokenizer: TextTokenizer
     for split in found:
         assert split.answer_tokens == (split.layers[:, 1] != IGNORED).sum()
         assert split.answer_bytes > 0
-        assert all(len(tokenizer.encode(text)) <= 41 for text in split.examples)
+        assert all(len(tokenizer.encode_document(text)) <= 41 for text in split.examples)
 
 
 def test_chats_on_one_side_only_are_refused(tmp_path: Path, tokenizer: TextTokenizer):

@@ -31,10 +31,14 @@ def tokens(tmp_path: Path) -> Path:
         content = np.arange(count, dtype=DTYPE).tobytes()
         token_file(folder, split).write_bytes(content)
         splits[split] = SplitMetadata(
-            tokens=count, documents=1, bytes=7, sha256=hashlib.sha256(content).hexdigest()
+            tokens=count,
+            documents=1,
+            turn_tokens=0,
+            bytes=7,
+            sha256=hashlib.sha256(content).hexdigest(),
         )
     metadata = TokenMetadata(
-        format_version=1,
+        format_version=2,
         dtype=DTYPE,
         **splits,
         vocab_size=100,
@@ -53,7 +57,7 @@ def edit(path: Path, change: Callable[[bytes], bytes]) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format_version": 2}, "format_version: Input should be 1"),
+        ({"format_version": 1}, "format_version: Input should be 2"),
         ({"dtype": "<u2"}, "dtype"),
         ({"dtype": ">i4"}, "dtype"),
         ({"eot_id": None}, "eot_id"),

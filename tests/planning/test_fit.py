@@ -70,7 +70,13 @@ def params(project: Path) -> AllParams:
 def corpus_of(params: AllParams, *, text_bytes: int) -> Corpus:
     """As many bytes of a text like that of the project."""
     read = Corpus.read(Path(), params)
-    return Corpus(text_bytes, text_bytes // 10_000, 10_000, read.sample)
+    return Corpus(
+        text_bytes=text_bytes,
+        documents=text_bytes // 10_000,
+        turn_tokens=0,
+        median_bytes=10_000,
+        sample=read.sample,
+    )
 
 
 def step_seconds(work: Workload) -> float:

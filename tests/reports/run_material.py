@@ -81,20 +81,24 @@ def evaluation(epochs: int = 3) -> Evaluation:
     return Evaluation(questions=questions, epochs=results[:epochs])
 
 
+def split_of(tokens: int, documents: int, text_bytes: int, digit: str) -> SplitMetadata:
+    return SplitMetadata(
+        tokens=tokens, documents=documents, turn_tokens=0, bytes=text_bytes, sha256=digit * 64
+    )
+
+
 def prepare(folder: Path, epochs: int = 3) -> Path:
     """Write all of it."""
     metrics = folder / "metrics"
     write_json(folder / "reports/evaluation.json", evaluation(epochs).model_dump())
     write_json(folder / "data/clean_report.json", REPORT)
     splits = {
-        "train": SplitMetadata(
-            tokens=PER_EPOCH * TOKENS + 1, documents=130, bytes=14_000, sha256="a" * 64
-        ),
-        "val": SplitMetadata(tokens=1_234, documents=10, bytes=1_000, sha256="b" * 64),
+        "train": split_of(PER_EPOCH * TOKENS + 1, 130, 14_000, "a"),
+        "val": split_of(1_234, 10, 1_000, "b"),
     }
     metadata = TokenMetadata.model_validate(
         {
-            "format_version": 1,
+            "format_version": 2,
             "dtype": "<i4",
             "vocab_size": 400,
             "eot_id": 0,

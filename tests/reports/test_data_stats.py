@@ -122,9 +122,9 @@ def test_byte_alphabet_is_that_of_tokenizers() -> None:
 
 
 def stats(by_id: list[int], by_length: list[int], words: int = 8) -> DataStats:
-    split = SplitMetadata(tokens=10, documents=1, bytes=16, sha256="0" * 64)
+    split = SplitMetadata(tokens=10, documents=1, turn_tokens=0, bytes=16, sha256="0" * 64)
     metadata = TokenMetadata(
-        format_version=1,
+        format_version=2,
         dtype="<i4",
         train=split,
         val=split,
@@ -134,7 +134,8 @@ def stats(by_id: list[int], by_length: list[int], words: int = 8) -> DataStats:
         tokenizer_sha256="0" * 64,
     )
     counts = TokenCounts(np.array(by_id), words, np.array(by_length))
-    return DataStats(CleanReport.model_validate(REPORT), counts, metadata, vocabulary=[])
+    vocabulary = [b"", *[b"x"] * (len(by_id) - 1)]
+    return DataStats(CleanReport.model_validate(REPORT), counts, metadata, vocabulary)
 
 
 def test_metrics_by_hand() -> None:

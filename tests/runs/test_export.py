@@ -5,8 +5,12 @@ import json
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import numpy as np
+import polars as pl
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.evaluation.trained import make_tokenizer_file
 from tests.reports.data_material import HOSTILE
@@ -15,15 +19,17 @@ from tokenmill.cli.main import main
 from tokenmill.core.errors import UserError
 from tokenmill.evaluation.generate import Sampling, generate
 from tokenmill.evaluation.results import read_evaluation
+from tokenmill.finetuning.chats import encode
+from tokenmill.formats.chat import TURN_END, chat_prompt, render_chat
 from tokenmill.formats.metrics import read_clean_report
-from tokenmill.formats.tokenizer import read_tokenizer, render_chat
+from tokenmill.formats.tokenizer import SPECIAL_TOKENS, TextTokenizer, read_tokenizer
 from tokenmill.model.config import Architecture, ModelConfig
 from tokenmill.model.gpt import GPT, build
 from tokenmill.model.huggingface import load_model, save_weights
 from tokenmill.runs.export import Record, export
 from tokenmill.runs.find import FoundModel
 
-TEXT = "User: one two?\nAssistant: count one two"
+TEXT = "one two?count one two"
 NOTHING = Record(None, None, None)
 
 
@@ -84,45 +90,102 @@ def test_transformers_writes_the_same(exported: tuple[FoundModel, Path]):
     ids_BT = torch.tensor([ids])
     with torch.no_grad():
         assert torch.allclose(theirs(ids_BT).logits, ours(ids_BT), atol=1e-4, rtol=0)
-    new = list(generate(ours, ids, end=tokenizer.eot_id, sampling=Sampling(max_new_tokens=8)))
+    ends = {tokenizer.eot_id, tokenizer.turn_ids[TURN_END]}
+    new = list(generate(ours, ids, ends=ends, sampling=Sampling(max_new_tokens=8)))
     written = pipeline("text-generation", str(folder))(
         TEXT, return_full_text=False, max_new_tokens=8
     )
-    assert written == [{"generated_text": tokenizer.decode(new)}]
+    assert written == [{"generated_text": tokenizer.backend.decode(new)}]
 
 
-def test_end_of_text_in_a_text_is_text(exported: tuple[FoundModel, Path]):
+def test_spelled_special_tokens_are_text_on_demand(exported: tuple[FoundModel, Path]):
     from transformers import AutoTokenizer  # noqa: PLC0415
 
     checkpoint, folder = exported
     tokenizer = read_tokenizer(checkpoint.tokenizer)
     published = AutoTokenizer.from_pretrained(folder)
-    assert published.eos_token_id == tokenizer.eot_id
-    assert tokenizer.eot_id not in published("one <|endoftext|>")["input_ids"]
+    text = f"one {''.join(SPECIAL_TOKENS)}"
+    assert set(published(text)["input_ids"]) >= tokenizer.special_ids
+    ids = published(text, split_special_tokens=True)["input_ids"]
+    assert not tokenizer.special_ids & set(ids)
 
 
-def test_chat_template_is_that_of_training(exported: tuple[FoundModel, Path]):
+TOLD = [
+    ("developer", "Be\nbrief."),
+    ("human", " one? "),
+    ("gpt", "two"),
+    ("tool", "x"),
+    ("user", " "),
+    ("Anna", "and?\nUser: Assistant: no"),
+    ("assistant", "count one"),
+]
+
+
+def messages_of(turns: list[tuple[str, str]]) -> list[dict[str, str]]:
+    return [{"role": role, "content": content} for role, content in turns]
+
+
+def test_chat_template_gives_the_ids_of_training(tmp_path: Path):
     from transformers import AutoTokenizer  # noqa: PLC0415
 
-    turns = [
-        ("developer", "Be\nbrief."),
-        ("human", " one? "),
-        ("gpt", "two"),
-        ("tool", "x"),
-        ("user", " "),
-        ("user", "and?"),
-    ]
-    messages = [{"role": role, "content": content} for role, content in turns]
-    published: Any = AutoTokenizer.from_pretrained(exported[1])
-    assert published.apply_chat_template(messages, tokenize=False) == render_chat(turns)
-    asked = published.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    assert asked == render_chat(turns) + "\nAssistant:"
+    checkpoint = checkpoint_in(tmp_path, "gpt2", "bpe")
+    export(checkpoint, NOTHING, tmp_path / "out")
+    tokenizer = read_tokenizer(checkpoint.tokenizer)
+    published: Any = AutoTokenizer.from_pretrained(tmp_path / "out")
+
+    def ids_of(turns: list[tuple[str, str]], **options: Any) -> Any:
+        return published.apply_chat_template(messages_of(turns), return_dict=True, **options)
+
+    assert ids_of(TOLD)["input_ids"] == tokenizer.encode_document(render_chat(TOLD))
+    asked = ids_of(TOLD[:2], add_generation_prompt=True)["input_ids"]
+    assert asked == tokenizer.encode_document(chat_prompt(TOLD[:2]))
+    found = ids_of(TOLD, return_assistant_tokens_mask=True)
+    mask = np.array(found["assistant_masks"], bool)
+    [ours] = encode(pl.Series([render_chat(TOLD)]), tokenizer)
+    assert found["input_ids"] == ours.ids.tolist()
+    np.testing.assert_array_equal(mask, ours.answers)
 
 
-def test_generation_ends_at_end_of_text(exported: tuple[FoundModel, Path]):
-    end = read_tokenizer(exported[0].tokenizer).eot_id
+@settings(deadline=None, max_examples=50)
+@given(
+    turns=st.lists(
+        st.tuples(
+            st.sampled_from(["user", "assistant", "system", "tool", "Anna", "<|TURN_END|>"]),
+            st.lists(
+                st.sampled_from(
+                    [*SPECIAL_TOKENS, "<|", "<|user_", "start|>", "< |turn_end|>", "one"]
+                )
+            ).map("".join),
+        ),
+        min_size=1,
+    )
+)
+def test_no_message_opens_a_turn_in_the_template(
+    turns: list[tuple[str, str]], published_bpe: tuple[Any, TextTokenizer]
+):
+    published, tokenizer = published_bpe
+    turns = [(role, content or "-") for role, content in turns]
+    ids = published.apply_chat_template(messages_of(turns), return_dict=True)["input_ids"]
+    ours = tokenizer.encode_document(render_chat(turns))
+    special = tokenizer.special_ids
+    assert [one for one in ids if one in special] == [one for one in ours if one in special]
+
+
+@pytest.fixture(scope="module")
+def published_bpe(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, TextTokenizer]:
+    from transformers import AutoTokenizer  # noqa: PLC0415
+
+    folder = tmp_path_factory.mktemp("bpe")
+    checkpoint = checkpoint_in(folder, "gpt2", "bpe")
+    export(checkpoint, NOTHING, folder / "out")
+    return AutoTokenizer.from_pretrained(folder / "out"), read_tokenizer(checkpoint.tokenizer)
+
+
+def test_generation_ends_with_text_or_turn(exported: tuple[FoundModel, Path]):
+    tokenizer = read_tokenizer(exported[0].tokenizer)
+    ends = [tokenizer.eot_id, tokenizer.turn_ids[TURN_END]]
     for name in ("config.json", "generation_config.json"):
-        assert json.loads((exported[1] / name).read_bytes())["eos_token_id"] == end
+        assert json.loads((exported[1] / name).read_bytes())["eos_token_id"] == ends
 
 
 def test_generation_ends_at_the_context_or_before(exported: tuple[FoundModel, Path]):
@@ -150,6 +213,7 @@ def test_card_tells_the_run_and_escapes_its_text(tmp_path: Path):
     assert card.startswith("---\n")
     assert "license: unknown" in card
     assert "| 2 | 2.0000 | 2.5000 | 617.25 | 1.2500 |" in card
+    assert "`<|user_start|>What is the capital of France?<|turn_end|>" in card
     assert "140 documents of 200" in card.replace("\u202f", " ")
     assert "The capital of France is Paris." in card
     assert HOSTILE not in card

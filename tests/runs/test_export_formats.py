@@ -6,16 +6,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import pytest
 import torch
 
 from tests.runs.test_export import NOTHING, TEXT, checkpoint_in
 from tokenmill.core.errors import UserError
 from tokenmill.evaluation.generate import Sampling, generate
-from tokenmill.formats.tokenizer import END_OF_TEXT, read_tokenizer
+from tokenmill.formats.chat import TURN_END, TURN_TOKENS, chat_prompt, spelled
+from tokenmill.formats.tokenizer import END_OF_TEXT, SPECIAL_TOKENS, read_tokenizer
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.ops import MAX_PLAIN_LENGTH
-from tokenmill.runs.export import CHAT_TEMPLATE, export
+from tokenmill.runs.export import export
 
 GATE = "`pip install -e '.[gate]'` brings it"
 
@@ -30,7 +32,16 @@ def test_gguf_holds_model_and_tokenizer(tmp_path: Path):
     assert field["general.architecture"] == field["tokenizer.ggml.model"] == "gpt2"
     assert field["gpt2.context_length"] == model.config.context_length
     assert field["tokenizer.ggml.tokens"][field["tokenizer.ggml.eos_token_id"]] == END_OF_TEXT
-    assert field["tokenizer.chat_template"] == CHAT_TEMPLATE
+    assert "generation %" not in field["tokenizer.chat_template"]
+    asked = [{"role": "user", "content": "one?"}]
+    written = jinja2.Template(field["tokenizer.chat_template"]).render(
+        messages=asked, add_generation_prompt=True
+    )
+    assert written == spelled(chat_prompt([("user", "one?")]))
+    tokens, kinds = field["tokenizer.ggml.tokens"], field["tokenizer.ggml.token_type"]
+    control = {token for token, kind in zip(tokens, kinds, strict=True) if kind == 3}
+    assert control == set(SPECIAL_TOKENS)
+    assert tokens[field["tokenizer.ggml.eot_token_id"]] == TURN_TOKENS[TURN_END]
     assert field["gpt2.attention.layer_norm_epsilon"] == pytest.approx(
         model.get_submodule("norm").eps
     )
@@ -57,7 +68,7 @@ def test_llama_cpp_writes_the_same(tmp_path: Path):
     )
     ids = theirs.tokenize(TEXT.encode(), add_bos=False, special=False)
     assert ids == tokenizer.encode(TEXT)
-    new = list(generate(ours, ids, end=tokenizer.eot_id, sampling=Sampling(max_new_tokens=8)))
+    new = list(generate(ours, ids, ends={tokenizer.eot_id}, sampling=Sampling(max_new_tokens=8)))
     assert list(itertools.islice(theirs.generate(ids, temp=0.0), len(new))) == new
 
 

@@ -6,11 +6,15 @@ import pytest
 import yaml
 
 from tests.imports import ROOT
-from tokenmill.formats.tokenizer import render_chat
+from tokenmill.formats.chat import TURN_END, chat_prompt, render_chat, spelled
 from tokenmill.sample.generator import conversations
 
 TASKS = {path.stem: yaml.safe_load(path.read_text()) for path in ROOT.glob("docs/lm-eval/*.yaml")}
-TURNS = max(conversations(seed=0, count=50), key=len)
+TURNS = [
+    turn
+    for question, answer in max(conversations(seed=0, count=50), key=len)
+    for turn in (("user", question), ("assistant", answer))
+]
 RECORD = {"messages": [{"role": role, "content": content} for role, content in TURNS]}
 
 
@@ -20,16 +24,15 @@ def filled(task: str, field: str) -> str:
 
 def test_text_is_that_of_training():
     assert len(TURNS) > 2
-    assert filled("sample_text", "doc_to_target") == render_chat(TURNS)
+    assert filled("sample_text", "doc_to_target") == spelled(render_chat(TURNS))
 
 
 def test_answers_are_asked_as_a_chat():
     question = TURNS[0][1]
     answer = TURNS[1][1]
-    asked = render_chat([("user", filled("sample_answers", "doc_to_text"))]) + "\nAssistant:"
-    assert asked + filled("sample_answers", "doc_to_target") == render_chat(
-        [("user", question), ("assistant", answer)]
-    )
+    asked = chat_prompt([("user", filled("sample_answers", "doc_to_text"))])
+    answered = asked + filled("sample_answers", "doc_to_target") + TURN_END
+    assert answered == render_chat([("user", question), ("assistant", answer)])
 
 
 @pytest.mark.parametrize("name", TASKS)

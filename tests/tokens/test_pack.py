@@ -378,7 +378,7 @@ def test_big_ids_are_four_bytes_little_endian(tmp_path: Path) -> None:
         np.array([65_536, 100_000, 2**31 - 1], dtype=np.int64), np.array([3]), eot_id=70_000
     )
     with pack_module.PackedFile(tmp_path / "big.zst") as file:
-        file.add(pack_module.TokenBatch("train", tokens, documents=1, bytes=3))
+        file.add(pack_module.TokenBatch("train", tokens, documents=1, turn_tokens=0, bytes=3))
         file.finish()
     content = (
         zstandard.ZstdDecompressor().decompressobj().decompress((tmp_path / "big.zst").read_bytes())

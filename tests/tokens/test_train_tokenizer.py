@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from tests.imports import ROOT
 from tokenmill.core.errors import UserError
-from tokenmill.formats.tokenizer import read_tokenizer
+from tokenmill.formats.tokenizer import SPECIAL_TOKENS, read_tokenizer
 from tokenmill.tokens.corpus import sample
 from tokenmill.tokens.params import TokenizerParams
 from tokenmill.tokens.train_tokenizer import tokenizer_in_words, train_tokenizer
@@ -76,8 +76,11 @@ def test_char_tokenizer_reads_the_whole_corpus(corpus: Corpus, tmp_path: Path) -
         clean, tmp_path / "t.json", TokenizerParams(type="char", vocab_size=1, sample_bytes=1)
     )
     tokenizer = read_tokenizer(tmp_path / "t.json")
-    assert [tokenizer.decode([i]) for i in range(1, 9)] == sorted("ab\nc\x00🙂éz")
-    assert (report.vocab_size, report.corpus_too_small) == (9, False)
+    assert [tokenizer.decode([i]) for i in range(14)] == [
+        *SPECIAL_TOKENS,
+        *sorted("ab\nc\x00🙂éz"),
+    ]
+    assert (report.vocab_size, report.corpus_too_small) == (14, False)
 
 
 def test_corpus_without_text_is_refused(corpus: Corpus, tmp_path: Path) -> None:

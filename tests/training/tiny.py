@@ -121,12 +121,12 @@ def write_tokens(folder: Path, *, sequences: int, seed: int = 0) -> Path:
         token_file(folder, split).write_bytes(ids.tobytes())
         sha256 = sha256_of(token_file(folder, split))
         splits[split] = SplitMetadata(
-            tokens=len(ids), documents=1, bytes=3 * len(ids), sha256=sha256
+            tokens=len(ids), documents=1, turn_tokens=0, bytes=3 * len(ids), sha256=sha256
         )
     write_metadata(
         folder,
         TokenMetadata(
-            format_version=1,
+            format_version=2,
             dtype=DTYPE,
             **splits,
             vocab_size=VOCABULARY,

@@ -1,7 +1,10 @@
 """`tokenmill import`: a model from which training can start, to models/start, under DVC.
 
 It is of this project, or GPT-2 as Hugging Face `transformers` saves it. The folder holds
-config.json, model.safetensors in float32 with an untied head, and tokenizer.json.
+config.json, model.safetensors in float32 with an untied head, and tokenizer.json. A vocabulary
+without the special tokens of turns gets them behind its other entries, and the embedding and the
+head a row for each: the mean of the others (Hewitt 2021), so that the model begins from nothing
+unusual. What it computes for the other entries stays.
 """
 
 import argparse
@@ -21,6 +24,7 @@ from tokenmill.core.files import write_directory, write_json, write_text
 from tokenmill.words.units import visible
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer
     from torch import Tensor
 
     from tokenmill.model.config import ModelConfig
@@ -144,9 +148,10 @@ def adopt(checkpoint: "FoundModel", target: Path) -> "ModelConfig":
         UserError: `target` is taken, a file is missing or damaged, or training cannot start from
             the model.
     """
-    import safetensors.torch  # noqa: PLC0415 (seconds of PyTorch, as the next three)
+    import safetensors.torch  # noqa: PLC0415 (seconds of PyTorch, as the next four)
 
     from tokenmill.formats.records import read_record  # noqa: PLC0415
+    from tokenmill.formats.tokenizer import parse_tokenizer  # noqa: PLC0415
     from tokenmill.model.huggingface import hf_config, load_model, read_config  # noqa: PLC0415
     from tokenmill.model.manifest import CONFIG, WEIGHTS  # noqa: PLC0415
 
@@ -154,23 +159,30 @@ def adopt(checkpoint: "FoundModel", target: Path) -> "ModelConfig":
         raise UserError(f"{target} exists; give another --name, or remove it and {target}.dvc.")
     source = checkpoint.folder
     described = read_record(source / CONFIG, dict[str, Any], way_out=WAY_OUT)
+    backend, way_out = _read_backend(checkpoint.tokenizer), WAY_OUT
     with write_directory(target) as folder:
         if described.get("tokenmill") is not None:
             load_model(source)  # compares it with the hashes beside it
             config = read_config(source)
+            _check_size(backend, checkpoint.tokenizer, config)
+            way_out = f"train it again with `dvc repro`: {WAY_OUT}"
             shutil.copyfile(source / WEIGHTS, folder / WEIGHTS)
         elif described.get("model_type") == "gpt2":
-            config = _gpt2_config(source / CONFIG)
-            safetensors.torch.save_file(
-                _gpt2_weights(source / WEIGHTS), folder / WEIGHTS, metadata={"format": "pt"}
+            published = _gpt2_config(source / CONFIG)
+            config = _with_turns(backend, checkpoint.tokenizer, published)
+            weights = _with_rows(
+                _gpt2_weights(source / WEIGHTS), config.vocab_size - published.vocab_size
             )
+            safetensors.torch.save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
         else:
             raise UserError(
                 f"{source / CONFIG} is of model_type {described.get('model_type')!r}, not gpt2; "
                 f"{WAY_OUT}."
             )
         write_json(folder / CONFIG, hf_config(config))
-        write_text(folder / paths.TOKENIZER.name, _tokenizer(checkpoint.tokenizer, config))
+        content = backend.to_str(pretty=True) + "\n"
+        parse_tokenizer(content.encode(), checkpoint.tokenizer, way_out)
+        write_text(folder / paths.TOKENIZER.name, content)
         load_model(folder)
     return config
 
@@ -231,12 +243,30 @@ def _gpt2_weights(path: Path) -> dict[str, "Tensor"]:
     return tensors
 
 
-def _tokenizer(file: Path, config: "ModelConfig") -> str:
-    """The content of a tokenizer.json in the form of today's `tokenizers`, without truncation and
-    padding."""
-    from tokenizers import Tokenizer  # noqa: PLC0415 (only where a model is read, as the next)
+def _with_turns(backend: "Tokenizer", file: Path, config: "ModelConfig") -> "ModelConfig":
+    """Give the tokenizer of `file` the special tokens of turns, and the model room for them."""
+    from tokenmill.formats.chat import TURN_TOKENS  # noqa: PLC0415
+    from tokenmill.formats.tokenizer import add_special_tokens  # noqa: PLC0415 (pydantic)
 
-    from tokenmill.formats.tokenizer import parse_tokenizer  # noqa: PLC0415
+    _check_size(backend, file, config)
+    add_special_tokens(backend, TURN_TOKENS.values())
+    return config.model_copy(update={"vocab_size": backend.get_vocab_size()})
+
+
+def _with_rows(tensors: dict[str, "Tensor"], added: int) -> dict[str, "Tensor"]:
+    """The weights with `added` more rows of embedding and head, each the mean of the others."""
+    import torch  # noqa: PLC0415 (seconds)
+
+    for name in (EMBEDDING, HEAD):
+        if name in tensors and added:
+            mean = tensors[name].mean(0, keepdim=True)
+            tensors[name] = torch.cat([tensors[name], mean.expand(added, -1)])
+    return tensors
+
+
+def _read_backend(file: Path) -> "Tokenizer":
+    """A tokenizer.json in the form of today's `tokenizers`, without truncation and padding."""
+    from tokenizers import Tokenizer  # noqa: PLC0415 (only where a model is read)
 
     try:
         backend = Tokenizer.from_file(str(file))
@@ -244,11 +274,13 @@ def _tokenizer(file: Path, config: "ModelConfig") -> str:
         raise UserError(f"{file} is not a tokenizer ({first_line(error)}); {WAY_OUT}.") from None
     backend.no_truncation()
     backend.no_padding()
-    content = backend.to_str(pretty=True) + "\n"
-    found = parse_tokenizer(content.encode(), file, WAY_OUT)
-    if found.vocab_size != config.vocab_size:
+    return backend
+
+
+def _check_size(backend: "Tokenizer", file: Path, config: "ModelConfig") -> None:
+    found = backend.get_vocab_size()
+    if found != config.vocab_size:
         raise UserError(
-            f"the model knows {config.vocab_size:,} tokens, {file} has {found.vocab_size:,}; "
-            f"{WAY_OUT}, or the tokenizer that it was trained with."
+            f"the model knows {config.vocab_size:,} tokens, {file} has {found:,}; {WAY_OUT}, or "
+            "the tokenizer that it was trained with."
         )
-    return content

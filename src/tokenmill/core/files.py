@@ -26,8 +26,10 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 DVC_CACHE = Path(".dvc/cache")
 
 
-def refuse_special(path: Path, raw: Path) -> None:
-    """Refuse what is no regular file, and links that lead out of data.raw, unless into DVC's cache.
+def refuse_special(path: Path, raw: Path, parameter: str = "data.raw") -> None:
+    """Refuse what is no regular file, and links that lead out of `raw`, unless into DVC's cache.
+
+    `parameter` is the one that names `raw`, for errors.
 
     Raises:
         UserError: names the file and, of a link, its target.
@@ -35,13 +37,13 @@ def refuse_special(path: Path, raw: Path) -> None:
     if not path.is_file():
         raise UserError(
             f"{path} is no regular file (a pipe, a device or a broken link); move it out of "
-            "data.raw."
+            f"{parameter}."
         )
     target = path.resolve()
     if not any(target.is_relative_to(home.resolve()) for home in (raw, DVC_CACHE)):
         raise UserError(
-            f"{path} is a link out of data.raw, to {target}; copy that file there, or remove the "
-            "link."
+            f"{path} is a link out of {parameter}, to {target}; copy that file there, or remove "
+            "the link."
         )
 
 

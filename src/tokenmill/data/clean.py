@@ -29,6 +29,7 @@ from tokenmill.data.shard_writer import write_shards
 from tokenmill.data.sources import find_sources
 from tokenmill.display import Progress
 from tokenmill.executor import Executor
+from tokenmill.formats.chat_columns import as_lines, change_text
 from tokenmill.formats.metrics import CleanReport, Letters
 from tokenmill.formats.shards import SCHEMA, SHARD_BYTES
 from tokenmill.words.cleaning import dropped_in_words, letters_warning
@@ -40,23 +41,25 @@ def clean(
     out: Path,
     params: CleanParams,
     encoding: str = "auto",
+    parameter: str = "data.raw",
     executor: Executor,
     chunk_bytes: int = CHUNK_BYTES,
     shard_bytes: int = SHARD_BYTES,
 ) -> CleanReport:
     """Clean what is at `raw` into the folder `out`, which appears whole or not at all.
 
-    The documents do not depend on `executor` and `chunk_bytes`.
+    The documents do not depend on `executor` and `chunk_bytes`. `parameter` is the one that names
+    `raw`, for errors.
 
     Raises:
         UserError: nothing can be read, a file is broken, or no document is kept.
     """
     if raw.resolve() in [out.resolve(), *out.resolve().parents]:
         raise UserError(
-            f"data.raw ({raw}) holds {out}, which this stage writes; set data.raw to the raw text "
-            "alone."
+            f"{parameter} ({raw}) holds {out}, which this stage writes; set {parameter} to the raw "
+            "text alone."
         )
-    found = find_sources(raw, FORMATS, encoding)
+    found = find_sources(raw, FORMATS, encoding, parameter)
     tally = Tally()
     on_disk = sum(source.size for source in found.sources)
     with (
@@ -76,7 +79,7 @@ def clean(
                 else "its files are empty"
             )
             raise UserError(
-                f"data.raw ({raw}) gives no document ({why}); "
+                f"{parameter} ({raw}) gives no document ({why}); "
                 "see clean.mode, clean.min_chars and clean.max_chars, or add text."
             )
     return report
@@ -105,7 +108,7 @@ def clean_chunk(chunk: Chunk, params: CleanParams) -> CleanedChunk:
     raw, sources = chunk.read(params, tally)
     tally.add_read(raw, sources)
     text = _cleaned(raw, params, tally)
-    reasons = _drop_reasons(text, params)
+    reasons = _drop_reasons(as_lines(text), params)
     if reasons.null_count() < len(reasons):
         # The example of an empty text is the raw one
         tally.drop_all(reasons, text.zip_with(text != "", raw))
@@ -124,23 +127,27 @@ def clean_chunk(chunk: Chunk, params: CleanParams) -> CleanedChunk:
     near = params.near_duplicates
     return CleanedChunk(
         documents=pl.DataFrame(columns, schema=SCHEMA),
-        signatures=signatures(columns["text"], near) if near.enabled else None,
+        signatures=signatures(as_lines(columns["text"]), near) if near.enabled else None,
         tally=tally,
         size=chunk.size,
     )
 
 
 def _cleaned(raw: pl.Series, params: CleanParams, tally: Tally) -> pl.Series:
-    text = normalize(raw, params.mode)
-    if params.mode == "strict":  # the others take none
-        tally.add_letters(raw, text)
-    if params.drop_boilerplate:
-        text = drop_boilerplate(text)
-    return mask_pii(text, params.mask)
+    def cleaned(text: pl.Series) -> pl.Series:
+        """Text as `mode` has it; of a conversation, the text of each turn by itself."""
+        normalized = normalize(text, params.mode)
+        if params.mode == "strict":  # the others take none
+            tally.add_letters(text, normalized)
+        if params.drop_boilerplate:
+            normalized = drop_boilerplate(normalized)
+        return mask_pii(normalized, params.mask)
+
+    return change_text(raw, cleaned)
 
 
 def _drop_reasons(text: pl.Series, params: CleanParams) -> pl.Series:
-    """Why each text does not pass on its own; null if it does."""
+    """Why each text (without marks) does not pass on its own; null if it does."""
     chars = pl.col("chars")
     length = (
         pl.when(chars == 0)

@@ -28,6 +28,8 @@ from tokenmill.data.params import CleanParams
 from tokenmill.data.record_text import MESSAGES, record_texts
 from tokenmill.data.report import EXCERPT, Tally
 from tokenmill.data.sources import BLOCK_BYTES, MAX_RECORD_BYTES, Advance, Source
+from tokenmill.formats.chat import plain
+from tokenmill.formats.chat_columns import plain_column
 
 MAX_DEPTH = 200
 """A JSON file that is nested deeper is refused: the parser would take the square of the depth in
@@ -135,7 +137,7 @@ def json_lines(
             record = _value(line)
         except (ValueError, RecursionError):
             invalid += 1
-            tally.drop("invalid_record", decode(line[:EXCERPT]) if line else "")
+            tally.drop("invalid_record", plain(decode(line[:EXCERPT])) if line else "")
         else:
             valid += 1
             yield record
@@ -210,7 +212,7 @@ def polars_texts(data: bytes, params: CleanParams) -> pl.Series | None:
     if any(texts.str.contains(doubtful, literal=True).any() for doubtful in ("\x00", DAMAGE)):
         return None
     strings = re.findall(re.escape(orjson.dumps(key)) + rb'(: ?")?', data)
-    return texts if len(strings) == rows and all(strings) else None
+    return plain_column(texts) if len(strings) == rows and all(strings) else None
 
 
 def _text_key(params: CleanParams) -> str | None:

@@ -23,6 +23,7 @@ from tokenmill.data.params import CleanParams, Unit
 from tokenmill.data.record_text import KEYS, no_text, record_texts
 from tokenmill.data.report import Tally
 from tokenmill.data.sources import MAX_RECORD_BYTES, Advance, Source, blocks, not_permitted
+from tokenmill.formats.chat import plain
 
 Reader: TypeAlias = Callable[[Source, CleanParams, Tally, Advance], Iterator[str]]
 """Yields the texts of a file in bounded memory, in order, with DAMAGE where bytes are invalid. It
@@ -59,7 +60,8 @@ def read_plain_text(
     source: Source, params: CleanParams, tally: Tally, advance: Advance
 ) -> Iterator[str]:
     """The texts of a plain text file; every one is a document, so there is nothing to count."""
-    return map(decode, documents(read_utf8(source, tally, advance), params.text_file))
+    found = documents(read_utf8(source, tally, advance), params.text_file)
+    return (plain(decode(data)) for data in found)
 
 
 def documents(
@@ -157,7 +159,7 @@ def csv_rows(blocks: Iterable[bytes], name: str, tally: Tally) -> Iterator[dict[
             header = next(rows, [])
             for row in rows:
                 if len(row) > len(header):
-                    tally.drop("invalid_record", delimiter.join(row))
+                    tally.drop("invalid_record", plain(delimiter.join(row)))
                 elif row:
                     yield dict(zip(header, row, strict=False))
         except csv.Error as error:

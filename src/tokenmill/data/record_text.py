@@ -10,7 +10,7 @@ import orjson
 
 from tokenmill.core.errors import UserError
 from tokenmill.data.report import Tally
-from tokenmill.formats.tokenizer import render_chat
+from tokenmill.formats.chat import plain, render_chat
 
 MESSAGES = ("messages", "conversations", "conversation")
 
@@ -64,7 +64,7 @@ def record_texts(
         elif first:
             raise no_text(path, _keys(record), columns)
         else:
-            tally.drop("no_text", _shown(record))
+            tally.drop("no_text", plain(_shown(record)))
         first = False
 
 
@@ -90,18 +90,18 @@ def no_text(path: Path, keys: Sequence[str], columns: Sequence[str] | None) -> U
 
 
 def text_of(record: Any) -> str | None:
-    r"""The text of a record in one of the usual shapes; None if it has none of them.
+    r"""The document of a record in one of the usual shapes; None if it has none of them.
 
     The shapes, in this order: a bare string; `messages` or `conversations`; `text`; `instruction`,
     `prompt` or `question`, with `input` or `context` and with their answer; a conversation of
     ChatGPT's export (`mapping`); `content` or `body`. A null is an empty text.
 
     Example:
-        >>> text_of({"instruction": "Add.", "input": "1 + 1", "output": "2"})
+        >>> readable(text_of({"instruction": "Add.", "input": "1 + 1", "output": "2"}))
         'User: Add.\n1 + 1\nAssistant: 2'
     """
     if not isinstance(record, Mapping):
-        return record if isinstance(record, str) else None
+        return plain(record) if isinstance(record, str) else None
     for key in MESSAGES:
         if isinstance(record.get(key), Sequence) and not isinstance(record[key], str):
             return _conversation(record[key])
@@ -133,7 +133,7 @@ def _plain(value: Any) -> str | None:
     if value is None:
         return ""
     if isinstance(value, str):
-        return value
+        return plain(value)
     return str(value) if isinstance(value, int | float) else None
 
 

@@ -10,6 +10,8 @@ import polars as pl
 from tokenmill.data.filters import detect_languages
 from tokenmill.data.params import CleanParams
 from tokenmill.data.sources import Found
+from tokenmill.formats.chat import readable
+from tokenmill.formats.chat_columns import as_lines
 from tokenmill.formats.metrics import Characters, CleanReport, Documents, Files, Lengths, Letters
 
 EXAMPLES = 3
@@ -54,8 +56,8 @@ class Tally:
     invalid_utf8: int = 0
 
     def add_read(self, texts: pl.Series, sources: pl.Series) -> None:
-        """Count documents as they are found."""
-        chars = texts.str.len_chars()
+        """Count documents as they are found; marks of turns are no characters."""
+        chars = as_lines(texts).str.len_chars()
         self.characters_in += int(chars.sum())
         self.lengths_read.update(_binary_digits(chars))
         self.read.update(_occurrences(sources))
@@ -68,20 +70,19 @@ class Tally:
 
     def add_kept(self, documents: pl.DataFrame) -> None:
         """Count documents as they are written."""
-        chars = documents["text"].str.len_chars()
+        texts = as_lines(documents["text"])
+        chars = texts.str.len_chars()
         self.characters_out += int(chars.sum())
         self.lengths_kept.update(_binary_digits(chars))
         self.kept.update(_occurrences(documents["source"]))
-        sample = documents.filter(pl.col("id") % LANGUAGE_SAMPLE == 0)
-        self.languages.update(
-            detect_languages(sample["text"])["language"].fill_null("unknown").to_list()
-        )
+        sample = texts.filter(documents["id"] % LANGUAGE_SAMPLE == 0)
+        self.languages.update(detect_languages(sample)["language"].fill_null("unknown").to_list())
 
     def drop(self, reason: str, *examples: str, count: int = 1) -> None:
         """Count dropped documents, and keep the first ones as examples."""
         self.dropped[reason] += count
         shown = self.examples.setdefault(reason, [])
-        shown += [example[:EXCERPT] for example in examples[: EXAMPLES - len(shown)]]
+        shown += [readable(example[:EXCERPT]) for example in examples[: EXAMPLES - len(shown)]]
 
     def drop_all(self, reasons: pl.Series, texts: pl.Series) -> None:
         """Count the documents of `texts` that have a reason in `reasons`, in their order."""

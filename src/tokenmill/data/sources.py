@@ -73,9 +73,13 @@ class Found:
     """Number of files of unknown format, by extension."""
 
 
-def find_sources(raw: Path, formats: Collection[str], encoding: str = "auto") -> Found:
+def find_sources(
+    raw: Path, formats: Collection[str], encoding: str = "auto", parameter: str = "data.raw"
+) -> Found:
     """The files at `raw` of the given formats (endings such as `.txt`), in bytewise order of their
     names.
+
+    `parameter` is the one that names `raw`, for errors.
 
     Raises:
         UserError: nothing is there, nothing that can be read, or something that must not be.
@@ -83,30 +87,30 @@ def find_sources(raw: Path, formats: Collection[str], encoding: str = "auto") ->
     readable = f"{' '.join(formats)}, each also {' '.join(COMPRESSIONS)}"
     if not raw.exists():
         own = (
-            f"set data.raw to a file or folder of {readable} "
+            f"set {parameter} to a file or folder of {readable} "
             "(`tokenmill fetch` brings an address here)"
         )
         way_out = "`dvc repro sample` writes it" if raw.match(SAMPLE.as_posix()) else own
-        raise UserError(f"data.raw ({raw}) does not exist; {way_out}.")
+        raise UserError(f"{parameter} ({raw}) does not exist; {way_out}.")
     encoding = encoding if encoding == "auto" else codecs.lookup(encoding).name
     sources: list[Source] = []
     skipped: Counter[str] = Counter()
     for path in _files(raw) if raw.is_dir() else [raw]:
         if path == raw / PROMPTS_FILE:
             continue
-        source = _source(path, raw, formats, encoding)
+        source = _source(path, raw, formats, encoding, parameter)
         if source is None:
             skipped[path.suffix.lower()] += 1
         else:
             sources.append(source)
     if not sources and not raw.is_dir():
         raise UserError(
-            f"data.raw ({raw}) has no known format; give a file that ends in {readable}."
+            f"{parameter} ({raw}) has no known format; give a file that ends in {readable}."
         )
     if not sources:
         holds = skipped_in_words(dict(sorted(skipped.items()))) or "no files"
         raise UserError(
-            f"data.raw ({raw}) holds no text ({holds}); put files there that end in {readable}."
+            f"{parameter} ({raw}) holds no text ({holds}); put files there that end in {readable}."
         )
     sources.sort(key=lambda source: os.fsencode(source.name))
     return Found(sources, dict(sorted(skipped.items())))
@@ -125,13 +129,15 @@ def _files(folder: Path) -> Iterator[Path]:
         yield from (Path(parent, name) for name in names if not name.startswith("."))
 
 
-def _source(path: Path, raw: Path, formats: Collection[str], encoding: str) -> Source | None:
+def _source(
+    path: Path, raw: Path, formats: Collection[str], encoding: str, parameter: str
+) -> Source | None:
     """The file as a source, or None if its name ends in no known format."""
     endings = [suffix.lower() for suffix in path.suffixes]
     compression = endings.pop() if endings and endings[-1] in COMPRESSIONS else None
     if not endings or endings[-1] not in formats:
         return None
-    refuse_special(path, raw)
+    refuse_special(path, raw, parameter)
     name = path.name if path == raw else path.relative_to(raw).as_posix()
     printable = os.fsencode(name).decode("utf-8", "replace")  # a Linux name may be any bytes
     status = path.stat()

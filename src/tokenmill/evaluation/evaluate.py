@@ -22,8 +22,9 @@ from tokenmill.evaluation.prompts import (
     first_questions,
 )
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question
+from tokenmill.formats.chat import Document, readable
 from tokenmill.formats.token_file import SPLITS, Split, open_tokens, read_metadata
-from tokenmill.formats.tokenizer import NEXT_TURN, TextTokenizer, read_tokenizer
+from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
 from tokenmill.model.device import Compute, DeviceName, choose_compute, configure_process
 from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import load_model
@@ -45,7 +46,7 @@ NGRAM = 4
 class HeldOut(Section):
     """What the stage `finetune` leaves to ask about."""
 
-    chats: list[str] = Field(max_length=MOST_OPENINGS)
+    chats: list[Document] = Field(max_length=MOST_OPENINGS)
 
 
 @dataclass(frozen=True)
@@ -146,10 +147,10 @@ def answer(model: GPT, tokenizer: TextTokenizer, prompt: Prompt, params: Evaluat
 def continuation(
     model: GPT, tokenizer: TextTokenizer, prompt: Prompt, sampling: Sampling
 ) -> tuple[str, Sequence[int]]:
-    """What a model writes after a prompt, and its ids; an answer ends at the next turn."""
-    ids = list(generate(model, prompt.ids, end=tokenizer.eot_id, sampling=sampling))
-    text = tokenizer.decode(ids)
-    return text.partition(NEXT_TURN)[0] if prompt.question.kind == "user" else text, ids
+    """What the model writes after a prompt, and the ids of it; an answer ends with its turn."""
+    ends = tokenizer.special_ids if prompt.ends_with_turn else {tokenizer.eot_id}
+    ids = list(generate(model, prompt.ids, ends=ends, sampling=sampling))
+    return readable(tokenizer.decode_document(ids)), ids
 
 
 def repetition(ids: Sequence[int]) -> float:
@@ -166,7 +167,7 @@ def repetition(ids: Sequence[int]) -> float:
 
 
 def ask_held_out(
-    chats: Sequence[str],
+    chats: Sequence[Document],
     *,
     base: Path,
     tuned: Path,

@@ -4,7 +4,7 @@ Axes: B texts, T tokens, V vocabulary.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, fields
 
 import torch
@@ -23,7 +23,7 @@ class Sampling:
     """How tokens are chosen, and how many. The defaults take the likeliest token each time."""
 
     max_new_tokens: int
-    """The text ends after this many tokens, or before at end-of-text."""
+    """The text ends after this many tokens, or before at end-of-text; an answer, with its turn."""
     temperature: float = 0.0
     """Divides the logits: below 1 is more cautious, above 1 more daring; 0 takes the likeliest
     token."""
@@ -78,24 +78,24 @@ class Sampling:
 
 
 def generate(
-    model: GPT, prompt: Sequence[int], *, end: int, sampling: Sampling, number: int = 0
+    model: GPT, prompt: Sequence[int], *, ends: Collection[int], sampling: Sampling, number: int = 0
 ) -> Iterator[int]:
-    """Yield the ids that follow `prompt`, up to `end`, which is not yielded.
+    """Yield the ids that follow `prompt`, up to one of `ends`, which is not yielded.
 
     When the context is full, the model reads its later half again and continues from there.
 
     Args:
         model: in evaluation mode, on any device.
         prompt: at least one id, and at most `model.config.context_length`.
-        end: the id of end-of-text.
+        ends: the id of end-of-text; for an answer, all special tokens.
         sampling: how tokens are chosen, and how many.
         number: of this text among several; it is added to the seed.
     """
-    return (token for _, token in _write(model, {number: prompt}, end=end, sampling=sampling))
+    return (token for _, token in _write(model, {number: prompt}, ends=ends, sampling=sampling))
 
 
 def generate_batch(
-    model: GPT, prompts: Sequence[Sequence[int]], *, end: int, sampling: Sampling
+    model: GPT, prompts: Sequence[Sequence[int]], *, ends: Collection[int], sampling: Sampling
 ) -> list[list[int]]:
     """For each prompt the ids that `generate` yields for it and its number.
 
@@ -107,14 +107,14 @@ def generate_batch(
         by_length.setdefault(len(prompt), {})[number] = prompt
     texts: list[list[int]] = [[] for _ in prompts]
     for group in by_length.values():
-        for number, token in _write(model, group, end=end, sampling=sampling):
+        for number, token in _write(model, group, ends=ends, sampling=sampling):
             texts[number].append(token)
     return texts
 
 
 @torch.inference_mode()
 def _write(
-    model: GPT, prompts: dict[int, Sequence[int]], *, end: int, sampling: Sampling
+    model: GPT, prompts: dict[int, Sequence[int]], *, ends: Collection[int], sampling: Sampling
 ) -> Iterator[tuple[int, int]]:
     """Yield the number of a text and its next token, for prompts of one length."""
     context = model.config.context_length
@@ -133,7 +133,7 @@ def _write(
         tokens = sampler.sample(model(ids_BT, cache=cache)[:, -1])
         for number, text, token in zip(numbers, texts, tokens, strict=True):
             text.append(token)
-            if token == end:
+            if token in ends:
                 ended.add(number)
             elif number not in ended:
                 yield number, token

@@ -21,8 +21,16 @@ from tokenmill.core.files import refuse_special
 from tokenmill.core.params import Section, load
 from tokenmill.core.paths import PROMPTS_FILE
 from tokenmill.evaluation.results import Mark, Question
+from tokenmill.formats.chat import (
+    START,
+    TURN_END,
+    Document,
+    chat_prompt,
+    plain,
+    readable,
+)
 from tokenmill.formats.token_file import open_tokens
-from tokenmill.formats.tokenizer import TextTokenizer, chat_prompt
+from tokenmill.formats.tokenizer import TextTokenizer
 
 MOST_BYTES = 1 << 16
 """A larger file of prompts is refused."""
@@ -44,9 +52,10 @@ WINDOW = 1 << 20
 middle."""
 
 EXCHANGE = re.compile(
-    r"(?P<before>(?:System|Assistant): .+?\n)?"
-    r"User: (?P<question>.+?)\nAssistant: ?(?P<answer>.+?)(?=\nUser: |\Z)",
-    re.DOTALL,
+    "(?P<before>(?:{system}|{assistant})[^{end}]+{end})?"
+    "{user}(?P<question>[^{end}]+){end}{assistant}(?P<answer>[^{end}]+)".format(
+        end=TURN_END, **START
+    )
 )
 """The first turns of a conversation, as `render_chat` writes them."""
 
@@ -98,7 +107,7 @@ class EvaluateParams(Section):
     follows, and nothing is right or wrong."""
 
     max_new_tokens: int = Field(ge=1, le=100_000)
-    """Maximum length of an answer; it ends earlier at end-of-text."""
+    """Maximum length of an answer, which ends earlier with its turn, or at end-of-text."""
 
     temperature: float = Field(gt=0.0)
     """Temperature of the sampled answer: below 1 more cautious, above 1 more daring. The greedy
@@ -145,6 +154,9 @@ class Opening(PromptParams):
     truth: str
     """What follows there, as far as the model may write."""
 
+    document: Document | None = None
+    """A conversation up to where the model writes; `text` shows it to people."""
+
 
 @dataclass(frozen=True)
 class Prompt:
@@ -152,6 +164,8 @@ class Prompt:
 
     question: Question
     ids: list[int]
+    ends_with_turn: bool
+    """Whether the model writes a turn of a conversation."""
 
 
 def chosen_prompts(
@@ -204,24 +218,37 @@ def encode_prompts(
     """
     prepared = []
     for number, entry in enumerate(prompts):
-        text = chat_prompt(entry.user) if entry.user is not None else entry.text or ""
+        document = _conversation(entry)
+        text = plain(document or entry.text or "")
         unknown = tokenizer.unknown(text)
-        ids = tokenizer.encode("".join(char for char in text if char not in unknown))
+        left_out = str.maketrans("", "", unknown)
+        ids = (
+            tokenizer.encode(text.translate(left_out))
+            if document is None
+            else tokenizer.encode_document(Document(document.translate(left_out)))
+        )
         if not 0 < len(ids) <= context_length:
             raise UserError(
                 f"evaluate.prompts[{number}] has {len(ids)} tokens that this tokenizer knows; "
                 f"between 1 and model.context_length ({context_length}) fit."
             )
         question = Question(
-            prompt=text if entry.user is None else entry.user,
+            prompt=plain(entry.user or entry.text or ""),
             expect=entry.expect,
             left_out=unknown,
             kind="text" if entry.user is None else "user",
             mark=entry.mark,
             truth=entry.truth if isinstance(entry, Opening) else None,
         )
-        prepared.append(Prompt(question, ids))
+        prepared.append(Prompt(question, ids, ends_with_turn=document is not None))
     return prepared
+
+
+def _conversation(entry: PromptParams) -> Document | None:
+    """The conversation that the model continues, if the prompt is one."""
+    if entry.user is not None:
+        return chat_prompt([("user", entry.user)])
+    return entry.document if isinstance(entry, Opening) else None
 
 
 def openings(
@@ -236,10 +263,10 @@ def openings(
     found = []
     ids = open_tokens(tokens, "val")
     for place, is_middle in places(ids, tokenizer.eot_id, length=context_length + max_new_tokens):
-        text = tokenizer.decode(
+        text = tokenizer.decode_document(
             _document(ids[place : place + context_length + max_new_tokens], tokenizer.eot_id)
         )
-        text = _from_line(text.strip("\ufffd")) if is_middle else text.rstrip("\ufffd")
+        text = Document(_from_line(text.strip("\ufffd")) if is_middle else text.rstrip("\ufffd"))
         found.append(
             _first_question(text, tokenizer, context_length, max_new_tokens)
             or _beginning(text, tokenizer, min(OPENING_TOKENS, context_length // 2), max_new_tokens)
@@ -248,7 +275,7 @@ def openings(
 
 
 def first_questions(
-    chats: Sequence[str], tokenizer: TextTokenizer, *, context_length: int, max_new_tokens: int
+    chats: Sequence[Document], tokenizer: TextTokenizer, *, context_length: int, max_new_tokens: int
 ) -> list[Opening]:
     """The first question of each conversation with its answer; what is no conversation is passed
     over."""
@@ -299,32 +326,40 @@ def _from_line(text: str) -> str:
 
 
 def _first_question(
-    text: str, tokenizer: TextTokenizer, context_length: int, most: int
+    text: Document, tokenizer: TextTokenizer, context_length: int, most: int
 ) -> Opening | None:
     """The first question of a conversation with its answer; None if the text is none, or the
     question is too long."""
     turns = EXCHANGE.match(text)
-    if (
-        not turns
-        or len(tokenizer.encode(before := text[: turns.start("answer")].rstrip())) > context_length
-    ):
+    if not turns:
         return None
-    truth = _first_tokens(turns["answer"], tokenizer, most).strip()
+    before = Document(text[: turns.start("answer")])
+    if len(tokenizer.encode_document(before)) > context_length:
+        return None
+    truth = _first_tokens(Document(turns["answer"]), tokenizer, most).strip()
     return (
-        Opening(text=before, truth=truth)
+        Opening(text=readable(before), truth=truth, document=before)
         if turns["before"]
         else Opening(user=turns["question"], truth=truth)
     )
 
 
-def _beginning(text: str, tokenizer: TextTokenizer, length: int, most: int) -> Opening | None:
+def _beginning(text: Document, tokenizer: TextTokenizer, length: int, most: int) -> Opening | None:
     """The beginning of a text, which ends with a word; None if nothing is left to follow."""
-    head = _first_tokens(text, tokenizer, min(length, len(tokenizer.encode(text)) // 2))
+    half = len(tokenizer.encode_document(text)) // 2
+    head = _first_tokens(text, tokenizer, min(length, half))
     words = list(re.finditer(r"\s+", head))
-    opening = head[: words[-1].start()] if words and words[-1].start() else head
-    follows = _first_tokens(text[len(opening) :], tokenizer, most).strip()
-    return Opening(text=opening, truth=follows) if opening.strip() and follows else None
+    opening = Document(head[: words[-1].start()] if words and words[-1].start() else head)
+    rest = Document(text[len(opening) :])
+    shown, is_chat = readable(opening), plain(opening) != opening
+    if is_chat:
+        rest = Document(rest.partition(TURN_END)[0])
+    follows = readable(_first_tokens(rest, tokenizer, most)).strip()
+    if not (shown.strip() and follows):
+        return None
+    return Opening(text=shown, truth=follows, document=opening if is_chat else None)
 
 
-def _first_tokens(text: str, tokenizer: TextTokenizer, count: int) -> str:
-    return tokenizer.decode(tokenizer.encode(text)[:count]).rstrip("\ufffd")
+def _first_tokens(text: Document, tokenizer: TextTokenizer, count: int) -> Document:
+    first = tokenizer.decode_document(tokenizer.encode_document(text)[:count])
+    return Document(first.rstrip("\ufffd"))

@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 
 from tokenmill.core.errors import UserError
 from tokenmill.formats import shards
-from tokenmill.formats.tokenizer import NEXT_TURN, TextTokenizer, answer_spans
+from tokenmill.formats.chat import START, TURN_END, Document
+from tokenmill.formats.chat_columns import encode_documents
+from tokenmill.formats.tokenizer import TextTokenizer
 from tokenmill.model.ops import IGNORED
 from tokenmill.model.sequences import evenly_spread
 
@@ -25,7 +28,7 @@ EXAMPLES = 5
 
 @dataclass(frozen=True)
 class EncodedChat:
-    """The tokens of a chat, end-of-text included, and which of them the assistant writes."""
+    """The tokens of a chat, and which of them the assistant writes: answers, and their ends."""
 
     ids: np.ndarray
     answers: np.ndarray
@@ -47,8 +50,8 @@ class ChatSplit:
     """Chats longer than the context, of which the rest is left out."""
     answer_tokens: int
     answer_bytes: int
-    """UTF-8 bytes of the answers, without end-of-text; bits per byte are computed from it."""
-    examples: list[str]
+    """UTF-8 bytes of the answers, without the ends of turns; bits per byte are computed from it."""
+    examples: list[Document]
     """At most EXAMPLES of the chats, evenly spread, as far as they are learned."""
 
     def counts(self) -> dict[str, int]:
@@ -72,7 +75,7 @@ def read_chats(
         for start in range(0, len(batch), BATCH):
             part = batch[start : start + BATCH]
             is_val = part["id"].to_numpy() < int(held_out * 2**64)
-            for encoded, val in zip(encode(part["text"].to_list(), tokenizer), is_val, strict=True):
+            for encoded, val in zip(encode(part["text"], tokenizer), is_val, strict=True):
                 if encoded.answers[1 : context_length + 1].any():
                     chats["val" if val else "train"].append(encoded)
     for name, found in chats.items():
@@ -87,10 +90,8 @@ def read_chats(
 
 def _split(chats: list[EncodedChat], tokenizer: TextTokenizer, context_length: int) -> ChatSplit:
     whole = [each.cut(context_length + 1) for each in chats]
-    answers = [
-        [int(token) for token in each.ids[each.answers] if token != tokenizer.eot_id]
-        for each in whole
-    ]
+    turn_end = tokenizer.turn_ids[TURN_END]
+    answers = [each.ids[each.answers & (each.ids != turn_end)].tolist() for each in whole]
     texts = tokenizer.backend.decode_batch(answers, skip_special_tokens=False)
     return ChatSplit(
         layers=pack_chats(whole, context_length),
@@ -99,41 +100,35 @@ def _split(chats: list[EncodedChat], tokenizer: TextTokenizer, context_length: i
         answer_tokens=sum(int(each.answers.sum()) for each in whole),
         answer_bytes=sum(len(text.encode()) for text in texts),
         examples=[
-            _text(whole[number], tokenizer) for number in evenly_spread(len(whole), EXAMPLES)
+            tokenizer.decode_document(whole[number].ids.tolist())
+            for number in evenly_spread(len(whole), EXAMPLES)
         ],
     )
 
 
-def _text(each: EncodedChat, tokenizer: TextTokenizer) -> str:
-    """A chat as text again, without what ends its last answer."""
-    return tokenizer.decode(
-        [token for token in each.ids.tolist() if token != tokenizer.eot_id]
-    ).removesuffix(NEXT_TURN)
+def encode(texts: pl.Series, tokenizer: TextTokenizer) -> list[EncodedChat]:
+    """Each chat up to the end of its last answer; nothing of a text without one.
 
-
-def encode(texts: Sequence[str], tokenizer: TextTokenizer) -> list[EncodedChat]:
-    """Each chat up to its last answer, and end-of-text where the chat ends with an answer.
+    The assistant writes what is behind `<|assistant_start|>`, and `<|turn_end|>` behind that.
 
     Raises:
         UserError: the tokenizer does not know a character.
     """
-    parts = [answer_spans(text) for text in texts]
-    used = [text[: part[-1][1]] if part else "" for text, part in zip(texts, parts, strict=True)]
-    for text in used if tokenizer.type == "char" else []:
-        tokenizer.encode(text)
-    found = []
-    encodings = tokenizer.backend.encode_batch(used, add_special_tokens=False)
-    for text, part, shown, encoding in zip(texts, parts, used, encodings, strict=True):
-        ends = np.fromiter((end for _, end in encoding.offsets), np.int64, len(encoding.ids))
-        answers = np.zeros(len(ends), bool)
-        for start, end in part:
-            answers |= (ends > start) & (ends <= end)
-        closes = bool(part) and len(shown) == len(text) and not text.endswith("User:")
-        ids = [*encoding.ids, tokenizer.eot_id] if closes else encoding.ids
-        found.append(
-            EncodedChat(np.array(ids, np.int32), np.append(answers, True) if closes else answers)
-        )
-    return found
+    ids, offsets = encode_documents(texts, tokenizer.encode_batch, tokenizer.turn_ids)
+    return [
+        _up_to_last_answer(chat, tokenizer) for chat in np.split(ids, offsets[1:-1])[: len(texts)]
+    ]
+
+
+def _up_to_last_answer(ids: np.ndarray, tokenizer: TextTokenizer) -> EncodedChat:
+    """A chat with its answers; the boundary before a token tells who writes it."""
+    boundaries = np.flatnonzero(np.isin(ids, list(tokenizer.turn_ids.values())))
+    last = np.searchsorted(boundaries, np.arange(len(ids)))  # boundaries before each token
+    behind = np.concatenate([[-1], ids[boundaries]])[last]
+    answers = behind == tokenizer.turn_ids[START["assistant"]]
+    written = np.flatnonzero(answers)
+    end = int(written[-1]) + 1 if len(written) else 0
+    return EncodedChat(ids, answers).cut(end)
 
 
 def pack_chats(chats: Sequence[EncodedChat], context_length: int) -> np.ndarray:

@@ -121,17 +121,15 @@ def clean_chats(
         return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name, "clean")
-        try:
-            with open_executor(runtime, threads=os.cpu_count() or 1) as executor:
-                clean(
-                    raw=Path(str(params.data)),
-                    out=folder,
-                    params=clean_params,
-                    encoding=encoding,
-                    executor=executor,
-                )
-        except UserError as error:
-            raise UserError(str(error).replace("data.raw", "finetune.data")) from None
+        with open_executor(runtime, threads=os.cpu_count() or 1) as executor:
+            clean(
+                raw=Path(str(params.data)),
+                out=folder,
+                params=clean_params,
+                encoding=encoding,
+                parameter="finetune.data",
+                executor=executor,
+            )
         os.environ[CHATS] = str(folder)
         try:
             yield folder

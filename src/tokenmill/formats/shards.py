@@ -13,6 +13,7 @@ import polars as pl
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import naming
+from tokenmill.formats.chat_columns import text_bytes
 
 SCHEMA = {"text": pl.String, "source": pl.String, "id": pl.UInt64}
 
@@ -38,7 +39,7 @@ DIGITS = 5
 def write_shard(path: Path, documents: Sequence[pl.DataFrame], row_group_bytes: int) -> None:
     """Write documents as one shard, with their totals in its footer."""
     shard = pl.concat(documents, rechunk=True)
-    size = int(shard["text"].str.len_bytes().cast(pl.Int64).sum())
+    size = text_bytes(shard["text"])
     rows = min(max(1, len(shard) * row_group_bytes // max(1, size)), ROW_GROUP_ROWS)
     footer = {
         "format": CLEAN_FORMAT,
@@ -64,9 +65,9 @@ class Totals:
 
     documents: int
     bytes: int
-    """Of UTF-8."""
+    """Of UTF-8, without the marks of turns."""
     chars: int
-    """Unicode code points."""
+    """Unicode code points, marks included."""
 
 
 def shard_file(folder: Path, number: int) -> Path:

@@ -17,7 +17,7 @@ from tokenmill.formats.records import read_record
 
 METADATA_FILE = "metadata.json"
 
-TOKEN_FORMAT: Literal[1] = 1
+TOKEN_FORMAT: Literal[2] = 2
 """Is raised where the same text and tokenizer give other ids or files: readers refuse every other
 number."""
 
@@ -37,13 +37,22 @@ class SplitMetadata(Section):
     """What metadata.json says of one .bin."""
 
     tokens: Count
-    """End-of-text included."""
+    """Special tokens included."""
     documents: Count
     """Equal to the number of end-of-text tokens."""
+    turn_tokens: Annotated[int, Field(ge=0)]
+    """The special tokens at the boundaries of turns in conversations."""
     bytes: Annotated[int, Field(ge=0)]
-    """UTF-8 bytes of the text without end-of-text; bits per byte are computed from it."""
+    """UTF-8 bytes of the text; bits per byte are computed from it. Special tokens have none: their
+    bits count, like those of end-of-text, but a boundary is no text, and how it is written in a
+    document is this project's own affair."""
     sha256: Sha256
     """Of the .bin."""
+
+    @property
+    def text_tokens(self) -> int:
+        """Tokens of text: without special ones."""
+        return self.tokens - self.documents - self.turn_tokens
 
     @property
     def file_bytes(self) -> int:
@@ -54,7 +63,7 @@ class SplitMetadata(Section):
 class TokenMetadata(Section):
     """The content of metadata.json: both .bin files and the tokenizer that made them."""
 
-    format_version: Literal[1]
+    format_version: Literal[2]
     dtype: Literal["<i4"]
     train: SplitMetadata
     val: SplitMetadata

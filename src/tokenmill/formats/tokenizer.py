@@ -1,31 +1,39 @@
-"""Text as a model reads it: tokenizer.json, which turns text into ids and back, and the template of
-conversations.
+"""Text as a model reads it: tokenizer.json, which turns text into ids and back.
 
-Everything about the tokenizer comes from its file, nothing from params.yaml. Text is text: a
-document that spells `<|endoftext|>` gets the tokens of these thirteen characters. Only the pipeline
-writes the end-of-text id, after each document.
+Everything about the tokenizer comes from its file, nothing from params.yaml. Text is text: one that
+spells `<|endoftext|>` or `<|user_start|>` gets the tokens of these characters. Only the pipeline
+writes the end-of-text id, after each document, and only the marks of a document become the special
+tokens of turns (formats/chat.py).
 """
 
 import hashlib
+import itertools
 import json
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer
+import numpy as np
+from tokenizers import AddedToken, Tokenizer
 
 from tokenmill.core.errors import UserError, first_line
 from tokenmill.core.files import sha256_of, write_json
+from tokenmill.formats.chat import TURN_TOKENS, Document, split_turns
 from tokenmill.formats.records import read_record
-from tokenmill.formats.token_file import Sha256, TokenizerType
+from tokenmill.formats.token_file import DTYPE, Sha256, TokenizerType
 
 END_OF_TEXT = "<|endoftext|>"
+
+SPECIAL_TOKENS = (END_OF_TEXT, *TURN_TOKENS.values())
+"""What a new vocabulary begins with: end-of-text and the boundaries of turns."""
 
 RECORD = "hash.json"
 """A file beside tokenizer.json with its hash: what a stage encodes with is what another stage
 wrote."""
+
+REMAKE = "delete it and run `dvc repro tokenizer`"
+"""What to do about a tokenizer.json that this version cannot use."""
 
 _PRINTABLE = (
     *range(ord("!"), ord("~") + 1),
@@ -41,26 +49,6 @@ BYTE_OF = {chr(byte): byte for byte in _PRINTABLE} | {
 otherwise one of U+0100 … (Radford et al. 2019, GPT-2's encoder)."""
 
 
-NEXT_TURN = "\nUser:"
-"""Ends an answer: the model begins to write the next question itself."""
-
-ROLE_NAMES = {
-    "system": "System",
-    "developer": "System",
-    "user": "User",
-    "human": "User",
-    "prompter": "User",
-    "assistant": "Assistant",
-    "gpt": "Assistant",
-    "chatgpt": "Assistant",
-    "bot": "Assistant",
-    "model": "Assistant",
-}
-
-TURN = re.compile(r"^(System|User|Assistant|Tool|Function):", re.MULTILINE)
-"""Begins a turn in a conversation's text."""
-
-
 @dataclass(frozen=True)
 class TextTokenizer:
     """A tokenizer read from its file.
@@ -73,16 +61,23 @@ class TextTokenizer:
 
     type: TokenizerType
     vocab_size: int
-    """Number of ids, end-of-text included; ids are 0 … vocab_size - 1."""
+    """Number of ids, special tokens included; ids are 0 … vocab_size - 1."""
     eot_id: int
     """The id of `<|endoftext|>`."""
+    turn_ids: Mapping[str, int] = field(compare=False)
+    """For each mark of a turn (formats/chat.py) the id of its special token."""
     sha256: str
     """Of the file's bytes."""
     backend: Tokenizer = field(repr=False, compare=False)
     """The Hugging Face tokenizer; it treats special tokens in text as text."""
 
+    @property
+    def special_ids(self) -> frozenset[int]:
+        """The ids that stand for no text; any of them ends an answer."""
+        return frozenset([self.eot_id, *self.turn_ids.values()])
+
     def encode(self, text: str) -> list[int]:
-        """The ids of `text`, without end-of-text.
+        """The ids of `text`, all of which is text: no special token comes out of it.
 
         Raises:
             UserError: a character tokenizer does not know a character.
@@ -91,9 +86,42 @@ class TextTokenizer:
             raise UserError(unknown_characters(unknown))
         return self.backend.encode(text, add_special_tokens=False).ids
 
+    def encode_batch(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        """The ids of several texts in one row (int32), and the offsets at which each one's begin.
+
+        Raises:
+            UserError: a character tokenizer does not know a character.
+        """
+        if self.type == "char" and (unknown := self.unknown("".join(texts))):
+            raise UserError(unknown_characters(unknown))
+        found = self.backend.encode_batch_fast(texts, add_special_tokens=False)
+        rows = [one.ids for one in found]
+        offsets = np.concatenate(([0], np.cumsum([len(row) for row in rows], dtype="<i8")))
+        return np.fromiter(itertools.chain.from_iterable(rows), DTYPE, offsets[-1]), offsets
+
+    def encode_document(self, document: Document) -> list[int]:
+        """The ids of a document, whose marks are special tokens; without end-of-text.
+
+        Raises:
+            UserError: a character tokenizer does not know a character.
+        """
+        return [
+            token
+            for part in split_turns(document)
+            for token in ([self.turn_ids[part]] if part in self.turn_ids else self.encode(part))
+        ]
+
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of `ids`; end-of-text is `<|endoftext|>`, a cut UTF-8 sequence U+FFFD."""
+        """The text of `ids`; special tokens are spelled, a cut UTF-8 sequence is U+FFFD."""
         return self.backend.decode(list(ids), skip_special_tokens=False)
+
+    def decode_document(self, ids: Sequence[int]) -> Document:
+        """The document of `ids`, with the marks of its turns."""
+        marks = {token: mark for mark, token in self.turn_ids.items()}
+        runs = itertools.groupby(ids, lambda token: marks.get(token, ""))
+        return Document(
+            "".join(mark * len(list(run)) if mark else self.decode(list(run)) for mark, run in runs)
+        )
 
     def unknown(self, text: str) -> str:
         """The distinct characters of `text`, sorted, that have no token; for BPE always empty."""
@@ -117,37 +145,37 @@ def record_tokenizer(file: Path) -> None:
     write_json(file.with_name(RECORD), {"sha256": sha256_of(file)})
 
 
-def read_tokenizer(file: Path) -> TextTokenizer:
+def read_tokenizer(file: Path, way_out: str = REMAKE) -> TextTokenizer:
     """Read tokenizer.json. Where a stage recorded its hash beside it, the file must have that hash.
 
+    `way_out` is what to do about a tokenizer of another kind.
+
     Raises:
-        UserError: the file is missing, damaged, of another kind or not the recorded one, or has no
-            `<|endoftext|>`.
+        UserError: the file is missing, damaged, of another kind or not the recorded one, or lacks a
+            special token of the project.
     """
     try:
         content = file.read_bytes()
     except FileNotFoundError:
         raise UserError(f"{file} is missing; `dvc repro tokenizer` makes it.") from None
-    tokenizer = parse_tokenizer(content, file)
+    tokenizer = parse_tokenizer(content, file, way_out)
     record = file.with_name(RECORD)
-    way_out = "make both again with `dvc repro -f tokenizer`"
-    if record.exists() and read_record(record, dict[str, Sha256], way_out=way_out) != {
+    again = "make both again with `dvc repro -f tokenizer`"
+    if record.exists() and read_record(record, dict[str, Sha256], way_out=again) != {
         "sha256": tokenizer.sha256
     }:
         raise UserError(
-            f"{file} is not the one that {RECORD} beside it records (SHA-256); {way_out}."
+            f"{file} is not the one that {RECORD} beside it records (SHA-256); {again}."
         )
     return tokenizer
 
 
-def parse_tokenizer(
-    content: bytes, file: Path, way_out: str = "delete it and run `dvc repro tokenizer`"
-) -> TextTokenizer:
+def parse_tokenizer(content: bytes, file: Path, way_out: str = REMAKE) -> TextTokenizer:
     """The tokenizer that `content`, read from `file`, describes; `way_out` is what to do about
     another one.
 
     Raises:
-        UserError: it is damaged, of another kind, or has no `<|endoftext|>`.
+        UserError: it is damaged, of another kind, or lacks a special token.
     """
     try:
         backend = Tokenizer.from_buffer(content)
@@ -155,9 +183,9 @@ def parse_tokenizer(
     except Exception as error:  # `tokenizers` raises bare Exception
         raise UserError(f"{file} is not a tokenizer ({first_line(error)}); {way_out}.") from None
     vocabulary = backend.get_vocab(with_added_tokens=True)
-    eot_id = vocabulary.get(END_OF_TEXT)
-    if eot_id is None or eot_id not in backend.get_added_tokens_decoder():
-        raise UserError(f"{file} has no special token {END_OF_TEXT}; {way_out}.")
+    special = {token.content for token in backend.get_added_tokens_decoder().values()}
+    if missing := [token for token in SPECIAL_TOKENS if token not in special]:
+        raise UserError(f"{file} has no special token {missing[0]}; {way_out}.")
     if set(vocabulary.values()) != set(range(len(vocabulary))):
         raise UserError(f"{file} has gaps in its ids; {way_out}.")
     kind = _tokenizer_type(layout)
@@ -170,7 +198,8 @@ def parse_tokenizer(
     return TextTokenizer(
         type=kind,
         vocab_size=len(vocabulary),
-        eot_id=eot_id,
+        eot_id=vocabulary[END_OF_TEXT],
+        turn_ids={mark: vocabulary[token] for mark, token in TURN_TOKENS.items()},
         sha256=hashlib.sha256(content).hexdigest(),
         backend=backend,
     )
@@ -197,60 +226,18 @@ def _tokenizer_type(layout: dict[str, Any]) -> TokenizerType | None:
     return None
 
 
+def add_special_tokens(backend: Tokenizer, tokens: Iterable[str] = SPECIAL_TOKENS) -> None:
+    """Make these tokens special; those that a tokenizer lacks get ids behind its others."""
+    backend.add_special_tokens(
+        [AddedToken(token, special=True, normalized=False) for token in tokens]
+    )
+
+
 def token_bytes(tokenizer: TextTokenizer) -> list[bytes]:
-    """The UTF-8 bytes of every token, in the order of the ids; end-of-text has none."""
+    """The UTF-8 bytes of every token, in the order of the ids; special tokens have none."""
+    special, is_bpe = tokenizer.special_ids, tokenizer.type == "bpe"
     found = [b""] * tokenizer.vocab_size
     for token, token_id in tokenizer.backend.get_vocab(with_added_tokens=False).items():
-        if token_id != tokenizer.eot_id:
-            is_bpe = tokenizer.type == "bpe"
+        if token_id not in special:
             found[token_id] = bytes(BYTE_OF[char] for char in token) if is_bpe else token.encode()
     return found
-
-
-def render_chat(messages: Iterable[tuple[str, str]]) -> str:
-    r"""A conversation of (role, content) as text; empty if there is no turn or an assistant's turn
-    is empty.
-
-    Example:
-        >>> render_chat([("human", "Hi!"), ("gpt", "Hello.")])
-        'User: Hi!\nAssistant: Hello.'
-    """
-    turns = []
-    for role, content in messages:
-        name = ROLE_NAMES.get(role.lower(), role.capitalize())
-        stripped = content.strip()
-        if stripped:
-            turns.append(f"{name}: {stripped}")
-        elif name == "Assistant":
-            return ""
-    return "\n".join(turns)
-
-
-def chat_prompt(user: str) -> str:
-    r"""The text that a model continues with its answer to `user`.
-
-    Example:
-        >>> chat_prompt("What is the capital of France?")
-        'User: What is the capital of France?\nAssistant:'
-    """
-    return f"User: {user}\nAssistant:"
-
-
-def answer_spans(text: str) -> list[tuple[int, int]]:
-    r"""The parts of a conversation that the assistant writes: behind `Assistant:` to the end of the
-    next `User:`.
-
-    What begins the next turn belongs to the answer, because a model must write it to end the
-    answer. A line of a turn that begins like a turn counts as one: whoever reads the text cannot
-    tell them apart.
-
-    Example:
-        >>> text = "User: Hi!\nAssistant: Hello.\nUser: Bye.\nAssistant: Bye!"
-        >>> [text[start:end] for start, end in answer_spans(text)]
-        [' Hello.\nUser:', ' Bye!']
-    """
-    turns = list(TURN.finditer(text))
-    ends = [turn.end() for turn in turns[1:]] + [len(text)]
-    return [
-        (turn.end(), end) for turn, end in zip(turns, ends, strict=False) if turn[1] == "Assistant"
-    ]

@@ -20,6 +20,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.data.readers import FORMATS, texts
 from tokenmill.data.report import Tally
 from tokenmill.data.sources import find_sources
+from tokenmill.formats.chat import TURN_TOKENS, split_turns
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import parameter_count
 from tokenmill.schema import AllParams
@@ -103,10 +104,12 @@ class Corpus:
 
     text_bytes: int
     documents: int
+    turn_tokens: int
+    """Special tokens at the boundaries of turns."""
     median_bytes: float
     """Of a document."""
     sample: list[str]
-    """Documents, SAMPLE_BYTES of them."""
+    """Documents, SAMPLE_BYTES of them; of a conversation each turn."""
 
     @classmethod
     def read(cls, root: Path, params: AllParams) -> "Corpus":
@@ -121,12 +124,16 @@ class Corpus:
         read = list[str]()
         lengths = list[int]()
         total = 0
+        turn_tokens = 0
         blocks: list[int] = []
-        for text in chain.from_iterable(
+        for document in chain.from_iterable(
             texts(each, params.clean, Tally(), blocks.append) for each in sources[::every]
         ):
-            read.append(text)
-            lengths.append(len(text.encode()))
+            parts = split_turns(document)
+            said = [part for part in parts if part not in TURN_TOKENS]
+            read += said
+            turn_tokens += len(parts) - len(said)
+            lengths.append(sum(len(text.encode()) for text in said))
             total += lengths[-1]
             if total > SAMPLE_BYTES:
                 break
@@ -135,7 +142,13 @@ class Corpus:
                 f"data.raw ({params.data.raw}) holds no text; set data.raw to text of your own."
             )
         share = max(1.0, disk / sum(blocks))
-        return cls(round(total * share), round(len(read) * share), statistics.median(lengths), read)
+        return cls(
+            text_bytes=round(total * share),
+            documents=round(len(lengths) * share),
+            turn_tokens=round(turn_tokens * share),
+            median_bytes=statistics.median(lengths),
+            sample=read,
+        )
 
 
 @dataclass(frozen=True)
@@ -154,7 +167,8 @@ class TokenizedText:
         tokenizer = bpe_of([corpus.sample], vocabulary)
         some = "\n".join(corpus.sample)[:MEASURED_BYTES]
         bytes_per_token = len(some.encode()) / len(tokenizer.encode(some).ids)
-        tokens = round(corpus.text_bytes / bytes_per_token) + corpus.documents
+        special = corpus.documents + corpus.turn_tokens
+        tokens = round(corpus.text_bytes / bytes_per_token) + special
         val = round(val_fraction * tokens)
         return cls(corpus, tokenizer.get_vocab_size(), bytes_per_token, tokens - val, val)
 

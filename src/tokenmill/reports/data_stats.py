@@ -66,7 +66,7 @@ class TokenCounter:
     def __init__(self, vocabulary: Sequence[bytes], eot_id: int) -> None:
         self._eot_id = eot_id
         starts = [token[:1].strip() != b"" for token in vocabulary]
-        ends = [number == eot_id or token[-1:].isspace() for number, token in enumerate(vocabulary)]
+        ends = [token == b"" or token[-1:].isspace() for token in vocabulary]
         self._flags = np.array(starts) * np.uint8(STARTS_WORD) | np.array(ends) * np.uint8(
             ENDS_WORD
         )
@@ -148,24 +148,22 @@ def _blocks(folder: Path, split: Split) -> Iterator[np.ndarray]:
 
 @dataclass(frozen=True)
 class DataStats:
-    """Figures of the clean documents and their tokens: both splits together, end-of-text not
-    counted as a token."""
+    """Figures of the clean documents and their tokens: both splits together, special tokens not
+    counted."""
 
     clean: CleanReport
     counts: TokenCounts
     metadata: TokenMetadata
     vocabulary: Sequence[bytes]
-    """The bytes of every token."""
+    """The bytes of every token; special ones have none."""
     is_divided: bool = False
     """Whether documents are divided between the splits; the lengths are then those of the parts to
     train on."""
 
     @cached_property
     def occurrences(self) -> np.ndarray:
-        """How often each token occurs; 0 for end-of-text."""
-        counts = self.counts.by_id.copy()
-        counts[self.metadata.eot_id] = 0
-        return counts
+        """How often each token occurs; 0 for special tokens."""
+        return np.where([token != b"" for token in self.vocabulary], self.counts.by_id, 0)
 
     @cached_property
     def ranking(self) -> np.ndarray:
@@ -198,10 +196,8 @@ class DataStats:
 
     @cached_property
     def unused_ids(self) -> list[int]:
-        """Tokens that never occur, without end-of-text."""
-        return [
-            i for i in np.flatnonzero(self.occurrences == 0).tolist() if i != self.metadata.eot_id
-        ]
+        """Tokens that never occur, without special ones."""
+        return [i for i in np.flatnonzero(self.occurrences == 0).tolist() if self.vocabulary[i]]
 
     @property
     def rare_tokens(self) -> int:
@@ -210,8 +206,9 @@ class DataStats:
 
     @property
     def used_fraction(self) -> float:
-        """The fraction of the vocabulary that occurs, without end-of-text."""
-        return 1 - len(self.unused_ids) / max(1, len(self.occurrences) - 1)
+        """The fraction of the vocabulary that occurs, without special tokens."""
+        entries = sum(token != b"" for token in self.vocabulary)
+        return 1 - len(self.unused_ids) / max(1, entries)
 
     @cached_property
     def entropy(self) -> float:

@@ -28,29 +28,20 @@ from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import sha256_of, write_directory, write_json, write_text
 from tokenmill.evaluation.results import Evaluation, read_evaluation
+from tokenmill.formats.chat import TURN_END, TURN_TOKENS, chat_prompt, spelled
 from tokenmill.formats.metrics import CleanReport, read_clean_report
-from tokenmill.formats.tokenizer import END_OF_TEXT, ROLE_NAMES, TextTokenizer, read_tokenizer
+from tokenmill.formats.tokenizer import END_OF_TEXT, TextTokenizer, read_tokenizer
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import hf_config, hf_name, load_model
 from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS, Manifest, read_manifest
 from tokenmill.reports.page import flat, render
+from tokenmill.runs.chat_template import chat_template
 from tokenmill.runs.find import FoundModel, Revision
 from tokenmill.runs.writer import check_tokenizer
 
 if TYPE_CHECKING:
     from gguf import GGUFWriter
-
-CHAT_TEMPLATE = (
-    "{%- set names = "
-    + json.dumps(ROLE_NAMES)
-    + " -%}{%- for message in messages if message['content'] | trim -%}"
-    "{{- ('' if loop.first else '\n') "
-    "+ names.get(message['role'] | lower, message['role'] | capitalize) "
-    "+ ': ' + message['content'] | trim -}}"
-    "{%- endfor -%}{%- if add_generation_prompt -%}{{- '\nAssistant:' -}}{%- endif -%}"
-)
-"""What `render_chat` does, in Jinja2."""
 
 CARD = "README.md"
 
@@ -118,11 +109,8 @@ def export(checkpoint: FoundModel, record: Record, target: Path, kind: Format = 
     model = load_model(checkpoint.folder)
     check_tokenizer(checkpoint, model, tokenizer)
     config = model.config
-    ends = {
-        "bos_token_id": tokenizer.eot_id,
-        "eos_token_id": tokenizer.eot_id,
-        "pad_token_id": tokenizer.eot_id,
-    }
+    special = {"bos_token_id": tokenizer.eot_id, "pad_token_id": tokenizer.eot_id}
+    ends = {"eos_token_id": [tokenizer.eot_id, tokenizer.turn_ids[TURN_END]]}
     with _package(kind), write_directory(target) as folder:
         write_text(folder / CARD, _card(checkpoint, record, config, tokenizer, kind))
         if kind == "gguf":  # it holds all that follows
@@ -133,10 +121,10 @@ def export(checkpoint: FoundModel, record: Record, target: Path, kind: Format = 
         else:
             shutil.copyfile(checkpoint.folder / WEIGHTS, folder / WEIGHTS)
         shutil.copyfile(checkpoint.tokenizer, folder / paths.TOKENIZER.name)
-        write_json(folder / CONFIG, hf_config(config) | ends)
+        write_json(folder / CONFIG, hf_config(config) | special | ends)
         write_json(
             folder / "generation_config.json",
-            ends | {"do_sample": False, "max_length": config.context_length},
+            special | ends | {"do_sample": False, "max_length": config.context_length},
         )
         write_json(folder / "tokenizer_config.json", _tokenizer_config(config))
 
@@ -166,7 +154,11 @@ def _package(extra: Format) -> Iterator[None]:
 
 
 def _tokenizer_config(config: ModelConfig) -> dict[str, Any]:
-    """How `AutoTokenizer` uses tokenizer.json: as it is, and with text as text, as in training."""
+    """How `AutoTokenizer` uses tokenizer.json: as it is.
+
+    The chat template writes special tokens as text, so `AutoTokenizer` takes a spelled one for the
+    token, unless a caller says `split_special_tokens=True`.
+    """
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "bos_token": END_OF_TEXT,
@@ -174,8 +166,8 @@ def _tokenizer_config(config: ModelConfig) -> dict[str, Any]:
         "pad_token": END_OF_TEXT,
         "model_max_length": config.context_length,
         "clean_up_tokenization_spaces": False,
-        "split_special_tokens": True,
-        "chat_template": CHAT_TEMPLATE,
+        "additional_special_tokens": list(TURN_TOKENS.values()),
+        "chat_template": chat_template(marks_answers=True),
     }
 
 
@@ -201,6 +193,8 @@ def _card(
         train=dict(flat(record.manifest.train.model_dump())) if record.manifest else {},
         raw=Path(record.clean.params["data"]["raw"]).name if record.clean else None,
         weights=sha256_of(checkpoint.folder / WEIGHTS),
+        asked=spelled(chat_prompt([("user", "What is the capital of France?")])),
+        turn_end=TURN_TOKENS[TURN_END],
     )
 
 
@@ -232,7 +226,7 @@ def _write_gguf(model: GPT, tokenizer: TextTokenizer, file: Path) -> None:
     writer.add_layer_norm_eps(LAYER_NORM_EPS)
     writer.add_file_type(gguf.LlamaFileType.ALL_F32)
     _add_tokenizer(writer, tokenizer)
-    writer.add_chat_template(CHAT_TEMPLATE)
+    writer.add_chat_template(chat_template(marks_answers=False))
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.GPT2, config.n_layer)
     for ours, parameter in model.named_parameters():  # as (out, in), unlike transformers
         name = names.get_name(hf_name(model, ours), try_suffixes=(".weight", ".bias"))
@@ -261,6 +255,7 @@ def _add_tokenizer(writer: "GGUFWriter", tokenizer: TextTokenizer) -> None:
     writer.add_token_merges([" ".join(pair) for pair in layout["model"]["merges"]])
     for add in (writer.add_bos_token_id, writer.add_eos_token_id, writer.add_pad_token_id):
         add(tokenizer.eot_id)
+    writer.add_eot_token_id(tokenizer.turn_ids[TURN_END])  # llama.cpp: end of turn
     writer.add_add_bos_token(False)
 
 

@@ -1,24 +1,19 @@
 """A loaded model that continues a text, answers a question, or carries on a conversation.
 
-Text is streamed as it is generated: whole characters only, up to the next turn of the conversation,
-without the white space around it.
+Text is streamed as it is generated: whole characters only. An answer ends with its turn, and has no
+white space around it.
 """
 
 import codecs
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from tokenmill.core.errors import UserError
 from tokenmill.evaluation.generate import Sampling, generate, generate_batch, transpose_in_memory
-from tokenmill.formats.tokenizer import (
-    NEXT_TURN,
-    TextTokenizer,
-    read_tokenizer,
-    render_chat,
-    token_bytes,
-)
+from tokenmill.formats.chat import SHOWN, Document, chat_prompt, plain
+from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer, token_bytes
 from tokenmill.model.device import choose_device
 from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import load_model
@@ -53,7 +48,7 @@ class Writer:
     model: GPT = field(repr=False)
     tokenizer: TextTokenizer
     spellings: Sequence[bytes] = field(repr=False)
-    """The UTF-8 bytes of each id."""
+    """The UTF-8 bytes of each id, as people see them."""
 
     @classmethod
     def load(
@@ -68,14 +63,14 @@ class Writer:
         model = load_model(checkpoint.folder, str(choose_device(device)))
         check_tokenizer(checkpoint, model, tokenizer)
         transpose_in_memory(model)
-        return cls(model, tokenizer, token_bytes(tokenizer))
+        return cls(model, tokenizer, _spellings(tokenizer))
 
     def stream(self, prompt: str, sampling: Sampling, *, chat: bool) -> Stream:
         """Answer the question `prompt`, or continue it as it stands."""
         if chat:
             return self.reply([{"role": "user", "content": prompt}], sampling)
-        ids, notes = self._encode(prompt)
-        return self._stream(ids, notes, sampling)
+        ids, notes = self._encode(Document(plain(prompt)))
+        return self._stream(ids, notes, sampling, ends={self.tokenizer.eot_id})
 
     def reply(self, messages: Iterable[Mapping[str, str]], sampling: Sampling) -> Stream:
         """Write the next turn of a conversation, whose messages have a `role` and a `content`.
@@ -83,8 +78,8 @@ class Writer:
         The oldest turns are left out where the conversation does not fit into half of the context.
         """
         ids, notes = self._conversation(messages)
-        stream = self._stream(ids, notes, sampling)
-        stream.chunks = strip(take_until(stream.chunks, NEXT_TURN))
+        stream = self._stream(ids, notes, sampling, ends=self.tokenizer.special_ids)
+        stream.chunks = strip(stream.chunks)
         return stream
 
     def several(self, prompt: str, sampling: Sampling, count: int, *, chat: bool) -> list[Stream]:
@@ -92,26 +87,27 @@ class Writer:
         ids, notes = (
             self._conversation([{"role": "user", "content": prompt}])
             if chat
-            else self._encode(prompt)
+            else self._encode(Document(plain(prompt)))
         )
+        ends = self.tokenizer.special_ids if chat else {self.tokenizer.eot_id}
         began = time.perf_counter()
-        texts = generate_batch(
-            self.model, [ids] * count, end=self.tokenizer.eot_id, sampling=sampling
-        )
+        texts = generate_batch(self.model, [ids] * count, ends=ends, sampling=sampling)
         seconds = time.perf_counter() - began
         streams = []
         for text in texts:
             chunks = decode_utf8(map(self.spellings.__getitem__, text))
-            chunks = strip(take_until(chunks, NEXT_TURN)) if chat else chunks
+            chunks = strip(chunks) if chat else chunks
             streams.append(Stream(chunks, notes, tokens=len(text), seconds=seconds))
         return streams
 
-    def _stream(self, ids: list[int], notes: list[str], sampling: Sampling) -> Stream:
+    def _stream(
+        self, ids: list[int], notes: list[str], sampling: Sampling, *, ends: Collection[int]
+    ) -> Stream:
         stream = Stream(iter(()), notes)
 
         def spell() -> Iterator[bytes]:
             began = time.perf_counter()
-            for token in generate(self.model, ids, end=self.tokenizer.eot_id, sampling=sampling):
+            for token in generate(self.model, ids, ends=ends, sampling=sampling):
                 stream.tokens += 1
                 stream.seconds = time.perf_counter() - began
                 yield self.spellings[token]
@@ -130,9 +126,7 @@ class Writer:
         limit = self.model.config.context_length // 2
         dropped = 0
         while True:
-            ids, notes = self._encode(
-                f"{render_chat(turns[dropped:])}\nAssistant:" if turns else ""
-            )
+            ids, notes = self._encode(chat_prompt(turns[dropped:]) if turns else Document(""))
             if len(ids) <= limit or dropped >= len(turns) - 1:
                 break
             dropped += 1
@@ -143,15 +137,15 @@ class Writer:
             )
         return ids, notes
 
-    def _encode(self, text: str) -> tuple[list[int], list[str]]:
+    def _encode(self, prompt: Document) -> tuple[list[int], list[str]]:
         """The ids of a prompt, and notes about what was left out; an empty prompt becomes
         end-of-text."""
-        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        text = prompt.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         notes = []
-        if unknown := self.tokenizer.unknown(text):
+        if unknown := self.tokenizer.unknown(plain(text)):
             text = "".join(char for char in text if char not in unknown)
             notes.append(f"The tokenizer does not know {unknown!r}; left out.")
-        ids = self.tokenizer.encode(text)
+        ids = self.tokenizer.encode_document(Document(text))
         context = self.model.config.context_length
         if len(ids) > context:
             notes.append(
@@ -179,29 +173,17 @@ def check_tokenizer(checkpoint: FoundModel, model: GPT, tokenizer: TextTokenizer
         )
 
 
+def _spellings(tokenizer: TextTokenizer) -> list[bytes]:
+    """The UTF-8 bytes of each id; a boundary of turns is spelled as `readable` spells it."""
+    found = token_bytes(tokenizer)
+    for mark, shown in SHOWN.items():
+        found[tokenizer.turn_ids[mark]] = shown.encode()
+    return found
+
+
 def decode_utf8(parts: Iterable[bytes]) -> Iterator[str]:
     """Decode UTF-8 as it arrives, by whole characters; invalid bytes become U+FFFD."""
     return codecs.iterdecode(parts, "utf-8", "replace")
-
-
-def take_until(chunks: Iterable[str], stop: str) -> Iterator[str]:
-    """The text before the first `stop`; its possible beginning is held back until it is known."""
-    held = ""
-    for chunk in chunks:
-        held += chunk
-        if stop in held:
-            held = held[: held.index(stop)]
-            break
-        kept = next(
-            (n for n in range(min(len(stop) - 1, len(held)), 0, -1) if stop.startswith(held[-n:])),
-            0,
-        )
-        ready = held[: len(held) - kept]
-        held = held[len(held) - kept :]
-        if ready:
-            yield ready
-    if held:
-        yield held
 
 
 def strip(chunks: Iterable[str]) -> Iterator[str]:

@@ -18,6 +18,7 @@ import polars as pl
 
 from tokenmill.core.errors import UserError
 from tokenmill.formats import shards
+from tokenmill.formats.chat_columns import plain_column, texts_between
 from tokenmill.formats.token_file import Split
 from tokenmill.tokens.params import TokenizeParams
 
@@ -99,7 +100,7 @@ def sample(clean: Path, budget: int) -> Iterator[list[str]]:
     A corpus within the budget comes whole. Of a larger one only some row groups are read, each
     once, at even distances: as many as hold twice the budget, and PLACES if the budget has room for
     them. Each gives the same share of the budget, again at even distances. The same corpus and
-    budget give the same texts.
+    budget give the same texts. Of a conversation each turn is a text.
     """
     total = shards.totals(clean).bytes
     groups = [group for shard in shards.shards(clean) for group in shards.row_groups(shard)]
@@ -110,7 +111,10 @@ def sample(clean: Path, budget: int) -> Iterator[list[str]]:
     left = budget
     for place in range(places):
         texts = groups[place * len(groups) // places].read()["text"]
-        chosen = texts.to_list() if total <= budget else _spread(texts, left // (places - place))
+        if total <= budget:
+            chosen = texts_between(texts).to_list()
+        else:
+            chosen = _spread(texts, left // (places - place))
         left -= sum(len(text.encode()) for text in chosen)
         if chosen:
             yield chosen
@@ -132,7 +136,7 @@ def _spread(texts: pl.Series, budget: int) -> list[str]:
         _unit(documents[which], number) if units[at[which]] > 1 else documents[which]
         for which, number in zip(of.tolist(), (taken - first[of]).tolist(), strict=True)
     ]
-    return _take_bytes(pl.Series(chosen, dtype=pl.String), budget)
+    return _take_bytes(texts_between(pl.Series(chosen, dtype=pl.String)), budget)
 
 
 def _unit(text: str, number: int) -> str:
@@ -166,7 +170,7 @@ def probe(clean: Path, budget: int) -> list[str]:
     for file in chosen:
         documents = pl.concat([group.read()["text"] for group in shards.row_groups(file)])
         found = documents.gather_every(math.ceil(len(documents) / PROBE_ROWS))
-        texts += found.str.head(budget // (len(chosen) * len(found))).to_list()
+        texts += plain_column(found.str.head(budget // (len(chosen) * len(found)))).to_list()
     return texts
 
 

@@ -6,20 +6,21 @@ made to be difficult. Characters are looked up in a table.
 """
 
 import functools
-import itertools
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+import polars as pl
 
 from tokenmill.core.errors import UserError
+from tokenmill.formats.chat_columns import Encode, Encoded, encode_documents
 from tokenmill.formats.token_file import DTYPE
 from tokenmill.formats.tokenizer import (
-    END_OF_TEXT,
+    SPECIAL_TOKENS,
     TextTokenizer,
     parse_tokenizer,
     unknown_characters,
@@ -27,13 +28,6 @@ from tokenmill.formats.tokenizer import (
 
 CODE_POINTS = 0x110000
 """Number of code points in Unicode."""
-
-Encoded: TypeAlias = tuple[np.ndarray, np.ndarray]
-"""The ids of all texts in one row (int32), and the offsets at which each text's ids begin (int64,
-one more than texts: the last one is the end)."""
-
-Encode: TypeAlias = Callable[[list[str]], Encoded]
-"""Encodes texts without end-of-text. A special token that is spelled in a text is text."""
 
 Implementation: TypeAlias = Literal["splintr", "tokenizers", "table"]
 
@@ -50,8 +44,14 @@ class Encoder:
     encode: Encode
     layout: str = field(repr=False)
     """The content of tokenizer.json."""
+    turn_ids: Mapping[str, int] = field(repr=False)
+    """For each mark of a turn the id of its special token."""
     note: str = ""
     """Why it is not the fast one, for the user; empty where it is."""
+
+    def encode_documents(self, texts: pl.Series) -> Encoded:
+        """The ids of documents, whose marks become the special tokens of turns."""
+        return encode_documents(texts, self.encode, self.turn_ids)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (self.name, self.layout)
@@ -61,14 +61,14 @@ class Encoder:
 def _rebuild(name: Implementation, layout: str) -> Encoder:
     tokenizer = parse_tokenizer(layout.encode(), Path("tokenizer.json"))
     build = {"splintr": build_splintr, "tokenizers": build_reference, "table": build_table}[name]
-    return Encoder(name, build(tokenizer), layout)
+    return Encoder(name, build(tokenizer), layout, tokenizer.turn_ids)
 
 
 def choose_encoder(tokenizer: TextTokenizer, sample: list[str]) -> Encoder:
     """The fastest encoder that gives the reference's ids on `sample` and difficult texts."""
     layout = tokenizer.backend.to_str()
     if tokenizer.type == "char":
-        return Encoder("table", build_table(tokenizer), layout)
+        return Encoder("table", build_table(tokenizer), layout, tokenizer.turn_ids)
     reference = build_reference(tokenizer)
     try:
         fast = build_splintr(tokenizer)
@@ -79,9 +79,9 @@ def choose_encoder(tokenizer: TextTokenizer, sample: list[str]) -> Encoder:
         difference = f"it failed: {type(error).__name__}: {error}"
     else:
         if difference is None:
-            return Encoder("splintr", fast, layout)
+            return Encoder("splintr", fast, layout, tokenizer.turn_ids)
     note = f"encoding with `tokenizers`, slower than splintr, because {difference}"
-    return Encoder("tokenizers", reference, layout, note)
+    return Encoder("tokenizers", reference, layout, tokenizer.turn_ids, note)
 
 
 def first_disagreement(fast: Encode, reference: Encode, texts: list[str]) -> str | None:
@@ -101,14 +101,7 @@ def _is_same(one: Encoded, other: Encoded) -> bool:
 def build_reference(tokenizer: TextTokenizer) -> Encode:
     """Encode with Hugging Face `tokenizers`, the reference."""
 
-    def encode(texts: list[str]) -> Encoded:
-        rows = [
-            one.ids for one in tokenizer.backend.encode_batch_fast(texts, add_special_tokens=False)
-        ]
-        offsets = _offsets([len(row) for row in rows])
-        return np.fromiter(itertools.chain.from_iterable(rows), DTYPE, offsets[-1]), offsets
-
-    return encode
+    return tokenizer.encode_batch
 
 
 def build_splintr(tokenizer: TextTokenizer) -> Encode:
@@ -196,7 +189,8 @@ FRAGMENTS = (
         "\\",
     ),
     *(" ", "  ", "   ", "\t", "\n", "\r\n", "\n\n", " \n", "\n ", "\u00a0 "),
-    *(END_OF_TEXT, "<|endoftext", "endoftext|>", f" {END_OF_TEXT}", "<|im_start|>", "[CLS]", "<s>"),
+    *SPECIAL_TOKENS,
+    *("<|endoftext", "endoftext|>", f" {SPECIAL_TOKENS[0]}", "<|im_start|>", "[CLS]", "<s>"),
 )
 """Parts of difficult texts."""
 

@@ -23,6 +23,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.display import Progress
 from tokenmill.executor import Executor, ThreadExecutor, prefetch
 from tokenmill.formats import shards
+from tokenmill.formats.chat_columns import mark_count, text_bytes
 from tokenmill.formats.token_file import (
     DTYPE,
     SPLITS,
@@ -118,8 +119,7 @@ def pack(
 
 def packed_metrics(packed: Path, metadata: TokenMetadata) -> dict[str, int | float]:
     """Flat numbers for metrics/tokens.json."""
-    tokens = metadata.train.tokens + metadata.val.tokens
-    documents = metadata.train.documents + metadata.val.documents
+    text_tokens = metadata.train.text_tokens + metadata.val.text_tokens
     compressed = sum(packed_file(packed, split).stat().st_size for split in SPLITS)
     return {
         "train_tokens": metadata.train.tokens,
@@ -127,7 +127,7 @@ def packed_metrics(packed: Path, metadata: TokenMetadata) -> dict[str, int | flo
         "train_documents": metadata.train.documents,
         "val_documents": metadata.val.documents,
         "bytes_per_token": round(
-            (metadata.train.bytes + metadata.val.bytes) / (tokens - documents), 4
+            (metadata.train.bytes + metadata.val.bytes) / max(1, text_tokens), 4
         ),
         "compression_ratio": round(
             (metadata.train.file_bytes + metadata.val.file_bytes) / compressed, 3
@@ -140,10 +140,11 @@ class TextBatch:
     """Texts of one split that are encoded together: whole documents, or segments of long ones."""
 
     split: Split
-    texts: list[str]
+    texts: pl.Series
     ends: np.ndarray
     """Whether a document ends with this text; bool, one per text."""
     bytes: int
+    """Of UTF-8, without the marks of turns."""
 
 
 @dataclass(frozen=True)
@@ -153,8 +154,9 @@ class TokenBatch:
     split: Split
     ids: np.ndarray
     documents: int
+    turn_tokens: int
     bytes: int
-    """UTF-8 bytes of the text."""
+    """Of the text."""
 
 
 def text_batches(
@@ -169,16 +171,21 @@ def text_batches(
         number = ((lengths.cum_sum() - lengths) // batch_bytes).to_numpy()
         first = np.flatnonzero(np.diff(number, prepend=-1)).tolist()
         for start, end in zip(first, [*first[1:], len(texts)], strict=True):
-            yield TextBatch(
-                split, texts[start:end].to_list(), ends[start:end], int(lengths[start:end].sum())
-            )
+            some = texts[start:end]
+            yield TextBatch(split, some, ends[start:end], text_bytes(some))
 
 
 def encode_batch(batch: TextBatch, *, encoder: Encoder, eot_id: int) -> TokenBatch:
     """Encode a batch and end its documents."""
-    ids, offsets = encoder.encode(batch.texts)
+    ids, offsets = encoder.encode_documents(batch.texts)
     ids = insert_end_of_text(ids, offsets[1:][batch.ends], eot_id)
-    return TokenBatch(batch.split, ids, documents=int(batch.ends.sum()), bytes=batch.bytes)
+    return TokenBatch(
+        batch.split,
+        ids,
+        documents=int(batch.ends.sum()),
+        turn_tokens=mark_count(batch.texts),
+        bytes=batch.bytes,
+    )
 
 
 def insert_end_of_text(ids: np.ndarray, ends: np.ndarray, eot_id: int) -> np.ndarray:
@@ -199,12 +206,13 @@ class PackedFile:
         self._compressor = compressor(threads=ZSTD_THREADS)
         self._stream = self._compressor.compressobj()
         self._sha256 = hashlib.sha256()
-        self._tokens = self._documents = self._bytes = 0
+        self._tokens = self._documents = self._turn_tokens = self._bytes = 0
 
     def add(self, batch: TokenBatch) -> None:
         """Append a batch."""
         self._tokens += len(batch.ids)
         self._documents += batch.documents
+        self._turn_tokens += batch.turn_tokens
         self._bytes += batch.bytes
         self._sha256.update(batch.ids.data)
         self._file.write(self._stream.compress(batch.ids.data))
@@ -220,6 +228,7 @@ class PackedFile:
         return SplitMetadata(
             tokens=self._tokens,
             documents=self._documents,
+            turn_tokens=self._turn_tokens,
             bytes=self._bytes,
             sha256=self._sha256.hexdigest(),
         )

@@ -6,8 +6,8 @@ from pydantic import Field, model_validator
 
 from tokenmill.core.params import Section
 
-MIN_BPE_VOCAB = 257
-"""256 bytes and end-of-text: a smaller vocabulary could not encode every text."""
+MIN_BPE_VOCAB = 262
+"""256 bytes and six special tokens: a smaller vocabulary could not encode every text."""
 
 
 class TokenizerParams(Section):
@@ -17,9 +17,9 @@ class TokenizerParams(Section):
     """`bpe`: byte-level byte-pair encoding, which can encode any text. `char`: one token per
     character of the corpus; small and slow, for short texts and experiments."""
     vocab_size: Annotated[int, Field(gt=0, le=1 << 20)]
-    """Size of the vocabulary, end-of-text included; at least 257 for `bpe` (256 bytes and
-    end-of-text), ignored for `char`. A larger vocabulary means fewer tokens for the same text, but
-    a larger model. GPT-2 has 50,257."""
+    """Size of the vocabulary, its six special tokens (end-of-text, and the boundaries of turns)
+    included; at least 262 for `bpe`, which has 256 bytes besides, ignored for `char`. A larger
+    vocabulary means fewer tokens for the same text, but a larger model. GPT-2 has 50,257."""
     sample_bytes: Annotated[int, Field(gt=0)]
     """Bytes of text, drawn evenly over the corpus, from which BPE learns; they bound time and
     memory. A smaller corpus is taken whole; of a larger one some row groups are read, at even
@@ -32,7 +32,7 @@ class TokenizerParams(Section):
         if self.type == "bpe" and self.vocab_size < MIN_BPE_VOCAB:
             raise ValueError(
                 f"tokenizer.vocab_size ({self.vocab_size}) must be at least {MIN_BPE_VOCAB} for "
-                "tokenizer.type bpe: 256 bytes and end-of-text."
+                "tokenizer.type bpe: 256 bytes and six special tokens."
             )
         return self
 

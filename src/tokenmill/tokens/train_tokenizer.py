@@ -11,14 +11,21 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from tokenmill.core import files
 from tokenmill.core.errors import UserError
 from tokenmill.display import Progress
 from tokenmill.formats import shards
+from tokenmill.formats.chat_columns import plain_column
 from tokenmill.formats.metrics import TokenizerMetrics
-from tokenmill.formats.tokenizer import END_OF_TEXT, TextTokenizer, read_tokenizer, record_tokenizer
+from tokenmill.formats.tokenizer import (
+    SPECIAL_TOKENS,
+    TextTokenizer,
+    add_special_tokens,
+    read_tokenizer,
+    record_tokenizer,
+)
 from tokenmill.tokens import corpus
 from tokenmill.tokens.encoder import CODE_POINTS, code_points
 from tokenmill.tokens.params import TokenizerParams
@@ -62,7 +69,7 @@ def take_tokenizer(clean: Path, file: Path, source: Path) -> TokenizerMetrics:
     """
     if not shards.totals(clean).bytes:
         raise UserError(f"{clean} holds no text; look at data.raw and the clean report.")
-    read_tokenizer(source)
+    read_tokenizer(source, "bring the model again with `tokenmill import`")
     with files.write_atomic(file) as copy:
         copy.write(source.read_bytes())
     return _report(clean, file, 0, None)
@@ -118,7 +125,7 @@ def bpe_of(texts: Iterable[list[str]], vocab_size: int) -> Tokenizer:
     backend.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
-        special_tokens=[END_OF_TEXT],
+        special_tokens=list(SPECIAL_TOKENS),
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
@@ -144,26 +151,25 @@ def cut_long_words(texts: list[str]) -> list[str]:
 
 
 def collect_characters(clean: Path, progress: Progress) -> Tokenizer:
-    """End-of-text, then one token per character of the whole corpus, in the order of their code
-    points.
+    """The special tokens, then one token per character of the whole corpus, in the order of their
+    code points.
 
     This is BPE without merges, so every reader of tokenizer.json knows it.
     """
     seen = np.zeros(CODE_POINTS, dtype=np.bool_)
     for frame in shards.batches(clean):
-        seen[code_points(frame["text"].to_list())] = True
+        seen[code_points(plain_column(frame["text"]).to_list())] = True
         progress.advance(int(frame["text"].str.len_bytes().sum()))
-    vocabulary = {END_OF_TEXT: 0} | {
-        chr(code): i for i, code in enumerate(np.flatnonzero(seen), start=1)
-    }
+    characters = map(chr, np.flatnonzero(seen))
+    vocabulary = {token: i for i, token in enumerate([*SPECIAL_TOKENS, *characters])}
     backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     backend.decoder = decoders.Fuse()
-    backend.add_special_tokens([AddedToken(END_OF_TEXT, special=True, normalized=False)])
+    add_special_tokens(backend)
     return backend
 
 
 def bytes_per_token(tokenizer: TextTokenizer, clean: Path) -> float:
-    """UTF-8 bytes per token on a small, even sample of the corpus, end-of-text not counted."""
+    """UTF-8 bytes per token on a small, even sample of the corpus, special tokens not counted."""
     texts = [text for batch in corpus.sample(clean, MEASURED_BYTES) for text in batch]
     tokens = sum(
         len(one.ids) for one in tokenizer.backend.encode_batch_fast(texts, add_special_tokens=False)

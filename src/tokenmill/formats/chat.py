@@ -1,0 +1,106 @@
+"""Conversations: who speaks, the marks around turns in a document, and what people see of them.
+
+A turn's boundary is one special token for the model, `<|user_start|>` … and `<|turn_end|>`. In a
+document it is one mark, a noncharacter that Unicode reserves for internal use. Text from outside
+loses these code points in `plain`, and `render_chat` alone writes them. So no text of somebody else
+can open a turn, whatever it spells.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Literal, NewType
+
+Role = Literal["user", "assistant", "system", "tool"]
+
+START: dict[Role, str] = {
+    "user": "\ufdd1",
+    "assistant": "\ufdd2",
+    "system": "\ufdd3",
+    "tool": "\ufdd4",
+}
+"""The mark that begins a turn. (U+FDD0 is `DAMAGE` in data/encoding.py.)"""
+
+TURN_END = "\ufdd5"
+"""The mark that ends a turn."""
+
+TURN_TOKENS: dict[str, str] = {
+    **{mark: f"<|{role}_start|>" for role, mark in START.items()},
+    TURN_END: "<|turn_end|>",
+}
+"""For each mark, the spelling of its special token in tokenizer.json."""
+
+ROLES: dict[str, Role] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "human": "user",
+    "prompter": "user",
+    "assistant": "assistant",
+    "gpt": "assistant",
+    "chatgpt": "assistant",
+    "bot": "assistant",
+    "model": "assistant",
+    "tool": "tool",
+    "function": "tool",
+}
+"""What data sets call those who speak, in lower case. Any other name is a user's, and is told."""
+
+Document = NewType("Document", str)
+"""A text of this project's own making: the marks in it are turns. Text from outside is a `str`."""
+
+_MARK = re.compile(f"([{''.join(TURN_TOKENS)}])")
+
+SHOWN = {mark: f"\n{role.capitalize()}: " for role, mark in START.items()} | {TURN_END: ""}
+"""What people see in place of each mark."""
+
+
+def plain(text: str) -> str:
+    """Text from outside, without the code points of marks: the one door into documents."""
+    return _MARK.sub("", text) if any(mark in text for mark in TURN_TOKENS) else text
+
+
+def render_chat(messages: Iterable[tuple[str, str]]) -> Document:
+    r"""A conversation of (role, content) as a document; empty if there is no turn or an assistant's
+    turn is empty.
+
+    Example:
+        >>> readable(render_chat([("human", "Hi!"), ("gpt", "Hello."), ("Anna", "Bye.")]))
+        'User: Hi!\nAssistant: Hello.\nUser: Anna: Bye.'
+    """
+    turns = []
+    for name, content in messages:
+        role, said = ROLES.get(name.lower()), plain(content).strip()
+        if said and role is None:
+            said = f"{plain(name).strip().capitalize()}: {said}"
+        if said:
+            turns.append(f"{START[role or 'user']}{said}{TURN_END}")
+        elif role == "assistant":
+            return Document("")
+    return Document("".join(turns))
+
+
+def chat_prompt(messages: Iterable[tuple[str, str]]) -> Document:
+    r"""What a model continues with the assistant's next turn.
+
+    Example:
+        >>> readable(chat_prompt([("user", "What is the capital of France?")]))
+        'User: What is the capital of France?\nAssistant:'
+    """
+    return Document(render_chat(messages) + START["assistant"])
+
+
+def split_turns(document: str) -> list[str]:
+    """The marks of a document and the texts between them, in order; they join to the document."""
+    return [part for part in _MARK.split(document) if part]
+
+
+def spelled(document: Document) -> str:
+    """A document as other tools take it: the spelling of a special token for each mark."""
+    return _MARK.sub(lambda mark: TURN_TOKENS[mark[0]], document)
+
+
+def readable(document: str) -> str:
+    """A document as people see it: each turn on a line of its own, behind the name of its role."""
+    if plain(document) == document:
+        return document
+    return _MARK.sub(lambda mark: SHOWN[mark[0]], document).removeprefix("\n").rstrip(" ")

@@ -1,0 +1,39 @@
+"""The chat template of an exported model in Jinja2: what `render_chat` does, with special tokens in
+place of marks."""
+
+import json
+
+from tokenmill.formats.chat import ROLES, START, TURN_END, TURN_TOKENS
+from tokenmill.formats.tokenizer import SPECIAL_TOKENS
+
+
+def chat_template(*, marks_answers: bool) -> str:
+    """The template; with `marks_answers` what the assistant writes, and the end of its turn, is
+    inside `{% generation %}`.
+
+    transformers needs these blocks for `return_assistant_tokens_mask`, and TRL for
+    `assistant_only_loss`; other readers of templates do not know them.
+
+    A special token that is spelled in a message would become that token, because the reader parses
+    the rendered text. So it gets a space behind its first character, as in `< |turn_end|>`, and no
+    message can open or end a turn.
+    """
+    broken = "".join(f" | replace('{token}', '{token[0]} {token[1:]}')" for token in SPECIAL_TOKENS)
+    starts = {role: TURN_TOKENS[mark] for role, mark in START.items()}
+    end = TURN_TOKENS[TURN_END]
+    answer = starts["assistant"]
+    begin_answer = "{% generation %}" if marks_answers else ""
+    end_answer = "{% endgeneration %}" if marks_answers else ""
+    return (
+        f"{{%- set roles = {json.dumps(ROLES)} -%}}{{%- set starts = {json.dumps(starts)} -%}}"
+        "{%- for message in messages if message['content'] | trim -%}"
+        "{%- set role = roles.get(message['role'] | lower) -%}"
+        "{%- set name = '' if role else (message['role'] | trim | capitalize + ': ') -%}"
+        f"{{%- set content = (name + message['content'] | trim){broken} + '{end}' -%}}"
+        "{%- if role == 'assistant' -%}"
+        f"{{{{- '{answer}' -}}}}{begin_answer}{{{{- content -}}}}{end_answer}"
+        "{%- else -%}"
+        "{{- starts[role or 'user'] + content -}}"
+        "{%- endif -%}{%- endfor -%}"
+        f"{{%- if add_generation_prompt -%}}{{{{- '{answer}' -}}}}{{%- endif -%}}"
+    )
