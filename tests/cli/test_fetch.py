@@ -1,6 +1,10 @@
 """Text from elsewhere: which DVC command an address becomes, and what is refused before it."""
 
+import base64
 import shutil
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +14,8 @@ from dvc import fs as dvc_fs
 
 from tests.imports import ROOT
 from tests.pipeline.project import Project
-from tokenmill.cli.fetch import check_listing, planned
+from tokenmill.cli.fetch import check_listing, passed_on, planned
+from tokenmill.cli.main import main
 from tokenmill.core.errors import UserError
 
 HUB = "https://huggingface.co/datasets/ada/books"
@@ -19,17 +24,20 @@ HUB = "https://huggingface.co/datasets/ada/books"
 @pytest.mark.parametrize(
     ("address", "command"),
     [
-        ("hf://datasets/ada/books", f"import {HUB} . -o data/raw/books"),
-        ("hf://datasets/ada/books@v1", f"import {HUB} . -o data/raw/books --rev=v1"),
-        ("hf://datasets/ada/books/en/old/", f"import {HUB} en/old -o data/raw/books"),
+        ("hf://datasets/ada/books", f"import -o data/raw/books -- {HUB} ."),
+        ("hf://datasets/ada/books@v1", f"import -o data/raw/books --rev=v1 -- {HUB} ."),
+        ("hf://datasets/ada/books/en/old/", f"import -o data/raw/books -- {HUB} en/old"),
         (
             "hf://datasets/ada/books@v1/en/a.txt",
-            f"import {HUB} en/a.txt -o data/raw/a.txt --rev=v1",
+            f"import -o data/raw/a.txt --rev=v1 -- {HUB} en/a.txt",
         ),
-        ("https://h.org/a.txt.gz?x=1", "import-url https://h.org/a.txt.gz?x=1 data/raw/a.txt.gz"),
-        ("s3://bucket/books/", "import-url s3://bucket/books/ data/raw/books"),
-        ("s3://bucket", "import-url s3://bucket data/raw/bucket"),
-        ("s3://bucket/..", "import-url s3://bucket/.. data/raw/x"),
+        (
+            "https://h.org/a.txt.gz?x=1",
+            "import-url -- https://h.org/a.txt.gz?x=1 data/raw/a.txt.gz",
+        ),
+        ("s3://bucket/books/", "import-url -- s3://bucket/books/ data/raw/books"),
+        ("s3://bucket", "import-url -- s3://bucket data/raw/bucket"),
+        ("s3://bucket/..", "import-url -- s3://bucket/.. data/raw/x"),
     ],
 )
 def test_an_address_becomes_one_command_of_dvc(
@@ -59,11 +67,110 @@ def test_dvc_sees_what_a_user_adds_in_a_clone_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["books", "hf://ada/books", "hf://datasets/../books", "s3://bucket/..", "s3:"]
+    "address",
+    [
+        "books",
+        "hf://ada/books",
+        "hf://datasets/../books",
+        "hf://datasets/ada/books/--help",
+        "hf://datasets/ada/books/data/-x",
+        "hf://datasets/ada/books/../x",
+        "hf://datasets/ada/books@--upload-pack=x",
+        "s3://bucket/..",
+        "s3:",
+    ],
 )
 def test_what_is_no_address_is_refused(address: str) -> None:
     with pytest.raises(UserError):
         planned(address)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://ada:SECRET@host/x.txt",
+        "https://SECRET@host/x.txt",
+        "https://ada@example.org:SECRET@host/x.txt",
+        "https://ada:SE@CRET@host/x.txt",
+        "https://ada:SECRET/1@host/x.txt",
+        "s3://key:SECRET@bucket/x.txt",
+        "https://host/x.txt?token=SECRET",
+        "https://host/x.txt?v=1&%74oken=SECRET",
+        "https://host/x.txt?X-Amz-Date=20260101&X-Amz-Signature=SECRET",
+        "https://host/x.txt?sv=2024&sig=SECRET",
+        "https://host/x.txt#access_token=SECRET",
+    ],
+)
+def test_no_secret_of_an_address_is_recorded_or_printed(
+    address: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / ".dvc").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stopped:
+        main(["fetch", address])
+    assert "SECRET" not in f"{stopped.value}{capsys.readouterr()}"
+    assert [path.name for path in tmp_path.rglob("*")] == [".dvc"]
+
+
+def test_no_secret_of_the_hub_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "https://ada:SECRET@hub.example")
+    with pytest.raises(UserError) as refused:
+        planned("hf://datasets/ada/books")
+    assert "SECRET" not in str(refused.value)
+
+
+def test_what_a_program_prints_passes_through_the_mask(capfd: pytest.CaptureFixture[str]) -> None:
+    """As DVC prints where a server redirected it to."""
+    address = "https://me:SECRET@host/x?X-Amz-Signature=SECRET"
+    code = f"import sys; print({address!r}); print({address!r}, file=sys.stderr); sys.exit(3)"
+    assert passed_on([sys.executable, "-c", code]) == 3
+    printed = "".join(capfd.readouterr())
+    assert printed.count("https://me:•••@host/x?X-Amz-Signature=•••") == 2
+    assert "SECRET" not in printed
+
+
+class Locked(BaseHTTPRequestHandler):
+    """A server that knows one user."""
+
+    def do_HEAD(self) -> None:
+        self._answer(b"")
+
+    def do_GET(self) -> None:
+        self._answer(b"a text")
+
+    def _answer(self, body: bytes) -> None:
+        expected = f"Basic {base64.b64encode(b'ada:SECRET').decode()}"
+        self.send_response(200 if self.headers.get("Authorization") == expected else 401)
+        self.send_header("ETag", '"1"')
+        self.send_header("Content-Length", "6")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (as above it)
+        pass
+
+
+def test_a_password_stays_in_the_local_configuration_of_dvc(tmp_path: Path) -> None:
+    """The way that the refusal names."""
+    project = Project(tmp_path / "here")
+    project.root.mkdir()
+    project.run("git", "init", "-q")
+    project.run("dvc", "init", "-q")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Locked) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        project.run("dvc", "remote", "add", "-q", "--local", "source", address)
+        for option in (("auth", "basic"), ("user", "ada"), ("password", "SECRET")):
+            project.run("dvc", "remote", "modify", "-q", "--local", "source", *option)
+        project.run("python", "-m", "tokenmill", "fetch", "remote://source/x.txt")
+        server.shutdown()
+    assert (project.root / "data/raw/x.txt").read_text() == "a text"
+    project.commit()
+    assert "remote://source/x.txt" in project.run("git", "show", "HEAD:data/raw/x.txt.dvc")
+    assert "SECRET" not in project.run("git", "log", "-p")
 
 
 @pytest.mark.parametrize(
@@ -82,7 +189,7 @@ def test_names_and_sizes_are_checked_before(
     listing: dict[str, Any] = {name: {"size": size} for name, size in files.items()}
     inner = SimpleNamespace(find=lambda *_, **__: listing)
     bucket = SimpleNamespace(isdir=lambda _: True, fs=inner)
-    monkeypatch.setattr(dvc_fs, "parse_external_url", lambda _: (bucket, "bucket/books"))
+    monkeypatch.setattr(dvc_fs, "parse_external_url", lambda _, **__: (bucket, "bucket/books"))
     if is_right:
         check_listing("s3://bucket/books")
     else:

@@ -72,6 +72,11 @@ def test_visible_keeps_what_can_be_seen() -> None:
         ("s3://key:secret@bucket/x", "s3://key:•••@bucket/x"),
         ("cannot reach https://TOKEN@host: 401", "cannot reach https://•••@host: 401"),
         ("mirror: ssh://me:pa%40ss@host:22/a\n", "mirror: ssh://me:•••@host:22/a\n"),
+        ("http://me:p@ss@host/x", "http://me:•••@host/x"),
+        ("ssh://a@b.org:pass@host/x", "ssh://a@b.org:•••@host/x"),
+        ("x?Signature=a%2Fb&v=1#token=c", "x?Signature=•••&v=1#token=•••"),
+        ('"x?api_key=a"', '"x?api_key=•••"'),
+        ("x?page=2&tokens=", "x?page=2&tokens="),
         ("ssh://me@host, http://host:80/a@b, a: b@c", "ssh://me@host, http://host:80/a@b, a: b@c"),
     ],
 )

@@ -2,7 +2,8 @@
 
 A dataset of Hugging Face is a git repository with large files (Git LFS), so `dvc import` fetches it
 at a revision; of everything else `dvc import-url` records the hash or ETag. Either way `dvc update`
-brings what is new at the source.
+brings what is new at the source. DVC writes the address into a file for git, so an address that
+opens something by itself is refused; what DVC prints is passed on without passwords.
 """
 
 import argparse
@@ -18,19 +19,22 @@ from urllib.parse import urlsplit
 
 from tokenmill.cli.main import Parser
 from tokenmill.core.errors import UserError, first_line
-from tokenmill.words.units import message, override, size
+from tokenmill.words.units import masked, message, override, size
 
 EXAMPLES = """\
   tokenmill fetch hf://datasets/OWNER/NAME/data      a folder of a dataset, to data/raw/NAME
   tokenmill fetch hf://datasets/OWNER/NAME@v1.0      all of it at a tag or commit, to data/raw/NAME
   tokenmill fetch https://example.org/books.jsonl.zst
   tokenmill fetch s3://bucket/books --name library   to data/raw/library
+  tokenmill fetch remote://NAME/books                from a remote of DVC's configuration
 """
 
 RAW = Path("data/raw")
 
-DATASET = re.compile(r"hf://datasets/(\w[\w.-]*/\w[\w.-]*)(?:@([^/]+))?(?:/(.+?))?/?")
+DATASET = re.compile(r"hf://datasets/(\w[\w.-]*/\w[\w.-]*)(?:@(\w[\w.+-]*))?(?:/(.+?))?/?")
 """An address of Hugging Face: owner/name, revision, path."""
+
+HUB = "https://huggingface.co"
 
 
 def add_arguments(parser: Parser) -> None:
@@ -64,8 +68,8 @@ def run(options: argparse.Namespace) -> None:
         check_listing(options.address)
     RAW.mkdir(parents=True, exist_ok=True)
     print(message(f"dvc {shlex.join(command)}"), flush=True)
-    if subprocess.run([sys.executable, "-m", "dvc", *command], check=False).returncode:
-        raise UserError(message(f"{options.address} was not fetched; DVC says above why."))
+    if passed_on([sys.executable, "-m", "dvc", *command]):
+        raise UserError(f"{options.address} was not fetched; DVC says above why.")
     print(f"to train on it: dvc exp run {override('data.raw', target.as_posix())}")
 
 
@@ -73,12 +77,14 @@ def planned(address: str, name: str | None = None) -> tuple[Path, list[str]]:
     """Where an address goes, and the DVC command that brings it there.
 
     Raises:
-        UserError: it is no address, or of a form that Hugging Face does not have.
+        UserError: it is no address, holds a secret, or is of a form that Hugging Face does not
+            have.
 
     Example:
         >>> shlex.join(planned("hf://datasets/ada/books@v1/data")[1])
-        'import https://huggingface.co/datasets/ada/books data -o data/raw/books --rev=v1'
+        'import -o data/raw/books --rev=v1 -- https://huggingface.co/datasets/ada/books data'
     """
+    check_no_secret(address, "the address")
     parts = urlsplit(address)
     if not parts.scheme or not (parts.netloc or parts.path):
         raise UserError(
@@ -87,20 +93,68 @@ def planned(address: str, name: str | None = None) -> tuple[Path, list[str]]:
         )
     if parts.scheme != "hf":
         target = _target(address, name or (parts.path.rstrip("/") or parts.netloc))
-        return target, ["import-url", address, target.as_posix()]
+        return target, ["import-url", "--", address, target.as_posix()]
     found = DATASET.fullmatch(address)
-    if not found:
+    if not found or any(name.startswith(("-", ".")) for name in (found[3] or "").split("/")):
         raise UserError(
             f"{address} is no dataset of Hugging Face; write "
             "hf://datasets/OWNER/NAME[@REVISION][/PATH]."
         )
     dataset, revision, path = found.groups()
     target = _target(address, name or (path if path and Path(path).suffix else dataset))
-    repository = (
-        f"{os.environ.get('HF_ENDPOINT', 'https://huggingface.co').rstrip('/')}/datasets/{dataset}"
-    )
+    endpoint = os.environ.get("HF_ENDPOINT", HUB)
+    check_no_secret(endpoint, "HF_ENDPOINT")
+    repository = f"{endpoint.rstrip('/')}/datasets/{dataset}"
     at = [f"--rev={revision}"] if revision else []
-    return target, ["import", repository, path or ".", "-o", target.as_posix(), *at]
+    return target, ["import", "-o", target.as_posix(), *at, "--", repository, path or "."]
+
+
+def check_no_secret(address: str, name: str) -> None:
+    """Refuse an address that opens something by itself: DVC would record it in a file for git.
+
+    Raises:
+        UserError: says where such secrets are kept; it does not repeat the address.
+    """
+    if masked(address) == address and not _has_broken_port(address):
+        return
+    if re.match(r"https?://[^@]*[?#]", address):
+        raise UserError(
+            f"{name} has a token or a signature in its query, and DVC would write it into a file "
+            "for git; download it to data/raw by other means and `dvc add` it, or fetch s3://… or "
+            "the like with keys from the environment."
+        )
+    if name == "HF_ENDPOINT":
+        raise UserError(
+            "HF_ENDPOINT holds a password or token, and DVC would write it into a file for git; "
+            "leave it out and save it for git (`git credential approve`)."
+        )
+    raise UserError(
+        f"{name} holds a password or token, and DVC would write it into a file for git; leave it "
+        "out and keep it in DVC's local configuration: `dvc remote add --local NAME ADDRESS`, "
+        "`dvc remote modify --local NAME password …` (the web: also `user …` and `auth basic`), "
+        "then fetch remote://NAME/FILE."
+    )
+
+
+def _has_broken_port(address: str) -> bool:
+    """Whether a password with a slash in it makes a port that is no number."""
+    try:
+        _ = urlsplit(address).port
+    except ValueError:
+        return "@" in address
+    return False
+
+
+def passed_on(command: list[str]) -> int:
+    """Run a program, print what it prints to stderr as `message` has it, and return its exit
+    code."""
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(message(line.rstrip("\n")), file=sys.stderr, flush=True)
+    return process.returncode
 
 
 def _target(address: str, path: str) -> Path:
@@ -118,29 +172,27 @@ def check_listing(address: str) -> None:
     Raises:
         UserError: a name or the size is such, or the address cannot be read.
     """
-    from dvc.fs import parse_external_url  # noqa: PLC0415 (DVC)
+    from dvc.config import Config  # noqa: PLC0415 (DVC)
+    from dvc.fs import parse_external_url  # noqa: PLC0415
 
     try:
-        fs, root = parse_external_url(address)
+        fs, root = parse_external_url(address, config=Config(".dvc"))
         files: dict[str, Any] = (
             fs.fs.find(root, detail=True) if fs.isdir(root) else {root: fs.info(root)}
         )
     except FileNotFoundError:
-        raise UserError(message(f"{address} cannot be read: nothing answers there.")) from None
+        raise UserError(f"{address} cannot be read: nothing answers there.") from None
     except Exception as error:  # each kind of server has its own
-        raise UserError(message(f"{address} cannot be read: {first_line(error)}.")) from None
+        raise UserError(f"{address} cannot be read: {first_line(error)}.") from None
     for name in files:
         parts = [] if name == root else name.removeprefix(root).lstrip("/").split("/")
         if {"", ".", ".."} & set(parts) or "\\" in name:
             raise UserError(
-                message(
-                    f"{address} has a file whose name leads elsewhere ({name}); take another "
-                    "folder."
-                )
+                f"{address} has a file whose name leads elsewhere ({name}); take another folder."
             )
     total = sum(info.get("size") or 0 for info in files.values())
     free = shutil.disk_usage(".").free
     if total > free:
         raise UserError(
-            message(f"{address} takes {size(total)}, and {size(free)} are free here; make room.")
+            f"{address} takes {size(total)}, and {size(free)} are free here; make room."
         )

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from tokenmill import stage
-from tokenmill.words.units import visible
+from tokenmill.words.units import masked, visible
 
 ABOUT = (
     "`tokenmill` answers questions about the pipeline, its models and plans; "
@@ -91,7 +91,8 @@ class Parser(argparse.ArgumentParser):
         """End with the sentence instead of the whole usage."""
         after = "" if message.endswith("?") else ";"
         self.exit(
-            2, f"error: {visible(message)}{after} `{self.prog} --help` shows what there is.\n"
+            2,
+            f"error: {visible(masked(message))}{after} `{self.prog} --help` shows what there is.\n",
         )
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # type: ignore[override]

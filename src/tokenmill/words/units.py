@@ -3,11 +3,22 @@
 import re
 import unicodedata
 from shlex import quote
+from urllib.parse import unquote
 
 PREFIXES = ("", "k", "M", "G", "T")
 
-PASSWORD = re.compile(r"(\w://[^\s/:@]*:|\bhttps?://(?=[^\s/:@]+@))[^\s/@]+@")
+PASSWORD = re.compile(r"(\w://[^\s/:]*:|\bhttps?://(?=[^\s/:@]+@))[^\s/]+@")
 """What stands between a user's name and the host of an address."""
+
+QUERY = re.compile(r"([?&;#])([^\s?&;#=]{1,100})=([^\s&;#'\"<>]+)")
+"""A parameter in the query or the fragment of an address: its sign, its name, its value."""
+
+SECRET = re.compile(
+    r"(?i).*(token|secret|passw|pwd|signature|credential|authorization|api[-_]?key|access[-_]?key)"
+    r".*|key|sig|auth|jwt|code|policy|key-pair-id|x-(amz|goog)-.*"
+)
+"""Names of parameters that open something: of signed addresses (S3, Google, Azure, CloudFront), and
+those in which services take tokens."""
 
 INVISIBLE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 """Unicode categories of control and format characters, lone surrogates, and line and paragraph
@@ -73,14 +84,19 @@ def duration(seconds: float) -> str:
 
 
 def masked(text: str) -> str:
-    """The text with passwords in addresses replaced by dots, and a name that stands alone before a
-    web host, too.
+    """The text with what opens something in addresses replaced by dots: passwords, a name that
+    stands alone before a web host, tokens and signatures in a query.
 
     Example:
-        >>> masked("s3://key:secret@bucket and ssh://me@host")
-        's3://key:•••@bucket and ssh://me@host'
+        >>> masked("s3://key:secret@bucket and ssh://me@host and http://host/x?a=1&token=2")
+        's3://key:•••@bucket and ssh://me@host and http://host/x?a=1&token=•••'
     """
-    return PASSWORD.sub(r"\1•••@", text)
+    return QUERY.sub(_without_secret, PASSWORD.sub(r"\1•••@", text))
+
+
+def _without_secret(parameter: re.Match[str]) -> str:
+    is_secret = SECRET.fullmatch(unquote(parameter[2]))
+    return f"{parameter[1]}{parameter[2]}=•••" if is_secret else parameter[0]
 
 
 def message(text: str) -> str:
