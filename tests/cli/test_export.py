@@ -92,6 +92,33 @@ def test_a_second_push_keeps_the_edited_card(hub: Hub):
     )
 
 
+def test_nothing_but_the_export_is_pushed(hub: Hub, capsys: pytest.CaptureFixture[str]):
+    push()
+    expected = exported()
+    Path("secret").write_text("SECRET")
+    Path("out/.env").write_text("SECRET")
+    Path("out/notes").mkdir()
+    Path("out/notes/a.txt").write_text("SECRET")
+    Path("out/id_rsa").symlink_to(Path("secret").resolve())
+    hub.files.clear()
+    push()
+    assert hub.files == {NAME: expected}
+    assert ".env, id_rsa, notes" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["README.md", "model.safetensors", "tokenizer_config.json"])
+def test_a_link_in_place_of_a_file_is_not_followed(name: str, hub: Hub):
+    push()
+    elsewhere = Path("elsewhere")
+    Path("out", name).replace(elsewhere)
+    Path("out", name).symlink_to(elsewhere.resolve())
+    before = elsewhere.read_bytes()
+    hub.requests.clear()
+    assert name in refusal("--license", "mit")
+    assert not hub.requests
+    assert elsewhere.read_bytes() == before
+
+
 @pytest.mark.parametrize(
     "place", ["/repos/create", "/preupload/", "/batch", "/stored/", "/commit/"]
 )

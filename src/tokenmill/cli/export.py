@@ -3,7 +3,8 @@ Hugging Face Hub.
 
 The hub's own client uploads (`huggingface_hub`, which `tokenizers` brings along). It takes the
 token from where `hf auth login` saves it or from HF_TOKEN, and the address of another hub from
-HF_ENDPOINT. All files arrive in one commit, so a push that is cut off leaves nothing half; what has
+HF_ENDPOINT. It gets the files that `export` writes, by their names, and nothing else that lies in
+the folder. All files arrive in one commit, so a push that is cut off leaves nothing half; what has
 arrived by then is not sent again.
 """
 
@@ -18,7 +19,7 @@ from tokenmill.cli.generate import add_model_arguments, model_of
 from tokenmill.cli.main import Parser
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_text
-from tokenmill.words.units import visible
+from tokenmill.words.units import message
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -75,7 +76,7 @@ def run(options: argparse.Namespace) -> None:
     Raises:
         UserError: there is no such model, the folder exists, or the upload fails.
     """
-    from tokenmill.runs.export import CARD, export, is_export_of, record_of  # noqa: PLC0415 (PyTorch)
+    from tokenmill.runs.export import CARD, export, files_of, is_export_of, record_of  # noqa: PLC0415
 
     if options.public and options.push is None:
         raise UserError("--public is for --push OWNER/NAME.")
@@ -94,17 +95,21 @@ def run(options: argparse.Namespace) -> None:
     if not (api and is_export_of(checkpoint, target, options.format)):
         export(checkpoint, record_of(checkpoint, Path(), options.rev), target, options.format)
     complete_card(card, options.license, options.push)
-    print(visible(f"{checkpoint.name}: {target}"))
+    print(message(f"{checkpoint.name}: {target}"))
     if not license_of(card):
         if options.public:
             raise UserError(
                 f"{card} names no licence; add --license apache-2.0 or another, or write it there."
             )
-        print(f"fill in the licence in {visible(str(card))} before you publish it")
+        print(f"fill in the licence in {message(str(card))} before you publish it")
     if api and options.push:
-        address = push(api, target, options.push, public=options.public)
+        names = files_of(target, options.format)
+        others = sorted(path.name for path in target.iterdir() if path.name not in names)
+        address = push(api, target, names, options.push, public=options.public)
+        if others:
+            print(message(f"not pushed, as export did not write it: {', '.join(others)}"))
         print(
-            visible(
+            message(
                 f"{address}: pushed, "
                 f"{'public' if options.public else 'private; --public is for everybody'}"
             )
@@ -173,13 +178,15 @@ def client(name: str) -> "HfApi":
     return HfApi(os.environ.get("HF_ENDPOINT") or None, token=token)
 
 
-def push(api: "HfApi", folder: Path, name: str, *, public: bool) -> str:
-    """Upload the folder to the repository, which is made if there is none; return its address.
+def push(api: "HfApi", folder: Path, files: list[str], name: str, *, public: bool) -> str:
+    """Upload these files of the folder to the repository, which is made if there is none; return
+    its address.
 
     Raises:
         UserError: the hub does not answer or refuses, or the repository is public and `public` is
             false.
     """
+    from huggingface_hub import CommitOperationAdd  # noqa: PLC0415
     from huggingface_hub.utils import logging  # noqa: PLC0415
 
     logging.set_verbosity_error()  # its warnings hold text of the server
@@ -191,8 +198,10 @@ def push(api: "HfApi", folder: Path, name: str, *, public: bool) -> str:
                 raise UserError(
                     f"{name} is public; add --public to push there, or take another name."
                 )
-            api.upload_folder(
-                repo_id=name, folder_path=folder, commit_message="Model, exported by TokenMill"
+            api.create_commit(
+                name,
+                [CommitOperationAdd(file, folder / file) for file in files],
+                commit_message="Model, exported by TokenMill",
             )
     except UserError:
         raise

@@ -13,8 +13,10 @@ losses, answers) is on the card, README.md.
 import contextlib
 import json
 import logging
+import os
 import re
 import shutil
+import stat
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -50,11 +52,19 @@ Format = Literal["hf", "gguf", "onnx"]
 FILES: dict[Format, str] = {"hf": WEIGHTS, "gguf": "model.gguf", "onnx": "model.onnx"}
 """Which file has the weights."""
 
+GENERATION_CONFIG = "generation_config.json"
+TOKENIZER_CONFIG = "tokenizer_config.json"
+LOADED = (paths.TOKENIZER.name, CONFIG, GENERATION_CONFIG, TOKENIZER_CONFIG)
+"""What stands beside the weights, but of GGUF, which holds it."""
+
+DATA = "model.onnx.data"
+"""Weights that protobuf would not hold."""
+
 LAYER_NORM_EPS = 1e-5
 """Of `torch.nn.LayerNorm`, and of GPT-2."""
 
 ONE_FILE = 2**30
-"""Bytes of weights beyond which they are in `model.onnx.data`: protobuf holds 2 GiB."""
+"""Bytes of weights beyond which they are in DATA: protobuf holds 2 GiB."""
 
 
 @dataclass(frozen=True)
@@ -123,18 +133,40 @@ def export(checkpoint: FoundModel, record: Record, target: Path, kind: Format = 
         shutil.copyfile(checkpoint.tokenizer, folder / paths.TOKENIZER.name)
         write_json(folder / CONFIG, hf_config(config) | special | ends)
         write_json(
-            folder / "generation_config.json",
+            folder / GENERATION_CONFIG,
             special | ends | {"do_sample": False, "max_length": config.context_length},
         )
-        write_json(folder / "tokenizer_config.json", _tokenizer_config(config))
+        write_json(folder / TOKENIZER_CONFIG, _tokenizer_config(config))
+
+
+def files_of(folder: Path, kind: Format) -> list[str]:
+    """The names in a folder that `export` writes for this format, whatever else is there.
+
+    Raises:
+        UserError: one of them is a link, or no file: what it leads to is none of the model's.
+    """
+    wanted = (*_required(kind), DATA) if kind == "onnx" else _required(kind)
+    there = [name for name in wanted if os.path.lexists(folder / name)]
+    for name in there:
+        if not stat.S_ISREG((folder / name).lstat().st_mode):
+            raise UserError(f"{folder / name} is a link or no file; remove it and export again.")
+    return there
+
+
+def _required(kind: Format) -> tuple[str, ...]:
+    return (CARD, FILES[kind]) if kind == "gguf" else (CARD, FILES[kind], *LOADED)
 
 
 def is_export_of(checkpoint: FoundModel, folder: Path, kind: Format) -> bool:
-    """Whether the folder holds this model in this format; its card may have been edited."""
+    """Whether the folder holds this model in this format; its card may have been edited.
+
+    Raises:
+        UserError: one of its files is a link, or no file.
+    """
     card = folder / CARD
     file = folder / FILES[kind]
     weights = sha256_of(checkpoint.folder / WEIGHTS)
-    if not (card.is_file() and file.is_file()):
+    if not set(_required(kind)) <= set(files_of(folder, kind)):
         return False
     return weights in card.read_text(encoding="utf-8", errors="replace") and (
         kind != "hf" or sha256_of(file) == weights
