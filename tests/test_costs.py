@@ -59,6 +59,21 @@ def test_sessions_add_up_at_their_own_prices_with_lost_steps(tmp_path: Path):
     assert row.units == pytest.approx(paid / 3600 * 1.8, abs=1e-6)
 
 
+def test_a_link_in_place_of_the_table_is_not_followed(tmp_path: Path):
+    """One that is there at the start, and one that comes while a run appends."""
+    (tmp_path / "run").mkdir()
+    outside = tmp_path / "outside"
+    timing = Timing(tmp_path / "run", step=0, tokens=0, prices=FREE)
+    (tmp_path / "run/timing.csv").replace(outside)
+    (tmp_path / "run/timing.csv").symlink_to(outside)
+    before = outside.read_text()
+    with pytest.raises(OSError, match=r"timing\.csv"):
+        timing.interval(step=10, tokens=100)
+    with pytest.raises(UserError, match="is a link"):
+        Timing(tmp_path / "run", step=0, tokens=0, prices=FREE)
+    assert outside.read_text() == before
+
+
 def test_excluded_time_counts_in_the_cost_but_not_the_rate(tmp_path: Path):
     timing = Timing(tmp_path, step=0, tokens=0, prices=COLAB)
     with timing.excluded():

@@ -9,6 +9,7 @@ plots. What is unknown is None, or an empty cell; nothing is estimated.
 import contextlib
 import itertools
 import math
+import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, fields
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.files import naming, write_text
+from tokenmill.core.files import append_text, read_bytes, write_atomic, write_text
 from tokenmill.core.params import Section
 from tokenmill.formats.records import parse_rows
 
@@ -152,8 +153,7 @@ class Timing:
         self._rate_from = self._cost_from = now
         self._tokens = tokens
         if self.path:
-            with naming(self.path), self.path.open("a", newline="\n") as file:
-                file.write(_timing_line(step, self.total, rate))
+            append_text(self.path, _timing_line(step, self.total, rate))
         return rate
 
     @contextlib.contextmanager
@@ -177,7 +177,7 @@ def read_timing(path: Path) -> list[TimingRow]:
     Raises:
         UserError: it is no such table.
     """
-    content = path.read_bytes() if path.exists() else b""
+    content = read_bytes(path, follow=False) if os.path.lexists(path) else b""
     rows = parse_rows(content[: content.rfind(b"\n") + 1], TimingRow, source=path, way_out=DELETE)
     if any(one.step >= next_.step for one, next_ in itertools.pairwise(rows)):
         raise UserError(f"{path} is damaged (its steps go back); {DELETE}.")
@@ -197,7 +197,8 @@ def publish_times(resume: Path, run: str, folder: Path) -> None:
     for name in TIMES:
         table = find_times(resume, run, name)
         if table.exists():
-            write_text(folder / name, table.read_text())
+            with write_atomic(folder / name) as file:
+                file.write(read_bytes(table, follow=False))
         else:
             (folder / name).unlink(missing_ok=True)
 
@@ -244,5 +245,5 @@ def read_costs(path: Path) -> list[CostRow]:
     Raises:
         UserError: it is no such table.
     """
-    content = path.read_bytes() if path.exists() else b""
+    content = read_bytes(path) if path.exists() else b""
     return parse_rows(content, CostRow, source=path, way_out=DELETE)

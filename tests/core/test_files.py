@@ -93,6 +93,39 @@ def test_a_link_at_the_temporary_name_leads_nowhere(tmp_path: Path) -> None:
     assert (tmp_path / "folder" / "file").is_file()
 
 
+def test_a_link_in_place_of_a_file_or_folder_is_replaced(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "kept").write_text("mine")
+    (tmp_path / "file").symlink_to(outside / "kept")
+    (tmp_path / "folder").symlink_to(outside)
+    files.write_text(tmp_path / "file", "text")
+    with files.write_directory(tmp_path / "folder") as folder:
+        (folder / "a").touch()
+    assert [path.name for path in outside.iterdir()] == ["kept"]
+    assert (outside / "kept").read_text() == "mine"
+    assert (tmp_path / "file").read_text() == "text"
+    assert [path.name for path in (tmp_path / "folder").iterdir()] == ["a"]
+
+
+def test_what_is_no_regular_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path / "link", tmp_path, Path(os.devnull)):
+        with pytest.raises(UserError, match="is no regular file"):
+            files.open_regular(path)
+    with pytest.raises(OSError, match="pipe"):
+        files.append_text(tmp_path / "pipe", "text")
+
+
+def test_a_link_is_followed_only_where_it_may_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("text")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    assert files.read_bytes(tmp_path / "link") == b"text"
+    with pytest.raises(UserError, match="is a link"):
+        files.read_bytes(tmp_path / "link", follow=False)
+
+
 @pytest.mark.parametrize(
     "error", [OSError(errno.ENOSPC, "full"), RuntimeError("Io error (os error 28)")]
 )

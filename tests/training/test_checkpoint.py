@@ -10,7 +10,8 @@ import torch
 from filelock import FileLock, Timeout
 
 from tests.imports import ROOT
-from tests.training.tiny import CPU, model_config, train_params
+from tests.training.tiny import CPU, digest, model_config, train_params
+from tokenmill.core.errors import UserError
 from tokenmill.model.gpt import GPT, build
 from tokenmill.model.manifest import MANIFEST, WEIGHTS
 from tokenmill.training import checkpoint as checkpoint_module
@@ -204,6 +205,63 @@ def test_pruning_runs_keeps_one_in_training(tmp_path: Path):
     with FileLock(tmp_path / "a" / "lock"):
         prune_runs(tmp_path, keep=1)
     assert {path.name for path in tmp_path.iterdir()} == {"a", "b.timing.csv", "c.timing.csv", "d"}
+
+
+IN_A_RUN = [
+    "",
+    "lock",
+    "holder",
+    "epochs",
+    "epochs/epoch-1",
+    "epochs/epoch-1/model.safetensors",
+    "step-000000010",
+    "step-000000010/state.json",
+    "timing.csv",
+    "micro_batch.json",
+]
+
+
+def replaced_by_link(folder: Path, place: str, outside: Path) -> None:
+    """Move what is at a place of a run to `outside`, and put a link there."""
+    path = folder / place
+    if path.exists():
+        path.rename(outside)
+    else:
+        outside.write_text("kept")
+    path.symlink_to(outside, target_is_directory=outside.is_dir())
+
+
+def everything(outside: Path) -> object:
+    return digest(outside) if outside.is_dir() else outside.read_bytes()
+
+
+@pytest.mark.parametrize("place", IN_A_RUN)
+def test_no_link_in_a_run_is_followed(place: str, tmp_path: Path):
+    """Neither when a run begins nor by what it reads, writes and removes later."""
+    store = filled(tmp_path / "runs/run", 5, 10)
+    outside = tmp_path / "outside"
+    replaced_by_link(store.folder, place, outside)
+    before = everything(outside)
+    with pytest.raises(UserError, match="is a link"), store.lock(print):
+        pass
+    used, _ = found(store)
+    if place.startswith(("step", "epochs")):
+        assert used == [5] or place == "epochs"
+    store.prune(upto=20, newest=1, also=set())
+    filled(tmp_path / "runs/newer", 5)
+    prune_runs(tmp_path / "runs", keep=1)
+    assert everything(outside) == before
+
+
+def test_a_link_that_comes_later_is_replaced_by_what_is_written(tmp_path: Path):
+    store = filled(tmp_path / "run", 5, 10)
+    step = store.checkpoint_folder(10)
+    replaced_by_link(store.folder, step.name, tmp_path / "outside")
+    before = everything(tmp_path / "outside")
+    filled(store.folder, 10)
+    assert not step.is_symlink()
+    assert found(store)[0] == [10, 5]
+    assert everything(tmp_path / "outside") == before
 
 
 HOLDER = """

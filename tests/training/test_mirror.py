@@ -224,7 +224,7 @@ def test_a_copy_killed_midway_leaves_the_checkpoint_before(tmp_path: Path, elsew
         [sys.executable, "-c", COPIER, str(store.folder), str(elsewhere)],
         env={"PYTHONPATH": str(ROOT / "src")},
     )
-    half = elsewhere / "run" / "step-000000020" / "optimizer.safetensors"
+    half = elsewhere / "run" / "step-000000020" / ".optimizer.safetensors.tmp"
     end = time.monotonic() + 60
     while not (half.exists() and half.stat().st_size > 1 << 20):
         assert time.monotonic() < end
@@ -369,6 +369,74 @@ def test_nothing_damaged_or_misnamed_replaces_local_files(
     assert any("step 25" in sentence and "not used" in sentence for sentence in said)
     assert digest(store.epochs) == before
     assert not list(tmp_path.rglob("outside"))
+
+
+PLACES = [
+    "",
+    "timing.csv",
+    "weights",
+    "weights/{sha256}",
+    "weights/{sha256}/model.safetensors",
+    "step-000000010",
+    "step-000000010/manifest.json",
+    "step-000000010/optimizer.safetensors",
+    "step-000000005",
+    "step-000000005/manifest.json",
+]
+"""In the folder of a run, where somebody may put a link."""
+
+
+def linked(run: Path, place: str, outside: Path) -> None:
+    """Move what is at a place of the mirror to `outside`, and put a link there."""
+    weights = max((run / "weights").iterdir()).name
+    path = run / place.format(sha256=weights)
+    path.rename(outside)
+    path.symlink_to(outside, target_is_directory=outside.is_dir())
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    files = [path] if path.is_file() else [each for each in path.rglob("*") if each.is_file()]
+    return {str(file.relative_to(path)): file.read_bytes() for file in files}
+
+
+def two_steps(folder: Path) -> CheckpointStore:
+    store = filled(folder / "run", 5, 10)
+    (store.folder / "timing.csv").write_text("step,seconds,tokens_per_second,units,money\n")
+    return store
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_copying_follows_no_link_in_the_mirror(tmp_path: Path, elsewhere: Path, place: str):
+    """Not to write, not to remove, not to look whether something is there already."""
+    store = two_steps(tmp_path / "a")
+    for step in (5, 10):
+        Mirror(str(elsewhere), store, print).copy(step)
+    linked(elsewhere / "run", place, tmp_path / "outside")
+    if (tmp_path / "outside").is_file():
+        (tmp_path / "outside").write_text("kept")
+    before = contents(tmp_path / "outside")
+    store.prune(upto=10, newest=1, also=set())
+    (store.folder / "timing.csv").write_text("step,seconds,tokens_per_second,units,money\n\n")
+    said = mirror_to(store, elsewhere)
+    assert contents(tmp_path / "outside") == before
+    needed = ("", "weights", "weights/{sha256}", "step-000000010")  # folders that are written
+    assert any("did not take the checkpoint of step 10" in each for each in said) == (
+        place in needed
+    )
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_fetching_follows_no_link_in_the_mirror(tmp_path: Path, elsewhere: Path, place: str):
+    store = two_steps(tmp_path / "a")
+    for step in (5, 10):
+        Mirror(str(elsewhere), store, print).copy(step)
+    linked(elsewhere / "run", place, tmp_path / "outside")
+    steps, _ = fetched(elsewhere, tmp_path / "there")
+    without_10 = place.startswith(("weights", "step-000000010"))
+    without_5 = place.startswith("step-000000005")
+    expected = [step for step, left_out in ((10, without_10), (5, without_5)) if not left_out]
+    assert steps == (expected if place else [])
+    assert (tmp_path / "there/run/timing.csv").exists() == (place not in ("", "timing.csv"))
 
 
 def test_removing_follows_no_link_in_the_mirror(tmp_path: Path, elsewhere: Path):

@@ -1,9 +1,13 @@
-"""Write files whole or not at all, and know them by their hash.
+"""Write files whole or not at all, read nothing but regular files, and know them by their hash.
 
 A file or folder is written beside its place, as `.NAME.tmp`, and then renamed, so that a crash, a
 full disk or a reader never meets half of it; what a killed process leaves behind, the next one
 overwrites. Nothing is opened for writing in place: with hard links into DVC's cache, that would
 silently corrupt the cache.
+
+What is read is opened here, too: a pipe or a device in place of a file would be waited for without
+end. Links are followed, because DVC may link to its cache, but not in folders that only this
+program writes, as that of checkpoints (`follow=False`): a link there is somebody else's.
 """
 
 import contextlib
@@ -13,7 +17,9 @@ import json
 import os
 import re
 import shutil
+import stat
 from collections.abc import Callable, Iterator
+from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any
 
@@ -47,6 +53,65 @@ def refuse_special(path: Path, raw: Path, parameter: str = "data.raw") -> None:
         )
 
 
+def open_regular(path: Path, *, follow: bool = True) -> BufferedReader:
+    """Open a file for reading.
+
+    Raises:
+        UserError: it is a pipe, a device or a folder; or, unless `follow`, a link.
+        OSError: it is missing or may not be read.
+    """
+    if not follow:
+        refuse_link(path)
+    # Without waiting for somebody to write into a pipe
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(path, flags | (0 if follow else getattr(os, "O_NOFOLLOW", 0)))
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise UserError(f"{path} is no regular file (a pipe, a device or a folder); remove it.")
+    return os.fdopen(descriptor, "rb")
+
+
+def read_bytes(path: Path, *, follow: bool = True) -> bytes:
+    """The content of a regular file.
+
+    Raises:
+        UserError: as `open_regular`.
+        OSError: as `open_regular`.
+    """
+    with open_regular(path, follow=follow) as file:
+        return file.read()
+
+
+def append_text(path: Path, text: str) -> None:
+    """Append to a file of this program that is there already; a link or a pipe in its place is not
+    followed.
+
+    Raises:
+        OSError: it is missing, a link or a pipe.
+    """
+    flags = os.O_WRONLY | os.O_APPEND | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
+    with naming(path), os.fdopen(os.open(path, flags), "wb") as file:
+        file.write(text.encode())
+
+
+def refuse_link(path: Path) -> None:
+    """Refuse a link in place of something that only this program writes.
+
+    Raises:
+        UserError: it is one.
+    """
+    if path.is_symlink():
+        raise UserError(f"{path} is a link, which is not followed here; remove it.")
+
+
+def is_regular(path: Path) -> bool:
+    """Whether there is a file, and not a link to one."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
 @contextlib.contextmanager
 def write_beside(path: Path) -> Iterator[Path]:
     """Give a name beside `path` to write a file at; it appears at `path` whole when the block ends,
@@ -70,8 +135,7 @@ def write_directory(path: Path) -> Iterator[Path]:
     with _replacing(path) as beside:
         beside.mkdir()
         yield beside
-        if path.is_dir():
-            shutil.rmtree(path)
+        remove(path)
 
 
 @contextlib.contextmanager
@@ -150,9 +214,14 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
 
 
-def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file's bytes, in hexadecimal."""
-    with path.open("rb") as file:
+def sha256_of(path: Path, *, follow: bool = True) -> str:
+    """The SHA-256 of a file's bytes, in hexadecimal.
+
+    Raises:
+        UserError: as `open_regular`.
+        OSError: as `open_regular`.
+    """
+    with open_regular(path, follow=follow) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -7,8 +7,8 @@
     lock               held by the one process that trains this configuration
 
 A checkpoint appears by a rename, holds the hash of each of its files, and is read only if they
-agree. Nothing is pickled. `export_model` copies the epochs and the last checkpoint to
-`models/gpt/`, so that another machine can continue.
+agree. Nothing is pickled, and no link in a run's folder is followed. `export_model` copies the
+epochs and the last checkpoint to `models/gpt/`, so that another machine can continue.
 """
 
 import contextlib
@@ -28,7 +28,17 @@ from pydantic import BaseModel, Field
 from torch import Tensor
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.files import sha256_of, write_beside, write_directory, write_json
+from tokenmill.core.files import (
+    is_regular,
+    read_bytes,
+    refuse_link,
+    remove,
+    sha256_of,
+    write_beside,
+    write_directory,
+    write_json,
+    write_text,
+)
 from tokenmill.costs import TIMES
 from tokenmill.formats.records import read_record
 from tokenmill.formats.token_file import Sha256
@@ -124,28 +134,35 @@ class CheckpointStore:
 
     @contextlib.contextmanager
     def lock(self, say: Callable[[str], None]) -> Iterator[None]:
-        """Let no other process train this configuration; wait for one that does, and say so."""
+        """Let no other process train this configuration; wait for one that does, and say so.
+
+        Raises:
+            UserError: there is a link in the run's folder, which no run makes.
+        """
+        refuse_link(self.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
+        refuse_link(self.folder / "lock")
         lock = FileLock(self.folder / "lock")
         holder = self.folder / "holder"
         try:
             lock.acquire(timeout=0)
         except Timeout:
-            who = holder.read_text() if holder.exists() else "unknown"
+            who = "unknown"
+            if is_regular(holder):
+                who = read_bytes(holder, follow=False).decode("utf-8", "replace")
             say(
                 f"process {who} is training this configuration; waiting for it to end, then "
                 "continuing from there"
             )
             lock.acquire()
         try:
-            holder.write_text(str(os.getpid()))
-            os.utime(self.folder)
             # What a killed process had begun to write
             for leftover in list(self.folder.rglob(".*.tmp")):
-                if leftover.is_dir():
-                    shutil.rmtree(leftover)
-                else:
-                    leftover.unlink(missing_ok=True)
+                remove(leftover)
+            for path in self.folder.rglob("*"):
+                refuse_link(path)
+            write_text(holder, str(os.getpid()))
+            os.utime(self.folder)
             yield
         finally:
             lock.release()
@@ -159,7 +176,9 @@ class CheckpointStore:
         return self.epochs / f"epoch-{epoch}"
 
     def steps(self) -> list[int]:
-        """The steps of all checkpoints, whole or not, in order."""
+        """The steps of all checkpoints, whole or not, in order; none behind a link."""
+        if self.folder.is_symlink():
+            return []
         names = (STEP_NAME.fullmatch(path.name) for path in self.folder.glob(f"{STEP_PREFIX}*"))
         return sorted(int(name[1]) for name in names if name)
 
@@ -215,7 +234,7 @@ class CheckpointStore:
         """
         for step in [step for step in self.steps() if step <= upto][:-newest]:
             if step not in also:
-                shutil.rmtree(self.checkpoint_folder(step))
+                remove(self.checkpoint_folder(step))
 
 
 def _save_learned(model: GPT, folder: Path) -> None:
@@ -258,13 +277,17 @@ def read_state(folder: Path) -> SavedState:
 
 def _hashes(folder: Path) -> dict[str, str]:
     return {
-        path.name: sha256_of(path) for path in sorted(folder.iterdir()) if path.name != MANIFEST
+        path.name: sha256_of(path, follow=False)
+        for path in sorted(folder.iterdir())
+        if path.name != MANIFEST
     }
 
 
 def _damage(folder: Path, epochs: Path) -> str | None:
     """What is wrong with the files of a checkpoint, or None."""
     try:
+        for path in (folder, folder / MANIFEST, epochs):
+            refuse_link(path)
         expected = read_hashes(folder)
         found = _hashes(folder)
         wrong = sorted(
@@ -284,9 +307,9 @@ def _damage(folder: Path, epochs: Path) -> str | None:
 
 
 def has_files(folder: Path, hashes: dict[str, str]) -> bool:
-    """Whether a folder has files of these names with these hashes."""
-    return all(
-        (folder / name).exists() and sha256_of(folder / name) == sha256
+    """Whether a folder has files of these names with these hashes, and not links to them."""
+    return not folder.is_symlink() and all(
+        is_regular(folder / name) and sha256_of(folder / name, follow=False) == sha256
         for name, sha256 in hashes.items()
     )
 
@@ -296,13 +319,15 @@ def prune_runs(root: Path, *, keep: int) -> None:
     tables of times."""
     with contextlib.suppress(OSError):  # another process may be removing the same ones
         runs = sorted(
-            (folder for folder in root.iterdir() if folder.is_dir()),
+            (one for one in root.iterdir() if one.is_dir() and not one.is_symlink()),
             key=lambda f: f.stat().st_mtime,
         )
         for folder in runs[:-keep]:
+            if (folder / "lock").is_symlink():
+                continue
             with contextlib.suppress(Timeout), FileLock(folder / "lock", timeout=0):
                 for name in TIMES:
-                    if (folder / name).exists():
+                    if is_regular(folder / name):
                         (folder / name).replace(root / f"{folder.name}.{name}")
                 shutil.rmtree(folder)
 
@@ -338,6 +363,7 @@ def copy_tree(source: Path, target: Path) -> None:
 
 
 def _link_or_copy(source: str, target: str) -> None:
+    refuse_link(Path(source))
     with contextlib.suppress(OSError):
         if os.name != "nt":
             os.link(source, target)

@@ -15,7 +15,6 @@ track, in the folder in which the stage runs:
 import contextlib
 import json
 import os
-import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass, field, fields
@@ -25,7 +24,7 @@ from typing import Any, TypeVar
 import psutil
 from pydantic import Field
 
-from tokenmill.core.files import rounded, write_json, write_text
+from tokenmill.core.files import append_text, read_bytes, remove, rounded, write_json, write_text
 from tokenmill.core.params import Section
 from tokenmill.core.paths import resume_root
 from tokenmill.costs import CostParams
@@ -272,7 +271,7 @@ class LiveFiles:
             for row in state.epochs
         ]
         with contextlib.suppress(OSError):
-            shutil.rmtree(self._folder, ignore_errors=True)
+            remove(self._folder)
             for kind, name in LIVE_TABLES.items():
                 write_rows(self._folder / name, kind, [])
             write_json(self._folder / LIVE_RUN, run.model_dump())
@@ -301,13 +300,12 @@ class LiveFiles:
             return
         with contextlib.suppress(OSError):
             for kind, name in LIVE_TABLES.items():
-                with (self._folder / name).open("a", newline="\n") as file:
-                    file.writelines(_csv(row) for row in rows if isinstance(row, kind))
+                lines = [_csv(row) for row in rows if isinstance(row, kind)]
+                append_text(self._folder / name, "".join(lines))
             if _signal().parents[3].is_dir():
                 _signal().parent.mkdir(parents=True, exist_ok=True)
-                _signal().write_text(
-                    json.dumps({"pid": os.getpid(), "step": rows[-1].step}, sort_keys=True)
-                )
+                content = json.dumps({"pid": os.getpid(), "step": rows[-1].step}, sort_keys=True)
+                write_text(_signal(), content)
 
 
 def _signal() -> Path:
@@ -334,7 +332,7 @@ def read_live_rows(folder: Path, kind: type[Row]) -> list[Row]:
         UserError: the file is damaged.
     """
     path = folder / LIVE_TABLES[kind]
-    content = path.read_bytes() if path.exists() else b""
+    content = read_bytes(path) if path.exists() else b""
     return records.parse_rows(
         content[: content.rfind(b"\n") + 1], kind, source=path, way_out="remove the folder"
     )

@@ -8,7 +8,7 @@ URL that fsspec knows.
 
 Copies are made in the background, and no error of the mirror stops training. What is fetched
 replaces a local file only after the hashes of the whole checkpoint were found right; no name from
-the mirror is used before it was checked.
+the mirror is used before it was checked, and in a folder no link is followed (`mounted.py`).
 """
 
 import contextlib
@@ -24,7 +24,14 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.files import sha256_of, write_directory
+from tokenmill.core.files import (
+    is_regular,
+    refuse_link,
+    remove,
+    sha256_of,
+    write_beside,
+    write_directory,
+)
 from tokenmill.costs import TIMING
 from tokenmill.model.manifest import ADAPTER_CONFIG, CONFIG, MANIFEST, WEIGHTS
 from tokenmill.training.checkpoint import (
@@ -35,6 +42,7 @@ from tokenmill.training.checkpoint import (
     read_hashes,
     read_state,
 )
+from tokenmill.training.mounted import Mounted
 
 WAIT_SECONDS = 300.0
 """How long the end of training waits for the last copy, at most."""
@@ -98,6 +106,8 @@ class Mirror:
                 "`s3fs` (`pip install -e '.[s3]'`), or give a folder."
             ) from None
         self._root = str(root).rstrip("/")
+        if isinstance(self._fs, LocalFileSystem):
+            self._fs = Mounted(self._root)
         self._run = f"{self._root}/{store.folder.name}"
         if self._is_gone():
             raise UserError(
@@ -110,7 +120,7 @@ class Mirror:
         self._thread = threading.Thread(target=self._work, name="mirror", daemon=True)
 
     def _is_gone(self) -> bool:
-        return isinstance(self._fs, LocalFileSystem) and not Path(self._root).is_dir()
+        return isinstance(self._fs, Mounted) and not Path(self._root).is_dir()
 
     def start(self) -> None:
         """Start to copy, first the newest checkpoint that the store has already."""
@@ -169,11 +179,11 @@ class Mirror:
         if self._is_gone():
             raise FileNotFoundError("the folder is gone")
         frozen = self._store.folder / ".mirror.tmp"
-        shutil.rmtree(frozen, ignore_errors=True)
+        remove(frozen)
         # Links: the store may remove the checkpoint meanwhile
         copy_tree(self._store.checkpoint_folder(step), frozen)
         self._fs.makedirs(self._run, exist_ok=True)
-        if (timing := self._store.folder / TIMING).exists():
+        if is_regular(timing := self._store.folder / TIMING):
             self._fs.put_file(str(timing), f"{self._run}/{TIMING}")
         weights = read_state(frozen).state.epoch_weights
         for epoch, sha256 in enumerate(weights, start=1):
@@ -199,6 +209,8 @@ class Mirror:
         self._put(source, target, last=MANIFEST)
 
     def _put(self, source: Path, target: str, *, last: str) -> None:
+        for path in (source, *source.iterdir()):
+            refuse_link(path)
         self._fs.makedirs(target, exist_ok=True)
         for names in ([path.name for path in source.iterdir() if path.name != last], [last]):
             self._fs.put(
@@ -219,9 +231,9 @@ class Mirror:
                     self._remove(f"{self._run}/weights/{name}")
 
     def _remove(self, folder: str) -> None:
-        """Remove a folder; a link in it goes, and what it points to stays."""
-        if isinstance(self._fs, LocalFileSystem):
-            shutil.rmtree(folder)
+        """Remove a folder; a link in it or in its place goes, and what it points to stays."""
+        if isinstance(self._fs, Mounted):
+            self._fs.remove(folder)
         else:  # not `rm`, which takes a bracket in a name for a pattern
             for path in self._fs.find(folder):
                 self._fs.rm_file(path)
@@ -263,7 +275,8 @@ class Mirror:
                         f"{error}"
                     )
             if self._fs.exists(f"{self._run}/{TIMING}"):
-                self._fs.get_file(f"{self._run}/{TIMING}", str(self._store.folder / TIMING))
+                with write_beside(self._store.folder / TIMING) as beside:
+                    self._fs.get_file(f"{self._run}/{TIMING}", str(beside))
         except Exception as error:  # as in _try_to_copy
             self._say(
                 f"the mirror {self._url} cannot be read ({_in_a_line(error)}); training continues "
