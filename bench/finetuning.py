@@ -197,8 +197,9 @@ def texts_of(layers: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
 
 def work(how: str, method: Method, folder: Path, turn: int) -> Row:
     """One epoch, in this process."""
-    os.environ["DVC_ROOT"] = str(folder / f"{method}-{turn}")
-    os.chdir(folder)
+    own = folder / f"{method}-{turn}"
+    own.mkdir(exist_ok=True)
+    os.chdir(own)
     params = FinetuneParams.model_validate(
         section("finetune", methods=[method], data=str(folder), epochs=1)
     )

@@ -15,7 +15,6 @@ import dataclasses
 import io
 import json
 import multiprocessing
-import os
 import tempfile
 import time
 from multiprocessing.connection import Connection
@@ -223,8 +222,9 @@ def _train(link: Connection, sections: dict[str, dict[str, Any]], tokens: Path, 
     from tokenmill.training.run import run_job  # noqa: PLC0415
 
     sections["model"].pop("vocab_size")
-    with tempfile.TemporaryDirectory() as root:
-        os.environ["DVC_ROOT"] = root
+    tokens = tokens.resolve()
+    out = out.resolve()
+    with tempfile.TemporaryDirectory() as root, contextlib.chdir(root):
         began = time.perf_counter()
         cpu_began = time.process_time()
         with contextlib.redirect_stderr(io.StringIO()):

@@ -105,7 +105,6 @@ def calls_of_a_step() -> list[str]:
         step(self, **arguments)
 
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        os.environ["DVC_ROOT"] = folder
         Path("params.yaml").write_text(_tiny_params(), encoding="utf-8")
         Path("data").mkdir()
         write_tokens(Path("data/tokens"), sequences=8)

@@ -1,5 +1,7 @@
 """git answers, fails with its own message, or is missing; each is told apart."""
 
+import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -8,6 +10,7 @@ from dvc.repo.experiments import refs
 
 from tokenmill import git
 from tokenmill.core.errors import UserError
+from tokenmill.stage import report_errors
 
 BESIDE_EXPERIMENTS = sorted(
     {
@@ -82,6 +85,35 @@ def test_a_lock_that_a_killed_git_left_is_named_with_the_way_out(repository: Pat
 def test_input_reaches_git(repository: Path) -> None:
     blob = git.execute(repository, "hash-object", "-w", "--stdin", stdin="é").strip()
     assert git.execute(repository, "cat-file", "blob", blob) == "é"
+
+
+def test_the_environment_leads_to_no_other_repository(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a hook of git, which sets GIT_DIR and GIT_INDEX_FILE."""
+    other = tmp_path / "other"
+    shutil.copytree(repository, other)
+    git.execute(other, "update-ref", "refs/heads/theirs", "HEAD")
+    for name, place in (
+        ("GIT_DIR", other / ".git"),
+        ("GIT_WORK_TREE", other),
+        ("GIT_INDEX_FILE", other / ".git/index"),
+    ):
+        monkeypatch.setenv(name, str(place))
+    assert "refs/heads/theirs" not in git.references(repository, "refs/heads")
+    params = repository / "params.yaml"
+    params.touch()
+    git.write_epoch_refs(repository, [{"train.json": {"loss": 1}}] * 2, params)
+    assert git.references(repository, "refs/epoch-*") == ["refs/epoch-1", "refs/epoch-2"]
+    assert git.references(other, "refs/epoch-*") == ["refs/epoch-1"]
+
+
+def test_a_command_leads_dvc_to_no_other_repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "other/.git"))
+    report_errors(lambda: None)
+    assert "GIT_DIR" not in os.environ
 
 
 def test_failure_of_git_carries_its_message(repository: Path) -> None:

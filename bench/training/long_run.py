@@ -76,7 +76,7 @@ def train_long(folder: Path, epochs: int) -> None:
     from tokenmill.training.params import RuntimeParams, TrainParams  # noqa: PLC0415
     from tokenmill.training.run import run_job  # noqa: PLC0415
 
-    os.environ["DVC_ROOT"] = str(folder)
+    os.chdir(folder)
     batch = section("train")["batch_size"]
     ids = np.random.default_rng(0).integers(
         64, size=EPOCH_STEPS * batch * MODEL["context_length"] + 1

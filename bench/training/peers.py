@@ -375,7 +375,7 @@ def our_run(
         capture_output=True,
         text=True,
         check=False,
-        env=os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "DVC_ROOT": str(here)},
+        env=os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
     )
     seconds = time.perf_counter() - began
     if done.returncode:

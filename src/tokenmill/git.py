@@ -17,6 +17,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.words.units import masked
 
@@ -64,7 +65,12 @@ def _run(
 ) -> subprocess.CompletedProcess[bytes]:
     try:
         return subprocess.run(
-            ["git", *arguments], cwd=root, input=stdin.encode(), capture_output=True, check=False
+            ["git", *arguments],
+            cwd=root,
+            input=stdin.encode(),
+            capture_output=True,
+            check=False,
+            env=paths.own_environment(),
         )
     except FileNotFoundError:
         raise UserError("there is no `git` on the PATH; install git.") from None

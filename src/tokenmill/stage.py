@@ -18,6 +18,7 @@ from pathlib import Path
 
 import psutil
 
+from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import DISK_FULL
 from tokenmill.words.units import message
@@ -58,6 +59,7 @@ def report_errors(work: Callable[[], None]) -> None:
     if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     _replace_unknown_characters()
+    _leave_other_repositories()
     # Else Python searches all of PyTorch for garbage before it ends: half a second
     atexit.register(gc.freeze)
     try:
@@ -93,6 +95,12 @@ def _replace_unknown_characters() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # (a notebook's is not)
             stream.reconfigure(errors="replace")
+
+
+def _leave_other_repositories() -> None:
+    """Forget what leads git, or DVC in this process, to another repository."""
+    for name in os.environ.keys() - paths.own_environment().keys():
+        del os.environ[name]
 
 
 def describe(error: OSError) -> str:

@@ -16,7 +16,6 @@ TINY = {"sequences": 6, "width": 64, "layers": 1, "context": 32, "vocabulary": 2
 
 def test_both_methods_learn_from_the_same_chats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DVC_ROOT", str(tmp_path))
     chats = [
         {"instruction": "count? " * (number % 7), "response": f"{number} one"}
         for number in range(99)

@@ -1,7 +1,6 @@
 """`tokenmill` alone: what it says of each state that a project can be in."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -113,4 +112,3 @@ def test_from_trained_to_committed_to_changed(finished: Project, monkeypatch: py
 
     monkeypatch.chdir(finished.root)
     main([])
-    assert os.environ.get("DVC_ROOT") is None

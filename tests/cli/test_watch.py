@@ -25,7 +25,6 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = tmp_path / "project"
     root.mkdir()
     monkeypatch.chdir(root)
-    monkeypatch.delenv("DVC_ROOT", raising=False)
     params = (ROOT / "params.yaml").read_text(encoding="utf-8")
     before, line, after = params.partition("  prompts: auto")
     assert line

@@ -28,7 +28,6 @@ def test_this_run_and_folders_need_no_git(project: Path):
 
 
 def test_a_training_under_way_is_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.delenv("DVC_ROOT", raising=False)
     (tmp_path / "project").mkdir()
     begin(tmp_path / "project")
     models = Models(tmp_path / "project")

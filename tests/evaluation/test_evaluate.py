@@ -38,7 +38,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setenv("DVC_ROOT", str(folder))
         train_a_model(folder)
     shutil.copytree(folder / "model", folder / "base")
     file = folder / "base" / MANIFEST

@@ -98,7 +98,6 @@ def _become(root: Path, command: Sequence[str], log: Path) -> None:
     try:
         os.setsid()
         os.chdir(root)
-        os.environ["DVC_ROOT"] = str(root)
         for stream in (1, 2):
             os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
         size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()

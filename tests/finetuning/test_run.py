@@ -43,7 +43,6 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("base")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setenv("DVC_ROOT", str(folder))
         train_a_model(folder)
     chats = [
         {"instruction": "count? " * (number % 7), "response": "two " * (number % 5) + "one"}
@@ -74,7 +73,8 @@ def tune(
     **changes: Any,
 ) -> Outcome:
     """Fine-tune with the checkpoints in `folder`, into `folder`/model."""
-    monkeypatch.setenv("DVC_ROOT", str(folder))
+    folder.mkdir(exist_ok=True)
+    monkeypatch.chdir(folder)
     runtime_section = runtime_params(**runtime or {})
     params = FinetuneParams.model_validate(SECTION | {"data": str(base / "chats.jsonl")} | changes)
     with clean_chats(params, parameters(), encoding="auto", runtime=LOCAL) as chats:

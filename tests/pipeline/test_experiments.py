@@ -92,6 +92,19 @@ def test_the_run_report_knows_the_times_of_the_run_it_shows(
     assert travelled.run("git", "rev-parse", "HEAD") in found
 
 
+def test_a_temporary_run_shares_the_checkpoints(finished: Project) -> None:
+    before = {path.name for path in finished.root.glob(".resume/*/step-*")}
+    (folder,) = finished.root.glob(".resume/*/epochs")
+    epochs = len(list(folder.iterdir()))
+    weights = folder / f"epoch-{epochs}/model.safetensors"
+    written = weights.stat().st_mtime_ns
+    said = finished.run("dvc", "exp", "run", "--temp", "-S", f"train.epochs={epochs + 1}")
+    assert "continuing from step" in said
+    assert (folder / f"epoch-{epochs + 1}/model.safetensors").is_file()
+    assert weights.stat().st_mtime_ns == written, "an epoch that was there is not trained again"
+    assert {path.name for path in finished.root.glob(".resume/*/step-*")} != before
+
+
 def test_temporary_and_queued_runs_use_the_code_beside_them(finished: Project) -> None:
     """The editable install of the test environment points elsewhere; a queued run must not import
     that."""

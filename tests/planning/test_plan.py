@@ -195,7 +195,6 @@ def test_metrics_tell_the_data_of_a_clone(project: Path):
 def test_last_training_tells_the_speed_of_this_machine(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setenv("DVC_ROOT", str(project))
     monkeypatch.chdir(project)
     tokens = write_tokens(project / "data" / "tokens", sequences=19)
     outcome = run(tokens, project / "models" / "gpt")

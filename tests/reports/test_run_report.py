@@ -34,7 +34,7 @@ def in_a_process(folder: Path, **env: str) -> str:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-m", "stages", "report"],
         cwd=folder,
-        env={name: value for name, value in os.environ.items() if name != "DVC_ROOT"}
+        env=os.environ
         | {"PYTHONPATH": str(ROOT), "GIT_CEILING_DIRECTORIES": str(folder.parent)}
         | env,
         capture_output=True,
@@ -48,7 +48,6 @@ def in_a_process(folder: Path, **env: str) -> str:
 @pytest.fixture
 def epochs(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], str]:
     """The stage in this process; gives its page."""
-    monkeypatch.delenv("DVC_ROOT", raising=False)
 
     def run(folder: Path) -> str:
         monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(folder.parent))

@@ -18,7 +18,6 @@ from tokenmill.training.history import LIVE_RUN
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.delenv("DVC_ROOT", raising=False)
     (tmp_path / "project").mkdir()
     return tmp_path / "project"
 

@@ -24,7 +24,7 @@ DRAWN = Sampling(max_new_tokens=30, temperature=2.0, seed=4)
 def trained(tmp_path_factory: pytest.TempPathFactory) -> FoundModel:
     folder = tmp_path_factory.mktemp("trained")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DVC_ROOT", str(folder))
+        patch.chdir(folder)
         train_a_model(folder)
     return FoundModel("epoch 2", folder / "model/epoch-2", folder / "tokenizer.json")
 

@@ -134,7 +134,7 @@ def serve() -> None:
     from tests.training import alone  # noqa: PLC0415
 
     def become_trainer(request: dict[str, Any]) -> NoReturn:
-        os.environ.update({"DVC_ROOT": request["root"]} | request.pop("environ", {}))
+        os.environ.update(request.pop("environ", {}))
         said = f"said-{os.environ['RANK']}.txt" if "RANK" in os.environ else "said.txt"
         os.dup2(os.open(Path(request["root"], said), os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
         sys.orig_argv = [sys.executable, "-m", "tests.training.alone", json.dumps(request)]

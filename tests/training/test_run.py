@@ -47,6 +47,18 @@ def test_run_learns_and_writes_all_its_files(here: Path, tokens: Path):
     assert load_model(here / "model" / "epoch-4").config == model_config()
 
 
+def test_another_project_in_the_environment_is_left_alone(
+    here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Its runs would be pruned, and its checkpoints continued."""
+    for name in ("a", "b", "c"):
+        (here / "other/.resume" / name).mkdir(parents=True)
+    monkeypatch.setenv("DVC_ROOT", str(here / "other"))
+    run(tokens, here / "model", runtime={"checkpoint": {"keep_runs": 1}})
+    assert checkpoints(here) == [9, 10]
+    assert {path.name for path in (here / "other/.resume").iterdir()} == {"a", "b", "c"}
+
+
 def test_token_placement_changes_no_byte(here: Path, tokens: Path):
     run(tokens, here / "model", model={"dropout": 0.2})
     expected = digest(here / "model")

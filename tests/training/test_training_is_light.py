@@ -17,7 +17,7 @@ from tokenmill.model.config import Architecture
 from tokenmill.model.gpt import parameter_count
 from tokenmill.model.huggingface import load_model
 
-os.environ["DVC_ROOT"] = sys.argv[1]
+os.chdir(sys.argv[1])
 here = Path(sys.argv[1])
 tokens = write_tokens(here / "tokens", sequences=8)
 for architecture in get_args(Architecture):

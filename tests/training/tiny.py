@@ -146,7 +146,7 @@ def run(
     start: Path | str | None = None,
     **changes: Any,
 ) -> Outcome:
-    """Train in this process, with checkpoints under DVC_ROOT."""
+    """Train in this process, with checkpoints in `.resume` of the current folder."""
     job = training_job(
         ModelParams.model_validate(merged(MODEL, model or {})),
         train_params(**{k: v for k, v in changes.items() if k != "runtime"}),

@@ -1,5 +1,8 @@
 """Where artefacts are, relative to the root of a project: the same in the work tree, in every
-revision, in dvc.yaml."""
+revision, in dvc.yaml.
+
+A stage or command works on the project in which it runs, whatever the environment names.
+"""
 
 import os
 from pathlib import Path
@@ -40,7 +43,34 @@ DATA_REPORT = Path("reports/data.html")
 RUN_REPORT = Path("reports/index.html")
 
 
+COPIES = Path(".dvc/tmp/exps")
+"""Where DVC runs the experiments of a queue, each in a copy of the repository; those with `--temp`
+in `standalone/`."""
+
+OF_THE_USER = ("GIT_CONFIG_", "GIT_AUTHOR_", "GIT_COMMITTER_", "GIT_CEILING_DIRECTORIES")
+"""Variables of git that name no repository: who the user is, and where to stop looking for one."""
+
+
+def main_root() -> Path:
+    """The main repository: the current folder, unless that is in a copy in which DVC runs an
+    experiment. Copies are below the main repository, so nothing else needs to name it."""
+    here = Path.cwd()
+    for folder in here.parents:
+        if folder.parts[-len(COPIES.parts) :] == COPIES.parts:
+            return folder.parents[len(COPIES.parts) - 1]
+    return Path()
+
+
 def resume_root() -> Path:
-    """`.resume` in the main repository, also where DVC runs a stage in a temporary copy (it sets
-    DVC_ROOT)."""
-    return Path(os.environ.get("DVC_ROOT", ".")) / ".resume"
+    """`.resume` in the main repository."""
+    return main_root() / ".resume"
+
+
+def own_environment() -> dict[str, str]:
+    """The environment without the variables of git that lead to another repository, as a hook of
+    git sets them."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("GIT_") or name.startswith(OF_THE_USER)
+    }

@@ -25,10 +25,6 @@ from tokenmill.training.history import (
     read_live_run,
 )
 
-TEMPORARY = Path(".dvc/tmp/exps")
-"""Where DVC runs the experiments of a queue, each in a copy of the repository; those with `--temp`
-in `standalone/`."""
-
 
 class _ExperimentInfo(BaseModel):
     """What is read of DVC's file about a running experiment of the queue."""
@@ -164,7 +160,7 @@ def all_under_way(root: Path) -> list[UnderWay]:
     names = _running_experiments(root)
     copies = [
         path.parent.parent
-        for place in (root / TEMPORARY, root / TEMPORARY / "standalone")
+        for place in (root / paths.COPIES, root / paths.COPIES / "standalone")
         for path in place.glob(f"*/{paths.LIVE}/run.json")
     ]
     found = [under_way(root)]
@@ -189,7 +185,7 @@ def _read(root: Path, folder: Path, where: str, name: str | None) -> UnderWay | 
 def _running_experiments(root: Path) -> dict[str, str]:
     """The names of running experiments, by the name of the copy in which each runs."""
     names = {}
-    for path in (root / TEMPORARY / "run").glob("*/*.run"):
+    for path in (root / paths.COPIES / "run").glob("*/*.run"):
         with contextlib.suppress(OSError, UserError):
             info = read_record(path, _ExperimentInfo, way_out="wait for the run")
             names[Path(info.root_dir).name] = info.name

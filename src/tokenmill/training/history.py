@@ -26,7 +26,7 @@ from pydantic import Field
 
 from tokenmill.core.files import append_text, read_bytes, remove, rounded, write_json, write_text
 from tokenmill.core.params import Section
-from tokenmill.core.paths import resume_root
+from tokenmill.core.paths import main_root
 from tokenmill.costs import CostParams
 from tokenmill.formats import records
 from tokenmill.formats.token_file import Sha256
@@ -310,7 +310,7 @@ class LiveFiles:
 
 def _signal() -> Path:
     """In the main repository, also where DVC runs a stage in a temporary copy."""
-    return resume_root().parent / SIGNAL
+    return main_root() / SIGNAL
 
 
 def read_live_run(folder: Path) -> LiveRun | None:

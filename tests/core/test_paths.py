@@ -1,0 +1,40 @@
+"""Which repository a stage or command works on: that in which it runs."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tokenmill.core import paths
+
+
+@pytest.mark.parametrize("copy", ["standalone/tmp1", "tmp1", "standalone/tmp1/below"])
+def test_a_copy_belongs_to_the_repository_above_it(
+    copy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if that repository is itself in such a copy."""
+    for root in (tmp_path / "main", tmp_path / "main/.dvc/tmp/exps/tmp2/main"):
+        here = root / ".dvc/tmp/exps" / copy
+        here.mkdir(parents=True)
+        monkeypatch.chdir(here)
+        assert paths.main_root() == root
+        assert paths.resume_root() == root / ".resume"
+
+
+def test_the_environment_names_no_other_repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DVC_ROOT", str(tmp_path / "other"))
+    monkeypatch.chdir(tmp_path)
+    assert paths.resume_root() == Path(".resume")
+
+
+def test_gits_environment_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = {"GIT_CONFIG_GLOBAL": "/a", "GIT_AUTHOR_NAME": "Ada", "GIT_COMMITTER_EMAIL": "a@b"}
+    others = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_NAMESPACE")
+    for name, value in (kept | dict.fromkeys(others, "/other")).items():
+        monkeypatch.setenv(name, value)
+    found = paths.own_environment()
+    assert kept.items() <= found.items()
+    assert not found.keys() & set(others)
+    assert found["PATH"] == os.environ["PATH"]
