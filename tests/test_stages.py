@@ -37,6 +37,22 @@ def run(
     )
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_end_no_command(closed: str, tmp_path: Path):
+    shutil.copy(ROOT / "params.yaml", tmp_path)
+    command = f'"{sys.executable}" -m tokenmill params {closed}'
+    done = subprocess.run(
+        ["sh", "-c", command],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_code_beside_the_stage_is_the_code_that_runs(tmp_path: Path):
     for folder in ("src", "stages"):
         shutil.copytree(

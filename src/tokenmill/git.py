@@ -19,6 +19,7 @@ from typing import Any
 
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
+from tokenmill.core.files import read_bytes
 from tokenmill.words.units import masked
 
 EXPERIMENTS = "refs/exps/"
@@ -160,7 +161,7 @@ def write_epoch_refs(
     if ask(root, "rev-parse", "--git-dir") is None:
         return []
     parent = (ask(root, "rev-parse", "--verify", "--quiet", "HEAD") or "").strip()
-    shared = masked(params.read_text(encoding="utf-8"))
+    shared = masked(read_bytes(params).decode("utf-8"))
     commits = dict[str, str]()
     for number, metrics in enumerate(epochs, start=1):
         files = {

@@ -58,6 +58,7 @@ def report_errors(work: Callable[[], None]) -> None:
     # stages/__main__.py set it for the time of the imports
     if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    _open_closed_streams()
     _replace_unknown_characters()
     _leave_other_repositories()
     # Else Python searches all of PyTorch for garbage before it ends: half a second
@@ -88,6 +89,18 @@ def report_errors(work: Callable[[], None]) -> None:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
+
+
+def _open_closed_streams() -> None:
+    """Let nothing else take the place of a stream that was closed at the start, as by `>&-`."""
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            with contextlib.suppress(OSError):
+                nowhere = os.open(os.devnull, os.O_RDWR)
+                if nowhere != descriptor:
+                    os.dup2(nowhere, descriptor)
+                    os.close(nowhere)
+            setattr(sys, name, os.fdopen(descriptor, "w" if descriptor else "r", closefd=False))
 
 
 def _replace_unknown_characters() -> None:

@@ -2,12 +2,20 @@
 
 import errno
 import os
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.imports import SOURCE
 from tokenmill.core import files
 from tokenmill.core.errors import UserError
+from tokenmill.core.params import read_yaml
+from tokenmill.costs import read_timing
+from tokenmill.formats.records import read_record
+from tokenmill.formats.tokenizer import read_tokenizer
+from tokenmill.model.huggingface import read_weights
 
 
 def test_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
@@ -116,6 +124,50 @@ def test_what_is_no_regular_file_is_refused_and_not_waited_for(tmp_path: Path) -
             files.open_regular(path)
     with pytest.raises(OSError, match="pipe"):
         files.append_text(tmp_path / "pipe", "text")
+
+
+OTHER_READERS = {
+    "core/files.py": "the door itself",
+    "stage.py": "/proc",
+    "inputs.py": "asks for a regular file before",
+    "cli/params.py": "compares what it is about to write",
+    "cli/preset.py": "presets of the package",
+    "sample/subjects.py": "tables of the package",
+    "sample/generator.py": "prompts of the package",
+    "data/sources.py": "refuse_special comes before",
+    "training/mirror.py": "a copy of its own",
+    "training/resume.py": "DVC's file system",
+    "runs/find.py": "DVC's file system",
+    "reports/data_stats.py": "open_tokens has checked the file",
+    "tokens/train_tokenizer.py": "shards, whose format was checked",
+    "tokens/unpack.py": "read_metadata has checked the file",
+}
+
+
+def test_files_are_opened_for_reading_in_one_place() -> None:
+    reads = re.compile(r"(?<!files)\.read_(text|bytes)\(|open\([^)]*\"rb\"\)|Tokenizer\.from_file")
+    found = {
+        path.relative_to(SOURCE).as_posix()
+        for path in SOURCE.rglob("*.py")
+        if reads.search(path.read_text(encoding="utf-8"))
+    }
+    assert found <= OTHER_READERS.keys()
+
+
+def test_a_pipe_in_place_of_any_file_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    pipe = tmp_path / "pipe"
+    readers: list[Callable[[], object]] = [
+        lambda: read_record(pipe, dict[str, int], way_out="remove it"),
+        lambda: read_yaml(pipe),
+        lambda: read_tokenizer(pipe),
+        lambda: read_weights(pipe),
+        lambda: read_timing(pipe),
+        lambda: files.sha256_of(pipe),
+    ]
+    for read in readers:
+        with pytest.raises(UserError, match="is no regular file"):
+            read()
 
 
 def test_a_link_is_followed_only_where_it_may_be(tmp_path: Path) -> None:

@@ -95,6 +95,8 @@ def test_transformers_reads_the_same_file(bpe: TextTokenizer, bpe_file: Path) ->
             "neither byte-level BPE nor",
         ),
         (lambda text: _edit(text, pre_tokenizer=None), "neither byte-level BPE nor"),
+        (lambda text: _renamed(text, "ÿ", "€"), "stands for no bytes"),
+        (lambda text: _renamed(text, "ÿ", ""), "stands for no bytes"),
     ],
 )
 def test_damaged_or_foreign_file_is_refused(
@@ -104,6 +106,13 @@ def test_damaged_or_foreign_file_is_refused(
     file.write_text(damage(bpe_file.read_text(encoding="utf-8")), encoding="utf-8")
     with pytest.raises(UserError, match=message):
         read_tokenizer(file)
+
+
+def _renamed(text: str, token: str, other: str) -> str:
+    """With a token that no merge uses under another name."""
+    content = json.loads(text)
+    content["model"]["vocab"][other] = content["model"]["vocab"].pop(token)
+    return json.dumps(content)
 
 
 def _edit(text: str, **parts: object) -> str:

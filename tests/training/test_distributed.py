@@ -387,6 +387,14 @@ def test_more_processes_than_devices_are_refused(
         launch.process_count(runtime_params(processes=there + 1))
 
 
+def test_without_a_rank_there_is_no_group(monkeypatch: pytest.MonkeyPatch):
+    """The system that gives jobs to machines may set the size alone."""
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with process_group(torch.device("cpu"), shards=False) as group:
+        assert (group.rank, group.size) == (0, 1)
+
+
 def test_processes_on_gpus_name_their_device_and_wait_long(monkeypatch: pytest.MonkeyPatch):
     asked: list[dict[str, Any]] = []
     for name, value in (("WORLD_SIZE", "2"), ("RANK", "1"), ("LOCAL_RANK", "1")):

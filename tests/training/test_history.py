@@ -204,6 +204,32 @@ def test_a_full_disk_does_not_stop_training(here: Path, monkeypatch: pytest.Monk
     files.close(finished=False)
 
 
+@pytest.mark.parametrize("value", [0, -1, math.nan, math.inf, 10**400, True, None])
+@pytest.mark.parametrize("name", ["pid", "started", "began", "steps", "steps_per_epoch"])
+def test_a_run_of_impossible_numbers_is_refused(name: str, value: object, here: Path):
+    if name in ("started", "began") and value in (0, True):
+        value = -0.5
+    started(here / "live")
+    file = here / "live/run.json"
+    content = json.loads(file.read_text())
+    file.write_text(json.dumps(content | {name: value}))
+    with pytest.raises(UserError, match=r"live/run\.json"):
+        read_live_run(here / "live")
+
+
+@pytest.mark.parametrize("column", ["step", "epoch", "loss", "learning_rate"])
+@pytest.mark.parametrize("cell", ["nan", "inf", f"1{400 * '0'}", ""])
+def test_rows_of_impossible_numbers_are_refused(column: str, cell: str, here: Path):
+    started(here / "live")
+    row = {"step": "1", "epoch": "1", "loss": "1", "learning_rate": "1", "gradient_norm": "inf"}
+    (here / "live/steps.csv").write_text(f"{','.join(row)}\n{','.join(row.values())}\n")
+    assert len(read_live_rows(here / "live", StepRow)) == 1, "float16 overflows, and goes on"
+    row[column] = cell
+    (here / "live/steps.csv").write_text(f"{','.join(row)}\n{','.join(row.values())}\n")
+    with pytest.raises(UserError, match=r"live/steps\.csv"):
+        read_live_rows(here / "live", StepRow)
+
+
 def test_a_damaged_file_is_named(here: Path):
     started(here / "live")
     (here / "live/run.json").write_text("{")

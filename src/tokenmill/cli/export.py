@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from tokenmill.cli.generate import add_model_arguments, model_of
 from tokenmill.cli.main import Parser
 from tokenmill.core.errors import UserError
-from tokenmill.core.files import write_text
+from tokenmill.core.files import read_bytes, write_text
 from tokenmill.words.units import message
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def complete_card(card: Path, license: str | None = None, repository: str | None
     Raises:
         UserError: the card has no line for the licence.
     """
-    text = card.read_text(encoding="utf-8")
+    text = read_bytes(card).decode("utf-8")
     if license:
         text, found = LICENSE_LINE.subn(f"license: {license}", text, count=1)
         if not found:

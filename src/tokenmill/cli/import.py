@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tokenmill.cli.main import Parser
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError, first_line
-from tokenmill.core.files import write_directory, write_json, write_text
+from tokenmill.core.files import read_bytes, write_directory, write_json, write_text
 from tokenmill.words.units import visible
 
 if TYPE_CHECKING:
@@ -269,7 +269,9 @@ def _read_backend(file: Path) -> "Tokenizer":
     from tokenizers import Tokenizer  # noqa: PLC0415 (only where a model is read)
 
     try:
-        backend = Tokenizer.from_file(str(file))
+        backend = Tokenizer.from_buffer(read_bytes(file))
+    except (OSError, UserError):
+        raise
     except Exception as error:  # `tokenizers` raises bare Exception
         raise UserError(f"{file} is not a tokenizer ({first_line(error)}); {WAY_OUT}.") from None
     backend.no_truncation()

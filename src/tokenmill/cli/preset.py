@@ -19,7 +19,7 @@ from rich.text import Text
 
 from tokenmill.cli.main import Parser
 from tokenmill.core.errors import UserError
-from tokenmill.core.files import write_text
+from tokenmill.core.files import read_bytes, write_text
 from tokenmill.core.paths import SAMPLE
 from tokenmill.display import console, print_columns
 from tokenmill.words.units import duration, visible
@@ -137,7 +137,7 @@ def offer(values: Mapping[str, Any], name: str, *, yes: bool) -> None:
     from tokenmill.core.params import PARAMS_FILE  # noqa: PLC0415 (pydantic)
 
     params_with(values, PARAMS_FILE)
-    before = PARAMS_FILE.read_text(encoding="utf-8")
+    before = read_bytes(PARAMS_FILE).decode("utf-8")
     after = text_with(values, PARAMS_FILE)
     if after == before:
         print(f"{PARAMS_FILE} has the values of {name} already")
@@ -196,7 +196,7 @@ def text_with(values: Mapping[str, Any], path: Path) -> str:
     from tokenmill.core.params import read_yaml  # noqa: PLC0415
 
     read_yaml(path)  # raises the errors of a file that cannot be read
-    before = path.read_text(encoding="utf-8")
+    before = read_bytes(path).decode("utf-8")
     writer = YAML()
     writer.default_flow_style = False
     writer.preserve_quotes = True

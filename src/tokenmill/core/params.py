@@ -19,6 +19,7 @@ from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML, YAMLError
 
 from tokenmill.core.errors import UserError
+from tokenmill.core.files import read_bytes
 
 PARAMS_FILE = Path("params.yaml")
 
@@ -114,7 +115,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         UserError: the file is missing, is not UTF-8 or YAML, or holds no mapping.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_bytes(path).decode("utf-8")
     except FileNotFoundError:
         raise UserError(
             f"{path} is missing in {Path.cwd()}; run the command in the project's root."

@@ -10,6 +10,7 @@ from pathlib import Path
 from tokenmill import git
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
+from tokenmill.core.files import read_bytes
 from tokenmill.core.params import PARAMS_FILE, parse_yaml
 from tokenmill.formats.metrics import TrainMetrics
 from tokenmill.formats.records import parse_record
@@ -99,7 +100,7 @@ class Models:
             commit = git.ask(self.root, "rev-parse", "--verify", refs[0]) if refs else None
             return _facts(self.root, commit.strip()) if commit else []  # else removed meanwhile
         file = self.root / paths.TRAIN_METRICS
-        return _loss(file.read_text(encoding="utf-8")) if name == THIS_RUN and file.exists() else []
+        return _loss(read_bytes(file).decode("utf-8")) if name == THIS_RUN and file.exists() else []
 
     def check(self) -> None:
         """Check that there is a model, and that every folder holds one.

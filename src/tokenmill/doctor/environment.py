@@ -18,6 +18,7 @@ from pydantic import BaseModel, Field
 
 from tokenmill import git
 from tokenmill.core.errors import UserError
+from tokenmill.core.files import read_bytes
 from tokenmill.formats.records import read_record
 from tokenmill.runs.under_way import under_way
 
@@ -103,7 +104,7 @@ def check_packages(project: Project) -> Iterator[Finding]:
     """The installed packages are those that pyproject.toml asks for."""
     pyproject = project.root / "pyproject.toml"
     try:
-        content = tomllib.loads(pyproject.read_text(encoding="utf-8"))
+        content = tomllib.loads(read_bytes(pyproject).decode("utf-8"))
         wanted = [Requirement(text) for text in content["project"]["dependencies"]]
     except (OSError, ValueError, KeyError) as error:
         text = f"the packages in {pyproject} cannot be read ({type(error).__name__})"

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from tokenmill.core.errors import UserError, first_line
+from tokenmill.core.files import open_regular
 
 LARGEST_FILE = 1 << 28
 """Bytes of such a file at most; the largest ones, tables of steps and evaluations, have some
@@ -101,7 +102,7 @@ def _cells(row: dict[str | Any, Any]) -> dict[str, str | None]:
 
 def _content(path: Path, way_out: str) -> bytes:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
             if size > LARGEST_FILE:
                 raise UserError(

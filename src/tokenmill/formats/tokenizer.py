@@ -18,7 +18,7 @@ import numpy as np
 from tokenizers import AddedToken, Tokenizer
 
 from tokenmill.core.errors import UserError, first_line
-from tokenmill.core.files import sha256_of, write_json
+from tokenmill.core.files import read_bytes, sha256_of, write_json
 from tokenmill.formats.chat import TURN_TOKENS, Document, split_turns
 from tokenmill.formats.records import read_record
 from tokenmill.formats.token_file import DTYPE, Sha256, TokenizerType
@@ -155,7 +155,7 @@ def read_tokenizer(file: Path, way_out: str = REMAKE) -> TextTokenizer:
             special token of the project.
     """
     try:
-        content = file.read_bytes()
+        content = read_bytes(file)
     except FileNotFoundError:
         raise UserError(f"{file} is missing; `dvc repro tokenizer` makes it.") from None
     tokenizer = parse_tokenizer(content, file, way_out)
@@ -194,6 +194,11 @@ def parse_tokenizer(content: bytes, file: Path, way_out: str = REMAKE) -> TextTo
             f"{file} is neither byte-level BPE nor a character tokenizer of this project; "
             f"{way_out}."
         )
+    ordinary = [
+        token for token in backend.get_vocab(with_added_tokens=False) if token not in special
+    ]
+    if "" in ordinary or (kind == "bpe" and not set("".join(ordinary)) <= BYTE_OF.keys()):
+        raise UserError(f"{file} has a token that stands for no bytes; {way_out}.")
     backend.encode_special_tokens = True
     return TextTokenizer(
         type=kind,

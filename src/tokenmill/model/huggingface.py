@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.files import write_beside, write_json
+from tokenmill.core.files import open_regular, write_beside, write_json
 from tokenmill.formats.records import read_record
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import GPT, empty_model, model_class
@@ -118,7 +118,7 @@ def _check_sizes(config: ModelConfig, path: Path) -> None:
     Every block has at least one tensor, and the head a number for each entry of the vocabulary and
     each feature.
     """
-    with _reading(path), safe_open(path, "pt") as file:
+    with _reading(path), open_regular(path), safe_open(path, "pt") as file:
         # The file is no mapping
         sizes = [math.prod(file.get_slice(name).get_shape()) for name in file.keys()]  # noqa: SIM118
     if config.n_layer > len(sizes) or config.vocab_size * config.n_embd > max(sizes, default=0):
@@ -134,7 +134,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     Raises:
         UserError: it is missing or damaged.
     """
-    with _reading(path):
+    with _reading(path), open_regular(path):
         return safetensors.torch.load_file(path)
 
 

@@ -28,7 +28,7 @@ import torch
 
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
-from tokenmill.core.files import sha256_of, write_directory, write_json, write_text
+from tokenmill.core.files import read_bytes, sha256_of, write_directory, write_json, write_text
 from tokenmill.evaluation.results import Evaluation, read_evaluation
 from tokenmill.formats.chat import TURN_END, TURN_TOKENS, chat_prompt, spelled
 from tokenmill.formats.metrics import CleanReport, read_clean_report
@@ -168,7 +168,7 @@ def is_export_of(checkpoint: FoundModel, folder: Path, kind: Format) -> bool:
     weights = sha256_of(checkpoint.folder / WEIGHTS)
     if not set(_required(kind)) <= set(files_of(folder, kind)):
         return False
-    return weights in card.read_text(encoding="utf-8", errors="replace") and (
+    return weights in read_bytes(card).decode("utf-8", "replace") and (
         kind != "hf" or sha256_of(file) == weights
     )
 

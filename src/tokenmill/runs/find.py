@@ -19,7 +19,7 @@ from filelock import FileLock
 from tokenmill import git
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
-from tokenmill.core.files import write_atomic
+from tokenmill.core.files import read_bytes, write_atomic
 from tokenmill.display import note
 from tokenmill.formats.records import parse_record, parse_rows
 from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS, read_manifest
@@ -192,7 +192,7 @@ def _at_epoch_ref(root: Path, epoch: int) -> FoundModel:
     if (
         len(epochs) >= epoch
         and history.exists()
-        and _holds(history.read_text(encoding="utf-8"), measured, epoch)
+        and _holds(read_bytes(history).decode("utf-8"), measured, epoch)
     ):
         return epochs[epoch - 1]
     for rev in ("HEAD", f"{ref}^"):

@@ -180,10 +180,12 @@ def _no_sync(sharded: "FSDPModule") -> Iterator[None]:
 def process_group(device: torch.device, *, shards: bool) -> Iterator[Group]:
     """The group that torchrun's variables RANK, WORLD_SIZE, ... describe, or this process alone.
 
+    Without RANK nobody started a group, whatever WORLD_SIZE says, as in the job of a cluster.
+
     Raises:
         UserError: another process of the group is gone.
     """
-    size = int(os.environ.get("WORLD_SIZE", "1"))
+    size = int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
     if size == 1:
         yield SINGLE
         return

@@ -19,7 +19,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import psutil
 from pydantic import Field
@@ -42,14 +42,20 @@ WRITE_EVERY = 1.0
 """Seconds between two writings of the live tables."""
 
 
+Count = Annotated[int, Field(ge=0, lt=1 << 53)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Moment = Annotated[float, Field(ge=0, lt=1 << 40)]
+"""Unix time."""
+
+
 @dataclass(frozen=True)
 class EpochRow:
     """The end of an epoch; a row of `metrics/history.csv`."""
 
-    epoch: int
-    step: int
+    epoch: Count
+    step: Count
     """Optimizer steps since the start."""
-    tokens: int
+    tokens: Count
     """Tokens trained on since the start."""
     learning_rate: float
     """Of the epoch's last step."""
@@ -65,12 +71,12 @@ class EpochRow:
 class StepRow:
     """The mean of a few steps; a row of `metrics/steps.csv`."""
 
-    step: int
-    epoch: float
+    step: Count
+    epoch: Finite
     """Epochs done, as a fraction."""
-    loss: float
+    loss: Finite
     """Mean over the sequences since the row before, in nats per token."""
-    learning_rate: float
+    learning_rate: Finite
     gradient_norm: float
     """Of the last step, before clipping."""
 
@@ -79,8 +85,8 @@ class StepRow:
 class ValidationRow:
     """A validation within an epoch (`train.validate_every_steps`)."""
 
-    step: int
-    epoch: float
+    step: Count
+    epoch: Finite
     """Epochs done, as a fraction."""
     val_loss: float
     val_bits_per_byte: float
@@ -211,17 +217,17 @@ class LiveRun(Section):
 
     fingerprint: str = Field(pattern="^[0-9a-f]{16}$")
     """The name of its folder in `.resume/`."""
-    pid: int
-    started: float
+    pid: Annotated[int, Field(ge=1, lt=1 << 31)]
+    started: Moment
     """When the process started, in Unix time; a later process may have the same id, but not the
     same start."""
-    began: float
+    began: Moment
     """When this session's first step began, in Unix time."""
-    first_step: int
+    first_step: Count
     """Steps done before this session."""
-    steps: int
+    steps: Annotated[Count, Field(ge=1)]
     """Of the whole run, unless it ends early."""
-    steps_per_epoch: int
+    steps_per_epoch: Annotated[Count, Field(ge=1)]
     plan: list[list[str]]
     """Names and facts, as training prints them at its start."""
     cost: CostParams
