@@ -33,7 +33,7 @@ from tokenmill.training.schedule import Workload
 
 CHATS = "TOKENMILL_CHATS"
 """The variable of the environment that tells the processes of one training where the clean chats
-are."""
+are; a process that is none of several cleans for itself."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def clean_chats(
     Raises:
         UserError: they cannot be read.
     """
-    if CHATS in os.environ:
+    if "RANK" in os.environ and CHATS in os.environ:
         yield Path(os.environ[CHATS])
         return
     with tempfile.TemporaryDirectory() as name:
