@@ -32,7 +32,7 @@ from tokenmill.training.schedule import Workload
 from tokenmill.training.step import Batch, MicroBatch, StepResult, batch_at, train_step
 
 SEQUENCES_IN_MESSAGE = 8
-"""The message about a diverged step names this many of its sequences."""
+"""A message about a diverged step names at most this many of its sequences."""
 
 
 @dataclass(frozen=True)

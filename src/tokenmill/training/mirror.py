@@ -49,14 +49,11 @@ SHA256 = re.compile(r"[0-9a-f]{64}")
 def mirrored(
     store: CheckpointStore, url: str | None, say: Callable[[str], None]
 ) -> Iterator["Mirror | None"]:
-    """Bring what the mirror at `url` has newer into `store`, then keep the mirror up to date until
+    """Fetch what the mirror at `url` has newer into `store`, then keep the mirror up to date until
     the block ends.
 
-    The end waits for the last copy, except after a second Ctrl-C. Without a `url` there is no
-    mirror.
-
-    Raises:
-        UserError: `url` cannot be used at all.
+    The end of the block waits for the last copy, except after a second Ctrl-C. Without a `url`
+    there is no mirror.
     """
     if url is None:
         yield None

@@ -384,8 +384,8 @@ def _move(
     decay: float,
     keep: float | Tensor,
 ) -> None:
-    """Let the matrices decay and move against their orthogonal updates; `keep` = 0 leaves them as
-    they are."""
+    """Let the matrices decay and move against their orthogonal updates. With `keep` = 0 they stay
+    as they are."""
     update_NRC = update_NRC.to(matrices[0].dtype)
     update_NRC *= keep * (-0.2 * rate * update_NRC.shape[2] ** 0.5)
     torch._foreach_mul_(matrices, 1 - rate * decay * keep)

@@ -124,8 +124,8 @@ def open_setup(job: Job, runtime: RuntimeParams, group: Group) -> Setup:
 def own(
     store: CheckpointStore, runtime: RuntimeParams, output: Path, say: Callable[[str], None]
 ) -> Iterator[Mirror | None]:
-    """Hold a configuration's checkpoints for this process alone, with what the mirror or the
-    previous `output` has of them; give the mirror."""
+    """Lock the checkpoints of a configuration for this process, and fetch what the mirror or the
+    previous `output` has of them. Yield the mirror."""
     with store.lock(say), mirrored(store, runtime.checkpoint.mirror, say) as mirror:
         if not store.steps():
             fill_from_previous(store, output, store.folder.name, say)
@@ -155,7 +155,7 @@ def open_training(  # noqa: PLR0917 (what `run` has opened)
     live: LiveFiles,
     mirror: Mirror | None,
 ) -> Training:
-    """Find where the run continues, say so, and load everything from there."""
+    """Find where the run continues, say so, and load everything from that point."""
     work, runtime, group = job.work, setup.runtime, setup.group
     point = ResumePoint(None, "")
     if group.is_main:
