@@ -35,11 +35,7 @@ metrics on the same commit give the same ref."""
 
 
 def execute(root: Path, *arguments: str, stdin: str = "") -> str:
-    """Run git in `root` and return what it prints.
-
-    Raises:
-        UserError: git is not installed, or it failed.
-    """
+    """Run git in `root` and return what it prints."""
     done = _run(root, arguments, stdin)
     if done.returncode:
         message = " ".join(done.stderr.decode("utf-8", "replace").split())

@@ -72,9 +72,6 @@ def run(options: argparse.Namespace) -> None:
 def planned(address: str, name: str | None = None) -> tuple[Path, list[str]]:
     """The path for an address in data/raw, and the DVC command that fetches it there.
 
-    Raises:
-        UserError: it is no address, or of a form that Hugging Face does not have.
-
     Example:
         >>> shlex.join(planned("hf://datasets/ada/books@v1/data")[1])
         'import https://huggingface.co/datasets/ada/books data -o data/raw/books --rev=v1'

@@ -60,12 +60,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Check the model, write its folder, let DVC track it, and say what to type next.
-
-    Raises:
-        UserError: there is no such model, training cannot start from it, or its name is taken or
-            not a valid name.
-    """
+    """Check the model, write its folder, let DVC track it, and say what to type next."""
     from tokenmill.runs.find import find_model  # noqa: PLC0415 (pydantic)
 
     if not Path(".dvc").is_dir():

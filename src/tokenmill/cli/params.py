@@ -53,11 +53,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def reference(path: Path = Path("params.yaml")) -> str:
-    """The whole reference as Markdown, with the values in a file as the defaults.
-
-    Raises:
-        UserError: the file is wrong.
-    """
+    """The whole reference as Markdown, with the values in a file as the defaults."""
     from tokenmill.core.params import read_yaml  # noqa: PLC0415 (pydantic)
     from tokenmill.schema import AllParams, check_all  # noqa: PLC0415
 

@@ -95,12 +95,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """List the presets, or offer to put one into params.yaml.
-
-    Raises:
-        UserError: params.yaml cannot be read, or something in it stays wrong with the preset's
-            values.
-    """
+    """List the presets, or offer to put one into params.yaml."""
     if options.name is None:
         _print_presets(Path())
     else:
@@ -172,11 +167,7 @@ def params_with(
     values: Mapping[str, Any], path: Path, overrides: Sequence[str] = ()
 ) -> "AllParams":
     """The parameters in a file with other values by their dotted names, and then with each
-    `NAME=VALUE` of `overrides`. Nothing is written.
-
-    Raises:
-        UserError: the file cannot be read, a parameter is missing in it, or a value is wrong.
-    """
+    `NAME=VALUE` of `overrides`. Nothing is written."""
     from tokenmill.core.params import parse_yaml, read_yaml, validate  # noqa: PLC0415 (pydantic)
     from tokenmill.schema import AllParams  # noqa: PLC0415
 
@@ -187,11 +178,7 @@ def params_with(
 
 
 def text_with(values: Mapping[str, Any], path: Path) -> str:
-    """The text of a params.yaml with other values by their dotted names.
-
-    Raises:
-        UserError: the file cannot be read, or a parameter is missing in it.
-    """
+    """The text of a params.yaml with other values by their dotted names."""
     from ruamel.yaml import YAML  # noqa: PLC0415 (completion needs only the names)
 
     from tokenmill.core.params import read_yaml  # noqa: PLC0415
@@ -225,11 +212,7 @@ def _set(content: Any, name: str, value: Any, path: Path) -> bool:
 
 def apply_override(content: dict[str, Any], text: str) -> None:
     """Put an override such as `model.n_layer=12`, as in `dvc exp run -S`, into the content of
-    params.yaml.
-
-    Raises:
-        UserError: the text is not of this form, or there is no such section.
-    """
+    params.yaml."""
     from ruamel.yaml import YAML, YAMLError  # noqa: PLC0415 (as above)
 
     name, equals, value = text.partition("=")

@@ -131,11 +131,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Profile the training of the project in the current folder.
-
-    Raises:
-        UserError: there are no tokens, or they do not fill a sequence.
-    """
+    """Profile the training of the project in the current folder."""
     set_wait_policy()
     # Otherwise PyTorch's profiler prints lines about itself
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")

@@ -98,11 +98,7 @@ def run(options: argparse.Namespace) -> None:
 
 def find_runs(root: Path, *, commits: int) -> "pd.DataFrame":
     """A row of COLUMNS for the workspace, for each of the newest `commits` that changed the model,
-    and for every experiment.
-
-    Raises:
-        UserError: the folder is no DVC project in git, or DVC cannot read it.
-    """
+    and for every experiment."""
     import pandas as pd  # noqa: PLC0415 (seconds, with DVC)
     from dvc.api import exp_show  # noqa: PLC0415
     from dvc.exceptions import DvcException  # noqa: PLC0415

@@ -55,11 +55,7 @@ browser."""
 
 def sampling_of(values: dict[str, Any]) -> Sampling:
     """The sampling from the values of the page's fields, which may be anything that a browser can
-    send. Top-k 0 means all tokens.
-
-    Raises:
-        UserError: a field is empty or has an invalid value.
-    """
+    send. Top-k 0 means all tokens."""
     sampling = valid("", values | {"top_k": values["top_k"] or None}, Sampling)
     if sampling.max_new_tokens > MOST_TOKENS:
         raise UserError(

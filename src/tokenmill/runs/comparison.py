@@ -99,11 +99,7 @@ class ComparedEpoch:
 
     @classmethod
     def of(cls, name: str, run: ComparedRun, epoch: int | None) -> "ComparedEpoch":
-        """Make the column of epoch `epoch`; None means the last one.
-
-        Raises:
-            UserError: the run has no such epoch.
-        """
+        """Make the column of epoch `epoch`; None means the last one."""
         number = chosen_epoch(epoch, len(run.evaluation.epochs), run.name)
         return cls(name, run, run.evaluation.epochs[number - 1], run.history[number - 1])
 

@@ -118,11 +118,7 @@ def available(root: Path) -> list[FoundModel]:
 
 
 def epochs_at(root: Path, rev: str) -> int:
-    """The number of epochs that the model at a revision has.
-
-    Raises:
-        UserError: there is no such revision or model, or its files are out of reach.
-    """
+    """The number of epochs that the model at a revision has."""
     with contextlib.closing(Revision(root, rev)) as revision:
         return read_manifest(revision.fetch(paths.MODEL, [MANIFEST])).epochs
 
