@@ -18,8 +18,8 @@ TOKENS = Path("data/tokens")
 
 MODEL = Path("models/gpt")
 STARTS = Path("models/start")
-"""Where `tokenmill import` puts models to start from, each in a folder of its own that DVC
-tracks."""
+"""The folder in which `tokenmill import` puts each model to start from, in a folder of its own that
+DVC tracks."""
 
 FINETUNED = Path("models/finetuned")
 MODELS = MODEL.parent

@@ -213,7 +213,7 @@ def decide(read: Callable[[], Iterable[bytes]]) -> str:
 
 
 def _equal_blocks(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes in blocks of BLOCK_BYTES, so that the decision depends on the file alone."""
+    """Divide bytes into blocks of BLOCK_BYTES, so that the decision depends on the file alone."""
     rest = b""
     for block in blocks:
         rest += block

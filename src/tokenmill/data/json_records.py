@@ -166,8 +166,8 @@ def lines(blocks: Iterable[bytes], longest: int = MAX_RECORD_BYTES) -> Iterator[
 def whole_lines(
     blocks: Iterable[bytes], size: int, longest: int = MAX_RECORD_BYTES
 ) -> Iterator[bytes]:
-    """The same bytes in blocks of about `size` that end at line ends. Of a line over `longest`,
-    only its start is yielded."""
+    """Divide a stream into blocks of about `size` bytes that end at line ends. Of a line over
+    `longest`, only its start is yielded."""
     parts: list[bytes] = []
     held = 0
     for block in blocks:

@@ -53,7 +53,7 @@ plain `str`."""
 _MARK = re.compile(f"([{''.join(TURN_TOKENS)}])")
 
 SHOWN = {mark: f"\n{role.capitalize()}: " for role, mark in START.items()} | {TURN_END: ""}
-"""What people see in place of each mark."""
+"""The text that people see in place of each mark."""
 
 
 def plain(text: str) -> str:

@@ -139,7 +139,7 @@ class Lengths(Section):
 
 
 class CleanReport(Section):
-    """data/clean_report.json: what `clean` read, kept and dropped."""
+    """The contents of data/clean_report.json: what `clean` read, kept and dropped."""
 
     files: Files
     documents: Documents

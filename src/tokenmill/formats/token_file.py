@@ -22,8 +22,8 @@ TOKEN_FORMAT: Literal[2] = 2
 files. Readers refuse every other version."""
 
 DTYPE = "<i4"
-"""int32, little-endian on every machine: large enough for any vocabulary, and what most readers
-expect."""
+"""The type of the ids: int32, little-endian on every machine. It is large enough for any
+vocabulary, and most readers expect it."""
 
 TokenizerType: TypeAlias = Literal["bpe", "char"]
 Split: TypeAlias = Literal["train", "val"]
@@ -34,7 +34,7 @@ Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class SplitMetadata(Section):
-    """What metadata.json says of one .bin."""
+    """The description of one .bin in metadata.json."""
 
     tokens: Count
     """The number of tokens, special tokens included."""

@@ -1,4 +1,5 @@
-"""What a model is made of: the section `model` of params.yaml, and the same with its vocabulary."""
+"""The configuration of a model: the section `model` of params.yaml, and the same with its
+vocabulary size."""
 
 from typing import Annotated, Literal
 

@@ -1,5 +1,5 @@
-"""What is known of a model without loading it: `config.json` in its folder, and `manifest.json`
-beside all epochs.
+"""The files that describe a model, which are read without loading it: `config.json` in the folder
+of an epoch, and `manifest.json` beside all epochs.
 
 The manifest says which models a folder holds and with which parameters they were trained.
 """

@@ -371,7 +371,7 @@ def _batched(work: Workload, step_seconds: StepSeconds, seconds: float) -> Workl
 
 
 def with_dropout(work: Workload) -> Workload:
-    """The same training with the dropout that many epochs need."""
+    """Add the dropout that many epochs need to a training."""
     return replace(work, config=work.config.model_copy(update={"dropout": DROPOUT}))
 
 

@@ -71,7 +71,7 @@ class Record:
 
 
 def record_of(checkpoint: FoundModel, root: Path, rev: str | None) -> Record:
-    """What the project at `root`, or its revision `rev`, records of a model."""
+    """The record of a model in the project at `root`, or in its revision `rev`."""
     run = checkpoint.folder.parent
     manifest = read_manifest(run) if (run / MANIFEST).exists() else None
     if rev is None and run.resolve() != (root / paths.MODEL).resolve():

@@ -257,7 +257,7 @@ def _hashes(folder: Path) -> dict[str, str]:
 
 
 def _damage(folder: Path, epochs: Path) -> str | None:
-    """What is wrong with the files of a checkpoint, or None."""
+    """A phrase about what is wrong with the files of a checkpoint; None if they are whole."""
     try:
         expected = read_hashes(folder)
         found = _hashes(folder)

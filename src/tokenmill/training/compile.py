@@ -1,4 +1,4 @@
-"""What `runtime.compile` means: `torch.compile`, and a whole step recorded as one CUDA graph.
+"""Decide and apply `runtime.compile`: `torch.compile`, and a whole step recorded as one CUDA graph.
 
 Whether compiling pays for itself is decided by a rule, from the run's parameters alone. A clock
 must not decide: compiled steps round differently, and times differ from one start to the next, so a
@@ -139,7 +139,8 @@ def choose_compilation(wanted: CompileChoice, device: torch.device, work: Worklo
 
 
 def missing_compiler(device: torch.device) -> str | None:
-    """What `torch.compile` needs for this device and does not find, or None."""
+    """The name of a program or file that `torch.compile` needs for this device and does not find;
+    None if nothing is missing."""
     language, variable, usual = (
         ("C++", "CXX", ("g++", "clang++")) if device.type == "cpu" else ("C", "CC", ("gcc", "cc"))
     )

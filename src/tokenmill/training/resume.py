@@ -1,5 +1,5 @@
-"""Where training continues: from the run's own checkpoints, else from the previous output, else
-from its start.
+"""Find where training continues: from the run's own checkpoints, else from the previous output,
+else from its start.
 
 DVC removes `models/gpt` before the stage runs. But dvc.lock still names it, and the cache or the
 remote still holds it; on another machine there is nothing else.
