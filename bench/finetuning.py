@@ -47,7 +47,7 @@ from tokenmill.stage import report_errors
 from tokenmill.tokens.params import TokenizerParams
 from tokenmill.tokens.train_tokenizer import train_tokenizer
 from tokenmill.training.params import RuntimeParams, TrainParams
-from tokenmill.training.run import run
+from tokenmill.training.run import run_job
 
 METHODS: tuple[Method, ...] = ("full", "lora")
 
@@ -236,7 +236,7 @@ def _tokenmill(
     with tempfile.TemporaryDirectory() as name:
         output = Path(name, "model")
         began = time.perf_counter()
-        run(
+        run_job(
             job,
             runtime=RuntimeParams.model_validate(section("runtime", device="cpu")),
             output=output,

@@ -220,7 +220,7 @@ def _train(link: Connection, sections: dict[str, dict[str, Any]], tokens: Path, 
     from tokenmill.model.config import ModelParams  # noqa: PLC0415 (in this process only)
     from tokenmill.training.job import training_job  # noqa: PLC0415
     from tokenmill.training.params import RuntimeParams, TrainParams  # noqa: PLC0415
-    from tokenmill.training.run import run  # noqa: PLC0415
+    from tokenmill.training.run import run_job  # noqa: PLC0415
 
     sections["model"].pop("vocab_size")
     with tempfile.TemporaryDirectory() as root:
@@ -231,7 +231,7 @@ def _train(link: Connection, sections: dict[str, dict[str, Any]], tokens: Path, 
             model = ModelParams.model_validate(sections["model"])
             job = training_job(model, TrainParams.model_validate(sections["train"]), tokens)
             runtime = RuntimeParams.model_validate(sections["runtime"])
-            outcome = run(job, runtime=runtime, output=out, times=Path(root))
+            outcome = run_job(job, runtime=runtime, output=out, times=Path(root))
         assert outcome
         last = outcome.state.epochs[-1]
         seconds = time.perf_counter() - began

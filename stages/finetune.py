@@ -14,7 +14,7 @@ from tokenmill.planning.plan import peak_flops
 from tokenmill.training.history import EpochRow, StepRow, train_metrics, write_rows
 from tokenmill.training.launch import launch_processes
 from tokenmill.training.params import RuntimeParams
-from tokenmill.training.run import run
+from tokenmill.training.run import run_job
 
 
 class Runtime(RuntimeParams, ExecutorParams):
@@ -55,7 +55,7 @@ def _finetune(params: Params, chats_folder: Path) -> None:
         tokens=paths.TOKENS,
         tokenizer_file=paths.TOKENIZER,
     )
-    training = run(
+    training = run_job(
         job,
         runtime=params.runtime,
         output=paths.FINETUNED,

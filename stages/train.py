@@ -9,7 +9,7 @@ from tokenmill.training.history import EpochRow, StepRow, train_metrics, write_r
 from tokenmill.training.job import training_job
 from tokenmill.training.launch import launch_processes
 from tokenmill.training.params import ModelSection, RuntimeParams, TrainSection
-from tokenmill.training.run import run
+from tokenmill.training.run import run_job
 
 
 class Params(Section):
@@ -26,7 +26,7 @@ def main() -> None:
     job = training_job(params.model, params.train, paths.TOKENS, params.model.start)
     if launch_processes(params.runtime, step_flops=job.step_flops):
         return
-    outcome = run(
+    outcome = run_job(
         job,
         runtime=params.runtime,
         output=paths.MODEL,

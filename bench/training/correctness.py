@@ -33,7 +33,7 @@ from tokenmill.model.gpt import GPT, build
 from tokenmill.model.sequences import Sequences
 from tokenmill.stage import report_errors
 from tokenmill.training.async_checkpoint import AsyncCheckpointer
-from tokenmill.training.checkpoint import CheckpointStore
+from tokenmill.training.checkpoint import RESUMABLE_KEYS, CheckpointStore
 from tokenmill.training.compile import Compilation, RecordedStep, missing_compiler
 from tokenmill.training.history import RunState
 from tokenmill.training.optimizer import Optimizer
@@ -213,7 +213,7 @@ def checkpoint_beside_steps(architecture: str, optimizer: str, compute: Compute)
         run.step(1)
         before = run.weights()
         state = RunState(step=2)
-        resumable = {"epochs": 1, "schedule": {"horizon_epochs": None}}
+        resumable = train_params(epochs=1).model_dump(include=RESUMABLE_KEYS)
         with saver.active():
             copied = saver.save(state, run.model, run.optimizer.state(), copy.deepcopy(resumable))
             run.optimizer.update_after(copied)

@@ -74,7 +74,7 @@ def train_long(folder: Path, epochs: int) -> None:
     from tokenmill.model.config import ModelParams  # noqa: PLC0415 (in the training's process only)
     from tokenmill.training.job import training_job  # noqa: PLC0415
     from tokenmill.training.params import RuntimeParams, TrainParams  # noqa: PLC0415
-    from tokenmill.training.run import run  # noqa: PLC0415
+    from tokenmill.training.run import run_job  # noqa: PLC0415
 
     os.environ["DVC_ROOT"] = str(folder)
     batch = section("train")["batch_size"]
@@ -92,7 +92,7 @@ def train_long(folder: Path, epochs: int) -> None:
     train = TrainParams.model_validate(section("train", epochs=epochs, learning_rate=1e-3))
     runtime = RuntimeParams.model_validate(section("runtime", compile="off", checkpoint=checkpoint))
     job = training_job(model, train, folder / "tokens")
-    run(job, runtime=runtime, output=folder / "model", times=folder, live=folder / "live")
+    run_job(job, runtime=runtime, output=folder / "model", times=folder, live=folder / "live")
 
 
 def sampled(process: BaseProcess, folder: Path) -> list[Row]:

@@ -34,7 +34,7 @@ from tokenmill.training.async_checkpoint import AsyncCheckpointer
 from tokenmill.training.job import training_job
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams, TrainParams
-from tokenmill.training.run import run as run_job
+from tokenmill.training.run import run_job
 
 EVERY = 60.0
 """Seconds between two checkpoints by default."""

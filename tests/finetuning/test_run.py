@@ -22,7 +22,7 @@ from tokenmill.finetuning.run import CHATS, clean_chats, finetuning_job
 from tokenmill.formats.shards import totals
 from tokenmill.model.manifest import ADAPTER, ADAPTER_CONFIG, WEIGHTS, read_manifest
 from tokenmill.training.launch import Interrupt
-from tokenmill.training.run import Outcome, run
+from tokenmill.training.run import Outcome, run_job
 
 SECTION = {
     "methods": ["full"],
@@ -87,7 +87,7 @@ def tune(
             tokens=base / "tokens",
             tokenizer_file=base / "tokenizer.json",
         )
-    outcome = run(job, runtime=runtime_section, output=folder / "model", times=folder)
+    outcome = run_job(job, runtime=runtime_section, output=folder / "model", times=folder)
     assert outcome
     return outcome
 
@@ -186,7 +186,8 @@ def test_processes_of_one_training_read_chats_cleaned_once(base: Path, here: Pat
         data.write_bytes(b"")  # what a second cleaning would not survive
         done = subprocess.run(
             [sys.executable, "-c", asks],
-            env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])},
+            env=os.environ
+            | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]), "RANK": "1"},
             capture_output=True,
             text=True,
             check=True,

@@ -28,7 +28,7 @@ for architecture in get_args(Architecture):
     trained = load_model(here / architecture / "epoch-2")
     assert parameter_count(trained.config) == sum(p.numel() for p in trained.parameters())
     sampling = Sampling(temperature=1.0, max_new_tokens=3, seed=0)
-    assert list(generate(trained, [1], end=-1, sampling=sampling))
+    assert list(generate(trained, [1], ends=frozenset(), sampling=sampling))
 """
 
 

@@ -24,8 +24,7 @@ from tokenmill.model.device import Compute
 from tokenmill.model.huggingface import load_model
 from tokenmill.training.job import training_job
 from tokenmill.training.params import RuntimeParams, TrainParams
-from tokenmill.training.run import Outcome
-from tokenmill.training.run import run as run_job
+from tokenmill.training.run import Outcome, run_job
 from tokenmill.training.schedule import Workload
 
 CONTEXT = 8

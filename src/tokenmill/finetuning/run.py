@@ -1,4 +1,4 @@
-"""Fine-tuning as a job for `training.run`: the chats from disk, and the model to start from."""
+"""Fine-tuning as a job for `training.run.run_job`: the chats from disk, and the model to start from."""
 
 import contextlib
 import hashlib
@@ -32,8 +32,8 @@ from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.schedule import Workload
 
 CHATS = "TOKENMILL_CHATS"
-"""The environment variable that tells the processes of one training the folder of the clean
-chats."""
+"""The environment variable that tells the processes of one training the folder of the clean chats.
+A process that is not one of several cleans for itself."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def clean_chats(
     They are cleaned once for all processes that the block starts; these find the folder in their
     environment. Processes that torchrun starts clean for themselves.
     """
-    if CHATS in os.environ:
+    if "RANK" in os.environ and CHATS in os.environ:
         yield Path(os.environ[CHATS])
         return
     with tempfile.TemporaryDirectory() as name:

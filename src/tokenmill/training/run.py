@@ -58,7 +58,7 @@ class Setup:
     data: Data
 
 
-def run(
+def run_job(
     job: Job,
     *,
     runtime: RuntimeParams,
@@ -146,7 +146,7 @@ def fitting_micro_batch(
     )
 
 
-def open_training(  # noqa: PLR0917 (what `run` has opened)
+def open_training(  # noqa: PLR0917 (what `run_job` has opened)
     job: Job,
     setup: Setup,
     store: CheckpointStore,
