@@ -1,4 +1,4 @@
-"""Fine-tuning as a job for `training.run.run_job`: the chats from disk, and the model to start from."""
+"""Fine-tuning as a job for `training.run`: the chats from disk, and the model to start from."""
 
 import contextlib
 import hashlib

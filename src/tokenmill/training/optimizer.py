@@ -150,8 +150,7 @@ class Optimizer:
         self._rates = {
             name: torch.zeros((), device=compute.device) for name in RATES if compiler or repeats
         }
-        """Learning rate and momentum as tensors. Compiled code and a recorded step would otherwise
-        hold one number only."""
+        """Rates in tensors, because compiled code and recorded steps keep numbers constant."""
 
     def update_after(self, event: torch.Event | None) -> None:
         """Make the device's next update wait for an event, because what it changes is still being
