@@ -130,7 +130,7 @@ def parse_yaml(text: str, path: Path) -> dict[str, Any]:
     """
     try:
         content = YAML(typ="safe", pure=True).load(text)
-    # A number of 10,000 digits, an impossible date
+    # ValueError: a number of 10,000 digits, or an impossible date
     except (YAMLError, ValueError, RecursionError) as error:
         raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):

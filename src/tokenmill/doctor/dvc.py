@@ -1,4 +1,4 @@
-"""Checks of DVC: the repository, its cache and remote, and what is outdated."""
+"""Checks of DVC: the repository, its cache and remote, and the stages that are outdated."""
 
 import logging
 import os
