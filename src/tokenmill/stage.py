@@ -28,8 +28,8 @@ SPIN_COUNT = 1000
 OpenMP's own choice is 300,000."""
 
 TRIES = 10
-"""The number of tries, one of which must find the machine free. On every machine some program runs
-for 20 ms now and then."""
+"""The machine counts as free if one of this many tries finds it so, because on every machine some
+program runs for 20 ms now and then."""
 
 SAMPLES = 5
 """The number of samples that are averaged in each try."""

@@ -267,8 +267,8 @@ def _update(optimizer: UnwrappedOptimizer, *, unless: Tensor) -> None:
 def _adamw(
     parameters: dict[str, torch.nn.Parameter], train: "TrainParams", *, capturable: bool
 ) -> AdamW:
-    """AdamW with weight decay on matrices only. Beside Muon it has none, because embeddings and
-    head should not decay.
+    """AdamW with weight decay on matrices only. Beside Muon nothing decays, because embeddings and
+    head should not.
 
     A `capturable` step can be recorded as a CUDA graph.
     """
