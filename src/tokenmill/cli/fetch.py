@@ -1,9 +1,9 @@
 """`tokenmill fetch`: text from a Hugging Face dataset, the web or a bucket, under DVC in data/raw.
 
 A dataset of Hugging Face is a git repository with large files (Git LFS), so `dvc import` fetches it
-at a revision; of everything else `dvc import-url` records the hash or ETag. Either way `dvc update`
-brings what is new at the source. DVC writes the address into a file for git, so an address that
-opens something by itself is refused; what DVC prints is passed on without passwords.
+at a revision. Of everything else `dvc import-url` records the hash or ETag. In both cases
+`dvc update` fetches what is new at the source. DVC writes the address into a file for git, so an
+address that opens something by itself is refused. What DVC prints is passed on without passwords.
 """
 
 import argparse
@@ -32,13 +32,13 @@ EXAMPLES = """\
 RAW = Path("data/raw")
 
 DATASET = re.compile(r"hf://datasets/(\w[\w.-]*/\w[\w.-]*)(?:@(\w[\w.+-]*))?(?:/(.+?))?/?")
-"""An address of Hugging Face: owner/name, revision, path."""
+"""Matches an address of Hugging Face: owner/name, revision, path."""
 
 HUB = "https://huggingface.co"
 
 
 def add_arguments(parser: Parser) -> None:
-    """From where, and the name here."""
+    """Declare the address, and the name in data/raw."""
     parser.add_argument(
         "address",
         metavar="ADDRESS",
@@ -50,11 +50,11 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Let DVC fetch it, and say what to type next.
+    """Let DVC fetch the text, and say what to type next.
 
     Raises:
-        UserError: the address is not understood, is not there, would leave the folder or not fit
-            the disk.
+        UserError: the address is not understood or is not there, or its files would leave the
+            folder or not fit on the disk.
     """
     target, command = planned(options.address, options.name)
     if target.exists() or target.with_name(f"{target.name}.dvc").exists():
@@ -74,11 +74,8 @@ def run(options: argparse.Namespace) -> None:
 
 
 def planned(address: str, name: str | None = None) -> tuple[Path, list[str]]:
-    """Where an address goes, and the DVC command that brings it there.
-
-    Raises:
-        UserError: it is no address, holds a secret, or is of a form that Hugging Face does not
-            have.
+    """The path for an address in data/raw, and the DVC command that fetches it there. An address
+    that holds a secret is refused.
 
     Example:
         >>> shlex.join(planned("hf://datasets/ada/books@v1/data")[1])
@@ -158,7 +155,7 @@ def passed_on(command: list[str]) -> int:
 
 
 def _target(address: str, path: str) -> Path:
-    """Where something with this path goes, by its last name."""
+    """The path in data/raw for an address, from the last name of `path`."""
     last = re.sub(r"[^\w.-]+", "-", path.rsplit("/", 1)[-1]).lstrip(".-")
     if not last:
         raise UserError(f"{address} ends in no name; give one by --name NAME.")
@@ -167,11 +164,7 @@ def _target(address: str, path: str) -> Path:
 
 def check_listing(address: str) -> None:
     """Refuse names that lead out of the folder, which DVC 3.67 would follow, and more bytes than
-    the disk has left.
-
-    Raises:
-        UserError: a name or the size is such, or the address cannot be read.
-    """
+    the disk has free."""
     from dvc.config import Config  # noqa: PLC0415 (DVC)
     from dvc.fs import parse_external_url  # noqa: PLC0415
 

@@ -1,7 +1,7 @@
-"""The section `evaluate` of params.yaml, and the prompts that it means for every epoch.
+"""The section `evaluate` of params.yaml, and the prompts that it chooses for every epoch.
 
-They stand in params.yaml, or beside the raw text, or are openings: beginnings of held-out
-documents, with what really follows. The model continues the text or, where the document is a
+Prompts come from params.yaml, from a file beside the raw text, or from held-out documents: their
+beginnings, with the text that really follows. The model continues the text or, if the document is a
 conversation, answers its first question.
 """
 
@@ -33,23 +33,25 @@ from tokenmill.formats.token_file import open_tokens
 from tokenmill.formats.tokenizer import TextTokenizer
 
 MOST_BYTES = 1 << 16
-"""A larger file of prompts is refused."""
+"""The most bytes of a file of prompts; a larger one is refused."""
 
 MOST_PROMPTS = 100
-"""More prompts in a file are refused."""
+"""The most prompts of a file; a file with more is refused."""
 
 MOST_OPENINGS = 10
-"""More prompts are not taken from held-out text."""
+"""The most prompts that are taken from held-out text."""
 
 OPENING_TOKENS = 32
-"""Maximum length of a beginning: half of the context, or of the document, where that is less."""
+"""The most tokens of a beginning. It is also at most half of the context, and half of the
+document."""
 
 SHORTEST = 4
-"""Documents of fewer tokens are passed over: they have no beginning and no continuation."""
+"""The fewest tokens of a document from which a prompt is taken. A shorter one cannot be divided
+into a beginning and its continuation."""
 
 WINDOW = 1 << 20
-"""Tokens in which the beginning of a document is looked for; longer documents are opened in their
-middle."""
+"""The number of tokens in which the beginning of a document is searched. A prompt from a longer
+document begins in its middle."""
 
 EXCHANGE = re.compile(
     "(?P<before>(?:{system}|{assistant})[^{end}]+{end})?"
@@ -57,7 +59,7 @@ EXCHANGE = re.compile(
         end=TURN_END, **START
     )
 )
-"""The first turns of a conversation, as `render_chat` writes them."""
+"""Matches the first turns of a conversation, as `render_chat` writes them."""
 
 
 class PromptParams(Section):
@@ -121,10 +123,10 @@ class EvaluateParams(Section):
 
 
 class RawText(Section, extra="ignore"):
-    """The section `data`, as evaluation reads it."""
+    """The part of the section `data` that evaluation reads."""
 
     raw: str
-    """A folder here may hold prompts."""
+    """The file or folder of raw text. A folder may hold prompts."""
 
 
 class EvaluateRuntime(Section, extra="ignore"):
@@ -135,7 +137,7 @@ class EvaluateRuntime(Section, extra="ignore"):
 
 
 class EvaluateSections(Section):
-    """What the stages `evaluate` and `evaluate_finetuned` read of params.yaml."""
+    """The sections of params.yaml that the stages `evaluate` and `evaluate_finetuned` read."""
 
     data: RawText
     evaluate: EvaluateParams
@@ -143,7 +145,7 @@ class EvaluateSections(Section):
 
 
 class PromptsFile(Section):
-    """The content of `prompts.yaml`."""
+    """The contents of `prompts.yaml`."""
 
     prompts: list[PromptParams]
 
@@ -152,15 +154,15 @@ class Opening(PromptParams):
     """A prompt from held-out text."""
 
     truth: str
-    """What follows there, as far as the model may write."""
+    """The text that follows in the document, as far as the model may write."""
 
     document: Document | None = None
-    """A conversation up to where the model writes; `text` shows it to people."""
+    """A conversation up to the point where the model writes. `text` has it in a form for people."""
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """A prompt as the model reads it."""
+    """A prompt in the form that the model reads."""
 
     question: Question
     ids: list[int]
@@ -176,11 +178,7 @@ def chosen_prompts(
     *,
     context_length: int,
 ) -> Sequence[PromptParams]:
-    """The prompts that `evaluate.prompts` means; `tokens` is the folder data/tokens.
-
-    Raises:
-        UserError: the file of prompts cannot be used.
-    """
+    """The prompts that `evaluate.prompts` chooses; `tokens` is the folder data/tokens."""
     if params.prompts != "auto":
         return params.prompts
     path = raw / PROMPTS_FILE
@@ -193,11 +191,7 @@ def chosen_prompts(
 
 
 def read_prompts(path: Path) -> list[PromptParams]:
-    """The prompts in a file.
-
-    Raises:
-        UserError: it is too large, is not YAML, or a prompt in it is wrong.
-    """
+    """The prompts in a file."""
     if path.stat().st_size > MOST_BYTES:
         raise UserError(
             f"{path} has {path.stat().st_size:,} bytes; prompts may have {MOST_BYTES:,}."
@@ -211,7 +205,7 @@ def read_prompts(path: Path) -> list[PromptParams]:
 def encode_prompts(
     prompts: Sequence[PromptParams], tokenizer: TextTokenizer, *, context_length: int
 ) -> list[Prompt]:
-    """Render and encode the prompts; characters that the tokenizer does not know are left out.
+    """Render and encode the prompts. Characters that the tokenizer does not know are left out.
 
     Raises:
         UserError: a prompt is empty or does not fit the model's context.
@@ -245,7 +239,7 @@ def encode_prompts(
 
 
 def _conversation(entry: PromptParams) -> Document | None:
-    """The conversation that the model continues, if the prompt is one."""
+    """The conversation that the model continues; None if the prompt is a text."""
     if entry.user is not None:
         return chat_prompt([("user", entry.user)])
     return entry.document if isinstance(entry, Opening) else None
@@ -254,12 +248,8 @@ def _conversation(entry: PromptParams) -> Document | None:
 def openings(
     tokens: Path, tokenizer: TextTokenizer, *, context_length: int, max_new_tokens: int
 ) -> list[Opening]:
-    """At most MOST_OPENINGS prompts, evenly spread over the validation text in `tokens`; always the
-    same ones.
-
-    Raises:
-        UserError: the tokens are missing or damaged.
-    """
+    """At most MOST_OPENINGS prompts, evenly spread over the validation text in `tokens` and always
+    the same."""
     found = []
     ids = open_tokens(tokens, "val")
     for place, is_middle in places(ids, tokenizer.eot_id, length=context_length + max_new_tokens):
@@ -277,15 +267,15 @@ def openings(
 def first_questions(
     chats: Sequence[Document], tokenizer: TextTokenizer, *, context_length: int, max_new_tokens: int
 ) -> list[Opening]:
-    """The first question of each conversation with its answer; what is no conversation is passed
-    over."""
+    """The first question of each conversation with its answer. Texts that are no conversation are
+    left out."""
     found = (_first_question(text, tokenizer, context_length, max_new_tokens) for text in chats)
     return [opening for opening in found if opening]
 
 
 def places(ids: np.ndarray, end: int, *, length: int) -> Iterator[tuple[int, bool]]:
-    """Yield where documents begin, at even distances, and whether the place is in the middle of a
-    long one instead.
+    """Yield the places at which documents begin, at even distances. The second value says that a
+    place is in the middle of a long document instead.
 
     Args:
         ids: documents, each followed by the token `end`.
@@ -320,7 +310,7 @@ def _document(ids: np.ndarray, end: int) -> list[int]:
 
 
 def _from_line(text: str) -> str:
-    """The text from its next line on, or from its next word where its lines are long."""
+    """The text from its next line on, or from its next word if its lines are long."""
     gap = re.search(r"\n\s*", text[: len(text) // 2]) or re.search(r"\s+", text)
     return text[gap.end() :] if gap else text
 
@@ -328,8 +318,8 @@ def _from_line(text: str) -> str:
 def _first_question(
     text: Document, tokenizer: TextTokenizer, context_length: int, most: int
 ) -> Opening | None:
-    """The first question of a conversation with its answer; None if the text is none, or the
-    question is too long."""
+    """The first question of a conversation with its answer; None if the text is no conversation, or
+    the question is too long."""
     turns = EXCHANGE.match(text)
     if not turns:
         return None
@@ -345,7 +335,7 @@ def _first_question(
 
 
 def _beginning(text: Document, tokenizer: TextTokenizer, length: int, most: int) -> Opening | None:
-    """The beginning of a text, which ends with a word; None if nothing is left to follow."""
+    """The beginning of a text, cut after a word; None if nothing is left to follow."""
     half = len(tokenizer.encode_document(text)) // 2
     head = _first_tokens(text, tokenizer, min(length, half))
     words = list(re.finditer(r"\s+", head))
