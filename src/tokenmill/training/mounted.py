@@ -21,7 +21,7 @@ class Mounted(LocalFileSystem):
     Every method raises UserError where one of the folders between is a link.
     """
 
-    cachable = False
+    cachable = False  # codespell:ignore cachable
 
     def __init__(self, root: str):
         """Below the folder `root`."""
