@@ -11,6 +11,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.paths import SAMPLE
 from tokenmill.data.readers import FORMATS
 from tokenmill.data.sources import blocks, find_sources
+from tokenmill.words.cleaning import cleaning_in_words
 
 BROKEN = [ending for ending in PACK if ending]
 
@@ -48,6 +49,29 @@ def test_order_is_that_of_the_bytes_of_the_paths(tmp_path):
         "b.txt", "B.txt", "é.txt", "a/z.md", "a.txt", "a b/c.txt", "Z.TXT.GZ", "v1.2.json",
     }  # fmt: skip
     assert found.skipped == {"": 1, ".pdf": 1}
+
+
+def test_files_named_test_are_held_out(tmp_path, run):
+    raw = tmp_path / "test"  # the name of the folder itself says nothing
+    for name in ("train.txt", "valid.txt", "contest.txt", "test.txt", "Test/1.md", "a.test.txt"):
+        path = raw / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"the text of {name}")
+    texts, report = run(raw)
+    assert texts == [f"the text of {name}" for name in ("contest.txt", "train.txt", "valid.txt")]
+    assert report.held_out == ["Test/1.md", "a.test.txt", "test.txt"]
+    assert report.files.read == report.metrics()["files_held_out"] == 3
+    assert "3 files named test (Test/1.md, a.test.txt, test.txt)" in cleaning_in_words(report)
+
+
+def test_a_corpus_of_nothing_but_test_text_is_read(tmp_path, run):
+    for name in ("test.txt", "b-test.txt"):
+        (tmp_path / name).write_text(name)
+    for raw in (tmp_path, tmp_path / "test.txt"):
+        texts, report = run(raw)
+        assert "test.txt" in texts
+        assert not report.held_out
+        assert "held out" not in cleaning_in_words(report)
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.parquet", "a.jsonl.zst"])

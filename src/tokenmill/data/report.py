@@ -21,7 +21,8 @@ EXCERPT = 400
 """Characters of each that are shown."""
 
 SOURCES = 50
-"""At most this many files are listed: the largest ones, and the first ones that are not UTF-8."""
+"""At most this many files are listed: the largest ones, the first ones that are not UTF-8, and the
+first ones that are held out."""
 
 LANGUAGE_SAMPLE = 128
 """The language of one in this many kept documents is detected; which ones depends on their text
@@ -125,6 +126,7 @@ def report_on(
         files=Files(
             read=len(found.sources),
             skipped=found.skipped,
+            held_out=len(found.held_out),
             bytes=sum(source.size for source in found.sources),
         ),
         documents=Documents(
@@ -154,6 +156,7 @@ def report_on(
             one.name: Documents(read=tally.read[one.name], kept=tally.kept[one.name])
             for one in largest
         },
+        held_out=[source.name for source in found.held_out[:SOURCES]],
         params={
             "data": {"raw": raw.as_posix(), "encoding": encoding},
             "clean": params.model_dump(mode="json"),

@@ -10,6 +10,7 @@ import contextlib
 import gzip
 import lzma
 import os
+import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
@@ -36,6 +37,10 @@ parquet with such a cell as `no_text`, and a file of another format is refused."
 ZSTD_INPUT = 1 << 9
 """Compressed bytes given to zstd at a time: at its highest ratio (4 bytes for a block of 128 KiB)
 that is 16 MiB."""
+
+HELD_OUT_NAME = re.compile(r"(?i)(^|[-_./ ])test($|[-_./ ])")
+"""The path of a file that holds test text, as data sets are published: `test.txt`,
+`wiki.test.raw.txt`, `test-00000-of-00001.parquet`, `test/7.txt`."""
 
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 """What stands in place of a large file where git has no LFS; about 130 bytes."""
@@ -71,6 +76,8 @@ class Found:
     sources: list[Source]
     skipped: dict[str, int]
     """Number of files of unknown format, by extension."""
+    held_out: list[Source]
+    """Test files, which are not read, in the same order."""
 
 
 def find_sources(
@@ -79,6 +86,7 @@ def find_sources(
     """The files at `raw` of the given formats (endings such as `.txt`), in bytewise order of their
     names.
 
+    In a folder, those named as test text (HELD_OUT_NAME) are held out, unless all are named so.
     `parameter` is the one that names `raw`, for errors.
 
     Raises:
@@ -113,7 +121,12 @@ def find_sources(
             f"{parameter} ({raw}) holds no text ({holds}); put files there that end in {readable}."
         )
     sources.sort(key=lambda source: os.fsencode(source.name))
-    return Found(sources, dict(sorted(skipped.items())))
+    read = [source for source in sources if not HELD_OUT_NAME.search(source.name)]
+    held_out = [source for source in sources if HELD_OUT_NAME.search(source.name)]
+    if not read:
+        read = sources
+        held_out = []
+    return Found(read, dict(sorted(skipped.items())), held_out)
 
 
 def _files(folder: Path) -> Iterator[Path]:

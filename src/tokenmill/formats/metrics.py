@@ -98,6 +98,8 @@ class Files(Section):
     read: int
     skipped: dict[str, int]
     """Files of unknown format, by extension; an empty one for those without."""
+    held_out: int
+    """Test files, which were not read."""
     bytes: int
     """Size on disk of the files that were read."""
 
@@ -165,6 +167,8 @@ class CleanReport(Section):
     """Documents by language, in a sample of the documents kept."""
     sources: dict[str, Documents]
     """The largest files."""
+    held_out: list[str]
+    """The first test files, by name."""
     params: dict[str, Any]
     """The sections `data` and `clean` of params.yaml."""
 
@@ -179,6 +183,7 @@ class CleanReport(Section):
             "invalid_utf8": self.invalid_utf8,
             "files_read": self.files.read,
             "files_skipped": sum(self.files.skipped.values()),
+            "files_held_out": self.files.held_out,
         }
 
 
