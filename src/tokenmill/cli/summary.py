@@ -233,10 +233,12 @@ def _inside(root: Path) -> Status:
     from tokenmill.doctor import dvc  # noqa: PLC0415 (DVC)
     from tokenmill.doctor.environment import Project, check_running  # noqa: PLC0415 (pydantic)
     from tokenmill.runs.under_way import unfinished  # noqa: PLC0415 (pydantic)
-    from tokenmill.schema import check_all  # noqa: PLC0415 (pydantic)
+    from tokenmill.schema import check_all, with_way_back  # noqa: PLC0415 (pydantic)
 
+    params = root / "params.yaml"
     try:
-        check_all(root / "params.yaml")
+        with with_way_back(params):
+            check_all(params)
     except UserError as error:
         return Status(
             str(error), [("tokenmill params", "every parameter with its values and its meaning")]
