@@ -12,5 +12,5 @@ from tokenmill.schema import check_all, refuse_missing_text, with_way_back
 def main() -> None:
     """Write data/checked.txt."""
     with with_way_back():
-        refuse_missing_text(check_all().data.raw)
+        refuse_missing_text(check_all())
     files.write_text(paths.CHECKED, "params.yaml was checked\n")

@@ -150,8 +150,9 @@ def check_all(path: Path = PARAMS_FILE) -> AllParams:
     return params
 
 
-def refuse_missing_text(raw: str) -> None:
-    """Refuse a `data.raw` without text, unless DVC makes or fetches it.
+def refuse_missing_text(params: AllParams) -> None:
+    """Refuse a `data.raw` without text, or a `finetune.data` that is to be learned from, unless DVC
+    makes or fetches it.
 
     Raises:
         ParamsError: nothing is there, or nothing that can be read.
@@ -160,17 +161,22 @@ def refuse_missing_text(raw: str) -> None:
     from tokenmill.data.readers import FORMATS  # noqa: PLC0415
     from tokenmill.data.sources import find_sources  # noqa: PLC0415
 
-    path = Path(raw)
-    is_tracked = any(
-        folder.with_name(f"{folder.name}.dvc").exists()
-        for folder in (path, *path.parents)
-        if folder.name
-    )
-    if path != SAMPLE and not is_tracked:
+    wanted = {"data.raw": params.data.raw}
+    if params.finetune.methods and params.finetune.data:
+        wanted["finetune.data"] = params.finetune.data
+    for name, value in wanted.items():
+        path = Path(value)
+        is_tracked = any(
+            folder.with_name(f"{folder.name}.dvc").exists()
+            for folder in (path, *path.parents)
+            if folder.name
+        )
+        if path == SAMPLE or is_tracked:
+            continue
         try:
-            find_sources(path, FORMATS)
+            find_sources(path, FORMATS, parameter=name)
         except UserError as error:
-            raise ParamsError(PARAMS_FILE, [("data.raw", str(error))]) from None
+            raise ParamsError(PARAMS_FILE, [(name, str(error))]) from None
 
 
 def _check_start(model: ModelSection, path: Path) -> None:

@@ -73,8 +73,8 @@ class Score(NamedTuple):
     asked: int
 
     def __str__(self) -> str:
-        """`9 of 10`."""
-        return f"{self.right} of {self.asked}"
+        """`9 of 10`; a dash where nothing was asked."""
+        return f"{self.right} of {self.asked}" if self.asked else "–"
 
 
 class Evaluation(Section):
@@ -86,7 +86,12 @@ class Evaluation(Section):
     @property
     def is_marked(self) -> bool:
         """Whether recall and generalisation are counted apart."""
-        return any(question.mark for question in self.questions)
+        return any(question.mark and question.expect for question in self.questions)
+
+    @property
+    def asks(self) -> bool:
+        """Whether a prompt is a question; else the model only continues texts."""
+        return any(question.kind == "user" for question in self.questions)
 
     def score(self, result: EpochResult, mark: Mark | None = None) -> Score:
         """The right answers of an epoch: to all prompts, or to those with this mark."""

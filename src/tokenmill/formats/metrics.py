@@ -70,6 +70,19 @@ class TrainMetrics(Metrics):
     val_loss: float
 
 
+class FinetunedTrainMetrics(TrainMetrics):
+    """metrics/finetuned/train.json; `val_loss` is that on held-out chats."""
+
+
+class FinetunedEvalMetrics(Metrics):
+    """metrics/finetuned/eval.json."""
+
+    base_text_loss: float
+    """On the held-out text of the base's training."""
+    base_text_loss_before: float
+    """The base's own."""
+
+
 FILES: dict[type[Metrics], tuple[Path, str]] = {
     CleanMetrics: (paths.METRICS / "clean.json", "clean"),
     TokenizerMetrics: (paths.METRICS / "tokenizer.json", "tokenizer"),
@@ -77,7 +90,13 @@ FILES: dict[type[Metrics], tuple[Path, str]] = {
     DataMetrics: (paths.METRICS / "data.json", "data_report"),
     TrainMetrics: (paths.TRAIN_METRICS, "train"),
 }
-"""Each file, and the stage that writes it."""
+"""Each file of every run, and the stage that writes it."""
+
+FINETUNED_FILES: dict[type[Metrics], tuple[Path, str]] = {
+    FinetunedTrainMetrics: (paths.FINETUNED_METRICS / "train.json", "finetune"),
+    FinetunedEvalMetrics: (paths.FINETUNED_METRICS / "eval.json", "evaluate_finetuned"),
+}
+"""The same where fine-tuning is on."""
 
 Form = TypeVar("Form", bound=Metrics)
 
@@ -88,7 +107,7 @@ def read_metrics(form: type[Form], root: Path = Path()) -> Form:
     Raises:
         UserError: the file is missing or damaged.
     """
-    file, stage = FILES[form]
+    file, stage = (FILES | FINETUNED_FILES)[form]
     return read_record(root / file, form, way_out=f"`dvc repro -f {stage}` makes it")
 
 
