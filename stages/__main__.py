@@ -1,8 +1,8 @@
 """Run one stage of the pipeline: `python -m stages NAME`, as dvc.yaml does.
 
 The code beside this file is the code that runs. A queued experiment works in a copy of the
-repository and must not import the library of the original, even if the environment has that one
-installed.
+repository. It must not import the library of the original, even if that is installed in the
+environment.
 """
 
 import importlib
@@ -26,9 +26,9 @@ def main() -> None:
     if name not in names or more:
         sys.exit(f"usage: python -m stages NAME; NAME is one of {', '.join(names)}")
     sys.path.insert(0, str(HERE.parent / "src"))
-    # A program in the background may ignore it
+    # A program in the background may ignore this signal
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        # So Ctrl-C during the imports ends this without a traceback
+        # Ctrl-C during the imports then ends this process without a traceback
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         stage = importlib.import_module("tokenmill.stage")
@@ -48,8 +48,8 @@ def main() -> None:
         )
 
     def checked() -> None:
-        """Check the whole params.yaml first, so that a mistake in it ends the first stage; and at
-        the end that what the stage read is still the same."""
+        """Run the stage. Before it, check the whole params.yaml, so that a mistake in it ends the
+        first stage. After it, check that its inputs are still the same."""
         schema = importlib.import_module("tokenmill.schema")
         with schema.with_way_back():
             schema.check_all()

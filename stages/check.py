@@ -1,6 +1,6 @@
-"""Stage `check`: every parameter is checked, and that there is text, before any other stage begins.
+"""Stage `check`: check every parameter, and that there is text, before any other stage begins.
 
-DVC removes the outputs of a stage just before it runs the stage. A wrong value that the stage
+DVC removes the outputs of a stage just before it runs the stage, so a wrong value that the stage
 itself refused would cost these files. Here it costs nothing: the stages at the beginning depend on
 this one, and its output never changes.
 """

@@ -1,4 +1,5 @@
-"""data.raw -> data/clean: documents of any usual format, cleaned, filtered and counted."""
+"""Stage `clean`: data.raw -> data/clean, documents of any usual format, cleaned, filtered and
+counted."""
 
 import os
 from pathlib import Path
@@ -14,7 +15,7 @@ from tokenmill.words.units import visible
 
 
 class Params(Section):
-    """What this stage reads from params.yaml."""
+    """The sections of params.yaml that this stage reads."""
 
     data: DataParams
     clean: CleanParams

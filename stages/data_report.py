@@ -1,6 +1,7 @@
-"""Describe the data: reports/data.html for people, metrics and tables for DVC.
+"""Stage `data_report`: describe the data in reports/data.html for people, and in metrics and tables
+for DVC.
 
-The parameters that the page shows are those that the stages before wrote beside their numbers.
+The parameters on the page are those that the stages before wrote beside their numbers.
 """
 
 from tokenmill.core import paths
@@ -17,8 +18,8 @@ from tokenmill.reports.data_stats import read_stats, write_tables
 
 
 def main() -> None:
-    """data/clean_report.json, tokenizer, tokens -> reports/data.html, metrics/data.json, tables in
-    metrics/data."""
+    """Write reports/data.html, metrics/data.json and the tables in metrics/data from the clean
+    report, the tokenizer and the tokens."""
     stats = read_stats(
         paths.TOKENS, read_tokenizer(paths.TOKENIZER), read_clean_report(paths.CLEAN_REPORT)
     )

@@ -1,4 +1,5 @@
-"""Measure every epoch: losses on fixed sequences, answers to fixed prompts."""
+"""Stage `evaluate`: measure every epoch by losses on fixed sequences and answers to fixed
+prompts."""
 
 from pathlib import Path
 
@@ -10,8 +11,7 @@ from tokenmill.evaluation.prompts import EvaluateSections
 
 
 def main() -> None:
-    """models/gpt, data/tokens, data.raw, tokenizer.json -> reports/evaluation.json,
-    metrics/eval.json."""
+    """Write reports/evaluation.json and metrics/eval.json about models/gpt."""
     params = load(EvaluateSections)
     evaluation = evaluate(
         models=paths.MODEL,

@@ -1,5 +1,5 @@
-"""Measure every epoch of a fine-tuned model as `evaluate` measures those of its base, and show the
-answers of both."""
+"""Stage `evaluate_finetuned`: measure every epoch of a fine-tuned model as `evaluate` measures
+those of its base, and show the answers of both."""
 
 from pathlib import Path
 
@@ -14,11 +14,10 @@ from tokenmill.reports.answers import beside_base
 
 
 def main() -> None:
-    """models/{gpt,finetuned}, data/tokens, reports/{evaluation,finetuned_held_out}.json ->
-    reports/finetuned.md, and eval.json.
+    """Write reports/finetuned.md and metrics/finetuned/eval.json about models/finetuned.
 
-    `base_text_loss` in metrics/finetuned/eval.json is that on the base's own text, so what
-    was forgotten; train.json beside it has the loss on held-out chats.
+    `base_text_loss` in metrics/finetuned/eval.json is the loss on the base's own text, which shows
+    what was forgotten. train.json beside it has the loss on held-out chats.
     """
     params = load(EvaluateSections)
     evaluation = evaluate(

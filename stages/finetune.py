@@ -1,4 +1,5 @@
-"""Teach the newest epoch of the model to answer, by the method that params.yaml names."""
+"""Stage `finetune`: teach the newest epoch of the model to answer, by the method that params.yaml
+names."""
 
 from pathlib import Path
 
@@ -17,11 +18,11 @@ from tokenmill.training.run import run_job
 
 
 class Runtime(RuntimeParams, ExecutorParams):
-    """What training and cleaning read of the section `runtime`."""
+    """The parameters of the section `runtime` that training and cleaning read."""
 
 
 class Params(Section):
-    """What this stage reads of params.yaml."""
+    """The sections of params.yaml that this stage reads."""
 
     data: DataParams
     clean: CleanParams
@@ -30,10 +31,9 @@ class Params(Section):
 
 
 def main() -> None:
-    """models/gpt, finetune.data -> models/finetuned,
-    metrics/finetuned/{train.json,history.csv,steps.csv}.
+    """Write models/finetuned and metrics/finetuned/{train.json,history.csv,steps.csv}.
 
-    reports/finetuned_held_out.json has some of the held-out chats for `evaluate_finetuned`.
+    reports/finetuned_held_out.json gets some of the held-out chats, for `evaluate_finetuned`.
     """
     params = load(Params)
     with clean_chats(

@@ -1,6 +1,6 @@
-"""Report the run and each of its epochs: two reports, and git refs with which DVC compares epochs.
+"""Stage `report`: write two reports of the run, and git refs with which DVC compares its epochs.
 
-This is a stage of its own because it writes outside its outputs: it must run even if `train` comes
+It is a stage of its own because it writes outside its outputs: it must run even if `train` comes
 from the cache.
 """
 
@@ -39,8 +39,8 @@ class Params(Section):
 
 
 def main() -> None:
-    """metrics of all stages, reports/evaluation.json, models/gpt ->
-    reports/{index.html,samples.md}, refs/epoch-N."""
+    """Write reports/{index.html,samples.md} and refs/epoch-N from the model and the results of all
+    stages."""
     data = {  # the same for every epoch
         file.name: read_metrics(form).model_dump(exclude_unset=True)
         for form, (file, _) in FILES.items()
@@ -107,8 +107,8 @@ def _record(
 
 
 def _validations(step: int) -> list[ValidationRow]:
-    """Those within epochs, as the last checkpoint of the run has them."""
-    # This loads PyTorch
+    """The validations within epochs, from the last checkpoint of the run."""
+    # Importing this loads PyTorch
     from tokenmill.training.checkpoint import RESUME, CheckpointStore, read_state  # noqa: PLC0415
 
     folder = CheckpointStore(paths.MODEL / RESUME).checkpoint_folder(step)

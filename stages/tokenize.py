@@ -9,7 +9,7 @@ from tokenmill.words.units import counted
 
 
 class Params(params.Section):
-    """The sections of params.yaml that this stage obeys."""
+    """The sections of params.yaml that this stage reads."""
 
     tokenize: TokenizeParams
     runtime: ExecutorParams

@@ -7,7 +7,7 @@ from tokenmill.tokens.train_tokenizer import take_tokenizer, tokenizer_in_words,
 
 
 class Params(params.Section):
-    """The sections of params.yaml that this stage obeys."""
+    """The sections of params.yaml that this stage reads."""
 
     tokenizer: TokenizerParams
     model: StartParams

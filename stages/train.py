@@ -1,4 +1,5 @@
-"""Train the model to `train.epochs`; continue if an earlier run was stopped or had fewer epochs."""
+"""Stage `train`: train the model to `train.epochs`; continue if an earlier run was stopped or had
+fewer epochs."""
 
 from tokenmill.core import paths
 from tokenmill.core.files import write_json
@@ -12,7 +13,7 @@ from tokenmill.training.run import run_job
 
 
 class Params(Section):
-    """What this stage reads of params.yaml."""
+    """The sections of params.yaml that this stage reads."""
 
     model: ModelSection
     train: TrainSection
@@ -20,7 +21,7 @@ class Params(Section):
 
 
 def main() -> None:
-    """data/tokens -> models/gpt, metrics/{train.json,history.csv,steps.csv}."""
+    """Write models/gpt and metrics/{train.json,history.csv,steps.csv} from data/tokens."""
     params = load(Params)
     job = training_job(params.model, params.train, paths.TOKENS, params.model.start)
     if launch_processes(params.runtime, step_flops=job.step_flops):

@@ -1,4 +1,4 @@
-"""Stage `unpack`: the packed tokens as plain files that training can map."""
+"""Stage `unpack`: unpack the tokens into plain files that training can map."""
 
 from tokenmill.core import paths
 from tokenmill.tokens.unpack import unpack

@@ -1,4 +1,4 @@
-"""`python -m tokenmill`."""
+"""Run the command line: `python -m tokenmill`."""
 
 from tokenmill.cli.main import main
 

@@ -1,4 +1,4 @@
-"""What training costs: hours, units bought, money; and the two tables that say so.
+"""What training costs (hours, purchased units, money), and the two tables of these costs.
 
 `timing.csv`, beside the checkpoints, has a row for every few steps: the sums over all sessions and
 machines, each at its own price, lost steps included. `costs.csv` has a row for every epoch and
@@ -24,8 +24,8 @@ from tokenmill.formats.records import parse_rows
 
 if TYPE_CHECKING:
     import pandas as pd
-# epoch_costs imports pandas when it is called: it takes 0.2 to 0.4 s, and training needs it only at
-# its end.
+# epoch_costs imports pandas when it is called, because it takes 0.2 to 0.4 s, and training needs it
+# only at its end.
 
 TIMES = TIMING, COSTS = "timing.csv", "costs.csv"
 AMOUNTS = ["seconds", "units", "money"]
@@ -45,7 +45,7 @@ class CostParams(Section):
     """Units that an hour takes from a balance, such as Colab's compute units."""
 
     def cost_of(self, seconds: float) -> "Cost":
-        """The cost of `seconds` on this machine."""
+        """The cost of this many seconds on this machine."""
         hours = seconds / 3600
         units = None if self.units_per_hour is None else hours * self.units_per_hour
         money = None if self.price_per_hour is None else hours * self.price_per_hour
@@ -57,7 +57,7 @@ Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 @dataclass(frozen=True)
 class TimingRow:
-    """A row of timing.csv: the sums up to a step. None is unknown."""
+    """A row of timing.csv: the sums up to a step. None means unknown."""
 
     step: Annotated[int, Field(ge=1, lt=1 << 53)]
     seconds: Amount
@@ -67,13 +67,13 @@ class TimingRow:
 
     @property
     def cost(self) -> "Cost":
-        """The three sums."""
+        """The three sums as a cost."""
         return Cost(self.seconds, self.units, self.money)
 
 
 @dataclass(frozen=True)
 class CostRow:
-    """A row of costs.csv: an epoch."""
+    """A row of costs.csv, for one epoch."""
 
     epoch: Annotated[int, Field(ge=1, lt=1 << 53)]
     seconds: Amount
@@ -86,13 +86,14 @@ class CostRow:
 
     @property
     def cost(self) -> "Cost":
-        """What the epoch took."""
+        """The cost of the epoch."""
         return Cost(self.seconds, self.units, self.money)
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What some work took. None is unknown; it counts as zero when it is added to a number."""
+    """The cost of some work. None means unknown, and counts as zero when it is added to a
+    number."""
 
     seconds: float = 0.0
     units: float | None = None
@@ -107,7 +108,7 @@ class Cost:
 
     @classmethod
     def of(cls, row: Any) -> "Cost":
-        """The cost in a row of what `epoch_costs` gives, where NaN is unknown."""
+        """The cost in a row of the table that `epoch_costs` returns, where NaN means unknown."""
         units, money = (
             None if math.isnan(row[name]) else float(row[name]) for name in ("units", "money")
         )
@@ -122,10 +123,10 @@ class Timing:
     """Appends a row per interval to `timing.csv` in a run's checkpoint folder."""
 
     def __init__(self, folder: Path | None, *, step: int, tokens: int, prices: CostParams):
-        """Start or continue after `step` and `tokens`; without a folder nothing is written.
+        """Start or continue after `step` and `tokens`. Without a folder nothing is written.
 
-        Rows of later steps are removed, because those steps are done again; what they cost stays in
-        the sums.
+        Rows of later steps are removed, because those steps are done again. Their cost stays in the
+        sums.
         """
         self.path = folder / TIMING if folder else None
         self._prices = prices
@@ -144,7 +145,7 @@ class Timing:
         write_text(path, "".join(lines))
 
     def interval(self, *, step: int, tokens: int) -> float:
-        """Close an interval at `step`, after `tokens` tokens since the run began; return tokens per
+        """Close an interval at `step`, after `tokens` tokens since the run began. Return tokens per
         second."""
         now = time.perf_counter()
         rate = (tokens - self._tokens) / (now - self._rate_from)
@@ -172,11 +173,7 @@ def _timing_line(step: int, total: Cost, tokens_per_second: float) -> str:
 
 def read_timing(path: Path) -> list[TimingRow]:
     """The rows of `timing.csv`; none if there is no such file. A last line that a crash cut off is
-    left out.
-
-    Raises:
-        UserError: it is no such table.
-    """
+    left out."""
     content = path.read_bytes() if path.exists() else b""
     rows = parse_rows(content[: content.rfind(b"\n") + 1], TimingRow, source=path, way_out=DELETE)
     if any(one.step >= next_.step for one, next_ in itertools.pairwise(rows)):
@@ -185,15 +182,15 @@ def read_timing(path: Path) -> list[TimingRow]:
 
 
 def find_times(resume: Path, run: str, name: str) -> Path:
-    """Where a table of TIMES of a run is, if it is anywhere: with its checkpoints, or left when
-    they were removed."""
+    """The path of a table of TIMES of a run: with its checkpoints, or where it was left when they
+    were removed. It may not exist."""
     with_checkpoints = resume / run / name
     return with_checkpoints if with_checkpoints.exists() else resume / f"{run}.{name}"
 
 
 def publish_times(resume: Path, run: str, folder: Path) -> None:
-    """Copy the tables of a run, named by its fingerprint, to where plots look for them; another
-    run's are removed."""
+    """Copy the tables of the run `run` (its fingerprint) to the folder where plots read them.
+    Tables of another run are removed."""
     for name in TIMES:
         table = find_times(resume, run, name)
         if table.exists():
@@ -212,8 +209,8 @@ def epoch_costs(
 ) -> "pd.DataFrame":
     """The cost of every epoch that `timing` covers from its first to its last step.
 
-    Repeated steps are included; the validation after an epoch counts with the next one. `flops` are
-    the floating-point operations of the forward and backward passes; `utilisation` is their share
+    Repeated steps are included. The validation after an epoch counts with the next one. `flops` are
+    the floating-point operations of the forward and backward passes. `utilisation` is their share
     of `peak`, the device's operations per second (model FLOPs utilisation; PaLM, appendix B), or
     unknown.
     """
@@ -234,15 +231,11 @@ def epoch_costs(
 
 
 def write_costs(path: Path, costs: "pd.DataFrame") -> None:
-    """Write the table of epochs."""
+    """Write the table of costs by epoch."""
     write_text(path, costs.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
 
 
 def read_costs(path: Path) -> list[CostRow]:
-    """The table that `write_costs` wrote; empty if there is no such file.
-
-    Raises:
-        UserError: it is no such table.
-    """
+    """The table that `write_costs` wrote; empty if there is no such file."""
     content = path.read_bytes() if path.exists() else b""
     return parse_rows(content, CostRow, source=path, way_out=DELETE)

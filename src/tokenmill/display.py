@@ -1,5 +1,5 @@
-"""What a terminal or a log shows: colours, aligned columns, wrapped text, the progress of long work
-and of training.
+"""What a terminal or a log shows: colours, aligned columns, wrapped text, and the progress of long
+work and of training.
 
 rich decides what a terminal can show: NO_COLOR and TERM=dumb are obeyed. Markup is off, so brackets
 in a text are only brackets. A pipe or a file gets plain text. Nothing here changes a result, so DVC
@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # commands show nothing of costs without pydantic
     from tokenmill.costs import Cost, CostParams
 
 UNLIMITED = 1000
-"""Columns of a line in a pipe or a file, which never breaks."""
+"""The width in columns of a pipe or a file, whose lines never break."""
 
 QUIET = 2.0
 """Seconds of work before any progress is shown."""
@@ -48,7 +48,7 @@ def console(out: TextIO | None = None) -> Console:
 
 
 def note(sentence: str) -> None:
-    """Print a sentence on stderr, dimmed on a terminal; nothing if it is empty."""
+    """Print a sentence on stderr, dimmed on a terminal. An empty sentence prints nothing."""
     if sentence:
         console(sys.stderr).print(message(sentence), style="dim")
 
@@ -60,14 +60,15 @@ def print_columns(
     gap: int = 2,
     out: TextIO | None = None,
 ) -> None:
-    """Print rows of cells in aligned columns; on a terminal the last column wraps instead of
+    """Print rows of cells in aligned columns. On a terminal the last column wraps instead of
     running over the edge.
 
     Args:
-        rows: cells; a `Text` may have colours. What is invisible in a `str` is made visible.
+        rows: rows of cells. A `Text` may have colours. What is invisible in a `str` is made
+            visible.
         right: the columns, counted from 0, that are aligned to the right.
-        gap: blanks between two columns.
-        out: stdout if not given.
+        gap: the number of blanks between two columns.
+        out: the stream to print on; stdout if it is not given.
     """
     cells = [
         [cell if isinstance(cell, Text) else Text(visible(cell)) for cell in row] for row in rows
@@ -88,8 +89,8 @@ def print_columns(
 
 
 def print_stream(pieces: Iterable[str]) -> None:
-    """Print a text on stdout while its pieces come; on a terminal, wrapped and with nothing
-    invisible in it."""
+    """Print a text on stdout while its pieces come. On a terminal it is wrapped, with invisible
+    characters made visible."""
     if sys.stdout.isatty():
         pieces = wrapped(map(visible, pieces), shutil.get_terminal_size().columns)
     for piece in pieces:
@@ -98,7 +99,7 @@ def print_stream(pieces: Iterable[str]) -> None:
 
 
 def rate(tokens: int, seconds: float) -> str:
-    """How much was written, and how fast: `30 tokens in 0.50 s, 60 tokens/s`."""
+    """The amount of text written and its speed: `30 tokens in 0.50 s, 60 tokens/s`."""
     return (
         f"{tokens:,} tokens in {seconds:.2f} s, {tokens / seconds:,.0f} tokens/s"
         if seconds
@@ -158,8 +159,8 @@ def shortened(text: str, width: int) -> str:
 
 
 class Progress:
-    """Counted work, shown on stderr: a bar on a terminal, a line now and then in a log, nothing for
-    short work."""
+    """Counted work, shown on stderr: as a bar on a terminal, as a line now and then in a log, and
+    not at all if the work is short."""
 
     def __init__(self, title: str, total: int, unit: str = "B") -> None:
         self._title = title
@@ -182,7 +183,7 @@ class Progress:
             self._print_line()
 
     def note(self, sentence: str) -> None:
-        """Say what happens beside the count; nothing during short work."""
+        """Print a sentence about the work besides its count; nothing during short work."""
         if self._bar is not None:
             self._bar.console.print(message(sentence))
         elif self._is_long():
@@ -216,7 +217,7 @@ class Progress:
         print(f"{self._title}: {self._state()}", file=sys.stderr, flush=True)
 
     def _state(self) -> str:
-        """Such as `1 MB of 4 MB (25%), 100 kB/s, 10 s, 30 s left`."""
+        """The progress in words, such as `1 MB of 4 MB (25%), 100 kB/s, 10 s, 30 s left`."""
         seconds = max(time.monotonic() - self._start, 1e-9)
         rate = self._done / seconds
         left = (
@@ -230,8 +231,7 @@ class Progress:
 
 
 class TrainingDisplay:
-    """What a person sees of training on `out`, or on stderr: its plan, then a live bar or a line
-    now and then."""
+    """The view of training on `out` or stderr: its plan, then a live bar or a line now and then."""
 
     def __init__(self, out: TextIO | None = None):
         self._out = out or sys.stderr
@@ -247,7 +247,7 @@ class TrainingDisplay:
     def start(
         self, plan: Sequence[tuple[str, str]], *, step: int, total: int, prices: "CostParams"
     ) -> None:
-        """Print the plan, names and facts, then start at `step` of `total`."""
+        """Print the plan, which is pairs of a name and a fact, then start at `step` of `total`."""
         self._prices = prices
         self._total = total
         self._first = step
@@ -271,7 +271,7 @@ class TrainingDisplay:
     def interval(
         self, *, step: int, epoch: float, loss: float, tokens_per_second: float, spent: "Cost"
     ) -> None:
-        """Show loss, speed, the cost of all sessions so far, and the time and cost to come."""
+        """Show loss, speed, the cost of all sessions so far, and the remaining time and cost."""
         now = time.monotonic()
         if now - self._shown_at < (DRAW_EVERY if self._live else LINE_EVERY):
             return
@@ -317,25 +317,25 @@ class TrainingDisplay:
 
 
 def _first_line(facts: Sequence[str], width: int) -> str:
-    """As many of the facts as fit on one line, the most important first."""
+    """As many of the facts as fit on one line. They are ordered by importance."""
     # A line breaks only between facts
     whole = "  ".join(fact.replace(" ", "\xa0") for fact in facts)
     return textwrap.wrap(whole, width, initial_indent=" " * 8)[0].replace("\xa0", " ")
 
 
 def amounts(spent: "Cost", currency: str) -> str:
-    """What is known of a cost: `3.2 h, 6.3 units, 1.18 EUR`."""
+    """The known parts of a cost: `3.2 h, 6.3 units, 1.18 EUR`."""
     return ", ".join([duration(spent.seconds), *filter(None, [_paid(spent, currency)])])
 
 
 def _paid(spent: "Cost", currency: str) -> str:
-    """Units and money, as far as they are known: `6.3 units, 1.18 EUR`, or nothing."""
+    """The known parts of units and money: `6.3 units, 1.18 EUR`; empty if neither is known."""
     units = [] if spent.units is None else [f"{spent.units:.3g} units"]
     return ", ".join(units if spent.money is None else [*units, f"{spent.money:,.2f} {currency}"])
 
 
 def clock(seconds: float) -> str:
-    """The time of day after this many seconds, with the date if that is not today."""
+    """The time of day after this many seconds, with the date if it is not today."""
     now = time.time()
     end = time.localtime(now + seconds)
     today = time.localtime(now)[:3] == end[:3]

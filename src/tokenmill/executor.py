@@ -28,7 +28,7 @@ Handle = TypeVar("Handle")
 
 
 class ExecutorParams(Section, extra="ignore"):
-    """What the data stages run on. They ignore the rest of the section `runtime`."""
+    """Where the data stages run. They ignore the other parameters of the section `runtime`."""
 
     data_engine: Literal["local", "ray"]
     """What `clean` and `tokenize` run on: the cores of this machine, or a Ray cluster
@@ -57,11 +57,7 @@ class Executor(Protocol):
 
 @contextlib.contextmanager
 def open_executor(params: ExecutorParams, *, threads: int) -> Iterator[Executor]:
-    """Open the executor that params.yaml names; `threads` is for the local one.
-
-    Raises:
-        UserError: Ray is asked for, but it is not installed or its cluster does not answer.
-    """
+    """Open the executor that params.yaml names; `threads` is for the local one."""
     if params.data_engine == "local":
         yield ThreadExecutor(threads=threads)
         return
@@ -150,21 +146,22 @@ def prefetch(items: Iterable[Item], depth: int = 2) -> Iterator[Item]:
 
 
 MAX_RETRIES = 10
-"""How often an item starts again after its machine or process died. Bounded, because the item may
-be the reason."""
+"""How often an item starts again after its machine or process died. The number is bounded, because
+the item may be the reason."""
 
 ITEMS_PER_CORE = 2
-"""Items under way for each core of a cluster: one runs, one waits."""
+"""The number of items under way for each core of a cluster: one runs, one waits."""
 
 CONNECT_SECONDS = 10.0
-"""How long a cluster may take to accept a connection."""
+"""Seconds that a cluster may take to accept a connection."""
 
 CORELESS_SECONDS = 60.0
-"""How long a cluster may be without a core: one that grows by itself starts its machines
+"""Seconds that a cluster may be without a core. One that grows by itself starts its machines
 meanwhile."""
 
 ONE_THREAD = dict.fromkeys(("POLARS_MAX_THREADS", "RAYON_NUM_THREADS", "OMP_NUM_THREADS"), "1")
-"""A Ray task has one core; more threads would compete with the tasks beside it."""
+"""Environment variables for a Ray task, which has one core. More threads would compete with the
+tasks beside it."""
 
 
 class RayExecutor:
@@ -175,11 +172,7 @@ class RayExecutor:
         self._address = address
 
     def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-        """See `Executor.map`. `function` is sent to the cluster once, however large it is.
-
-        Raises:
-            UserError: the cluster cannot finish an item.
-        """
+        """See `Executor.map`. `function` is sent to the cluster once, however large it is."""
         task = self._ray.remote(num_cpus=1, max_retries=MAX_RETRIES)(_run_task)
         return ordered_window(
             items,
@@ -190,14 +183,14 @@ class RayExecutor:
         )
 
     def _cores(self) -> int:
-        """The cores of the cluster now: nodes may join and leave."""
+        """The cores of the cluster now. Nodes may join and leave."""
         return int(self._ray.cluster_resources().get("CPU", 0))
 
     def _limit(self) -> int:
         return max(1, ITEMS_PER_CORE * self._cores())
 
     def _wait(self, reference: Any) -> None:
-        """Wait for a result, but only CORELESS_SECONDS while the cluster has no core for it."""
+        """Wait for a result, but only CORELESS_SECONDS while the cluster has no core."""
         while not self._ray.wait([reference], timeout=CORELESS_SECONDS)[0]:
             if not self._cores():
                 has = ", ".join(
@@ -229,9 +222,6 @@ def _connect(ray: ModuleType, address: str | None) -> str:
 
     Ray sends the package `tokenmill` of this checkout to every node, so a node needs only the
     installed dependencies.
-
-    Raises:
-        UserError: no cluster answers at `address`.
     """
     target = address or os.environ.get("RAY_ADDRESS") or "auto"
     try:
@@ -256,7 +246,7 @@ def _connect(ray: ModuleType, address: str | None) -> str:
 
 
 def _check_connection(address: str) -> None:
-    """Fail at once if nothing listens at `address`: Ray would try for minutes."""
+    """Fail at once if nothing listens at `address`. Ray would try for minutes."""
     if address != "auto":
         host, _, port = address.rpartition(":")
         if not (host and port.isdigit()) or "/" in host:
@@ -277,8 +267,8 @@ def _import_ray() -> ModuleType:
 
 
 def _run_task(function: Callable[[Item], Result], folder: Path, item: Item) -> Result:
-    """The body of a Ray task. It runs in the caller's folder, if the node has it, so that relative
-    paths hold."""
+    """The body of a Ray task. It runs in the caller's folder if the node has it, so that relative
+    paths are valid."""
     if folder.is_dir():
         os.chdir(folder)
     return function(item)

@@ -22,23 +22,20 @@ from tokenmill.words.units import masked
 
 EXPERIMENTS = "refs/exps/"
 EXPERIMENT_REF = re.compile(r"refs/exps/([0-9a-f]{2})/([0-9a-f]{38}|[0-9a-f]{62})/([^/]+)")
-"""DVC stores an experiment at refs/exps/<two digits of its baseline>/<the other digits>/<name>."""
+"""Matches the ref of a DVC experiment: refs/exps/<two digits of its baseline>/<the other
+digits>/<name>."""
 
 NO_EXPERIMENTS = ("apply", "celery", "exec", "stash", "temp")
-"""What stands below refs/exps besides: what DVC applied, queued, is running or stashed
+"""The other names below refs/exps, for what DVC applied, queued, runs or stashed
 (`dvc.repo.experiments.refs`)."""
 
 AUTHOR = "TokenMill <tokenmill@localhost> 946684800 +0000"
-"""Fixed, with the beginning of the year 2000, so that the same metrics on the same commit give the
-same ref."""
+"""The author of the commits. The date is fixed to the beginning of the year 2000, so that the same
+metrics on the same commit give the same ref."""
 
 
 def execute(root: Path, *arguments: str, stdin: str = "") -> str:
-    """Run git in `root` and return what it prints.
-
-    Raises:
-        UserError: git is not installed, or it failed.
-    """
+    """Run git in `root` and return what it prints."""
     done = _run(root, arguments, stdin)
     if done.returncode:
         message = " ".join(done.stderr.decode("utf-8", "replace").split())
@@ -81,13 +78,14 @@ class Experiment:
 
     name: str
     baseline: str
-    """The commit that it began from; it may be missing here, as after `dvc exp pull`."""
+    """The commit that the experiment began from. It may be missing here, as after
+    `dvc exp pull`."""
     ref: str
 
 
 def experiments(root: Path) -> list[Experiment]:
-    """The DVC experiments in the project at `root`, by name. Those of different baselines may share
-    one.
+    """The DVC experiments in the project at `root`, by name. Experiments of different baselines may
+    have the same name.
 
     Raises:
         UserError: a ref is none of DVC's; its own commands end in a traceback then.
@@ -103,7 +101,7 @@ def experiments(root: Path) -> list[Experiment]:
 
 
 def broken_experiments(root: Path) -> list[str]:
-    """The refs on which DVC's own commands end in a traceback."""
+    """The refs below refs/exps on which DVC's own commands end in a traceback."""
     return [ref for ref in _experiment_refs(root) if not EXPERIMENT_REF.fullmatch(ref)]
 
 
@@ -113,7 +111,7 @@ def _experiment_refs(root: Path) -> list[str]:
 
 
 def commits_here(root: Path, commits: Sequence[str]) -> set[str]:
-    """Those of the commits, given by their full hashes, that are here."""
+    """The commits, given by their full hashes, that this repository has."""
     if not commits:
         return set()
     said = execute(
@@ -123,7 +121,7 @@ def commits_here(root: Path, commits: Sequence[str]) -> set[str]:
 
 
 def revisions(root: Path) -> list[str]:
-    """Names by which a user may call a revision: branches, tags, experiments, refs of epochs."""
+    """The names of revisions that a user may type: branches, tags, experiments, refs of epochs."""
     names = [name.split("/", 2)[2] for name in references(root, "refs/heads", "refs/tags")]
     return [
         *names,
@@ -143,7 +141,7 @@ def write_epoch_refs(
     """Point `epoch-N` at the metrics of each epoch, and remove refs of epochs that no longer exist.
 
     Args:
-        root: of the project.
+        root: the folder of the project.
         epochs: for each epoch, the content of its metrics files by name (`train.json`,
             `eval.json`).
         params: the file of parameters, the same for all epochs.
@@ -173,8 +171,8 @@ def write_epoch_refs(
 
 
 def _commit(ref: str, files: Mapping[str, str], parent: str, message: str) -> str:
-    """What lets `git fast-import` commit exactly these files to a ref. An empty `parent` means
-    none."""
+    """The commands by which `git fast-import` commits exactly these files to a ref. An empty
+    `parent` means none."""
     origin = f"from {parent}\n" if parent else ""
     contents = (f"M 100644 inline {path}\n{_data(content)}" for path, content in files.items())
     return (

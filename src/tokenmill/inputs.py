@@ -1,9 +1,8 @@
-"""What a stage reads stays as it was while the stage runs, or the stage fails.
+"""Compare the inputs of a stage at its end with those at its start, and fail if they differ.
 
 DVC records parameters and dependencies after a stage has run. If somebody edits params.yaml
 meanwhile, DVC would record the new value for a result of the old one, and no later `dvc repro`
-would notice. So a stage compares both at its end, and a difference is an error: then DVC records
-nothing, and what has a checkpoint continues from it.
+would notice. After the error DVC records nothing, and a stage with checkpoints continues from them.
 """
 
 import hashlib
@@ -20,23 +19,20 @@ from tokenmill.core.params import PARAMS_FILE, read_yaml
 PIPELINE = Path("dvc.yaml")
 
 CODE = ("src/", "stages/")
-"""Where files are hashed, if they have at most HASHED_BYTES; of others the size and the time of the
-last change must stay the same."""
+"""The folders whose files are hashed, if they have at most HASHED_BYTES. Of all other files the
+size and the time of the last change must stay the same."""
 
 HASHED_BYTES = 1 << 20
 
 
 class Inputs:
-    """What dvc.yaml says that a stage reads, as it was at one moment."""
+    """The inputs of a stage, as dvc.yaml lists them, at one moment."""
 
     def __init__(self, stage: str):
-        """Look at it now; without dvc.yaml there is nothing to look at.
+        """Record the inputs as they are now; without dvc.yaml there are none.
 
         Args:
             stage: the stage's name in dvc.yaml.
-
-        Raises:
-            UserError: params.yaml or dvc.yaml cannot be read.
         """
         pipeline = read_yaml(PIPELINE) if PIPELINE.exists() else {}
         entry = pipeline.get("stages", {}).get(stage, {})
@@ -48,7 +44,7 @@ class Inputs:
         self._digests = self._digests_now()
 
     def check_unchanged(self) -> None:
-        """Refuse to end well if any of it has changed since.
+        """Refuse to end well if any input has changed since.
 
         Raises:
             UserError: names each parameter with both values, and each dependency.
@@ -90,13 +86,13 @@ def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _resolved(dependency: Any, values: Mapping[str, Any]) -> str:
-    """A dependency's path with the values of its `${…}`."""
+    """The path of a dependency, with the values of its `${…}` filled in."""
     path = next(iter(dependency)) if isinstance(dependency, Mapping) else str(dependency)
     return re.sub(r"\$\{([\w.]+)\}", lambda name: str(values.get(name[1], name[0])), path)
 
 
 def _digest(path: Path) -> str:
-    """A digest of a file, or of all files below a folder, but byte code."""
+    """A digest of a file, or of all files below a folder except byte code."""
     digest = hashlib.sha256()
     for file in _files(path):
         status = file.lstat()

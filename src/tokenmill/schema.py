@@ -2,8 +2,8 @@
 
 A stage reads only the sections that it names, but a mistake in any section should end the first
 stage, not the last one, hours later. Each stage reads a part of `runtime` and ignores the rest, so
-unknown keys of `runtime` are refused only here. This module can refuse but never change a result,
-so DVC does not track it.
+unknown keys of `runtime` are refused only here. This module can refuse a run but never change its
+result, so DVC does not track it.
 """
 
 import contextlib
@@ -45,11 +45,12 @@ BEFORE_TRAINING = {
     "tokenizer": ["tokenizer"],
     "tokenize": ["tokenize"],
 }
-"""The stages that make tokens, and their sections."""
+"""The stages that make tokens, each with its sections of params.yaml."""
 
 
 class RuntimeSection(RuntimeParams, ExecutorParams, extra="forbid"):
-    """How fast a stage runs, never what comes out; so no stage depends on it."""
+    """The section `runtime`: how fast a stage runs, never what it writes. So no stage depends on
+    it."""
 
 
 class AllParams(Section):
@@ -138,12 +139,7 @@ def _setting(name: str, value: Any) -> str:
 
 
 def check_all(path: Path = PARAMS_FILE) -> AllParams:
-    """Read and check every section.
-
-    Raises:
-        UserError: the file cannot be read.
-        ParamsError: lists every problem.
-    """
+    """Read and check every section."""
     params = validate(AllParams, read_yaml(path), path)
     _check_start(params.model, path)
     _check_length(params.model, path)
@@ -151,13 +147,9 @@ def check_all(path: Path = PARAMS_FILE) -> AllParams:
 
 
 def refuse_missing_text(params: AllParams) -> None:
-    """Refuse a `data.raw` without text, or a `finetune.data` that is to be learned from, unless DVC
-    makes or fetches it.
-
-    Raises:
-        ParamsError: nothing is there, or nothing that can be read.
-    """
-    # Only one stage needs these libraries
+    """Refuse a `data.raw` without readable text, or such a `finetune.data` if fine-tuning is on,
+    unless DVC makes or fetches it."""
+    # Only the stage `check` needs these libraries
     from tokenmill.data.readers import FORMATS  # noqa: PLC0415
     from tokenmill.data.sources import find_sources  # noqa: PLC0415
 
@@ -203,8 +195,7 @@ def _check_start(model: ModelSection, path: Path) -> None:
 
 
 def _check_length(model: ModelSection, path: Path) -> None:
-    """Refuse a context that is longer than the text was in the last run, if the text is still the
-    same."""
+    """Refuse a context longer than the text was in the last run, if the text is still the same."""
     try:
         counted = read_metrics(TokensMetrics, path.parent)
         problem = too_short(
@@ -219,7 +210,7 @@ def _check_length(model: ModelSection, path: Path) -> None:
 
 
 def _is_same_text(path: Path) -> bool:
-    """Whether dvc.lock has the parameters of today for all that makes tokens, and today's size of
+    """Whether dvc.lock has today's parameters for everything that makes tokens, and today's size of
     the raw text."""
     today = read_yaml(path)
     stages = read_yaml(path.with_name("dvc.lock"))["stages"]
@@ -231,7 +222,7 @@ def _is_same_text(path: Path) -> bool:
         stages["train"]["params"][PARAMS_FILE.name]["model"]["start_from"]
         != today["model"]["start_from"]
     ):
-        return False  # its tokenizer may be another one
+        return False  # the start model's tokenizer may be another one
     raw = path.parent / today["data"]["raw"]
     size = next(
         dep["size"] for dep in stages["clean"]["deps"] if dep["path"] == today["data"]["raw"]

@@ -1,7 +1,8 @@
-"""Run a stage or a command; a user's error ends as a sentence with an exit code.
+"""Run a stage or a command. An error of the user ends as a sentence with an exit code.
 
-It ends with the DVC that started it, so that it never writes beside the same stage of the next `dvc
-repro`. How the threads of a CPU wait for each other is set before PyTorch is loaded.
+A stage ends when the DVC that started it ends, so that it never writes at the same time as the same
+stage of the next `dvc repro`. How the threads of a CPU wait for each other is set before PyTorch is
+loaded.
 """
 
 import atexit
@@ -23,15 +24,15 @@ from tokenmill.core.files import DISK_FULL
 from tokenmill.words.units import message
 
 SPIN_COUNT = 1000
-"""Turns of an empty loop before a waiting thread sleeps, beside other programs; OpenMP's own choice
-is 300,000."""
+"""Turns of an empty loop after which a waiting thread sleeps, if other programs use the cores.
+OpenMP's own choice is 300,000."""
 
 TRIES = 10
-"""The machine counts as free if one try finds it so, because on every machine something runs for
-20 ms now and then."""
+"""The machine counts as free if one of this many tries finds it so, because on every machine some
+program runs for 20 ms now and then."""
 
 SAMPLES = 5
-"""Samples averaged in each try."""
+"""The number of samples that are averaged in each try."""
 
 PAUSE = 0.004
 """Seconds between samples."""
@@ -39,7 +40,7 @@ PAUSE = 0.004
 LOAD = Path("/proc/loadavg")
 
 LOOK_SECONDS = 0.5
-"""How often a process looks whether those above it still run."""
+"""Seconds between two looks at whether the processes above this one still run."""
 
 
 def run_stage(main: Callable[[], None]) -> None:
@@ -49,7 +50,7 @@ def run_stage(main: Callable[[], None]) -> None:
 
 
 def report_errors(work: Callable[[], None]) -> None:
-    """Do `work`; end with one sentence on stderr and exit code 1 if a user caused an error.
+    """Do `work`. An error that a user caused ends in one sentence on stderr and exit code 1.
 
     The exit code is 130 after Ctrl-C, and 141 when the reader of stdout, such as `head`, has closed
     it.
@@ -58,7 +59,7 @@ def report_errors(work: Callable[[], None]) -> None:
     if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     _replace_unknown_characters()
-    # Else Python searches all of PyTorch for garbage before it ends: half a second
+    # Otherwise Python searches all of PyTorch for garbage before it ends, which takes half a second
     atexit.register(gc.freeze)
     try:
         work()
@@ -66,7 +67,7 @@ def report_errors(work: Callable[[], None]) -> None:
     except UserError as error:
         sys.exit(f"error: {message(str(error))}")
     except BrokenPipeError:
-        # For what Python still flushes at its end
+        # For what Python flushes at its end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except EOFError as error:
@@ -89,14 +90,15 @@ def report_errors(work: Callable[[], None]) -> None:
 
 
 def _replace_unknown_characters() -> None:
-    """Print `?` for what the terminal's encoding lacks."""
+    """Print `?` for characters that the terminal's encoding lacks."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # (a notebook's is not)
             stream.reconfigure(errors="replace")
 
 
 def describe(error: OSError) -> str:
-    """An operating system's error as a sentence with its file, and a full disk's way out."""
+    """An operating system's error as a sentence with its file, and with the way out of a full
+    disk."""
     where = f"{Path(str(error.filename))}: " if error.filename else ""
     room = (
         "; free space and type the same command again: nothing is half-written"
@@ -107,14 +109,14 @@ def describe(error: OSError) -> str:
 
 
 def set_wait_policy() -> None:
-    """Let waiting threads sleep early where other programs use the cores now, unless GOMP_SPINCOUNT
-    is set already.
+    """Let waiting threads sleep early if other programs use the cores now, unless GOMP_SPINCOUNT is
+    already set.
 
-    Call it before PyTorch is loaded. Threads that spin are a third faster while they have their
-    cores to themselves, and half as fast as soon as other programs want those cores.
-    docs/decisions.md has the figures.
+    Call it before PyTorch is loaded. Spinning threads are a third faster while they have their
+    cores to themselves, but half as fast when other programs want those cores. docs/decisions.md
+    has the figures.
     """
-    # Not Linux, and then not GNU's OpenMP either
+    # On systems other than Linux, which do not have GNU's OpenMP either
     with contextlib.suppress(OSError, ValueError, IndexError):
         free_cores = (os.cpu_count() or 1) - _own_threads()
         if all(_running_elsewhere() >= free_cores + 0.5 for _ in range(TRIES)):
@@ -122,7 +124,8 @@ def set_wait_policy() -> None:
 
 
 def _running_elsewhere() -> float:
-    """Threads of other programs that run or are ready to, averaged over a few samples."""
+    """The number of threads of other programs that run or are ready to run, averaged over a few
+    samples."""
     running = 0
     for _ in range(SAMPLES):
         time.sleep(PAUSE)
@@ -131,15 +134,15 @@ def _running_elsewhere() -> float:
 
 
 def _own_threads() -> int:
-    """Threads that OpenMP will start in this process."""
+    """The number of threads that OpenMP will start in this process."""
     return int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0)))
 
 
 def end_with_dvc() -> None:
-    """Get SIGTERM soon after DVC has ended, if DVC is among the processes above this one.
+    """Send this process SIGTERM soon after DVC has ended, if DVC is among the processes above it.
 
-    All between them are watched. Some shells become the command that they run; dash, which is
-    /bin/sh on Debian, stays beside it when DVC is killed.
+    All processes between them are watched, too. Some shells become the command that they run, but
+    dash, which is /bin/sh on Debian, remains when DVC is killed.
     """
     above = list[psutil.Process]()
     with contextlib.suppress(psutil.Error):  # one has just ended, or is another user's
@@ -152,7 +155,7 @@ def end_with_dvc() -> None:
 
 
 def end_with_parent() -> None:
-    """Get SIGTERM soon after the parent of this process has ended."""
+    """Send this process SIGTERM soon after its parent has ended."""
     if parent := psutil.Process().parent():
         _end_with([parent])
 
@@ -168,7 +171,7 @@ def _end_with(others: list[psutil.Process]) -> None:
 
 
 def _has_ended(process: psutil.Process) -> bool:
-    """Also if whoever started it has not noticed yet."""
+    """Whether a process has ended, also if its parent has not noticed yet."""
     try:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

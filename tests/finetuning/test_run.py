@@ -186,7 +186,8 @@ def test_processes_of_one_training_read_chats_cleaned_once(base: Path, here: Pat
         data.write_bytes(b"")  # what a second cleaning would not survive
         done = subprocess.run(
             [sys.executable, "-c", asks],
-            env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])},
+            env=os.environ
+            | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]), "RANK": "1"},
             capture_output=True,
             text=True,
             check=True,

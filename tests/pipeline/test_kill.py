@@ -128,7 +128,7 @@ def stop_by_ctrl_c(project: Project) -> int:
 
 def test_a_value_edited_during_training_is_not_recorded(finished: Project) -> None:
     """Else dvc.lock would name a rate with which the model was not trained."""
-    finished.set(train__epochs=60)
+    finished.set(train__epochs=8)
     before = recorded(finished)
     dvc = start(finished)
     trainer = trainer_of(dvc)

@@ -1,6 +1,6 @@
 """`tokenmill compare`: epochs and experiments side by side, also as reports/compare.html.
 
-Changed words are marked by colours, where the terminal has them, or else by signs.
+Changed words are marked by colours if the terminal has them, otherwise by signs.
 """
 
 import argparse
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
 PAGE = Path("reports/compare.html")
 
 COLOURS = (1, 3, 4, 2)
-"""Colours of the runs, the palest last. Further runs are not drawn."""
+"""The numbers of the colours of the runs, the palest last. Further runs are not drawn."""
 
 SIGNS = {"same": ("", ""), "added": ("{+", "+}"), "removed": ("[-", "-]")}
-"""As `git diff --word-diff` marks words."""
+"""The signs around words of each kind, as in `git diff --word-diff`."""
 
 STYLES = {"same": "", "added": "bold green", "removed": "strike red"}
 
 NARROWEST = 40
-"""Columns that the terminal has at least."""
+"""The width in columns that a terminal is assumed to have at least."""
 
 LONGEST = 300
-"""Characters of an answer; the page shows all of it."""
+"""The most characters of an answer in the terminal. The page shows all of it."""
 
 
 EXAMPLES = """\
@@ -56,7 +56,7 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: Parser) -> None:
-    """What to compare."""
+    """Declare what to compare."""
     parser.add_argument(
         "names",
         nargs="*",
@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def render_page(comparison: "Comparison") -> str:
-    """The whole page."""
+    """Render the whole page."""
     from tokenmill.reports.page import render  # noqa: PLC0415 (jinja2)
 
     runs = list(zip(COLOURS, comparison.runs, strict=False))
@@ -89,7 +89,7 @@ def render_page(comparison: "Comparison") -> str:
 
 
 def _curves(runs: Sequence[tuple[int, "ComparedRun"]]) -> Chart:
-    """Bits per byte by epoch, a line for each run."""
+    """A chart of bits per byte by epoch, with a line for each run."""
     series = []
     for colour, run in runs:
         epochs = [result.epoch for result in run.evaluation.epochs]
@@ -106,7 +106,7 @@ def _curves(runs: Sequence[tuple[int, "ComparedRun"]]) -> Chart:
 
 
 def render_terminal(comparison: "Comparison", *, width: int, colours: bool) -> str:
-    """The whole comparison, in lines of at most `width` columns."""
+    """Render the whole comparison in lines of at most `width` columns."""
     out = io.StringIO()
     console = Console(
         file=out, width=max(width, NARROWEST), color_system="standard" if colours else None

@@ -21,14 +21,14 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: Parser) -> None:
-    """The shell."""
+    """Declare the shell."""
     parser.add_argument(
         "shell", choices=SHELLS, metavar="SHELL", help=f"one of {', '.join(SHELLS)}"
     )
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print the script."""
+    """Print the completion script."""
     import shtab  # noqa: PLC0415 (0.1 s that no other command needs)
 
     paths = {"FILE": shtab.FILE, "FOLDER": shtab.DIRECTORY}

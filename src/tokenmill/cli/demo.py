@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tokenmill.evaluation.prompts import EvaluateParams, PromptParams
 
 MODELS_IN_MEMORY = 4
-"""Enough for the two columns of two readers."""
+"""The most models in memory: enough for the two columns of two readers."""
 
 EXAMPLES = """\
   tokenmill demo                              all epochs and experiments, in your browser
@@ -31,7 +31,7 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: Parser) -> None:
-    """Where to listen, and which further models to offer."""
+    """Declare where to listen, and which further models to offer."""
     parser.add_argument(
         "--port", type=port, default=7860, metavar="N", help="0 is any free one (default 7860)"
     )
@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _prompts(root: Path, evaluate: "EvaluateParams | None") -> "list[PromptParams]":
-    """The prompts of the evaluation: those in params.yaml, else those that the last evaluation
+    """The prompts of the evaluation: those in params.yaml, otherwise those that the last evaluation
     chose."""
     from tokenmill.evaluation.prompts import PromptParams  # noqa: PLC0415 (pydantic)
     from tokenmill.evaluation.results import read_evaluation  # noqa: PLC0415

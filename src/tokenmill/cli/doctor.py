@@ -23,7 +23,7 @@ EXAMPLES = """\
 
 
 def run(_: argparse.Namespace) -> None:
-    """Print every finding as soon as it is there; exit code 1 if one is a problem."""
+    """Print every finding as soon as it is known. The exit code is 1 if one is a problem."""
     from tokenmill.doctor.checks import run_checks  # noqa: PLC0415 (DVC and PyTorch)
 
     counts: Counter[str] = Counter()
@@ -36,7 +36,7 @@ def run(_: argparse.Namespace) -> None:
 
 
 def print_finding(finding: "Finding", out: TextIO | None = None) -> None:
-    """Print one finding; its remedy goes on a line of its own."""
+    """Print one finding, with its fix on a line of its own."""
     sign, colour = SIGNS[finding.level]
     mark = Text(f"{sign} {finding.level:<8}", colour)
     rows: list[tuple[str | Text, ...]] = [(mark, f"{finding.name:<10}", masked(finding.text))]

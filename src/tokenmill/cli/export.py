@@ -3,8 +3,8 @@ Hugging Face Hub.
 
 The hub's own client uploads (`huggingface_hub`, which `tokenizers` brings along). It takes the
 token from where `hf auth login` saves it or from HF_TOKEN, and the address of another hub from
-HF_ENDPOINT. All files arrive in one commit, so a push that is cut off leaves nothing half; what has
-arrived by then is not sent again.
+HF_ENDPOINT. All files arrive in one commit, so an interrupted push leaves nothing incomplete, and
+what has arrived by then is not sent again.
 """
 
 import argparse
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 LICENSE = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
 LICENSE_LINE = re.compile(r"(?m)^(?:# .*\n)?license:.*$")
-"""Of the card, with the comment above it."""
+"""Matches the line of the card with the licence, and the comment above it."""
 
 EXAMPLES = """\
   tokenmill export                                  the last epoch, to exports/epoch-4
@@ -39,7 +39,7 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: Parser) -> None:
-    """The folder, and which model."""
+    """Declare the folder and the model."""
     parser.add_argument(
         "folder",
         nargs="?",
@@ -69,12 +69,8 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Find the model, write its folder, and upload it if asked: as it is, if it exists and holds
-    this model.
-
-    Raises:
-        UserError: there is no such model, the folder exists, or the upload fails.
-    """
+    """Find the model, write its folder, and upload it if asked. A folder that already holds this
+    model is uploaded as it is."""
     from tokenmill.runs.export import CARD, export, is_export_of, record_of  # noqa: PLC0415 (PyTorch)
 
     if options.public and options.push is None:
@@ -112,7 +108,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def license_of(card: Path) -> str | None:
-    """The licence that the card names, if any.
+    """The licence that the card names; None if it names none.
 
     Raises:
         UserError: what stands above the card's text is no YAML.
@@ -130,7 +126,7 @@ def license_of(card: Path) -> str | None:
 
 
 def complete_card(card: Path, license: str | None = None, repository: str | None = None) -> None:  # noqa: A002
-    """Write the licence onto the card, and the repository into its example.
+    """Write the licence into the card, and the name of the repository into its example.
 
     Raises:
         UserError: the card has no line for the licence.
@@ -148,7 +144,7 @@ def complete_card(card: Path, license: str | None = None, repository: str | None
 
 
 def client(name: str) -> "HfApi":
-    """The hub's client, after what can be checked before anything is written or sent.
+    """The hub's client, after all checks that are possible before anything is written or sent.
 
     Raises:
         UserError: the name of the repository is malformed, or there is no token.
@@ -174,7 +170,8 @@ def client(name: str) -> "HfApi":
 
 
 def push(api: "HfApi", folder: Path, name: str, *, public: bool) -> str:
-    """Upload the folder to the repository, which is made if there is none; return its address.
+    """Upload the folder to the repository, which is created if it does not exist. Return its
+    address.
 
     Raises:
         UserError: the hub does not answer or refuses, or the repository is public and `public` is

@@ -1,8 +1,8 @@
 """`tokenmill fetch`: text from a Hugging Face dataset, the web or a bucket, under DVC in data/raw.
 
 A dataset of Hugging Face is a git repository with large files (Git LFS), so `dvc import` fetches it
-at a revision; of everything else `dvc import-url` records the hash or ETag. Either way `dvc update`
-brings what is new at the source.
+at a revision. Of everything else `dvc import-url` records the hash or ETag. In both cases
+`dvc update` fetches what is new at the source.
 """
 
 import argparse
@@ -30,11 +30,11 @@ EXAMPLES = """\
 RAW = Path("data/raw")
 
 DATASET = re.compile(r"hf://datasets/(\w[\w.-]*/\w[\w.-]*)(?:@([^/]+))?(?:/(.+?))?/?")
-"""An address of Hugging Face: owner/name, revision, path."""
+"""Matches an address of Hugging Face: owner/name, revision, path."""
 
 
 def add_arguments(parser: Parser) -> None:
-    """From where, and the name here."""
+    """Declare the address, and the name in data/raw."""
     parser.add_argument(
         "address",
         metavar="ADDRESS",
@@ -46,11 +46,11 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Let DVC fetch it, and say what to type next.
+    """Let DVC fetch the text, and say what to type next.
 
     Raises:
-        UserError: the address is not understood, is not there, would leave the folder or not fit
-            the disk.
+        UserError: the address is not understood or is not there, or its files would leave the
+            folder or not fit on the disk.
     """
     target, command = planned(options.address, options.name)
     if target.exists() or target.with_name(f"{target.name}.dvc").exists():
@@ -70,10 +70,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def planned(address: str, name: str | None = None) -> tuple[Path, list[str]]:
-    """Where an address goes, and the DVC command that brings it there.
-
-    Raises:
-        UserError: it is no address, or of a form that Hugging Face does not have.
+    """The path for an address in data/raw, and the DVC command that fetches it there.
 
     Example:
         >>> shlex.join(planned("hf://datasets/ada/books@v1/data")[1])
@@ -104,7 +101,7 @@ def planned(address: str, name: str | None = None) -> tuple[Path, list[str]]:
 
 
 def _target(address: str, path: str) -> Path:
-    """Where something with this path goes, by its last name."""
+    """The path in data/raw for an address, from the last name of `path`."""
     last = re.sub(r"[^\w.-]+", "-", path.rsplit("/", 1)[-1]).lstrip(".-")
     if not last:
         raise UserError(f"{address} ends in no name; give one by --name NAME.")
@@ -113,11 +110,7 @@ def _target(address: str, path: str) -> Path:
 
 def check_listing(address: str) -> None:
     """Refuse names that lead out of the folder, which DVC 3.67 would follow, and more bytes than
-    the disk has left.
-
-    Raises:
-        UserError: a name or the size is such, or the address cannot be read.
-    """
+    the disk has free."""
     from dvc.fs import parse_external_url  # noqa: PLC0415 (DVC)
 
     try:

@@ -26,7 +26,7 @@ on top.
 
 
 def add_arguments(parser: Parser) -> None:
-    """How much time or money, and on what."""
+    """Declare how much time or money there is, and the hardware."""
     amount = parser.add_mutually_exclusive_group(required=True)
     amount.add_argument("--minutes", type=positive, metavar="N", help="of training")
     amount.add_argument(
@@ -48,7 +48,8 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print the proposal and its difference, then write params.yaml if the user agrees."""
+    """Print the proposal and its difference from params.yaml, then write the file if the user
+    agrees."""
     set_wait_policy()
     from tokenmill.planning.benchmark import step_timer  # noqa: PLC0415 (PyTorch)
     from tokenmill.planning.fit import Corpus, fit  # noqa: PLC0415

@@ -1,6 +1,6 @@
 """`tokenmill generate`: answers to one prompt, to the lines of a pipe, or in a chat.
 
-Answers go to stdout; what is said about them goes to stderr.
+Answers go to stdout, notes about them to stderr.
 """
 
 import argparse
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from tokenmill.runs.writer import Stream, Writer
 
 ONE_THREAD_UP_TO = 4_000_000
-"""Parameters of a model for which one CPU core is faster than several that wait for each other at
-every product."""
+"""The number of parameters of a model up to which one CPU core is faster than several, which would
+wait for each other at every product."""
 
 TOKENS_WITHOUT_PARAMS = 64
-"""The longest answer outside a project."""
+"""The most tokens of an answer outside a project."""
 
 CHAT_HELP = "/reset begins anew, /quit or Ctrl-D leaves, Ctrl-C stops an answer"
 
@@ -47,7 +47,7 @@ not the program.
 
 
 def add_arguments(parser: Parser) -> None:
-    """The prompt, the model, and how it writes."""
+    """Declare the prompt, the model, and the sampling."""
     parser.add_argument(
         "prompt", nargs="?", metavar="QUESTION", help="a question; without it, chat"
     )
@@ -91,7 +91,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def add_model_arguments(parser: Parser) -> None:
-    """Which model."""
+    """Declare the options that name a model."""
     which = parser.add_argument_group("which model (default: the last epoch in models/gpt)")
     which.add_argument("--epoch", type=int, metavar="N", help="this epoch")
     which.add_argument(
@@ -106,11 +106,7 @@ def add_model_arguments(parser: Parser) -> None:
 
 
 def model_of(options: argparse.Namespace) -> "FoundModel":
-    """The model that these arguments name.
-
-    Raises:
-        UserError: there is no such model.
-    """
+    """The model that these options name."""
     from tokenmill.runs.find import find_model  # noqa: PLC0415 (pydantic)
 
     which = {name: getattr(options, name) for name in ("epoch", "rev", "model", "tokenizer")}
@@ -118,7 +114,7 @@ def model_of(options: argparse.Namespace) -> "FoundModel":
 
 
 def run(options: argparse.Namespace) -> None:
-    """Answer the question, continue the text, or without either answer what comes from stdin."""
+    """Answer the question or continue the text. Without either, answer what comes from stdin."""
     set_wait_policy()
     import torch  # noqa: PLC0415 (seconds; so for the imports that follow)
 
@@ -155,11 +151,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def evaluate_params(root: Path) -> "EvaluateParams | None":
-    """The section `evaluate` of the project at `root`; None outside a project.
-
-    Raises:
-        UserError: the section is wrong.
-    """
+    """The section `evaluate` of the project at `root`; None outside a project."""
     from tokenmill.core.params import PARAMS_FILE, Section, load  # noqa: PLC0415 (pydantic)
     from tokenmill.evaluation.prompts import EvaluateParams  # noqa: PLC0415
 
@@ -170,7 +162,7 @@ def evaluate_params(root: Path) -> "EvaluateParams | None":
 
 
 def default_sampling(evaluate: "EvaluateParams | None") -> "Sampling":
-    """How a model writes by default; outside a project it takes the likeliest tokens."""
+    """The default sampling. Outside a project it takes the likeliest tokens."""
     from tokenmill.evaluation.generate import Sampling  # noqa: PLC0415 (loads PyTorch)
 
     return Sampling.of(evaluate) if evaluate else Sampling(max_new_tokens=TOKENS_WITHOUT_PARAMS)
@@ -190,14 +182,14 @@ def _answer(
 
 
 def _show(stream: "Stream") -> None:
-    """Print a text while it is written, then how fast that was."""
+    """Print a text while it is written, then its speed."""
     note("\n".join(stream.notes))
     print_stream(stream)
     note(rate(stream.tokens, stream.seconds))
 
 
 def _chat(writer: "Writer", sampling: "Sampling", *, name: str) -> None:
-    """Talk until the user leaves: lines with history; Ctrl-C stops an answer, not the program."""
+    """Chat until the user leaves. Lines have a history; Ctrl-C stops an answer, not the program."""
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401, PLC0415 (importing it gives `input` editing and history)
     note(f"{name}; {CHAT_HELP}")
@@ -220,7 +212,7 @@ def _chat(writer: "Writer", sampling: "Sampling", *, name: str) -> None:
 
 
 def _read_line() -> str | None:
-    """What the user types next; an empty line after Ctrl-C, None after Ctrl-D."""
+    """The line that the user types next. It is empty after Ctrl-C, and None after Ctrl-D."""
     try:
         return input("> ").strip()
     except KeyboardInterrupt:
@@ -232,7 +224,7 @@ def _read_line() -> str | None:
 
 
 def _reply(writer: "Writer", messages: list[dict[str, str]], sampling: "Sampling") -> str:
-    """Print the answer and return it, or as much of it as there was before Ctrl-C."""
+    """Print the answer and return it, or the part of it that was there before Ctrl-C."""
     stream = writer.reply(messages, sampling)
     try:
         _show(stream)

@@ -1,10 +1,10 @@
-"""`tokenmill import`: a model from which training can start, to models/start, under DVC.
+"""`tokenmill import`: write a model from which training can start to models/start, under DVC.
 
-It is of this project, or GPT-2 as Hugging Face `transformers` saves it. The folder holds
-config.json, model.safetensors in float32 with an untied head, and tokenizer.json. A vocabulary
-without the special tokens of turns gets them behind its other entries, and the embedding and the
-head a row for each: the mean of the others (Hewitt 2021), so that the model begins from nothing
-unusual. What it computes for the other entries stays.
+The model is one of this project, or GPT-2 as Hugging Face `transformers` saves it. The folder holds
+config.json, model.safetensors in float32 with an untied head, and tokenizer.json. If the vocabulary
+lacks the special tokens of turns, they are added after its other entries, with a row each in the
+embedding and the head. These rows are the mean of the others (Hewitt 2021), so that the model
+starts without unusual values. What it computes for the other entries stays the same.
 """
 
 import argparse
@@ -45,7 +45,7 @@ Each becomes a folder of models/start: gpt2, epoch-2, before and the last one's 
 
 
 def add_arguments(parser: Parser) -> None:
-    """Which model, and its name here."""
+    """Declare the model, and its name in models/start."""
     parser.add_argument(
         "folder", nargs="?", type=Path, metavar="FOLDER", help="config.json, model.safetensors"
     )
@@ -60,12 +60,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Check the model, write its folder, let DVC track it, and say what to type next.
-
-    Raises:
-        UserError: there is no such model, training cannot start from it, or the name is taken or no
-            name.
-    """
+    """Check the model, write its folder, let DVC track it, and say what to type next."""
     from tokenmill.runs.find import find_model  # noqa: PLC0415 (pydantic)
 
     if not Path(".dvc").is_dir():
@@ -108,8 +103,8 @@ def run(options: argparse.Namespace) -> None:
 
 @dataclass(frozen=True)
 class PublishedGPT2:
-    """config.json of `GPT2LMHeadModel`, the fields that decide what the model computes, with
-    transformers' defaults."""
+    """The fields in config.json of `GPT2LMHeadModel` that decide what the model computes, with the
+    defaults of transformers."""
 
     model_type: Literal["gpt2"]
     vocab_size: int = 50257
@@ -125,7 +120,7 @@ class PublishedGPT2:
     add_cross_attention: bool = False
 
     def differences(self) -> list[str]:
-        """What the architecture `gpt2` computes otherwise."""
+        """The fields in which the model differs from what the architecture `gpt2` computes."""
         same = {
             "n_inner": (None, 4 * self.n_embd),
             "activation_function": ("gelu_new", "gelu_pytorch_tanh"),
@@ -215,8 +210,8 @@ def _gpt2_config(path: Path) -> "ModelConfig":
 
 
 def _gpt2_weights(path: Path) -> dict[str, "Tensor"]:
-    """The weights as `GPT2LMHeadModel` names them, in float32, the head untied from the
-    embedding."""
+    """The weights under the names of `GPT2LMHeadModel`, in float32, with a head of its own instead
+    of the embedding's weights."""
     from tokenmill.model.gpt import model_class  # noqa: PLC0415 (PyTorch)
     from tokenmill.model.huggingface import read_weights  # noqa: PLC0415
 
@@ -244,7 +239,8 @@ def _gpt2_weights(path: Path) -> dict[str, "Tensor"]:
 
 
 def _with_turns(backend: "Tokenizer", file: Path, config: "ModelConfig") -> "ModelConfig":
-    """Give the tokenizer of `file` the special tokens of turns, and the model room for them."""
+    """Add the special tokens of turns to the tokenizer of `file`, and return the model's
+    configuration with room for them."""
     from tokenmill.formats.chat import TURN_TOKENS  # noqa: PLC0415
     from tokenmill.formats.tokenizer import add_special_tokens  # noqa: PLC0415 (pydantic)
 
@@ -254,7 +250,7 @@ def _with_turns(backend: "Tokenizer", file: Path, config: "ModelConfig") -> "Mod
 
 
 def _with_rows(tensors: dict[str, "Tensor"], added: int) -> dict[str, "Tensor"]:
-    """The weights with `added` more rows of embedding and head, each the mean of the others."""
+    """The weights with `added` more rows of embedding and head, each the mean of the other rows."""
     import torch  # noqa: PLC0415 (seconds)
 
     for name in (EMBEDDING, HEAD):
@@ -265,7 +261,7 @@ def _with_rows(tensors: dict[str, "Tensor"], added: int) -> dict[str, "Tensor"]:
 
 
 def _read_backend(file: Path) -> "Tokenizer":
-    """A tokenizer.json in the form of today's `tokenizers`, without truncation and padding."""
+    """A tokenizer.json as `tokenizers` writes it today, without truncation and padding."""
     from tokenizers import Tokenizer  # noqa: PLC0415 (only where a model is read)
 
     try:

@@ -1,4 +1,4 @@
-"""The command `tokenmill`: its parser, the types of arguments, and how a command that was typed is
+"""The command `tokenmill`: its parser, the types of its arguments, and how the typed command is
 found and run."""
 
 import argparse
@@ -59,7 +59,8 @@ COMMANDS = {
     "params": "check params.yaml; print or write the reference of every parameter",
     "completion": "print a script by which the shell completes commands",
 }
-"""Each is a module of this package, imported when it is typed."""
+"""The commands with their descriptions. Each is a module of this package, imported when it is
+typed."""
 
 EPILOG = """\
 without a command it says where this project stands and what to type next
@@ -84,8 +85,8 @@ exit codes:
 
 
 class Parser(argparse.ArgumentParser):
-    """A command line; a mistake in it is one sentence on stderr, with the nearest known word, and
-    exit code 2."""
+    """A parser of command lines. A mistake gives one sentence on stderr, with the nearest known
+    word, and exit code 2."""
 
     def error(self, message: str) -> NoReturn:
         """End with the sentence instead of the whole usage."""
@@ -95,7 +96,7 @@ class Parser(argparse.ArgumentParser):
         )
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # type: ignore[override]
-        """Refuse an unknown option here, where the options like it are known."""
+        """Refuse an unknown option here, where the options similar to it are known."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             near = _nearest(unknown[0], self._option_string_actions)
@@ -103,11 +104,11 @@ class Parser(argparse.ArgumentParser):
         return found, unknown
 
     def arguments(self) -> list[argparse.Action]:
-        """Its arguments and options."""
+        """The arguments and options of this parser."""
         return list(self._actions)
 
     def commands(self) -> dict[str, "Parser"]:
-        """The parsers of its commands, by name."""
+        """The parsers of the commands, by name."""
         found = (
             action.choices
             for action in self._actions
@@ -125,13 +126,13 @@ class Parser(argparse.ArgumentParser):
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:
-    """`; did you mean plan?`, or nothing if no known word is like it."""
+    """The text `; did you mean plan?`; empty if no known word is similar."""
     near = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean {near[0]}?" if near else ""
 
 
 def positive(text: str) -> float:
-    """A number greater than 0."""
+    """Parse a number greater than 0."""
     value = float(text)
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} must be greater than 0")
@@ -139,7 +140,7 @@ def positive(text: str) -> float:
 
 
 def count(text: str) -> int:
-    """A whole number, 1 or more."""
+    """Parse a whole number, 1 or more."""
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text} must be 1 or more")
@@ -147,7 +148,7 @@ def count(text: str) -> int:
 
 
 def port(text: str) -> int:
-    """The number of a TCP port; 0 is any free one."""
+    """Parse the number of a TCP port; 0 means any free one."""
     value = int(text)
     if not 0 <= value < 65536:
         raise argparse.ArgumentTypeError(f"{text} must be between 0 and 65535")
@@ -155,7 +156,7 @@ def port(text: str) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run one command, or tell the status without one; a user's error is one sentence on stderr and
+    """Run one command; without one, show the status. A user's error is one sentence on stderr and
     exit code 1."""
     typed = list(sys.argv[1:] if arguments is None else arguments)
 
@@ -170,8 +171,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def build_parser(with_arguments: Collection[str] = tuple(COMMANDS)) -> Parser:
-    """The parser of the command line; only the commands named have their arguments, so that only
-    they are imported."""
+    """The parser of the command line. Only the named commands have their arguments, so that only
+    these modules are imported."""
     as_written = argparse.RawDescriptionHelpFormatter
     parser = Parser(prog="tokenmill", description=ABOUT, epilog=EPILOG, formatter_class=as_written)
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")

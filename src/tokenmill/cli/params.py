@@ -1,5 +1,5 @@
-"""`tokenmill params`: docs/parameters.md, generated from the parameter models, so that it says what
-the code obeys."""
+"""`tokenmill params`: docs/parameters.md, generated from the parameter models, so that it agrees
+with the code."""
 
 import argparse
 import sys
@@ -32,7 +32,7 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: Parser) -> None:
-    """Where the reference goes."""
+    """Declare where the reference goes."""
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the reference to FILE")
     parser.add_argument(
         "--check", type=Path, metavar="FILE", help="fail if FILE is not the reference"
@@ -53,11 +53,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def reference(path: Path = Path("params.yaml")) -> str:
-    """The whole reference as Markdown, with the values in a file as the defaults.
-
-    Raises:
-        UserError: the file is wrong.
-    """
+    """The whole reference as Markdown, with the values in a file as the defaults."""
     from tokenmill.core.params import read_yaml  # noqa: PLC0415 (pydantic)
     from tokenmill.schema import AllParams, check_all  # noqa: PLC0415
 
@@ -93,7 +89,7 @@ def _rows(section: Any, prefix: str, values: Mapping[str, Any]) -> Iterator[str]
 
 
 def _entries(annotation: Any) -> Iterator[Any]:
-    """The section of which a parameter is a list, also as one choice of several."""
+    """The section of which a parameter is a list, also if the list is only one of its choices."""
     if typing.get_origin(annotation) is list:
         yield from filter(_is_section, typing.get_args(annotation))
     else:
@@ -106,7 +102,7 @@ def _is_section(kind: Any) -> bool:
 
 
 def _values(field: "FieldInfo") -> str:
-    """What a parameter may be: its type and bounds, or its choices."""
+    """The allowed values of a parameter: its type and bounds, or its choices."""
     return f"{_type(field.annotation)} {_bounds(field)}".strip()
 
 

@@ -25,7 +25,7 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: Parser) -> None:
-    """What to plan, and for which hardware."""
+    """Declare what to plan, and for which hardware."""
     add = parser.add_argument
     add(
         "--preset",
@@ -144,8 +144,8 @@ def _print_facts(plan: "Plan") -> None:
 
 
 def _verdict(plan: "Plan") -> str:
-    """Whether the text is enough for the model. After long training a small model may be worth its
-    low cost of use."""
+    """A sentence about whether the text is enough for the model. More training than is best may pay
+    off for a small model, because it is cheap to use."""
     from tokenmill.planning.fit import ENOUGH, REPEATS  # noqa: PLC0415 (PyTorch)
 
     tokens = plan.work.tokens
@@ -166,7 +166,7 @@ def _verdict(plan: "Plan") -> str:
 
 
 def _print_memory(plan: "Plan") -> None:
-    """The memory of one device that takes a whole batch at a time."""
+    """Print the memory of one device that takes a whole batch at a time."""
     from tokenmill.training.params import OPTIMIZERS  # noqa: PLC0415 (pydantic)
     from tokenmill.training.size import Precision, memory  # noqa: PLC0415 (PyTorch)
 

@@ -1,8 +1,8 @@
 """`tokenmill preset`: known sets of values for params.yaml, in `presets/*.yaml`.
 
-A preset is put over `default`, so nothing of another preset stays. Comments and the order of
-params.yaml stay, because ruamel.yaml reads and writes it, formatted as `dvc exp run -S` formats the
-file.
+A preset is put over the values of `default`, so no value of another preset remains. Comments and
+the order of params.yaml remain, because ruamel.yaml reads and writes the file, in the format of
+`dvc exp run -S`.
 """
 
 import argparse
@@ -32,7 +32,7 @@ FOLDER = Path(__file__).parent.parent / "presets"
 DEFAULT = "default"
 
 ORDER = [DEFAULT, "phase1", "phase2", "phase3", "modern-124m", "gpt2-medium"]
-"""By the size of the model."""
+"""The presets by the size of the model."""
 
 GPU = "A100"
 
@@ -56,17 +56,17 @@ class Preset:
     name: str
     about: str
     text: str
-    """What it is made to be trained on."""
+    """The text that the preset is made for, in words."""
     tokens: int
-    """The training tokens that it is made for."""
+    """The number of training tokens that the preset is made for."""
     vocab_size: int
-    """Entries of the tokenizer that it would get."""
+    """The number of entries that the tokenizer would get."""
     values: dict[str, Any]
-    """What it puts into params.yaml, by dotted names."""
+    """The values for params.yaml, by their dotted names."""
 
 
 def names() -> list[str]:
-    """All presets, in the order of their size."""
+    """The names of all presets, in the order of their size."""
     return sorted((path.stem for path in FOLDER.glob("*.yaml")), key=ORDER.index)
 
 
@@ -87,7 +87,7 @@ def _dotted(section: Mapping[str, Any], before: str = "") -> Iterator[tuple[str,
 
 
 def add_arguments(parser: Parser) -> None:
-    """Which preset, and whether to ask."""
+    """Declare the preset, and whether to ask."""
     parser.add_argument(
         "name", nargs="?", choices=names(), metavar="PRESET", help=f"one of {', '.join(names())}"
     )
@@ -95,12 +95,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """List the presets, or offer to put one into params.yaml.
-
-    Raises:
-        UserError: params.yaml cannot be read, or something in it stays wrong with the preset's
-            values.
-    """
+    """List the presets, or offer to put one into params.yaml."""
     if options.name is None:
         _print_presets(Path())
     else:
@@ -129,7 +124,8 @@ def _print_presets(root: Path) -> None:
 
 
 def offer(values: Mapping[str, Any], name: str, *, yes: bool) -> None:
-    """Print what other values change in params.yaml; write it if `yes` or if the user agrees.
+    """Print how other values change params.yaml. Write the file if `yes` is true or the user
+    agrees.
 
     Raises:
         UserError: params.yaml cannot be read, or something in it stays wrong with these values.
@@ -153,7 +149,7 @@ def offer(values: Mapping[str, Any], name: str, *, yes: bool) -> None:
 
 
 def _confirmed(path: Path) -> bool:
-    """Ask the user; without a terminal say how to agree."""
+    """Ask the user. Without a terminal, say how to agree."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         print(f"{path} is as it was; --yes writes it")
         return False
@@ -170,12 +166,8 @@ def _confirmed(path: Path) -> bool:
 def params_with(
     values: Mapping[str, Any], path: Path, overrides: Sequence[str] = ()
 ) -> "AllParams":
-    """The parameters in a file with other values by dotted names, and then with `NAME=VALUE` each;
-    nothing is written.
-
-    Raises:
-        UserError: the file cannot be read, a parameter is missing in it, or a value is wrong.
-    """
+    """The parameters in a file with other values by their dotted names, and then with each
+    `NAME=VALUE` of `overrides`. Nothing is written."""
     from tokenmill.core.params import parse_yaml, read_yaml, validate  # noqa: PLC0415 (pydantic)
     from tokenmill.schema import AllParams  # noqa: PLC0415
 
@@ -186,11 +178,7 @@ def params_with(
 
 
 def text_with(values: Mapping[str, Any], path: Path) -> str:
-    """The text of a params.yaml with other values by dotted names.
-
-    Raises:
-        UserError: the file cannot be read, or a parameter is missing in it.
-    """
+    """The text of a params.yaml with other values by their dotted names."""
     from ruamel.yaml import YAML  # noqa: PLC0415 (completion needs only the names)
 
     from tokenmill.core.params import read_yaml  # noqa: PLC0415
@@ -209,7 +197,7 @@ def text_with(values: Mapping[str, Any], path: Path) -> str:
 
 
 def _set(content: Any, name: str, value: Any, path: Path) -> bool:
-    """Set a parameter; False if it has this value already."""
+    """Set a parameter. The result is False if it already has this value."""
     section, key = _innermost(content, name)
     if section is None or key not in section:
         raise UserError(f"{path} has no {name}; add it (`tokenmill params` says what it means).")
@@ -223,11 +211,8 @@ def _set(content: Any, name: str, value: Any, path: Path) -> bool:
 
 
 def apply_override(content: dict[str, Any], text: str) -> None:
-    """Put `model.n_layer=12`, as in `dvc exp run -S`, into the content of params.yaml.
-
-    Raises:
-        UserError: the text is not of this form, or there is no such section.
-    """
+    """Put an override such as `model.n_layer=12`, as in `dvc exp run -S`, into the content of
+    params.yaml."""
     from ruamel.yaml import YAML, YAMLError  # noqa: PLC0415 (as above)
 
     name, equals, value = text.partition("=")
@@ -243,7 +228,8 @@ def apply_override(content: dict[str, Any], text: str) -> None:
 
 
 def _innermost(content: Any, name: str) -> tuple[dict[str, Any] | None, str]:
-    """The section that holds a parameter, None if there is none, and the parameter's name in it."""
+    """The section that holds a parameter, or None if there is none, and the parameter's name in
+    it."""
     *parents, key = name.split(".")
     for parent in parents:
         content = content.get(parent) if isinstance(content, dict) else None
@@ -251,7 +237,7 @@ def _innermost(content: Any, name: str) -> tuple[dict[str, Any] | None, str]:
 
 
 def is_own_text_at_defaults(content: Mapping[str, Any]) -> bool:
-    """Whether params.yaml holds the values made for the built-in text, and another text."""
+    """Whether params.yaml combines the values made for the built-in text with another text."""
     here = dict(_dotted(content))
     as_default = all(here.get(name) == value for name, value in read_preset(DEFAULT).values.items())
     return as_default and here["data.raw"] != SAMPLE.as_posix()

@@ -1,8 +1,8 @@
 """`tokenmill profile`: what limits the training in params.yaml, in a sentence, a table and a trace.
 
-A profile divides the time of a step in four. Products (matrices, attention) are limited by
-computation, other operations mostly by memory bandwidth; gathering and copying tokens is data; the
-gaps between operations are Python, autograd and kernel launches.
+A profile divides the time of a step into four kinds. Products (matrices, attention) are limited by
+computation, and other operations mostly by memory bandwidth. Gathering and copying tokens is data.
+The gaps between operations are Python, autograd and kernel launches.
 """
 
 import argparse
@@ -37,10 +37,11 @@ Open the trace in chrome://tracing or https://ui.perfetto.dev.
 """
 
 WARM_UP = 3
-"""Steps before the profile: compilation, first allocations, optimizer state."""
+"""The number of steps before the profile, for compilation, first allocations and the optimizer's
+state."""
 
 TINY_SECONDS = 20e-6
-"""The cost of operations shorter than this on average is mostly that of launching them."""
+"""Seconds below which the mean time of an operation is mostly that of launching it."""
 
 Kind = Literal["products", "other operations", "data", "gaps"]
 
@@ -50,7 +51,7 @@ LIMITS: dict[Kind, str] = {
     "data": "data",
     "gaps": "Python",
 }
-"""What each kind of work is limited by."""
+"""The limit for each kind of work."""
 
 _PRODUCTS = re.compile(
     r"aten::(\w*mm|\w*scaled_dot_product\w*)$|gemm|cutlass|xmma|nvjet|wgmma|fmha|flash"
@@ -61,7 +62,7 @@ _WORK = re.compile(r"aten::|Compiled")
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation, with all its calls."""
+    """An operation, with the sum of all its calls."""
 
     name: str
     kind: Kind
@@ -71,28 +72,28 @@ class Operation:
 
 @dataclass(frozen=True)
 class Profile:
-    """Some steps, and what their time was spent on."""
+    """Some steps, and the operations that took their time."""
 
     steps: int
     seconds: float
     tokens: int
-    """Trained on in these steps."""
+    """The number of tokens that these steps trained on."""
     operations: Sequence[Operation]
-    """The one that took longest comes first."""
+    """The operations, the one that took longest first."""
     flops: float
     """Floating-point operations of the model in these steps."""
     product_rate: float
     """Operations per second that one large matrix product reaches on this device."""
 
     def share(self, kind: Kind) -> float:
-        """The part of the steps' time that this kind takes, from 0 to 1."""
+        """The fraction of the steps' time that this kind takes, from 0 to 1."""
         if kind == "gaps":
             return max(0.0, 1 - sum(one.seconds for one in self.operations) / self.seconds)
         return sum(one.seconds for one in self.operations if one.kind == kind) / self.seconds
 
     @property
     def limited_by(self) -> str:
-        """What the largest part is limited by."""
+        """The limit for the kind of work that takes longest."""
         largest = max(LIMITS, key=self.share)
         work = [o for o in self.operations if o.kind == "other operations"]
         tiny = sum(o.seconds for o in work) < TINY_SECONDS * sum(o.calls for o in work)
@@ -104,7 +105,7 @@ class Profile:
 
     @property
     def sentence(self) -> str:
-        """What limits the run, with the evidence."""
+        """A sentence about what limits the run, with the evidence."""
         shares = {kind: self.share(kind) for kind in LIMITS}
         return (
             f"limited by {self.limited_by}: products of matrices and attention take "
@@ -116,7 +117,7 @@ class Profile:
 
 
 def add_arguments(parser: Parser) -> None:
-    """How many steps, and where the trace goes."""
+    """Declare how many steps to profile, and where the trace goes."""
     parser.add_argument(
         "--steps", type=count, default=20, metavar="N", help="steps to profile (default 20)"
     )
@@ -130,13 +131,9 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Profile the training of the project in the current folder.
-
-    Raises:
-        UserError: there are no tokens, or they do not fill a sequence.
-    """
+    """Profile the training of the project in the current folder."""
     set_wait_policy()
-    # Else PyTorch's profiler prints lines about itself
+    # Otherwise PyTorch's profiler prints lines about itself
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     from tokenmill.schema import check_all  # noqa: PLC0415 (pydantic)
 
@@ -191,8 +188,8 @@ def _profile(params: "AllParams", *, steps: int, trace: Path) -> Profile:
 
 
 def _operations(profiler: "profile", *, on_gpu: bool) -> list[Operation]:
-    """The operations, each with its own time without those it calls, on the device that does the
-    work."""
+    """The operations, each with its own time on the device that does the work, without the
+    operations that it calls."""
     found = []
     for row in profiler.key_averages():
         is_work = row.device_type.name == "CUDA" if on_gpu else _WORK.search(row.key)

@@ -1,5 +1,5 @@
-"""`tokenmill runs`: all commits and experiments in one table: what each changed, how good it
-became, what it took.
+"""`tokenmill runs`: one table of all commits and experiments, with changed parameters, results and
+costs.
 
 DVC collects parameters and metrics (`dvc.api.exp_show`). Times are those that this machine keeps in
 `.resume`; a run that was trained elsewhere has none.
@@ -38,8 +38,8 @@ SHOWN_METRICS = {
     "seen_right": "seen_right",
     "held_out_right": "held_out_right",
 }
-"""Columns of the table, and the metrics in metrics/train.json and metrics/eval.json that they
-show."""
+"""The columns of the table that show a metric, each with its name in metrics/train.json or
+metrics/eval.json."""
 
 FINETUNED_METRICS = {
     "chats_loss": f"{paths.FINETUNED_METRICS}/train.json:val_loss",
@@ -51,10 +51,12 @@ COLUMNS = ["run", "rev", "created", "state", "changed", *SHOWN_METRICS, *FINETUN
 COLUMNS += ["seconds", "units", "money", "currency", "tokens_per_second"]
 
 HASH = re.compile("[0-9a-f]{32}")
-"""Of a file in DVC's cache; it is a part of a path."""
+"""Matches the hash of a file in DVC's cache. The hash becomes a part of a path, so nothing else may
+pass."""
 
 FINGERPRINT = re.compile(r"\w[\w-]*")
-"""Of a run; it is a part of a path, too."""
+"""Matches the fingerprint of a run. The fingerprint becomes a part of a path, so nothing else may
+pass."""
 
 SORT = {
     "new": "",
@@ -65,7 +67,7 @@ SORT = {
     "cost": "money",
     "speed": "tokens_per_second",
 }
-"""What the rows can be sorted by, and the column for it."""
+"""The names by which rows can be sorted, each with its column."""
 
 BEST_IS_MOST = ("right", "speed")
 
@@ -77,7 +79,7 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: Parser) -> None:
-    """Order, extent and form."""
+    """Declare the order, extent and form of the table."""
     parser.add_argument(
         "--sort", choices=SORT, default="new", metavar="COLUMN", help=f"one of {', '.join(SORT)}"
     )
@@ -101,12 +103,8 @@ def run(options: argparse.Namespace) -> None:
 
 
 def find_runs(root: Path, *, commits: int) -> "pd.DataFrame":
-    """A row of COLUMNS for the workspace, the newest `commits` that changed the model, and every
-    experiment.
-
-    Raises:
-        UserError: the folder is no DVC project in git, or DVC cannot read it.
-    """
+    """A row of COLUMNS for the workspace, for each of the newest `commits` that changed the model,
+    and for every experiment."""
     import pandas as pd  # noqa: PLC0415 (seconds, with DVC)
     from dvc.api import exp_show  # noqa: PLC0415
     from dvc.exceptions import DvcException  # noqa: PLC0415
@@ -127,7 +125,7 @@ def find_runs(root: Path, *, commits: int) -> "pd.DataFrame":
         with Repo(str(root)) as repo:
             trained = repo.find_outs_by_path(str(Path(repo.root_dir, paths.MODEL)))[0].hash_info
             for entry in shown:
-                # DVC shows what `evaluate` last read; `train` may be a run ahead
+                # DVC shows what `evaluate` read last, but `train` may be a run ahead
                 if entry["rev"] == "workspace":
                     entry[paths.MODEL.as_posix()] = trained.value if trained else None
             rows = [_row(entry, before, repo, root) for entry, before in _with_base(shown)]
@@ -141,7 +139,7 @@ def find_runs(root: Path, *, commits: int) -> "pd.DataFrame":
 def _with_base(
     shown: list[dict[str, Any]],
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any] | None]]:
-    """Runs that got as far as a model or are on their way, each with the commit that it is compared
+    """Yield the runs that have a model or are under way, each with the commit that it is compared
     with."""
     commits = [entry for entry in shown if entry["typ"] == "baseline"]
     trained = list(
@@ -182,8 +180,7 @@ def _row(
 
 
 def _metric(entry: Mapping[str, Any], name: str) -> float | None:
-    """A metric, which DVC calls by its file too where another file or a parameter has the same
-    name."""
+    """A metric. DVC adds the name of its file if another file or a parameter has the same name."""
     found = (
         entry.get(key) for key in (name, f"metrics/train.json:{name}", f"metrics/eval.json:{name}")
     )
@@ -195,8 +192,8 @@ def _model(entry: Mapping[str, Any]) -> str:
 
 
 def _changes(entry: Mapping[str, Any], base: Mapping[str, Any]) -> Iterator[str]:
-    """Parameters with other values than in the base: `model.n_layer=2`; of long ones only the
-    name."""
+    """Yield the parameters whose values differ from the base, as `model.n_layer=2`; only the name
+    if the value is long."""
     from tokenmill.schema import AllParams  # noqa: PLC0415 (pydantic)
 
     for name, value in entry.items():
@@ -207,8 +204,8 @@ def _changes(entry: Mapping[str, Any], base: Mapping[str, Any]) -> Iterator[str]
 
 
 def _times(entry: Mapping[str, Any], repo: "Repo", root: Path) -> dict[str, Any]:
-    """What training took up to the last step of the run, if this machine knows."""
-    # These load pydantic
+    """The time and cost of training up to the last step of the run, if this machine knows them."""
+    # These modules load pydantic
     from tokenmill.costs import COSTS, TIMING, find_times, read_costs, read_timing  # noqa: PLC0415
 
     run = _fingerprint(repo, _model(entry))
@@ -225,7 +222,7 @@ def _times(entry: Mapping[str, Any], repo: "Repo", root: Path) -> dict[str, Any]
 
 
 def _fingerprint(repo: "Repo", model: str) -> str | None:
-    """The fingerprint in the manifest of a model, if DVC's cache has it."""
+    """The fingerprint in the manifest of a model; None if DVC's cache does not have it."""
     from tokenmill.formats.records import read_record  # noqa: PLC0415 (pydantic)
     from tokenmill.model.manifest import MANIFEST  # noqa: PLC0415
 

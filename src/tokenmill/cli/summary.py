@@ -1,7 +1,7 @@
-"""`tokenmill summary`: losses, answers, costs in one screen; `tokenmill` without a command: where
-the project stands.
+"""`tokenmill summary`: losses, answers and costs on one screen. `tokenmill` without a command: the
+state of the project.
 
-Both end with what to type next.
+Both end with the commands to type next.
 """
 
 import argparse
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from tokenmill.runs.under_way import UnderWay
 
 Commands = list[tuple[str, str]]
-"""What to type, and what it does."""
+"""Commands to type, each with what it does."""
 
 COMMIT = ("git add -A && git commit", "keep dvc.lock with its metrics: a clone then reruns nothing")
 
 WIDTH = 100
-"""Columns of an answer in a pipe, and at most on a terminal."""
+"""The width in columns of an answer in a pipe, and the greatest width on a terminal."""
 
 EXAMPLES = """\
   tokenmill summary    after `dvc repro`
@@ -83,7 +83,7 @@ def _print_under_way(run: "UnderWay") -> None:
 
 
 def _while_training(run: "UnderWay") -> Commands:
-    """What to do with a training that is under way, or stopped."""
+    """The commands for a training that is under way or stopped."""
     commands = [("tokenmill watch", "losses, time left, cost, answers now")]
     commands += [("tokenmill generate", "ask its newest epoch")] if run.epoch_ends else []
     if run.is_on:
@@ -99,7 +99,7 @@ def _print_commands(commands: Commands) -> None:
 
 
 def made_lines() -> list[tuple[str, str]]:
-    """Each artefact, and a sentence about it, from the metrics.
+    """Each artefact with a sentence about it, from the metrics.
 
     Raises:
         UserError: a stage has not run yet.
@@ -169,7 +169,7 @@ def activation() -> Commands:
 
 
 def cost_lines(costs: "Sequence[CostRow]") -> list[tuple[str, str]]:
-    """What all epochs and each one took, where that is known; none for an empty table."""
+    """Lines with the known time and cost of all epochs and of each one; none for an empty table."""
     from tokenmill.costs import Cost  # noqa: PLC0415 (pydantic)
 
     if not costs:
@@ -184,8 +184,8 @@ def cost_lines(costs: "Sequence[CostRow]") -> list[tuple[str, str]]:
 
 
 def _print_losses(evaluation: "Evaluation") -> None:
-    """The losses of every epoch, and its right answers; recall and generalisation apart where
-    prompts are marked."""
+    """Print the losses of every epoch and its right answers. If prompts are marked, recall and
+    generalisation are shown apart."""
     scores: dict[str, Mark | None] = {}
     if evaluation.is_marked:
         scores = {"right: seen": "seen", "held out": "held_out"}
@@ -210,8 +210,8 @@ def _print_losses(evaluation: "Evaluation") -> None:
 
 
 def _print_answers(evaluation: "Evaluation") -> None:
-    """Every question, and under it the answers of the first and the last epoch, each on one line;
-    then the true one."""
+    """Print every question, and under it the answers of the first and the last epoch, each on one
+    line, then the true one."""
     width = min(WIDTH, shutil.get_terminal_size().columns) if sys.stdout.isatty() else WIDTH
     first = evaluation.epochs[0]
     last = evaluation.epochs[-1]
@@ -229,14 +229,14 @@ def _print_answers(evaluation: "Evaluation") -> None:
 
 @dataclass(frozen=True)
 class Status:
-    """Where a project stands, in a sentence, and the next commands, the likeliest first."""
+    """The state of a project in a sentence, and the next commands, the likeliest first."""
 
     sentence: str
     commands: Commands
 
 
 def print_status() -> None:
-    """Print where the project in the current folder stands."""
+    """Print the state of the project in the current folder."""
     found = status(Path())
     console().print(found.sentence)
     print()
@@ -246,7 +246,7 @@ def print_status() -> None:
 
 
 def status(root: Path) -> Status:
-    """Where the folder `root` stands."""
+    """The state of the folder `root`."""
     here = root.resolve()
     roots = [
         path
@@ -269,7 +269,8 @@ def status(root: Path) -> Status:
 
 
 def _inside(root: Path) -> Status:
-    """In a project: what must be put right or waited for, else what `dvc status` says."""
+    """The state of a project: a problem to fix, a run to wait for, or else what `dvc status`
+    says."""
     from tokenmill.doctor import dvc  # noqa: PLC0415 (DVC)
     from tokenmill.doctor.environment import Project, check_running  # noqa: PLC0415 (pydantic)
     from tokenmill.runs.under_way import unfinished  # noqa: PLC0415 (pydantic)
@@ -344,7 +345,7 @@ def _trained(root: Path) -> Status:
 
 
 def after_training(evaluation: "Evaluation", *, root: Path) -> Commands:
-    """What to do with the evaluated model of the project at `root`."""
+    """The commands for the evaluated model of the project at `root`."""
     from tokenmill.core.params import PARAMS_FILE, read_yaml  # noqa: PLC0415 (pydantic)
 
     params = read_yaml(root / PARAMS_FILE)

@@ -1,4 +1,5 @@
-"""`tokenmill watch`: a running training: losses, speed, time, cost, and the model's answers."""
+"""`tokenmill watch`: show a running training, with its losses, speed, time, cost and the model's
+answers."""
 
 import argparse
 import contextlib
@@ -29,19 +30,19 @@ if TYPE_CHECKING:
     from tokenmill.runs.under_way import UnderWay
 
 EVERY = 1.0
-"""Seconds between two drawings in the terminal."""
+"""Seconds between two updates in the terminal."""
 
 PAGE_EVERY = 5.0
-"""Seconds between two drawings of the page, which loads itself again as often."""
+"""Seconds between two updates of the page, which also reloads itself at this interval."""
 
 PAGE = Path(".dvc/tmp/tokenmill/watch.html")
 COLOURS = {1: "cyan", 3: "yellow"}
-"""In the terminal, of the series of a chart."""
+"""The terminal's colour for each series of a chart."""
 
 CHART_LINES = 8
 PIPE_WIDTH = 80
 DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
-"""Of a character of braille, which has four rows of two."""
+"""The bits of the dots of a braille character, which has four rows of two."""
 
 EXAMPLES = """\
   tokenmill watch               the training that is under way, in this workspace or in a queue
@@ -51,7 +52,7 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: Parser) -> None:
-    """Which training, and where to show it."""
+    """Declare which training to watch, and where to show it."""
     parser.add_argument(
         "name", nargs="?", metavar="EXPERIMENT", help="of several that run; else the newest"
     )
@@ -60,7 +61,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Show a training until it ends or Ctrl-C is pressed, which only ends the watching."""
+    """Show a training until it ends or Ctrl-C is pressed. Ctrl-C ends only the watching."""
     screen = console()
     watched = Watched(Path(), options.name)
     once = options.once or not screen.is_terminal
@@ -75,13 +76,12 @@ def run(options: argparse.Namespace) -> None:
             webbrowser.open(page)
         if not once:
             _follow(watched, screen, with_page=options.open)
-    watched.look()  # it may have ended meanwhile
+    watched.look()  # the training may have ended meanwhile
     screen.print(watched.frame(screen.width, 100))
 
 
 def _wait(watched: "Watched", screen: Console, *, once: bool) -> None:
-    """Unless it is shown only once, wait for the training to begin if DVC is at work on an earlier
-    stage.
+    """Wait for a training to begin if DVC is working on an earlier stage. With `once`, do not wait.
 
     Raises:
         UserError: no training is under way, and none will come.
@@ -117,17 +117,19 @@ def _follow(watched: "Watched", screen: Console, *, with_page: bool) -> None:
 
 @dataclass
 class Answers:
-    """The newest weights' answers to the fixed prompts; made in a thread, as a checkpoint comes."""
+    """The answers of the newest weights to the fixed prompts. A thread makes them when a new
+    checkpoint appears."""
 
     step: int | None = None
-    """Of the weights that gave the answers."""
+    """The step of the weights that gave the answers."""
     rows: Sequence[tuple[str, str]] = ()
-    """Prompts and answers."""
+    """Pairs of a prompt and its answer."""
     problem: str = ""
     _thread: threading.Thread | None = None
 
     def update(self, now: "UnderWay", *, wait: bool = False) -> None:
-        """Ask the newest weights, if they are new, unless a thread still asks others."""
+        """Let the newest weights answer if they are new, unless a thread is still busy with older
+        ones."""
         newest = now.weights()
         if newest and newest[0] != self.step and not (self._thread and self._thread.is_alive()):
             self._thread = threading.Thread(target=self._ask, args=(now, *newest), daemon=True)
@@ -139,13 +141,13 @@ class Answers:
         try:
             self.rows = newest_answers(now.folder, folder, now.tokenizer)
             self.problem = ""
-        # Such as weights that were removed for newer ones meanwhile
+        # An example: the weights were removed for newer ones meanwhile
         except (UserError, OSError) as error:
             self.problem = first_line(error)
         self.step = step
 
     def lines(self, width: int, height: int) -> list[Text]:
-        """As many prompts with their answers as fit."""
+        """As many prompts and answers as fit."""
         if not self.rows:
             why = self.problem or "the first checkpoint brings the first answers"
             return [Text(""), Text(shortened(why, width), "dim")]
@@ -168,11 +170,12 @@ class Watched:
     others: Sequence[str] = ()
 
     def look(self) -> bool:
-        """Read its files again; False if there are none, or no longer."""
+        """Read the files of the training again. The result is False if there are none, or no
+        longer."""
         from tokenmill.runs.under_way import all_under_way  # noqa: PLC0415 (pydantic)
 
         found = [one for one in all_under_way(self.root) if self.name in (None, one.name)]
-        if hasattr(self, "now"):  # stay with it, even if another one begins
+        if hasattr(self, "now"):  # stay with this training, even if another one begins
             found = [one for one in found if one.run.fingerprint == self.now.run.fingerprint]
         self.is_over = not found
         if found:
@@ -184,7 +187,7 @@ class Watched:
 
     @property
     def sentence(self) -> str:
-        """What it is, and where it stands."""
+        """A sentence about which training this is, and where it stands."""
         if self.is_over:
             return (
                 f"the training in {self.now.where} is finished; `tokenmill summary` shows the run"
@@ -218,13 +221,13 @@ class Watched:
         return [fact for fact in known if fact[1]]
 
     def chart(self) -> "Chart | None":
-        """Both losses by step; None before the first rows."""
+        """A chart of both losses by step; None before the first rows."""
         from tokenmill.reports.run_report import losses_by_step  # noqa: PLC0415 (jinja2)
 
         return losses_by_step(self.now.steps, self.now.validations) if self.now.steps else None
 
     def frame(self, width: int, height: int) -> Group:
-        """All of it for a terminal of this size."""
+        """Everything for a terminal of this size."""
         bar = Table.grid(padding=(0, 1), expand=True)
         bar.add_column(no_wrap=True)
         bar.add_column(ratio=1)
@@ -270,11 +273,7 @@ class Watched:
 
 
 def newest_answers(project: Path, weights: Path, tokenizer_file: Path) -> list[tuple[str, str]]:
-    """The fixed prompts of the project in `project`, and the answers of these weights.
-
-    Raises:
-        UserError: a file is missing or damaged, or a prompt does not fit.
-    """
+    """The fixed prompts of `project`, and the answers of these weights to them."""
     import torch  # noqa: PLC0415 (seconds; so for the imports that follow)
 
     from tokenmill.core.params import PARAMS_FILE, Section, load  # noqa: PLC0415
@@ -304,7 +303,7 @@ def newest_answers(project: Path, weights: Path, tokenizer_file: Path) -> list[t
 
 
 def draw(chart: "Chart", width: int, height: int) -> list[Text]:
-    """The lines of a chart as dots of braille, between its axes: `height` lines of text and one of
+    """The lines of a chart as braille dots between its axes: `height` lines of text and one of
     ticks."""
     left = max(len(tick.text) for tick in chart.y_ticks) + 1
     columns = width - left

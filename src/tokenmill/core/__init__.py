@@ -1,4 +1,5 @@
-"""What every module shares: errors, files written whole, parameters, and where artefacts are.
+"""The modules that every other one uses: errors, files written whole, parameters, and the paths of
+artefacts.
 
 Nothing here needs PyTorch.
 """

@@ -9,5 +9,5 @@ class UserError(Exception):
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, or its type: what fits into a sentence."""
+    """The first line of an error's message, or the name of its type if it has no message."""
     return (str(error).splitlines() or [type(error).__name__])[0]

@@ -29,10 +29,7 @@ DVC_CACHE = Path(".dvc/cache")
 def refuse_special(path: Path, raw: Path, parameter: str = "data.raw") -> None:
     """Refuse what is no regular file, and links that lead out of `raw`, unless into DVC's cache.
 
-    `parameter` is the one that names `raw`, for errors.
-
-    Raises:
-        UserError: names the file and, of a link, its target.
+    `parameter` is the parameter that names `raw`; error messages mention it.
     """
     if not path.is_file():
         raise UserError(
@@ -49,8 +46,8 @@ def refuse_special(path: Path, raw: Path, parameter: str = "data.raw") -> None:
 
 @contextlib.contextmanager
 def write_beside(path: Path) -> Iterator[Path]:
-    """Give a name beside `path` to write a file at; it appears at `path` whole when the block ends,
-    or not at all."""
+    """Yield a name beside `path` to write a file at. When the block ends, the file is renamed to
+    `path`; if the block fails, the file is removed."""
     with _replacing(path) as beside:
         yield beside
         with beside.open("rb+") as file:
@@ -76,8 +73,8 @@ def write_directory(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
-    """Give a free name beside `path`; what is there when the block ends gets the name `path`, or is
-    removed."""
+    """Yield a free name beside `path`. What has this name when the block ends is renamed to `path`;
+    if the block fails, it is removed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.tmp")
     remove(beside)  # a link there would lead the writing elsewhere
@@ -100,11 +97,11 @@ def remove(path: Path) -> None:
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Within this block, name the file in errors of the operating system that name none, as that of
-    a full disk.
+    """Within this block, name the file in operating-system errors that name none, such as a full
+    disk.
 
-    Libraries in Rust (polars, safetensors) wrap such an error in one of their own, which ends with
-    its number.
+    Libraries in Rust (polars, safetensors) wrap such an error in one of their own, whose message
+    ends with the error's number.
     """
     try:
         yield
@@ -124,9 +121,6 @@ def enough_room(path: Path, needed: Callable[[], int]) -> Iterator[None]:
     Args:
         path: what the block writes, for the sentence.
         needed: about how many bytes that takes in all; called only when the disk is full.
-
-    Raises:
-        UserError: the disk is full.
     """
     try:
         yield

@@ -23,14 +23,14 @@ from tokenmill.core.errors import UserError
 PARAMS_FILE = Path("params.yaml")
 
 MOST_VALUES = 10_000
-"""More values in a file are refused: a few references within it can stand for more than any memory
-holds."""
+"""The most values that a file may have. YAML aliases (`*name`) can repeat parts of a small file
+until it fills any memory."""
 
 RANDOM = Path("models/random")
 """A folder that holds no model: training starts from random weights."""
 
 LARGEST_NUMBER = 10**15
-"""Bound of every number: more bytes, documents or steps than a machine will see."""
+"""The largest number allowed. No machine will see more bytes, documents or steps."""
 
 Epochs = Annotated[int, Field(ge=1, le=1_000_000)]
 """A number of epochs; the weights of each are kept."""
@@ -43,10 +43,10 @@ class Section(BaseModel):
 
     @classmethod
     def descriptions(cls) -> dict[str, str]:
-        """What each parameter means, from the string below it.
+        """The meaning of each parameter, from the docstring below it.
 
-        Pydantic reads these strings whenever a class is made (`use_attribute_docstrings`), for all
-        sections together a tenth of a second at every start.
+        Pydantic's option `use_attribute_docstrings` would read the docstrings whenever a class is
+        made, which adds a tenth of a second to every start.
         """
         found: dict[str, str] = {}
         for section in reversed(cls.__mro__[: cls.__mro__.index(Section)]):
@@ -60,9 +60,9 @@ class Section(BaseModel):
 
 
 class StartParams(Section, extra="ignore"):
-    """The part of the section `model` that the tokenizer obeys, too."""
+    """The parameter of the section `model` on which the tokenizer also depends."""
 
-    # The rest of the section is what the model is
+    # Excluded from dumps: the rest of the section defines the model's shape
     start_from: str = Field(min_length=1, exclude=True)
     """`models/random`: random weights. Or a folder that `tokenmill import` wrote: training starts
     from its weights, with its tokenizer (the section `tokenizer` does not count then), and the
@@ -108,11 +108,7 @@ def load(view: type[View], path: Path = PARAMS_FILE) -> View:
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The top-level mapping of a YAML file, as DVC reads it.
-
-    Raises:
-        UserError: the file is missing, is not UTF-8 or YAML, or holds no mapping.
-    """
+    """The top-level mapping of a YAML file, as DVC reads it."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -127,15 +123,14 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def parse_yaml(text: str, path: Path) -> dict[str, Any]:
-    """The same for text that was read elsewhere; `path` is where it comes from.
+    """Parse a YAML file's text, which must hold a mapping; error messages call it `path`.
 
     Raises:
-        UserError: it is not YAML, holds no mapping, or refers to parts of itself so often that it
-            has no end.
+        UserError: also if aliases make it longer than MOST_VALUES.
     """
     try:
         content = YAML(typ="safe", pure=True).load(text)
-    # A number of 10,000 digits, an impossible date
+    # ValueError: a number of 10,000 digits, or an impossible date
     except (YAMLError, ValueError, RecursionError) as error:
         raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):
@@ -156,11 +151,7 @@ def parse_yaml(text: str, path: Path) -> dict[str, Any]:
 
 
 def validate(view: type[View], content: dict[str, Any], path: Path) -> View:
-    """Check `content` against `view`; `path` is where it comes from.
-
-    Raises:
-        ParamsError: lists every problem.
-    """
+    """Check `content` against `view`; `path` is where it comes from."""
     try:
         params = view.model_validate(content)
         problems = [
@@ -175,7 +166,7 @@ def validate(view: type[View], content: dict[str, Any], path: Path) -> View:
 
 
 def _too_large(value: Any, name: str = "") -> Iterator[tuple[str, int | float]]:
-    """The numbers beyond LARGEST_NUMBER, and those that are none, with their dotted names."""
+    """The numbers beyond LARGEST_NUMBER or NaN, with their dotted names."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _too_large(inner, f"{name}.{key}" if name else key)

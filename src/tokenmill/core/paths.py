@@ -1,5 +1,5 @@
-"""Where artefacts are, relative to the root of a project: the same in the work tree, in every
-revision, in dvc.yaml."""
+"""Where artefacts are, relative to the root of a project. The paths are the same in the work tree,
+in every revision, and in dvc.yaml."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,8 @@ from pathlib import Path
 CHECKED = Path("data/checked.txt")
 SAMPLE = Path("data/raw/sample")
 PROMPTS_FILE = "prompts.yaml"
-"""Directly in the folder `data.raw`, of any corpus: what `evaluate.prompts: auto` asks."""
+"""The name of the file of prompts directly in the folder `data.raw`, for any corpus. With
+`evaluate.prompts: auto` the models answer these prompts."""
 
 CLEAN = Path("data/clean")
 CLEAN_REPORT = Path("data/clean_report.json")
@@ -17,8 +18,8 @@ TOKENS = Path("data/tokens")
 
 MODEL = Path("models/gpt")
 STARTS = Path("models/start")
-"""Where `tokenmill import` puts models to start from, each in a folder of its own that DVC
-tracks."""
+"""The folder in which `tokenmill import` puts each model to start from, in a folder of its own that
+DVC tracks."""
 
 FINETUNED = Path("models/finetuned")
 MODELS = MODEL.parent
@@ -41,6 +42,6 @@ RUN_REPORT = Path("reports/index.html")
 
 
 def resume_root() -> Path:
-    """`.resume` in the main repository, also where DVC runs a stage in a temporary copy (it sets
-    DVC_ROOT)."""
+    """The folder `.resume` of the main repository. DVC may run a stage in a temporary copy; there
+    it sets DVC_ROOT to the main repository."""
     return Path(os.environ.get("DVC_ROOT", ".")) / ".resume"

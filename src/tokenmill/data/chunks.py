@@ -1,9 +1,10 @@
 """Chunks: units of work, small enough that several fit into memory.
 
 Input that cannot grow when it is read (plain JSON lines, small files) is read by the workers, byte
-ranges of one large file side by side. Input that can grow (archives, parquet), or has to be read
-from its beginning (one large JSON array, CSV, text), is read by the caller, who hands out lines or
-texts. Where a chunk ends depends on the input alone, and the texts do not depend on it.
+ranges of one large file in parallel. Other input is read by the caller, who hands out lines or
+texts: input that can grow (archives, parquet), and input that must be read from its beginning (one
+large JSON array, CSV, text). Where a chunk ends depends on the input alone, and the texts do not
+depend on it.
 """
 
 import codecs
@@ -23,19 +24,20 @@ from tokenmill.data.report import Tally
 from tokenmill.data.sources import BLOCK_BYTES, Advance, Source, opened
 
 CHUNK_BYTES = 8 << 20
-"""Bytes of a chunk, about; a single record may be longer."""
+"""The approximate size of a chunk in bytes. A single record may be longer."""
 
 CHUNK_TEXTS = 1 << 16
-"""Texts of a chunk at most, where the caller reads them."""
+"""The most texts of a chunk whose texts the caller reads."""
 
 CHUNK_FILES = 1024
-"""Small files of a chunk at most."""
+"""The most small files of a chunk."""
 
 POLARS_BYTES = 4 * CHUNK_BYTES
-"""A chunk whose long lines exceed this is read line by line, to bound memory."""
+"""A chunk of more bytes than this, which long lines can cause, is read line by line to bound
+memory."""
 
 Texts: TypeAlias = tuple[pl.Series, pl.Series]
-"""Texts (String), and for each the name of the file it comes from."""
+"""The texts (String), and for each text the name of the file that it comes from."""
 
 
 @dataclass(frozen=True)
@@ -43,16 +45,17 @@ class Chunk:
     """A part of the input that a worker reads."""
 
     read: Callable[[CleanParams, Tally], Texts]
-    """Gives its texts; can be pickled."""
+    """The function that reads its texts. It can be pickled."""
     size: int = 0
-    """Bytes on disk that count as read once this is done; 0 if the caller has read them."""
+    """Bytes on disk that count as read when the chunk is done; 0 if the caller has read them
+    already."""
 
 
 class Planner:
     """Cuts the input into chunks of about `size` bytes."""
 
     def __init__(self, params: CleanParams, advance: Advance, size: int = CHUNK_BYTES):
-        """`advance` is called with the bytes on disk that are read here already."""
+        """Report the bytes on disk that are already read here to `advance`."""
         self._params = params
         self._advance = advance
         self._size = size
@@ -119,8 +122,8 @@ def _read_files(sources: list[Source], params: CleanParams, tally: Tally) -> Tex
 
 
 def _read_range(source: Source, begin: int, size: int, params: CleanParams, tally: Tally) -> Texts:
-    """The texts of the JSON lines that begin within a range of bytes of a plain file; the last one
-    is read whole."""
+    """The texts of the JSON lines that begin within a range of bytes of a plain file. The last line
+    is read to its end."""
     lines = utf8(_range_blocks(source, begin, size), source, tally, first=False)
     return _read_lines(lines, source, params, tally, first=begin == 0)
 
@@ -153,14 +156,14 @@ def _read_block(
     first: bool,
     encodings: dict[str, str],
 ) -> Texts:
-    """The texts of whole JSON lines that the caller has read; `encodings` names the file's, if it
-    is not UTF-8."""
+    """The texts of whole JSON lines that the caller has read. `encodings` names the encoding of the
+    file, if that is not UTF-8."""
     tally.encodings.update(encodings)
     return _read_lines(iter([data]), source, params, tally, first=first)
 
 
 def _counted(found: Texts, counts: Tally, _params: CleanParams, tally: Tally) -> Texts:
-    """Texts that the caller has read already, and what was counted then."""
+    """Return the texts that the caller has already read, and add what it counted to the tally."""
     tally.merge(counts)
     return found
 
@@ -168,7 +171,7 @@ def _counted(found: Texts, counts: Tally, _params: CleanParams, tally: Tally) ->
 def _read_lines(
     blocks: Iterator[bytes], source: Source, params: CleanParams, tally: Tally, *, first: bool
 ) -> Texts:
-    """The texts of whole JSON lines; `first` tells whether they begin the file."""
+    """The texts of whole JSON lines; `first` says whether they begin the file."""
     parts = []
     size = 0
     for block in blocks:
@@ -187,7 +190,8 @@ def _read_lines(
 
 
 def _columns(pairs: list[tuple[str, str]]) -> Texts:
-    """Texts and their files as columns; the list is emptied, so that they are not held twice."""
+    """Texts and their files as columns. The list is emptied, so that the texts are not held
+    twice."""
     columns = (
         _strings("text", (text for text, _ in pairs)),
         _strings("source", (name for _, name in pairs)),

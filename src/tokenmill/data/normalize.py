@@ -1,5 +1,5 @@
-"""Texts made uniform, a batch at a time, by polars expressions; each row by itself, so batches do
-not matter.
+"""Make texts uniform, a batch at a time, by polars expressions. Each row is changed by itself, so
+the division into batches does not matter.
 
 For every mode but `none`, in this order:
 
@@ -29,13 +29,14 @@ import polars as pl
 from tokenmill.data.params import Mode
 
 _REMOVED = "\x1f"
-"""Marks the place of a removed character in step 5; step 2 leaves none of the text's own."""
+"""The character that marks the place of a removed one in step 5. After step 2 no text contains
+it."""
 
 _CONTROL = r"[\x00-\x08\x0B-\x1F\x7F]"
-"""What step 1, 2 or 3 may change in ASCII."""
+"""Matches the ASCII characters that step 1, 2 or 3 may change."""
 
 _EXTRA_BLANKS = ["  ", "\t", " \n", "\n\n\n"]
-"""White space that step 6 may change, not counting what is around the whole."""
+"""The white space within a text that step 6 may change."""
 
 _BREAKS = r"\r\n?|[\x0B\x0C\x1C-\x1E\x{85}\x{2028}\x{2029}]"
 
@@ -69,7 +70,7 @@ NOT_SURELY_NFC = (
 _FOREIGN = r"(?:[[\x{100}-\x{10FFFF}]--[\p{L}\p{M}\p{N}\p{P}\p{Sc}]]\p{M}*)+"
 
 _STRAY_MARKS = r"([<=>¨])\p{M}+"
-"""Marks that would make another symbol of one in Latin-1 (`=` with a stroke is `≠`)."""
+"""Matches marks that would turn a symbol of Latin-1 into another one (`=` with a stroke is `≠`)."""
 
 _EMOJI = (
     r"[\p{Emoji_Presentation}\p{Emoji_Modifier}\p{Regional_Indicator}"
@@ -80,8 +81,8 @@ _EMOJI = (
 
 
 def normalize(texts: pl.Series, mode: Mode) -> pl.Series:
-    r"""The texts of a batch (String, no nulls) in the alphabet of `mode`, in order; empty if
-    nothing is left.
+    r"""Normalize the texts of a batch (String, no nulls) to the alphabet of `mode`, in order. A
+    text is empty if nothing is left.
 
     Example:
         >>> normalize(pl.Series(["“Café”  au lait\r\n😀 你好 ok"]), "balanced").to_list()
@@ -102,7 +103,7 @@ def normalize(texts: pl.Series, mode: Mode) -> pl.Series:
 def _change(
     texts: pl.Series, mask: pl.Series, function: Callable[[pl.Series], pl.Series]
 ) -> pl.Series:
-    """The texts with `function` applied to the rows of `mask` only."""
+    """Apply `function` to the rows of `mask` only."""
     count = int(mask.sum())
     if count == 0:
         return texts
@@ -110,13 +111,13 @@ def _change(
         return function(texts)
     rows = np.arange(len(texts))
     rows[mask.to_numpy()] = len(texts) + np.arange(count)
-    # Of two chunks, gather would copy all
+    # `gather` would copy a column of two chunks
     both = pl.concat([texts, function(texts.filter(mask))], rechunk=True)
     return both.gather(rows)
 
 
 def _replace(texts: pl.Series, pattern: str, by: str) -> pl.Series:
-    """The texts with `by` for each match, by way of the rows that have one."""
+    """Replace each match by `by`. Only rows that have a match are changed."""
     return _change(
         texts, texts.str.contains(pattern), lambda some: some.str.replace_all(pattern, by)
     )
@@ -162,13 +163,13 @@ def _in_ascii(texts: pl.Series) -> pl.Series:
 
 
 def _in_every_script(texts: pl.Series) -> pl.Series:
-    """Step 5 of `balanced` for folded rows: symbols go, and no mark makes a new one."""
+    """Step 5 of `balanced` for folded rows: symbols are removed, and no mark makes a new one."""
     return _spaces_for(_nfc(_replace(texts, _STRAY_MARKS, "${1}")), _FOREIGN)
 
 
 def _spaces_for(texts: pl.Series, pattern: str) -> pl.Series:
-    """A space for what matches, but nothing at the start of a line, where it would become
-    indentation."""
+    """Replace each match by a space, but at the start of a line by nothing, because there a space
+    would be indentation."""
 
     def replaced(some: pl.Series) -> pl.Series:
         some = some.str.replace_all(pattern, _REMOVED).str.replace_all(
@@ -191,7 +192,7 @@ def _without_trailing_blanks(texts: pl.Series) -> pl.Series:
 
 
 def _single_blanks(texts: pl.Series) -> pl.Series:
-    """A space for every run of blanks, except indentation."""
+    """Replace every run of blanks by one space, except indentation."""
     special = texts.str.contains(r"\n[ \t]|\t")
     texts = _change(texts, ~special, lambda some: some.str.replace_all("  +", " "))
     return _change(
@@ -200,21 +201,21 @@ def _single_blanks(texts: pl.Series) -> pl.Series:
 
 
 _RANGES = ((0x80, 0x3000), (0xFB00, 0xFB07), (0xFF01, 0xFF5F), (0x1D400, 0x1D800))
-"""Code points that may be folded."""
+"""The ranges of code points that may be folded."""
 
 _BY_HAND = """
 ‘’‚‛′‵‹›ʹʻʼˈ´ '  “”„‟″‶«» "  ‐‑‒–−⁃ -  —― --  •‣∙●▪ *  ·⋅ .  ⁄∕ /  × x  ÷ /  ± +/-
 ≤ <=  ≥ >=  ≠ !=  ≈ ~=  → ->  ← <-  ⇒ =>  © (c)  ® (R)  ™ (TM)  € EUR  £ GBP  ¥ JPY  ¢ c  ¦ |  µ u
 Æ AE  æ ae  Œ OE  œ oe  ẞ SS  ß ss  Þ Th  þ th  ÐĐ D  ðđ d  ıɩ i  ȷ j  Ŋ NG  ŋ ng  ĸ k  Ə E  ə e
 """
-"""Characters that no rule folds, each group followed by what it is written as."""
+"""The characters that no rule folds: groups of them, each followed by its ASCII spelling."""
 
 _LETTER_WITH = re.compile(r"LATIN (SMALL|CAPITAL) LETTER ([A-Z]) WITH ")
 
 
 @cache
 def fold_table(mode: Literal["strict", "balanced"]) -> dict[str, str]:
-    """What each character that `mode` folds is written as, in ASCII.
+    """The ASCII spelling of each character that `mode` folds.
 
     It comes from Unicode 3.2, which every Python carries unchanged (`unicodedata.ucd_3_2_0`), so
     that the same text gives the same bytes under every Python. Letters lose their accents (é -> e),
@@ -244,7 +245,7 @@ def fold_table(mode: Literal["strict", "balanced"]) -> dict[str, str]:
 
 
 def _is_typography(character: str, folded: str) -> bool:
-    """Whether a character beyond Latin-1 is only another form of what it is folded to."""
+    """Whether a character beyond Latin-1 is only a typographic form of what it is folded to."""
     data = unicodedata.ucd_3_2_0
     kind = data.category(character)
     width = data.decomposition(character).partition(" ")[0]
@@ -257,7 +258,7 @@ def _is_typography(character: str, folded: str) -> bool:
 
 
 def _fold_character(character: str) -> str:
-    """The character by Unicode's own data; empty if that gives no ASCII."""
+    """Fold a character by Unicode's own data. The result is empty if that gives no ASCII."""
     data = unicodedata.ucd_3_2_0
     kind = data.decomposition(character)
     if kind.startswith("<super>"):
@@ -287,7 +288,7 @@ _BOILERPLATE = (
 
 
 def drop_boilerplate(texts: pl.Series) -> pl.Series:
-    r"""The texts of a batch (normalized) without lines that only a web page needs.
+    r"""Remove lines that only a web page needs from the texts of a batch (normalized).
 
     The phrases are those of C4 (Raffel et al. 2020, section 2.2). C4 drops the whole page for
     `lorem ipsum` and for a curly bracket; here the former costs its line, and code may stay. The

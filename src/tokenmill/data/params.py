@@ -1,4 +1,4 @@
-"""The parameters of the stage `clean`: where the raw text is, and how it is cleaned."""
+"""The sections `data` and `clean` of params.yaml: where the raw text is, and how it is cleaned."""
 
 from typing import Annotated, Literal
 

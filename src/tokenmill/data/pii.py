@@ -28,7 +28,8 @@ _ISSUERS = re.compile(
     r"|3(?:0[0-5]|[689]\d)\d{11}|6\d{15,18}",
     re.ASCII,
 )
-"""Visa; Mastercard; American Express; JCB; Diners Club; Discover, UnionPay and Maestro."""
+"""Matches the digits of cards of Visa; Mastercard; American Express; JCB; Diners Club; Discover,
+UnionPay and Maestro."""
 
 _VERSION = re.compile(
     r"(?:\b(?:versions?|ver|v|releases?|build|section|chapter|firmware)|§)[.:]?\s*$", re.IGNORECASE
@@ -40,8 +41,8 @@ _CANDIDATE = {
     "phone": r"\+[ (]?[1-9]|[0-9]{3}[).-] ?[0-9]{3}[.-][0-9]{4}",
     "ip": r"[0-9]\.[0-9]{1,3}\.[0-9]|[0-9A-Fa-f:]:[0-9A-Fa-f]{0,4}:",
 }
-"""What every match contains: polars finds the texts that have it, and only those are searched by
-Python."""
+"""A pattern that every match of a kind contains. polars finds the texts with it, and Python
+searches only these texts."""
 
 _PATTERN = {
     "email": r"(?<![\w.%+-])[\w.%+-]{1,64}@"
@@ -59,7 +60,7 @@ _PATTERN = {
 
 
 def mask_pii(texts: pl.Series, kinds: Sequence[Mask]) -> pl.Series:
-    """The texts of a batch (String, no nulls) with a mask for each match of the given kinds.
+    """Replace each match of the given kinds in the texts of a batch (String, no nulls) by its mask.
 
     Example:
         >>> texts = pl.Series(["Write to jo@example.com or call +1 212 555 0123."])
@@ -113,4 +114,4 @@ def _is_ip_address(match: re.Match[str]) -> bool:
 
 
 _CHECKS: dict[str, Callable[[re.Match[str]], bool]] = {"card": _is_card, "ip": _is_ip_address}
-"""What must hold for a match besides its pattern."""
+"""The condition that a match must satisfy besides its pattern."""

@@ -26,9 +26,9 @@ from tokenmill.data.sources import MAX_RECORD_BYTES, Advance, Source, blocks, no
 from tokenmill.formats.chat import plain
 
 Reader: TypeAlias = Callable[[Source, CleanParams, Tally, Advance], Iterator[str]]
-"""Yields the texts of a file in bounded memory, in order, with DAMAGE where bytes are invalid. It
-counts in the tally what is not a document, tells `Advance` the bytes read from disk, and raises
-UserError for a file it cannot read."""
+"""A function that yields the texts of a file in order and in bounded memory, with DAMAGE where
+bytes are invalid. It counts in the tally what is not a document, and tells `Advance` the bytes read
+from disk. It raises UserError for a file that it cannot read."""
 
 
 # ---- Text files: the whole file, its paragraphs or its lines.
@@ -39,7 +39,7 @@ UserError for a file it cannot read."""
 # a remainder of up to LONGEST stays whole.
 
 SHORTEST = 1 << 20
-"""Bytes after which a document that is too long may be cut."""
+"""The fewest bytes of a part of a document that is cut."""
 
 LONGEST = 2 << 20
 """Bytes beyond which a document is cut."""
@@ -49,7 +49,7 @@ _UNITS: dict[Unit, tuple[re.Pattern[bytes], re.Pattern[bytes]]] = {
     "paragraph": (re.compile(rb"\s*"), re.compile(rb"(?>\r\n|\r|\n)[ \t]*[\r\n]")),
     "line": (re.compile(rb"[\r\n]*"), re.compile(rb"[\r\n]")),
 }
-"""What is skipped before a document begins, and what ends it."""
+"""For each unit, the pattern that is skipped before a document, and the pattern that ends it."""
 
 _LINE_BREAK = re.compile(rb"[\r\n](?=\S)")
 
@@ -59,7 +59,7 @@ _BLANK = re.compile(rb"\s")
 def read_plain_text(
     source: Source, params: CleanParams, tally: Tally, advance: Advance
 ) -> Iterator[str]:
-    """The texts of a plain text file; every one is a document, so there is nothing to count."""
+    """The texts of a plain text file. Each one is a document, so nothing is counted as dropped."""
     found = documents(read_utf8(source, tally, advance), params.text_file)
     return (plain(decode(data)) for data in found)
 
@@ -67,8 +67,8 @@ def read_plain_text(
 def documents(
     blocks: Iterable[bytes], unit: Unit, *, shortest: int = SHORTEST, longest: int = LONGEST
 ) -> Iterator[bytes]:
-    r"""The documents in UTF-8 text that comes in blocks; empty ones are skipped, but an empty file
-    is one.
+    r"""The documents in UTF-8 text that comes in blocks. Empty ones are skipped, but an empty file
+    is one document.
 
     Example:
         >>> list(documents([b"To be,\nor no", b"t to be\n"], "line"))
@@ -98,8 +98,8 @@ def _end(pattern: re.Pattern[bytes], buffer: bytes, start: int) -> int:
 def _next(
     buffer: bytes, begin: int, separator: re.Pattern[bytes], shortest: int, longest: int
 ) -> tuple[int, int] | None:
-    """Where the document at `begin` ends, and what separates it from the next one; None if that
-    needs another block."""
+    """Where the document at `begin` ends, and where the next one begins; None if the buffer is too
+    short to decide."""
     horizon = begin + longest + 2  # no byte beyond this may decide, or the blocks would matter
     if match := separator.search(buffer, begin, horizon):
         return match.span()
@@ -110,7 +110,7 @@ def _next(
 
 
 def _cut(buffer: bytes, low: int, high: int) -> int:
-    """Where to cut between `low` and `high`, looking at no byte beyond `high`."""
+    """The place between `low` and `high` at which to cut. No byte beyond `high` decides it."""
     for pattern in (_LINE_BREAK, _BLANK):
         if match := pattern.search(buffer, low, high + 1):
             return match.end()
@@ -123,10 +123,10 @@ def _cut(buffer: bytes, low: int, high: int) -> int:
 # ---- Tables.
 
 MAX_HEADER_CHARS = 1 << 16
-"""A CSV file with a longer header is refused."""
+"""The most characters of the header of a CSV file; a file with a longer one is refused."""
 
 PARQUET_ROWS = 1024
-"""Rows of a parquet file read at a time."""
+"""The number of rows of a parquet file that are read at a time."""
 
 
 def read_csv(source: Source, params: CleanParams, tally: Tally, advance: Advance) -> Iterator[str]:
@@ -169,7 +169,7 @@ def csv_rows(blocks: Iterable[bytes], name: str, tally: Tally) -> Iterator[dict[
 
 
 class _BlockFile(io.RawIOBase):
-    """Blocks of bytes as a file, for the CSV reader."""
+    """A file whose content is blocks of bytes, for the CSV reader."""
 
     def __init__(self, blocks: Iterable[bytes]) -> None:
         self._blocks = filter(None, blocks)
@@ -201,9 +201,6 @@ def parquet_rows(
 
     A row with a cell of more than MAX_RECORD_BYTES is counted as dropped. A compressed file is
     unpacked to a temporary file first, because parquet is read from its end.
-
-    Raises:
-        UserError: the file is broken, or lacks the columns.
     """
     if source.compression is None:
         yield from _rows(source.path, source, columns, tally)
@@ -218,7 +215,8 @@ def parquet_rows(
 
 
 _TOO_LONG = "\0too long"
-"""The name of a column that no table has."""
+"""The name of the added column that says whether a row is too long; no table has a column of this
+name."""
 
 
 def _rows(
@@ -248,8 +246,8 @@ def _rows(
 
 
 def _bounded(names: list[str], schema: pl.Schema) -> list[pl.Expr]:
-    """The columns without their texts beyond MAX_RECORD_BYTES, which would be held several times in
-    memory, and _TOO_LONG: whether a row has one."""
+    """The columns, in which texts over MAX_RECORD_BYTES are null because they would be held several
+    times in memory; and the column _TOO_LONG: whether the row had one."""
     fits = {
         name: pl.col(name).str.len_bytes() <= MAX_RECORD_BYTES
         for name in names
@@ -265,12 +263,12 @@ def _bounded(names: list[str], schema: pl.Schema) -> list[pl.Expr]:
 
 @dataclass(frozen=True)
 class Format:
-    """How files with one ending are read."""
+    """The way to read files with one ending."""
 
     read: Reader
     compressed: bool = False
-    """Whether the format compresses its content, so that the size on disk does not bound the memory
-    it takes."""
+    """Whether the format compresses its content. Then the size on disk does not bound the memory
+    that reading takes."""
 
 
 FORMATS: dict[str, Format] = {
@@ -286,9 +284,6 @@ FORMATS: dict[str, Format] = {
 def texts(
     source: Source, params: CleanParams, tally: Tally, advance: Advance = lambda _: None
 ) -> Iterator[str]:
-    """The documents of one file as valid Unicode, in order; what is not one is counted in `tally`.
-
-    Raises:
-        UserError: the file cannot be read or holds no text in a known shape.
-    """
+    """The documents of one file as valid Unicode, in order. What is not a document is counted in
+    `tally`."""
     return without_damage(FORMATS[source.format].read(source, params, tally, advance), tally)

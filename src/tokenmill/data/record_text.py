@@ -1,5 +1,5 @@
-"""From records (JSON values, rows of tables) to texts: the usual shapes, or the columns that are
-named."""
+"""Find the texts in records (JSON values, rows of tables), by the usual shapes or by the columns
+that are named."""
 
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,15 +21,16 @@ ANSWERS = {
     "prompt": ("completion", "response", "output", "answer"),
     "question": ("answer", "response", "output", "completion"),
 }
-"""The keys of questions, and for each those of its answer, in the order in which they are tried."""
+"""The keys of questions, and for each the keys of its answer, in the order in which they are
+tried."""
 
 EXTRA = ("input", "context")
-"""What a question refers to."""
+"""The keys of the material to which a question refers."""
 
 KEYS = frozenset(
     {*MESSAGES, *TEXT, *ANSWERS, *EXTRA, *(key for keys in ANSWERS.values() for key in keys)}
 )
-"""Every key of a known shape: the columns of a table that have to be read."""
+"""Every key of a known shape. These columns of a table have to be read."""
 
 
 def record_texts(
@@ -40,11 +41,11 @@ def record_texts(
     *,
     first: bool = True,
 ) -> Iterator[str]:
-    """The texts of the records of the file `path`; records without text are counted in `tally`.
+    """The texts of the records of the file `path`. Records without text are counted in `tally`.
 
     Args:
         records: the records in order.
-        path: the file, for the error.
+        path: the file, which errors name.
         columns: the columns that hold the text; None finds the usual shapes.
         tally: counts what is dropped.
         first: whether these records begin the file.
@@ -76,7 +77,7 @@ def _shown(record: Any) -> str:
 
 
 def no_text(path: Path, keys: Sequence[str], columns: Sequence[str] | None) -> UserError:
-    """The error for a file without text; `keys` are those it has."""
+    """The error for a file without text; `keys` are the keys or columns that it has."""
     shown = [reprlib.repr(key)[1:-1] for key in keys[:20]]
     there = (
         ", ".join(shown) + (f" and {len(keys) - 20:,} more" if len(keys) > 20 else "") or "no keys"
@@ -92,9 +93,9 @@ def no_text(path: Path, keys: Sequence[str], columns: Sequence[str] | None) -> U
 def text_of(record: Any) -> str | None:
     r"""The document of a record in one of the usual shapes; None if it has none of them.
 
-    The shapes, in this order: a bare string; `messages` or `conversations`; `text`; `instruction`,
-    `prompt` or `question`, with `input` or `context` and with their answer; a conversation of
-    ChatGPT's export (`mapping`); `content` or `body`. A null is an empty text.
+    The shapes are tried in this order: a bare string; `messages` or `conversations`; `text`;
+    `instruction`, `prompt` or `question`, with `input` or `context` and with their answer; a
+    conversation of ChatGPT's export (`mapping`); `content` or `body`. A null is an empty text.
 
     Example:
         >>> readable(text_of({"instruction": "Add.", "input": "1 + 1", "output": "2"}))
@@ -117,8 +118,8 @@ def text_of(record: Any) -> str | None:
 
 
 def join(record: Any, columns: Sequence[str]) -> str | None:
-    """The named columns of a record that are there and not null, joined by a line break; None if
-    none is there."""
+    """Join the named columns of a record by a line break, without those that are missing or null;
+    None if none is left."""
     if not isinstance(record, Mapping) or not any(column in record for column in columns):
         return None
     parts = [_named(record.get(column)) for column in columns]
@@ -138,7 +139,7 @@ def _plain(value: Any) -> str | None:
 
 
 def _named(value: Any) -> str:
-    """A named column's value: text, a number, a conversation, or several of them."""
+    """The text of a named column's value: text, a number, a conversation, or several of them."""
     text = _plain(value)
     if text is not None:
         return text
@@ -150,8 +151,8 @@ def _named(value: Any) -> str:
 
 
 def _exchange(question: Sequence[Any], answer: Any) -> str | None:
-    """A question of several parts, and its answer; None if one of them is no text, so that nothing
-    is lost unseen."""
+    """A question of several parts, and its answer. None if one of them is no text, so that nothing
+    is lost unnoticed."""
     parts = [_plain(part) for part in (*question, answer)]
     if any(part is None for part in parts):
         return None
@@ -173,8 +174,8 @@ def _conversation(messages: Sequence[Any]) -> str | None:
 
 
 def _exported(nodes: Mapping[str, Any], last: Any) -> str:
-    """A conversation of ChatGPT's export: a tree of messages, of which the branch that ends with
-    `last` was shown."""
+    """A conversation of ChatGPT's export. It is a tree of messages, of which the branch that ends
+    with `last` was shown."""
     turns = list[tuple[str, str]]()
     for _ in nodes:
         node = _mapping(nodes.get(last) if isinstance(last, str) else None)
@@ -192,7 +193,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _content(value: Any) -> str | None:
-    """A message's content: text, or a list of parts, of which those with text count."""
+    """A message's content: text, or a list of parts, from which those with text are taken."""
     if isinstance(value, Sequence) and not isinstance(value, str):
         texts = [part.get("text") if isinstance(part, Mapping) else part for part in value]
         return "\n".join(text for text in texts if isinstance(text, str))

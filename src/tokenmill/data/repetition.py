@@ -16,9 +16,9 @@ A document of T characters is dropped if
   twice.
 
 The paper leaves open how n-grams are counted; here it is as in datatrove, which made FineWeb. The
-most frequent one counts with the spaces between its words, times its number; of several equally
-frequent ones, the first. Repeated ones are found from left to right: each counts with the
-characters of its words, and the search continues behind it. Unlike in datatrove, an n-gram that
+most frequent n-gram counts with the spaces between its words, times its number; of several equally
+frequent ones, the first. Repeated n-grams are found from left to right: each counts with the
+characters of its words, and the search continues after it. Unlike in datatrove, an n-gram that
 occurs once is no repetition, however short the text.
 """
 
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 # Functions below import polars when they are called, as in filters.py.
 
 SPOKEN = r"[\p{L}\p{M}\p{N}]"
-"""What words are made of that are not symbols."""
+"""The class of the characters in words that are not symbols."""
 
 _WORD = rf"['’]?{SPOKEN}+|['’]|[^\p{{L}}\p{{M}}\p{{N}}\s'’]+"
 
 _SALT = np.uint64(0x9E3779B97F4A7C15)
-"""2^64 over the golden ratio, odd: its multiples differ in all 64 bits."""
+"""2^64 over the golden ratio: an odd factor whose multiples differ in all 64 bits."""
 
 
 def words_of(texts: "pl.Series") -> "pl.Series":
@@ -52,7 +52,7 @@ def lines_of(texts: "pl.Series") -> "pl.Series":
 
 
 def paragraphs_of(texts: "pl.Series") -> "pl.Series":
-    """The text between blank lines in each text, as lists."""
+    """The texts between blank lines in each text, as lists."""
     import polars as pl  # noqa: PLC0415 (see above)
 
     return _not_blank(texts.str.split("\n\n").list.eval(pl.element().str.strip_chars("\n")))
@@ -66,15 +66,16 @@ def _not_blank(lists: "pl.Series") -> "pl.Series":
 
 @dataclass(frozen=True)
 class TextSpans:
-    """Spans of D documents: document d has those from `offsets[d]` up to `offsets[d + 1]`."""
+    """Spans of D documents, end to end. Document d has the spans from `offsets[d]` up to
+    `offsets[d + 1]`."""
 
     text: "pl.Series"
     offsets: np.ndarray
-    """int64, D + 1."""
+    """The offsets of the documents, (D + 1,) int64."""
 
     @classmethod
     def of(cls, lists: "pl.Series") -> "TextSpans":
-        """A List(String) column, end to end."""
+        """Take the spans of a List(String) column, end to end."""
         counts = lists.list.len().to_numpy()
         return cls(
             lists.explode(empty_as_null=False),
@@ -83,7 +84,7 @@ class TextSpans:
 
     @property
     def counts(self) -> np.ndarray:
-        """Spans of each document (D)."""
+        """The number of spans of each document, (D,)."""
         return np.diff(self.offsets)
 
     @cached_property
@@ -93,17 +94,18 @@ class TextSpans:
 
     @cached_property
     def chars(self) -> np.ndarray:
-        """Characters of each span."""
+        """The number of characters of each span."""
         return self.text.str.len_chars().to_numpy()
 
     @cached_property
     def hashes(self) -> np.ndarray:
-        """64 bits for each span; unequal texts have equal hashes only once in 2^64 pairs."""
+        """A 64-bit hash of each span. Two different texts have equal hashes with odds of 1 in
+        2^64."""
         return self.text.hash().to_numpy()
 
     @property
     def keys(self) -> np.ndarray:
-        """64 bits for each span that depend on its document, too."""
+        """A 64-bit hash of each span together with its document."""
         return self.hashes ^ (self.document.astype(np.uint64) * _SALT)
 
     @property
@@ -112,13 +114,13 @@ class TextSpans:
         return Groups(self.keys).repeats
 
     def sums(self, values: "np.ndarray | pl.Series") -> np.ndarray:
-        """The sum of the values (one per span) over each document (D)."""
+        """The sum of the values (one per span) over each document, (D,)."""
         total = np.concatenate([[0], np.cumsum(np.asarray(values), dtype=np.int64)])
         return total[self.offsets[1:]] - total[self.offsets[:-1]]
 
 
 class Groups:
-    """The places of keys that occur more than once, group after group."""
+    """The places of keys that occur more than once, one group of equal keys after the other."""
 
     def __init__(self, keys: np.ndarray) -> None:
         order = np.argsort(keys)
@@ -127,14 +129,14 @@ class Groups:
         counts = np.diff(starts, append=len(keys))
         several = counts > 1
         self.members = order[np.repeat(several, counts)]
-        """The places of all keys of all groups."""
+        """The places of the keys of all groups."""
         self.counts = counts[several]
-        """Members of each group."""
+        """The number of members of each group."""
         starts = np.cumsum(self.counts) - self.counts
         self.first = np.minimum.reduceat(self.members, starts) if len(starts) else self.members
         """The leftmost place of each group."""
         self.repeats = np.zeros(len(keys), bool)
-        """For each key, whether it occurs further left, too."""
+        """For each key, whether an equal one is further left."""
         self.repeats[self.members] = True
         self.repeats[self.first] = False
 
@@ -144,7 +146,7 @@ MAX_DUPLICATE = {5: 0.15, 6: 0.14, 7: 0.13, 8: 0.12, 9: 0.11, 10: 0.10}
 
 
 def repeated_spans(frame: "pl.DataFrame") -> dict[str, np.ndarray]:
-    """Which documents (columns `text`, `lines`) repeat paragraphs or lines too often."""
+    """Whether each document (columns `text`, `lines`) repeats paragraphs or lines too often."""
     chars = np.maximum(frame["text"].str.len_chars().to_numpy(), 1)
     return {
         "repeated_paragraphs": _repeats_too_much(TextSpans.of(paragraphs_of(frame["text"])), chars),
@@ -159,7 +161,7 @@ def _repeats_too_much(spans: TextSpans, chars: np.ndarray) -> np.ndarray:
 
 
 def repeated_ngrams(frame: "pl.DataFrame") -> dict[str, np.ndarray]:
-    """Which documents (columns `text`, `words`) repeat n-grams of words too much."""
+    """Whether each document (columns `text`, `words`) repeats n-grams of words too much."""
     chars = np.maximum(frame["text"].str.len_chars().to_numpy(), 1)
     top = np.zeros(len(frame), bool)
     duplicate = np.zeros(len(frame), bool)
@@ -177,7 +179,7 @@ def repeated_ngrams(frame: "pl.DataFrame") -> dict[str, np.ndarray]:
 
 
 _BASE = np.uint64(0xD6E8FEB86659FD93)
-"""Odd; an n-gram's hash is multiplied by it before the next word's is added."""
+"""An odd factor. An n-gram's hash is multiplied by it before the next word's hash is added."""
 
 
 class NGrams:
@@ -191,13 +193,14 @@ class NGrams:
     def __init__(self, words: TextSpans) -> None:
         self.n = 1
         self.places = np.arange(len(words.text))
-        """The first word of each n-gram, ascending."""
+        """The index of the first word of each n-gram, ascending."""
         self._keys = words.keys
         self._words = words
         self._ends = np.concatenate([[0], np.cumsum(words.chars, dtype=np.int64)])
 
     def extend(self) -> Groups:
-        """Extend every n-gram by its document's next word, if any, and group the equal ones."""
+        """Extend every n-gram by the next word of its document, if there is one, and group the
+        equal ones."""
         document = self._words.document[self.places]
         follows = np.flatnonzero((np.diff(self.places) == 1) & (document[1:] == document[:-1]))
         self.places = self.places[follows]
@@ -206,14 +209,15 @@ class NGrams:
         return Groups(self._keys)
 
     def keep(self, groups: Groups, documents: np.ndarray) -> None:
-        """Keep the n-grams that occur twice or more in the documents (D, bool) that pass."""
+        """Keep the n-grams that occur at least twice in a document for which `documents` (D, bool)
+        is true."""
         kept = np.sort(groups.members)
         kept = kept[documents[self._words.document[self.places[kept]]]]
         self.places = self.places[kept]
         self._keys = self._keys[kept]
 
     def top_chars(self, groups: Groups) -> np.ndarray:
-        """Characters that the most frequent n-gram takes in each document (D)."""
+        """The number of characters that the most frequent n-gram takes in each document, (D,)."""
         place = self.places[groups.first]
         document = self._words.document[place]
         order = np.lexsort((-place, groups.counts, document))
@@ -224,11 +228,11 @@ class NGrams:
         return taken
 
     def duplicate_fraction(self, groups: Groups, chars: np.ndarray, limit: float) -> np.ndarray:
-        """The fraction of each document's characters (`chars`, D) in repeated n-grams; exact where
-        it exceeds `limit`.
+        """The fraction of each document's characters (`chars`, D) in repeated n-grams. It is exact
+        where it exceeds `limit`.
 
-        The words that repeated n-grams cover hold at least as many characters, so only documents in
-        which these exceed the limit are searched from left to right.
+        The words that repeated n-grams cover hold at least as many characters. So only documents in
+        which these words exceed the limit are searched from left to right.
         """
         place = self.places[groups.repeats]
         end = np.minimum(place + self.n, np.append(place[1:], len(self._ends)))
@@ -239,7 +243,7 @@ class NGrams:
         return fraction
 
     def _from_left_to_right(self, document: int) -> int:
-        """The characters of the repeated n-grams of a document, none twice."""
+        """The number of characters of the repeated n-grams of a document, none counted twice."""
         begin, end = np.searchsorted(self.places, self._words.offsets[document : document + 2])
         found = set[int]()
         after = 0

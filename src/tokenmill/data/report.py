@@ -1,4 +1,5 @@
-"""The counts of `clean`: tallies of chunks, added up in their order, and the report."""
+"""The counts of `clean`: the tallies of chunks, which are added up in their order, and the
+report."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -15,62 +16,63 @@ from tokenmill.formats.chat_columns import as_lines
 from tokenmill.formats.metrics import Characters, CleanReport, Documents, Files, Lengths, Letters
 
 EXAMPLES = 3
-"""Dropped documents that are shown for each reason."""
+"""The number of dropped documents that are shown for each reason."""
 
 EXCERPT = 400
-"""Characters of each that are shown."""
+"""The number of characters that are shown of each dropped document."""
 
 SOURCES = 50
-"""At most this many files are listed: the largest ones, the first ones that are not UTF-8, and the
-first ones that are held out."""
+"""The most files that the report lists: the largest ones, the first ones that are not UTF-8, and
+the first ones that are held out."""
 
 LANGUAGE_SAMPLE = 128
-"""The language of one in this many kept documents is detected; which ones depends on their text
+"""The language of one in this many kept documents is detected. The choice depends on their text
 alone."""
 
 
 @dataclass
 class Tally:
-    """The counts so far; those of the chunks add up to those of the whole."""
+    """The counts so far. The tallies of all chunks add up to the tally of the whole."""
 
     read: Counter[str] = field(default_factory=Counter)
-    """Documents found, by file."""
+    """The number of documents found, by file."""
     kept: Counter[str] = field(default_factory=Counter)
-    """Documents kept, by file."""
+    """The number of documents kept, by file."""
     dropped: Counter[str] = field(default_factory=Counter)
-    """Documents dropped, by reason."""
+    """The number of documents dropped, by reason."""
     examples: dict[str, list[str]] = field(default_factory=dict)
     """The first dropped documents, by reason."""
     lengths_read: Counter[int] = field(default_factory=Counter)
-    """Documents found, by the number of binary digits of their length in characters."""
+    """The number of documents found, by the binary digits of their length in characters."""
     lengths_kept: Counter[int] = field(default_factory=Counter)
-    """The same of the documents kept, after cleaning."""
+    """The number of documents kept, by the binary digits of their length after cleaning."""
     languages: Counter[str] = field(default_factory=Counter)
-    """Documents kept, by language, one in LANGUAGE_SAMPLE."""
+    """The number of documents kept, by language, in a sample of one in LANGUAGE_SAMPLE."""
     encodings: dict[str, str] = field(default_factory=dict)
-    """By file, the encodings that are not UTF-8."""
+    """The encoding of each file that is not UTF-8."""
     letters: int = 0
     letters_taken: int = 0
-    """Counted where the mode may take letters."""
+    """The number of letters that the mode's alphabet removed, counted only where it may remove
+    any."""
     characters_in: int = 0
     characters_out: int = 0
     invalid_utf8: int = 0
 
     def add_read(self, texts: pl.Series, sources: pl.Series) -> None:
-        """Count documents as they are found; marks of turns are no characters."""
+        """Count documents as they are found. Marks of turns do not count as characters."""
         chars = as_lines(texts).str.len_chars()
         self.characters_in += int(chars.sum())
         self.lengths_read.update(_binary_digits(chars))
         self.read.update(_occurrences(sources))
 
     def add_letters(self, before: pl.Series, after: pl.Series) -> None:
-        """Count the letters that are there before and after the alphabet of the mode."""
+        """Count the letters before and after the mode's alphabet is applied."""
         read, left = (int(texts.str.count_matches(r"\p{L}").sum()) for texts in (before, after))
         self.letters += read
         self.letters_taken += max(0, read - left)
 
     def add_kept(self, documents: pl.DataFrame) -> None:
-        """Count documents as they are written."""
+        """Count documents as they are written to shards."""
         texts = as_lines(documents["text"])
         chars = texts.str.len_chars()
         self.characters_out += int(chars.sum())
@@ -86,7 +88,7 @@ class Tally:
         shown += [readable(example[:EXCERPT]) for example in examples[: EXAMPLES - len(shown)]]
 
     def drop_all(self, reasons: pl.Series, texts: pl.Series) -> None:
-        """Count the documents of `texts` that have a reason in `reasons`, in their order."""
+        """Count the documents of `texts` for which `reasons` has a reason, in their order."""
         for reason in reasons.drop_nulls().unique(maintain_order=True):
             dropped = texts.filter(reasons == reason)
             self.drop(reason, *dropped.head(EXAMPLES), count=len(dropped))
@@ -118,7 +120,7 @@ def _binary_digits(numbers: pl.Series) -> list[int]:
 def report_on(
     tally: Tally, found: Found, raw: Path, params: CleanParams, encoding: str
 ) -> CleanReport:
-    """What the stage `clean` read, kept and dropped."""
+    """Make the report about what the stage `clean` read, kept and dropped."""
     bins = range(1 + max(tally.lengths_read | tally.lengths_kept, default=0))
     largest = sorted(found.sources, key=lambda source: (-source.size, source.name))[:SOURCES]
     reasons = meanings(params)
@@ -165,8 +167,8 @@ def report_on(
 
 
 def meanings(params: CleanParams) -> dict[str, str]:
-    """The reasons to drop a document under these parameters, in the order of the tests, and what
-    they mean.
+    """The meaning of each reason to drop a document under these parameters, in the order of the
+    tests.
 
     A document counts under the first reason that applies.
     """

@@ -1,4 +1,4 @@
-"""The clean documents, as they come, to shards of one size."""
+"""Write clean documents, as they come, to shards of equal size."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -21,7 +21,7 @@ def write_shards(
     `folder`.
 
     The shards do not depend on how the documents are grouped into batches. A thread compresses a
-    full shard while the next one fills, so that at most two are in memory.
+    full shard while the next one fills, so at most two are in memory.
     """
 
     def write(numbered: tuple[int, list[pl.DataFrame]]) -> None:

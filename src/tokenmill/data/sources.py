@@ -1,7 +1,7 @@
-"""Which files are read, in which order, and their bytes, decompressed as they stream.
+"""Find the files to read, in order, and read their bytes, decompressed as they stream.
 
-The order is that of the bytes of the relative POSIX paths, so that the result does not depend on
-the disk. A block never exceeds a few MiB, whatever an archive claims to hold.
+The order is that of the bytes of the relative POSIX paths, so the result does not depend on the
+disk. A block never exceeds a few MiB, whatever an archive claims to hold.
 """
 
 import bz2
@@ -40,25 +40,27 @@ BLOCK_BYTES = 1 << 20
 """Bytes read at a time."""
 
 MAX_RECORD_BYTES = 32 << 20
-"""A longer record is not held in memory: a line of JSON is dropped as `invalid_record`, a row of
-parquet with such a cell as `no_text`, and a file of another format is refused."""
+"""The most bytes of a record. A longer one is not held in memory: a line of JSON is dropped as
+`invalid_record`, a row of parquet with such a cell as `no_text`, and a file of another format is
+refused."""
 
 ZSTD_INPUT = 1 << 9
-"""Compressed bytes given to zstd at a time: at its highest ratio (4 bytes for a block of 128 KiB)
-that is 16 MiB."""
+"""Compressed bytes given to zstd at a time. At its highest ratio (4 bytes for a block of 128 KiB)
+they become 16 MiB."""
 
 HELD_OUT_NAME = re.compile(r"(?i)(^|[-_./ ])test($|[-_./ ])")
 """The path of a file that holds test text, as data sets are published: `test.txt`,
 `wiki.test.raw.txt`, `test-00000-of-00001.parquet`, `test/7.txt`."""
 
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
-"""What stands in place of a large file where git has no LFS; about 130 bytes."""
+"""The beginning of the text (about 130 bytes) that stands in place of a large file where git has no
+LFS."""
 
 BROKEN = (lzma.LZMAError, zstandard.ZstdError, zipfile.BadZipFile, NotImplementedError)
 """What the libraries raise of an archive that they cannot read."""
 
 Advance = Callable[[int], object]
-"""Is told the number of bytes read from disk since the last call."""
+"""A callback that is told the number of bytes read from disk since its last call."""
 
 
 @dataclass(frozen=True)
@@ -67,16 +69,17 @@ class Source:
 
     path: Path
     name: str
-    """Its path relative to data.raw, in POSIX form (the file's own name if data.raw is a file)."""
+    """The file's path relative to data.raw, in POSIX form (the file's own name if data.raw is a
+    file)."""
     format: str
     """The ending that tells the format, such as `.txt`."""
     compression: str | None
-    """One of COMPRESSIONS, ZIP or None."""
+    """One of COMPRESSIONS, or ZIP; None if the file is not compressed."""
     size: int
-    """Bytes on disk; of a file in an archive, its own."""
+    """The size on disk in bytes; for a file in an archive, its own packed size."""
     version: tuple[int, int]
-    """Size of the file at `path`, and when it was last written, in nanoseconds: this shows whether
-    it changes while it is read."""
+    """The size of the file at `path`, and when it was last written, in nanoseconds. This shows
+    whether the file changes while it is read."""
     encoding: str = "auto"
     """The encoding of its text, by Python's own name for it; `auto` finds it."""
     member: int | None = None
@@ -89,7 +92,7 @@ class Found:
 
     sources: list[Source]
     skipped: dict[str, int]
-    """Number of files of unknown format, by extension."""
+    """The number of files of unknown format, by extension."""
     held_out: list[Source]
     """Test files, which are not read, in the same order."""
 
@@ -101,10 +104,7 @@ def find_sources(
     names.
 
     In a folder, those named as test text (HELD_OUT_NAME) are held out, unless all are named so.
-    `parameter` is the one that names `raw`, for errors.
-
-    Raises:
-        UserError: nothing is there, nothing that can be read, or something that must not be.
+    Errors about `raw` name the parameter `parameter`.
     """
     readable = f"{' '.join(formats)}, each also {' '.join(COMPRESSIONS)}, or in a {ZIP}"
     if not raw.exists():
@@ -146,7 +146,7 @@ def find_sources(
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Every file under `folder` that is not hidden; links to folders are not followed."""
+    """Every file under `folder` that is not hidden. Links to folders are not followed."""
 
     def refuse(error: OSError) -> None:
         raise UserError(
@@ -219,8 +219,8 @@ def _members(whole: Source, formats: Collection[str], skipped: Counter[str]) -> 
 
 
 def _begins_with(path: Path, start: bytes) -> bool:
-    """Whether a file begins with these bytes; False if it cannot be read, which is refused
-    later."""
+    """Whether a file begins with these bytes. False if it cannot be read; reading it later raises
+    the error."""
     with contextlib.suppress(OSError), path.open("rb") as file:
         return file.read(len(start)) == start
     return False
@@ -236,7 +236,7 @@ def blocks(source: Source, advance: Advance = lambda _: None) -> Iterator[bytes]
         with opened(source) as file:
             yield from _decompressed(source, file, advance)
     except (EOFError, OSError, zlib.error, *BROKEN) as error:
-        # Of the disk; those of gzip and bz2 have no number
+        # An error of the disk; those of gzip and bz2 have no number
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise UserError(
@@ -246,10 +246,10 @@ def blocks(source: Source, advance: Advance = lambda _: None) -> Iterator[bytes]
 
 @contextlib.contextmanager
 def opened(source: Source) -> Iterator[IO[bytes]]:
-    """The file of `source`, open for reading.
+    """Open the file of `source` for reading.
 
     Raises:
-        UserError: the file may not be read, or it is another one by the end of the block.
+        UserError: the file may not be read, or it has changed by the end of the block.
     """
     try:
         with source.path.open("rb") as file:
@@ -316,8 +316,8 @@ def _unzipped(source: Source, advance: Advance) -> Iterator[bytes]:
 
 
 def _zstd(file: IO[bytes], advance: Advance) -> Iterator[bytes]:
-    """One frame after the other. (The library's stream_reader takes a truncated frame for a
-    complete one.)"""
+    """Decompress one frame after the other. (The library's stream_reader takes a truncated frame
+    for a complete one.)"""
     frame: Any = None
     pending: list[bytes] = []
     size = 0

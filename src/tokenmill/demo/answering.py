@@ -1,5 +1,5 @@
-"""What the page asks, checked, and the conversation while it grows, as HTML in which all foreign
-text is escaped."""
+"""Check what the page sends, answer it, and render the growing conversation as HTML in which all
+foreign text is escaped."""
 
 import contextlib
 import time
@@ -26,38 +26,36 @@ FIELDS = tuple(field.name for field in fields(Sampling))
 """The sampling fields of the page, in their order."""
 
 NONE = "none"
-"""Instead of a model's name: the column stays empty."""
+"""The choice that leaves a column empty; it stands in place of a model's name."""
 
 # The kinds of prompts
 QUESTION = "Question"
 TEXT = "Text to continue"
 
 MOST_CHARACTERS = 10_000
-"""Of a prompt; a longer one would be cut to the model's context in any case."""
+"""The most characters of a prompt. A longer one would be cut to the model's context in any case."""
 
 MOST_TOKENS = 1024
-"""The longest answer."""
+"""The most tokens of an answer."""
 
 MOST_SECONDS = 60.0
-"""The longest time for an answer; other readers are waiting."""
+"""The most seconds for an answer, because other readers are waiting."""
 
 MOST_TURNS = 10
-"""Turns of a conversation that are kept."""
+"""The most turns of a conversation that are kept."""
 
 WRITING_AT_ONCE = 2
-"""Answers at the same time, such as the two columns of one reader; others wait in the queue."""
+"""The number of answers that are written at the same time, such as the two columns of one reader.
+Others wait in the queue."""
 
 SHOWN_EVERY = 0.05
-"""Seconds between two states of a growing answer: smooth, and little work for the browser."""
+"""Seconds between two states of a growing answer. It looks smooth, and is little work for the
+browser."""
 
 
 def sampling_of(values: dict[str, Any]) -> Sampling:
-    """The sampling that the fields of the page mean; a browser may send anything. Top-k 0 restricts
-    nothing.
-
-    Raises:
-        UserError: a field is empty or has an invalid value.
-    """
+    """The sampling from the values of the page's fields, which may be anything that a browser can
+    send. Top-k 0 means all tokens."""
     sampling = valid("", values | {"top_k": values["top_k"] or None}, Sampling)
     if sampling.max_new_tokens > MOST_TOKENS:
         raise UserError(
@@ -68,11 +66,7 @@ def sampling_of(values: dict[str, Any]) -> Sampling:
 
 
 def valid(name: str, value: Any, form: type[Form]) -> Form:
-    """A value that a browser sent, in the given form.
-
-    Raises:
-        UserError: it has another one.
-    """
+    """Refuse a value that a browser sent if it does not have the form `form`."""
     try:
         return adapter(form).validate_python(value)
     except ValidationError as error:
@@ -91,15 +85,15 @@ class Turn:
     prompt: str
     kind: str
     model: str = ""
-    """Its name."""
+    """The model's name."""
     text: str = ""
     notes: list[str] = field(default_factory=lambda: ["reading the model …"])
     speed: str = ""
     refused: str = ""
-    """Why there is no answer, or no more of it."""
+    """The reason why there is no answer, or no more of it."""
 
     def html(self) -> Markup:
-        """Both, the model, notes, the speed."""
+        """The prompt, the model's name, the answer, the notes and the speed as HTML."""
         parts = [
             (Markup('<div class="asked" dir="auto">{}</div>'), visible(self.prompt)),
             (Markup('<p class="of">{}</p>'), visible(self.model)),
@@ -119,19 +113,20 @@ State: TypeAlias = tuple[str, Turns]
 
 
 def html(turns: Sequence[Turn]) -> str:
-    """A conversation, the newest turn last."""
+    """A conversation as HTML, the newest turn last."""
     return Markup("").join(turn.html() for turn in turns)
 
 
 @dataclass(frozen=True)
 class Answering:
-    """Answers of all models; thread-safe."""
+    """Answers prompts with all models. It is thread-safe."""
 
     models: Models
     loaded: Loaded
 
     def prepare(self) -> None:
-        """Load the first model, so that no answer waits; errors come with the answers."""
+        """Load the first model now, so that its first answer need not wait. Errors are reported
+        with the answers."""
         with contextlib.suppress(UserError, OSError):
             name = self.models.names()[0]
             epochs = self.models.epochs(name)
@@ -147,17 +142,18 @@ class Answering:
         turns: Turns | None,
         *values: Any,
     ) -> Iterator[State]:
-        """The states of a conversation while a turn grows; a user's error is part of it.
+        """Yield the states of a conversation while its last turn grows. A user's error is shown in
+        the turn.
 
         Args:
-            name: of a model, or NONE; None, as of a page that does not know the models yet, is the
-                first.
-            epoch: of this model; None is the last.
+            name: the name of a model, or NONE. None, as of a page that does not know the models
+                yet, means the first one.
+            epoch: an epoch of this model; None is the last one.
             prompt: any text.
             kind: QUESTION or TEXT. A question continues the conversation; an empty one asks
                 nothing.
-            turns: so far.
-            values: of FIELDS, in their order.
+            turns: the turns so far.
+            values: the values of FIELDS, in their order.
         """
         turns = list(turns or ())[1 - MOST_TURNS :]
         prompt = prompt if isinstance(prompt, str) else ""
@@ -189,7 +185,7 @@ class Answering:
         yield html(turns), turns
 
     def _stream(self, writer: Writer, turns: Turns, sampling: Sampling) -> Stream:
-        """The answer to the last turn, after the answered questions before it; or the continuation
+        """The answer to the last turn after the answered questions before it, or the continuation
         of its text."""
         *before, last = turns
         if last.kind != QUESTION:
@@ -207,7 +203,7 @@ class Answering:
 
 
 def _growing(turn: Turn, stream: Stream) -> Iterator[None]:
-    """Add the answer to the turn; say so at the first text, then every SHOWN_EVERY seconds."""
+    """Add the answer to the turn. Yield after the first text, then every SHOWN_EVERY seconds."""
     began = time.monotonic()
     due_at = 0.0
     for chunk in stream:

@@ -1,5 +1,5 @@
-"""The models that the page offers: this run, experiments, folders; and a cache of those that are in
-memory."""
+"""The models that the page offers (this run, experiments, folders), and a cache of those that are
+in memory."""
 
 import functools
 import threading
@@ -21,25 +21,26 @@ from tokenmill.runs.writer import Writer
 from tokenmill.words.units import visible
 
 CHANGES = 3
-"""Changed parameters that are named beside an experiment."""
+"""The most changed parameters that are named beside an experiment."""
 
 
 class Loaded:
-    """A cache of at most `room` writers by checkpoint; it drops the least recently used."""
+    """A cache of at most `room` writers by model. The least recently used one is dropped."""
 
     def __init__(self, room: int):
         self._load = functools.lru_cache(room)(lambda checkpoint, _version: Writer.load(checkpoint))
         self._lock = threading.Lock()
 
     def get(self, checkpoint: FoundModel) -> Writer:
-        """The writer of a checkpoint as it is on disk now; loaded once, one after the other.
+        """The writer of a model as it is on disk now. Models are loaded once, and one after the
+        other.
 
         Raises:
-            UserError: it cannot be read. The next call tries again.
+            UserError: the model cannot be read. The next call tries again.
         """
         try:
             file = (checkpoint.folder / WEIGHTS).stat()
-            # Another run puts another file in the same place
+            # A new run replaces the file in this place by another one
             version = file.st_ino, file.st_size, file.st_mtime_ns
         except OSError:
             version = None
@@ -58,16 +59,16 @@ class Models:
     """The models of a project by name: `this run`, `experiment blest-jube`, `folder /somewhere`."""
 
     root: Path
-    """Of the project."""
+    """The folder of the project."""
     folders: Sequence[Path] = ()
-    """Further models, each a folder with its tokenizer."""
+    """The folders of further models, each with a tokenizer."""
     _found: dict[tuple[str, int | None], FoundModel] = field(default_factory=dict, repr=False)
-    """Checkpoints of experiments, which DVC needs a second to find."""
+    """The models of experiments that were already found, because DVC needs a second for each."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
-    """DVC is not thread-safe."""
+    """The lock around DVC, which is not thread-safe."""
 
     def names(self) -> list[str]:
-        """The models that exist now.
+        """The names of the models that exist now.
 
         Raises:
             UserError: there is none.
@@ -80,18 +81,14 @@ class Models:
         return names
 
     def labels(self) -> list[tuple[str, str]]:
-        """What the page calls the models that exist now, and their names.
-
-        Raises:
-            UserError: there is none.
-        """
+        """The models that exist now, each as the label on the page and the name."""
         return [
             (visible(" · ".join([name.removeprefix(EXPERIMENT), *self._known(name)])), name)
             for name in self.names()
         ]
 
     def _known(self, name: str) -> list[str]:
-        """The loss of a model, and of an experiment what it changed."""
+        """The loss of a model, and the parameters that an experiment changed."""
         if name.startswith(EXPERIMENT):
             refs = [
                 one.ref for one in git.experiments(self.root) if f"{EXPERIMENT}{one.name}" == name
@@ -102,21 +99,13 @@ class Models:
         return _loss(file.read_text(encoding="utf-8")) if name == THIS_RUN and file.exists() else []
 
     def check(self) -> None:
-        """Check that there is a model, and that every folder holds one.
-
-        Raises:
-            UserError: it names what is missing.
-        """
+        """Check that there is a model, and that every folder holds one."""
         for folder in self.folders:
             find_model(self.root, model=folder)
         self.names()
 
     def epochs(self, name: str) -> list[int]:
-        """The epochs of a model; empty for a folder, which is a single model.
-
-        Raises:
-            UserError: the model cannot be found or fetched.
-        """
+        """The epochs of a model. They are empty for a folder, which is a single model."""
         if name == THIS_RUN:
             return list(range(1, len(available(self.root)) + 1))
         if name in self._experiments():
@@ -125,11 +114,7 @@ class Models:
         return []
 
     def checkpoint(self, name: str, epoch: int | None) -> FoundModel:
-        """An epoch of a model (None: the last), fetched if it is not here.
-
-        Raises:
-            UserError: there is no such model or epoch.
-        """
+        """The given epoch of a model (None: the last one), fetched if it is not here."""
         if name == THIS_RUN:
             return find_model(self.root, epoch=epoch)
         if name in self._folders():
@@ -157,8 +142,8 @@ class Models:
 
 @functools.lru_cache(1024)
 def _facts(root: Path, commit: str) -> list[str]:
-    """The loss in an experiment's commit, and its parameters that differ from those of the commit
-    it began from."""
+    """The loss in an experiment's commit, and its parameters that differ from those of its
+    baseline."""
     before, after = (
         _settings(git.content(root, rev, PARAMS_FILE)) for rev in (f"{commit}^", commit)
     )

@@ -1,7 +1,8 @@
-"""The demo's page: models to choose, one or two conversations side by side, a prompt, the sampling.
+"""The page of the demo: models to choose, one or two conversations side by side, a prompt, the
+sampling.
 
-A question continues the conversation, as in the chat of `tokenmill generate`; examples are asked by
-a click.
+A question continues the conversation, as in the chat of `tokenmill generate`. A click on an example
+asks it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,10 +30,10 @@ from tokenmill.evaluation.prompts import PromptParams
 from tokenmill.words.units import visible
 
 QUEUE = 32
-"""Answers that may wait."""
+"""The most answers that may wait."""
 
 LOOKING_UP_AT_ONCE = 4
-"""Pages that are told at the same time which models there are."""
+"""The number of pages that can look up the models at the same time."""
 
 HEAD = """\
 <h1>Ask the model</h1>
@@ -56,7 +57,7 @@ STYLE = """\
   overflow-wrap: anywhere; }
 #prompt textarea { unicode-bidi: plaintext; }
 """
-"""What a theme of Gradio cannot express: answers are text, in either direction."""
+"""The style that a theme of Gradio cannot express. Answers are text, in either direction."""
 
 
 THEME = Base(
@@ -65,7 +66,7 @@ THEME = Base(
     font=("system-ui", "sans-serif"),
     font_mono=("ui-monospace", "monospace"),
 )
-"""System fonts: none is loaded from anywhere."""
+"""The theme. It uses system fonts, so that no font is loaded from anywhere."""
 
 # Gradio does not check values, because its exceptions would go to the terminal; `Answering` checks
 # them.
@@ -77,7 +78,7 @@ PRIVATE: dict[str, Any] = UNCHECKED | {
 
 
 class Column:
-    """One model's drop-downs and its conversation."""
+    """The drop-downs of one model, and its conversation."""
 
     def __init__(self, answering: Answering, *, side: str, optional: bool):
         """Build the drop-downs in the layout that is open now; `place_answer` builds the
@@ -112,7 +113,7 @@ class Column:
         self.name.input(self._chosen, self.name, outputs, **waiting)
 
     def ask(self, asked: Dependency, values: Sequence[Any], *, api: bool) -> Dependency:
-        """Answer `values` once they are there: a prompt, its kind, the sampling."""
+        """Answer when `values` are there: a prompt, its kind, and the sampling."""
         prompt, kind, *sampling = values
         public: dict[str, Any] = {"api_name": self._side} if api else {"api_visibility": "private"}
         return asked.then(
@@ -135,7 +136,8 @@ class Column:
         return [gr.update(choices=labels, value=labels[0][1]), *self._epochs(labels[0][1])]
 
     def _chosen(self, name: str) -> Iterator[list[Any]]:
-        """Another model: clear what belongs to the former one at once, then show its epochs."""
+        """After the choice of another model, first clear what belongs to the former one, then show
+        the epochs."""
         yield [gr.skip(), gr.update(value=None), gr.update(visible=name != NONE), "", []]
         yield [gr.skip(), *self._epochs(name)]
 
@@ -160,7 +162,7 @@ def _refused(error: Exception) -> str:
 
 
 def page(answering: Answering, sampling: Sampling, prompts: Sequence[PromptParams]) -> gr.Blocks:
-    """The whole page, with the initial sampling and prompts to click on."""
+    """Build the page, with the initial sampling and prompts to click on."""
     with gr.Blocks(title="TokenMill", analytics_enabled=False) as whole:
         gr.HTML(HEAD, elem_classes="head", apply_default_css=False)
         with gr.Row():
@@ -200,7 +202,7 @@ def page(answering: Answering, sampling: Sampling, prompts: Sequence[PromptParam
             for column in columns
         ]
         stop.click(None, cancels=writing, api_visibility="private")
-        # Else its last words would come after
+        # Otherwise the last words of a cancelled answer would come after the clearing
         ended = anew.click(None, cancels=writing, api_visibility="private")
         ended.then(
             lambda: ["", [], "", []],
@@ -212,8 +214,8 @@ def page(answering: Answering, sampling: Sampling, prompts: Sequence[PromptParam
 
 
 def _prompt_fields() -> tuple[gr.Radio, gr.Textbox, gr.Textbox]:
-    """The kind of the prompt, the field where it is typed, and a hidden one for the prompt that was
-    sent."""
+    """The kind of the prompt, the field where it is typed, and a hidden field for the prompt that
+    was sent."""
     hidden: dict[str, Any] = {"show_label": False, "container": False}
     with gr.Group():
         kind = gr.Radio(
@@ -233,7 +235,7 @@ def _prompt_fields() -> tuple[gr.Radio, gr.Textbox, gr.Textbox]:
 
 
 def _examples(prompts: Sequence[PromptParams]) -> gr.Dataset:
-    """The prompts of the evaluation; a click asks one."""
+    """The prompts of the evaluation. A click on one asks it."""
     return gr.Dataset(
         label="Prompts of the evaluation: a click asks",
         components=[gr.Textbox(visible=False)],

@@ -1,5 +1,5 @@
-"""The server behind the demo's page: its socket, and a gate that lets only the page's own requests
-through.
+"""The server behind the demo's page: its socket, and a gate that lets through only the page's own
+requests.
 
 The socket listens before anything slow begins, so that a browser finds the page at once.
 """
@@ -25,23 +25,23 @@ from tokenmill.core.errors import UserError
 from tokenmill.demo.page import STYLE, THEME
 
 MOST_BYTES = 1 << 16
-"""Of a request; the longest prompt has less than that."""
+"""The most bytes of a request. The longest prompt has fewer."""
 
 MOST_SECONDS = 10.0
-"""For the body of a request to arrive."""
+"""The most seconds until the body of a request has arrived."""
 
 MOST_CONNECTIONS = 128
-"""At the same time; more get an error."""
+"""The most connections at the same time. Further ones get an error."""
 
 MOST_SESSIONS = 1000
-"""Conversations that are kept; the oldest ones go."""
+"""The most conversations that are kept. The oldest ones are removed first."""
 
 NEEDED = re.compile(
     r"/|/(config|theme\.css|favicon\.ico|manifest\.json)/?|/(assets|static|svelte)/(?!.*[.][.]).*"
     r"|/gradio_api/(info|app_id|startup-events|queue/(join|data)"
     r"|call/(left|right)(/\w+)?|heartbeat/\w+|cancel|reset)/?"
 )
-"""The paths that the page asks for. Gradio has many others, as for files, proxies and uploads."""
+"""The paths that the page requests. Gradio has many others, for files, proxies and uploads."""
 
 HEADERS = {
     "content-security-policy": "default-src 'self'; "
@@ -53,19 +53,20 @@ HEADERS = {
     "x-frame-options": "DENY",
     "referrer-policy": "no-referrer",
 }
-"""A browser loads nothing from elsewhere for this page, and shows it in no other one."""
+"""Headers by which a browser loads nothing from elsewhere for this page, and shows it in no other
+page."""
 
 
 class Gate:
-    """An ASGI application in front of another one, which refuses what the page does not send.
+    """An ASGI application in front of another one. It refuses requests that the page does not send.
 
-    A page of another origin, or of a name that was made to point at this machine (DNS rebinding),
-    gets no answer.
+    A page of another origin gets no answer, nor does a name that was made to point at this machine
+    (DNS rebinding).
     """
 
     def __init__(self, app: ASGIApp, listener: socket.socket, further: Iterable[str]):
-        """Let requests to this machine's names through and to the `further` ones; if it is public,
-        to any address."""
+        """Let through requests to this machine's names and to the `further` ones. If the listener
+        is public, requests to any IP address also pass."""
         self._app = app
         self._any_address = is_public(listener)
         own = (
@@ -103,7 +104,8 @@ class Gate:
         await self._app(scope, replay, with_headers)
 
     def _refusal(self, scope: Scope) -> PlainTextResponse | None:
-        """What is wrong with a request, before its body is read."""
+        """The error response to a request, decided before its body is read; None if the request may
+        pass."""
         values: dict[bytes, list[bytes]] = {}
         for name, value in scope["headers"]:
             values.setdefault(name, []).append(value)
@@ -128,7 +130,7 @@ class Gate:
 
 
 async def _body(receive: Receive) -> Message | PlainTextResponse:
-    """The whole body of a request as one message; or what to answer if it is too long or too
+    """The whole body of a request as one message, or the error response if it is too long or too
     slow."""
     body = b""
     message = await receive()
@@ -149,10 +151,10 @@ async def _body(receive: Receive) -> Message | PlainTextResponse:
 
 
 def _is_plain(body: bytes) -> bool:
-    """Whether a body is a JSON object whose `data`, if any, are texts and numbers.
+    """Whether a body is a JSON object whose `data`, if it has any, are texts and numbers.
 
-    Of an object that looks like an uploaded file, Gradio copies the file that its `path` names,
-    wherever it is.
+    If an object looks like an uploaded file, Gradio copies the file that its `path` names, wherever
+    that is.
     """
     try:
         content = json.loads(body)
@@ -186,7 +188,7 @@ def bound(host: str, port: int) -> socket.socket:
 
 
 def url(listener: socket.socket) -> str:
-    """What to open in a browser on this machine."""
+    """The address to open in a browser on this machine."""
     host, port = listener.getsockname()[:2]
     address = ipaddress.ip_address(host)
     if address.is_unspecified:
@@ -195,15 +197,15 @@ def url(listener: socket.socket) -> str:
 
 
 def is_public(listener: socket.socket) -> bool:
-    """Whether other machines can reach it."""
+    """Whether other machines can reach the listener."""
     return not ipaddress.ip_address(listener.getsockname()[0]).is_loopback
 
 
 def serve(page: gr.Blocks, listener: socket.socket, names: Iterable[str]) -> None:
-    """Serve the page until Ctrl-C, also under further `names` of hosts.
+    """Serve the page until Ctrl-C, also under the further `names` of hosts.
 
     Raises:
-        KeyboardInterrupt: Ctrl-C.
+        KeyboardInterrupt: Ctrl-C was pressed.
     """
     page.state_session_capacity = MOST_SESSIONS
     app = gr.mount_gradio_app(
@@ -231,9 +233,9 @@ def serve(page: gr.Blocks, listener: socket.socket, names: Iterable[str]) -> Non
 
 
 class _Server(uvicorn.Server):
-    """Cuts off open pages and unfinished answers when it ends, without a message."""
+    """A server that cuts off open pages and unfinished answers when it ends, without a message."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to end."""
+        """Begin to end the server."""
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         super().handle_exit(sig, frame)

@@ -1,2 +1,2 @@
-"""What could stop a run: checks that look and change nothing, each with the command that fixes what
+"""Find what could stop a run. The checks change nothing, and each names the command that fixes what
 it finds."""

@@ -1,5 +1,5 @@
-"""Checks of what a run needs: parameters, text, device, compiler, memory, disk; and the list of all
-checks.
+"""Checks of what a run needs (parameters, text, device, compiler, memory, disk), and the list of
+all checks.
 
 The size of text that is not cleaned yet is estimated from its files, with ratios measured in
 docs/scale.md. A new check is a function and a line in CHECKS.
@@ -30,13 +30,13 @@ from tokenmill.training.size import memory
 from tokenmill.words.units import counted, override, size
 
 BUILT_IN = paths.SAMPLE.as_posix()
-"""What the stage `sample` writes."""
+"""The value of `data.raw` for the corpus that the stage `sample` writes."""
 
 TOKEN_STAGES = ("clean", "tokenizer", "tokenize", "unpack")
 """The stages that make the tokens."""
 
 UNPACKED = {".gz": 3.5, ".zst": 3.5, ".bz2": 4.5, ".xz": 4.5, ".zip": 3.5, None: 1.0}
-"""Bytes of text per byte of such a file."""
+"""Bytes of text per byte of a file with each compression."""
 
 PARQUET = 0.46
 """Bytes of data/clean per byte of text."""
@@ -45,23 +45,25 @@ PACKED = 0.35
 """Bytes of data/packed per byte of data/tokens."""
 
 BYTES_PER_TOKEN = {"bpe": 3.0, "char": 1.0}
-"""Before the tokenizer is known: low, so that the estimate is rather too large."""
+"""Bytes of text per token before the tokenizer is known. They are low, so that the estimate is too
+large rather than too small."""
 
 CHARACTERS = 256
-"""Vocabulary of a character tokenizer that is not trained yet."""
+"""The vocabulary size that is assumed for a character tokenizer that is not trained yet."""
 
 CONVERSATION_BYTES = 133
-"""Mean size of a built-in conversation, with its share of those to validate with."""
+"""The mean bytes of a built-in training conversation, with its share of the validation
+conversations."""
 
 FULL = 0.9
-"""A warning from this fraction of the free disk on."""
+"""The fraction of the free disk above which there is a warning."""
 
 CACHED = ("clean text", "packed tokens", "weights of the epochs")
-"""What DVC's cache holds once more if it cannot link."""
+"""The parts of which DVC's cache holds a second copy if it cannot link."""
 
 
 def check_params(project: Project) -> Iterator[Finding]:
-    """Every value of params.yaml is allowed."""
+    """Check that every value of params.yaml is allowed."""
     try:
         project.params = check_all(project.root / PARAMS_FILE)
     except UserError as error:
@@ -75,7 +77,7 @@ def check_params(project: Project) -> Iterator[Finding]:
 
 
 def check_text(project: Project) -> Iterator[Finding]:
-    """There is text to train on, where all kinds of runs find it."""
+    """Check that there is text to train on, in a place where all kinds of runs find it."""
     if project.params is None:
         return
     raw = project.params.data.raw
@@ -103,7 +105,8 @@ def check_text(project: Project) -> Iterator[Finding]:
 
 
 def check_device(project: Project) -> Iterator[Finding]:
-    """What `runtime.device` and `train.precision` mean on this machine."""
+    """Say which device and precision `runtime.device` and `train.precision` mean on this
+    machine."""
     if project.params is None:
         return
     precision = project.params.train.precision
@@ -146,8 +149,8 @@ def _why_precision(compute: Compute, wanted: str) -> str:
 
 
 def check_compiler(project: Project) -> Iterator[Finding]:
-    """torch.compile finds what it needs, if `runtime.compile` asks for it or a GPU would gain much
-    by it."""
+    """Check that torch.compile finds what it needs, if `runtime.compile` asks for it or a GPU would
+    gain much by it."""
     if project.params is None or project.compute is None:
         return
     setting = project.params.runtime.compile
@@ -169,7 +172,7 @@ def check_compiler(project: Project) -> Iterator[Finding]:
 
 
 def check_memory(project: Project) -> Iterator[Finding]:
-    """The device holds the model, and the sequences of a micro-batch beside it."""
+    """Check that the device's memory holds the model and the sequences of a micro-batch."""
     params = project.params
     compute = project.compute
     if params is None or compute is None:
@@ -206,7 +209,7 @@ def check_memory(project: Project) -> Iterator[Finding]:
 
 
 def check_disk(project: Project) -> Iterator[Finding]:
-    """What is to be written fits on its disk; one finding per disk."""
+    """Check that what is to be written fits on its disk, with one finding for each disk."""
     params = project.params
     workspace = project.root
     repo = project.repo
@@ -214,7 +217,7 @@ def check_disk(project: Project) -> Iterator[Finding]:
         return
     tokens = _tokens(project)
     if tokens is None and project.raw is None and params.data.raw != BUILT_IN:
-        return  # check_text has said that there is no text
+        return  # `check_text` has already said that there is no text
     text = CONVERSATION_BYTES * params.sample.conversations
     if project.raw:
         text = int(
@@ -241,13 +244,13 @@ def bytes_to_write(
     tokens: TokenMetadata | None,
     outdated: Collection[str] | None = None,
 ) -> dict[str, int]:
-    """Bytes that stages write, by what they are.
+    """The bytes that stages write, by kind of output.
 
     Args:
         params: all parameters.
-        text: bytes of the raw text; only used without `tokens`.
+        text: bytes of the raw text, only used without `tokens`.
         tokens: the tokens that training will see, if they are there already.
-        outdated: names of the stages; None: all.
+        outdated: names of the stages that will run; None means all.
     """
     if tokens is not None:
         plain = 4 * (tokens.train.tokens + tokens.val.tokens)
@@ -263,7 +266,7 @@ def bytes_to_write(
         "packed tokens": ("tokenize", int(PACKED * plain)),
         "tokens": ("unpack", plain),
         "weights of the epochs": ("train", params.train.epochs * weights),
-        # Beside those that are kept: the one before the decay, and the one that is being written.
+        # Besides those that are kept: the one before the decay, and the one that is being written.
         "checkpoints": ("train", (params.runtime.checkpoint.keep + 2) * (weights + state)),
     }
     return {
@@ -281,7 +284,7 @@ def vocabulary(params: AllParams, tokens: TokenMetadata | None) -> int:
 
 
 def _tokens(project: Project) -> TokenMetadata | None:
-    """The tokens that training will see; None if they are still to be made."""
+    """The tokens that training will see; None if they are not made yet."""
     if project.outdated is None or set(TOKEN_STAGES) & set(project.outdated):
         return None
     try:
@@ -325,11 +328,12 @@ CHECKS: tuple[Check, ...] = (
     check_memory,
     check_disk,
 )
-"""In the order in which a run would meet the problems, and those of the environment."""
+"""All checks, in the order in which a run would meet the problems, with those of the environment
+first."""
 
 
 def run_checks(root: Path) -> Iterator[Finding]:
-    """Check the project in the folder `root`; each finding comes as soon as it is known."""
+    """Check the project in the folder `root`, and yield each finding as soon as it is known."""
     project = Project(root)
     for check in CHECKS:
         yield from check(project)

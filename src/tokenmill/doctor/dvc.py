@@ -1,4 +1,4 @@
-"""Checks of DVC: the repository, its cache and remote, and what is outdated."""
+"""Checks of DVC: the repository, its cache and remote, and the stages that are outdated."""
 
 import logging
 import os
@@ -27,31 +27,31 @@ from tokenmill.core.errors import first_line
 from tokenmill.doctor.environment import Finding, Project, lock_file, ok, problem, warning
 
 REMOTE_TIMEOUT = 10.0
-"""Seconds that a remote has to answer."""
+"""Seconds within which a remote has to answer."""
 
 STATUS_TIMEOUT = 20.0
-"""Seconds that DVC has to compare: about one, but more for large files that it has not hashed
-yet."""
+"""Seconds within which DVC has to compare files. It takes about one, but more for large files that
+it has not hashed yet."""
 
 MISSING = ("deleted", "not in cache")
-"""What `dvc status` says of a file that is only not there."""
+"""The words of `dvc status` for a file that is only missing."""
 
 T = TypeVar("T")
 
 
 def with_timeout(seconds: float, work: Callable[[], T]) -> T:
-    """What `work` returns or raises; it runs in a daemon thread, which does not keep the process
-    alive.
+    """Return what `work` returns, or raise what it raises. It runs in a daemon thread, which does
+    not keep the process alive.
 
     Raises:
-        TimeoutError: it takes longer.
+        TimeoutError: `work` takes longer.
     """
     result: Future[T] = Future()
 
     def run() -> None:
         try:
             result.set_result(work())
-        except BaseException as error:  # the caller's to handle
+        except BaseException as error:  # the caller handles the error
             result.set_exception(error)
 
     Thread(target=run, daemon=True).start()
@@ -59,7 +59,7 @@ def with_timeout(seconds: float, work: Callable[[], T]) -> T:
 
 
 def check_repository(project: Project) -> Iterator[Finding]:
-    """The project is a DVC repository."""
+    """Check that the project is a DVC repository."""
     logging.getLogger("dvc").setLevel(logging.CRITICAL)  # its messages become findings
     try:
         project.repo = Repo(str(project.root))
@@ -73,7 +73,7 @@ def check_repository(project: Project) -> Iterator[Finding]:
 
 
 def check_cache(project: Project) -> Iterator[Finding]:
-    """The cache is writable, and its files are not stored twice."""
+    """Check that the cache is writable, and that its files are not stored twice."""
     if project.repo is None:
         return
     folder = Path(project.repo.cache.local.path)
@@ -106,7 +106,7 @@ def existing(folder: Path) -> Path:
 
 
 def check_remote(project: Project) -> Iterator[Finding]:
-    """`dvc push` and `dvc pull` would reach the default remote."""
+    """Check that `dvc push` and `dvc pull` would reach the default remote."""
     if project.repo is None:
         return
     config = project.repo.config
@@ -142,7 +142,7 @@ def _folder_remote(name: str, folder: Path) -> Finding:
 
 
 def _server_remote(repo: Repo, name: str, url: str) -> Finding:
-    """Ask a server for the remote's folder; the folder need not exist yet."""
+    """Ask a server for the remote's folder, which need not exist yet."""
     text = f"{name}, {url}"
     credentials = f"credentials: dvc remote modify --local {name} …; then: dvc status -c"
 
@@ -166,7 +166,7 @@ def _server_remote(repo: Repo, name: str, url: str) -> Finding:
 
 
 def check_pipeline(project: Project) -> Iterator[Finding]:
-    """The workspace is what dvc.lock records."""
+    """Check that the workspace is what dvc.lock records."""
     repo = project.repo
     if repo is None:
         return
@@ -207,8 +207,8 @@ def _not_compared(repo: Repo, error: Exception) -> Finding:
 
 
 def _repair(repo: Repo, error: Exception) -> str:
-    """What repairs the file that an error names: dvc.lock or DVC's own lock, cut off by a kill or a
-    full disk."""
+    """The command that repairs the file that an error names: dvc.lock or DVC's own lock, cut off by
+    a kill or a full disk."""
     if "RWLock-file" in str(error):
         return f"rm {quote(str(lock_file(Path(repo.root_dir))))}"
     if "dvc.lock" not in str(error):
@@ -218,10 +218,10 @@ def _repair(repo: Repo, error: Exception) -> str:
 
 
 def _outdated(repo: Repo) -> list[str]:
-    """The stages that changed and those after them, in their order.
+    """The stages that changed and the stages after them, in order.
 
-    A stage whose output is only missing makes the same one again, so the stages after it do not
-    run.
+    If only the output of a stage is missing, running it gives the same output, so the stages after
+    it do not run.
 
     Raises:
         DvcException: dvc.yaml, dvc.lock or params.yaml cannot be read.
@@ -249,13 +249,13 @@ def _outdated(repo: Repo) -> list[str]:
 
 
 def _always_writes_the_same(stage: Any) -> bool:
-    """Whether it is the stage that checks params.yaml: no stage runs because this one did."""
+    """Whether this is the stage that checks params.yaml. No other stage runs because it did."""
     return [str(out) for out in stage.outs] == [paths.CHECKED.as_posix()]
 
 
 def _reasons(said: Iterable[Any], made: Collection[str]) -> Iterator[Literal["changed", "missing"]]:
-    """Why a stage is to run, from what `dvc status` says of it; `made` are the outputs of all
-    stages."""
+    """The reasons why a stage is to run, from what `dvc status` says of it. `made` are the outputs
+    of all stages."""
     for change in said:
         for kind, states in (
             change.items() if isinstance(change, dict) else [(change, {"": "changed"})]

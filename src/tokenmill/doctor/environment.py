@@ -1,4 +1,4 @@
-"""What a check takes and returns; and checks of Python, packages, git, and other runs."""
+"""The arguments and results of a check; and checks of Python, packages, git, and other runs."""
 
 import importlib.metadata
 import os
@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # `tokenmill` alone uses some checks and does without PyTorch
     from tokenmill.schema import AllParams
 
 ONE_COMMIT = ("dvc.lock", "dvc.yaml", "params.yaml", "metrics", "reports")
-"""What belongs into one commit: a clone in which they do not match trains again."""
+"""The files that belong into one commit. A clone in which they do not match trains again."""
 
 ACTIVATE = ". .venv/bin/activate"
 
@@ -44,35 +44,36 @@ class Finding:
 
     level: Level
     name: str
-    """What was checked, in one word."""
+    """The subject of the check, in one word."""
     text: str
     fix: str | None = None
-    """The command, or the few words, that fix it; None if all is well."""
+    """The command, or the few words, that fix the problem; None if all is well."""
 
 
 def ok(name: str, text: str) -> Finding:
-    """All is well."""
+    """A finding that all is well."""
     return Finding("ok", name, text)
 
 
 def warning(name: str, text: str, fix: str) -> Finding:
-    """A run works, but something is not as it should be."""
+    """A finding that a run works although something is not as it should be."""
     return Finding("warning", name, text, fix)
 
 
 def problem(name: str, text: str, fix: str) -> Finding:
-    """A run would stop, or its result would not be the expected one."""
+    """A finding that a run would stop, or that its result would not be the expected one."""
     return Finding("problem", name, text, fix)
 
 
 @dataclass
 class Project:
-    """The project that is checked, with what checks found for later ones; None: not known."""
+    """The project that is checked, with what checks found for later checks. None means not
+    known."""
 
     root: Path
     params: "AllParams | None" = None
     raw: "Found | None" = None
-    """The files of data.raw."""
+    """The files at data.raw."""
     repo: "Repo | None" = None
     outdated: list[str] | None = None
     """The stages that `dvc repro` would run."""
@@ -80,12 +81,12 @@ class Project:
 
 
 Check = Callable[[Project], Iterable[Finding]]
-"""Looks at one thing and changes nothing. It finds nothing if it lacks what an earlier check could
-not provide."""
+"""A check looks at one thing and changes nothing. It yields no finding if it lacks what an earlier
+check could not provide."""
 
 
 def check_python(_: Project) -> Iterator[Finding]:
-    """The stages run as `python -m …`, so `python` must be this interpreter."""
+    """Check that `python` is this interpreter, because the stages run as `python -m …`."""
     here = Path(sys.executable)
     found = shutil.which("python")
     version = f"{platform.python_version()}, {here}"
@@ -100,7 +101,7 @@ def check_python(_: Project) -> Iterator[Finding]:
 
 
 def check_packages(project: Project) -> Iterator[Finding]:
-    """The installed packages are those that pyproject.toml asks for."""
+    """Check that the installed packages are those that pyproject.toml asks for."""
     pyproject = project.root / "pyproject.toml"
     try:
         content = tomllib.loads(pyproject.read_text(encoding="utf-8"))
@@ -128,7 +129,8 @@ def check_packages(project: Project) -> Iterator[Finding]:
 
 
 def check_git(project: Project) -> Iterator[Finding]:
-    """There is a repository, a branch is checked out, and the pipeline's results are committed."""
+    """Check that there is a repository, that a branch is checked out, and that the pipeline's
+    results are committed."""
     root = project.root
     try:
         files = uncommitted(root)
@@ -171,8 +173,8 @@ def check_git(project: Project) -> Iterator[Finding]:
 
 
 def check_identity(project: Project) -> Iterator[Finding]:
-    """Git, if it is there, knows whom commits are by; on a fresh machine, such as Colab's, it does
-    not."""
+    """Check that git, if it is there, knows the author of commits. On a fresh machine, such as
+    Colab's, it does not."""
     names = ("name", "email") if shutil.which("git") else ()
     known = [
         os.environ.get(f"GIT_COMMITTER_{name.upper()}")
@@ -192,7 +194,7 @@ def check_identity(project: Project) -> Iterator[Finding]:
 
 
 def _locked(root: Path) -> Iterator[Finding]:
-    """Locks that a killed git left behind, in the index and beside the refs that `report`
+    """Find locks that a killed git left behind: of the index, and of the refs that `report`
     writes."""
     folder = root / (git.ask(root, "rev-parse", "--git-dir") or ".git").strip()
     if locks := sorted([*folder.glob("*.lock"), *folder.glob("refs/epoch-*.lock")]):
@@ -203,7 +205,8 @@ def _locked(root: Path) -> Iterator[Finding]:
 
 
 def uncommitted(root: Path) -> list[str] | None:
-    """Files of ONE_COMMIT that the last commit lacks or has otherwise; None outside git."""
+    """The files of ONE_COMMIT that differ from the last commit or are missing there; None outside
+    git."""
     status = git.ask(
         root,
         "status",
@@ -218,17 +221,17 @@ def uncommitted(root: Path) -> list[str] | None:
 
 
 def few(names: list[str]) -> str:
-    """Four of the names, and the number of the others."""
+    """At most four of the names, and the number of the others."""
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
 def check_runs(project: Project) -> Iterator[Finding]:
-    """No other run is at work here."""
+    """Check that no other run works on this project."""
     yield check_running(project.root)
 
 
 def check_running(root: Path) -> Finding:
-    """The commands that work on this pipeline now."""
+    """A finding about the commands that work on this pipeline now."""
     lock = lock_file(root)
     try:
         commands = _running(lock)
@@ -250,14 +253,14 @@ class Holder(BaseModel):
 
 
 class Locks(BaseModel):
-    """DVC's `.dvc/tmp/rwlock`: who writes and who reads a path."""
+    """The contents of DVC's `.dvc/tmp/rwlock`: the processes that write and read each path."""
 
     write: dict[str, Holder] = {}
     read: dict[str, list[Holder]] = {}
 
 
 def lock_file(root: Path) -> Path:
-    """Where DVC writes who reads and writes what."""
+    """The path of DVC's `rwlock`."""
     return root / ".dvc" / "tmp" / "rwlock"
 
 
@@ -276,7 +279,7 @@ def _running(lock: Path) -> list[str]:
 
 
 def _is_dvc(pid: int) -> bool:
-    """Whether a process of DVC has this number; another process may have got it since."""
+    """Whether the process with this id is one of DVC. Another process may have got the id since."""
     try:
         return any("dvc" in word for word in psutil.Process(pid).cmdline())
     except psutil.Error:

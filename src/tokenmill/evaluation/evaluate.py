@@ -1,7 +1,6 @@
 """Measure every epoch alike: losses on fixed sequences, answers to fixed prompts.
 
-Of a fine-tuned model and its base also the answers to questions of chats that fine-tuning never
-saw.
+A fine-tuned model and its base also answer questions of chats that fine-tuning never saw.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,20 +38,21 @@ from tokenmill.model.sequences import (
 )
 
 NGRAM = 4
-"""Length of the token n-grams whose recurrence counts as repetition (seq-rep-4, Welleck et al.
+"""The length of the token n-grams whose recurrence counts as repetition (seq-rep-4, Welleck et al.
 2020, section 6.1)."""
 
 
 class HeldOut(Section):
-    """What the stage `finetune` leaves to ask about."""
+    """The contents of the file of held-out chats that the stage `finetune` writes for
+    `evaluate_finetuned`."""
 
     chats: list[Document] = Field(max_length=MOST_OPENINGS)
 
 
 @dataclass(frozen=True)
 class HeldOutAnswers:
-    """A held-out chat's first question, with the chat's own answer as its truth, and two models'
-    answers to it."""
+    """The first question of a held-out chat, the chat's own answer as its truth, and the answers of
+    two models."""
 
     question: Question
     before: Answer
@@ -68,11 +68,8 @@ def evaluate(
     params: EvaluateParams,
     device: DeviceName,
 ) -> Evaluation:
-    """Measure every epoch in the folder `models`; `raw` may hold the prompts.
-
-    Raises:
-        UserError: model, tokenizer and tokens do not belong together, or one of them is missing.
-    """
+    """Measure every epoch in the folder `models`; `raw` may hold the prompts. Model, tokenizer and
+    tokens must belong together."""
     manifest = read_manifest(models)
     metadata = read_metadata(tokens)
     tokenizer = read_tokenizer(tokenizer_file)
@@ -147,7 +144,7 @@ def answer(model: GPT, tokenizer: TextTokenizer, prompt: Prompt, params: Evaluat
 def continuation(
     model: GPT, tokenizer: TextTokenizer, prompt: Prompt, sampling: Sampling
 ) -> tuple[str, Sequence[int]]:
-    """What the model writes after a prompt, and the ids of it; an answer ends with its turn."""
+    """The text that the model writes after a prompt, and its ids. An answer ends with its turn."""
     ends = tokenizer.special_ids if prompt.ends_with_turn else {tokenizer.eot_id}
     ids = list(generate(model, prompt.ids, ends=ends, sampling=sampling))
     return readable(tokenizer.decode_document(ids)), ids
@@ -175,11 +172,7 @@ def ask_held_out(
     params: EvaluateParams,
     device: DeviceName,
 ) -> list[HeldOutAnswers]:
-    """Ask the newest epochs of two folders of models the first question of each chat.
-
-    Raises:
-        UserError: a model is missing, damaged, or has another tokenizer.
-    """
+    """Let the newest epochs of two folders of models answer the first question of each chat."""
     tokenizer = read_tokenizer(tokenizer_file)
     manifests = {models: read_manifest(models) for models in (base, tuned)}
     for manifest in manifests.values():

@@ -1,4 +1,4 @@
-"""Generate text token by token with a key/value cache: the likeliest or a sampled one.
+"""Generate text token by token with a key/value cache, by the likeliest or a sampled token.
 
 Axes: B texts, T tokens, V vocabulary.
 """
@@ -15,40 +15,39 @@ from tokenmill.core.errors import UserError
 from tokenmill.model.gpt import GPT, KVCache
 
 SEEDS = 2**32
-"""A seed is less than this."""
+"""Every seed is less than this."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """How tokens are chosen, and how many. The defaults take the likeliest token each time."""
+    """How tokens are chosen, and how many of them. The defaults choose the likeliest token each
+    time."""
 
     max_new_tokens: int
-    """The text ends after this many tokens, or before at end-of-text; an answer, with its turn."""
+    """The most tokens that are written. A text ends earlier at end-of-text, an answer with its
+    turn."""
     temperature: float = 0.0
-    """Divides the logits: below 1 is more cautious, above 1 more daring; 0 takes the likeliest
-    token."""
+    """The number by which logits are divided: below 1 is more cautious, above 1 more daring. With 0
+    the likeliest token is chosen."""
     top_k: int | None = None
-    """Draw from this many likeliest tokens; None: from all."""
+    """The number of likeliest tokens from which each token is drawn; None means all."""
     top_p: float | None = None
-    """Draw from the fewest likeliest tokens that together have this probability (nucleus sampling,
-    Holtzman et al. 2020, section 3.1); None: from all."""
+    """The probability that the fewest likeliest tokens, from which each token is drawn, have
+    together (nucleus sampling, Holtzman et al. 2020, section 3.1); None means all tokens."""
     repetition_penalty: float = 1.0
-    """Divides positive logits of tokens that the text already has by this, and multiplies negative
-    ones (Keskar et al. 2019, section 4.1); 1 changes nothing."""
+    """The number by which positive logits of tokens that the text already has are divided, and
+    negative ones multiplied (Keskar et al. 2019, section 4.1); 1 changes nothing."""
     seed: int = 0
-    """Of the random draws."""
+    """The seed of the random draws."""
 
     @classmethod
     def of(cls, section: BaseModel) -> "Sampling":
-        """What a section of params.yaml says of it; other fields of the section are ignored."""
+        """Take the values from a section of params.yaml. Other fields of the section are
+        ignored."""
         return cls(**section.model_dump(include={field.name for field in fields(cls)}))
 
     def __post_init__(self) -> None:
-        """Check the ranges.
-
-        Raises:
-            UserError: the first value out of range.
-        """
+        """Check the ranges."""
         for name, holds, rule in (
             ("max_new_tokens", self.max_new_tokens >= 1, "1 or more"),
             (
@@ -82,14 +81,14 @@ def generate(
 ) -> Iterator[int]:
     """Yield the ids that follow `prompt`, up to one of `ends`, which is not yielded.
 
-    When the context is full, the model reads its later half again and continues from there.
+    When the context is full, the model reads the later half of it again and continues from there.
 
     Args:
         model: in evaluation mode, on any device.
         prompt: at least one id, and at most `model.config.context_length`.
         ends: the id of end-of-text; for an answer, all special tokens.
         sampling: how tokens are chosen, and how many.
-        number: of this text among several; it is added to the seed.
+        number: the index of this text among several; it is added to the seed.
     """
     return (token for _, token in _write(model, {number: prompt}, ends=ends, sampling=sampling))
 
@@ -97,7 +96,7 @@ def generate(
 def generate_batch(
     model: GPT, prompts: Sequence[Sequence[int]], *, ends: Collection[int], sampling: Sampling
 ) -> list[list[int]]:
-    """For each prompt the ids that `generate` yields for it and its number.
+    """The ids that `generate` yields for each prompt and its number.
 
     Prompts of the same length are continued side by side. No text is padded, so none depends on its
     neighbours.
@@ -152,7 +151,7 @@ def _write(
 
 
 def transpose_in_memory(model: GPT) -> None:
-    """Store matrices with more outputs than inputs by column, in place; values stay.
+    """Store matrices with more outputs than inputs by column, in place. Their values stay the same.
 
     A CPU multiplies such a matrix with a single token 1.3 to 1.5 times as fast.
     """
@@ -187,7 +186,7 @@ class Sampler:
                 self._seen_BV[row, list(prompt)] = True
 
     def sample(self, logits_BV: Tensor) -> list[int]:
-        """The next token of each text, from the model's logits."""
+        """The next token of each text, chosen from the model's logits."""
         logits_BV = logits_BV.float().cpu()
         if self._seen_BV is not None:
             logits_BV = penalize(logits_BV, self._seen_BV, self._sampling.repetition_penalty)
@@ -199,7 +198,7 @@ class Sampler:
         return chosen_B.tolist()
 
     def select(self, rows: Sequence[int]) -> None:
-        """Keep these texts only, in this order."""
+        """Keep only these texts, in this order."""
         self._generators = [self._generators[row] for row in rows]
         if self._seen_BV is not None:
             self._seen_BV = self._seen_BV[list(rows)]
@@ -210,8 +209,8 @@ class Sampler:
         return (chosen_B1 if ids is None else ids.gather(-1, chosen_B1))[:, 0]
 
     def _noise_like(self, p: Tensor) -> Tensor:
-        """Exponential noise. The id with the largest p / noise is a draw from p;
-        `torch.multinomial` does just that."""
+        """Exponential noise for probabilities `p`. The id with the largest p / noise is a draw from
+        p, as in `torch.multinomial`."""
         noise = torch.empty_like(p)
         for row, generator in zip(noise, self._generators, strict=True):
             row.exponential_(generator=generator)
@@ -219,8 +218,8 @@ class Sampler:
 
 
 def candidate_probabilities(logits_BV: Tensor, sampling: Sampling) -> tuple[Tensor | None, Tensor]:
-    """The ids to draw from, likeliest first, and their probabilities; None stands for all ids in
-    their order."""
+    """The ids to draw from, likeliest first, and their probabilities. None in place of ids stands
+    for all ids in their order."""
     if sampling.top_k is None and sampling.top_p is None:
         return None, (logits_BV / sampling.temperature).softmax(-1)
     values, ids = logits_BV.topk(min(sampling.top_k or logits_BV.shape[-1], logits_BV.shape[-1]))
@@ -231,6 +230,6 @@ def candidate_probabilities(logits_BV: Tensor, sampling: Sampling) -> tuple[Tens
 
 
 def penalize(logits_BV: Tensor, seen_BV: Tensor, penalty: float) -> Tensor:
-    """The logits, with those of the tokens seen made smaller."""
+    """Make the logits of the tokens in `seen_BV` smaller."""
     smaller_BV = torch.where(logits_BV > 0, logits_BV / penalty, logits_BV * penalty)
     return torch.where(seen_BV, smaller_BV, logits_BV)

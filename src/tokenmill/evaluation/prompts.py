@@ -1,7 +1,7 @@
-"""The section `evaluate` of params.yaml, and the prompts that it means for every epoch.
+"""The section `evaluate` of params.yaml, and the prompts that it chooses for every epoch.
 
-They stand in params.yaml, or beside the raw text, or are openings: beginnings of held-out
-documents, with what really follows. The model continues the text or, where the document is a
+Prompts come from params.yaml, from a file beside the raw text, or from held-out documents: their
+beginnings, with the text that really follows. The model continues the text or, if the document is a
 conversation, answers its first question.
 """
 
@@ -34,26 +34,28 @@ from tokenmill.formats.token_file import open_tokens
 from tokenmill.formats.tokenizer import TextTokenizer, token_bytes
 
 MOST_BYTES = 1 << 16
-"""A larger file of prompts is refused."""
+"""The most bytes of a file of prompts; a larger one is refused."""
 
 MOST_PROMPTS = 100
-"""More prompts in a file are refused."""
+"""The most prompts of a file; a file with more is refused."""
 
 MOST_OPENINGS = 10
-"""More prompts are not taken from held-out text."""
+"""The most prompts that are taken from held-out text."""
 
 OPENING_BYTES = 96
-"""Maximum length of a beginning in UTF-8, or half of the document where that is less. Bytes, and
-not tokens, so that models with other tokenizers are asked the same."""
+"""The most bytes of a beginning in UTF-8. It is also at most half of the document. Bytes are
+counted, not tokens, so that models with other tokenizers are asked the same."""
 
 SHORTEST_BYTES = 8
-"""Shorter documents are passed over: they have no beginning and no continuation."""
+"""The fewest bytes of a document from which a prompt is taken. A shorter one cannot be divided
+into a beginning and its continuation."""
 
 LINE_CHARS = 2 * OPENING_BYTES
-"""Characters in which the next line is looked for, from a place in the middle of a document."""
+"""The number of characters in which the next line is searched, from a place in the middle of a
+document."""
 
 BLOCK = 1 << 20
-"""Tokens that are looked at together."""
+"""The number of tokens that are read together."""
 
 EXCHANGE = re.compile(
     "(?P<before>(?:{system}|{assistant})[^{end}]+{end})?"
@@ -61,7 +63,7 @@ EXCHANGE = re.compile(
         end=TURN_END, **START
     )
 )
-"""The first turns of a conversation, as `render_chat` writes them."""
+"""Matches the first turns of a conversation, as `render_chat` writes them."""
 
 
 class PromptParams(Section):
@@ -125,10 +127,10 @@ class EvaluateParams(Section):
 
 
 class RawText(Section, extra="ignore"):
-    """The section `data`, as evaluation reads it."""
+    """The part of the section `data` that evaluation reads."""
 
     raw: str
-    """A folder here may hold prompts."""
+    """The file or folder of raw text. A folder may hold prompts."""
 
 
 class EvaluateRuntime(Section, extra="ignore"):
@@ -139,7 +141,7 @@ class EvaluateRuntime(Section, extra="ignore"):
 
 
 class EvaluateSections(Section):
-    """What the stages `evaluate` and `evaluate_finetuned` read of params.yaml."""
+    """The sections of params.yaml that the stages `evaluate` and `evaluate_finetuned` read."""
 
     data: RawText
     evaluate: EvaluateParams
@@ -147,7 +149,7 @@ class EvaluateSections(Section):
 
 
 class PromptsFile(Section):
-    """The content of `prompts.yaml`."""
+    """The contents of `prompts.yaml`."""
 
     prompts: list[PromptParams]
 
@@ -156,15 +158,15 @@ class Opening(PromptParams):
     """A prompt from held-out text."""
 
     truth: str
-    """What follows there, as far as the model may write."""
+    """The text that follows in the document, as far as the model may write."""
 
     document: Document | None = None
-    """A conversation up to where the model writes; `text` shows it to people."""
+    """A conversation up to the point where the model writes. `text` has it in a form for people."""
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """A prompt as the model reads it."""
+    """A prompt in the form that the model reads."""
 
     question: Question
     ids: list[int]
@@ -180,11 +182,7 @@ def chosen_prompts(
     *,
     context_length: int,
 ) -> Sequence[PromptParams]:
-    """The prompts that `evaluate.prompts` means; `tokens` is the folder data/tokens.
-
-    Raises:
-        UserError: the file of prompts cannot be used.
-    """
+    """The prompts that `evaluate.prompts` chooses; `tokens` is the folder data/tokens."""
     if params.prompts != "auto":
         return params.prompts
     path = raw / PROMPTS_FILE
@@ -197,11 +195,7 @@ def chosen_prompts(
 
 
 def read_prompts(path: Path) -> list[PromptParams]:
-    """The prompts in a file.
-
-    Raises:
-        UserError: it is too large, is not YAML, or a prompt in it is wrong.
-    """
+    """The prompts in a file."""
     if path.stat().st_size > MOST_BYTES:
         raise UserError(
             f"{path} has {path.stat().st_size:,} bytes; prompts may have {MOST_BYTES:,}."
@@ -215,7 +209,7 @@ def read_prompts(path: Path) -> list[PromptParams]:
 def encode_prompts(
     prompts: Sequence[PromptParams], tokenizer: TextTokenizer, *, context_length: int
 ) -> list[Prompt]:
-    """Render and encode the prompts; characters that the tokenizer does not know are left out.
+    """Render and encode the prompts. Characters that the tokenizer does not know are left out.
 
     Raises:
         UserError: a prompt is empty or does not fit the model's context.
@@ -249,7 +243,7 @@ def encode_prompts(
 
 
 def _conversation(entry: PromptParams) -> Document | None:
-    """The conversation that the model continues, if the prompt is one."""
+    """The conversation that the model continues; None if the prompt is a text."""
     if entry.user is not None:
         return chat_prompt([("user", entry.user)])
     return entry.document if isinstance(entry, Opening) else None
@@ -258,12 +252,8 @@ def _conversation(entry: PromptParams) -> Document | None:
 def openings(
     tokens: Path, tokenizer: TextTokenizer, *, context_length: int, max_new_tokens: int
 ) -> list[Opening]:
-    """At most MOST_OPENINGS prompts, evenly spread over the validation text in `tokens`; always the
-    same ones.
-
-    Raises:
-        UserError: the tokens are missing or damaged.
-    """
+    """At most MOST_OPENINGS prompts, evenly spread over the validation text in `tokens` and always
+    the same."""
     found = []
     ids = open_tokens(tokens, "val")
     spelled = token_bytes(tokenizer)
@@ -287,8 +277,8 @@ def openings(
 def first_questions(
     chats: Sequence[Document], tokenizer: TextTokenizer, *, context_length: int, max_new_tokens: int
 ) -> list[Opening]:
-    """The first question of each conversation with its answer; what is no conversation is passed
-    over."""
+    """The first question of each conversation with its answer. Texts that are no conversation are
+    left out."""
     found = (_first_question(text, tokenizer, context_length, max_new_tokens) for text in chats)
     return [opening for opening in found if opening]
 
@@ -304,7 +294,8 @@ class Place(NamedTuple):
 
 
 def places(ids: np.ndarray, sizes: np.ndarray, end: int) -> Iterator[Place]:
-    """Yield where documents begin, at even distances; within a long document, places in its middle.
+    """Yield the places at which documents begin, at even distances; of a long document also
+    places in its middle.
 
     Distances are bytes of the text, so the places are the same for every tokenizer.
 
@@ -376,7 +367,7 @@ def _document(ids: np.ndarray, end: int) -> list[int]:
 
 
 def _from_line(text: str) -> str:
-    """The text from its next line on, or from its next word where its lines are long."""
+    """The text from its next line on, or from its next word if its lines are long."""
     gap = re.search(r"\n\s*", text[:LINE_CHARS]) or re.search(r"\s+", text)
     return text[gap.end() :] if gap else text
 
@@ -384,8 +375,8 @@ def _from_line(text: str) -> str:
 def _first_question(
     text: Document, tokenizer: TextTokenizer, context_length: int, most: int
 ) -> Opening | None:
-    """The first question of a conversation with its answer; None if the text is none, or the
-    question is too long."""
+    """The first question of a conversation with its answer; None if the text is no conversation, or
+    the question is too long."""
     turns = EXCHANGE.match(text)
     if not turns:
         return None
@@ -403,9 +394,9 @@ def _first_question(
 def _beginning(
     text: Document, tokenizer: TextTokenizer, context_length: int, most: int
 ) -> Opening | None:
-    """The beginning of a text, which ends with a word; None if nothing is left to follow.
+    """The beginning of a text, cut after a word; None if nothing is left to follow.
 
-    Where it does not fit the context, it is as much as fits half of that.
+    A beginning that does not fit the context is cut to half of the context.
     """
     data = text.encode()
     half = data[: min(OPENING_BYTES, len(data) // 2)]

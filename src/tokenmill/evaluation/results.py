@@ -15,30 +15,31 @@ class Question(Section):
     """A fixed prompt."""
 
     prompt: str
-    """As the user wrote it."""
+    """The prompt as the user wrote it."""
     expect: str | None
-    """What a right answer contains; None if any answer will do."""
+    """The text that a right answer contains; None if any answer will do."""
     left_out: str
-    """Characters of the prompt that the tokenizer does not know."""
+    """The characters of the prompt that the tokenizer does not know."""
     kind: Literal["user", "text"] = "user"
-    """A user's message, or a text to continue."""
+    """The kind of prompt: a user's message, or a text to continue."""
     mark: Mark | None = None
-    """Whether the training text contains the question; None: unknown."""
+    """Whether the training text contains the question; None if that is unknown."""
     truth: str | None = None
-    """What follows the prompt in the held-out text; None if the prompt is not from there."""
+    """The text that follows the prompt in the held-out text; None if the prompt is not from
+    there."""
 
 
 class Answer(Section):
     """The answer to a prompt at one epoch."""
 
     greedy: str
-    """Written with the likeliest token each time."""
+    """The answer with the likeliest token each time."""
     sampled: str
-    """Drawn with a fixed seed."""
+    """The answer drawn with a fixed seed."""
     found: bool | None
-    """Whether the greedy answer contains what was expected; None if nothing was."""
+    """Whether the greedy answer contains the expected text; None if none is expected."""
     repetition: float
-    """Fraction of the greedy answer's 4-grams of tokens that repeat an earlier one."""
+    """The fraction of the greedy answer's 4-grams of tokens that repeat an earlier one."""
 
 
 class EpochResult(Section):
@@ -46,34 +47,34 @@ class EpochResult(Section):
 
     epoch: int
     train_loss: float
-    """Of these weights on evenly spread training sequences, as many as for the validation loss;
-    nats per token."""
+    """The loss of these weights on evenly spread training sequences, as many as for the validation
+    loss; nats per token."""
     val_loss: float
-    """On the fixed validation sequences; nats per token."""
+    """The loss on the fixed validation sequences, in nats per token."""
     perplexity: float
     bits_per_byte: float
     answers: list[Answer]
-    """One for each question, in order."""
+    """The answers, one for each question, in order."""
 
     @property
     def expected(self) -> list[bool]:
-        """For each question with an expectation, whether it was met."""
+        """For each question with an expected text, whether the answer contains it."""
         return [answer.found for answer in self.answers if answer.found is not None]
 
     @property
     def repetition(self) -> float:
-        """The mean over the greedy answers."""
+        """The mean repetition of the greedy answers."""
         return fmean(answer.repetition for answer in self.answers) if self.answers else 0.0
 
 
 class Score(NamedTuple):
-    """How many of the prompts with an expectation met it."""
+    """The number of right answers, and of the prompts with an expected text."""
 
     right: int
     asked: int
 
     def __str__(self) -> str:
-        """`9 of 10`; a dash where nothing was asked."""
+        """The score in words: `9 of 10`; a dash if nothing was asked."""
         return f"{self.right} of {self.asked}" if self.asked else "–"
 
 
@@ -85,7 +86,8 @@ class Evaluation(Section):
 
     @property
     def is_marked(self) -> bool:
-        """Whether recall and generalisation are counted apart."""
+        """Whether prompts with an expectation are marked, so that recall and generalisation are
+        counted apart."""
         return any(question.mark and question.expect for question in self.questions)
 
     @property
@@ -94,14 +96,14 @@ class Evaluation(Section):
         return any(question.kind == "user" for question in self.questions)
 
     def score(self, result: EpochResult, mark: Mark | None = None) -> Score:
-        """The right answers of an epoch: to all prompts, or to those with this mark."""
+        """The score of an epoch on all prompts, or on those with this mark."""
         answers = zip(self.questions, result.answers, strict=True)
         found = [answer.found for question, answer in answers if mark in (None, question.mark)]
         return Score(found.count(True), len(found) - found.count(None))
 
     def metrics(self, result: EpochResult) -> dict[str, float]:
-        """The content of `metrics/eval.json` for an epoch; shares of right answers only where
-        something was asked."""
+        """The contents of `metrics/eval.json` for an epoch. Shares of right answers are included
+        only where prompts have an expected text."""
         scores = {
             "expected_found": self.score(result),
             "seen_right": self.score(result, "seen"),
@@ -120,9 +122,5 @@ class Evaluation(Section):
 
 
 def read_evaluation(path: Path) -> Evaluation:
-    """Read `reports/evaluation.json`.
-
-    Raises:
-        UserError: it is missing or damaged.
-    """
+    """Read `reports/evaluation.json`."""
     return read_record(path, Evaluation, way_out="`dvc repro -f evaluate` makes it")

@@ -1,4 +1,4 @@
-"""Chats as sequences for training: several whole chats in each, targets on the answers only.
+"""Chats as training sequences: several whole chats in each, with targets on the answers only.
 
 Axes: N sequences, L = 3 layers (inputs, targets, starts), T positions.
 """
@@ -20,50 +20,52 @@ from tokenmill.model.ops import IGNORED
 from tokenmill.model.sequences import evenly_spread
 
 BATCH = 4096
-"""Chats that are encoded at a time."""
+"""The number of chats that are encoded at a time."""
 
 EXAMPLES = 5
-"""Held-out chats at most whose questions the report shows."""
+"""The most held-out chats whose questions the report shows."""
 
 
 @dataclass(frozen=True)
 class EncodedChat:
-    """The tokens of a chat, and which of them the assistant writes: answers, and their ends."""
+    """The tokens of a chat, and which of them the assistant writes: the answers and the ends of
+    their turns."""
 
     ids: np.ndarray
     answers: np.ndarray
-    """Booleans, one for each id."""
+    """Whether the assistant writes each token; (tokens,) bool."""
 
     def cut(self, tokens: int) -> "EncodedChat":
-        """Its first tokens."""
+        """The chat's first `tokens` tokens."""
         return EncodedChat(self.ids[:tokens], self.answers[:tokens])
 
 
 @dataclass(frozen=True)
 class ChatSplit:
-    """The chats to train on, or those to validate with."""
+    """The chats to train on, or the chats to validate with."""
 
     layers: np.ndarray
-    """(N, L, T) int32, for `PackedTexts`."""
+    """The sequences for `PackedTexts`, (N, L, T) int32."""
     chats: int
     cut: int
-    """Chats longer than the context, of which the rest is left out."""
+    """The number of chats longer than the context; what exceeds it is left out."""
     answer_tokens: int
     answer_bytes: int
-    """UTF-8 bytes of the answers, without the ends of turns; bits per byte are computed from it."""
+    """UTF-8 bytes of the answers, without the ends of turns, by which bits per byte are
+    computed."""
     examples: list[Document]
-    """At most EXAMPLES of the chats, evenly spread, as far as they are learned."""
+    """At most EXAMPLES of the chats, evenly spread, up to where they are cut."""
 
     def counts(self) -> dict[str, int]:
-        """What metrics show of it."""
+        """The numbers that metrics show."""
         return {"chats": self.chats, "cut": self.cut, "answer_tokens": self.answer_tokens}
 
 
 def read_chats(
     clean: Path, tokenizer: TextTokenizer, *, context_length: int, held_out: float
 ) -> dict[str, ChatSplit]:
-    """The chats in a folder that `clean` wrote as `train` and `val`, chosen by the hash of a chat's
-    text.
+    """Read the chats in a folder that `clean` wrote, and divide them into `train` and `val` by the
+    hash of a chat's text.
 
     A text without an answer within the context is left out.
 
@@ -107,12 +109,9 @@ def _split(chats: list[EncodedChat], tokenizer: TextTokenizer, context_length: i
 
 
 def encode(texts: pl.Series, tokenizer: TextTokenizer) -> list[EncodedChat]:
-    """Each chat up to the end of its last answer; nothing of a text without one.
+    """Encode each chat up to the end of its last answer. A text without an answer is left out.
 
-    The assistant writes what is behind `<|assistant_start|>`, and `<|turn_end|>` behind that.
-
-    Raises:
-        UserError: the tokenizer does not know a character.
+    The assistant writes what follows `<|assistant_start|>`, up to and with `<|turn_end|>`.
     """
     ids, offsets = encode_documents(texts, tokenizer.encode_batch, tokenizer.turn_ids)
     return [
@@ -121,7 +120,7 @@ def encode(texts: pl.Series, tokenizer: TextTokenizer) -> list[EncodedChat]:
 
 
 def _up_to_last_answer(ids: np.ndarray, tokenizer: TextTokenizer) -> EncodedChat:
-    """A chat with its answers; the boundary before a token tells who writes it."""
+    """A chat up to the end of its last answer. The boundary before a token tells who writes it."""
     boundaries = np.flatnonzero(np.isin(ids, list(tokenizer.turn_ids.values())))
     last = np.searchsorted(boundaries, np.arange(len(ids)))  # boundaries before each token
     behind = np.concatenate([[-1], ids[boundaries]])[last]
@@ -132,12 +131,12 @@ def _up_to_last_answer(ids: np.ndarray, tokenizer: TextTokenizer) -> EncodedChat
 
 
 def pack_chats(chats: Sequence[EncodedChat], context_length: int) -> np.ndarray:
-    """Sequences (N, L, T) int32 of whole chats: the longest first, each where the least room
-    remains behind it.
+    """Pack whole chats into sequences (N, L, T) int32: the longest first, each where the least room
+    remains after it.
 
-    (Best-fit decreasing: Ding et al. 2024, "Fewer Truncations Improve Language Modeling".) A chat
-    has at most `context_length` + 1 tokens; of a text's last token only the target is used. What
-    stays empty has no target.
+    This is best-fit decreasing (Ding et al. 2024, "Fewer Truncations Improve Language Modeling"). A
+    chat has at most `context_length` + 1 tokens, because the last token of a text is only a target.
+    Empty positions have no target.
     """
     order = sorted(range(len(chats)), key=lambda chat: -len(chats[chat].ids))
     places = [(0, 0)] * len(chats)

@@ -13,15 +13,16 @@ from tokenmill.training.params import AutoOrRate, ScheduleParams, TrainParams, a
 Method: TypeAlias = Literal["full", "lora"]
 
 RATES: dict[Method, float] = {"full": 0.25, "lora": 2.5}
-"""The learning rate as a multiple of that of training from scratch. All weights: 6.25e-5 after
-2.5e-4 (Radford et al. 2018, "Improving Language Understanding by Generative Pre-Training", section
-4.1). LoRA: ten times that (Schulman et al. 2025, "LoRA Without Regret")."""
+"""The learning rate as a multiple of the rate for training from scratch. For all weights it was
+6.25e-5 after 2.5e-4 (Radford et al. 2018, "Improving Language Understanding by Generative
+Pre-Training", section 4.1). For LoRA it is ten times that (Schulman et al. 2025, "LoRA Without
+Regret")."""
 
 SCHEDULE = ScheduleParams(
     type="wsd", warmup_steps=10, decay_fraction=0.5, final_fraction=0.0, horizon_epochs=None
 )
-"""Linear decay as in that paper, but over the later half alone: so more epochs continue from the
-middle of a run."""
+"""The schedule of fine-tuning: linear decay as in Radford et al. 2018, but over the later half
+only, so that more epochs continue from the middle of a run."""
 
 
 class FinetuneParams(Section):
@@ -72,10 +73,10 @@ class FinetuneParams(Section):
 
     @property
     def method(self) -> Method:
-        """How the stage `finetune` trains.
+        """The method by which the stage `finetune` trains.
 
         Raises:
-            UserError: it is off.
+            UserError: `finetune.methods` is empty.
         """
         if not self.methods:
             raise UserError(
@@ -103,7 +104,7 @@ class FinetuneParams(Section):
         return self
 
     def as_training(self, method: Method, base: TrainParams, model: ModelParams) -> TrainParams:
-        """The parameters of a training that begins with a model trained with those of `base`."""
+        """The parameters of the training that fine-tunes a model trained with `base`."""
         rate = self.learning_rate
         if rate == "auto":
             rate = float(f"{RATES[method] * auto_learning_rate(model, 'adamw'):.2g}")
@@ -123,7 +124,7 @@ class FinetuneParams(Section):
 
 
 def _lora_fits(finetune: FinetuneParams, info: ValidationInfo) -> FinetuneParams:
-    """Refuse LoRA on maps that the model does not have."""
+    """Refuse LoRA on linear maps that the model does not have."""
     model: ModelParams | None = info.data.get("model")
     if model is not None and "lora" in finetune.methods:
         finetune.lora.maps(model)

@@ -1,4 +1,4 @@
-"""A fine-tuning as a job for the base's trainer: chats from disk, the model to start from."""
+"""Fine-tuning as a job for `training.run`: the chats from disk, and the model to start from."""
 
 import contextlib
 import hashlib
@@ -32,30 +32,26 @@ from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.schedule import Workload
 
 CHATS = "TOKENMILL_CHATS"
-"""The variable of the environment that tells the processes of one training where the clean chats
-are."""
+"""The environment variable that tells the processes of one training the folder of the clean chats.
+A process that is not one of several cleans for itself."""
 
 
 @dataclass(frozen=True)
 class Base:
-    """The model to start from: the newest epoch of a folder of models."""
+    """The model to start from: the newest epoch in a folder of models."""
 
     manifest: Manifest
     folder: Path
     sha256: str
-    """Of its weights."""
+    """The SHA-256 of the model's weights."""
 
     def load(self) -> GPT:
-        """The model, on the CPU."""
+        """Load the model on the CPU."""
         return load_model(self.folder)
 
 
 def newest_epoch(models: Path) -> Base:
-    """The newest epoch of the folder `models`.
-
-    Raises:
-        UserError: it is missing or damaged.
-    """
+    """The newest epoch of the folder `models`."""
     manifest = read_manifest(models)
     folder = models / f"epoch-{manifest.epochs}"
     return Base(manifest, folder, manifest.check_weights(folder))
@@ -71,15 +67,12 @@ def finetuning_job(
     tokens: Path,
     tokenizer_file: Path,
 ) -> tuple[Job, dict[str, ChatSplit]]:
-    """Fine-tuning of the newest epoch of `models` to `finetune.epochs`, and the chats that it
-    learns from.
+    """Prepare the fine-tuning of the newest epoch of `models` to `finetune.epochs`. Return the job,
+    and the chats that it learns from.
 
     Args:
-        chats_folder: the chats, as `clean_chats` gives them.
+        chats_folder: the chats, as `clean_chats` yields them.
         tokens: the base model's own text, of which `finetune.base_fraction` takes some.
-
-    Raises:
-        UserError: method, chats, model and tokenizer do not fit each other.
     """
     if method == "lora" and runtime.parallel == "fsdp":
         raise UserError(
@@ -107,16 +100,13 @@ def finetuning_job(
 def clean_chats(
     params: FinetuneParams, clean_params: CleanParams, *, encoding: str, runtime: ExecutorParams
 ) -> Iterator[Path]:
-    """The chats of `finetune.data`, cleaned as the base's text was, in a folder of shards that
-    exists as long as the block.
+    """Clean the chats of `finetune.data` as the base's text was cleaned. Yield a folder of shards
+    that exists as long as the block.
 
-    They are cleaned once for all processes that the block starts, which find the folder in their
+    They are cleaned once for all processes that the block starts; these find the folder in their
     environment. Processes that torchrun starts clean for themselves.
-
-    Raises:
-        UserError: they cannot be read.
     """
-    if CHATS in os.environ:
+    if "RANK" in os.environ and CHATS in os.environ:
         yield Path(os.environ[CHATS])
         return
     with tempfile.TemporaryDirectory() as name:
@@ -138,8 +128,8 @@ def clean_chats(
 
 
 def with_base_text(layers: np.ndarray, tokens: Path, fraction: float) -> np.ndarray:
-    """Sequences of chats (N, L, T), and behind them evenly spread ones of the base's text,
-    `fraction` of them all."""
+    """Sequences of chats (N, L, T), followed by evenly spread sequences of the base's text, which
+    are `fraction` of all."""
     context_length = layers.shape[2]
     wanted = round(len(layers) * fraction / (1 - fraction))
     if not wanted:
@@ -156,11 +146,7 @@ def with_base_text(layers: np.ndarray, tokens: Path, fraction: float) -> np.ndar
 def tuning_job(
     base: Base, train: TrainParams, rows: np.ndarray, val: ChatSplit, *, lora: LoraParams | None
 ) -> Job:
-    """The training of `base` on the sequences `rows`, of all its weights or by LoRA.
-
-    Raises:
-        UserError: the model has no such maps.
-    """
+    """Prepare the training of `base` on the sequences `rows`, of all its weights or by LoRA."""
     config = base.manifest.model
     origin = str(base.folder)
     hashes = {"train": _sha256(rows), "val": _sha256(val.layers)}

@@ -1,1 +1,2 @@
-"""What is on disk between the stages: a module writes, reads and checks each format."""
+"""The formats of the files between the stages. For each one a module writes, reads and checks
+it."""

@@ -18,7 +18,7 @@ START: dict[Role, str] = {
     "system": "\ufdd3",
     "tool": "\ufdd4",
 }
-"""The mark that begins a turn. (U+FDD0 is `DAMAGE` in data/encoding.py.)"""
+"""The mark that begins a turn of each role. (U+FDD0 is `DAMAGE` in data/encoding.py.)"""
 
 TURN_END = "\ufdd5"
 """The mark that ends a turn."""
@@ -43,19 +43,22 @@ ROLES: dict[str, Role] = {
     "tool": "tool",
     "function": "tool",
 }
-"""What data sets call those who speak, in lower case. Any other name is a user's, and is told."""
+"""The role for each name of a speaker in data sets, in lower case. A speaker with any other name is
+a user, and the name is written before the content."""
 
 Document = NewType("Document", str)
-"""A text of this project's own making: the marks in it are turns. Text from outside is a `str`."""
+"""A text that this project composed: its marks are boundaries of turns. Text from outside is a
+plain `str`."""
 
 _MARK = re.compile(f"([{''.join(TURN_TOKENS)}])")
 
 SHOWN = {mark: f"\n{role.capitalize()}: " for role, mark in START.items()} | {TURN_END: ""}
-"""What people see in place of each mark."""
+"""The text that people see in place of each mark."""
 
 
 def plain(text: str) -> str:
-    """Text from outside, without the code points of marks: the one door into documents."""
+    """Remove the code points of marks from text. Text from outside becomes part of a document only
+    through this function."""
     return _MARK.sub("", text) if any(mark in text for mark in TURN_TOKENS) else text
 
 
@@ -80,7 +83,7 @@ def render_chat(messages: Iterable[tuple[str, str]]) -> Document:
 
 
 def chat_prompt(messages: Iterable[tuple[str, str]]) -> Document:
-    r"""What a model continues with the assistant's next turn.
+    r"""The document that a model continues with the assistant's next turn.
 
     Example:
         >>> readable(chat_prompt([("user", "What is the capital of France?")]))
@@ -90,17 +93,18 @@ def chat_prompt(messages: Iterable[tuple[str, str]]) -> Document:
 
 
 def split_turns(document: str) -> list[str]:
-    """The marks of a document and the texts between them, in order; they join to the document."""
+    """Split a document into its marks and the texts between them, in order. Joined, they are the
+    document again."""
     return [part for part in _MARK.split(document) if part]
 
 
 def spelled(document: Document) -> str:
-    """A document as other tools take it: the spelling of a special token for each mark."""
+    """Replace each mark of a document by the spelling of its special token, for other tools."""
     return _MARK.sub(lambda mark: TURN_TOKENS[mark[0]], document)
 
 
 def readable(document: str) -> str:
-    """A document as people see it: each turn on a line of its own, behind the name of its role."""
+    """A document as people see it: each turn on a line of its own, after the name of its role."""
     if plain(document) == document:
         return document
     return _MARK.sub(lambda mark: SHOWN[mark[0]], document).removeprefix("\n").rstrip(" ")

@@ -1,6 +1,6 @@
-"""Columns of documents, some of which are conversations: the text between the marks of turns.
+"""Columns of documents, some of which are conversations with marks at the boundaries of turns.
 
-Every function works on a whole batch (polars, String, no nulls). A batch without marks takes one
+Every function works on a whole batch (polars, String, no nulls). A batch without marks costs one
 search for them.
 """
 
@@ -13,11 +13,12 @@ import polars as pl
 from tokenmill.formats.chat import START, TURN_END, TURN_TOKENS
 
 Encoded: TypeAlias = tuple[np.ndarray, np.ndarray]
-"""The ids of all texts in one row (int32), and the offsets at which each text's ids begin (int64,
-one more than texts: the last one is the end)."""
+"""The ids of all texts in one row (int32), and the offsets at which each text's ids begin (int64).
+There is one offset more than texts; the last one is the end."""
 
 Encode: TypeAlias = Callable[[list[str]], Encoded]
-"""Encodes texts without special tokens. One that is spelled in a text is text."""
+"""A function that encodes texts without special tokens. The spelling of a special token in a text
+is encoded as ordinary text."""
 
 _ANY = f"[{''.join(TURN_TOKENS)}]"
 
@@ -29,7 +30,7 @@ _MARK_BYTES = len(TURN_END.encode())
 
 
 def has_marks(texts: pl.Series) -> pl.Series:
-    """Which texts have marks."""
+    """Whether each text has marks, a Boolean column."""
     return texts.str.contains(_ANY)
 
 
@@ -39,7 +40,8 @@ def plain_column(texts: pl.Series) -> pl.Series:
 
 
 def as_lines(texts: pl.Series) -> pl.Series:
-    """The texts without marks, each turn on a line of its own: what is measured and filtered."""
+    """The texts without marks, each turn on a line of its own. Filters and measures use this
+    form."""
     if not has_marks(texts).any():
         return texts
     return texts.str.replace_all(f"{TURN_END}$|{_BEGIN}", "").str.replace_all(
@@ -53,19 +55,20 @@ def text_bytes(texts: pl.Series) -> int:
 
 
 def mark_count(texts: pl.Series) -> int:
-    """The marks in all texts together."""
+    """The number of marks in all texts together."""
     return int(texts.str.count_matches(_ANY).sum()) if has_marks(texts).any() else 0
 
 
 def parts(texts: pl.Series) -> pl.DataFrame:
-    """The marks of all texts and what is between them, in order: `row`, `part`, `is_mark`."""
+    """All marks and the texts between them, in order, one each row; columns `row`, `part`,
+    `is_mark`."""
     lists = pl.DataFrame({"part": texts.str.extract_all(_PART)}).with_row_index("row")
     found = lists.explode("part").drop_nulls()
     return found.with_columns(pl.col("part").str.contains(f"^{_ANY}").alias("is_mark"))
 
 
 def texts_between(texts: pl.Series) -> pl.Series:
-    """What is between the marks of all texts, in order, each piece a text."""
+    """The texts between the marks of all documents, in order, one each row."""
     if not has_marks(texts).any():
         return texts
     found = parts(texts)
@@ -73,10 +76,10 @@ def texts_between(texts: pl.Series) -> pl.Series:
 
 
 def change_text(texts: pl.Series, function: Callable[[pl.Series], pl.Series]) -> pl.Series:
-    """The texts with `function`, which works row by row, applied to what is between their marks.
+    """Apply `function`, which works row by row, to the text between marks.
 
-    A turn of which nothing is left is left out. A text is empty where an answer is, as in
-    `render_chat`.
+    A turn whose text becomes empty is removed. A document becomes empty if the text of an
+    assistant's turn does, as in `render_chat`.
     """
     marked = has_marks(texts)
     if not marked.any():
@@ -102,7 +105,7 @@ def _without_empty_turns(chats: pl.Series) -> pl.Series:
 
 
 def encode_documents(texts: pl.Series, encode: Encode, turn_ids: Mapping[str, int]) -> Encoded:
-    """The ids of documents: those of `encode` for the text between marks, and for marks `turn_ids`.
+    """Encode documents: the text between marks by `encode`, the marks by `turn_ids`.
 
     The text between two marks is encoded by itself, as `tokenizers` does it around special tokens.
     """
@@ -124,7 +127,8 @@ def encode_documents(texts: pl.Series, encode: Encode, turn_ids: Mapping[str, in
 
 
 def _marks_in(data: np.ndarray, turn_ids: Mapping[str, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Where marks begin in UTF-8, and the id of each; marks differ in their last byte."""
+    """The byte offset of each mark in UTF-8 `data`, and its id. Marks differ only in their last
+    byte."""
     first, second, _ = TURN_END.encode()
     ids = np.full(256, -1, np.int32)
     for mark, token in turn_ids.items():

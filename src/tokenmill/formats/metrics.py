@@ -1,7 +1,7 @@
-"""What stages report for others to read: `metrics/*.json` and `data/clean_report.json`.
+"""The forms of what stages report: `metrics/*.json` and `data/clean_report.json`.
 
-These models are apart, so that no report depends on the code of the stage that wrote a file; what
-is said of them is in `words/cleaning.py`.
+They are separate from the stages, so that no report imports the code of the stage that wrote a
+file. `words/cleaning.py` puts them into sentences.
 """
 
 from pathlib import Path
@@ -16,35 +16,35 @@ from tokenmill.formats.token_file import TokenizerType
 
 
 class Metrics(BaseModel):
-    """Base class: only what somebody reads is named, and the rest is kept."""
+    """Base class: it names only the fields that are read somewhere, and keeps all others."""
 
     model_config = ConfigDict(frozen=True, extra="allow", strict=True)
 
 
 class CleanMetrics(Metrics):
-    """metrics/clean.json."""
+    """The contents of metrics/clean.json."""
 
     documents_read: int
     documents_kept: int
 
 
 class TokenizerMetrics(Metrics):
-    """metrics/tokenizer.json."""
+    """The contents of metrics/tokenizer.json."""
 
     type: TokenizerType
     vocab_size: int
     requested_vocab_size: int
-    """For `char` the same as `vocab_size`."""
+    """The vocabulary size that was asked for. For `char` it equals `vocab_size`."""
     sample_bytes: int
-    """UTF-8 bytes of text that were read."""
+    """UTF-8 bytes of the text from which the tokenizer was made."""
     corpus_too_small: bool
-    """The sample has fewer pairs to merge than the vocabulary has room for."""
+    """Whether the sample has fewer pairs to merge than the vocabulary has room for."""
     bytes_per_token: float = Field(allow_inf_nan=False)
-    """On a sample of the corpus."""
+    """UTF-8 bytes per token, measured on a sample of the corpus."""
 
 
 class TokensMetrics(Metrics):
-    """metrics/tokens.json."""
+    """The contents of metrics/tokens.json."""
 
     train_tokens: int
     val_tokens: int
@@ -52,17 +52,17 @@ class TokensMetrics(Metrics):
     split: str
     val_fraction: float
     split_by: str
-    """What is validation text, in words."""
+    """How validation text was chosen, in words."""
 
 
 class DataMetrics(Metrics):
-    """metrics/data.json."""
+    """The contents of metrics/data.json."""
 
     unigram_bits_per_byte: float = Field(allow_inf_nan=False)
 
 
 class TrainMetrics(Metrics):
-    """metrics/train.json."""
+    """The contents of metrics/train.json."""
 
     epoch: int
     tokens: int
@@ -90,57 +90,54 @@ FILES: dict[type[Metrics], tuple[Path, str]] = {
     DataMetrics: (paths.METRICS / "data.json", "data_report"),
     TrainMetrics: (paths.TRAIN_METRICS, "train"),
 }
-"""Each file of every run, and the stage that writes it."""
+"""For each form that every run has, its file and the stage that writes it."""
 
 FINETUNED_FILES: dict[type[Metrics], tuple[Path, str]] = {
     FinetunedTrainMetrics: (paths.FINETUNED_METRICS / "train.json", "finetune"),
     FinetunedEvalMetrics: (paths.FINETUNED_METRICS / "eval.json", "evaluate_finetuned"),
 }
-"""The same where fine-tuning is on."""
+"""The same for the forms of a run with fine-tuning."""
 
 Form = TypeVar("Form", bound=Metrics)
 
 
 def read_metrics(form: type[Form], root: Path = Path()) -> Form:
-    """What a stage wrote in the project at `root`.
-
-    Raises:
-        UserError: the file is missing or damaged.
-    """
+    """Read the metrics that a stage wrote in the project at `root`."""
     file, stage = (FILES | FINETUNED_FILES)[form]
     return read_record(root / file, form, way_out=f"`dvc repro -f {stage}` makes it")
 
 
 class Files(Section):
-    """Files below data.raw."""
+    """Counts of the files below data.raw."""
 
     read: int
     skipped: dict[str, int]
-    """Files of unknown format, by extension; an empty one for those without."""
+    """The number of files of each unknown extension; the empty extension stands for files without
+    one."""
     held_out: int
-    """Test files, which were not read."""
+    """The number of test files, which were not read."""
     bytes: int
     """Size on disk of the files that were read."""
 
 
 class Documents(Section):
-    """Documents, of everything or of one source."""
+    """Counts of documents, in all files or in one of them."""
 
     read: int
     kept: int
 
 
 class Characters(Section):
-    """Unicode code points."""
+    """Counts of Unicode code points."""
 
     into: int = Field(alias="in")
-    """Of all documents, before cleaning."""
+    """Code points of all documents, before cleaning."""
     out: int
-    """Of the documents kept, after cleaning."""
+    """Code points of the documents kept, after cleaning."""
 
 
 class Letters(Section):
-    """Letters of all documents, where the mode's alphabet may take some."""
+    """Counts of the letters in all documents, and of those that the mode's alphabet removes."""
 
     read: int
     taken: int
@@ -150,7 +147,8 @@ class Lengths(Section):
     """A histogram of the documents' lengths in characters."""
 
     edges: list[int]
-    """Where each bin begins; it ends where the next one begins, and the last one has no end."""
+    """Where each bin begins, in characters. A bin ends where the next one begins; the last one has
+    no end."""
     read: list[int]
     kept: list[int]
 
@@ -162,37 +160,37 @@ class Lengths(Section):
 
 
 class CleanReport(Section):
-    """data/clean_report.json: what `clean` read, kept and dropped."""
+    """The contents of data/clean_report.json: what `clean` read, kept and dropped."""
 
     files: Files
     documents: Documents
     characters: Characters
     letters: Letters | None
-    """Null if the mode keeps every letter."""
+    """Counts of letters; null if the mode keeps every letter."""
     invalid_utf8: int
-    """Documents in which invalid Unicode was replaced."""
+    """The number of documents in which invalid Unicode was replaced."""
     encodings: dict[str, int]
-    """Files by encoding, without those in UTF-8."""
+    """The number of files in each encoding but UTF-8."""
     encoded: dict[str, str]
-    """Some of these files with their encodings."""
+    """The encodings of some of these files, by the name of the file."""
     dropped: dict[str, int]
-    """Documents by reason; every reason that `clean` looked for."""
+    """The number of documents dropped for each reason that `clean` checked."""
     meanings: dict[str, str]
-    """The reasons in words."""
+    """The meaning of each reason, in words."""
     examples: dict[str, list[str]]
-    """Beginnings of a few dropped documents, by reason."""
+    """The beginnings of a few dropped documents, by reason."""
     lengths: Lengths
     languages: dict[str, int]
-    """Documents by language, in a sample of the documents kept."""
+    """The number of documents in each language, in a sample of the documents kept."""
     sources: dict[str, Documents]
-    """The largest files."""
+    """Counts of documents in each of the largest files."""
     held_out: list[str]
-    """The first test files, by name."""
+    """The names of the first test files."""
     params: dict[str, Any]
     """The sections `data` and `clean` of params.yaml."""
 
     def metrics(self) -> dict[str, int]:
-        """Flat numbers for metrics/clean.json."""
+        """The numbers for metrics/clean.json, in one flat mapping."""
         return {
             "documents_read": self.documents.read,
             "documents_kept": self.documents.kept,
@@ -207,9 +205,5 @@ class CleanReport(Section):
 
 
 def read_clean_report(path: Path) -> CleanReport:
-    """Read what `clean` wrote.
-
-    Raises:
-        UserError: the file is missing or damaged.
-    """
+    """Read data/clean_report.json."""
     return read_record(path, CleanReport, way_out="`dvc repro -f clean` makes it")

@@ -18,15 +18,15 @@ from pydantic import TypeAdapter, ValidationError
 from tokenmill.core.errors import UserError, first_line
 
 LARGEST_FILE = 1 << 28
-"""Bytes of such a file at most; the largest ones, tables of steps and evaluations, have some
-megabytes."""
+"""The most bytes that such a file may have. The largest ones, tables of steps and evaluations, have
+some megabytes."""
 
 Form = TypeVar("Form")
 
 
 @functools.cache
 def adapter(form: type[Form]) -> TypeAdapter[Form]:
-    """What checks values against a form; to make it takes longer than most checks."""
+    """The validator of a form. It is cached, because making one takes longer than most checks."""
     return TypeAdapter(form)
 
 
@@ -38,58 +38,39 @@ def read_record(path: Path, form: type[Form], *, way_out: str) -> Form:
         path: the file.
         form: what must be in it.
         way_out: what to do about a damaged file, as "`dvc repro -f train` makes it".
-
-    Raises:
-        UserError: the file is missing, damaged, or of another form.
     """
     return parse_record(_content(path, way_out), form, source=path, way_out=way_out)
 
 
 def parse_record(content: bytes, form: type[Form], *, source: object, way_out: str) -> Form:
-    """The same for JSON that comes from elsewhere; `source` is what the sentence calls it.
-
-    Raises:
-        UserError: it is damaged, or of another form.
-    """
+    """Check JSON that comes from elsewhere against a form; error messages call it `source`."""
     with _damage_named("JSON", source, way_out):
         return adapter(form).validate_python(json.loads(content))
 
 
 def checked(value: Any, form: type[Form], *, source: object, way_out: str) -> Form:
-    """A value that was read before, in the given form.
-
-    Raises:
-        UserError: it is of another form.
-    """
+    """Check a value that was parsed before against a form; error messages call it `source`."""
     with _damage_named("JSON", source, way_out):
         return adapter(form).validate_python(value)
 
 
 def read_rows(path: Path, form: type[Form], *, way_out: str) -> list[Form]:
-    """The rows of a CSV file with a head; an empty cell is null, and other columns than those of
-    `form` do not count.
-
-    Raises:
-        UserError: the file is missing, damaged, or has rows of another form.
-    """
+    """The rows of a CSV file with a header. An empty cell is null; columns that `form` does not
+    have are ignored."""
     return parse_rows(_content(path, way_out), form, source=path, way_out=way_out)
 
 
 def parse_rows(content: bytes, form: type[Form], *, source: object, way_out: str) -> list[Form]:
-    """The same for a table that comes from elsewhere.
-
-    Raises:
-        UserError: it is damaged, or has rows of another form.
-    """
+    """The rows of a table that comes from elsewhere; see `read_rows`."""
     with _damage_named("a table", source, way_out):
         rows = csv.DictReader(content.decode("utf-8").splitlines(), strict=True)
-        # A form that is known only now
+        # `form` is known only at run time
         table: Any = list[form]  # pyright: ignore[reportInvalidTypeForm]
         return adapter(table).validate_python([_cells(row) for row in rows])
 
 
 def _cells(row: dict[str | Any, Any]) -> dict[str, str | None]:
-    """A row without empty cells' texts.
+    """A row whose empty cells are null.
 
     Raises:
         ValueError: it has more or fewer cells than the head.

@@ -18,22 +18,22 @@ from tokenmill.formats.chat_columns import text_bytes
 SCHEMA = {"text": pl.String, "source": pl.String, "id": pl.UInt64}
 
 CLEAN_FORMAT = 1
-"""Is raised where the same raw text and parameters give other clean text or shards: readers refuse
-every other number."""
+"""The version of the format. It is raised when the same raw text and parameters would give other
+clean text or shards. Readers refuse every other version."""
 
 SHARD_BYTES = 32 << 20
 """UTF-8 bytes of text at which a shard ends."""
 
 ROW_GROUP_BYTES = 16 << 20
-"""UTF-8 bytes of text in a row group, on the average of its shard."""
+"""UTF-8 bytes of text in a row group, on average in its shard."""
 
 ROW_GROUP_ROWS = 1 << 17
-"""Rows in a row group at most."""
+"""The most rows that a row group has."""
 
 ZSTD_LEVEL = 1
 
 DIGITS = 5
-"""Digits of a shard's number in its name, at least."""
+"""The fewest digits of the number in a shard's name."""
 
 
 def write_shard(path: Path, documents: Sequence[pl.DataFrame], row_group_bytes: int) -> None:
@@ -65,7 +65,7 @@ class Totals:
 
     documents: int
     bytes: int
-    """Of UTF-8, without the marks of turns."""
+    """UTF-8 bytes of text, without the marks of turns."""
     chars: int
     """Unicode code points, marks included."""
 
@@ -76,8 +76,8 @@ def shard_file(folder: Path, number: int) -> Path:
 
 
 def shards(folder: Path) -> list[Path]:
-    """The shards of a folder, in the order of their numbers. (Their names sort otherwise from
-    100,000 shards on.)
+    """The shards of a folder in the order of their numbers, which from 100,000 shards on is not the
+    order of their names.
 
     Raises:
         UserError: there are none, or one between them is missing.
@@ -111,14 +111,14 @@ def batches(folder: Path, columns: Sequence[str] = ("text",)) -> Iterator[pl.Dat
 
 @dataclass(frozen=True)
 class RowGroup:
-    """Consecutive documents of a shard, about 16 MiB of text, that are read at a time."""
+    """Consecutive documents of a shard, about 16 MiB of text, that are read together."""
 
     shard: Path
     start: int
     rows: int
 
     def read(self, columns: Sequence[str] = ("text",)) -> pl.DataFrame:
-        """Its documents."""
+        """Read these columns of the documents."""
         table = pl.scan_parquet(self.shard, glob=False).select(columns)
         return table.slice(self.start, self.rows).collect()
 

@@ -18,12 +18,12 @@ from tokenmill.formats.records import read_record
 METADATA_FILE = "metadata.json"
 
 TOKEN_FORMAT: Literal[2] = 2
-"""Is raised where the same text and tokenizer give other ids or files: readers refuse every other
-number."""
+"""The version of the format. It is raised when the same text and tokenizer would give other ids or
+files. Readers refuse every other version."""
 
 DTYPE = "<i4"
-"""int32, little-endian on every machine: large enough for any vocabulary, and what most readers
-expect."""
+"""The type of the ids: int32, little-endian on every machine. It is large enough for any
+vocabulary, and most readers expect it."""
 
 TokenizerType: TypeAlias = Literal["bpe", "char"]
 Split: TypeAlias = Literal["train", "val"]
@@ -34,29 +34,29 @@ Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class SplitMetadata(Section):
-    """What metadata.json says of one .bin."""
+    """The description of one .bin in metadata.json."""
 
     tokens: Count
-    """Special tokens included."""
+    """The number of tokens, special tokens included."""
     documents: Count
-    """Equal to the number of end-of-text tokens."""
+    """The number of documents. Each ends with one end-of-text token."""
     turn_tokens: Annotated[int, Field(ge=0)]
-    """The special tokens at the boundaries of turns in conversations."""
+    """The number of special tokens at the boundaries of turns in conversations."""
     bytes: Annotated[int, Field(ge=0)]
-    """UTF-8 bytes of the text; bits per byte are computed from it. Special tokens have none: their
-    bits count, like those of end-of-text, but a boundary is no text, and how it is written in a
-    document is this project's own affair."""
+    """UTF-8 bytes of the text, by which the loss is divided for bits per byte. Special tokens add
+    to the loss but not to the bytes, because a boundary is no text: how a document spells it is
+    this project's own affair."""
     sha256: Sha256
-    """Of the .bin."""
+    """The SHA-256 of the .bin."""
 
     @property
     def text_tokens(self) -> int:
-        """Tokens of text: without special ones."""
+        """The number of tokens without special ones."""
         return self.tokens - self.documents - self.turn_tokens
 
     @property
     def file_bytes(self) -> int:
-        """The size of the .bin."""
+        """The size of the .bin in bytes."""
         return self.tokens * np.dtype(DTYPE).itemsize
 
 
@@ -78,7 +78,8 @@ class TokenMetadata(Section):
 
 
 def too_short(tokens: dict[Split, int], context_length: int) -> str | None:
-    """A sentence if splits of so many tokens hold no sequence of this length; else None."""
+    """An error message if a split has too few tokens for one sequence of this length; otherwise
+    None."""
     for name, count in tokens.items():
         if count <= context_length:
             return (
@@ -90,12 +91,12 @@ def too_short(tokens: dict[Split, int], context_length: int) -> str | None:
 
 
 def packed_file(folder: Path, split: Split) -> Path:
-    """The compressed tokens of a split."""
+    """The path of a split's compressed tokens."""
     return folder / f"{split}.bin.zst"
 
 
 def token_file(folder: Path, split: Split) -> Path:
-    """The tokens of a split."""
+    """The path of a split's tokens."""
     return folder / f"{split}.bin"
 
 
@@ -105,11 +106,7 @@ def write_metadata(folder: Path, metadata: TokenMetadata) -> None:
 
 
 def read_metadata(folder: Path) -> TokenMetadata:
-    """Read metadata.json.
-
-    Raises:
-        UserError: it is missing, damaged, or of another format.
-    """
+    """Read metadata.json."""
     return read_record(
         folder / METADATA_FILE, TokenMetadata, way_out="`dvc repro tokenize unpack` makes it again"
     )
@@ -124,9 +121,6 @@ def open_tokens(folder: Path, split: Split) -> np.memmap:
     Args:
         folder: what `unpack` wrote, `data/tokens`.
         split: `train` or `val`.
-
-    Raises:
-        UserError: a file is missing or does not match the metadata.
 
     Example:
         >>> tokens = open_tokens(Path("data/tokens"), "train")

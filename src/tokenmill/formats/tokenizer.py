@@ -26,14 +26,15 @@ from tokenmill.formats.token_file import DTYPE, Sha256, TokenizerType
 END_OF_TEXT = "<|endoftext|>"
 
 SPECIAL_TOKENS = (END_OF_TEXT, *TURN_TOKENS.values())
-"""What a new vocabulary begins with: end-of-text and the boundaries of turns."""
+"""The special tokens with which a new vocabulary begins: end-of-text and the boundaries of
+turns."""
 
 RECORD = "hash.json"
-"""A file beside tokenizer.json with its hash: what a stage encodes with is what another stage
-wrote."""
+"""The file beside tokenizer.json that records its hash, so that a stage can check that the
+tokenizer is the one that the stage `tokenizer` wrote."""
 
 REMAKE = "delete it and run `dvc repro tokenizer`"
-"""What to do about a tokenizer.json that this version cannot use."""
+"""The way out in errors about a tokenizer.json that this version cannot use."""
 
 _PRINTABLE = (
     *range(ord("!"), ord("~") + 1),
@@ -65,19 +66,19 @@ class TextTokenizer:
     eot_id: int
     """The id of `<|endoftext|>`."""
     turn_ids: Mapping[str, int] = field(compare=False)
-    """For each mark of a turn (formats/chat.py) the id of its special token."""
+    """The id of the special token for each mark of a turn (formats/chat.py)."""
     sha256: str
-    """Of the file's bytes."""
+    """The SHA-256 of the file's bytes."""
     backend: Tokenizer = field(repr=False, compare=False)
     """The Hugging Face tokenizer; it treats special tokens in text as text."""
 
     @property
     def special_ids(self) -> frozenset[int]:
-        """The ids that stand for no text; any of them ends an answer."""
+        """The ids that stand for no text. Any of them ends an answer."""
         return frozenset([self.eot_id, *self.turn_ids.values()])
 
     def encode(self, text: str) -> list[int]:
-        """The ids of `text`, all of which is text: no special token comes out of it.
+        """The ids of `text`. The spelling of a special token in it is encoded as ordinary text.
 
         Raises:
             UserError: a character tokenizer does not know a character.
@@ -87,11 +88,8 @@ class TextTokenizer:
         return self.backend.encode(text, add_special_tokens=False).ids
 
     def encode_batch(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        """The ids of several texts in one row (int32), and the offsets at which each one's begin.
-
-        Raises:
-            UserError: a character tokenizer does not know a character.
-        """
+        """The ids of several texts in one row (int32), and the offsets at which each text's ids
+        begin; see `encode`."""
         if self.type == "char" and (unknown := self.unknown("".join(texts))):
             raise UserError(unknown_characters(unknown))
         found = self.backend.encode_batch_fast(texts, add_special_tokens=False)
@@ -100,11 +98,7 @@ class TextTokenizer:
         return np.fromiter(itertools.chain.from_iterable(rows), DTYPE, offsets[-1]), offsets
 
     def encode_document(self, document: Document) -> list[int]:
-        """The ids of a document, whose marks are special tokens; without end-of-text.
-
-        Raises:
-            UserError: a character tokenizer does not know a character.
-        """
+        """The ids of a document, without end-of-text. Its marks become special tokens."""
         return [
             token
             for part in split_turns(document)
@@ -112,7 +106,8 @@ class TextTokenizer:
         ]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of `ids`; special tokens are spelled, a cut UTF-8 sequence is U+FFFD."""
+        """The text of `ids`. Special tokens are spelled out; an incomplete UTF-8 sequence becomes
+        U+FFFD."""
         return self.backend.decode(list(ids), skip_special_tokens=False)
 
     def decode_document(self, ids: Sequence[int]) -> Document:
@@ -146,13 +141,12 @@ def record_tokenizer(file: Path) -> None:
 
 
 def read_tokenizer(file: Path, way_out: str = REMAKE) -> TextTokenizer:
-    """Read tokenizer.json. Where a stage recorded its hash beside it, the file must have that hash.
+    """Read tokenizer.json. If a stage recorded its hash beside it, the file must have that hash.
 
     `way_out` is what to do about a tokenizer of another kind.
 
     Raises:
-        UserError: the file is missing, damaged, of another kind or not the recorded one, or lacks a
-            special token of the project.
+        UserError: also if the file lacks a special token of the project.
     """
     try:
         content = file.read_bytes()
@@ -171,12 +165,7 @@ def read_tokenizer(file: Path, way_out: str = REMAKE) -> TextTokenizer:
 
 
 def parse_tokenizer(content: bytes, file: Path, way_out: str = REMAKE) -> TextTokenizer:
-    """The tokenizer that `content`, read from `file`, describes; `way_out` is what to do about
-    another one.
-
-    Raises:
-        UserError: it is damaged, of another kind, or lacks a special token.
-    """
+    """Parse `content`, which was read from `file`, as `read_tokenizer` does."""
     try:
         backend = Tokenizer.from_buffer(content)
         layout = json.loads(content)
@@ -206,8 +195,8 @@ def parse_tokenizer(content: bytes, file: Path, way_out: str = REMAKE) -> TextTo
 
 
 def _tokenizer_type(layout: dict[str, Any]) -> TokenizerType | None:
-    """Recognise the type by the parts of the file that decide how text is cut; None for any
-    other."""
+    """The type, recognised by the parts of the file that decide how text is cut; None for an
+    unknown one."""
     model = layout["model"]
     before = layout["pre_tokenizer"]
     plain = model["type"] == "BPE" and not any(
@@ -227,7 +216,7 @@ def _tokenizer_type(layout: dict[str, Any]) -> TokenizerType | None:
 
 
 def add_special_tokens(backend: Tokenizer, tokens: Iterable[str] = SPECIAL_TOKENS) -> None:
-    """Make these tokens special; those that a tokenizer lacks get ids behind its others."""
+    """Make these tokens special. Those that a tokenizer lacks get ids after its others."""
     backend.add_special_tokens(
         [AddedToken(token, special=True, normalized=False) for token in tokens]
     )

@@ -1,4 +1,5 @@
-"""What a model is made of: the section `model` of params.yaml, and the same with its vocabulary."""
+"""The configuration of a model: the section `model` of params.yaml, and the same with its
+vocabulary size."""
 
 from typing import Annotated, Literal
 
@@ -7,7 +8,8 @@ from pydantic import BeforeValidator, Field, model_validator
 from tokenmill.core.params import Section
 
 Architecture = Literal["gpt2", "modern"]
-"""The modules of this folder that define an architecture; naming a module here registers it."""
+"""The names of the architectures. Each is a module of this folder, and naming it here registers
+it."""
 ROTARY: tuple[Architecture, ...] = ("modern",)
 """Architectures with rotary positions, which need an even number of features per head."""
 LINEAR_MAPS: dict[Architecture, tuple[str, ...]] = {
@@ -18,7 +20,7 @@ LINEAR_MAPS: dict[Architecture, tuple[str, ...]] = {
 
 
 class ModelParams(Section):
-    """The section `model`, without what training starts from."""
+    """The section `model` without `start_from`."""
 
     architecture: Architecture
     """`gpt2`: exactly GPT-2 (learned positions, LayerNorm, GELU, biases; Radford et al. 2019) with
@@ -57,18 +59,17 @@ class ModelParams(Section):
         return self
 
     def _nearest_heads(self) -> int:
-        """The number of heads nearest to the one asked for that this width and architecture
-        allow."""
+        """The number of heads nearest to `n_head` that this width and architecture allow."""
         width = 2 if self.architecture in ROTARY else 1
         fitting = [n for n in range(1, self.n_embd + 1) if self.n_embd % (n * width) == 0]
         return min(fitting or [1], key=lambda n: (abs(n - self.n_head), n))
 
 
 class ModelConfig(ModelParams):
-    """Everything that fixes a model's shape: parameters and the vocabulary's size."""
+    """Everything that fixes a model's shape: the parameters and the vocabulary's size."""
 
     vocab_size: int = Field(ge=2, le=1 << 24)
-    """Ids that the tokenizer can give."""
+    """The number of ids that the tokenizer can give."""
 
     @property
     def head_dim(self) -> int:
@@ -82,8 +83,8 @@ class ModelConfig(ModelParams):
 
 
 def _all_or_names(value: object) -> object:
-    """Refuse anything but `all` or a list of names with one sentence; pydantic has one for each
-    alternative."""
+    """Refuse anything but `all` or a list of names with one error message; pydantic would give one
+    for each alternative."""
     if value == "all" or (
         isinstance(value, list) and value and all(isinstance(name, str) for name in value)
     ):
@@ -111,7 +112,7 @@ class LoraParams(Section):
         """The names of the maps that learn in a model.
 
         Raises:
-            ValueError: it has no map of some name, or is narrower than the rank.
+            ValueError: the model has no map of some name, or is narrower than the rank.
         """
         there = LINEAR_MAPS[model.architecture]
         missing = (

@@ -1,6 +1,6 @@
-"""What to compute on and in which precision.
+"""Choose the device and the precision of a computation.
 
-`choose_compute` only answers the question; `configure_process` applies the answer to this process.
+`choose_compute` only makes the choice; `configure_process` applies it to this process.
 """
 
 import contextlib
@@ -16,17 +16,17 @@ import torch
 from tokenmill.core.errors import UserError
 
 DeviceName = Literal["auto", "cpu", "cuda", "mps"]
-"""What `runtime.device` may be."""
-# From glibc's malloc.h
+"""The values of `runtime.device`."""
+# Constants of glibc's malloc.h
 M_TRIM_THRESHOLD = -1
 M_MMAP_THRESHOLD = -3
 NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
-"""It exists on Linux where the driver is loaded."""
+"""A file that exists on Linux where NVIDIA's driver is loaded."""
 OUT_OF_MEMORY = re.compile(
     "out of memory|can't allocate memory|not enough memory|ALLOC_FAILED|could not create a "
     "primitive"
 )
-"""What PyTorch's allocators, CUDA's libraries and oneDNN say when they raise a plain
+"""Matches what PyTorch's allocators, CUDA's libraries and oneDNN say about full memory in a plain
 RuntimeError."""
 
 
@@ -37,12 +37,11 @@ class Compute:
     device: torch.device
     precision: torch.dtype
     exact_float32: bool = False
-    """Whether float32 was asked for by name, so that no product may round its inputs to fewer
-    bits."""
+    """Whether float32 was asked for by name. Then no product may round its inputs to fewer bits."""
 
     @property
     def name(self) -> str:
-        """The device as its maker calls it."""
+        """The device's name as its maker writes it."""
         if self.device.type == "cuda":
             return torch.cuda.get_device_name(self.device)
         threads = torch.get_num_threads()
@@ -53,18 +52,14 @@ class Compute:
         )
 
     def autocast(self) -> AbstractContextManager[object]:
-        """Matrix products inside run in `precision`."""
+        """A context in which matrix products are computed in `precision`."""
         if self.precision == torch.float32:
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, dtype=self.precision)
 
 
 def choose_device(name: DeviceName) -> torch.device:
-    """The device that `runtime.device` names, or with `auto` the best one here.
-
-    Raises:
-        UserError: the named device is not available.
-    """
+    """The device that `runtime.device` names, or with `auto` the best one here."""
     available = {
         "cuda": torch.cuda.is_available(),
         "mps": torch.backends.mps.is_available(),
@@ -83,8 +78,8 @@ def choose_device(name: DeviceName) -> torch.device:
 
 
 def unused_gpu(device: torch.device) -> str | None:
-    """What to say where a CPU computes although there is an NVIDIA GPU, which this torch cannot
-    use; else None."""
+    """A warning if a CPU computes although the machine has an NVIDIA GPU that this torch cannot
+    use; otherwise None."""
     if device.type != "cpu" or not NVIDIA_DRIVER.exists() or torch.cuda.is_available():
         return None
     why = (
@@ -96,12 +91,8 @@ def unused_gpu(device: torch.device) -> str | None:
 
 
 def choose_compute(device_name: DeviceName, precision: str) -> Compute:
-    """The device of this name, and the precision that `train.precision` names or that suits the
-    device best.
-
-    Raises:
-        UserError: the named device is not available.
-    """
+    """The device of this name, and the precision that `train.precision` names; `auto` is the one
+    that suits the device best."""
     device = choose_device(device_name)
     dtype = _best_precision(device) if precision == "auto" else getattr(torch, precision)
     return Compute(device=device, precision=dtype, exact_float32=precision == "float32")
@@ -130,8 +121,8 @@ def _best_precision(device: torch.device) -> torch.dtype:
 
 
 def configure_process(compute: Compute) -> None:
-    """Set what PyTorch and the C library have one setting of per process: float32 products, and
-    freed memory.
+    """Set what PyTorch and the C library can set only for a whole process: how float32 products are
+    computed, and whether freed memory is kept.
 
     Float32 products are the fastest: TF32 on a GPU, oneDNN instead of MKL on a CPU (twice as fast
     on AMD processors with AVX-512). TF32 rounds, and so does oneDNN on a CPU with bfloat16 tiles

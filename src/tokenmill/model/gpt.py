@@ -1,8 +1,8 @@
-"""What every architecture provides, its cache for writing, and how to build one.
+"""The interface of every architecture, the key-value cache for generation, and `build`.
 
-The rest of TokenMill asks a model or its class, and never which one it is. To add an architecture,
-write a module in this folder with a subclass of `GPT`, called `MODEL`, and add the module's name to
-`Architecture` in config.py. Then the tests in tests/model run for it, too.
+The rest of TokenMill uses only this interface, and never asks which architecture a model has. To
+add an architecture, write a module in this folder with a subclass of `GPT`, called `MODEL`, and add
+the module's name to `Architecture` in config.py. Then the tests in tests/model run for it, too.
 
 Axes: B texts, T new positions, S positions so far, H heads, K features per head, D width, V
 vocabulary.
@@ -30,8 +30,8 @@ class LayerCache:
         self.length = 0
 
     def extend(self, k_BHTK: Tensor, v_BHTK: Tensor) -> tuple[Tensor, Tensor]:
-        """Store the keys and values of new positions; return those of all positions so far, (B, H,
-        S, K) each."""
+        """Store the keys and values of T new positions. Return those of all S positions so far, (B,
+        H, S, K) each."""
         start = self.length
         new = k_BHTK.shape[2]
         assert start == 0 or new == 1, (
@@ -44,11 +44,11 @@ class LayerCache:
 
 
 class KVCache:
-    """Keys and values of the tokens read, so that a further token costs one position only.
+    """Keys and values of the tokens read so far, so that each further token computes one position
+    only.
 
-    It holds texts of one length. `forward(ids_BT, cache=cache)` reads from it and fills it.
-
-    The first call may read several tokens of each text, a further call reads one.
+    All texts have the same length. `forward(ids_BT, cache=cache)` reads from the cache and extends
+    it. The first call may read several tokens of each text; each further call reads one.
     """
 
     def __init__(self, config: ModelConfig, *, texts: int, max_length: int, device: torch.device):
@@ -76,7 +76,7 @@ class KVCache:
 
 @dataclass(frozen=True)
 class TrainingMemory:
-    """What training needs beside parameters, gradients and optimizer state.
+    """The memory that training needs besides parameters, gradients and optimizer state.
 
     The masks of dropout and the row sums of attention are not counted here: they are the same for
     all architectures.
@@ -85,11 +85,11 @@ class TrainingMemory:
     block_bytes: int
     """Bytes per token that each block keeps for the backward pass."""
     other_bytes: int
-    """Bytes per token that the rest keeps, without logits."""
+    """Bytes per token that the rest of the model keeps for the backward pass, without logits."""
     weight_copy_bytes: int
     """Bytes of float32 copies of weights; copies in half precision are not counted here."""
     logit_tensors: int
-    """Tensors as large as the logits that the loss holds at the same time."""
+    """The number of tensors as large as the logits that the loss holds at the same time."""
 
 
 class GPT(nn.Module, ABC):
@@ -98,14 +98,14 @@ class GPT(nn.Module, ABC):
 
     config: ModelConfig
     lora: LoraParams | None = None
-    """How the model learns by LoRA (training/lora.py); None: all its weights learn."""
+    """How the model learns by LoRA (training/lora.py). If None, all its weights learn."""
     tokens: nn.Embedding
     blocks: nn.ModuleList
     head: nn.Linear
 
     hf_names: ClassVar[Sequence[tuple[str, str]]]
-    """Pairs of a part of our parameter names and the part that transformers has instead. A pair
-    that starts with a dot is replaced anywhere in a name, the others only at its start."""
+    """Pairs of a part of our parameter names and the part that transformers has in its place. A
+    pair that starts with a dot is replaced anywhere in a name, the others only at its start."""
     hf_transposed: ClassVar[tuple[str, ...]] = ()
     """Endings of the names of block matrices that transformers stores as (in, out) instead of (out,
     in)."""
@@ -117,18 +117,19 @@ class GPT(nn.Module, ABC):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device that holds the weights."""
         return self.head.weight.device
 
     def after_update(self) -> None:
-        """What follows from new weights: `training.lora.adapt` has the sums computed here."""
+        """Called after every optimizer step. `training.lora.adapt` replaces it by the function that
+        adds B A to the frozen weights."""
 
     @abstractmethod
     def initialize(self) -> None:
         """Compute the buffers and draw the starting weights from PyTorch's current random state."""
 
     def compute_buffers(self) -> None:
-        """Compute what is neither trained nor saved, if there is such a thing."""
+        """Compute the buffers, which are neither trained nor saved; a model may have none."""
 
     def forward(
         self,
@@ -137,12 +138,15 @@ class GPT(nn.Module, ABC):
         cache: KVCache | None = None,
         starts_BT: Tensor | None = None,
     ) -> Tensor:
-        """Ids (B, T) -> logits (B, T, V); with targets (B, T) -> their mean loss in nats, a scalar.
+        """Compute logits or loss: ids (B, T) -> logits (B, T, V); with targets (B, T) -> their mean
+        loss in nats, a scalar.
 
         With a cache the ids follow those that it holds, and only the last position's logits are
-        computed: (B, 1, V). With `starts_BT`, where the text of each position starts in its
-        sequence, no text sees another one, each has the positions that it has alone, and targets
-        may be `IGNORED`.
+        computed: (B, 1, V).
+
+        With `starts_BT`, a sequence holds several texts: `starts_BT` gives for each position where
+        its text starts. No text attends to another, each has the positions that it has alone, and
+        targets may be `IGNORED`.
         """
         return self.forward_embedded(
             self.embed(ids_BT, cache, starts_BT), targets_BT, cache, starts_BT
@@ -150,8 +154,8 @@ class GPT(nn.Module, ABC):
 
     @abstractmethod
     def embed(self, ids_BT: Tensor, cache: KVCache | None, starts_BT: Tensor | None) -> Tensor:
-        """Ids (B, T) -> what the blocks read, (B, T, D): the lookup of embeddings, which is not
-        compiled on a CPU."""
+        """Look up embeddings: ids (B, T) -> the input of the blocks (B, T, D). On a CPU this part
+        is not compiled."""
 
     @abstractmethod
     def forward_embedded(
@@ -161,27 +165,28 @@ class GPT(nn.Module, ABC):
         cache: KVCache | None,
         starts_BT: Tensor | None,
     ) -> Tensor:
-        """`forward` behind `embed`: the part that is compiled on a CPU."""
+        """The part of `forward` after `embed`. On a CPU it is the part that is compiled."""
 
     @staticmethod
     @abstractmethod
     def hf_config(config: ModelConfig) -> dict[str, Any]:
-        """What config.json tells transformers of this architecture."""
+        """The content of config.json by which transformers recognises this architecture."""
 
     @staticmethod
     @abstractmethod
     def training_memory(config: ModelConfig, *, half: bool) -> TrainingMemory:
-        """What training needs beside the parameters; `half`: matrix products in half precision
-        instead of float32."""
+        """The memory for training besides the parameters. `half` means matrix products in half
+        precision instead of float32."""
 
 
 def model_class(architecture: Architecture) -> type[GPT]:
-    """The class of an architecture: `MODEL` in the module of this folder that is named like it."""
+    """The class of an architecture: `MODEL` in the module of this folder that has its name."""
     return importlib.import_module(f"tokenmill.model.{architecture}").MODEL
 
 
 def build(config: ModelConfig, *, seed: int) -> GPT:
-    """A model with fresh weights, on the CPU in float32; a seed gives the same on any machine."""
+    """A model with fresh weights, on the CPU in float32. A seed gives the same weights on any
+    machine."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = model_class(config.architecture)(config)
@@ -190,8 +195,8 @@ def build(config: ModelConfig, *, seed: int) -> GPT:
 
 
 def empty_model(config: ModelConfig, device: str = "meta") -> GPT:
-    """A model whose weights and buffers are not set, to be loaded; on the meta device it takes no
-    memory."""
+    """A model whose weights and buffers have no values yet, for loading. On the meta device it
+    takes no memory."""
     with torch.device(device), _SkipInit():
         return model_class(config.architecture)(config)
 
@@ -199,8 +204,8 @@ def empty_model(config: ModelConfig, device: str = "meta") -> GPT:
 class _SkipInit(TorchFunctionMode):
     """Makes the functions of `torch.nn.init` return their tensor unchanged.
 
-    What they draw would be overwritten; and to draw on the meta device PyTorch imports its
-    compiler, which takes two seconds.
+    The values that they draw would be overwritten. On the meta device, drawing would also make
+    PyTorch import its compiler, which takes two seconds.
     """
 
     def __torch_function__(
@@ -210,7 +215,7 @@ class _SkipInit(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        """Call any other function."""
+        """Skip functions of `torch.nn.init`; call any other function."""
         if getattr(function, "__module__", None) == "torch.nn.init":
             return kwargs["tensor"] if kwargs and "tensor" in kwargs else args[0]
         return function(*args, **(kwargs or {}))
@@ -222,8 +227,8 @@ def parameter_count(config: ModelConfig) -> int:
 
 
 def copy_model(model: GPT, transform: Callable[[Tensor], Tensor]) -> GPT:
-    """A copy with `transform` of each parameter that learns. It has no buffers, so it can be saved
-    but not run."""
+    """A copy of the model with `transform` applied to each parameter that learns. It has no
+    buffers, so it can be saved but not run."""
     copy = empty_model(model.config)
     copy.lora = model.lora
     for name, parameter in model.named_parameters():

@@ -23,10 +23,10 @@ from tokenmill.model.ops import attend, gelu, next_token_loss, own_text_mask
 
 
 def rows(x_BTD: Tensor) -> Tensor:
-    """(B, T, D) -> (M, D) on a GPU.
+    """Flatten (B, T, D) -> (M, D) when compiling for a GPU.
 
-    Inductor fuses what has the same axes. A matrix product has rows, so it takes a pass of its own
-    to round the gradient of a (B, T, D) sum for a product.
+    Inductor fuses operations that have the same axes. The gradient of a (B, T, D) sum would need a
+    pass of its own to be rounded for a matrix product, which has rows.
     """
     return x_BTD.flatten(0, 1) if ops.for_gpu(x_BTD) else x_BTD
 
@@ -37,8 +37,8 @@ def shaped(x: Tensor, shape: Size) -> Tensor:
 
 
 class LayerNorm(nn.LayerNorm):
-    """Keeps its normalised input in the precision of the products; Inductor would keep it in
-    float32."""
+    """LayerNorm that keeps its normalised input in the precision of the products. Inductor would
+    keep it in float32."""
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 (PyTorch's signature)
         """Any shape (..., D) -> the same shape."""
@@ -73,10 +73,10 @@ class _LayerNorm(Function):
 
 
 class LinearBeforeFunction(nn.Linear):
-    """A linear map behind which a function of each number follows, whose pass adds the bias, too.
+    """A linear map before an elementwise function, whose pass over memory also adds the bias.
 
-    The gradient of the bias is summed within each sequence first: these sums have the axes of the
-    pass that makes the gradient, so it takes no pass of its own.
+    The gradient of the bias is first summed within each sequence. These sums have the axes of the
+    pass that computes the gradient, so they take no pass of their own.
     """
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 (PyTorch's signature)
@@ -87,7 +87,7 @@ class LinearBeforeFunction(nn.Linear):
 
 
 class Attention(nn.Module):
-    """Multi-head causal self-attention; queries, keys and values come from one matrix."""
+    """Multi-head causal self-attention. One matrix gives queries, keys and values."""
 
     def __init__(self, config: ModelConfig):
         super().__init__()

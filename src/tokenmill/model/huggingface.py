@@ -33,7 +33,8 @@ def hf_name(model: GPT, name: str) -> str:
 
 
 def _transposed(model: GPT, name: str, tensor: Tensor) -> Tensor:
-    """A tensor in the orientation that transformers gives it, and back again."""
+    """Transpose a tensor where transformers stores it the other way round; the inverse is the
+    same."""
     return tensor.T if name.startswith("blocks.") and name.endswith(model.hf_transposed) else tensor
 
 
@@ -51,11 +52,7 @@ def save_weights(model: GPT, folder: Path) -> None:
 
 
 def load_weights(model: GPT, folder: Path) -> None:
-    """Copy a folder's weights into a model of the same configuration, on any device.
-
-    Raises:
-        UserError: a file is missing or damaged, or its shapes are those of another model.
-    """
+    """Copy a folder's weights into a model of the same configuration, on any device."""
     path = folder / WEIGHTS
     tensors = read_weights(path)
     for name, parameter in model.named_parameters():
@@ -81,22 +78,15 @@ def load_weights(model: GPT, folder: Path) -> None:
 
 
 def read_config(folder: Path) -> ModelConfig:
-    """The configuration that a model's folder was saved with.
-
-    Raises:
-        UserError: there is none, it is damaged, or TokenMill did not write it.
-    """
+    """The configuration of a saved model."""
     return read_record(folder / CONFIG, Saved, way_out=RESTORE).tokenmill
 
 
 def load_model(folder: Path, device: str = "cpu") -> GPT:
-    """A saved model, ready to evaluate, in float32.
+    """Load a saved model for evaluation, in float32.
 
-    Configuration and weights must fit each other, and be those that the manifest beside the folder
-    records, if there is one: a model is built only after that.
-
-    Raises:
-        UserError: a file is missing, damaged, or not what was saved.
+    Configuration and weights must fit each other. If a manifest lies beside the folder, the weights
+    must have the hash that it records. No model is built before these checks.
     """
     config = read_config(folder)
     run = folder.parent
@@ -113,13 +103,13 @@ def load_model(folder: Path, device: str = "cpu") -> GPT:
 
 
 def _check_sizes(config: ModelConfig, path: Path) -> None:
-    """Refuse a configuration of a model larger than its weights, from their header alone.
+    """Refuse a configuration whose model is larger than its weights file. Only the file's header is
+    read.
 
-    Every block has at least one tensor, and the head a number for each entry of the vocabulary and
-    each feature.
+    Every block has at least one tensor, and the head has vocab_size x n_embd numbers.
     """
     with _reading(path), safe_open(path, "pt") as file:
-        # The file is no mapping
+        # `safe_open` gives no mapping, so it has no other way to list the names
         sizes = [math.prod(file.get_slice(name).get_shape()) for name in file.keys()]  # noqa: SIM118
     if config.n_layer > len(sizes) or config.vocab_size * config.n_embd > max(sizes, default=0):
         raise UserError(
@@ -129,18 +119,14 @@ def _check_sizes(config: ModelConfig, path: Path) -> None:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file under the names that transformers gives them.
-
-    Raises:
-        UserError: it is missing or damaged.
-    """
+    """The tensors of a file under the names that transformers gives them."""
     with _reading(path):
         return safetensors.torch.load_file(path)
 
 
 @contextlib.contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Turn what safetensors raises into a sentence."""
+    """Within this block, turn the errors of safetensors into a sentence."""
     try:
         yield
     except FileNotFoundError:

@@ -1,5 +1,5 @@
-"""What is known of a model without loading it: `config.json` in its folder, and `manifest.json`
-beside all epochs.
+"""The files that describe a model, which are read without loading it: `config.json` in the folder
+of an epoch, and `manifest.json` beside all epochs.
 
 The manifest says which models a folder holds and with which parameters they were trained.
 """
@@ -17,20 +17,20 @@ from tokenmill.formats.token_file import Sha256
 from tokenmill.model.config import ModelConfig
 
 MANIFEST = "manifest.json"
-# The files of one epoch's folder
+# The files in the folder of one epoch
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
-# Those beside them that the library PEFT loads, if the epoch learned by LoRA
+# The files that PEFT loads, also in that folder if the epoch learned by LoRA
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER = "adapter_model.safetensors"
 FORMAT = 1
 RESTORE = "`dvc checkout --force` or `dvc pull` restores it, `dvc repro -f train` makes it"
-"""What to do about a damaged model."""
+"""The way out in errors about a damaged model."""
 
 
 class TrainedWith(Section, extra="allow"):
-    """The parameters of the section `train` that evaluation needs; the others are kept, but not
-    checked."""
+    """The parameters of the section `train` that evaluation needs. All others are kept
+    unchecked."""
 
     precision: str
     batch_size: int
@@ -49,7 +49,7 @@ class Manifest(Section):
     parameters: int
     """The number of trained parameters."""
     epochs: Epochs
-    """The last epoch; the folders are `epoch-1` to `epoch-N`."""
+    """The number of the last epoch; the folders are `epoch-1` to `epoch-N`."""
     weights: list[Sha256] = Field(default_factory=list)
     """The hash of the weights of each epoch; empty until training has ended."""
     tokenizer_sha256: str
@@ -58,12 +58,8 @@ class Manifest(Section):
     """The hash of the weights that training started from; None for random ones."""
 
     def check_weights(self, folder: Path) -> str:
-        """The SHA-256 of the weights in the folder of an epoch, which must be those that training
-        wrote.
-
-        Raises:
-            UserError: the manifest records another hash, or no such epoch.
-        """
+        """The SHA-256 of the weights in an epoch's folder. It must be the one that the manifest
+        records."""
         recorded = {
             f"epoch-{number}": sha256 for number, sha256 in enumerate(self.weights, start=1)
         }
@@ -76,12 +72,8 @@ class Manifest(Section):
         return found
 
     def check_tokenizer(self, sha256: str, source: str) -> None:
-        """Refuse a tokenizer other than the one that the model was trained with; `source` is where
-        it comes from.
-
-        Raises:
-            UserError: the hashes differ.
-        """
+        """Refuse a tokenizer other than the one that the model was trained with. Error messages
+        call it `source`."""
         if sha256 != self.tokenizer_sha256:
             raise UserError(
                 "the model was trained with another tokenizer (sha256 "
@@ -91,17 +83,13 @@ class Manifest(Section):
 
 
 class Saved(BaseModel):
-    """config.json: what transformers reads, and our own configuration."""
+    """The contents of config.json: what transformers reads, and our own configuration."""
 
     tokenmill: ModelConfig
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read the manifest of a folder of models.
-
-    Raises:
-        UserError: there is none, it is damaged, or it was written by another version.
-    """
+    """Read the manifest of a folder of models."""
     manifest = read_record(folder / MANIFEST, Manifest, way_out=RESTORE)
     if len(manifest.weights) != manifest.epochs:
         raise UserError(

@@ -1,4 +1,4 @@
-"""A GPT with what has been learned since GPT-2, in the exact form of nanochat (Karpathy 2025).
+"""A GPT with improvements made since GPT-2, in the exact form of nanochat (Karpathy 2025).
 
 Rotary positions (Su et al. 2021), normalised queries and keys (Henry et al. 2020), RMSNorm without
 weights (Zhang and Sennrich 2019), ReLU² (So et al. 2021), no biases, an untied head, logits capped
@@ -87,7 +87,8 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and a four times wider perceptron, each behind a norm and beside a shortcut."""
+    """Attention and a four times wider perceptron, each after a norm and with a shortcut around
+    both."""
 
     def __init__(self, config: ModelConfig):
         super().__init__()
@@ -146,9 +147,9 @@ class NanoChat(GPT):
     def initialize(self) -> None:
         """Compute the rotations and draw the starting weights from PyTorch's current random state.
 
-        Matrices into a branch are uniform with variance 1 / D, those out of it zero, so that every
-        block starts as the identity. The embedding is normalised at once, so its scale only sets
-        how fast it learns.
+        Matrices that lead into a branch are uniform with variance 1 / D; those that lead out of it
+        are zero, so that every block starts as the identity. The embedding is normalised at once,
+        so its scale only sets how fast it learns.
         """
         self.compute_buffers()
         nn.init.normal_(self.tokens.weight, std=0.02)
@@ -161,7 +162,8 @@ class NanoChat(GPT):
                 nn.init.uniform_(parameter, -bound, bound)
 
     def embed(self, ids_BT: Tensor, cache: KVCache | None, starts_BT: Tensor | None) -> Tensor:  # noqa: ARG002
-        """Tokens alone; see `GPT.embed`."""
+        """Look up the tokens' embeddings only; rotary attention adds the positions. See
+        `GPT.embed`."""
         return self.tokens(ids_BT)
 
     def forward_embedded(

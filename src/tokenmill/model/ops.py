@@ -2,11 +2,12 @@
 on a CPU.
 
 Each autograd function here makes fewer passes over memory than the gradient that PyTorch derives
-from the same formula. This matters on a CPU; on a GPU the compiler fuses the passes. All compute in
-float32 and return the precision of their input. In inference mode, where no gradient can be asked
-for, PyTorch's operators are called directly. Axes: B batch, H heads, T positions, S positions of
-the keys, K features per head, D width, V vocabulary; in the loss M positions of a batch, R of them
-at a time.
+from the same formula. This matters on a CPU; on a GPU the compiler fuses the passes. All functions
+compute in float32 and return the precision of their input. In inference mode, which needs no
+gradient, PyTorch's operators are called directly.
+
+Axes: B batch, H heads, T positions, S positions of the keys, K features per head, D width, V
+vocabulary; in the loss M positions of a batch, R of them at a time.
 """
 
 import math
@@ -23,23 +24,22 @@ GELU_SCALE = 2 * math.sqrt(2 / math.pi)
 """GELU's tanh form is x · logistic(GELU_SCALE · (x + GELU_CUBE · x³)), because (1 + tanh u) / 2 =
 logistic(2 u)."""
 MAX_PLAIN_LENGTH = 256
-"""Up to this many positions a CPU computes all scores at once faster than PyTorch's blockwise
-attention."""
+"""Up to this many positions, a CPU computes attention faster from all scores at once than by
+PyTorch's blockwise kernel."""
 LOGITS_AT_A_TIME = 2**26
-"""Logits that exist at the same time: 256 MiB in float32."""
+"""The most logits that exist at the same time: 256 MiB in float32."""
 COMPILED_LOGITS = 2**30
-"""The same in code compiled for a GPU, which holds them in half precision: 2 GiB."""
+"""The most logits that exist at the same time in code compiled for a GPU: 2 GiB in half
+precision."""
 ALIGNED = 64
-"""Tensor cores need matrices whose sides are multiples of this, so a GPU gets the vocabulary padded
-with zeros."""
+"""On a GPU the vocabulary is padded with zeros to a multiple of this, as tensor cores need it."""
 ALIGNED_ROWS = 256
-"""The same for the rows of a part of the loss."""
+"""On a GPU the loss takes rows in multiples of this at a time, except the last ones."""
 IGNORED = -1
-"""A target that adds nothing to the loss; on a CPU only where `some_ignored` says that there may be
-such targets."""
+"""The target that adds nothing to the loss. A CPU obeys it only with `some_ignored`."""
 FLOAT16_SCALE = 64
-"""The head's gradient is summed over thousands of rows, which without this divisor may leave
-float16's range."""
+"""With float16, the head's gradient is computed divided by this number. The sum over thousands of
+rows might otherwise leave float16's range."""
 
 
 def attend(
@@ -50,14 +50,14 @@ def attend(
     dropout: float,
     mask_B1TT: Tensor | None = None,
 ) -> Tensor:
-    """Causal attention, (B, H, T, K) -> (B, T, H * K).
+    """Causal attention: queries (B, H, T, K), keys and values (B, H, S, K) -> (B, T, H * K).
 
-    There are either as many keys as queries, and each position sees itself and those before it, or
-    there is one query, the newest position, which sees all S keys. With a mask a position sees what
-    the mask says.
+    There are two cases. With S = T, each position attends to itself and the positions before it.
+    With T = 1, the query is the newest position and attends to all S keys. A mask, where there is
+    one, says instead which positions attend to which.
     """
     positions = q_BHTK.shape[2]
-    # An exported model takes any length. In torch 2.11 compiled code says that it is exported, too.
+    # An exported model takes any length. In torch 2.11 `is_exporting` is true in compiled code, too
     any_length = torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling()
     if any_length or (
         1 < positions <= MAX_PLAIN_LENGTH and not dropout and q_BHTK.device.type == "cpu"
@@ -75,8 +75,8 @@ def attend(
 
 
 def own_text_mask(starts_BT: Tensor) -> Tensor:
-    """Which positions (the last axis) each position sees: itself and those before it, back to the
-    start of its text.
+    """The mask of a sequence of several texts, (B, 1, T, T): each position attends to itself and
+    the positions before it, back to the start of its text.
 
     Args:
         starts_BT: where the text of each position starts in its sequence.
@@ -150,13 +150,13 @@ def product_dtype(x: Tensor) -> torch.dtype:
 
 
 def _needs_no_gradient() -> bool:
-    """Whether this is inference mode. Compiled code never asks: the question would cut its graph in
-    two."""
+    """Whether this is inference mode. Compiled code skips the question, which would break its
+    graph."""
     return not torch.compiler.is_compiling() and torch.is_inference_mode_enabled()
 
 
 def softcap(x: Tensor, cap: float) -> Tensor:
-    """cap · tanh(x / cap), by way of the logistic function, which a CPU computes four times as fast
+    """cap · tanh(x / cap), computed by the logistic function, which is four times as fast on a CPU
     as tanh."""
     return (x * (2 / cap)).sigmoid_().mul(2 * cap).sub_(cap)
 
@@ -168,8 +168,8 @@ class _RMSNorm(Function):
         norm = torch.linalg.vector_norm(x_f32, dim=-1, keepdim=True)
         scale = norm.square_().div_(x.shape[-1]).add_(NORM_EPS).rsqrt_()
         y = (x_f32 * scale).to(x.dtype)
-        # The product behind it keeps the rounded result anyway, and Inductor notices that both are
-        # the same.
+        # The product after it keeps the rounded result anyway, and Inductor notices that both are
+        # the same
         ctx.save_for_backward(y.to(product_dtype(x)) if for_gpu(x) else y, scale)
         return y
 
@@ -215,8 +215,8 @@ class _ReluSquared(Function):
 
 
 class _GELU(Function):
-    """Keeps the slope instead of x: it takes the same memory, and one exponential serves both value
-    and slope."""
+    """GELU that saves its slope instead of x. This takes the same memory, and one exponential
+    serves both value and slope."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, gradient: bool) -> Tensor:
@@ -246,10 +246,10 @@ def next_token_loss(
     """Mean cross-entropy in nats, a scalar, of the logits x · head, which tanh keeps within ±`cap`.
 
     The logits of a whole batch would be by far its largest tensor: 64 sequences of 512 tokens over
-    50,257 ids take 6.6 GB in float32. So they are computed for some rows at a time, each with its
+    50,257 ids take 6.6 GB in float32. So logits are computed for some rows at a time, each with its
     gradient, unless gradients are switched off. (PyTorch's chunked `linear_cross_entropy` has no
-    cap and cannot be compiled.) Targets of `IGNORED` add nothing, though the mean counts them: a
-    GPU computes and drops them, a CPU leaves them out if `some_ignored`.
+    cap and cannot be compiled.) Targets of `IGNORED` add nothing, but the mean counts them. A GPU
+    computes their rows and drops the result; a CPU leaves the rows out if `some_ignored`.
     """
     kind = x_BTD.device.type
     dtype = product_dtype(x_BTD)
@@ -269,11 +269,11 @@ def next_token_loss(
 
 
 def rows_at_a_time(rows: int, vocabulary: int, *, on_gpu: bool, compiled: bool) -> int:
-    """How many of the rows get their logits at a time.
+    """The number of rows whose logits are computed at a time.
 
-    A GPU gets pieces of the same size, in multiples that suit its tensor cores. What is compiled
-    there holds the logits in half precision alone, so its pieces are larger: each adds a whole
-    gradient of the head.
+    A GPU gets pieces of equal size, in multiples that suit its tensor cores. Compiled code there
+    holds the logits only in half precision, so its pieces can be larger. Fewer pieces are faster,
+    because each one adds a whole gradient of the head.
     """
     most = max(1, (COMPILED_LOGITS if on_gpu and compiled else LOGITS_AT_A_TIME) // vocabulary)
     if not on_gpu:
@@ -283,8 +283,7 @@ def rows_at_a_time(rows: int, vocabulary: int, *, on_gpu: bool, compiled: bool) 
 
 
 class _Loss(Function):
-    """Computes the gradient of the summed loss; `backward` scales it by the mean and by the
-    gradient that it gets."""
+    """The summed loss, whose gradient `forward` already computes; `backward` only scales it."""
 
     @staticmethod
     def forward(  # noqa: PLR0917 (apply takes no keywords)
@@ -339,8 +338,8 @@ class _Loss(Function):
 def _cross_entropy(
     logits_RV: Tensor, targets_R: Tensor, cap: float | None, gradient: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """The summed loss, and if asked for its gradient with respect to the uncapped logits: few
-    passes over memory."""
+    """The summed loss of R rows, and if asked for its gradient with respect to the uncapped logits.
+    It makes few passes over memory."""
     highest_R1 = logits_RV.amax(-1, keepdim=True)
     softmax_RV = (logits_RV - highest_R1).exp_()
     sum_R1 = softmax_RV.sum(-1, keepdim=True)
@@ -356,10 +355,11 @@ def _cross_entropy(
 def _padded_cross_entropy(
     logits_RV: Tensor, targets_R: Tensor, cap: float | None, gradient: bool, vocabulary: int
 ) -> tuple[Tensor, Tensor | None]:
-    """The same of logits with columns behind the `vocabulary`, and without targets of `IGNORED`.
+    """`_cross_entropy` of logits with padding columns after the first `vocabulary` ones; targets of
+    `IGNORED` add nothing.
 
-    The compiler makes two kernels of it, which read the logits once each: nothing is scattered, so
-    that the softmax is never written in float32.
+    The compiler makes two kernels of it, each of which reads the logits once. It scatters nothing,
+    so the softmax is never written to memory in float32.
     """
     column_V = torch.arange(logits_RV.shape[1], device=logits_RV.device)
     target_R1 = targets_R[:, None]

@@ -1,7 +1,7 @@
 """The tokens of a split as sequences of `context_length`, and the mean loss of a model on them.
 
-The targets of a sequence are the same tokens shifted by one. Packed texts are sequences of several
-whole texts each.
+The targets of a sequence are the same tokens shifted by one. A packed sequence holds several whole
+texts.
 
 Axes: N sequences, B batch, T positions, W = T + 1 tokens of a sequence and its last target, L = 3
 layers: inputs, targets, and where the text of each position starts.
@@ -23,10 +23,10 @@ MAX_MEMORY_SHARE = 0.5
 """Tokens take at most this share of the host's free memory; the model needs the rest."""
 
 MAX_GPU_SHARE = 0.1
-"""The same of a GPU's free memory."""
+"""Tokens take at most this share of a GPU's free memory."""
 
 Index = np.ndarray | Tensor
-"""Numbers of sequences, (B,) int64, in the host's memory or where the tokens are."""
+"""The numbers of sequences, (B,) int64, in host memory or on the tokens' device."""
 
 
 class Sequences:
@@ -37,7 +37,7 @@ class Sequences:
     """
 
     heaviest: int = 1
-    """What a sequence weighs in a mean if all its targets count."""
+    """The weight of a sequence in a mean if all its targets count."""
 
     def __init__(self, tokens: Tensor, *, context_length: int, device: torch.device):
         """Cut `tokens` (1-D integers, on any device) into sequences whose batches are returned on
@@ -52,14 +52,14 @@ class Sequences:
         self._device = device
 
     def weight(self, index_B: Index) -> int:
-        """What these sequences weigh together in a mean."""
+        """The weight of these sequences together in a mean of losses."""
         return len(index_B)
 
     def gather(self, index_B: Index, *, at_least: int = 0) -> tuple[Tensor, ...]:
         """Inputs and targets of these sequences: (B, T) int64 each, on the device.
 
-        If there are fewer than `at_least`, the last one is repeated behind them, with targets to be
-        ignored.
+        If there are fewer than `at_least`, the last one is repeated to fill up, with targets of
+        `IGNORED`.
         """
         rows_NW = self._rows_NW
         given = len(index_B)
@@ -81,13 +81,14 @@ class Sequences:
 
 
 class PackedTexts(Sequences):
-    """Sequences of whole texts, of which none sees another; some targets are `IGNORED`.
+    """Sequences of several whole texts, none of which attends to another; some targets are
+    `IGNORED`.
 
-    A mean loss is that of all targets that count, wherever they are.
+    A mean loss is the mean over all targets that count, in whichever sequence they are.
     """
 
     def __init__(self, layers_NLT: np.ndarray, *, device: torch.device):
-        """Each sequence of `layers_NLT` (int32) has inputs, targets of which one at least counts,
+        """Take the sequences of `layers_NLT` (int32): inputs, targets of which at least one counts,
         and starts."""
         self.count, _, self.heaviest = layers_NLT.shape
         self._counts_N = (layers_NLT[:, 1] != IGNORED).sum(1)
@@ -113,8 +114,8 @@ def loss_on(
 ) -> Tensor:
     """Mean cross-entropy over the targets of at most `micro_batch` sequences, in nats; a scalar.
 
-    A GPU always gets `micro_batch` of them, so that code is compiled for one shape; those that fill
-    up add nothing.
+    A GPU always gets `micro_batch` sequences, so that code is compiled for one shape; those that
+    fill up add nothing.
     """
     rows = max(len(index), micro_batch) if compute.device.type == "cuda" else len(index)
     with compute.autocast():
@@ -125,7 +126,7 @@ def loss_on(
 
 
 def _to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """Copy without waiting for the device; for that CUDA needs pinned memory."""
+    """Copy without waiting for the device. For that, CUDA needs pinned memory."""
     if _needs_pinning(tensor, device) and not tensor.is_pinned():
         tensor = tensor.pin_memory()
     return tensor.to(device, non_blocking=device.type != "mps")
@@ -136,7 +137,7 @@ def _needs_pinning(tensor: Tensor, device: torch.device) -> bool:
 
 
 def evenly_spread(sequences: int, at_most: int) -> np.ndarray:
-    """At most `at_most` of the numbers 0 to `sequences` - 1, evenly spread and fixed."""
+    """At most `at_most` of the numbers 0 to `sequences` - 1, evenly spread and always the same."""
     count = min(sequences, at_most)
     return np.arange(count, dtype=np.int64) * sequences // count
 
@@ -149,8 +150,8 @@ def place_tokens(
     Args:
         tokens: a read-only memory map of int32.
         placement: `device`, `memory`, `mmap`, or `auto` for the fastest of them that has room.
-        device: where the model is.
-        processes: how many of this machine do the same.
+        device: the device of the model.
+        processes: how many processes of this machine do the same.
     """
     place = placement if placement != "auto" else _fastest_place(tokens.nbytes, device, processes)
     if place == "mmap":
@@ -170,8 +171,8 @@ def _fastest_place(size: int, device: torch.device, processes: int) -> str:
 
 
 def _as_tensor(tokens: np.ndarray) -> Tensor:
-    """A tensor that shares the array's memory. PyTorch warns that it is read-only; nothing here
-    writes to it."""
+    """A tensor that shares the array's memory. PyTorch's warning about read-only memory is
+    silenced, because nothing here writes to it."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
         return torch.from_numpy(tokens)

@@ -1,5 +1,5 @@
-"""How long a training step takes on this machine; a fresh model makes it, and no checkpoint is read
-or written."""
+"""Measure how long a training step takes on this machine. A fresh model makes the steps; no
+checkpoint is read or written."""
 
 import dataclasses
 import statistics
@@ -31,22 +31,22 @@ from tokenmill.training.step import Batch, MicroBatch, train_step
 from tokenmill.words.units import counted, size
 
 LONG_STEP = 1.5
-"""Seconds; a step that takes longer is measured on a part of its sequences."""
+"""Seconds of a step beyond which it is measured on a part of its sequences."""
 
 STEPS = 5
-"""Whole steps that are measured at least; their mean counts, with the short stops that every
-machine makes."""
+"""The fewest whole steps that are measured. Their mean counts, because it includes the short stops
+of every machine."""
 
 MEASURED_SECONDS = 1.0
-"""They are measured for at least this long."""
+"""Seconds for which whole steps are measured at least."""
 
-# Sequences of the two kinds of steps from whose times those of all others follow
+# The numbers of sequences in the two kinds of steps from which the times of all others follow
 FEW_SEQUENCES = 4
 MORE_SEQUENCES = 16
 
 
 class StepBenchmark:
-    """A fresh model, its optimizer and its data, to make training steps with."""
+    """A fresh model, its optimizer and its data, for making training steps."""
 
     def __init__(self, ids: Tensor, work: Workload, compute: Compute, compilation: Compilation):
         """Train the model of `work` on `ids`.
@@ -80,8 +80,8 @@ class StepBenchmark:
         self.micro_batch = sequences_that_fit(config, train.batch_size, compute.device)
 
     def step(self, number: int, *, sequences: int | None = None) -> int:
-        """Make step `number`, or a step over its first `sequences`; return its tokens, or 0 if
-        memory ran out."""
+        """Make step `number`, or one over its first `sequences`. Return its tokens, or 0 if memory
+        ran out."""
         index = self._order.indices_at(number)[:sequences]
         self._optimizer.set_rates(self._train.peak)
         try:
@@ -111,11 +111,11 @@ class Speed:
 
 
 def measure(work: Workload, runtime: RuntimeParams) -> Speed:
-    """Time a fresh model's steps on random tokens, over more sequences up to a whole step.
+    """Time a fresh model's steps on random tokens, over more and more sequences up to a whole step.
 
-    The time of a step is linear in its sequences (the update is the constant part), so if a whole
-    step is too long, the last two sizes give its time. Compiled code is made for one size of
-    micro-batch, so there the first size is that.
+    The time of a step is linear in its sequences (the update is the constant part). So if a whole
+    step takes too long, the last two sizes give its time. Compiled code is made for one size of
+    micro-batch, so with it the first size is that.
 
     Raises:
         UserError: the model does not fit this machine's memory, or the device is not there.
@@ -153,8 +153,8 @@ def measure(work: Workload, runtime: RuntimeParams) -> Speed:
 def step_timer(runtime: RuntimeParams) -> Callable[[Workload], float]:
     """A function that gives the seconds of a training's step on this machine.
 
-    Each model is timed once, with few and with more sequences, because the time of a step grows
-    from that of an update.
+    Each model is timed once, with few and with more sequences: the time of a step is that of an
+    update plus a part that grows with the sequences.
     """
     timed: dict[str, tuple[float, float]] = {}
 
@@ -189,8 +189,8 @@ def _refuse_too_large(config: ModelConfig, compute: Compute) -> None:
 
 
 def _warm(steps: StepBenchmark, sequences: int) -> float:
-    """The time of the second step of this size; the first, which allocates and compiles, counts
-    only if it is long."""
+    """The time of the second step of this size. The first step, which allocates and compiles,
+    counts only if it is long."""
     first = _seconds(steps, sequences)
     return first if first > LONG_STEP and not steps.compiled else _seconds(steps, sequences)
 
@@ -215,8 +215,8 @@ def synchronize(compute: Compute) -> None:
 
 
 def product_rate(compute: Compute) -> float:
-    """Operations per second of a product of 1024 x 1024 matrices (on a GPU 8192 x 8192), the best
-    of eight."""
+    """Floating-point operations per second of a product of 1024 x 1024 matrices (on a GPU 8192 x
+    8192), the best of eight."""
     side = 8192 if compute.device.type == "cuda" else 1024
     a = torch.randn(side, side, device=compute.device, dtype=compute.precision)
     best = float("inf")

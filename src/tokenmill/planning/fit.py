@@ -1,11 +1,10 @@
-"""One dial: which vocabulary, model, context, batch and epochs suit a text and an amount of time,
-and why.
+"""Choose a vocabulary, model, context, batch and number of epochs for a text and an amount of time,
+with reasons.
 
 The model is a step on a ladder of depths, as in nanochat, where one number sets the shape. Of the
-steps that the time allows, the one with the lowest loss is taken, as scaling laws predict it:
-Hoffmann et al. 2022 (Chinchilla) for new text, Muennighoff et al. 2023 for text that is read again.
-The laws were fitted on larger models; trained small ones stand beside them in
-docs/plan-against-reality.md.
+steps that the time allows, the one with the lowest loss by scaling laws is taken: Hoffmann et al.
+2022 (Chinchilla) for new text, Muennighoff et al. 2023 for text that is read again. The laws were
+fitted on larger models; docs/plan-against-reality.md compares them with trained small ones.
 """
 
 import math
@@ -31,93 +30,90 @@ from tokenmill.training.size import flops_per_token
 from tokenmill.words.units import counted, duration, si
 
 ENOUGH = 20.0
-"""Tokens per parameter at which a given computation gives the lowest loss (Hoffmann et al. 2022,
-table 3)."""
+"""The number of tokens per parameter at which a given computation gives the lowest loss (Hoffmann
+et al. 2022, table 3)."""
 
 REPEATS = 4
-"""Epochs over the same text that are about as good as new text (Muennighoff et al. 2023, section
-5)."""
+"""The number of epochs over the same text that are about as good as new text (Muennighoff et al.
+2023, section 5)."""
 
 PARAMETERS_PER_TOKEN = 1.0
-"""Beyond so many parameters for a token of new text each is worth less. The paper has 1/20, for
-texts of a hundred million tokens and more; on a small one far larger models still gain (nanoGPT: 10
-million on 1 MB of Shakespeare)."""
+"""The number of parameters for each token of new text beyond which each parameter is worth less.
+The paper has 1/20, for texts of a hundred million tokens and more. On a small text far larger
+models still gain (nanoGPT: 10 million parameters on 1 MB of Shakespeare)."""
 
 LADDER = [
     *((2, 64), (3, 96), (4, 128), (5, 160), (6, 192), (8, 256), (8, 384), (10, 512)),
     *((12, 768), (16, 1024), (20, 1280), (24, 1536), (32, 2048)),
 ]
-"""Layers and width of models, each about twice as costly as the one before."""
+"""Layers and widths of models, each about twice as costly as the one before."""
 
 SAMPLE_BYTES = 8_000_000
-"""Text that is read to know a corpus; of a larger one a part of its files, evenly spread."""
+"""Bytes of text that are read to know a corpus. Of a larger one some files are read, evenly
+spread."""
 
 MEASURED_BYTES = 500_000
-"""Text that is encoded to know the bytes of a token."""
+"""Bytes of text that are encoded to measure the bytes of a token."""
 
 BYTES_PER_ENTRY = 500
-"""Text for an entry of the vocabulary: each then occurs some hundred times."""
+"""Bytes of text for each entry of the vocabulary, so that each occurs some hundred times."""
 
-# Entries of a vocabulary; 256 of them are the bytes
+# Sizes of a vocabulary; 256 of its entries are the bytes
 SMALLEST_VOCABULARY = 512
 LARGEST_VOCABULARY = 32_768
 
 CHEAPEST = 1024
-"""Entries of the vocabulary with which a small model reads a text soonest; with fewer there are
-more tokens to read."""
+"""The size of the vocabulary with which a small model reads a text in the least time. With fewer
+entries there are more tokens to read."""
 
 GIVE_UP = 1.05
-"""Models are not measured further when one is predicted to end with so much more loss than the
-best."""
+"""Stop climbing the ladder once the predicted loss exceeds the best by this factor."""
 
 NEARLY = 1.01
-"""A smaller model is taken if its predicted loss is so near the lowest one."""
+"""Take the smallest model whose predicted loss is within this factor of the lowest."""
 
 ENOUGH_STEPS = 1000
-"""A run has about so many steps at least, so that Muon's rate suits it."""
+"""The fewest steps, approximately, that a run should have, so that Muon's rate suits it."""
 
 DROPOUT = 0.1
 """The dropout of a training over many epochs."""
 
 DROPOUT_FROM = 7
-"""Epochs from which on there is dropout. A small model that reads 1 MB eight times or more learns
-it by heart without it; after five epochs dropout only costs (docs/plan-against-reality.md)."""
+"""The number of epochs from which on there is dropout. Without it, a small model that reads 1 MB
+eight times or more learns the text by heart; after five epochs dropout only costs
+(docs/plan-against-reality.md)."""
 
 MOST_EPOCHS = 16
-"""Beyond them text that is read again teaches little (Muennighoff et al. 2023), and a model learns
-it by heart."""
+"""The most epochs. Beyond them, text that is read again teaches little (Muennighoff et al. 2023),
+and a model learns it by heart."""
 
 TRAINED_WITH: dict[str, Any] = {
     "optimizer": "muon",
     "batch_size": 16,
     "gradient_accumulation_steps": 1,
 }
-"""Of a training before its batch is chosen."""
+"""The parameters of a training before its batch is chosen."""
 
 StepSeconds = Callable[[Workload], float]
-"""How long an optimizer step of this training takes."""
+"""A function that gives the seconds of an optimizer step of a training."""
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """A text that is not cleaned yet, as far as it matters for a model."""
+    """The facts about a text that matter for a model; the text is not cleaned yet."""
 
     text_bytes: int
     documents: int
     turn_tokens: int
-    """Special tokens at the boundaries of turns."""
+    """The number of special tokens at the boundaries of turns."""
     median_bytes: float
-    """Of a document."""
+    """The median length of a document in UTF-8 bytes."""
     sample: list[str]
-    """Documents, SAMPLE_BYTES of them; of a conversation each turn."""
+    """Documents with SAMPLE_BYTES of text. Each turn of a conversation is a text of its own."""
 
     @classmethod
     def read(cls, root: Path, params: AllParams) -> "Corpus":
-        """Read the text at `data.raw`, or as much of it as a sample needs.
-
-        Raises:
-            UserError: there is no text, or it cannot be read.
-        """
+        """Read the text at `data.raw`, or as much of it as a sample needs."""
         sources = find_sources(root / params.data.raw, FORMATS).sources
         disk = sum(source.size for source in sources)
         every = min(len(sources), max(1, disk // SAMPLE_BYTES))
@@ -153,7 +149,7 @@ class Corpus:
 
 @dataclass(frozen=True)
 class TokenizedText:
-    """What the tokenizer would make of a corpus."""
+    """The numbers that a tokenizer gives for a corpus."""
 
     corpus: Corpus
     vocabulary: int
@@ -163,7 +159,7 @@ class TokenizedText:
 
     @classmethod
     def of(cls, corpus: Corpus, vocabulary: int, *, val_fraction: float) -> "TokenizedText":
-        """Train a tokenizer on the sample and count."""
+        """Train a tokenizer on the sample, and count the tokens of the corpus."""
         tokenizer = bpe_of([corpus.sample], vocabulary)
         some = "\n".join(corpus.sample)[:MEASURED_BYTES]
         bytes_per_token = len(some.encode()) / len(tokenizer.encode(some).ids)
@@ -180,11 +176,11 @@ class Fit:
     work: Workload
     text: TokenizedText
     seconds: float
-    """The time that training takes."""
+    """Seconds that the training takes."""
 
     @property
     def values(self) -> dict[str, Any]:
-        """Parameters by their dotted names."""
+        """The values of the parameters, by their dotted names."""
         config = self.work.config
         train = self.work.train
         names = ("architecture", "n_layer", "n_head", "n_embd", "context_length", "dropout")
@@ -202,7 +198,7 @@ class Fit:
 
     @property
     def reasons(self) -> list[tuple[str, str, str]]:
-        """What is proposed, its value, and why, in a line each."""
+        """Lines of a proposal: its name, its value, and the reason."""
         work = self.work
         text = self.text
         config = self.work.config
@@ -245,11 +241,11 @@ class Fit:
 def fit(corpus: Corpus, params: AllParams, *, seconds: float, step_seconds: StepSeconds) -> Fit:
     """Propose a training of at most so many seconds.
 
-    If the time does not suffice to read the text once, half of the vocabulary is tried, and half of
-    that: the output layer is most of a small model's work.
+    If the time does not suffice to read the text once, half of the vocabulary is tried, and then
+    half of that, because the output layer is most of a small model's work.
 
     Raises:
-        UserError: the smallest model does not read the text once in this time.
+        UserError: the smallest model cannot read the text once in this time.
     """
     vocabulary = vocabulary_for(corpus.text_bytes)
     while True:
@@ -275,8 +271,8 @@ def fit(corpus: Corpus, params: AllParams, *, seconds: float, step_seconds: Step
 def _proposals(
     params: AllParams, text: TokenizedText, seconds: float, step_seconds: StepSeconds
 ) -> Iterator[Workload]:
-    """Trainings that read the text at least once, from the smallest model to those that learn less
-    in this time."""
+    """Yield trainings that read the text at least once, from the smallest model up, until they
+    learn less in this time."""
 
     def epochs_of(work: Workload) -> int:
         return min(MOST_EPOCHS, int(seconds / epoch_seconds(work, text, step_seconds(work))))
@@ -297,8 +293,8 @@ def _proposals(
 
 
 def vocabulary_for(text_bytes: int) -> int:
-    """Entries of a vocabulary: a power of two, so that each entry occurs some hundred times in the
-    text.
+    """The size of the vocabulary for a text: a power of two, so that each entry occurs some hundred
+    times.
 
     Example:
         >>> vocabulary_for(1_100_000), vocabulary_for(100_000_000)
@@ -310,21 +306,21 @@ def vocabulary_for(text_bytes: int) -> int:
 
 
 def context_for(width: int, *, document_tokens: float) -> int:
-    """Tokens of a sequence: those of a document, but no more than this width makes use of."""
+    """Tokens of a sequence: as many as a document has, but no more than this width makes use of."""
     return min(_power_of_two_above(width), max(64, _power_of_two_above(document_tokens)))
 
 
 def batch_tokens_for(flops: float) -> float:
-    """Tokens of a step for a training of so many operations (Bi et al. 2024, DeepSeek LLM, equation
-    1)."""
+    """Tokens of a step for a training of so many floating-point operations (Bi et al. 2024,
+    DeepSeek LLM, equation 1)."""
     return 0.292 * flops**0.3271
 
 
 def predicted_loss(work: Workload) -> float:
-    """Nats per token after this training (Muennighoff et al. 2023, equations 5 to 7 and appendix
-    A).
+    """The predicted loss after this training, in nats per token (Muennighoff et al. 2023, equations
+    5 to 7 and appendix A).
 
-    Parameters and tokens count less the more of them there are for the text: tokens that are read
+    Parameters and tokens count less, the more of them there are for the text: tokens that are read
     again, and parameters beyond those that suit the text, lose value exponentially.
     """
     unique = work.tokens_per_epoch
@@ -336,18 +332,19 @@ def predicted_loss(work: Workload) -> float:
 
 
 def _worth(new: float, used: float, *, half_life: float) -> float:
-    """How much new material `used` is worth, of which only `new` is new."""
+    """The amount of new material that has the value of `used`, of which only `new` is new."""
     return new * (1 + half_life * (1 - math.exp(-(used / new - 1) / half_life)))
 
 
 def epoch_seconds(work: Workload, text: TokenizedText, step_seconds: float) -> float:
-    """An epoch and its validation, where a sequence takes a third of the time."""
+    """Seconds of an epoch and its validation. A validation sequence takes a third of the time of a
+    training sequence."""
     validated = min(work.train.validation_sequences, text.val_tokens // work.config.context_length)
     return step_seconds * (work.steps_per_epoch + validated / work.sequences_per_step / 3)
 
 
 def workload(params: AllParams, text: TokenizedText, layers: int, width: int) -> Workload:
-    """A model of this depth and width for this text, with a batch that is fit for timing."""
+    """A model of this depth and width for this text, with a batch that is suitable for timing."""
     heads = width // (32 if width < 384 else 64)
     context = context_for(width, document_tokens=text.corpus.median_bytes / text.bytes_per_token)
     shape = {
@@ -366,15 +363,15 @@ def workload(params: AllParams, text: TokenizedText, layers: int, width: int) ->
 
 
 def _batched(work: Workload, step_seconds: StepSeconds, seconds: float) -> Workload:
-    """The work with the batch that suits what this machine computes in the time, and the text is
-    worth."""
+    """The training with the batch that suits the operations of this machine in the time, and the
+    text."""
     tokens = min(work.tokens_per_step * seconds / step_seconds(work), MOST_EPOCHS * work.tokens)
     of_step = min(batch_tokens_for(tokens * flops_per_token(work.config)), tokens / ENOUGH_STEPS)
     return _changed(work, batch_size=max(4, _power_of_two(of_step / work.config.context_length)))
 
 
 def with_dropout(work: Workload) -> Workload:
-    """The same training with the dropout that many epochs need."""
+    """Add the dropout that many epochs need to a training."""
     return replace(work, config=work.config.model_copy(update={"dropout": DROPOUT}))
 
 

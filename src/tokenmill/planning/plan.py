@@ -1,5 +1,5 @@
-"""The calculator behind `tokenmill plan`: what training would take on GPUs, as their data sheets
-have them, and here.
+"""The calculator behind `tokenmill plan`: what training would take on GPUs, by their data sheets,
+and on this machine.
 
 Peaks are dense ones (without structured sparsity) with float32 accumulation, in 1e12 floating-point
 operations a second, from NVIDIA's data sheets and architecture papers: T4 data sheet (65, float16);
@@ -36,40 +36,41 @@ if TYPE_CHECKING:  # training reads the table of GPUs, and does without the libr
     from tokenmill.schema import AllParams
 
 UTILISATION = 0.4
-"""Share of its peak that plans assume a GPU to reach."""
+"""The share of its peak that plans assume a GPU to reach."""
 
 HERE = "here"
-"""Among the names of hardware: this machine, measured now."""
+"""The name that stands for this machine, measured now, among the names of hardware."""
 
 USABLE_MEMORY = 0.9
-"""Share of a GPU's memory that a model can fill; the allocator and the libraries take the rest."""
+"""The share of a GPU's memory that a model can fill. The allocator and the libraries take the
+rest."""
 
 LAUNCH_SECONDS = 5e-6
-"""Assumed for the host to start an operation on a GPU; small models wait for this, not for the
-computation."""
+"""Seconds that the host is assumed to take to launch an operation on a GPU. Small models wait for
+the launches, not for the computation."""
 
-# Operations of a step that are more than a view, counted for `modern` with Muon
+# Operations of a step that launch a kernel (all but views), counted for `modern` with Muon
 LAUNCHES = 150
 LAUNCHES_PER_LAYER = 100
 
 HIDDEN_SHARE = 2 / 3
-"""Share of a step in which gradients can travel during the computation: the backward pass is two
-thirds of it."""
+"""The share of a step in which gradients can travel during the computation. The backward pass is
+two thirds of a step."""
 
 
 @dataclass(frozen=True)
 class Hardware:
-    """A GPU as its data sheet has it."""
+    """A GPU with the figures of its data sheet."""
 
     name: str
     pattern: str
-    """Regular expression that PyTorch's name of the device matches."""
+    """A regular expression that matches PyTorch's name of the device."""
     teraflops: float
-    """Peak of bfloat16 (T4 and V100: float16) matrix products, 1e12 operations a second."""
+    """The peak of bfloat16 (T4 and V100: float16) matrix products, in 1e12 operations a second."""
     memory_gb: float
-    """1e9 bytes."""
+    """The device's memory in 1e9 bytes."""
     link_gb_per_second: float
-    """To a neighbour in the same machine, one direction, 1e9 bytes a second."""
+    """The bandwidth to a neighbour in the same machine, one direction, in 1e9 bytes a second."""
 
     @property
     def flops(self) -> float:
@@ -92,11 +93,7 @@ HARDWARE = [
 
 
 def known_hardware(names: Sequence[str]) -> Sequence[Hardware]:
-    """The GPUs of these names, or all for none.
-
-    Raises:
-        UserError: a name is not known.
-    """
+    """The GPUs of these names; all GPUs if there are no names."""
     known = {entry.name.lower(): entry for entry in HARDWARE}
     for name in names:
         if name.lower() not in known:
@@ -108,7 +105,7 @@ def known_hardware(names: Sequence[str]) -> Sequence[Hardware]:
 
 
 def peak_flops(device: torch.device) -> float | None:
-    """Operations per second in half precision that a GPU of the table can do at best; None for any
+    """The peak of a GPU of the table in half precision, in operations per second; None for any
     other device.
 
     A variant with other clocks is another device.
@@ -119,16 +116,17 @@ def peak_flops(device: torch.device) -> float | None:
 
 @dataclass(frozen=True)
 class StepTime:
-    """What one optimizer step takes on all devices together."""
+    """The time of one optimizer step on all devices together, by its parts."""
 
     compute_seconds: float
     network_bytes: float
-    """Sent by each device."""
+    """Bytes that each device sends."""
     network_seconds: float
 
     @property
     def seconds(self) -> float:
-        """Computation, and the part of the network's time that does not hide behind it."""
+        """Seconds of a step: its computation, and the part of the network's time during which
+        nothing is computed."""
         return self.compute_seconds + max(
             0.0, self.network_seconds - HIDDEN_SHARE * self.compute_seconds
         )
@@ -143,12 +141,12 @@ def step_time(
     devices: int,
     bandwidth: float,
 ) -> StepTime:
-    """The time of a step over `tokens` on `devices`, each of which has the whole model (DDP, Li et
-    al. 2020).
+    """The time of a step over `tokens` on `devices`, each of which holds the whole model (DDP, Li
+    et al. 2020).
 
-    Each device makes `rate` operations and sends `bandwidth` bytes a second. It sends its float32
-    gradients twice: a ring's all-reduce (Patarasuk and Yuan 2009). No step is shorter than the
-    launches of its operations.
+    Each device computes `rate` operations and sends `bandwidth` bytes a second. It sends its
+    float32 gradients twice, as a ring's all-reduce does (Patarasuk and Yuan 2009). No step is
+    shorter than the launches of its operations.
     """
     flops = tokens * flops_per_token(config) / devices + optimizer_flops(config, optimizer)
     sent = 2 * 4 * parameter_count(config) * (devices - 1) / devices
@@ -157,7 +155,7 @@ def step_time(
 
 
 def optimizer_flops(config: ModelConfig, optimizer: OptimizerName) -> int:
-    """Operations of one update that are worth counting."""
+    """Floating-point operations of one update; 0 where they are too few to count."""
     matrices = (
         p for name, p in empty_model(config).named_parameters() if is_hidden_matrix(name, p)
     )
@@ -167,7 +165,7 @@ def optimizer_flops(config: ModelConfig, optimizer: OptimizerName) -> int:
 def step_seconds_on(
     gpu: Hardware, work: Workload, *, devices: int = 1, utilisation: float = UTILISATION
 ) -> float:
-    """How long an optimizer step of this training takes on GPUs of one kind in a machine."""
+    """Seconds of an optimizer step of this training on GPUs of one kind in one machine."""
     return step_time(
         work.config,
         tokens=work.tokens_per_step,
@@ -186,19 +184,19 @@ class PlanRow:
     step_seconds: float
     steps: int
     price_per_hour: float | None
-    """Of all devices together; None if it is not known."""
+    """The price of an hour of all devices together; None if it is not known."""
     sequences: int | None
-    """How many sequences of a batch memory holds at a time, 0 if not one; None for the machine that
-    was measured."""
+    """The number of sequences of a batch that memory holds at a time, 0 if it holds none; None for
+    the machine that was measured."""
 
     @property
     def total_seconds(self) -> float:
-        """Of the whole training."""
+        """Seconds of the whole training."""
         return self.step_seconds * self.steps
 
     @property
     def money(self) -> float | None:
-        """For the whole training."""
+        """The price of the whole training; None if it is not known."""
         return (
             None if self.price_per_hour is None else self.total_seconds / 3600 * self.price_per_hour
         )
@@ -211,24 +209,24 @@ class Plan:
     work: Workload
     rows: Sequence[PlanRow]
     gpus: Sequence[Hardware]
-    """Those in the rows; their times assume a utilisation."""
+    """The GPUs in the rows. Their times assume a utilisation."""
     currency: str
     source: str | None
     """How the time of this machine is known, in words; None if it is not in the rows."""
 
     @cached_property
     def parameters(self) -> int:
-        """Of the model."""
+        """The number of the model's parameters."""
         return parameter_count(self.work.config)
 
     @cached_property
     def flops_per_token(self) -> int:
-        """Of the forward and backward passes."""
+        """Floating-point operations of the forward and backward passes for a token."""
         return flops_per_token(self.work.config)
 
     @property
     def optimizer_share(self) -> float:
-        """Operations of the optimizer's update as a share of those of the passes."""
+        """Operations of the optimizer's update, as a share of those of the passes."""
         update = optimizer_flops(self.work.config, self.work.train.optimizer)
         return update / (self.work.tokens_per_step * self.flops_per_token)
 
@@ -247,15 +245,15 @@ def plan_training(
     """Plan a training.
 
     Args:
-        root: the project; its data, and its last training on this machine, count where nothing else
-            is given.
+        root: the project. Its data and its last training on this machine are used for what is not
+            given.
         params: all parameters of the training.
-        tokens: of the text to train on.
-        vocab_size: entries of the tokenizer.
+        tokens: the number of tokens to train on.
+        vocab_size: the number of the tokenizer's entries.
         hardware: names of GPUs, and `here`; none means all GPUs.
-        devices: in a machine.
+        devices: the number of devices in a machine.
         utilisation: the share of its peak that a GPU reaches.
-        price_per_hour: of one GPU.
+        price_per_hour: the price of one GPU for an hour.
 
     Raises:
         UserError: hardware is not known, or nothing says how many tokens there are.
@@ -283,7 +281,7 @@ def plan_training(
 def _workload(
     root: Path, params: "AllParams", tokens: int | None, vocab_size: int | None
 ) -> Workload:
-    """The training, with what is not given from the project's data."""
+    """The training; what is not given comes from the project's data."""
     if tokens is None or vocab_size is None:
         there = _data(root)
         tokens = tokens or there[0]
@@ -309,15 +307,15 @@ def _data(root: Path) -> tuple[int | None, int | None]:
 
 
 def _measured(work: Workload, params: "AllParams") -> tuple[str, float, str]:
-    """Name, seconds of a step, and their source: steps of this very training, made on this machine
-    now."""
+    """Name, seconds of a step, and source, from steps of this very training that are made on this
+    machine now."""
     speed = measure(work, params.runtime)
     return HERE, speed.seconds, f"{HERE}: {speed.measured}, measured just now on {speed.device}"
 
 
 def _last_training(root: Path, work: Workload) -> tuple[str, float, str] | None:
-    """The same from the operations per second of the last training on this machine; None if there
-    was none."""
+    """Name, seconds of a step, and source, from the operations per second of the last training on
+    this machine; None if there was none."""
     if not (root / paths.MODEL / MANIFEST).exists():
         return None
     manifest = read_manifest(root / paths.MODEL)
@@ -325,7 +323,7 @@ def _last_training(root: Path, work: Workload) -> tuple[str, float, str] | None:
     trained = manifest.model
     if not timing:
         return None
-    # With the time of the update
+    # The rate includes the time of the update
     rate = statistics.median(row.tokens_per_second for row in timing) * flops_per_token(trained)
     seconds = work.tokens_per_step * flops_per_token(work.config) / rate
     return (

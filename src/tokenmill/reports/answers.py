@@ -1,5 +1,5 @@
-"""The answers of a run side by side with changed words marked, and those of a fine-tuned model
-under its base's."""
+"""The answers of several epochs side by side with changed words marked, and the answers of a
+fine-tuned model under those of its base."""
 
 import re
 from collections.abc import Sequence
@@ -15,20 +15,20 @@ if TYPE_CHECKING:  # it loads PyTorch
     from tokenmill.evaluation.evaluate import HeldOutAnswers
 
 WORDS = re.compile(r"\w+\s*|[^\w\s]\s*|\s+")
-"""A word or a punctuation mark, with the white space after it."""
+"""Matches a word or a punctuation mark, with the white space after it."""
 
 
 SIMILAR = 0.4
-"""Texts below this similarity (difflib's ratio) are not compared word by word."""
+"""The similarity (difflib's ratio) below which texts are not compared word by word."""
 
 
 LOOPS = 0.3
-"""An answer loops if more than this fraction of its 4-grams are repetitions."""
+"""The fraction of repeated 4-grams above which an answer counts as a loop."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """Consecutive words of one kind. Removed words stand where they were."""
+    """Consecutive words of one kind. Removed words are in the place where they were."""
 
     kind: Literal["same", "added", "removed"]
     text: str
@@ -67,20 +67,20 @@ def word_changes(before: str, after: str) -> list[Span]:
 
 @dataclass(frozen=True)
 class Version:
-    """The answer in one column."""
+    """The answer of one column to a prompt."""
 
     name: str
-    """Of the column."""
+    """The name of the column."""
     answer: Answer | None
-    """None: this column was not asked."""
+    """The answer; None if this column's run did not have the prompt."""
     spans: list[Span]
-    """The greedy answer with its changes."""
+    """The greedy answer, divided by its changes."""
     is_unchanged: bool
     """Whether the greedy answer is the same as in the column before."""
 
     @property
     def mark(self) -> str:
-        """`right` or `wrong`; empty where nothing was expected."""
+        """`right` or `wrong`; empty if no text was expected."""
         found = self.answer.found if self.answer else None
         return "" if found is None else "right" if found else "wrong"
 
@@ -101,7 +101,8 @@ class PromptAnswers:
 def compare_answers(
     question: Question, answers: Sequence[tuple[str, Answer | None]]
 ) -> PromptAnswers:
-    """Compare each answer with the last one before it. Each comes with the name of its column."""
+    """Compare each answer with the last answer before it. Each comes with the name of its
+    column."""
     versions: list[Version] = []
     before: Answer | None = None
     for name, answer in answers:
@@ -118,16 +119,16 @@ def compare_answers(
 
 
 def beside_base(base: Evaluation, tuned: Evaluation, held_out: "Sequence[HeldOutAnswers]") -> str:
-    """The answers of a fine-tuned model under those of the model that it started from, as a page in
-    Markdown.
+    """A page in Markdown with the answers of a fine-tuned model under those of the model that it
+    started from.
 
     Args:
-        base: asked the same as `tuned`.
-        tuned: all epochs, with the answers to the prompts of the base.
+        base: the evaluation of the base, with the same prompts as `tuned`.
+        tuned: the evaluation of all epochs of the fine-tuned model.
         held_out: answers to questions of held-out chats.
 
     Raises:
-        UserError: the two were not asked the same.
+        UserError: the two evaluations have different prompts.
     """
     if base.questions != tuned.questions:
         raise UserError(

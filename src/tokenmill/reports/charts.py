@@ -18,26 +18,26 @@ X_TICKS = 7
 Y_TICKS = 4
 
 LABELS = 10
-"""At most this many labels stand under bars."""
+"""The most labels that are shown under bars."""
 
 WIDE = 200
 """A logarithmic axis over more than this factor has ticks at powers of ten only."""
 
 MARGIN = 0.04
-"""Fraction of the range that lines keep from the edges, and bars from the top."""
+"""The fraction of the range that lines keep from the edges, and bars from the top."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """Values of one colour; the page's legend names them."""
+    """Values of one colour. The page's legend names them."""
 
     values: Sequence[float]
     colour: int
-    """Number of a colour --series-N in page.css."""
+    """The number N of the colour --series-N in page.css."""
     x: Sequence[float] = ()
-    """Positions of a line's values; bars stand at 0, 1, 2 ..."""
+    """The positions of a line's values on the x axis. Bars are at 0, 1, 2 ..."""
     titles: Sequence[str] = ()
-    """What a pointer on each value shows. A line with titles has a dot at each value."""
+    """The text that a pointer on each value shows. A line with titles has a dot at each value."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Dot:
 
 @dataclass(frozen=True)
 class Chart:
-    """All positions in percent of the plot, from its left and its top edge."""
+    """A chart. All positions are in percent of the plot, from its left and its top edge."""
 
     x_label: str
     y_label: str
@@ -95,13 +95,13 @@ class Chart:
 def bar_chart(
     labels: Sequence[str], series: Sequence[Series], *, x_label: str, y_label: str, alt: str
 ) -> Chart:
-    """Groups of upright bars, one bar of each series in a group.
+    """Groups of upright bars, with one bar of each series in a group.
 
     Args:
-        labels: one under each group; only every n-th is shown where there are more than LABELS.
-        series: with as many values and titles as there are labels.
-        x_label: what the groups are.
-        y_label: what the heights are.
+        labels: a label for each group; if there are more than LABELS, only every n-th is shown.
+        series: series with as many values and titles as there are labels.
+        x_label: the label of the x axis, along which the groups stand.
+        y_label: the label of the y axis, along which heights are measured.
         alt: the chart in one sentence.
     """
     group = 100 / len(labels)
@@ -138,10 +138,10 @@ def line_chart(
     """Lines over a common x axis of whole numbers.
 
     Args:
-        series: each with `x`.
+        series: series with positions `x`.
         log: the axes that are logarithmic; values on them must be positive.
-        x_label: what x is.
-        y_label: what the values are.
+        x_label: the label of the x axis.
+        y_label: the label of the y axis.
         alt: the chart in one sentence.
     """
     x_axis = Axis([x for one in series for x in one.x], log="x" in log)
@@ -175,7 +175,7 @@ def line_chart(
 
 
 class Axis:
-    """Values of a range, linear or logarithmic, as percent of it."""
+    """A range of values, linear or logarithmic, whose positions are in percent."""
 
     def __init__(self, values: Sequence[float], *, log: bool):
         self._log = log
@@ -186,7 +186,7 @@ class Axis:
         self._high = high + margin
 
     def percent(self, value: float) -> float:
-        """Where a value stands: 0 at the low end, 100 at the high end."""
+        """The position of a value: 0 at the low end, 100 at the high end."""
         return _round(100 * (self._scaled(value) - self._low) / (self._high - self._low))
 
     def ticks(self, count: int, *, whole: bool = False) -> list[float]:
@@ -200,7 +200,7 @@ class Axis:
 
 
 def _linear_ticks(low: float, high: float, count: int, *, whole: bool = False) -> list[float]:
-    """Multiples of 1, 2, 2.5 or 5 times a power of ten."""
+    """Ticks at multiples of 1, 2, 2.5 or 5 times a power of ten."""
     rough = (high - low) / count
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power > 0.999 * rough)
@@ -210,7 +210,7 @@ def _linear_ticks(low: float, high: float, count: int, *, whole: bool = False) -
 
 
 def _log_ticks(low: float, high: float, count: int) -> list[float]:
-    """Powers of ten; over a small range also 2 and 5 times these."""
+    """Ticks at powers of ten; over a small range also at 2 and 5 times these."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     if high / low <= WIDE:
         ticks = [factor * 10.0**power for power in powers for factor in (1, 2, 5)]

@@ -1,4 +1,5 @@
-"""reports/data.html: the text, what was dropped and why, and what the tokens are like."""
+"""Write reports/data.html: the text, the dropped documents with their reasons, and statistics of
+the tokens."""
 
 from collections.abc import Mapping, Sequence
 
@@ -17,26 +18,27 @@ from tokenmill.words.cleaning import (
 from tokenmill.words.units import size
 
 FREQUENT = 40
-"""Tokens in the ranking."""
+"""The number of tokens in the ranking."""
 
 EXAMPLES = 24
-"""Rare and unused tokens that are shown."""
+"""The number of rare and unused tokens that are shown."""
 
 LANGUAGES = 20
-"""Languages that are shown; the others are added up."""
+"""The number of languages that are shown; the others are added up."""
 
 SOURCES = 10
-"""Files that are shown; the others are folded away."""
+"""The number of files that are shown; the others are folded away."""
 
 LONG_TOKEN = 16
-"""Bytes; longer tokens share a bar."""
+"""The length in bytes beyond which tokens share a bar."""
 
 POINTS = 200
-"""Points of the line over ranks."""
+"""The number of points of the line over ranks."""
 
 
 def text_flow(clean: CleanReport, tokens: int) -> list[tuple[str, str, list[str]]]:
-    """Key numbers from the raw files to the tokens, end-of-text included: name, number, notes."""
+    """Key numbers from the raw files to the tokens, end-of-text included; for each its name, number
+    and notes."""
     files = clean.files
     documents = clean.documents
     skipped = [f"skipped: {skipped_in_words(files.skipped)}"] if files.skipped else []
@@ -62,7 +64,8 @@ def text_flow(clean: CleanReport, tokens: int) -> list[tuple[str, str, list[str]
 
 
 def documents_by_reason(clean: CleanReport) -> list[tuple[str, str, int]]:
-    """The reasons that applied: name, explanation, documents; the most frequent first."""
+    """The reasons that applied, the most frequent first; for each its name, explanation and number
+    of documents."""
     rows = [
         (_words(name), clean.meanings.get(name, ""), count)
         for name, count in clean.dropped.items()
@@ -72,7 +75,8 @@ def documents_by_reason(clean: CleanReport) -> list[tuple[str, str, int]]:
 
 
 def kept_and_dropped(clean: CleanReport) -> list[tuple[str, int, str]]:
-    """Segments of one bar for all documents: name, documents, CSS class."""
+    """The segments of one bar for all documents; for each its name, number of documents and CSS
+    class."""
     reasons = documents_by_reason(clean)
     classes = ("series-3", "series-4", "series-2")
     shown = [
@@ -131,8 +135,8 @@ def _words(reason: str) -> str:
 
 
 def _examples(clean: CleanReport) -> list[tuple[str, int, list[str]]]:
-    """Dropped documents: reason, how often it applied, beginnings of a few; the most frequent
-    reason first."""
+    """The dropped documents by reason, the most frequent reason first: reason, number, and
+    beginnings of a few."""
     rows = [
         (_words(name), clean.dropped.get(name, 0), texts)
         for name, texts in clean.examples.items()
@@ -181,19 +185,19 @@ def _power_of_two(edge: int) -> str:
 
 
 def _ranked(stats: DataStats, ids: Sequence[int] | np.ndarray) -> list[tuple[bytes, int]]:
-    """These tokens and how often they occur, without those that never do."""
+    """The bytes of these tokens and how often they occur, without tokens that never do."""
     return [(stats.vocabulary[i], int(stats.occurrences[i])) for i in ids if stats.occurrences[i]]
 
 
 def _rarest(stats: DataStats) -> np.ndarray:
-    """The ids of the rarest tokens that occur at all, if they are rare."""
+    """The ids of the least frequent tokens that occur, if they are rare."""
     ids = stats.ranking[::-1]
     counts = stats.occurrences[ids]
     return ids[(counts > 0) & (counts < RARE)][:EXAMPLES]
 
 
 def _zipf(stats: DataStats) -> Chart:
-    """Occurrences by rank; both axes are logarithmic."""
+    """A line of the tokens' occurrences by rank; both axes are logarithmic."""
     counts = np.sort(stats.occurrences[stats.occurrences > 0])[::-1]
     ranks = np.unique(np.geomspace(1, len(counts), POINTS).round().astype(np.int64))
     return line_chart(
@@ -209,7 +213,7 @@ def _zipf(stats: DataStats) -> Chart:
 
 
 def _token_lengths(stats: DataStats) -> Chart:
-    """Lengths of tokens in bytes: of the text's tokens, and of the vocabulary's."""
+    """Bars of the lengths of tokens in bytes: of all tokens in the text, and of the vocabulary."""
     lengths = np.minimum([len(token) for token in stats.vocabulary], LONG_TOKEN)
     entries = np.bincount(lengths, minlength=2)[1:]
     uses = np.bincount(lengths, weights=stats.occurrences, minlength=2)[1:]

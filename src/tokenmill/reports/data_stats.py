@@ -1,8 +1,8 @@
-"""Statistics of the prepared data: one pass over the token files, the figures that follow, metrics
-and tables for DVC.
+"""Statistics of the prepared data: one pass over the token files, the figures that follow from it,
+metrics and tables for DVC.
 
-The files are read in blocks rather than mapped, so that memory does not grow with them; 1.2 to 1.7
-GB/s.
+The files are read in blocks rather than mapped, at 1.2 to 1.7 GB/s, so that memory does not grow
+with them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,39 +29,40 @@ from tokenmill.formats.tokenizer import TextTokenizer, token_bytes
 from tokenmill.reports.page import token_text
 
 BLOCK = 1 << 20
-"""Tokens read at a time."""
+"""The number of tokens that are read at a time."""
 
 LONGEST = 1 << 20
-"""Documents of more tokens count as this long, which bounds the memory of the histogram."""
+"""The length in tokens as which longer documents count. It bounds the memory of the histogram."""
 
 STARTS_WORD = 1
-"""Flag of a token whose first byte is not white space."""
+"""The flag of a token whose first byte is not white space."""
 
 ENDS_WORD = 2
-"""Flag of a token after whose last byte a word may start."""
+"""The flag of a token after whose last byte a word may start."""
 
 RARE = 10
-"""A token with fewer occurrences is rare: a model will hardly learn what it means."""
+"""The number of occurrences below which a token is rare: a model will hardly learn what it
+means."""
 
 FREQUENT = 30
-"""Rows of frequent_tokens.csv."""
+"""The number of rows of frequent_tokens.csv."""
 
 
 @dataclass(frozen=True)
 class TokenCounts:
-    """What the token files of both splits hold together."""
+    """The counts of both splits together."""
 
     by_id: np.ndarray
-    """Occurrences of each token, end-of-text included; int64, one per id."""
+    """The occurrences of each token, end-of-text included; int64, one per id."""
     words: int
-    """Runs of bytes without ASCII white space, as `bytes.split` finds them."""
+    """The number of runs of bytes without ASCII white space, as `bytes.split` finds them."""
     by_length: np.ndarray
-    """Documents of 0, 1, 2, … tokens without end-of-text; int64, the last entry for all longer
-    ones."""
+    """The number of documents with 0, 1, 2, … tokens, not counting end-of-text; int64. The last
+    entry is for all longer ones."""
 
 
 class TokenCounter:
-    """Counts consecutive blocks of ids; a split ends with end-of-text, and the next follows."""
+    """Counts consecutive blocks of ids. A split ends with end-of-text, and the next one follows."""
 
     def __init__(self, vocabulary: Sequence[bytes], eot_id: int) -> None:
         self._eot_id = eot_id
@@ -80,8 +81,8 @@ class TokenCounter:
         self._document_length = 0  # of the document that the next block continues
 
     def add(self, ids: np.ndarray, *, lengths: bool = True) -> None:
-        """Count the next block, which must not be empty; without `lengths` its documents' lengths
-        are left out."""
+        """Count the next block, which must not be empty. Without `lengths`, the lengths of its
+        documents are not counted."""
         self._by_id += np.bincount(ids, minlength=len(self._by_id))
         flags = self._flags.take(ids)
         before = np.concatenate(([np.uint8(self._last_flags)], flags[:-1]))
@@ -112,7 +113,7 @@ def _padded(counts: np.ndarray, length: int) -> np.ndarray:
 
 
 def read_stats(folder: Path, tokenizer: TextTokenizer, clean: CleanReport) -> "DataStats":
-    """Count what `unpack` wrote.
+    """Count the tokens in the files that `unpack` wrote.
 
     Args:
         folder: data/tokens.
@@ -155,14 +156,14 @@ class DataStats:
     counts: TokenCounts
     metadata: TokenMetadata
     vocabulary: Sequence[bytes]
-    """The bytes of every token; special ones have none."""
+    """The bytes of every token. Special tokens have none."""
     is_divided: bool = False
-    """Whether documents are divided between the splits; the lengths are then those of the parts to
+    """Whether documents are divided between the splits. Then lengths are those of the parts to
     train on."""
 
     @cached_property
     def occurrences(self) -> np.ndarray:
-        """How often each token occurs; 0 for special tokens."""
+        """The occurrences of each token; 0 for special tokens."""
         return np.where([token != b"" for token in self.vocabulary], self.counts.by_id, 0)
 
     @cached_property
@@ -172,11 +173,11 @@ class DataStats:
 
     @cached_property
     def tokens(self) -> int:
-        """Tokens of text."""
+        """The number of tokens of text."""
         return int(self.occurrences.sum())
 
     def coverage(self, count: int) -> float:
-        """The fraction of the text that the `count` most frequent tokens make up."""
+        """The fraction of the text's tokens that are one of the `count` most frequent ones."""
         return float(self.occurrences[self.ranking[:count]].sum()) / max(1, self.tokens)
 
     @property
@@ -191,22 +192,22 @@ class DataStats:
 
     @property
     def tokens_per_word(self) -> float:
-        """Mean number of tokens in a word (fertility), with the white space beside it."""
+        """The mean number of tokens in a word (fertility), with the white space beside it."""
         return self.tokens / max(1, self.counts.words)
 
     @cached_property
     def unused_ids(self) -> list[int]:
-        """Tokens that never occur, without special ones."""
+        """The ids of tokens that never occur, without special ones."""
         return [i for i in np.flatnonzero(self.occurrences == 0).tolist() if self.vocabulary[i]]
 
     @property
     def rare_tokens(self) -> int:
-        """How many tokens occur, but fewer than RARE times."""
+        """The number of tokens that occur, but fewer than RARE times."""
         return int(np.count_nonzero((self.occurrences > 0) & (self.occurrences < RARE)))
 
     @property
     def used_fraction(self) -> float:
-        """The fraction of the vocabulary that occurs, without special tokens."""
+        """The fraction of the vocabulary that occurs, special tokens left out."""
         entries = sum(token != b"" for token in self.vocabulary)
         return 1 - len(self.unused_ids) / max(1, entries)
 
@@ -218,21 +219,22 @@ class DataStats:
 
     @property
     def uniform_entropy(self) -> float:
-        """Entropy of a token, in bits, if all were equally frequent."""
+        """The entropy of a token, in bits, if all tokens were equally frequent."""
         return float(np.log2(max(2, len(self.occurrences))))
 
     @property
     def unigram_bits_per_byte(self) -> float:
-        """Bits per byte of a model that knows only token frequencies: training's baseline."""
+        """Bits per byte of a model that knows only the frequencies of tokens; the baseline for
+        training."""
         return self.entropy / max(1e-9, self.bytes_per_token)
 
     def length_quantile(self, fraction: float) -> int:
-        """The length in tokens that this share of documents does not exceed (nearest rank)."""
+        """The length in tokens that this fraction of documents does not exceed (nearest rank)."""
         ranks = np.cumsum(self.counts.by_length)
         return int(np.searchsorted(ranks, max(1, np.ceil(fraction * ranks[-1]))))
 
     def metrics(self) -> dict[str, int | float]:
-        """metrics/data.json: what the metrics of the stages before do not hold."""
+        """The numbers for metrics/data.json, without those in the metrics of the stages before."""
         documents = self.clean.documents
         return {
             "raw_bytes": self.clean.files.bytes,

@@ -1,7 +1,7 @@
-"""One self-contained page from a template, and how its numbers, tokens and parameters are written.
+"""Render a self-contained page from a template, and format its numbers, tokens and parameters.
 
 jinja2 escapes everything, and no invisible character of foreign text reaches a page
-(`words.units.visible`). Thousands are set apart by a narrow space at which no line breaks.
+(`words.units.visible`). Thousands are separated by a narrow space at which no line breaks.
 """
 
 import html
@@ -21,7 +21,7 @@ from tokenmill.words.units import size, visible
 TEMPLATES = Path(__file__).with_name("templates")
 
 THIN = "\u202f"
-"""Narrow no-break space."""
+"""A narrow no-break space."""
 
 
 def render(template: str, **values: Any) -> str:
@@ -47,7 +47,7 @@ def environment() -> Environment:
 
 
 def integer(value: int) -> str:
-    """1234567 as 1 234 567."""
+    """A whole number with separated thousands: 1234567 becomes 1 234 567."""
     return _thin(f"{value:,}")
 
 
@@ -86,12 +86,12 @@ def _thin(number: str) -> str:
 
 
 def excerpt(text: str, length: int = 300) -> str:
-    """The beginning of a text, with nothing invisible in it but spaces and line breaks."""
+    """The beginning of a text. The only invisible characters in it are spaces and line breaks."""
     return visible(text[:length].rstrip() + " …" if len(text) > length else text)
 
 
 def markdown(text: str) -> Markup:
-    """A text that Markdown shows as it is, on one line, as a table's cell must be."""
+    """A text on one line that Markdown shows unchanged, as a cell of a table needs it."""
     text = html.escape(text, quote=False).replace("\\", "\\\\")
     for sign in "|*_`[]#~":
         text = text.replace(sign, "\\" + sign)
@@ -103,8 +103,8 @@ WHITE_SPACE = {" ": "␣", "\n": "↵", "\t": "⇥"}
 
 
 def token_text(token: bytes) -> str:
-    """A token readably: ␣ for a space, ↵ for a line break; bytes that are not UTF-8 alone as
-    \\xE2\\x80."""
+    """A token in readable form: ␣ for a space, ↵ for a line break. Bytes that are not UTF-8 by
+    themselves are written as \\xE2\\x80."""
     try:
         text = token.decode()
     except UnicodeDecodeError:
@@ -113,7 +113,8 @@ def token_text(token: bytes) -> str:
 
 
 def token_markup(token: bytes) -> Markup:
-    """`token_text` with its white-space signs in <i>, so that a page can show them paler."""
+    """The token as in `token_text`, with its signs for white space in <i>, so that a page can show
+    them paler."""
     shown = escape(token_text(token))
     for sign in WHITE_SPACE.values():
         shown = shown.replace(sign, Markup("<i>{}</i>").format(sign))
@@ -121,7 +122,7 @@ def token_markup(token: bytes) -> Markup:
 
 
 def flat(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Parameters by their dotted names; strings as they are, everything else as JSON.
+    """The parameters by their dotted names. Strings stay as they are; everything else becomes JSON.
 
     Example:
         >>> list(flat({"model": {"n_layer": 4}, "prompts": [{"user": "Why?"}]}))
@@ -141,5 +142,6 @@ def flat(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, st
 
 
 def settings(params: Mapping[str, Any]) -> dict[str, str]:
-    """A params.yaml without the section that changes no result, as `flat` gives it."""
+    """The values of a params.yaml in the form of `flat`, without the section `runtime`, which
+    changes no result."""
     return dict(flat({name: section for name, section in params.items() if name != "runtime"}))

@@ -1,6 +1,6 @@
-"""reports/index.html: a run on one page, from the raw text to the last epoch's answers.
+"""Write reports/index.html: a run on one page, from the raw text to the last epoch's answers.
 
-In words: what each epoch changed, which one is best, and whether the model overfits.
+Sentences say what each epoch changed, which one is best, and whether the model overfits.
 """
 
 import itertools
@@ -27,18 +27,18 @@ from tokenmill.training.schedule import Workload
 
 @dataclass(frozen=True)
 class Change:
-    """What an epoch changed against the one before."""
+    """The changes from the epoch before."""
 
     val_loss: float
-    """Nats per token; negative is better."""
+    """The difference of the validation loss in nats per token; negative is better."""
     relative: float
-    """The same as a fraction of the loss before."""
+    """The difference of the validation loss as a fraction of the loss before."""
     gained: list[int]
     """Indices of the prompts whose answer became right."""
     lost: list[int]
     """Indices of the prompts whose answer is no longer right."""
     answers: int
-    """How many greedy answers are different."""
+    """The number of greedy answers that are different."""
 
 
 def change(before: EpochResult, after: EpochResult) -> Change:
@@ -60,7 +60,7 @@ def best(evaluation: Evaluation) -> EpochResult:
 
 
 def verdict(evaluation: Evaluation) -> str:
-    """Whether the model overfits, in a sentence or two with the numbers."""
+    """One or two sentences with the numbers about whether the model overfits."""
     epochs = evaluation.epochs
     top = best(evaluation)
     first = epochs[0]
@@ -121,34 +121,34 @@ def _gap(result: EpochResult) -> str:
 
 
 POINTS = 300
-"""Points of a line over steps; of more rows, means are drawn."""
+"""The most points of a line over steps. If there are more rows, their means are drawn."""
 
 
-# Colours of the losses
+# The numbers of the losses' colours in page.css
 TRAIN = 1
 VALIDATION = 3
 
 
 @dataclass(frozen=True)
 class EpochTime:
-    """What an epoch took on the machines that trained it."""
+    """The time of an epoch on the machines that trained it."""
 
     tokens_per_second: float
-    """Median over its intervals, without validation and checkpoints."""
+    """The median over the epoch's intervals, without validation and checkpoints."""
     seconds_per_step: float
-    """At that rate."""
+    """The seconds of a step at this rate."""
     cost: Cost
-    """Everything: validation, checkpoints and repeated steps included."""
+    """The cost of everything, including validation, checkpoints and repeated steps."""
 
 
 def epoch_times(timing: Path, work: Workload) -> dict[int, EpochTime]:
-    """Times by epoch, of the epochs that a timing.csv covers completely.
+    """The times of the epochs that a timing.csv covers completely, by epoch.
 
     Args:
-        timing: `.resume/<fingerprint>/timing.csv` of this very run; it exists where the model was
-            trained. The copy in metrics/ may belong to another run if the model came out of DVC's
-            cache.
-        work: model, parameters and length of the text of the run.
+        timing: `.resume/<fingerprint>/timing.csv` of this very run, which exists where the model
+            was trained. The copy in metrics/ may belong to another run if the model came out of
+            DVC's cache.
+        work: the model, parameters and length of the text of the run.
     """
     rows = read_timing(timing)
     if not rows:
@@ -176,28 +176,28 @@ class RunRecord:
     history: Sequence[EpochRow]
     steps: Sequence[StepRow]
     times: Mapping[int, EpochTime]
-    """By epoch; epochs of unknown times are missing."""
+    """The times by epoch, without epochs of unknown times."""
     currency: str
     clean: CleanReport
     tokens: TokenMetadata
     manifest: Manifest
     unigram_bits_per_byte: float
-    """What the frequencies of tokens alone give."""
+    """Bits per byte of a model that knows only the frequencies of tokens."""
     weights: Sequence[str]
-    """SHA-256 of every epoch's weights."""
+    """The SHA-256 of every epoch's weights."""
     validations: Sequence[ValidationRow] = ()
-    """Within epochs."""
+    """The validations within epochs."""
 
 
 @dataclass(frozen=True)
 class EpochLine:
-    """An epoch in the table of epochs."""
+    """A row in the table of epochs."""
 
     result: EpochResult
     row: EpochRow
     time: EpochTime | None
     change: Change | None
-    """None for the first epoch."""
+    """The change from the epoch before; None for the first epoch."""
     is_best: bool
 
 
@@ -306,7 +306,8 @@ def _curve(steps: Sequence[StepRow], column: str, title: str) -> Chart:
 
 
 def _means(steps: Sequence[StepRow], column: str) -> tuple[list[int], list[float]]:
-    """At most POINTS points: means over equally many rows each, at the last step of these rows."""
+    """Means over equally many rows each, at most POINTS of them. Each is at the last step of its
+    rows."""
     rows = -(-len(steps) // POINTS)
     groups = [steps[start : start + rows] for start in range(0, len(steps), rows)]
     return [group[-1].step for group in groups], [

@@ -1,5 +1,5 @@
-"""The chat template of an exported model in Jinja2: what `render_chat` does, with special tokens in
-place of marks."""
+"""The chat template of an exported model in Jinja2. It does what `render_chat` does, with special
+tokens in place of marks."""
 
 import json
 
@@ -8,14 +8,14 @@ from tokenmill.formats.tokenizer import SPECIAL_TOKENS
 
 
 def chat_template(*, marks_answers: bool) -> str:
-    """The template; with `marks_answers` what the assistant writes, and the end of its turn, is
-    inside `{% generation %}`.
+    """The template. With `marks_answers`, what the assistant writes is inside `{% generation %}`,
+    and so is the end of its turn.
 
     transformers needs these blocks for `return_assistant_tokens_mask`, and TRL for
     `assistant_only_loss`; other readers of templates do not know them.
 
-    A special token that is spelled in a message would become that token, because the reader parses
-    the rendered text. So it gets a space behind its first character, as in `< |turn_end|>`, and no
+    A reader parses the rendered text, so the spelling of a special token in a message would become
+    that token. Therefore it gets a space after its first character, as in `< |turn_end|>`, and no
     message can open or end a turn.
     """
     broken = "".join(f" | replace('{token}', '{token[0]} {token[1:]}')" for token in SPECIAL_TOKENS)

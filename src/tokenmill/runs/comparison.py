@@ -1,7 +1,7 @@
-"""Epochs of finished runs side by side: from the names that a person types to tables, cautions and
-all answers.
+"""Compare epochs of finished runs: from the names that a user types to tables, a caution and all
+answers.
 
-A name is `workspace`, `epoch-2`, `HEAD`, `blest-jube:2`.
+Examples of names are `workspace`, `epoch-2`, `HEAD` and `blest-jube:2`.
 """
 
 import contextlib
@@ -34,7 +34,8 @@ FILES = (paths.EVALUATION, paths.TRAIN_METRICS, paths.HISTORY, PARAMS_FILE, LOCK
 WORKSPACE = "workspace"
 
 EPOCH = re.compile(r"epoch-(\d+)")
-"""An epoch of the workspace's run; also the name of the git ref that holds its metrics."""
+"""Matches the name of an epoch of the workspace's run, which is also the name of the git ref that
+holds its metrics."""
 
 REV_AND_EPOCH = re.compile(r"(?P<rev>.+):(?P<epoch>\d+)")
 
@@ -44,23 +45,20 @@ class ComparedRun:
     """A finished run, read from FILES."""
 
     name: str
-    """Its revision."""
+    """The run's revision, as the user typed it."""
     evaluation: Evaluation
     history: list[EpochRow]
     parameters: int
-    """Size of the model."""
+    """The number of the model's parameters."""
     settings: Mapping[str, str]
-    """Parameters by their dotted names, without `runtime` and without the prompts."""
+    """The values of params.yaml by their dotted names, without `runtime` and without the
+    prompts."""
     hashes: Mapping[str, str | None]
-    """Of every output in dvc.lock, by its path."""
+    """The hash of every output in dvc.lock, by its path."""
 
     @classmethod
     def read(cls, name: str, root: Path) -> "ComparedRun":
-        """Read the FILES below `root`.
-
-        Raises:
-            UserError: a file is missing or damaged.
-        """
+        """Read the FILES below `root`."""
         evaluation = read_evaluation(root / paths.EVALUATION)
         history = read_table(root / paths.HISTORY, EpochRow)
         if len(evaluation.epochs) != len(history):
@@ -94,29 +92,25 @@ class ComparedEpoch:
     """One epoch of a run: a column of the comparison."""
 
     name: str
-    """As the user typed it."""
+    """The epoch's name as the user typed it."""
     run: ComparedRun
     result: EpochResult
     row: EpochRow
 
     @classmethod
     def of(cls, name: str, run: ComparedRun, epoch: int | None) -> "ComparedEpoch":
-        """The given epoch, or the last one for None.
-
-        Raises:
-            UserError: the run has no such epoch.
-        """
+        """Make the column of epoch `epoch`; None means the last one."""
         number = chosen_epoch(epoch, len(run.evaluation.epochs), run.name)
         return cls(name, run, run.evaluation.epochs[number - 1], run.history[number - 1])
 
     def answer(self, prompt: str) -> Answer | None:
-        """The answer to a prompt; None if the run was not asked it."""
+        """The answer to a prompt; None if the run did not have this prompt."""
         prompts = [question.prompt for question in self.run.evaluation.questions]
         return self.result.answers[prompts.index(prompt)] if prompt in prompts else None
 
 
 def _right(found: Sequence[bool]) -> str:
-    """How many answers are right, where any was expected."""
+    """The number of right answers; empty if no prompt has an expected text."""
     return f"{sum(found)} of {len(found)}" if found else "none expected"
 
 
@@ -136,7 +130,7 @@ MEASURES: dict[str, Callable[[ComparedEpoch], str]] = {
 
 @dataclass(frozen=True)
 class Comparison:
-    """What there is to say about these epochs, in their order."""
+    """The tables, the caution and the prompts for these epochs, in their order."""
 
     epochs: Sequence[ComparedEpoch]
 
@@ -147,25 +141,25 @@ class Comparison:
 
     @property
     def runs(self) -> list[ComparedRun]:
-        """The runs that the epochs belong to, each once."""
+        """The runs of the epochs, each once."""
         return list({id(epoch.run): epoch.run for epoch in self.epochs}.values())
 
     @property
     def measures(self) -> pd.DataFrame:
-        """Losses and sizes as text: a row for each of MEASURES, a column for each epoch."""
+        """Losses and sizes as text, with a row for each of MEASURES and a column for each epoch."""
         rows = [[write(epoch) for epoch in self.epochs] for write in MEASURES.values()]
         return pd.DataFrame(rows, index=list(MEASURES), columns=self.names)
 
     @functools.cached_property
     def settings(self) -> pd.DataFrame:
-        """The parameters that differ, as text: a row for each, a column for each epoch."""
+        """The parameters that differ, as text, with a row for each and a column for each epoch."""
         table = pd.DataFrame([epoch.run.settings for epoch in self.epochs]).fillna("–").T
         table.columns = self.names
         return table.loc[table.nunique(axis=1) > 1]
 
     @property
     def caution(self) -> str:
-        """What must not be compared, in one sentence; empty if everything may be."""
+        """A sentence about what must not be compared; empty if everything may be."""
         if self._differ(paths.CLEAN) or any(
             name.startswith("tokenize.") for name in self.settings.index
         ):
@@ -196,13 +190,13 @@ class Comparison:
 
 
 def find_epochs(root: Path, names: Sequence[str]) -> list[ComparedEpoch]:
-    """The epochs that these names mean. One name alone is compared with the workspace, no name
-    means its first and last epoch.
+    """The epochs with these names. A single name is compared with the workspace. Without names, the
+    first and last epoch of the workspace are compared.
 
     Args:
-        root: of the project.
-        names: `workspace`, git revisions, DVC experiments, each optionally with `:N` for its epoch
-            N; or `epoch-N`.
+        root: the folder of the project.
+        names: `workspace`, git revisions or DVC experiments, each optionally with `:N` for its
+            epoch N; or `epoch-N`.
 
     Raises:
         UserError: there is no such revision or epoch, or its evaluation cannot be fetched.
@@ -233,7 +227,7 @@ def _parse(name: str) -> tuple[str, int | None]:
 
 
 def _read_run(root: Path, rev: str) -> ComparedRun:
-    """The run in the workspace, or the one that a revision holds or records."""
+    """The run in the workspace, or the run that a revision holds or records."""
     if rev == WORKSPACE:
         if run := unfinished(root):
             raise UserError(

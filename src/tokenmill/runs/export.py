@@ -1,13 +1,16 @@
-"""A trained model as a folder for other tools, with its tokenizer, its chat template and a card.
+"""Export a trained model as a folder for other tools, with its tokenizer, its chat template and a
+card.
 
-`hf` is what `transformers` loads without code of ours (`AutoModelForCausalLM`, `AutoTokenizer`,
-`pipeline`). The others have one file in place of its weights, and packages of their own, imported
-only when they are asked for. `gguf`, for llama.cpp, Ollama and LM Studio, holds tokenizer and chat
-template too, as llama.cpp's `convert_hf_to_gguf.py` writes them; llama.cpp quantizes such a file.
+`transformers` loads `hf` without code of ours (`AutoModelForCausalLM`, `AutoTokenizer`,
+`pipeline`). The other formats have one file in place of its weights, and need packages that are
+imported only then. `gguf`, for llama.cpp, Ollama and LM Studio, also holds tokenizer and chat
+template, as llama.cpp's `convert_hf_to_gguf.py` writes them; llama.cpp can quantize such a file.
 `onnx`, for onnxruntime, maps `input_ids` (batch, sequence) to `logits` (batch, sequence,
-vocabulary) without a cache of keys and values, so writing reads the whole text for each token.
-Weights are float32, and all write the same greedy text. What is known of the run (data, parameters,
-losses, answers) is on the card, README.md.
+vocabulary). It has no cache of keys and values, so generation reads the whole text again for each
+token.
+
+Weights are float32, and all formats give the same greedy text. The card, README.md, says what is
+known of the run (data, parameters, losses, answers).
 """
 
 import contextlib
@@ -48,18 +51,19 @@ CARD = "README.md"
 Format = Literal["hf", "gguf", "onnx"]
 
 FILES: dict[Format, str] = {"hf": WEIGHTS, "gguf": "model.gguf", "onnx": "model.onnx"}
-"""Which file has the weights."""
+"""The name of the file with the weights in each format."""
 
 LAYER_NORM_EPS = 1e-5
-"""Of `torch.nn.LayerNorm`, and of GPT-2."""
+"""Epsilon of `torch.nn.LayerNorm`, and of GPT-2."""
 
 ONE_FILE = 2**30
-"""Bytes of weights beyond which they are in `model.onnx.data`: protobuf holds 2 GiB."""
+"""Bytes of weights beyond which they go to `model.onnx.data`, because protobuf holds at most 2
+GiB."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """What is known of the run that trained a model; None where nothing is recorded."""
+    """What is known of the run that trained a model. None stands for what is not recorded."""
 
     manifest: Manifest | None
     evaluation: Evaluation | None
@@ -67,7 +71,7 @@ class Record:
 
 
 def record_of(checkpoint: FoundModel, root: Path, rev: str | None) -> Record:
-    """What the project at `root`, or its revision `rev`, records of a model."""
+    """The record of a model in the project at `root`, or in its revision `rev`."""
     run = checkpoint.folder.parent
     manifest = read_manifest(run) if (run / MANIFEST).exists() else None
     if rev is None and run.resolve() != (root / paths.MODEL).resolve():
@@ -84,7 +88,7 @@ def record_of(checkpoint: FoundModel, root: Path, rev: str | None) -> Record:
 
 @contextlib.contextmanager
 def _files(root: Path, rev: str | None) -> Iterator[Path]:
-    """A folder with the files of a revision that are within reach."""
+    """Yield a folder with the files of a revision that can be read or fetched."""
     if rev is None:
         yield root
         return
@@ -113,7 +117,7 @@ def export(checkpoint: FoundModel, record: Record, target: Path, kind: Format = 
     ends = {"eos_token_id": [tokenizer.eot_id, tokenizer.turn_ids[TURN_END]]}
     with _package(kind), write_directory(target) as folder:
         write_text(folder / CARD, _card(checkpoint, record, config, tokenizer, kind))
-        if kind == "gguf":  # it holds all that follows
+        if kind == "gguf":  # a GGUF file holds all that follows
             _write_gguf(model, tokenizer, folder / FILES[kind])
             return
         if kind == "onnx":
@@ -130,7 +134,7 @@ def export(checkpoint: FoundModel, record: Record, target: Path, kind: Format = 
 
 
 def is_export_of(checkpoint: FoundModel, folder: Path, kind: Format) -> bool:
-    """Whether the folder holds this model in this format; its card may have been edited."""
+    """Whether the folder holds this model in this format. Its card may have been edited."""
     card = folder / CARD
     file = folder / FILES[kind]
     weights = sha256_of(checkpoint.folder / WEIGHTS)
@@ -143,7 +147,8 @@ def is_export_of(checkpoint: FoundModel, folder: Path, kind: Format) -> bool:
 
 @contextlib.contextmanager
 def _package(extra: Format) -> Iterator[None]:
-    """Name the extra of this project that a format needs."""
+    """Within this block, turn the error about a missing package into one that names the extra of
+    this project."""
     try:
         yield
     except ImportError as error:
@@ -154,10 +159,10 @@ def _package(extra: Format) -> Iterator[None]:
 
 
 def _tokenizer_config(config: ModelConfig) -> dict[str, Any]:
-    """How `AutoTokenizer` uses tokenizer.json: as it is.
+    """The configuration with which `AutoTokenizer` uses tokenizer.json unchanged.
 
-    The chat template writes special tokens as text, so `AutoTokenizer` takes a spelled one for the
-    token, unless a caller says `split_special_tokens=True`.
+    The chat template writes special tokens as text. So `AutoTokenizer` takes the spelling of a
+    special token for the token, unless a caller says `split_special_tokens=True`.
     """
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -199,7 +204,7 @@ def _card(
 
 
 def _write_gguf(model: GPT, tokenizer: TextTokenizer, file: Path) -> None:
-    """Write the file; the package `gguf` maps the names of transformers to its own.
+    """Write the GGUF file. The package `gguf` maps the names of transformers to its own.
 
     Raises:
         UserError: llama.cpp has no such architecture or tokenizer.
@@ -260,14 +265,14 @@ def _add_tokenizer(writer: "GGUFWriter", tokenizer: TextTokenizer) -> None:
 
 
 def _write_onnx(model: GPT, file: Path) -> None:
-    """Write the file: texts of any number and, up to the model's context, of any length."""
-    # torch.onnx needs it later
+    """Write the ONNX file, for any number of texts of any length up to the model's context."""
+    # torch.onnx imports it later, so its absence is noticed here
     import onnxscript  # noqa: F401, PLC0415  # pyright: ignore[reportMissingImports]
     from torch.export import Dim  # noqa: PLC0415
 
     example = torch.zeros((2, model.config.context_length), dtype=torch.int64)
     sizes = {0: Dim("batch"), 1: Dim("sequence", max=model.config.context_length)}
-    # It speaks of other packages and of its own future
+    # Its messages are about other packages and its own future
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

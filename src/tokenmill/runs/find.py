@@ -1,9 +1,9 @@
-"""Find the trained model that a user means: an epoch of the work tree or of a revision, an
+"""Find the trained model that a user names: an epoch of the work tree or of a revision, an
 experiment, or a folder.
 
-The refs `epoch-N`, which the stage `report` makes, name no model: when they are made, the dvc.lock
-that records it is not committed yet. Their model is the one whose history, in the work tree or in a
-commit near the ref, holds the same losses at that epoch.
+The stage `report` makes the refs `epoch-N`. They cannot name a model, because the dvc.lock that
+records it is not yet committed then. Their model is the one whose history, in the work tree or in a
+commit near the ref, has the same losses at that epoch.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ COMPARED = ["tokens", "train_loss", "val_loss"]
 
 
 FETCHED = Path(".dvc/tmp/tokenmill")
-"""Where fetched outputs are kept; git ignores it, and deleting it costs only the fetching."""
+"""The folder of fetched outputs. Git ignores it; if it is deleted, they are only fetched again."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,11 @@ class FoundModel:
     """A trained model on disk and the tokenizer that belongs to it."""
 
     name: str
-    """For people: `epoch 4`, `epoch 2 of blest-jube`, a folder's path."""
+    """A name for people: `epoch 4`, `epoch 2 of blest-jube`, a folder's path."""
     folder: Path
-    """Holds config.json and model.safetensors."""
+    """The folder with config.json and model.safetensors."""
     tokenizer: Path
-    """The file tokenizer.json."""
+    """The path of tokenizer.json."""
 
 
 def find_model(
@@ -54,19 +54,20 @@ def find_model(
     model: Path | None = None,
     tokenizer: Path | None = None,
 ) -> FoundModel:
-    """The checkpoint that the arguments name; without any, the last epoch in the work tree.
+    """The model that the arguments name. Without any, it is the last epoch in the work tree.
 
     Args:
-        root: of the project.
-        epoch: from 1; None stands for the last one.
+        root: the folder of the project.
+        epoch: the number of an epoch, from 1; None stands for the last one.
         rev: a git revision, a DVC experiment, or a ref `epoch-N`. Its files are fetched if they are
             not here.
         model: a folder with config.json, model.safetensors and, if `tokenizer` is not given,
             tokenizer.json.
-        tokenizer: the file that goes with `model`.
+        tokenizer: the tokenizer.json that belongs to `model`.
 
     Raises:
-        UserError: there is no such model; says which there are, or how to get it.
+        UserError: there is no such model. The message says which models there are, or how to get
+            it.
     """
     if model is not None:
         if epoch is not None or rev is not None:
@@ -96,8 +97,8 @@ def find_model(
 
 
 def available(root: Path) -> list[FoundModel]:
-    """The epochs in the work tree of the project at `root`, in order; those finished so far of a
-    training under way."""
+    """The epochs in the work tree of the project at `root`, in order. Of a training under way they
+    are those that are finished."""
     if is_finished(root):
         names = "epoch {}"
         folder = root / paths.MODEL
@@ -117,21 +118,14 @@ def available(root: Path) -> list[FoundModel]:
 
 
 def epochs_at(root: Path, rev: str) -> int:
-    """The number of epochs that the model at a revision has.
-
-    Raises:
-        UserError: there is no such revision or model, or its files are out of reach.
-    """
+    """The number of epochs that the model at a revision has."""
     with contextlib.closing(Revision(root, rev)) as revision:
         return read_manifest(revision.fetch(paths.MODEL, [MANIFEST])).epochs
 
 
 def chosen_epoch(epoch: int | None, epochs: int, where: str) -> int:
-    """`epoch`, or the last one for None.
-
-    Raises:
-        UserError: `where` has no such epoch.
-    """
+    """Return `epoch`, or the last one for None; refuse an epoch that does not exist. Errors call
+    the run `where`."""
     if epoch is None:
         return epochs
     if not 1 <= epoch <= epochs:
@@ -141,8 +135,8 @@ def chosen_epoch(epoch: int | None, epochs: int, where: str) -> int:
 
 
 def _in_folder(folder: Path, tokenizer: Path | None, root: Path) -> FoundModel:
-    """The model in a folder, with the given tokenizer, the one beside it, or the project's if the
-    model is in it."""
+    """The model in a folder. Its tokenizer is the given one, the one beside it, or the project's if
+    the model is in the project."""
     if not (folder / CONFIG).exists():
         raise UserError(
             f"--model {folder} holds no {CONFIG}: give a folder such as {paths.MODEL / 'epoch-1'}."
@@ -180,8 +174,8 @@ def _epoch_of_ref(root: Path, rev: str) -> int | None:
 
 
 def _at_epoch_ref(root: Path, epoch: int) -> FoundModel:
-    """The model that the ref `epoch-N` measured: in the work tree, at HEAD, or at the commit before
-    the ref."""
+    """The model that the ref `epoch-N` measured. It is searched in the work tree, at HEAD, and at
+    the commit before the ref."""
     ref = f"refs/epoch-{epoch}"
     kept = (git.content(root, ref, paths.TRAIN_METRICS) or "{}").encode()
     measured = parse_record(
@@ -206,7 +200,7 @@ def _at_epoch_ref(root: Path, epoch: int) -> FoundModel:
 
 
 def _holds(history: str | None, measured: dict[str, float], epoch: int) -> bool:
-    """Whether the row of an epoch in a history.csv equals what was measured."""
+    """Whether a history.csv has the measured values in the row of this epoch."""
     if not history:
         return False
     rows = parse_rows(history.encode(), EpochRow, source=paths.HISTORY, way_out=ANEW)
@@ -215,15 +209,15 @@ def _holds(history: str | None, measured: dict[str, float], epoch: int) -> bool:
 
 
 class Revision:
-    """The files that one revision of the project at `root` holds or records; the work tree stays
-    untouched.
+    """The files that one revision of the project at `root` holds or records. The work tree is not
+    changed.
 
-    DVC's own file system over a revision reads the cache first, then the remote. Outputs that are
-    fetched are kept in FETCHED, under the hash that dvc.lock records, and are not fetched twice.
+    DVC's own file system over a revision reads the cache first, then the remote. Fetched outputs
+    are kept in FETCHED, under the hash that dvc.lock records, and are not fetched twice.
     """
 
     def __init__(self, root: Path, rev: str):
-        """Resolve the revision: one of git's, or a DVC experiment.
+        """Resolve the revision, which is one of git's or a DVC experiment.
 
         Raises:
             UserError: there is no such revision, or no DVC project, or a ref that DVC cannot read.
@@ -242,7 +236,7 @@ class Revision:
         try:
             if not rev:  # DVC would take the work tree
                 raise SCMError("no name")
-            # With today's remotes: those of a revision lose their folder
+            # Today's remotes are used, because those of a revision lose their folder
             with Repo(str(root)) as here:
                 default = {
                     name: here.config["core"][name]
@@ -258,15 +252,11 @@ class Revision:
             ) from None
 
     def has(self, file: Path) -> bool:
-        """Whether git or dvc.lock names the file; its content may be out of reach."""
+        """Whether git or dvc.lock names the file. Its content may still be out of reach."""
         return self._files.exists(f"/{file.as_posix()}")
 
     def copy(self, source: Path, target: Path) -> None:
-        """Copy one file, whole or not at all.
-
-        Raises:
-            UserError: its content is out of reach.
-        """
+        """Copy one file, whole or not at all."""
         try:
             with (
                 cast("IO[bytes]", self._files.open(f"/{source.as_posix()}", "rb")) as read,
@@ -281,8 +271,8 @@ class Revision:
             ) from None
 
     def fetch(self, output: Path, names: list[str]) -> Path:
-        """Fetch files of one output, unless they are here; return the folder that holds them under
-        the same names.
+        """Fetch files of one output, unless they are already here. Return the folder that holds
+        them under the same names.
 
         Raises:
             UserError: the revision does not record the output, or a file is out of reach.

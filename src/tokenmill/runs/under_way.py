@@ -1,7 +1,7 @@
-"""Trainings that are not finished: in the workspace, in a `--temp` run, or in a queue's.
+"""Find trainings that are not finished: in the workspace, in a run with `--temp`, or in a queue.
 
-DVC removes a stage's outputs before the stage runs, and keeps what it makes when it ends. What is
-there in between are the files in `live/` and the checkpoints in `.resume/`.
+DVC removes a stage's outputs before the stage runs, and stores the new ones when it ends. In
+between there are only the files in `live/` and the checkpoints in `.resume/`.
 """
 
 import contextlib
@@ -26,12 +26,12 @@ from tokenmill.training.history import (
 )
 
 TEMPORARY = Path(".dvc/tmp/exps")
-"""Where DVC runs the experiments of a queue, each in a copy of the repository; those with `--temp`
-in `standalone/`."""
+"""The folder in which DVC runs the experiments of a queue, each in a copy of the repository. Those
+with `--temp` are in `standalone/`."""
 
 
 class _ExperimentInfo(BaseModel):
-    """What is read of DVC's file about a running experiment of the queue."""
+    """The fields that are read of DVC's file about a running experiment of the queue."""
 
     name: Annotated[str, Field(pattern=r"^[\w.-]{1,100}$")]
     root_dir: str
@@ -39,16 +39,17 @@ class _ExperimentInfo(BaseModel):
 
 @dataclass(frozen=True)
 class UnderWay:
-    """A training as its files tell it at one moment."""
+    """A training, as its files describe it at one moment."""
 
     root: Path
-    """Of the project."""
+    """The folder of the project."""
     folder: Path
-    """Where the stage runs: the root or a temporary copy of it."""
+    """The folder in which the stage runs: the root, or a temporary copy of it."""
     where: str
-    """For people: `this workspace`, `the experiment bonny-bani`."""
+    """The place in words: `this workspace`, `the experiment bonny-bani`."""
     name: str | None
-    """Of the experiment, or of a copy whose experiment has no name yet; None in the workspace."""
+    """The name of the experiment, or of a copy whose experiment has no name yet; None in the
+    workspace."""
     run: LiveRun
     steps: Sequence[StepRow]
     validations: Sequence[ValidationRow]
@@ -69,8 +70,8 @@ class UnderWay:
         )
 
     def last(self) -> "UnderWay":
-        """The same with its last rows, which stay when it is finished, unless another run began
-        meanwhile."""
+        """This training with the last rows of its tables, which stay when it is finished. If
+        another run began meanwhile, it is returned unchanged."""
         live = self.folder / paths.LIVE
         with contextlib.suppress(UserError, OSError):
             if read_live_run(live) is None and (steps := read_live_rows(live, StepRow)):
@@ -79,7 +80,8 @@ class UnderWay:
 
     @property
     def epoch_ends(self) -> list[ValidationRow]:
-        """The validation at the end of each finished epoch; their weights are kept."""
+        """The validation at the end of each finished epoch. The weights of these epochs are
+        kept."""
         return [row for row in self.validations if row.step % self.run.steps_per_epoch == 0]
 
     @property
@@ -94,14 +96,14 @@ class UnderWay:
 
     @property
     def tokenizer(self) -> Path:
-        """The file tokenizer.json."""
+        """The path of tokenizer.json."""
         return self.folder / paths.TOKENIZER
 
     def weights(self) -> tuple[int, Path] | None:
-        """The step and the folder of the newest weights on disk, or None; later ones are of an
-        earlier, longer run.
+        """The step and the folder of the newest weights on disk; None if there are none. Weights of
+        later steps belong to an earlier, longer run.
 
-        The checkpoints of a run that learns by LoRA have no weights, but its epochs do.
+        If a run learns by LoRA, its checkpoints have no weights, but its epochs do.
         """
         steps = [(int(path.name[5:]), path) for path in self.checkpoints.glob("step-*")]
         epochs = [
@@ -115,7 +117,8 @@ class UnderWay:
         return max(found, key=lambda one: one[0], default=None)
 
     def seconds_left(self) -> float | None:
-        """What the rest takes at this session's speed, with validations and checkpoints."""
+        """Seconds until the end at this session's speed, with validations and checkpoints; None if
+        it is not known."""
         with contextlib.suppress(OSError):
             done = self.step - self.run.first_step
             taken = (self.folder / paths.LIVE / "steps.csv").stat().st_mtime - self.run.began
@@ -123,7 +126,7 @@ class UnderWay:
         return None
 
     def spent(self) -> tuple[Cost, float | None]:
-        """What all sessions took so far, and tokens per second now, if they are known."""
+        """The cost of all sessions so far, and the tokens per second now, if they are known."""
         with contextlib.suppress(UserError):  # a damaged table is reported elsewhere
             rows = read_timing(
                 find_times(self.root / paths.resume_root(), self.run.fingerprint, TIMING)
@@ -134,7 +137,7 @@ class UnderWay:
 
     @property
     def sentence(self) -> str:
-        """Where the training is, or where it stopped."""
+        """A sentence about where the training is, or where it stopped."""
         epoch = self.step / self.run.steps_per_epoch
         place = f"step {self.step:,} of {self.run.steps:,}, epoch {epoch:.2f}"
         if self.is_on:
@@ -144,23 +147,23 @@ class UnderWay:
 
 
 def under_way(root: Path) -> UnderWay | None:
-    """The training in the workspace of the project at `root`, on or stopped; None if none is
-    unfinished there."""
+    """The training in the workspace of the project at `root`, on or stopped; None if no training
+    there is unfinished."""
     return _read(root, root, "this workspace", None)
 
 
 def is_finished(root: Path) -> bool:
-    """Whether the work tree has a trained model; DVC removes it when a training begins."""
+    """Whether the work tree has a trained model. DVC removes it when a training begins."""
     return (root / paths.MODEL / MANIFEST).exists()
 
 
 def unfinished(root: Path) -> UnderWay | None:
-    """The workspace's training of the model, on or stopped; None if the model is there."""
+    """The workspace's training of the model, on or stopped; None if the model is finished."""
     return None if is_finished(root) else under_way(root)
 
 
 def all_under_way(root: Path) -> list[UnderWay]:
-    """All unfinished trainings of a project: those that are on first, then the newest first."""
+    """All unfinished trainings of a project: first those that are on, then the newest."""
     names = _running_experiments(root)
     copies = [
         path.parent.parent
@@ -180,14 +183,14 @@ def _read(root: Path, folder: Path, where: str, name: str | None) -> UnderWay | 
     try:
         run = read_live_run(live)
         rows = read_live_rows(live, StepRow), read_live_rows(live, ValidationRow)
-    # Finished at this very moment, or damaged: DVC's own record is what counts
+    # Finished at this very moment, or damaged: only DVC's own record counts
     except (UserError, OSError):
         return None
     return UnderWay(root, folder, where, name, run, *rows) if run else None
 
 
 def _running_experiments(root: Path) -> dict[str, str]:
-    """The names of running experiments, by the name of the copy in which each runs."""
+    """The names of running experiments, by the name of the copy in which each of them runs."""
     names = {}
     for path in (root / TEMPORARY / "run").glob("*/*.run"):
         with contextlib.suppress(OSError, UserError):

@@ -1,6 +1,6 @@
 """A loaded model that continues a text, answers a question, or carries on a conversation.
 
-Text is streamed as it is generated: whole characters only. An answer ends with its turn, and has no
+Text is streamed as it is generated, whole characters only. An answer ends with its turn, and has no
 white space around it.
 """
 
@@ -23,17 +23,17 @@ from tokenmill.runs.find import FoundModel
 
 @dataclass
 class Stream:
-    """A text while it is generated: iterate to get its chunks."""
+    """A text that is being generated. Iteration yields its chunks."""
 
     chunks: Iterator[str] = field(repr=False)
     notes: list[str]
     """Sentences about what was left out of the prompt."""
     text: str = ""
-    """All chunks so far."""
+    """The text of all chunks so far."""
     tokens: int = 0
-    """Generated so far."""
+    """The number of tokens generated so far."""
     seconds: float = 0.0
-    """From the first iteration to the last token."""
+    """Seconds from the first iteration to the last token."""
 
     def __iter__(self) -> Iterator[str]:
         for chunk in self.chunks:
@@ -43,7 +43,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Writer:
-    """A model with its tokenizer; it does not change while it writes, so threads may share it."""
+    """A model with its tokenizer. Writing does not change it, so threads may share it."""
 
     model: GPT = field(repr=False)
     tokenizer: TextTokenizer
@@ -54,11 +54,7 @@ class Writer:
     def load(
         cls, checkpoint: FoundModel, device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     ) -> "Writer":
-        """Load a checkpoint.
-
-        Raises:
-            UserError: a file is missing or damaged, or the tokenizer does not belong to the model.
-        """
+        """Load a model and its tokenizer, which must belong together."""
         tokenizer = read_tokenizer(checkpoint.tokenizer)
         model = load_model(checkpoint.folder, str(choose_device(device)))
         check_tokenizer(checkpoint, model, tokenizer)
@@ -75,7 +71,7 @@ class Writer:
     def reply(self, messages: Iterable[Mapping[str, str]], sampling: Sampling) -> Stream:
         """Write the next turn of a conversation, whose messages have a `role` and a `content`.
 
-        The oldest turns are left out where the conversation does not fit into half of the context.
+        If the conversation does not fit into half of the context, its oldest turns are left out.
         """
         ids, notes = self._conversation(messages)
         stream = self._stream(ids, notes, sampling, ends=self.tokenizer.special_ids)
@@ -83,7 +79,8 @@ class Writer:
         return stream
 
     def several(self, prompt: str, sampling: Sampling, count: int, *, chat: bool) -> list[Stream]:
-        """Write `count` answers or continuations side by side, and return them complete."""
+        """Write `count` answers or continuations at the same time, and return them when all are
+        complete."""
         ids, notes = (
             self._conversation([{"role": "user", "content": prompt}])
             if chat
@@ -116,8 +113,8 @@ class Writer:
         return stream
 
     def _conversation(self, messages: Iterable[Mapping[str, str]]) -> tuple[list[int], list[str]]:
-        """The ids of a conversation up to its answer, and notes; at most half the context unless
-        one turn is longer."""
+        """The ids of a conversation up to its answer, and notes. They take at most half of the
+        context, unless one turn is longer."""
         turns = [
             (message["role"], message["content"])
             for message in messages
@@ -138,7 +135,7 @@ class Writer:
         return ids, notes
 
     def _encode(self, prompt: Document) -> tuple[list[int], list[str]]:
-        """The ids of a prompt, and notes about what was left out; an empty prompt becomes
+        """The ids of a prompt, and notes about what was left out. An empty prompt becomes
         end-of-text."""
         text = prompt.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         notes = []
@@ -157,10 +154,7 @@ class Writer:
 def check_tokenizer(checkpoint: FoundModel, model: GPT, tokenizer: TextTokenizer) -> None:
     """Refuse a tokenizer other than the one that the model was trained with.
 
-    A folder outside a run has no manifest; there only the size of the vocabulary can be compared.
-
-    Raises:
-        UserError: it is another one.
+    A folder outside a run has no manifest. There only the size of the vocabulary can be compared.
     """
     run = checkpoint.folder.parent
     if (run / MANIFEST).exists():
@@ -174,7 +168,7 @@ def check_tokenizer(checkpoint: FoundModel, model: GPT, tokenizer: TextTokenizer
 
 
 def _spellings(tokenizer: TextTokenizer) -> list[bytes]:
-    """The UTF-8 bytes of each id; a boundary of turns is spelled as `readable` spells it."""
+    """The UTF-8 bytes of each id. A boundary of turns is spelled as `readable` spells it."""
     found = token_bytes(tokenizer)
     for mark, shown in SHOWN.items():
         found[tokenizer.turn_ids[mark]] = shown.encode()
@@ -182,12 +176,12 @@ def _spellings(tokenizer: TextTokenizer) -> list[bytes]:
 
 
 def decode_utf8(parts: Iterable[bytes]) -> Iterator[str]:
-    """Decode UTF-8 as it arrives, by whole characters; invalid bytes become U+FFFD."""
+    """Decode UTF-8 as it arrives, by whole characters. Invalid bytes become U+FFFD."""
     return codecs.iterdecode(parts, "utf-8", "replace")
 
 
 def strip(chunks: Iterable[str]) -> Iterator[str]:
-    """The text without the white space at its beginning and its end."""
+    """Yield the text without the white space at its beginning and its end."""
     held = ""
     begun = False
     for chunk in chunks:

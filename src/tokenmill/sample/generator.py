@@ -1,9 +1,10 @@
-"""The corpus: questions combined to conversations, and conversations written as JSON lines.
+"""Generate the built-in corpus: combine facts and phrasings to conversations, and write them as
+JSON lines.
 
 Most conversations are a single question, often with a greeting, an occasion, an excuse or thanks
-around it. Nearly all differ as text while their answers recur: what a model has to learn. The
-validation text asks only for combinations that the training text never has. A few training
-conversations repeat or have a blemish, so that cleaning has work.
+around it. Nearly all differ as text, but their answers recur, so a model has something to learn.
+The validation text asks only for combinations that the training text never has. A few training
+conversations repeat or have a blemish, so that cleaning has something to do.
 """
 
 import json
@@ -19,7 +20,7 @@ from tokenmill.sample.subjects import FILES, Draw, Exchange, Question, questions
 
 
 class SampleParams(Section):
-    """What decides the bytes of the built-in corpus."""
+    """The parameters that decide the bytes of the built-in corpus."""
 
     seed: int = Field(ge=0)
     """Start of the random numbers that combine facts and phrasings; another seed is another corpus
@@ -31,19 +32,19 @@ class SampleParams(Section):
 
 
 Conversation = tuple[Exchange, ...]
-"""What was said, in order; hashable, so that repeats are found."""
+"""The exchanges of a conversation, in order. It is hashable, so that repeats are found."""
 
 VALIDATION_EVERY = 16
-"""For each conversation to validate with, this many to train on."""
+"""The number of training conversations for each validation conversation."""
 
 OPENING_PERCENT = 8
-"""How often a conversation begins with a greeting."""
+"""How often a conversation begins with a greeting, in per cent."""
 
 CLOSING_PERCENT = 12
-"""How often it ends with thanks."""
+"""How often a conversation ends with thanks, in per cent."""
 
 COURTESY_PERCENT = 30
-"""How often it has a courtesy before or after a question."""
+"""How often a conversation has a courtesy before or after a question, in per cent."""
 
 REPEAT_EVERY = 100
 """On average, one conversation in this many repeats an earlier one."""
@@ -52,7 +53,7 @@ BLEMISH_EVERY = 150
 """On average, one conversation in this many has a blemish."""
 
 TRIES = 50
-"""How often a conversation that was already said is drawn again before it is accepted."""
+"""The most draws for a conversation that was not said before; then a repeated one is accepted."""
 
 TYPED: dict[Callable[[str], str], int] = {
     str: 65,
@@ -60,7 +61,7 @@ TYPED: dict[Callable[[str], str], int] = {
     str.lower: 5,
     lambda text: text.lower().rstrip(".?!"): 20,
 }
-"""How people type a question, and how often in per cent."""
+"""The ways in which people type a question, each with how often in per cent."""
 
 BLEMISHES: tuple[Callable[[str], str], ...] = (
     lambda text: text.replace(" ", "  "),
@@ -70,7 +71,7 @@ BLEMISHES: tuple[Callable[[str], str], ...] = (
     lambda text: f"\t{text}\t",
     lambda text: f"\u200b{text}",
 )
-"""What can happen to the first question of a conversation, never to an answer."""
+"""The changes that may be made to the first question of a conversation, never to an answer."""
 
 
 class ConversationSource:
@@ -92,7 +93,8 @@ class ConversationSource:
             lambda: (self._exchange(self._all), self._exchange(self._all)): 5,
             lambda: (self._exchange(self._talk),): 3,
         }
-        """How often a conversation has which shape between opening and closing, in per cent."""
+        """The shapes of a conversation between opening and closing, each with how often in per
+        cent."""
 
     def conversation(self) -> Conversation:
         """One conversation of any shape; it may have been drawn before."""
@@ -109,8 +111,8 @@ class ConversationSource:
         return self._typed((self._around(kind, kind.exchange(self._draw, kind.held_out)),))
 
     def blemished(self, conversation: Conversation) -> Conversation:
-        """The conversation with a blemish in its first question, or one time in seven without any
-        messages."""
+        """The conversation with a blemish in its first question, or in one of seven cases without
+        any messages."""
         kind = self._draw.below(len(BLEMISHES) + 1)
         if kind == len(BLEMISHES):
             return ()
@@ -129,7 +131,7 @@ class ConversationSource:
         return (self._around(kind, kind.exchange(self._draw, kind.facts)),)
 
     def _around(self, kind: Question, exchange: Exchange) -> Exchange:
-        """The exchange with something said before the question, after it, both or neither."""
+        """The exchange with a courtesy before the question, after it, both or neither."""
         said = self._courtesies
         sentences = [exchange.question]
         if self._draw.percent(COURTESY_PERCENT):
@@ -146,7 +148,7 @@ class ConversationSource:
         return exchange._replace(question=" ".join(sentences))
 
     def _followed_up(self) -> Conversation:
-        """A question for a fact, and a short one for another fact of the same kind."""
+        """A question for a fact, followed by a short one for another fact of the same kind."""
         kind = self._kind(self._factual)
         fact = self._draw.common_first(kind.facts)
         other = self._draw.common_first(kind.facts)
@@ -166,8 +168,8 @@ class ConversationSource:
 
 
 def conversations(*, seed: int, count: int) -> Iterator[Conversation]:
-    """Yield `count` conversations to train on; a seed always gives the same ones, however many are
-    asked for."""
+    """Yield `count` training conversations. A seed always gives the same ones, whatever `count`
+    is."""
     draw = Draw(seed)
     source = ConversationSource(draw)
     seen: set[Conversation] = set()
@@ -182,8 +184,8 @@ def conversations(*, seed: int, count: int) -> Iterator[Conversation]:
 
 
 def held_out(*, seed: int, count: int) -> Iterator[Conversation]:
-    """Yield `count` conversations to validate with: combinations that `conversations` never has,
-    with any seed."""
+    """Yield `count` validation conversations: combinations that `conversations` never has, with any
+    seed."""
     source = ConversationSource(Draw(seed))
     seen: set[Conversation] = set()
     for _ in range(count):
@@ -191,7 +193,7 @@ def held_out(*, seed: int, count: int) -> Iterator[Conversation]:
 
 
 def _unseen(draw: Callable[[], Conversation], seen: set[Conversation]) -> Conversation:
-    """A conversation that is not in `seen`, if TRIES draws find one; it is added."""
+    """A conversation that is not in `seen`, if TRIES draws find one. It is added to `seen`."""
     tries = (draw() for _ in range(TRIES))
     conversation = next((said for said in tries if said not in seen), None) or draw()
     seen.add(conversation)
@@ -199,7 +201,7 @@ def _unseen(draw: Callable[[], Conversation], seen: set[Conversation]) -> Conver
 
 
 def write_sample(folder: Path, params: SampleParams) -> None:
-    """Write train.jsonl, validation.jsonl (lines as of `json_line`) and the prompts of the
+    """Write train.jsonl, validation.jsonl (a `json_line` per conversation) and the prompts of the
     evaluation to `folder`."""
     few = max(1, params.conversations // VALIDATION_EVERY)
     with files.write_atomic(folder / "train.jsonl") as file:
@@ -211,8 +213,8 @@ def write_sample(folder: Path, params: SampleParams) -> None:
 
 
 def json_line(conversation: Conversation) -> bytes:
-    """A conversation as one line of UTF-8 JSON: `{"messages": [{"role": "user", "content": …},
-    …]}`, with its end."""
+    """A conversation as one line of UTF-8 JSON with its line end:
+    `{"messages": [{"role": "user", "content": …}, …]}`."""
     messages = []
     for question, answer in conversation:
         messages += [

@@ -1,9 +1,9 @@
-"""What the corpus knows: facts, and templates that ask for them, read from `tables/*.yaml`.
+"""The facts of the corpus, and the templates that ask for them, read from `tables/*.yaml`.
 
 Some questions are held out: training never contains them although it contains their parts. All
-lists go from common to rare, so that there is something to learn early and something to learn late.
-To add a fact or a phrasing, add a line to a table; to add a table, name it in `FILES`. Draws use
-`Random.random()` alone, the only method whose results are the same in every version of Python.
+lists go from common to rare, so that a model can learn some facts early and others late. To add a
+fact or a phrasing, add a line to a table; to add a table, name it in `FILES`. Draws use only
+`Random.random()`, whose results are the same in every version of Python.
 """
 
 import bisect
@@ -35,17 +35,16 @@ FILES = (
     "poems",
     "unknown",
 )
-"""The tables of questions; their order decides what a seed draws. `small_talk` and `courtesies`
-stand apart."""
+"""The tables of questions. Their order decides what a seed draws. `small_talk` and `courtesies` are
+read apart."""
 
 HELD_OUT_EVERY = 8
-"""On average, one combination of facts, and one phrasing of a question, in this many is held
-out."""
+"""On average, one in this many combinations of facts and phrasings of a question is held out."""
 
 
 def is_held_out(text: str) -> bool:
-    """Whether training never contains this question or combination: the same on every machine and
-    with every seed."""
+    """Whether training never contains this question or combination. The result is the same on every
+    machine and with every seed."""
     return zlib.crc32(text.encode()) % HELD_OUT_EVERY == 0
 
 
@@ -60,20 +59,21 @@ class Draw:
         return int(self._random() * limit)
 
     def percent(self, chance: int) -> bool:
-        """True so often in a hundred."""
+        """Draw True with this chance in per cent."""
         return self.below(100) < chance
 
     def weighted(self, items: Sequence[Item], weights: tuple[int, ...]) -> Item:
-        """One of `items`, as likely as its weight says."""
+        """Draw one of `items` with these weights."""
         sums = _running_sums(weights)
         return items[bisect.bisect_right(sums, self.below(sums[-1]))]
 
     def choice(self, weights: Mapping[Item, int]) -> Item:
-        """One of the keys, as likely as its value says."""
+        """Draw one of the keys, with the values as weights."""
         return self.weighted(tuple(weights), tuple(weights.values()))
 
     def common_first(self, items: Sequence[Item]) -> Item:
-        """One of `items`, from common to rare: the first is five times as likely as the last."""
+        """Draw one of `items`, which go from common to rare: the first is five times as likely as
+        the last."""
         return self.weighted(items, falling(len(items)))
 
 
@@ -95,7 +95,7 @@ Fact = dict[str, str]
 
 
 class Exchange(NamedTuple):
-    """What the user says and what the assistant answers."""
+    """A question of the user and the assistant's answer."""
 
     question: str
     answer: str
@@ -115,31 +115,31 @@ class Templates(BaseModel, extra="forbid", strict=True):
     """Ways to ask, each of which names the fact completely."""
 
     answers: list[str]
-    """Only one, unless its wording does not matter: a small model learns one sentence per fact in a
-    few epochs."""
+    """Answers. There is only one, unless its wording does not matter: a small model learns one
+    sentence per fact in a few epochs."""
 
     followups: list[str] = []
-    """Short ways to ask for another fact right after one of this kind; without any, nothing follows
-    up."""
+    """Short ways to ask for another fact right after one of this kind. If there are none, nothing
+    follows."""
 
 
 class Question(Templates):
     """One kind of question, with the facts that it asks for."""
 
     facts: list[Fact]
-    """What training asks for."""
+    """The facts that training asks for."""
 
     held_out: list[Fact]
-    """What only validation asks for: combinations whose parts are in `facts`."""
+    """The facts that only validation asks for: combinations whose parts are in `facts`."""
 
     def exchange(self, draw: Draw, facts: Sequence[Fact]) -> Exchange:
-        """A question for one of `facts`, the common ones more often, and its answer."""
+        """A question for one of `facts`, the common ones more often, with its answer."""
         fact = draw.common_first(facts)
         return self.fill(draw, fact, self.asked(fact))
 
     def asked(self, fact: Fact) -> list[str]:
-        """The phrasings in which the corpus asks for `fact`: the first one, and the others that are
-        not held out."""
+        """The phrasings in which the corpus asks for `fact`: the first one, and those of the others
+        that are not held out."""
         first, *others = self.phrasings
         return [
             first,
@@ -160,19 +160,19 @@ class Subject(BaseModel, extra="forbid", strict=True):
     """Facts of one sort, and the kinds of questions about them: one entry of a table."""
 
     fields: list[str] = []
-    """Names of the cells of each fact, for the templates."""
+    """The names of the cells of each fact, for the templates."""
 
     questions: list[Templates]
 
     facts: list[list[str] | dict[str, str | list[str]]] = []
-    """A list has one cell per field; a mapping names its fields itself, and each item of a list in
-    it makes a fact."""
+    """The facts. A list has one cell per field. A mapping names its fields itself, and each item of
+    a list in it makes a fact."""
 
     compute: dict[str, Any] = {}
-    """Instead of `facts`: the name of a function in `COMPUTED` and its argument."""
+    """A way to make the facts instead: the name of a function in `COMPUTED` and its argument."""
 
     combines: list[str] = []
-    """Fields whose values make a combination, in any order; some combinations are held out."""
+    """The fields whose values make a combination, in any order. Some combinations are held out."""
 
     @model_validator(mode="after")
     def _every_fact_is_complete(self) -> Self:
@@ -184,7 +184,7 @@ class Subject(BaseModel, extra="forbid", strict=True):
         return self
 
     def with_facts(self) -> list[Question]:
-        """Each kind of question, with all facts; small talk has a single fact, without fields."""
+        """Each kind of question, with all facts. Small talk has a single fact, without fields."""
         rows = [
             *self.facts,
             *(row for name, argument in self.compute.items() for row in COMPUTED[name](argument)),
@@ -204,7 +204,7 @@ class Subject(BaseModel, extra="forbid", strict=True):
 
 
 def _facts(mapping: Mapping[str, str | list[str]]) -> list[Fact]:
-    """The facts that one row stands for, with every field also under its capitalised name."""
+    """The facts that one row stands for. Every field is also there under its capitalised name."""
     choices = [[cell] if isinstance(cell, str) else cell for cell in mapping.values()]
     facts = [dict(zip(mapping, texts, strict=True)) for texts in itertools.product(*choices)]
     return [
@@ -227,7 +227,7 @@ def _successors(largest: int) -> list[list[str]]:
 
 
 def _both_ways(pairs: list[list[str]]) -> list[list[str]]:
-    """Each word with the other of its pair; the first pair that names a word decides."""
+    """Each word with the other of its pair. If several pairs name a word, the first one decides."""
     other: dict[str, str] = {}
     for left, right in pairs:
         other.setdefault(left, right)
@@ -244,8 +244,8 @@ def _joined(parts: list[list[str]]) -> list[list[str]]:
 
 
 def _pairs(of: dict[str, Any]) -> list[list[str]]:
-    """The cells of two facts with different answers: `{table: countries, subject: capitals, first:
-    40}`."""
+    """The cells of two facts with different answers, for an argument such as
+    `{table: countries, subject: capitals, first: 40}`."""
     subject = read_tables(of["table"], dict[str, Subject])[of["subject"]]
     rows = [
         [fact[name] for name in subject.fields]
@@ -264,11 +264,11 @@ COMPUTED = {
     "joined": _joined,
     "pairs": _pairs,
 }
-"""What `compute` can name in a table."""
+"""The functions that `compute` can name in a table."""
 
 
 def read_tables(name: str, form: type[Form]) -> Form:
-    """A table in the given form; the error names the place in the table, and its file."""
+    """A table in the given form. Errors name the place in the table, and its file."""
     path = TABLES / f"{name}.yaml"
     try:
         return TypeAdapter(form).validate_python(

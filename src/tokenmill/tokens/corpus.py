@@ -1,5 +1,5 @@
-"""Read the clean corpus: in segments where a document is very long, as a sample, and split into
-train and val.
+"""Read the clean corpus: very long documents in segments, a sample, and the split into train and
+val.
 
 Byte-level BPE never merges across the boundaries that its pre-tokenizer finds (GPT-2's pattern:
 words with the space before them, numbers, punctuation, white space). A text that is cut at such
@@ -23,37 +23,40 @@ from tokenmill.formats.token_file import Split
 from tokenmill.tokens.params import TokenizeParams
 
 SEGMENT_CHARS = 1 << 17
-"""Minimum length of a segment: large enough to cost nothing, small enough to occupy all cores."""
+"""The fewest characters of a segment. It is large enough to cost nothing and small enough to occupy
+all cores."""
 
 SAMPLE_UNIT_CHARS = 4096
-"""Longer documents are sampled as several units, so that one long text is sampled over its whole
-length."""
+"""Characters of a unit of sampling. A longer document is sampled as several units, so that one long
+text is sampled over its whole length."""
 
 PLACES = 256
-"""Row groups of which a large sample consists at least, where a corpus has so many: 4 GiB of text
-are read for it, in a few seconds."""
+"""The fewest row groups from which a large sample is taken, if a corpus has so many. They hold 4
+GiB of text, which are read in a few seconds."""
 
 PLACE_BYTES = 1 << 16
-"""Bytes that a small sample takes of a row group, at least: of each it cuts one text."""
+"""The fewest bytes that a small sample takes of a row group. In each row group it cuts one text."""
 
 VALIDATION_NAME = r"(?i)(^|[-_./ ])(val|valid|validation)($|[-_./ ])"
-"""The path of a file that holds validation text, as data sets are published:
+"""Matches the path of a file that holds validation text, as data sets are published:
 `TinyStories-valid.txt`, `validation-00000-of-00001.parquet`, `val/7.txt`."""
 
 PROBES = 8
-"""Shards at most that `probe` reads."""
+"""The most shards that `probe` reads."""
 
 PROBE_ROWS = 128
-"""Documents at most that `probe` takes of each."""
+"""The most documents that `probe` takes of each shard."""
 
 ENOUGH_DOCUMENTS = 20
-"""Validation documents from which `auto` keeps documents whole without looking at their lengths."""
+"""The number of validation documents from which `auto` keeps documents whole without looking at
+their lengths."""
 
 SHORTEST_END = 16
-"""Characters that the end of a document has on the average, or `auto` does not cut documents."""
+"""The average number of characters in the last `val_fraction` of a document below which `auto` does
+not cut documents."""
 
 LONGEST_WORD = 64
-"""Characters within which the end of a word is looked for."""
+"""The number of characters within which the end of a word is searched."""
 
 # The boundaries below hold in every version of Unicode; other boundaries of the pre-tokenizer are
 # not needed.
@@ -84,8 +87,8 @@ def segments(text: str, size: int) -> Iterator[str]:
 
 
 def segmented(texts: pl.Series, size: int) -> tuple[pl.Series, np.ndarray]:
-    """Documents, those over `size` characters cut into segments, and whether each text ends its
-    document (bool)."""
+    """The documents, of which those over `size` characters are cut into segments, and whether each
+    text ends its document (bool)."""
     if (texts.str.len_chars() <= size).all():
         return texts, np.ones(len(texts), dtype=np.bool_)
     parts = [list(segments(text, size)) for text in texts.to_list()]
@@ -97,10 +100,10 @@ def segmented(texts: pl.Series, size: int) -> tuple[pl.Series, np.ndarray]:
 def sample(clean: Path, budget: int) -> Iterator[list[str]]:
     """Yield lists of texts, at most `budget` UTF-8 bytes in all, evenly over the whole corpus.
 
-    A corpus within the budget comes whole. Of a larger one only some row groups are read, each
-    once, at even distances: as many as hold twice the budget, and PLACES if the budget has room for
-    them. Each gives the same share of the budget, again at even distances. The same corpus and
-    budget give the same texts. Of a conversation each turn is a text.
+    A corpus within the budget is yielded whole. Of a larger one only some row groups are read, each
+    once, at even distances: as many as hold twice the budget, and at least PLACES if the budget has
+    room for them. Each row group gives the same share of the budget, again at even distances. The
+    same corpus and budget give the same texts. Each turn of a conversation is a text of its own.
     """
     total = shards.totals(clean).bytes
     groups = [group for shard in shards.shards(clean) for group in shards.row_groups(shard)]
@@ -121,7 +124,7 @@ def sample(clean: Path, budget: int) -> Iterator[list[str]]:
 
 
 def _spread(texts: pl.Series, budget: int) -> list[str]:
-    """Texts at even distances, at most `budget` bytes; a long one consists of several units, each
+    """Texts at even distances, at most `budget` bytes. A long text consists of several units, each
     of at least SAMPLE_UNIT_CHARS."""
     rate = min(1.0, budget / max(1, int(texts.str.len_bytes().cast(pl.Int64).sum())))
     units = np.maximum(
@@ -140,8 +143,8 @@ def _spread(texts: pl.Series, budget: int) -> list[str]:
 
 
 def _unit(text: str, number: int) -> str:
-    """A unit of a long text: from the first boundary behind `number` · SAMPLE_UNIT_CHARS to the
-    first one behind the next multiple."""
+    """A unit of a long text: from the first boundary after `number` · SAMPLE_UNIT_CHARS to the
+    first one after the next multiple."""
     bounds = [
         match.start() if (match := _BOUNDARY.search(text, multiple * SAMPLE_UNIT_CHARS)) else None
         for multiple in (number, number + 1)
@@ -175,7 +178,7 @@ def probe(clean: Path, budget: int) -> list[str]:
 
 
 class TextSpan(NamedTuple):
-    """Consecutive documents of one split, or what a split cut off them."""
+    """Consecutive documents of one split, or parts of documents that the split cut."""
 
     split: Split
     texts: pl.Series
@@ -189,15 +192,15 @@ SPLIT_IN_WORDS: dict[SplitMethod, str] = {
     "ends": "the end of every document, for whole ones would be too few or too many",
     "tail": "the last characters of the corpus",
 }
-"""What is validation text."""
+"""For each method, the choice of validation text in words."""
 
 
 def choose_split(clean: Path, params: TokenizeParams) -> SplitMethod:
-    """How the corpus is split: as `params` asks, or with `auto` as it allows.
+    """Choose how the corpus is split: as `params` asks, or with `auto` as the corpus allows.
 
-    `names` if some files are named as validation text (VALIDATION_NAME) and others are not; `hash`
-    if it holds out about as much as `val_fraction` asks for; else `ends`, or `tail` where documents
-    are too short for that.
+    `auto` means `names` if some files are named as validation text (VALIDATION_NAME) and others are
+    not; else `hash` if it holds out about as much as `val_fraction` asks for; else `ends`, or
+    `tail` where documents are too short for that.
 
     Raises:
         UserError: `hash` is asked for, and would leave a split empty.
@@ -229,7 +232,7 @@ def choose_split(clean: Path, params: TokenizeParams) -> SplitMethod:
 
 
 def split_corpus(clean: Path, method: SplitMethod, val_fraction: float) -> Iterator[TextSpan]:
-    """Yield the corpus in order, split into train and val.
+    """Yield the corpus in order, split into train and val by `method`.
 
     `hash` sends a document to val if its stored id, the XXH3 hash of its text, is below
     val_fraction · 2^64. `ends` cuts every document before the last val_fraction of its characters,
@@ -285,16 +288,16 @@ def _has_both_names(clean: Path) -> bool:
 
 
 def _holds_out_enough(clean: Path, val_fraction: float) -> bool:
-    """Whether `hash` holds out between half and twice the fraction of the characters that is asked
-    for."""
+    """Whether `hash` holds out between half of and twice the fraction of the characters that is
+    asked for."""
     spans = split_corpus(clean, "hash", val_fraction)
     held = sum(int(span.texts.str.len_chars().sum()) for span in spans if span.split == "val")
     return 0.5 <= held / max(1, val_fraction * shards.totals(clean).chars) <= 2
 
 
 def _split_ends(clean: Path, val_fraction: float) -> Iterator[TextSpan]:
-    """The beginning of every document is train, its end val; a document of a few characters stays
-    whole."""
+    """Put the beginning of every document into train and its end into val. A document of a few
+    characters stays whole."""
     for frame in shards.batches(clean):
         beginnings = []
         ends = []
@@ -309,7 +312,7 @@ def _split_ends(clean: Path, val_fraction: float) -> Iterator[TextSpan]:
 
 
 def _split_at(documents: Iterable[pl.DataFrame], edge: int) -> Iterator[TextSpan]:
-    """Everything before character `edge` is train; only the document across it is cut."""
+    """Put everything before character `edge` into train. Only the document across it is cut."""
     position = 0
     for frame in documents:
         texts = frame["text"]

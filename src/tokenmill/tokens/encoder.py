@@ -1,8 +1,8 @@
 """Turn texts into token ids with the fastest implementation that gives the right ids.
 
-`tokenizers` by Hugging Face is the reference. splintr is about twenty times as fast, but young: it
+The reference is `tokenizers` by Hugging Face. splintr is about twenty times as fast, but young. It
 is used only after it agreed with the reference, in this run, on texts of this corpus and on texts
-made to be difficult. Characters are looked up in a table.
+made to be difficult. A character tokenizer looks characters up in a table.
 """
 
 import functools
@@ -27,16 +27,16 @@ from tokenmill.formats.tokenizer import (
 )
 
 CODE_POINTS = 0x110000
-"""Number of code points in Unicode."""
+"""The number of code points in Unicode."""
 
 Implementation: TypeAlias = Literal["splintr", "tokenizers", "table"]
 
 
 @dataclass(frozen=True)
 class Encoder:
-    """The chosen implementation, ready to use, in this process or sent to another.
+    """The chosen implementation, ready to use in this process or to be sent to another one.
 
-    Pickled, it is its name and the tokenizer; a process builds it once, however often it is
+    It is pickled as its name and the tokenizer. A process builds it once, however often it is
     unpickled.
     """
 
@@ -45,12 +45,12 @@ class Encoder:
     layout: str = field(repr=False)
     """The content of tokenizer.json."""
     turn_ids: Mapping[str, int] = field(repr=False)
-    """For each mark of a turn the id of its special token."""
+    """The id of the special token for each mark of a turn."""
     note: str = ""
-    """Why it is not the fast one, for the user; empty where it is."""
+    """Why this is not the fast implementation, in a sentence for the user; empty if it is."""
 
     def encode_documents(self, texts: pl.Series) -> Encoded:
-        """The ids of documents, whose marks become the special tokens of turns."""
+        """The ids of documents. Their marks become the special tokens of turns."""
         return encode_documents(texts, self.encode, self.turn_ids)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -85,7 +85,7 @@ def choose_encoder(tokenizer: TextTokenizer, sample: list[str]) -> Encoder:
 
 
 def first_disagreement(fast: Encode, reference: Encode, texts: list[str]) -> str | None:
-    """A text whose ids differ, as a sentence, or None. `fast` runs twice: with a cold cache and a
+    """A sentence about a text whose ids differ, or None. `fast` runs twice: with a cold cache and a
     warm one."""
     expected = reference(texts)
     if all(_is_same(fast(texts), expected) for _ in range(2)):
@@ -99,14 +99,14 @@ def _is_same(one: Encoded, other: Encoded) -> bool:
 
 
 def build_reference(tokenizer: TextTokenizer) -> Encode:
-    """Encode with Hugging Face `tokenizers`, the reference."""
+    """The reference: encode with Hugging Face `tokenizers`."""
 
     return tokenizer.encode_batch
 
 
 def build_splintr(tokenizer: TextTokenizer) -> Encode:
-    """Encode with splintr from the same tokenizer.json, without its special tokens, so that text is
-    text."""
+    """Encode with splintr from the same tokenizer.json, without its special tokens, so that their
+    spellings are ordinary text."""
     import splintr  # noqa: PLC0415  (where it cannot be imported, `choose_encoder` falls back)
 
     layout = json.loads(tokenizer.backend.to_str())
@@ -124,7 +124,7 @@ def build_table(tokenizer: TextTokenizer) -> Encode:
     """Encode characters: look up all of them in a table from code points to ids.
 
     Raises:
-        UserError: `encode` meets a character without an id.
+        UserError: raised by the returned function for a character without an id.
     """
     table = np.full(CODE_POINTS, -1, dtype=DTYPE)
     for token, token_id in tokenizer.backend.get_vocab(with_added_tokens=False).items():
@@ -192,12 +192,12 @@ FRAGMENTS = (
     *SPECIAL_TOKENS,
     *("<|endoftext", "endoftext|>", f" {SPECIAL_TOKENS[0]}", "<|im_start|>", "[CLS]", "<s>"),
 )
-"""Parts of difficult texts."""
+"""The parts from which difficult texts are made."""
 
 
 def adversarial_texts(count: int = 400, seed: int = 0) -> list[str]:
-    """Texts about which tokenizers disagree: all fragments, long runs, `count` random mixtures;
-    always the same."""
+    """Texts about which tokenizers disagree: all fragments, long runs, and `count` random mixtures.
+    They are always the same."""
     random_source = random.Random(seed)
     runs = [
         unit * length

@@ -51,20 +51,23 @@ BATCH_BYTES = 8 << 20
 """UTF-8 bytes of text that are encoded at a time."""
 
 CHECKED_CHARS = 1 << 20
-"""Characters of this corpus on which the fast encoder must agree with the reference."""
+"""The number of characters of this corpus on which the fast encoder must agree with the
+reference."""
 
 ENCODING_THREADS = 1
-"""Batches that are encoded at the same time on this machine: the encoder itself uses all cores."""
+"""The number of batches that are encoded at the same time on this machine; the encoder itself uses
+all cores."""
 
 ZSTD_LEVEL = 5
-"""English text becomes 29 to 35 % of its .bin, at 160 MB/s in one thread; level 3: 32 to 37 % at
-230 MB/s."""
+"""The compression level of zstd. English text becomes 29 to 35 % of its .bin, at 160 MB/s in one
+thread; with level 3, 32 to 37 % at 230 MB/s."""
 
 ZSTD_MIN_MATCH = 7
-"""Bytes: a repetition of fewer than two tokens costs more to reference than to write again."""
+"""The shortest repetition, in bytes, that zstd refers to. Below two tokens, a reference takes more
+room than writing them again."""
 
 ZSTD_THREADS = 2
-"""Any number above zero gives the same bytes; zero gives others."""
+"""The number of threads of zstd. Any number above zero gives the same bytes; zero gives others."""
 
 
 def pack(
@@ -80,8 +83,8 @@ def pack(
         The metadata, and how the corpus was split.
 
     Raises:
-        UserError: the tokenizer cannot be used, a character has no token, a split would be empty,
-            or the disk is full.
+        UserError: the tokenizer cannot be used, a character has no token, or a split would be
+            empty.
     """
     tokenizer = read_tokenizer(tokenizer_file)
     method = choose_split(clean, params)
@@ -118,7 +121,7 @@ def pack(
 
 
 def packed_metrics(packed: Path, metadata: TokenMetadata) -> dict[str, int | float]:
-    """Flat numbers for metrics/tokens.json."""
+    """The numbers for metrics/tokens.json, in one flat mapping."""
     text_tokens = metadata.train.text_tokens + metadata.val.text_tokens
     compressed = sum(packed_file(packed, split).stat().st_size for split in SPLITS)
     return {
@@ -142,9 +145,9 @@ class TextBatch:
     split: Split
     texts: pl.Series
     ends: np.ndarray
-    """Whether a document ends with this text; bool, one per text."""
+    """Whether a document ends with each text; bool, one per text."""
     bytes: int
-    """Of UTF-8, without the marks of turns."""
+    """UTF-8 bytes of the texts, without the marks of turns."""
 
 
 @dataclass(frozen=True)
@@ -156,13 +159,13 @@ class TokenBatch:
     documents: int
     turn_tokens: int
     bytes: int
-    """Of the text."""
+    """UTF-8 bytes of the batch's text."""
 
 
 def text_batches(
     spans: Iterable[TextSpan], *, batch_bytes: int = BATCH_BYTES
 ) -> Iterator[TextBatch]:
-    """Divide the corpus into batches that begin in different multiples of `batch_bytes`."""
+    """Divide the corpus into batches. Each begins in another multiple of `batch_bytes`."""
     for split, documents in spans:
         if documents.is_empty():
             continue
@@ -176,7 +179,7 @@ def text_batches(
 
 
 def encode_batch(batch: TextBatch, *, encoder: Encoder, eot_id: int) -> TokenBatch:
-    """Encode a batch and end its documents."""
+    """Encode a batch, with end-of-text after each document."""
     ids, offsets = encoder.encode_documents(batch.texts)
     ids = insert_end_of_text(ids, offsets[1:][batch.ends], eot_id)
     return TokenBatch(
@@ -199,7 +202,7 @@ def insert_end_of_text(ids: np.ndarray, ends: np.ndarray, eot_id: int) -> np.nda
 
 
 class PackedFile:
-    """One .bin.zst while it is written; counts and hashes what is added."""
+    """One .bin.zst that is being written. It counts and hashes what is added."""
 
     def __init__(self, path: Path):
         self._file = path.open("wb")
@@ -218,8 +221,8 @@ class PackedFile:
         self._file.write(self._stream.compress(batch.ids.data))
 
     def progress(self) -> tuple[int, int, int, int]:
-        """Bytes of text added, of its tokens, of the tokens that zstd has compressed, and of the
-        compressed output."""
+        """The bytes of text added, of its tokens, of the tokens that zstd has compressed, and of
+        the compressed output."""
         return self._bytes, *self._compressor.frame_progression()
 
     def finish(self) -> SplitMetadata:

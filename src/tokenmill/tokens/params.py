@@ -7,7 +7,8 @@ from pydantic import Field, model_validator
 from tokenmill.core.params import Section
 
 MIN_BPE_VOCAB = 262
-"""256 bytes and six special tokens: a smaller vocabulary could not encode every text."""
+"""The smallest vocabulary of BPE: 256 bytes and six special tokens. A smaller one could not encode
+every text."""
 
 
 class TokenizerParams(Section):

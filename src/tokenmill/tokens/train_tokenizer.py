@@ -34,17 +34,13 @@ MEASURED_BYTES = 1 << 20
 """Bytes of text, drawn evenly over the corpus, on which bytes per token are measured."""
 
 LONGEST_WORD = 1024
-"""Characters; no word of any language is longer."""
+"""The number of characters after which a longer word is cut. No word of any language is longer."""
 
 _LONG_RUN = rf"\S{{{LONGEST_WORD}}}|\s{{{LONGEST_WORD}}}"
 
 
 def train_tokenizer(clean: Path, file: Path, params: TokenizerParams) -> TokenizerMetrics:
-    """Train a tokenizer on the corpus in `clean`, write it to `file`, and measure it.
-
-    Raises:
-        UserError: the corpus holds no text.
-    """
+    """Train a tokenizer on the corpus in `clean`, write it to `file`, and measure it."""
     total = shards.totals(clean).bytes
     if not total:
         raise UserError(
@@ -62,11 +58,7 @@ def train_tokenizer(clean: Path, file: Path, params: TokenizerParams) -> Tokeniz
 
 def take_tokenizer(clean: Path, file: Path, source: Path) -> TokenizerMetrics:
     """Copy the tokenizer of the model to start from to `file`, byte for byte, and measure it on the
-    corpus in `clean`.
-
-    Raises:
-        UserError: it is missing or of another kind, or the corpus holds no text.
-    """
+    corpus in `clean`."""
     if not shards.totals(clean).bytes:
         raise UserError(f"{clean} holds no text; look at data.raw and the clean report.")
     read_tokenizer(source, "bring the model again with `tokenmill import`")
@@ -90,7 +82,7 @@ def _report(clean: Path, file: Path, bytes_read: int, requested: int | None) -> 
 
 
 def tokenizer_in_words(report: TokenizerMetrics) -> str:
-    """The report in one or two lines."""
+    """The report as one or two lines of text."""
     line = (
         f"{report.type}: {report.vocab_size:,} tokens, {report.bytes_per_token:.2f} bytes per token"
     )
@@ -104,8 +96,8 @@ def tokenizer_in_words(report: TokenizerMetrics) -> str:
 
 
 def train_bpe(clean: Path, params: TokenizerParams, progress: Progress) -> Tokenizer:
-    """Byte-level BPE from at most `sample_bytes`; memory grows only with the distinct words of the
-    sample."""
+    """Train byte-level BPE on at most `sample_bytes` of the corpus. Memory grows only with the
+    distinct words of the sample."""
 
     def texts() -> Iterator[list[str]]:
         for batch in corpus.sample(clean, params.sample_bytes):
@@ -119,7 +111,7 @@ def train_bpe(clean: Path, params: TokenizerParams, progress: Progress) -> Token
 
 
 def bpe_of(texts: Iterable[list[str]], vocab_size: int) -> Tokenizer:
-    """Byte-level BPE, trained on these texts."""
+    """Train byte-level BPE on these texts."""
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
@@ -134,9 +126,9 @@ def bpe_of(texts: Iterable[list[str]], vocab_size: int) -> Tokenizer:
 
 
 def cut_long_words(texts: list[str]) -> list[str]:
-    """The texts, cut within words and other runs of LONGEST_WORD characters.
+    """Cut words and other runs of characters that are longer than LONGEST_WORD.
 
-    Training takes the square of a word's length: 400 kB of one letter would take minutes.
+    Training takes time in the square of a word's length: 400 kB of one letter would take minutes.
     """
     if not pl.Series(texts, dtype=pl.String).str.contains(_LONG_RUN).any():
         return texts
@@ -151,10 +143,10 @@ def cut_long_words(texts: list[str]) -> list[str]:
 
 
 def collect_characters(clean: Path, progress: Progress) -> Tokenizer:
-    """The special tokens, then one token per character of the whole corpus, in the order of their
-    code points.
+    """Make a vocabulary of the special tokens, then one token per character of the whole corpus, in
+    the order of their code points.
 
-    This is BPE without merges, so every reader of tokenizer.json knows it.
+    This is BPE without merges, so every reader of tokenizer.json can read it.
     """
     seen = np.zeros(CODE_POINTS, dtype=np.bool_)
     for frame in shards.batches(clean):

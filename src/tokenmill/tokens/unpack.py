@@ -21,17 +21,13 @@ from tokenmill.formats.token_file import (
 )
 
 UNPACKED_BYTES = 1 << 20
-"""Bytes that are decompressed at a time: a damaged file takes no more memory than a whole one."""
+"""Bytes that are decompressed at a time, so that a damaged file takes no more memory than a good
+one."""
 
 
 def unpack(packed: Path, out: Path) -> TokenMetadata:
-    """Write out/train.bin, out/val.bin and out/metadata.json; `out` is replaced whole, or left as
-    it was.
-
-    Raises:
-        UserError: a packed file is missing, damaged, cut short, or not the one that metadata.json
-            describes; the disk is full.
-    """
+    """Write out/train.bin, out/val.bin and out/metadata.json. The folder `out` is replaced whole,
+    or stays as it was."""
     metadata = read_metadata(packed)
     total = metadata.train.file_bytes + metadata.val.file_bytes
     with (
@@ -51,7 +47,7 @@ def unpack(packed: Path, out: Path) -> TokenMetadata:
 
 
 def _unpack_file(source: Path, target: Path, expected: SplitMetadata, progress: Progress) -> None:
-    """Decompress `source` into `target`; refuse everything but the expected size and hash."""
+    """Decompress `source` into `target`. Any size or hash but the expected one is refused."""
     size = expected.file_bytes
     sha256 = hashlib.sha256()
     written = 0

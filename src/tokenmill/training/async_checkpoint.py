@@ -1,7 +1,7 @@
-"""Checkpoints written beside training: a step waits for a copy in the host's memory, not for hashes
-and the disk.
+"""Checkpoints written while training continues. A step waits only for a copy in the host's memory,
+not for hashes and the disk.
 
-On a GPU it does not even wait for the copy, but the next update does.
+On a GPU the step does not wait for the copy either; the next update does.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ FIRST_SECONDS = 10
 class AsyncCheckpointer:
     """Writes one checkpoint at a time, and removes those no longer needed.
 
-    So the newest checkpoint on disk may be one behind the run until `wait` returns.
+    Until `wait` returns, the newest checkpoint on disk may be one behind the run.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class AsyncCheckpointer:
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
-        """At the block's end, whatever ended it, wait for the checkpoint under way."""
+        """When the block ends, also by an error, wait for the checkpoint that is being written."""
         self._thread.submit(int).result()  # the thread starts now, while there is memory for it
         try:
             yield
@@ -80,14 +80,14 @@ class AsyncCheckpointer:
     def save(
         self, state: RunState, model: GPT, optimizer: dict[str, Tensor], resumable: dict[str, Any]
     ) -> torch.Event | None:
-        """Copy the run as it is now, once the checkpoint before is written, and start to write the
-        copy.
+        """Copy the run as it is now, and write the copy in the background. The checkpoint before is
+        finished first.
 
-        Where memory does not hold a copy, the checkpoint is written at once.
+        If memory does not hold a copy, the checkpoint is written at once.
 
         Returns:
-            On a GPU, the event that the next update must wait for: until then it is still being
-            copied.
+            On a GPU, the event that the next update must wait for, because the copy still reads the
+                weights.
         """
         self.wait()
         self._saved_at = time.monotonic()
@@ -145,8 +145,8 @@ class HostCopies:
         self._stream: torch.cuda.Stream | None = None
 
     def copy(self, tensor: Tensor) -> Tensor:
-        """A copy; that of a tensor on a GPU may be read once the event of `all_made` has
-        happened."""
+        """A copy of a tensor. If the tensor is on a GPU, the copy may be read only after the event
+        of `all_made`."""
         value = tensor.detach()
         if value.device.type != "cuda":
             return value.to("cpu", copy=True)
@@ -158,5 +158,6 @@ class HostCopies:
             return self._pinned[tensor].copy_(value, non_blocking=True)
 
     def all_made(self) -> torch.Event | None:
-        """The event that a GPU has made all copies so far; None if there is none to wait for."""
+        """The event that happens when a GPU has made all copies so far; None if there is none to
+        wait for."""
         return self._stream.record_event() if self._stream else None

@@ -41,8 +41,8 @@ from tokenmill.training.lora import load_adapter, save_adapter
 from tokenmill.training.params import TrainParams
 
 NUMERICS_VERSION = 7
-"""Raised by hand when a change of the code changes what a step computes; older checkpoints are then
-not continued."""
+"""The version of what a step computes, raised by hand when a change of the code changes it.
+Checkpoints of other versions are not continued."""
 
 
 class ResumableSchedule(BaseModel):
@@ -52,8 +52,8 @@ class ResumableSchedule(BaseModel):
 
 
 class Resumable(BaseModel):
-    """The parameters of `train` that a run may change and still continue; `find_resume_point` says
-    from where."""
+    """The parameters of `train` that a run may change and still continue from its checkpoints;
+    `find_resume_point` decides from which one."""
 
     epochs: int = Field(ge=1)
     schedule: ResumableSchedule
@@ -64,7 +64,7 @@ class Resumable(BaseModel):
 RESUMABLE_KEYS: dict[str, Any] = dict.fromkeys(Resumable.model_fields, True) | {
     "schedule": set(ResumableSchedule.model_fields)
 }
-"""Their names, as pydantic takes them."""
+"""The names of these parameters, in the form of pydantic's argument `include`."""
 
 STEP_PREFIX = "step-"
 STEP_NAME = re.compile(rf"{STEP_PREFIX}(\d{{9,}})")
@@ -77,11 +77,11 @@ RESUME = "resume"
 def fingerprint(
     model: ModelConfig, train: TrainParams, text: dict[str, str], **more: object
 ) -> str:
-    """Sixteen hexadecimal digits; two runs have the same ones if one can continue from the other's
-    checkpoints.
+    """Identify what a run computes by sixteen hexadecimal digits. Two runs have the same ones if
+    one can continue from the other's checkpoints.
 
-    They follow from the hashes of the two splits, too, and from whatever `more` decides what the
-    run computes.
+    The digits follow from the model, the parameters in `train` that a run may not change, the
+    hashes in `text` of the two splits, and `more`: whatever else decides what the run computes.
     """
     parameters = train.model_dump(exclude=RESUMABLE_KEYS)
     content = {
@@ -95,23 +95,23 @@ def fingerprint(
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint on disk whose files are whole."""
+    """A checkpoint on disk whose files match their hashes."""
 
     folder: Path
     state: RunState
     resumable: dict[str, Any]
-    """The parameters of `RESUMABLE_KEYS` with which it was trained."""
+    """The values of RESUMABLE_KEYS with which it was trained."""
 
     @property
     def step(self) -> int:
-        """Optimizer steps done."""
+        """The number of optimizer steps done."""
         return self.state.step
 
     def load(self, model: GPT) -> dict[str, Tensor]:
         """Load the weights into `model`; return the optimizer's state."""
         (load_adapter if model.lora else load_weights)(model, self.folder)
         state = safetensors.torch.load_file(self.folder / OPTIMIZER)
-        # Not mapped: the file may be pruned
+        # Copied instead of mapped, because the file may be pruned
         return {name: tensor.clone() for name, tensor in state.items()}
 
 
@@ -124,7 +124,8 @@ class CheckpointStore:
 
     @contextlib.contextmanager
     def lock(self, say: Callable[[str], None]) -> Iterator[None]:
-        """Let no other process train this configuration; wait for one that does, and say so."""
+        """Hold the lock of this configuration. If another process trains it, wait for that process
+        and say so."""
         self.folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(self.folder / "lock")
         holder = self.folder / "holder"
@@ -140,7 +141,7 @@ class CheckpointStore:
         try:
             holder.write_text(str(os.getpid()))
             os.utime(self.folder)
-            # What a killed process had begun to write
+            # What a killed process was writing
             for leftover in list(self.folder.rglob(".*.tmp")):
                 if leftover.is_dir():
                     shutil.rmtree(leftover)
@@ -164,13 +165,14 @@ class CheckpointStore:
         return sorted(int(name[1]) for name in names if name)
 
     def newest_upto(self, step: int) -> Path | None:
-        """The newest checkpoint of a step or of one before it, or None."""
+        """The newest checkpoint whose step is at most `step`; None if there is none."""
         return next(
             (self.checkpoint_folder(each) for each in reversed(self.steps()) if each <= step), None
         )
 
     def checkpoints(self, say: Callable[[str], None]) -> Iterator[Checkpoint]:
-        """The usable checkpoints, newest first; each of the others is left out with a sentence."""
+        """Yield the usable checkpoints, newest first; say about each of the others why it is left
+        out."""
         for step in reversed(self.steps()):
             folder = self.checkpoint_folder(step)
             damage = _damage(folder, self.epochs)
@@ -194,8 +196,8 @@ class CheckpointStore:
             write_json(folder / MANIFEST, _hashes(folder))
 
     def save_epoch(self, epoch: int, model: GPT) -> dict[str, str]:
-        """Keep the weights of an epoch's end, and its adapter with LoRA; return the SHA-256 of
-        these files by name."""
+        """Keep the weights at the end of an epoch, and with LoRA also its adapter. Return the
+        SHA-256 of each file by its name."""
         with write_directory(self.epoch_folder(epoch)) as folder:
             save_weights(model, folder)
             if model.lora:
@@ -207,11 +209,11 @@ class CheckpointStore:
             }
 
     def prune(self, *, upto: int, newest: int, also: set[int]) -> None:
-        """Remove the checkpoints up to a step, but not the `newest` of them and not those of the
-        steps `also`.
+        """Remove the checkpoints up to step `upto`, except the `newest` last ones of them and those
+        of the steps in `also`.
 
-        Later ones belong to a run over more epochs and must not push out those that this run may
-        need.
+        Later checkpoints belong to a run over more epochs. They must not push out those that this
+        run may need.
         """
         for step in [step for step in self.steps() if step <= upto][:-newest]:
             if step not in also:
@@ -228,31 +230,23 @@ def _save_learned(model: GPT, folder: Path) -> None:
 
 
 class SavedState(BaseModel):
-    """state.json."""
+    """The contents of state.json."""
 
     state: RunState
     resumable: Resumable
 
 
 FileName = Annotated[str, Field(pattern=r"^\w[\w.-]*$")]
-"""Names in a manifest become paths, so none may lead out of its folder."""
+"""The name of a file in a manifest. It becomes a path, so it must not lead out of its folder."""
 
 
 def read_hashes(folder: Path) -> dict[str, str]:
-    """The manifest of a checkpoint: the SHA-256 of its other files by their names.
-
-    Raises:
-        UserError: it is missing or damaged.
-    """
+    """Read the manifest of a checkpoint: the SHA-256 of each of its other files by name."""
     return read_record(folder / MANIFEST, dict[FileName, Sha256], way_out="it is not used")
 
 
 def read_state(folder: Path) -> SavedState:
-    """Where the run of a checkpoint is.
-
-    Raises:
-        UserError: it is missing or damaged.
-    """
+    """Read the state.json of a checkpoint."""
     return read_record(folder / STATE, SavedState, way_out="it is not used")
 
 
@@ -263,7 +257,7 @@ def _hashes(folder: Path) -> dict[str, str]:
 
 
 def _damage(folder: Path, epochs: Path) -> str | None:
-    """What is wrong with the files of a checkpoint, or None."""
+    """A phrase about what is wrong with the files of a checkpoint; None if they are whole."""
     try:
         expected = read_hashes(folder)
         found = _hashes(folder)
@@ -292,8 +286,8 @@ def has_files(folder: Path, hashes: dict[str, str]) -> bool:
 
 
 def prune_runs(root: Path, *, keep: int) -> None:
-    """Keep the `keep` configurations trained last and those in training; of the others only their
-    tables of times."""
+    """Remove all configurations but the `keep` ones trained last and those in training. Of each
+    removed one, only its tables of times stay."""
     with contextlib.suppress(OSError):  # another process may be removing the same ones
         runs = sorted(
             (folder for folder in root.iterdir() if folder.is_dir()),
@@ -322,16 +316,16 @@ def export_model(
                     _link_or_copy(str(source / name), str(target / name))
             write_json(target / CONFIG, hf_config(manifest.model))
         for checkpoint in map(store.checkpoint_folder, sorted(steps)):
-            # The one before the decay is missing if the run started behind it.
+            # The checkpoint before the decay is missing if the run started after it.
             if checkpoint.exists() and not _damage(checkpoint, store.epochs):
                 copy_tree(checkpoint, folder / RESUME / checkpoint.name)
         write_json(folder / MANIFEST, manifest.model_dump())
 
 
 def copy_tree(source: Path, target: Path) -> None:
-    """Copy a folder by hard links where the file system has them, because its files never change.
+    """Copy a folder by hard links where the file system has them; the files never change.
 
-    Windows gets copies: there a file that DVC has made read-only could not be removed under its
+    Windows gets copies. There, a file that DVC has made read-only could not be removed under its
     other name.
     """
     shutil.copytree(source, target, copy_function=_link_or_copy)

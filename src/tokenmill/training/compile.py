@@ -1,4 +1,4 @@
-"""What `runtime.compile` means: `torch.compile`, and a whole step recorded as one CUDA graph.
+"""Decide and apply `runtime.compile`: `torch.compile`, and a whole step recorded as one CUDA graph.
 
 Whether compiling pays for itself is decided by a rule, from the run's parameters alone. A clock
 must not decide: compiled steps round differently, and times differ from one start to the next, so a
@@ -24,28 +24,28 @@ from tokenmill.training.size import flops_per_token
 from tokenmill.training.step import Batch, StepResult, seed_dropout
 
 CPU_TFLOP = 100
-"""A CPU compiles if an epoch has this many operations: about half an hour on two cores, for one or
-two minutes of compiling and 12 to 35 % shorter steps. The epoch counts, not the run, so that more
-epochs keep the same bits."""
+"""A CPU compiles if an epoch has at least this many operations in units of 1e12: about half an hour
+on two cores. Compiling takes one or two minutes and makes steps 12 to 35 % shorter. The epoch
+counts, not the run, so that more epochs keep the same bits."""
 
 GPU_STEPS = 2000
-"""A GPU compiles if the run has this many steps; assumed, not measured."""
+"""A GPU compiles if the run has at least this many steps. The number is assumed, not measured."""
 
 ON_CPU = {"cpp_wrapper": True}
-"""Calling kernels from C++ instead of Python saves 3 to 4 % of a small model's step; compiling
-takes as long."""
+"""Calling kernels from C++ instead of Python makes a small model's step 3 to 4 % shorter, and
+compiling no longer."""
 
 ON_LISTS = {"loop_ordering_after_fusion": False}
-"""With it Inductor of torch 2.11 fails on operations on lists of tensors; without it their plan is
-the same."""
+"""Workaround: this pass crashes Inductor of torch 2.11 on operations over lists of tensors
+(`torch._foreach_*`). Switching it off changes no kernel."""
 
 MAX_SHAPES = 64
-"""Input shapes for which a run may compile; PyTorch's own limit is 8, after which it no longer
-compiles."""
+"""The number of input shapes for which a run may compile. With more than PyTorch's own limit of 8,
+PyTorch would stop compiling."""
 
 WARM_UP_STEPS = 3
-"""Ordinary steps before the recording: they compile, tune and reserve what must not happen within
-it."""
+"""Ordinary steps before the recording. They compile, tune and allocate, none of which may happen
+while a CUDA graph is recorded."""
 
 Model = TypeVar("Model", bound=nn.Module)
 Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -58,7 +58,7 @@ class Compilation:
     on: bool
     why: str
     recorded: bool = False
-    """Whether steps are recorded as a CUDA graph, too."""
+    """Whether each whole step is also recorded as a CUDA graph."""
 
     def __str__(self) -> str:
         """The choice and its reason, as training prints them."""
@@ -67,15 +67,15 @@ class Compilation:
     def of(self, model: Model) -> Model:
         """The model, compiled if the choice is `on`.
 
-        Every input shape gets code of its own (the last step of an epoch is shorter). PyTorch would
-        otherwise make code for any shape once it has seen two, and the rounding of a step would
-        depend on the shapes before it. On a CPU the embeddings are not compiled: PyTorch adds up
-        their gradient in a fixed order, threads of compiled code do not, and no two runs would give
+        Each input shape gets its own code (the last step of an epoch is shorter). Otherwise PyTorch
+        would generate code for any shape after it has seen two, and the rounding of a step would
+        depend on the shapes before it. On a CPU the embeddings are not compiled: PyTorch sums their
+        gradient in a fixed order, but threads of compiled code do not, and no two runs would give
         the same bytes.
         """
         if not self.on:
             return model
-        # This takes two seconds, and only what is compiled needs it
+        # Importing this takes two seconds
         from torch._dynamo import config  # noqa: PLC0415
 
         config.recompile_limit = MAX_SHAPES  # torch.compile has no argument for it before 2.13
@@ -86,16 +86,17 @@ class Compilation:
         return model
 
     def for_update(self, device: torch.device) -> Compiler | None:
-        """What compiles parts of an optimizer's update: fewer passes over a GPU's memory.
+        """The function that compiles parts of an optimizer's update, for fewer passes over a GPU's
+        memory.
 
-        None on a CPU, where matrix products take nearly all of its time, or if the choice is not
-        `on`.
+        None on a CPU, where matrix products take nearly all of an update's time, or if the choice
+        is not `on`.
         """
         return compile_part if self.on and device.type == "cuda" else None
 
 
 def compile_part(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A part of an optimizer's update, compiled for a GPU."""
+    """Compile a part of an optimizer's update for a GPU."""
     return torch.compile(function, dynamic=False, options=ON_LISTS)  # type: ignore[call-overload]
 
 
@@ -103,7 +104,7 @@ def choose_compilation(wanted: CompileChoice, device: torch.device, work: Worklo
     """Decide what `runtime.compile` means for this work on this device.
 
     Raises:
-        UserError: it is not `auto`, and a compiler, a header or the right kind of device is
+        UserError: the value is not `auto`, and a compiler, a header or the right kind of device is
             missing.
     """
     missing = missing_compiler(device) if wanted != "off" else None
@@ -138,7 +139,8 @@ def choose_compilation(wanted: CompileChoice, device: torch.device, work: Worklo
 
 
 def missing_compiler(device: torch.device) -> str | None:
-    """What `torch.compile` needs for this device and does not find, or None."""
+    """The name of a program or file that `torch.compile` needs for this device and does not find;
+    None if nothing is missing."""
     language, variable, usual = (
         ("C++", "CXX", ("g++", "clang++")) if device.type == "cpu" else ("C", "CC", ("gcc", "cc"))
     )
@@ -149,10 +151,11 @@ def missing_compiler(device: torch.device) -> str | None:
 
 
 class RecordedStep:
-    """Steps of one size, which repeat one recorded as a CUDA graph (`reduce-overhead`).
+    """Steps of one size, replayed from a CUDA graph that is recorded once (`reduce-overhead`).
 
-    The host launches one graph instead of hundreds of kernels, which take a small model's step
-    longer than the computing. What changes from step to step lies in tensors that the graph reads.
+    The host launches one graph instead of hundreds of kernels; for a small model these launches
+    take longer than the computation. What changes from step to step is in tensors that the graph
+    reads.
     """
 
     def __init__(
@@ -163,11 +166,11 @@ class RecordedStep:
         device: torch.device,
         before: Callable[[], None] = lambda: None,
     ):
-        """Record steps of so many `sequences`; a batch of another size gets an ordinary step.
+        """Prepare steps of so many `sequences`; a batch of another size gets an ordinary step.
 
         Args:
-            step_on: makes a step, and depends on nothing else in the host's memory.
-            before: what the host does before each repetition, because no graph holds it.
+            step_on: makes a step. In the host's memory it depends on nothing but the batch.
+            before: what the host does before each replay, because a graph cannot hold it.
         """
         self._step_on = step_on
         self._before = before
@@ -177,11 +180,7 @@ class RecordedStep:
         self._result: StepResult | None = None
 
     def __call__(self, batch: Batch) -> StepResult:
-        """Make the step on these sequences.
-
-        Raises:
-            UserError: it cannot be recorded.
-        """
+        """Make the step on these sequences."""
         if len(batch.index) != len(self._index):
             return self._step_on(batch)
         self._before()
@@ -196,11 +195,11 @@ class RecordedStep:
         assert self._graph
         assert self._result
         self._graph.replay()
-        # The next one overwrites it
+        # The next replay overwrites the result
         return StepResult(self._result.loss.clone(), self._result.gradient_norm.clone())
 
     def _beside(self) -> StepResult:
-        """Make an ordinary step on a stream of its own, as the recording will be."""
+        """Make an ordinary step on a stream of its own, as the recording does."""
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):

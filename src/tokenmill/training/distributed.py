@@ -1,10 +1,10 @@
 """The processes that train one model together, or the one process that trains alone.
 
-Each takes its share of a step's sequences. It holds the whole model (DDP; Li et al. 2020, "PyTorch
-Distributed") or its shard of every parameter, gradient and optimizer state (FSDP; Zhao et al.
-2023), for models that do not fit one device. Gradients are averaged, so all processes make the same
-update. Process 0 is the main one: it alone reads checkpoints, writes and prints; checkpoints hold
-full tensors either way.
+Each computes its share of a step's sequences. It holds the whole model (DDP; Li et al. 2020,
+"PyTorch Distributed") or its shard of every parameter, gradient and optimizer state (FSDP; Zhao et
+al. 2023), for models that do not fit one device. Gradients are averaged, so all processes make the
+same update. Process 0 is the main one: it alone reads checkpoints, writes and prints. Checkpoints
+hold full tensors in both cases.
 """
 
 import contextlib
@@ -30,27 +30,29 @@ if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
 CONTROL_TIMEOUT = timedelta(days=7)
-"""How long the others wait for process 0, which may itself wait for another training to end."""
+"""How long the other processes wait for process 0, which may itself wait for another training to
+end."""
 
 STEP_TIMEOUT = timedelta(hours=1)
-"""How long the others wait in a step for process 0, which may be writing to a slow disk; NCCL's own
-limit is 10 minutes."""
+"""How long the other processes wait in a step for process 0, which may be writing to a slow disk.
+NCCL's own limit is 10 minutes."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Group:
-    """This process among `size` of them; plain data and tensors for the others go through the
-    host's memory."""
+    """This process in a group of `size` processes. What it broadcasts goes through the host's
+    memory."""
 
     rank: int = 0
     size: int = 1
     control: dist.ProcessGroup | None = None
     shards: bool = False
-    """Whether the model is sharded over the processes (FSDP), or whole in each (DDP)."""
+    """Whether the model is sharded over the processes (FSDP); otherwise each process holds it whole
+    (DDP)."""
     on_this_machine: int = 1
-    """How many of them share this machine's memory."""
+    """The number of processes of the group on this machine, which share its memory."""
 
     @property
     def is_main(self) -> bool:
@@ -58,12 +60,12 @@ class Group:
         return self.rank == 0
 
     def wrap(self, model: GPT, compute: Compute, *, whole_gradients: bool) -> nn.Module:
-        """A model whose backward pass averages gradients over all processes; all start with process
-        0's weights.
+        """Wrap a model so that its backward pass averages gradients over all processes. All start
+        with process 0's weights.
 
         Args:
             whole_gradients: whether each process has room for the gradients of a whole model, also
-                if it is sharded.
+                if the model is sharded.
         """
         if self.size == 1:
             return model
@@ -76,7 +78,7 @@ class Group:
                 model.no_sync = partial(_no_sync, model)  # type: ignore[assignment] (as DDP's)
             return model
         wrapped = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
-        # All have the same ones; the argument has another name since torch 2.13
+        # All processes have the same buffers. The argument has another name since torch 2.13
         wrapped.broadcast_buffers = False
         return wrapped
 
@@ -88,23 +90,23 @@ class Group:
         return value
 
     def all_gather(self, part: Tensor, *, rows: int) -> Tensor:
-        """The parts of all processes one behind the other; each has at most `rows` rows, and is
-        filled up to them."""
+        """Concatenate the parts of all processes along the first axis. A part has at most `rows`
+        rows and is padded with zeros to this number."""
         if self.size == 1:
             return part
         filled = torch.nn.functional.pad(part, (0, 0) * (part.ndim - 1) + (0, rows - len(part)))
         whole = part.new_empty(self.size, rows, *part.shape[1:])
-        # Into one tensor has another name since torch 2.13
+        # `all_gather_into_tensor` has another name since torch 2.13
         dist.all_gather(list(whole.unbind()), filled)
         return whole.flatten(0, 1)
 
     def part_of(self, index: np.ndarray) -> np.ndarray:
-        """This process's part of what is only measured; all of it where processes must call their
-        model together."""
+        """The sequences of `index` on which this process measures a loss: an equal part of them.
+        With FSDP it is all of them, because processes must call a sharded model together."""
         return index if self.shards else np.array_split(index, self.size)[self.rank]
 
     def average(self, value: float, *, weight: int) -> float:
-        """The mean of what all processes measured on their parts."""
+        """The mean over all processes of what each measured on its part, weighted by `weight`."""
         if self.size == 1 or self.shards:
             return value
         sums = torch.tensor([value * weight, weight], dtype=torch.float64)
@@ -120,14 +122,14 @@ class Group:
         return int(least)
 
     def broadcast(self, value: T) -> T:
-        """Process 0's value, which is plain data."""
+        """Process 0's value, in every process. The value must be plain data that can be pickled."""
         values = [value]
         if self.size > 1:
             dist.broadcast_object_list(values, src=0, group=self.control)
         return values[0]
 
     def broadcast_tensors(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Process 0's tensors, on the host."""
+        """Process 0's tensors, in the host's memory of every process."""
         if self.size == 1:
             return tensors
         shapes = self.broadcast(
@@ -145,11 +147,10 @@ class Group:
         return shared
 
     def end(self, sentence: str) -> NoReturn:
-        """End the run in all processes, once process 0 has arrived here too and so has saved what
-        there is.
+        """End the run in all processes. Process 0 must arrive here too, and has then saved the run.
 
         Raises:
-            UserError: in process 0; the others exit without a word.
+            UserError: in process 0; the others exit without a message.
         """
         if self.size > 1:
             dist.barrier(group=self.control)
@@ -162,8 +163,8 @@ SINGLE = Group()
 
 
 def without_averaging(model: nn.Module, *, last: bool) -> AbstractContextManager[object]:
-    """Inside, gradients are only added up in this process; the step's `last` micro-batch averages
-    them all."""
+    """Within this block, gradients are only added up in this process. The step's `last` micro-batch
+    averages their sums over all processes."""
     return contextlib.nullcontext() if last or not hasattr(model, "no_sync") else model.no_sync()  # type: ignore[operator]
 
 
@@ -225,9 +226,9 @@ def _is_lost_contact(error: RuntimeError) -> bool:
 class FlagSync:
     """Two flags that all processes combine after every step: whether to stop, and whether to save.
 
-    What a process sets after one step counts for all of them after the next one, and is exchanged
-    while that step is computed. So no process waits, and a signal to one of them stops all after
-    the same step.
+    A flag that a process sets after one step counts for all of them after the next one. The flags
+    are exchanged while that step is computed, so no process waits, and a signal to one of them
+    stops all after the same step.
     """
 
     def __init__(self, group: Group):
@@ -235,7 +236,8 @@ class FlagSync:
         self._under_way: tuple[Tensor, dist.Work] | None = None
 
     def all_reduce(self, *, stop: bool, save: bool) -> tuple[bool, bool]:
-        """Whether to stop, which any process may ask, and to save, which process 0 decides."""
+        """Whether to stop, which any process may ask for, and whether to save, which process 0
+        decides."""
         if self._group.size == 1:
             return stop, save
         flags = self.wait()
@@ -246,7 +248,8 @@ class FlagSync:
         return flags
 
     def wait(self) -> tuple[bool, bool]:
-        """Wait for the flags that are being exchanged; none are set if there are none."""
+        """Wait for the exchange that is under way and return its flags; both are false if there is
+        none."""
         if self._under_way is None:
             return False, False
         said, work = self._under_way
@@ -257,13 +260,13 @@ class FlagSync:
 
 
 def shard(model: GPT, compute: Compute) -> None:
-    """Shard a whole model, which may be in the host's memory, over the devices of all processes, in
-    place.
+    """Shard a whole model in place over the devices of all processes. The model may be in the
+    host's memory.
 
-    The weights of blocks travel in the precision of the products, which would round them to it
-    anyway; gradients are added up in float32.
+    The weights of blocks are gathered in the precision of the products, which would round them
+    anyway. Gradients are added up in float32.
     """
-    # These take a second to load
+    # Importing these takes a second
     from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard  # noqa: PLC0415
 
@@ -276,20 +279,20 @@ def shard(model: GPT, compute: Compute) -> None:
         matrices = [
             part for part in block.children() if not isinstance(part, nn.LayerNorm | nn.Dropout)
         ]
-        # Norms belong to the rest, which stays float32
+        # Norms stay with the rest of the model, in float32
         fully_shard(matrices, mesh=mesh, mp_policy=policy)
     fully_shard(model, mesh=mesh)
 
 
 def full_tensor(tensor: Tensor) -> Tensor:
-    """The full tensor of a sharded one, in every process and on its device; any other tensor as it
-    is."""
+    """The full tensor of a sharded one, on the device of every process. Any other tensor is
+    returned as it is."""
     return tensor.full_tensor() if is_sharded(tensor) else tensor
 
 
 def full_tensor_on_main(tensor: Tensor) -> Tensor:
-    """The full tensor of a sharded one, in the host's memory of process 0; any other tensor as it
-    is.
+    """The full tensor of a sharded one, in the host's memory of process 0. Any other tensor is
+    returned as it is.
 
     All processes must call this in the same order; the others get an empty tensor.
     """
@@ -300,7 +303,7 @@ def full_tensor_on_main(tensor: Tensor) -> Tensor:
 
 
 def whole_model(model: GPT) -> GPT:
-    """The model to save: itself, or a sharded model's full copy in process 0."""
+    """The model to save: a sharded model's full copy in process 0, any other model itself."""
     reshard = getattr(model, "reshard", None)  # what FSDP adds
     if reshard is None:
         return model
@@ -319,5 +322,5 @@ def shard_like(value: Tensor, parameter: Tensor) -> Tensor:
 
 
 def is_sharded(tensor: Tensor) -> "TypeGuard[DTensor]":
-    """Whether a tensor is sharded, by its method: importing DTensor takes a second."""
+    """Whether a tensor is sharded. A method tells it, because importing DTensor takes a second."""
     return hasattr(tensor, "full_tensor")

@@ -1,5 +1,5 @@
-"""What a run has learned so far: rows for its epochs, steps and validations, the sums for the next
-rows, and tables.
+"""What a run has measured so far: rows for its epochs, steps and validations, the sums for the next
+rows, and the tables of these rows.
 
 All of it follows from tokens and parameters, so the same run writes the same bytes on the same kind
 of machine. Times are kept apart, in `costs.py`. When a run is finished, metrics/ has its tables.
@@ -35,9 +35,9 @@ from tokenmill.model.manifest import ADAPTER, WEIGHTS
 from tokenmill.training.schedule import Workload
 
 ANEW = "`dvc repro -f train` makes it"
-"""What to do about a damaged table."""
+"""The way out in errors about a damaged table."""
 SIGNAL = Path(".dvc/tmp/exps/run/DVCLIVE_STEP_COMPLETED")
-"""DVC's extension for VS Code draws its plots again when this file changes (DVCLive's
+"""The file whose change makes DVC's extension for VS Code draw its plots again (DVCLive's
 vscode.py)."""
 WRITE_EVERY = 1.0
 """Seconds between two writings of the live tables."""
@@ -53,11 +53,11 @@ class EpochRow:
     tokens: int
     """Tokens trained on since the start."""
     learning_rate: float
-    """Of the epoch's last step."""
+    """The learning rate of the epoch's last step."""
     train_loss: float
-    """Mean over the epoch while the model learned, in nats per token."""
+    """The mean training loss over the epoch, measured before each update; nats per token."""
     val_loss: float
-    """On the fixed validation sequences at the epoch's end, in nats per token."""
+    """The loss on the fixed validation sequences at the epoch's end, in nats per token."""
     val_perplexity: float
     val_bits_per_byte: float
 
@@ -68,12 +68,12 @@ class StepRow:
 
     step: int
     epoch: float
-    """Epochs done, as a fraction."""
+    """The number of epochs done, as a fraction."""
     loss: float
-    """Mean over the sequences since the row before, in nats per token."""
+    """The mean loss over the sequences since the row before, in nats per token."""
     learning_rate: float
     gradient_norm: float
-    """Of the last step, before clipping."""
+    """The global norm of the last step's gradient, before clipping."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class ValidationRow:
 
     step: int
     epoch: float
-    """Epochs done, as a fraction."""
+    """The number of epochs done, as a fraction."""
     val_loss: float
     val_bits_per_byte: float
 
@@ -100,12 +100,12 @@ class MeanLoss:
     sequences: int = 0
 
     def add(self, loss: float, sequences: int) -> None:
-        """Count a step's mean loss over some sequences."""
+        """Add the mean loss of a step over this many sequences."""
         self.total += loss * sequences
         self.sequences += sequences
 
     def take(self) -> float:
-        """The mean so far; the next one starts from nothing."""
+        """Return the mean so far, and start the next one from nothing."""
         mean = self.total / self.sequences
         self.total = 0.0
         self.sequences = 0
@@ -114,32 +114,32 @@ class MeanLoss:
 
 @dataclass
 class RunState:
-    """Where a run is. With the weights and the optimizer's state it is all that is needed to
+    """The state of a run. With the weights and the optimizer's state it is all that is needed to
     continue."""
 
     step: int = 0
-    """Optimizer steps done."""
+    """The number of optimizer steps done."""
     tokens: int = 0
-    """Tokens trained on."""
+    """The number of tokens trained on."""
     epoch_loss: MeanLoss = field(default_factory=MeanLoss)
     interval_loss: MeanLoss = field(default_factory=MeanLoss)
     epochs: list[EpochRow] = field(default_factory=list)
     steps: list[StepRow] = field(default_factory=list)
     validations: list[ValidationRow] = field(default_factory=list)
     epoch_weights: list[Sha256] = field(default_factory=list)
-    """SHA-256 of the weights at the end of each epoch: runs over more and over fewer epochs share
-    their folder."""
+    """The SHA-256 of the weights at the end of each epoch. Runs over more and over fewer epochs
+    share the folder of these weights."""
     epoch_adapters: list[Sha256] = field(default_factory=list)
-    """And of the adapters, if the run learns by LoRA."""
+    """The SHA-256 of the adapter at the end of each epoch, if the run learns by LoRA."""
 
     def add_epoch(self, hashes: dict[str, Sha256]) -> None:
-        """Remember the files that are kept of the next epoch."""
+        """Record the hashes of the files that are kept of the next epoch."""
         self.epoch_weights.append(hashes[WEIGHTS])
         if ADAPTER in hashes:
             self.epoch_adapters.append(hashes[ADAPTER])
 
     def epoch_files(self) -> list[dict[str, Sha256]]:
-        """The hashes of the files that are kept of each epoch, by their names."""
+        """For each epoch, the hashes of the files that are kept of it, by name."""
         adapters = [
             *({ADAPTER: sha256} for sha256 in self.epoch_adapters),
             *[{}] * len(self.epoch_weights),
@@ -150,10 +150,10 @@ class RunState:
         ]
 
     def stopped_at(self, patience: int | None) -> int | None:
-        """The end of the first epoch whose last `patience` validations brought no lower loss than
-        those before.
+        """The step at the end of the first epoch whose last `patience` validations brought no lower
+        loss than those before them.
 
-        None if there is no such epoch; with None for the patience there never is.
+        None if there is no such epoch, or if `patience` is None.
         """
         rows = sorted([*self.epochs, *self.validations], key=lambda row: row.step)
         for epoch in self.epochs:
@@ -167,12 +167,12 @@ class RunState:
         return None
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values; floats survive JSON bit by bit."""
+        """The state as plain values; floats survive JSON bit by bit."""
         return asdict(self)
 
 
 def train_metrics(row: EpochRow, *, parameters: int) -> dict[str, float]:
-    """`metrics/train.json` at the end of an epoch."""
+    """The contents of `metrics/train.json` at the end of an epoch."""
     return {
         "epoch": row.epoch,
         "steps": row.step,
@@ -199,32 +199,28 @@ def _csv(row: EpochRow | StepRow | ValidationRow) -> str:
 
 
 def read_table(path: Path, kind: type[Row]) -> list[Row]:
-    """The rows of `metrics/history.csv` or `metrics/steps.csv`.
-
-    Raises:
-        UserError: the file is missing or is not such a table.
-    """
+    """The rows of `metrics/history.csv` or `metrics/steps.csv`."""
     return records.read_rows(path, kind, way_out=ANEW)
 
 
 class LiveRun(Section):
-    """What `live/run.json` says of a run."""
+    """The contents of `live/run.json`."""
 
     fingerprint: str = Field(pattern="^[0-9a-f]{16}$")
-    """The name of its folder in `.resume/`."""
+    """The name of the run's folder in `.resume/`."""
     pid: int
     started: float
-    """When the process started, in Unix time; a later process may have the same id, but not the
+    """When the process started, in Unix time. A later process may have the same id, but not the
     same start."""
     began: float
     """When this session's first step began, in Unix time."""
     first_step: int
-    """Steps done before this session."""
+    """The number of steps done before this session."""
     steps: int
-    """Of the whole run, unless it ends early."""
+    """The number of steps of the whole run, unless it ends early."""
     steps_per_epoch: int
     plan: list[list[str]]
-    """Names and facts, as training prints them at its start."""
+    """Pairs of a name and a fact, as training prints them at its start."""
     cost: CostParams
 
     @property
@@ -236,7 +232,7 @@ class LiveRun(Section):
 
 
 class LiveFiles:
-    """Writes a run's files into `folder`, if there is one. No error here stops training."""
+    """Writes a run's files into `folder`, if there is one. An error here never stops training."""
 
     def __init__(self, folder: Path | None):
         self._folder = folder
@@ -252,7 +248,7 @@ class LiveFiles:
         plan: Sequence[tuple[str, str]],
         cost: CostParams,
     ) -> None:
-        """Write what the run has behind it."""
+        """Write `run.json` and the rows of the run so far."""
         if self._folder is None:
             return
         process = psutil.Process()
@@ -311,16 +307,13 @@ class LiveFiles:
 
 
 def _signal() -> Path:
-    """In the main repository, also where DVC runs a stage in a temporary copy."""
+    """The path of SIGNAL in the main repository, also where DVC runs a stage in a temporary
+    copy."""
     return resume_root().parent / SIGNAL
 
 
 def read_live_run(folder: Path) -> LiveRun | None:
-    """The run whose files are in `folder`, if there are any.
-
-    Raises:
-        UserError: the file is damaged.
-    """
+    """The run whose files are in `folder`, if there are any."""
     path = folder / LIVE_RUN
     return (
         records.read_record(path, LiveRun, way_out="remove the folder") if path.exists() else None
@@ -328,11 +321,8 @@ def read_live_run(folder: Path) -> LiveRun | None:
 
 
 def read_live_rows(folder: Path, kind: type[Row]) -> list[Row]:
-    """The rows of a table so far, without one that is being written; none if there is no such file.
-
-    Raises:
-        UserError: the file is damaged.
-    """
+    """The rows of a table so far, without a row that is still being written; none if there is no
+    such file."""
     path = folder / LIVE_TABLES[kind]
     content = path.read_bytes() if path.exists() else b""
     return records.parse_rows(

@@ -62,11 +62,8 @@ class Job:
 def training_job(
     model: ModelParams, train: TrainParams, tokens: Path, start: Path | None = None
 ) -> Job:
-    """Training on the folder `tokens`, from random weights or from those in the folder `start`.
-
-    Raises:
-        UserError: parameters, tokens and start do not fit each other.
-    """
+    """Training on the folder `tokens`, from random weights or from those in the folder `start`,
+    which must fit the parameters and the tokens."""
     metadata = read_metadata(tokens)
     config = ModelConfig.of(model, metadata.vocab_size)
     work = Workload(config, train, metadata.train.tokens)

@@ -25,27 +25,27 @@ from tokenmill.stage import end_with_parent
 from tokenmill.training.params import RuntimeParams
 
 SHUTDOWN_SECONDS = 600
-"""Time for the processes to end by themselves after a signal: a step, a checkpoint and its copy to
-the mirror. Whoever needs longer is killed."""
+"""Seconds for the processes to end by themselves after a signal. They need them for a step, a
+checkpoint and its copy to the mirror. Then they are killed."""
 
 
 ENOUGH_FLOPS = 1e12
-"""Operations of a step that keep a GPU busy: about what it makes while the step's some hundred
-kernels are launched. With less for each, more GPUs are no faster. Assumed from data sheets, not
-measured."""
+"""Operations of a step that keep one GPU busy, about as many as it computes while the step's some
+hundred kernels are launched. With fewer operations for each, more GPUs are no faster. The number is
+assumed from data sheets, not measured."""
 
 
 def launch_processes(runtime: RuntimeParams, *, step_flops: float = math.inf) -> bool:
-    """Have `runtime.processes` processes run this program's command, if that is several.
+    """Run this program's command in `runtime.processes` processes, if that is more than one.
 
-    A process that torchrun or this function started (RANK is set) is one of several already.
+    A process that torchrun or this function started (RANK is set) is already one of several.
 
     Args:
-        step_flops: floating-point operations of a step, of which each process gets ENOUGH_FLOPS if
-            their number is `auto`.
+        step_flops: floating-point operations of a step, of which each process gets at least
+            ENOUGH_FLOPS if their number is `auto`.
 
     Returns:
-        Whether they ran it, to the end; otherwise it is this process's work.
+        Whether the processes did the work, to the end; otherwise this process has to do it.
 
     Raises:
         UserError: there are fewer devices than processes, or one of the processes was killed.
@@ -61,7 +61,8 @@ def launch_processes(runtime: RuntimeParams, *, step_flops: float = math.inf) ->
 
 
 def process_count(runtime: RuntimeParams, step_flops: float = math.inf) -> int:
-    """How many processes the parameters ask for, at most one a device, or one a core on a CPU."""
+    """The number of processes that the parameters ask for: at most one for each device, or for each
+    core on a CPU."""
     device = choose_device(runtime.device).type
     most = {"cuda": torch.cuda.device_count(), "mps": 1}.get(device, os.cpu_count() or 1)
     if runtime.processes == "auto":
@@ -95,12 +96,12 @@ def _launch(count: int) -> None:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError  # noqa: PLC0415
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch  # noqa: PLC0415
 
-    # Of this waiting process, the launcher: the others say themselves what went wrong
+    # The launcher's own log is off: the processes say themselves what went wrong
     logging.disable()
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
     if sys.platform == "linux":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    # It ends the processes: on a signal, or without one when one of them has failed
+    # `close` ends the processes: on a signal, or without one when one of them has failed
     close = PContext.close
     PContext.close = lambda self, death_sig=None, timeout=30: close(
         self, death_sig, SHUTDOWN_SECONDS if death_sig else timeout
@@ -129,10 +130,10 @@ def _launch(count: int) -> None:
 
 
 def _local_store() -> dist.TCPStore:  # pyright: ignore[reportPrivateImportUsage]
-    """The store where the processes find each other. It listens on 127.0.0.1 only.
+    """The store where the processes find each other, which listens on 127.0.0.1 only.
 
-    A TCPStore listens on all interfaces unless it is given a socket. The launcher, which has no
-    option for that, takes a store of this process that has the same port.
+    A TCPStore listens on all interfaces unless it is given a socket. The launcher has no option for
+    a socket, but takes a store of this process that has the same port.
     """
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
@@ -147,7 +148,8 @@ def _local_store() -> dist.TCPStore:  # pyright: ignore[reportPrivateImportUsage
 
 
 def _exit_like(codes: list[int]) -> None:
-    """End as the failed processes did; one that was killed could not say so itself."""
+    """Exit with the code of the failed processes, or report the signal that killed one, because it
+    could not report that itself."""
     killed = next((-code for code in codes if code < 0), None)
     if killed:
         raise UserError(
@@ -160,12 +162,12 @@ def _exit_like(codes: list[int]) -> None:
 class Interrupt:
     """While active, remembers the first signal to stop; a second Ctrl-C stops at once.
 
-    A second SIGTERM is no impatience: systems that end a job send one to each of its processes, and
-    a process that has lost DVC gets one more.
+    A second SIGTERM does not stop at once. Systems that end a job send one to each of its
+    processes, and a process that has lost DVC gets one more.
     """
 
     def __init__(self, *, max_minutes: float | None):
-        """Also stop once `max_minutes` have passed from now; None is no limit."""
+        """Also ask to stop when `max_minutes` have passed from now; None sets no limit."""
         self._max_minutes = max_minutes
         self._began = time.monotonic()
         self._signal: int | None = None

@@ -32,12 +32,12 @@ from tokenmill.training.schedule import Workload
 from tokenmill.training.step import Batch, MicroBatch, StepResult, batch_at, train_step
 
 SEQUENCES_IN_MESSAGE = 8
-"""The message about a diverged step names this many of its sequences."""
+"""A message about a diverged step names at most this many of its sequences."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """Everything that a training has opened, and where it is."""
+    """Everything that a training has opened, and its state."""
 
     work: Workload
     runtime: RuntimeParams
@@ -45,10 +45,10 @@ class Training:
     group: Group
     data: Data
     model: GPT
-    """Holds the weights."""
+    """The model that holds the weights."""
     forward: GPT
-    """The model to call. It averages gradients over all processes, and is compiled if the run
-    is."""
+    """The model to call. Its backward pass averages gradients over all processes, and it is
+    compiled if the run is."""
     optimizer: Optimizer
     micro_batch: MicroBatch
     is_recorded: bool
@@ -109,7 +109,8 @@ def train(run: Training, interrupt: Interrupt) -> None:
 
 
 def step_function(run: Training) -> Callable[[Batch], StepResult]:
-    """`train_step` of this run; whole steps are repeated from a recording where it has one."""
+    """The function that makes a step of this run: `train_step`, or the replay of a recorded
+    step."""
     step_on = functools.partial(
         train_step,
         run.forward,
@@ -129,7 +130,8 @@ def step_function(run: Training) -> Callable[[Batch], StepResult]:
 
 
 def divides(every: int | None, step: int) -> bool:
-    """Whether something that is done every so many steps, or never, is due after `step`."""
+    """Whether something that is done every `every` steps is due after `step`; with None it never
+    is."""
     return every is not None and step % every == 0
 
 
@@ -138,7 +140,7 @@ class Diverged(Exception):  # noqa: N818 (a state of the training, not yet an er
     """A loss or gradient norm is not finite; the update of this step was not made."""
 
     step: int
-    """Counts from 0."""
+    """The number of the step, counted from 0."""
     loss: float
     norm: float
 
@@ -154,18 +156,18 @@ class Losses:
         self._unread: list[tuple[StepResult, Batch]] = []
 
     def add(self, result: StepResult, batch: Batch) -> None:
-        """Count a step."""
+        """Add the result of a step, without reading it."""
         self._state.step += 1
         self._state.tokens += len(batch.index) * self._context_length
         self._unread.append((result, batch))
 
     def read(self) -> float:
-        """Take what is unread into the running means; return the last gradient norm, or NaN without
-        steps.
+        """Add the unread results to the running means; return the last gradient norm, or NaN
+        without steps.
 
         Raises:
-            Diverged: a step's loss or gradient norm is not finite. The state is that of before this
-                step.
+            Diverged: the loss or gradient norm of a step is not finite. The state is then the one
+                before this step.
         """
         if not self._unread:
             return math.nan
@@ -186,7 +188,8 @@ class Losses:
         return norms[-1]
 
     def _take_back(self, kept: int) -> None:
-        """Uncount all unread steps but the first `kept`: the others changed no weight."""
+        """Subtract all unread steps but the first `kept` from the state, because the others changed
+        no weight."""
         uncounted = self._unread[kept:]
         self._state.step -= len(uncounted)
         sequences = sum(len(batch.index) for _, batch in uncounted)
@@ -218,7 +221,7 @@ def log(run: Training, losses: Losses, timing: Timing) -> None:
 
 
 def validate(run: Training) -> tuple[float, float]:
-    """The loss on the fixed validation sequences, in nats per token, and in bits per byte."""
+    """The loss on the fixed validation sequences, in nats per token and in bits per byte."""
     data, group = run.data, run.group
     index = group.part_of(evenly_spread(data.val.count, run.work.train.validation_sequences))
     loss = 0.0
@@ -269,8 +272,8 @@ def end_epoch(run: Training) -> None:
 
 
 def ends_early(run: Training) -> int | None:
-    """The step at which `train.early_stopping` ends this run, with a sentence; None if it has not
-    yet."""
+    """The step at which `train.early_stopping` ends this run, after a message about it; None if the
+    run goes on."""
     patience = run.work.train.early_stopping
     stop = run.state.stopped_at(patience)
     if stop:

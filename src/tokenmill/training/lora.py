@@ -3,9 +3,10 @@
 A map W (out, in) becomes W + alpha / rank · B A, with A (rank, in) random and B (out, rank) zero at
 the start (Hu et al. 2021, "LoRA: Low-Rank Adaptation of Large Language Models", section 4.1). The
 model holds this sum, so it is called, measured and saved like any other, and a forward pass costs
-what it always does. The gradient of the sum is never computed, only those of A and B. What is
-learned is also saved in the format of the library PEFT. Axes: M positions of a batch, I inputs of a
-map, O its outputs, R rank.
+no more than before. The gradient of the sum is never computed, only those of A and B. What is
+learned is also saved in the format of the library PEFT.
+
+Axes: M positions of a batch, I inputs of a map, O its outputs, R rank.
 """
 
 import math
@@ -28,7 +29,8 @@ from tokenmill.model.manifest import ADAPTER, ADAPTER_CONFIG, RESTORE
 
 
 class LoraLinear(nn.Linear):
-    """A map that learns by `lora_A` (R, I) and `lora_B` (O, R); `weight` is the sum, frozen."""
+    """A linear map that learns by `lora_A` (R, I) and `lora_B` (O, R). Its `weight` is the sum, and
+    frozen."""
 
     def __init__(self, layer: nn.Linear, rank: int, scale: float, generator: torch.Generator):
         super().__init__(layer.in_features, layer.out_features, device="meta")
@@ -50,8 +52,8 @@ class LoraLinear(nn.Linear):
 
 
 class _LowRank(Function):
-    """Passes y = x Wᵀ on; `backward` adds the gradients of A and B, for which that of W is not
-    needed."""
+    """Returns y = x Wᵀ as it is; `backward` adds the gradients of A and B, which need no gradient
+    of W."""
 
     @staticmethod
     def forward(  # noqa: PLR0917 (apply takes no keywords)
@@ -73,8 +75,8 @@ class _LowRank(Function):
 
 
 def adapt(model: GPT, lora: LoraParams, *, seed: int) -> GPT:
-    """Freeze a whole model and let the maps of `lora` learn; it still computes what it did. Returns
-    the model."""
+    """Freeze a whole model, and let the maps of `lora` learn. Return the model, which still
+    computes the same."""
     model.requires_grad_(False)
     model.lora = lora
     model.after_update = partial(merge, model)  # type: ignore[method-assign]
@@ -97,7 +99,7 @@ def _targets(model: GPT, lora: LoraParams) -> list[str]:
 
 
 def trained_parameters(config: ModelConfig, lora: LoraParams) -> int:
-    """How many numbers learn."""
+    """The number of parameters that learn."""
     model = empty_model(config)
     return sum(
         lora.rank * sum(model.get_parameter(f"{name}.weight").shape)
@@ -107,7 +109,7 @@ def trained_parameters(config: ModelConfig, lora: LoraParams) -> int:
 
 @torch.no_grad()
 def merge(model: GPT) -> None:
-    """Bring the sums of a model that learns by LoRA up to date, in exact float32."""
+    """Compute the sum of each LoRA map from its A and B again, in exact float32."""
     precision = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     for layer in model.modules():
@@ -126,7 +128,7 @@ def _learned(model: GPT) -> Iterator[tuple[str, nn.Parameter]]:
 
 
 def save_adapter(model: GPT, folder: Path) -> None:
-    """Write what a model has learned by LoRA as PEFT does."""
+    """Write what a model has learned by LoRA in the format of PEFT."""
     assert model.lora
     tensors = {
         name: parameter.detach().float().cpu().contiguous() for name, parameter in _learned(model)
@@ -149,11 +151,7 @@ def save_adapter(model: GPT, folder: Path) -> None:
 
 
 def load_adapter(model: GPT, folder: Path) -> None:
-    """Bring a model that learns by LoRA to where it was when `folder` was written.
-
-    Raises:
-        UserError: the file is missing or damaged, or has matrices of other sizes.
-    """
+    """Load what a model had learned by LoRA when `folder` was written."""
     tensors = read_weights(folder / ADAPTER)
     learned = dict(_learned(model))
     if {name: each.shape for name, each in tensors.items()} != {

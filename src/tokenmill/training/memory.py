@@ -1,8 +1,8 @@
 """The micro-batch: how many of a step's sequences go through the model at a time.
 
-Fewer of them need less memory and give the same gradient to rounding. So where memory runs out, the
-micro-batch is halved, the size that fits is kept beside the checkpoints, and training costs time
-instead of ending.
+Fewer sequences need less memory and give the same gradient to rounding. So if memory runs out, the
+micro-batch is halved and the size that fits is kept beside the checkpoints. Training then takes
+longer, but does not end.
 """
 
 import contextlib
@@ -27,25 +27,26 @@ from tokenmill.training.step import MicroBatch
 from tokenmill.words.units import size
 
 FREE_MEMORY_SHARE = 0.5
-"""Share of free memory for what autograd keeps of a micro-batch; the backward pass and other
+"""The share of free memory for what autograd keeps of a micro-batch. The backward pass and other
 programs need the rest."""
 
 WHOLE_GRADIENTS_SHARE = 0.75
-"""Share of a device's memory that training may take with whole gradients of a sharded model; the
-rest is for what the estimate leaves out, as gathered weights. It is a share of all memory, not of
-the free one, because the same run must decide the same."""
+"""The share of a device's memory that training may take with whole gradients of a sharded model.
+The rest is for what the estimate leaves out, such as gathered weights. It is a share of all memory,
+not of the free memory, because the same run must decide the same."""
 
 MAX_SHRINK_ON_CPU = 8
-"""One process shrinks to this part at most: what a CPU's allocator gets back is fragmented, and a
-fresh process finds room for more sequences."""
+"""The largest factor by which one process shrinks the micro-batch on a CPU. Memory that a CPU's
+allocator gets back is fragmented, and a fresh process finds room for more sequences."""
 
 
 class Remembered(BaseModel):
-    """micro_batch.json."""
+    """The contents of micro_batch.json."""
 
     sequences: int = Field(ge=1)
     under: dict[str, Any]
-    """The circumstances: what was asked for, device and processes."""
+    """The circumstances in which the size was found: the size asked for, the device, and the
+    processes."""
 
 
 class FittingMicroBatch(MicroBatch):
@@ -64,8 +65,9 @@ class FittingMicroBatch(MicroBatch):
         """Start with the size that `folder` has from an earlier run with the same `wanted`, device
         and processes.
 
-        Otherwise start with `wanted`; `auto` is a process's part of `train.batch_size`, or as much
-        of it as memory should hold. All processes of a group take the smallest of their sizes.
+        Without such a size, start with `wanted`. `auto` means a process's part of
+        `train.batch_size`, or as much of it as memory should hold. All processes of a group take
+        the smallest of their sizes.
 
         Args:
             say: gets a sentence when memory runs out.
@@ -90,8 +92,8 @@ class FittingMicroBatch(MicroBatch):
         self._first = self.sequences
 
     def holds_whole_gradients(self) -> bool:
-        """Whether all processes of a sharded model have room for the gradients of the whole, beside
-        all else."""
+        """Whether all processes of a sharded model have room for the gradients of the whole model
+        besides everything else."""
         compute = self._compute
         group = self._group
         if not group.shards:
@@ -130,12 +132,8 @@ class FittingMicroBatch(MicroBatch):
 
     @contextlib.contextmanager
     def remembered(self) -> Iterator[None]:
-        """Inside, memory that runs out ends the run with a sentence, and the next run starts with
-        half the size.
-
-        Raises:
-            UserError: memory ran out.
-        """
+        """Within this block, memory that runs out ends the run with a UserError, and the next run
+        starts with half the size."""
         try:
             yield
         except Exception as error:
@@ -186,10 +184,12 @@ def device_memory(device: torch.device) -> tuple[int, int]:
 
 
 def sequences_that_fit(config: ModelConfig, at_most: int, device: torch.device) -> int:
-    """`at_most`, or the half, a quarter, ... of it that a CPU's memory should hold.
+    """The largest of `at_most`, its half, its quarter, … that a CPU's memory should hold; at least
+    1.
 
-    On a CPU, memory that runs out ends in a kill more often than in an error. Other devices raise
-    an error in time, so there the first step finds out.
+    On a CPU, a process whose memory runs out is killed more often than it gets an error. Other
+    devices raise an error in time, so there it is `at_most`, and the first step shows whether it
+    fits.
     """
     if device.type != "cpu":
         return at_most

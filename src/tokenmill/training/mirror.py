@@ -1,5 +1,5 @@
-"""A second place for checkpoints, so that a lost machine costs minutes: a mounted folder, or any
-URL that fsspec knows.
+"""A second place for checkpoints, so that a lost machine costs only minutes of training: a mounted
+folder, or any URL that fsspec knows.
 
     <mirror>/<fingerprint>/
         step-000001200/     a checkpoint; its manifest is written last and removed first
@@ -37,10 +37,10 @@ from tokenmill.training.checkpoint import (
 )
 
 WAIT_SECONDS = 300.0
-"""How long the end of training waits for the last copy, at most."""
+"""Seconds that the end of training waits for the last copy, at most."""
 
 SAY_AFTER_SECONDS = 2.0
-"""The end of training says that it waits if the copy takes longer than this."""
+"""Seconds after which the end of training says that it waits for the copy."""
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -49,14 +49,11 @@ SHA256 = re.compile(r"[0-9a-f]{64}")
 def mirrored(
     store: CheckpointStore, url: str | None, say: Callable[[str], None]
 ) -> Iterator["Mirror | None"]:
-    """Bring what the mirror at `url` has newer into `store`, then keep the mirror up to date until
+    """Fetch what the mirror at `url` has newer into `store`, then keep the mirror up to date until
     the block ends.
 
-    The end waits for the last copy, except after a second Ctrl-C. Without a `url` there is no
-    mirror.
-
-    Raises:
-        UserError: `url` cannot be used at all.
+    The end of the block waits for the last copy, except after a second Ctrl-C. Without a `url`
+    there is no mirror.
     """
     if url is None:
         yield None
@@ -75,8 +72,8 @@ def mirrored(
 class Mirror:
     """Copies the newest checkpoint of a store to a folder elsewhere, in a thread of its own.
 
-    A slow mirror makes no checkpoint wait: checkpoints that were overtaken while one was copied are
-    left out.
+    A slow mirror makes no checkpoint wait: only the newest one is copied next, and those between
+    are left out.
     """
 
     def __init__(self, url: str, store: CheckpointStore, say: Callable[[str], None]):
@@ -113,19 +110,19 @@ class Mirror:
         return isinstance(self._fs, LocalFileSystem) and not Path(self._root).is_dir()
 
     def start(self) -> None:
-        """Start to copy, first the newest checkpoint that the store has already."""
+        """Start to copy, beginning with the newest checkpoint that the store already has."""
         if there := self._store.steps():
             self.offer(there[-1])
         self._thread.start()
 
     def offer(self, step: int) -> None:
-        """Copy the checkpoint of `step`, which is whole, unless a newer one comes first. Returns at
-        once."""
+        """Ask for a copy of the checkpoint of `step`, which is whole; a newer one replaces it.
+        Returns at once."""
         self._newest = step
         self._steps.put(step)
 
     def close(self) -> None:
-        """Wait for the last copy, at most WAIT_SECONDS; one that failed is tried once more."""
+        """Wait for the last copy, at most WAIT_SECONDS. A copy that failed is tried once more."""
         self._steps.put(None)
         self._thread.join(SAY_AFTER_SECONDS)
         if self._thread.is_alive():
@@ -164,13 +161,13 @@ class Mirror:
             self._say(f"the mirror {self._url} takes checkpoints again")
 
     def copy(self, step: int) -> None:
-        """Copy a checkpoint and the weights of its epochs; then remove there what the store no
-        longer has."""
+        """Copy a checkpoint and the weights of its epochs; then remove from the mirror what the
+        store no longer has."""
         if self._is_gone():
             raise FileNotFoundError("the folder is gone")
         frozen = self._store.folder / ".mirror.tmp"
         shutil.rmtree(frozen, ignore_errors=True)
-        # Links: the store may remove the checkpoint meanwhile
+        # By links, because the store may remove the checkpoint meanwhile
         copy_tree(self._store.checkpoint_folder(step), frozen)
         self._fs.makedirs(self._run, exist_ok=True)
         if (timing := self._store.folder / TIMING).exists():
@@ -183,14 +180,14 @@ class Mirror:
         shutil.rmtree(frozen)
 
     def _put_weights(self, source: Path, target: str) -> None:
-        """Copy an epoch's weights, unless they are there in full length."""
+        """Copy an epoch's weights, unless the mirror has them in full length."""
         path = f"{target}/{WEIGHTS}"
         if not (self._fs.exists(path) and self._fs.size(path) == (source / WEIGHTS).stat().st_size):
             self._put(source, target, last=WEIGHTS)
 
     def _put_checkpoint(self, source: Path, target: str) -> None:
-        """Copy a checkpoint with its manifest last, so that what a kill leaves behind is not taken
-        for a checkpoint."""
+        """Copy a checkpoint with its manifest last, so that an interrupted copy is not taken for a
+        checkpoint."""
         manifest = f"{target}/{MANIFEST}"
         if self._fs.exists(manifest):
             if self._fs.cat_file(manifest) == (source / MANIFEST).read_bytes():
@@ -206,8 +203,8 @@ class Mirror:
             )
 
     def _prune(self, step: int, weights: set[str]) -> None:
-        """Remove earlier checkpoints that the store no longer has, and, after the newest one,
-        weights of other runs."""
+        """Remove earlier checkpoints that the store no longer has. After the newest checkpoint,
+        also remove the weights of other runs."""
         there = self._there()
         for other in there:
             if other < step and other not in self._store.steps():
@@ -219,7 +216,7 @@ class Mirror:
                     self._remove(f"{self._run}/weights/{name}")
 
     def _remove(self, folder: str) -> None:
-        """Remove a folder; a link in it goes, and what it points to stays."""
+        """Remove a folder. A link in it is removed, but not what it points to."""
         if isinstance(self._fs, LocalFileSystem):
             shutil.rmtree(folder)
         else:  # not `rm`, which takes a bracket in a name for a pattern
@@ -245,7 +242,7 @@ class Mirror:
         return [step for step in steps if self._fs.exists(f"{self._checkpoint(step)}/{MANIFEST}")]
 
     def fetch_newer(self) -> None:
-        """Bring the mirror's checkpoints into the store if its newest one is newer than all whole
+        """Fetch the mirror's checkpoints into the store if its newest one is newer than all whole
         ones here."""
         try:
             there = self._there()
@@ -271,8 +268,8 @@ class Mirror:
             )
 
     def _fetch(self, step: int) -> None:
-        """Put a checkpoint and the epochs that it needs into the store, once all of it is here and
-        right.
+        """Put a checkpoint and the epochs that it needs into the store, after all of it is here and
+        its hashes are right.
 
         Raises:
             UserError: the manifest or the state is of another form, as one with a name that leads

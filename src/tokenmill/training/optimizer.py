@@ -6,7 +6,7 @@ never changes a weight; on a GPU the device itself decides that, so the step doe
 Axes: N matrices of one shape, R rows, C >= R columns; a taller matrix is transposed first.
 """
 
-# PyTorch has no other names for what it does to lists.
+# PyTorch has no public names for its operations on lists of tensors.
 # pyright: reportPrivateImportUsage=false
 # ruff: noqa: SLF001
 
@@ -32,27 +32,28 @@ if TYPE_CHECKING:
     from tokenmill.training.params import TrainParams
 
 RATES = ("lr", "momentum")
-"""What changes from step to step."""
+"""The options of the optimizers that change from step to step."""
 MOMENTUM = 0.95
 EARLY_MOMENTUM = 0.85
-"""The first steps of a run average over fewer gradients, because gradients still change fast
-(nanochat, 2025)."""
+"""Muon's momentum in the first step. Early steps average over fewer gradients, because gradients
+still change fast (nanochat, 2025)."""
 EARLY_STEPS = 300
-"""The momentum grows over these steps."""
+"""The number of steps over which the momentum grows from EARLY_MOMENTUM to MOMENTUM."""
 POLAR_EXPRESS = (
     (8.2193, -23.3375, 16.6266),
     (3.9641, -2.8377, 0.5158),
     (3.4368, -2.4752, 0.4762),
     (2.4413, -1.7285, 0.3957),
 )
-"""Coefficients of a X + b X³ + c X⁵, applied one after the other: singular values from 0.003 to 1
-end within a quarter of 1. They follow from that range as in Amsel et al. 2025, "The Polar Express",
-section 4; each polynomial allows for values 2 % beyond its own range, because bfloat16 may round to
-them and the fifth power would let them grow."""
+"""Coefficients (a, b, c) of a X + b X³ + c X⁵, applied one after the other: singular values from
+0.003 to 1 end within a quarter of 1. They follow from that range as in Amsel et al. 2025, "The
+Polar Express", section 4. Each polynomial allows for values 2 % beyond its own range, because
+bfloat16 may round to them and the fifth power would let them grow."""
 MAX_STACKED = 2**24
-"""Numbers stacked at a time at most: 64 MiB in float32."""
+"""The most numbers that are stacked at a time: 64 MiB in float32."""
 MAX_STACKED_ON_GPU = 2**26
-"""The same on a GPU, which larger products keep busy: 256 MiB."""
+"""The most numbers that are stacked at a time on a GPU, which larger products keep busy: 256
+MiB."""
 
 
 class UnwrappedOptimizer(torch.optim.Optimizer):
@@ -60,13 +61,13 @@ class UnwrappedOptimizer(torch.optim.Optimizer):
 
     PyTorch wraps these methods in `torch._disable_dynamo`, which imports `torch._dynamo`. Nothing
     here compiles a whole optimizer, so these are the methods without the wrapping. PyTorch's fused
-    optimizers read the two attributes.
+    optimizers read the two attributes below.
     """
 
     found_inf: Tensor | None = None
-    """A scalar; if it is 1, the step changes nothing."""
+    """A scalar tensor. If it is 1, the step changes nothing."""
     grad_scale: Tensor | None = None
-    """A scalar by which the step divides the gradients."""
+    """A scalar tensor by which the step divides the gradients."""
 
     add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
     zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
@@ -75,12 +76,13 @@ class UnwrappedOptimizer(torch.optim.Optimizer):
 
 
 DIVIDES_IN_STEP = ("cpu", "cuda")
-"""Devices whose fused AdamW heeds `grad_scale`; the one for Apple GPUs takes it and does nothing
-with it."""
+"""The devices whose fused AdamW divides by `grad_scale`. The one for Apple GPUs accepts the
+argument and ignores it."""
 
 
 class AdamW(UnwrappedOptimizer, torch.optim.AdamW):
-    """PyTorch's AdamW, to be made with `fused=True`; its step does not load the compiler."""
+    """PyTorch's AdamW, which must be made with `fused=True`. Its step does not load the
+    compiler."""
 
     _fused_step = inspect.unwrap(torch.optim.AdamW.step)
 
@@ -109,12 +111,12 @@ class Optimizer:
         compiler: Callable[[Any], Any] | None = None,
         repeats: bool = False,
     ):
-        """Optimize all parameters of `model` that learn; it is already on its device.
+        """Optimize all parameters of `model` that learn. The model is already on its device.
 
         Args:
             group: the processes that make the same update.
             compiler: compiles functions of tensors, such as the parts of Muon's update.
-            repeats: whether a recorded update will be repeated, so that what changes must be in
+            repeats: whether a recorded update will be replayed, so that what changes must be in
                 tensors.
         """
         learning = {
@@ -148,14 +150,15 @@ class Optimizer:
         self._rates = {
             name: torch.zeros((), device=compute.device) for name in RATES if compiler or repeats
         }
-        """What is given as tensors; code is compiled, and a step recorded, for one number only."""
+        """Rates in tensors, because compiled code and recorded steps keep numbers constant."""
 
     def update_after(self, event: torch.Event | None) -> None:
-        """Let the device's next update wait for an event: what it reads must not change."""
+        """Make the device's next update wait for an event, because what it changes is still being
+        read."""
         self._event = event
 
     def backward(self, loss: Tensor) -> None:
-        """Add the gradient of `loss`, scaled up where float16 would lose it."""
+        """Add the gradient of `loss`, scaled up where float16 would round it to zero."""
         self._scaler.scale(loss).backward()
 
     def norm(self) -> Tensor:
@@ -177,14 +180,15 @@ class Optimizer:
                 group.update({name: rate for name, rate in rates.items() if name in group})
 
     def wait(self) -> None:
-        """Let the device wait for `update_after`'s event, as the next update does anyway."""
+        """Make the device wait now for the event of `update_after`, as the next update does
+        anyway."""
         if self._event:
             torch.cuda.current_stream().wait_event(self._event)
             self._event = None
 
     def step(self, *, loss: Tensor, norm: Tensor) -> None:
-        """Update the parameters from their gradients, then drop the gradients. With LoRA the sums
-        of the model follow.
+        """Update the parameters from their gradients, then drop the gradients. With LoRA, also
+        compute the weights of its maps again.
 
         Gradients are clipped to `train.gradient_clip`. If `loss` or the gradient's `norm` (scalars)
         is not finite, neither this step nor any later one changes anything, so the weights are
@@ -219,8 +223,8 @@ class Optimizer:
         return self._scaler.is_enabled()
 
     def state(self) -> dict[str, Tensor]:
-        """The state as tensors named `PARAMETER/KEY`, and the loss scaler's as `/KEY`; full tensors
-        in process 0."""
+        """The optimizer's state as tensors named `PARAMETER/KEY`, and the loss scaler's as `/KEY`.
+        Process 0 gets full tensors."""
         tensors = {
             f"{self._names[p]}/{key}": full_tensor_on_main(value)
             for optimizer in self._optimizers
@@ -251,8 +255,8 @@ class Optimizer:
 
 
 def _update(optimizer: UnwrappedOptimizer, *, unless: Tensor) -> None:
-    """Let one optimizer step unless the scalar `unless` is true; a GPU may not have computed it
-    yet, and reads it."""
+    """Let one optimizer step unless the scalar tensor `unless` is true. The host does not wait for
+    its value."""
     if unless.device.type == "cuda":
         optimizer.found_inf = unless.float()
         optimizer.step()
@@ -263,7 +267,7 @@ def _update(optimizer: UnwrappedOptimizer, *, unless: Tensor) -> None:
 def _adamw(
     parameters: dict[str, torch.nn.Parameter], train: "TrainParams", *, capturable: bool
 ) -> AdamW:
-    """AdamW with weight decay on matrices only; beside Muon nothing decays, because embeddings and
+    """AdamW with weight decay on matrices only. Beside Muon nothing decays, because embeddings and
     head should not.
 
     A `capturable` step can be recorded as a CUDA graph.
@@ -280,7 +284,7 @@ def _adamw(
 
 
 def momentum_at(step: int) -> float:
-    """Muon's momentum in a step of the run, counted from 0."""
+    """Muon's momentum in step `step` of the run, counted from 0."""
     return EARLY_MOMENTUM + (MOMENTUM - EARLY_MOMENTUM) * min(1.0, step / EARLY_STEPS)
 
 
@@ -288,10 +292,10 @@ class Muon(UnwrappedOptimizer):
     """Updates matrices by their orthogonalised mean gradient, with Nesterov momentum and decoupled
     weight decay.
 
-    All matrices of one shape are updated at a time: PyTorch's own Muon takes one after another,
-    which leaves a device idle where matrices are small. With its coefficients, updates are the
-    same. The processes of a group share the work: each orthogonalises its part of the matrices. A
-    step may overwrite the gradients.
+    All matrices of one shape are updated together. PyTorch's own Muon takes one after another,
+    which leaves a device idle if matrices are small; with its coefficients, updates are the same.
+    The processes of a group share the work: each orthogonalises its part of the matrices. A step
+    may overwrite the gradients.
     """
 
     def __init__(
@@ -304,7 +308,7 @@ class Muon(UnwrappedOptimizer):
         group: Group = SINGLE,
         compiler: Callable[[Any], Any] | None = None,
     ):
-        """`precision` is that of the iteration: float32, or bfloat16 where the device multiplies it
+        """Compute the iteration in `precision`: float32, or bfloat16 where the device multiplies it
         faster."""
         super().__init__(parameters, {"lr": lr, "weight_decay": weight_decay, "momentum": MOMENTUM})
         self._precision = precision
@@ -332,7 +336,8 @@ class Muon(UnwrappedOptimizer):
                 self._move(matrices, update_NRC, group["lr"], group["weight_decay"], keep)
 
     def _orthogonal_by_all(self, x_NRC: Tensor) -> Tensor:
-        """`orthogonal`, of which each process of the group computes its part."""
+        """`orthogonal` of all matrices (N, R, C), of which each process of the group computes its
+        part."""
         each = -(-len(x_NRC) // self._group.size)
         mine = x_NRC[self._group.rank * each :][:each]
         return self._group.all_gather(self._orthogonal(mine, self._precision), rows=each)[
@@ -340,7 +345,7 @@ class Muon(UnwrappedOptimizer):
         ]
 
     def _mean(self, matrix: Tensor) -> Tensor:
-        """The matrix's mean gradient so far, under the name that PyTorch uses."""
+        """The running mean of the matrix's gradient, under the name that PyTorch uses for it."""
         state = self.state[matrix]
         if not state:
             state["momentum_buffer"] = torch.zeros_like(matrix)
@@ -356,8 +361,8 @@ def _direction(
     found_inf: Tensor | None,
     precision: torch.dtype,
 ) -> Tensor:
-    """Take the gradients of N matrices into their means; return (N, R, C) Nesterov's mixture of
-    both, in `precision`.
+    """Add the gradients of N matrices to their running means. Return Nesterov's mixture of both,
+    (N, R, C), in `precision`.
 
     Gradients are divided by `scale`. If `found_inf` is 1, the means stay as they are.
     """
@@ -378,8 +383,8 @@ def _move(
     decay: float,
     keep: float | Tensor,
 ) -> None:
-    """Let the matrices decay and move against their orthogonal updates; `keep` = 0 leaves them as
-    they are."""
+    """Let the matrices decay and move against their orthogonal updates. With `keep` = 0 they stay
+    as they are."""
     update_NRC = update_NRC.to(matrices[0].dtype)
     update_NRC *= keep * (-0.2 * rate * update_NRC.shape[2] ** 0.5)
     torch._foreach_mul_(matrices, 1 - rate * decay * keep)
@@ -398,17 +403,17 @@ def _lerp(values: list[Tensor], towards: list[Tensor], weight: float | Tensor) -
 
 
 def orthogonal(x_NRC: Tensor, precision: torch.dtype) -> Tensor:
-    """Approximately the nearest matrices with orthonormal rows; (N, R, C) with R <= C, computed in
+    """Approximately the nearest matrices with orthonormal rows, (N, R, C) with R <= C, computed in
     `precision`."""
     x = x_NRC.to(precision)
     x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
-    # The factor alone squares small values, for which bfloat16 is too coarse.
+    # `_factor` squares small singular values, for which bfloat16 is too coarse.
     short = precision == torch.float32 and x.shape[2] >= 2 * x.shape[1]
     return torch.bmm(_factor(torch.bmm(x, x.mT)), x) if short else _iterated(x)
 
 
 def _iterated(x: Tensor) -> Tensor:
-    """X replaced by (a + b X Xᵀ + c (X Xᵀ)²) X, once for each set of coefficients."""
+    """Replace X by (a + b X Xᵀ + c (X Xᵀ)²) X for each set of coefficients, one after the other."""
     for a, b, c in POLAR_EXPRESS:
         square = torch.bmm(x, x.mT)
         x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=b, alpha=c), x, beta=a)
@@ -416,11 +421,11 @@ def _iterated(x: Tensor) -> Tensor:
 
 
 def _factor(square_NRR: Tensor) -> Tensor:
-    """The matrix by which `_iterated` multiplies X in all, computed from X Xᵀ: half the work where
-    C is 4 R.
+    """The product of all matrices by which `_iterated` multiplies X, computed from X Xᵀ alone.
+    Where C is 4 R this is half the work.
 
     Each iteration replaces X by P X, and so X Xᵀ by P X Xᵀ P, because P is a polynomial of X Xᵀ and
-    so symmetric.
+    therefore symmetric.
     """
     square = square_NRR
     product = factor = _polynomial(square, *POLAR_EXPRESS[0])

@@ -15,8 +15,8 @@ from tokenmill.model.config import ModelParams
 
 
 def _auto_or_count(value: object) -> object:
-    """Refuse anything but `auto` or a positive integer with one sentence; pydantic has one for each
-    alternative."""
+    """Refuse anything but `auto` or a positive integer with one error message; pydantic would give
+    one for each alternative."""
     if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
         return value
     raise PydanticCustomError("count", "'auto' or an integer greater than or equal to 1")
@@ -26,7 +26,7 @@ AutoOrCount = Annotated[Literal["auto"] | int, BeforeValidator(_auto_or_count)]
 
 
 def _auto_or_rate(value: object) -> object:
-    """Refuse anything but `auto` or a positive number with one sentence."""
+    """Refuse anything but `auto` or a positive number with one error message."""
     if value == "auto" or (
         isinstance(value, int | float) and not isinstance(value, bool) and value > 0
     ):
@@ -42,27 +42,28 @@ OptimizerName = Literal["adamw", "muon"]
 
 @dataclass(frozen=True)
 class OptimizerFacts:
-    """What memory, time and learning rate follow from. The update itself is in
-    `training/optimizer.py`."""
+    """The facts about an optimizer from which memory, time and learning rate follow.
+    `training/optimizer.py` computes the update itself."""
 
     rate: float
-    """A learning rate that was tuned,"""
+    """The tuned rate."""
     width: int
-    """the width of the model that it was tuned for,"""
+    """The width at which it was tuned."""
     power: float
-    """and the power of the width by which it falls."""
+    """Exponent p in rate · (width / n_embd)^p."""
     hidden_moments: int = 2
-    """Numbers that it keeps for each number of a matrix inside the blocks; of all others it keeps
-    two."""
+    """The number of moments that it keeps for each number of a matrix inside the blocks. For all
+    other parameters it keeps two."""
     hidden_flops: Callable[[int, int], int] = lambda _short, _long: 0
-    """Operations of the update of a matrix with these sides that are worth counting."""
+    """Floating-point operations of the update of a matrix whose shorter and longer sides are given.
+    It is zero where they are too few to count."""
     needs_whole_matrices: bool = False
-    """Whether it cannot update a shard of a matrix (FSDP)."""
+    """Whether it needs whole matrices and cannot update a shard of one (FSDP)."""
 
 
 def _polar_express_flops(short: int, long: int) -> int:
-    """Muon's four iterations, in bfloat16; in float32 a matrix of R x 4 R takes seven twelfths of
-    that."""
+    """Floating-point operations of Muon's four iterations in bfloat16. In float32 a matrix of R x 4
+    R takes seven twelfths of them."""
     return 4 * (4 * short * short * long + 2 * short**3)
 
 
@@ -77,10 +78,12 @@ OPTIMIZERS: dict[OptimizerName, OptimizerFacts] = {
         needs_whole_matrices=True,
     ),
 }
-"""AdamW moves every number by about the learning rate, so a matrix by about rate x width in its
-spectral norm: the rate falls with the width (Yang et al. 2022, Tensor Programs V, table 3), from
-GPT-3's 6e-4 at 768 (Brown et al. 2020, table 2.1). Muon's orthogonal update, scaled to AdamW's
-size, has the norm 0.2 x rate x sqrt(width): the rate falls with the square root of the width (Yang,
+"""The known optimizers.
+
+AdamW moves every number by about the learning rate, so it changes the spectral norm of a matrix by
+about rate x width. Its rate falls with the width (Yang et al. 2022, Tensor Programs V, table 3),
+from GPT-3's 6e-4 at 768 (Brown et al. 2020, table 2.1). Muon's orthogonal update, scaled to AdamW's
+size, has the norm 0.2 x rate x sqrt(width). Its rate falls with the square root of the width (Yang,
 Simon and Bernstein 2023), from the value tuned for the default run.
 """
 
@@ -151,7 +154,7 @@ class TrainParams(Section):
     """The largest global norm of the gradient; a longer gradient is scaled down to it."""
 
     schedule: ScheduleParams
-    """The learning rate over the steps."""
+    """How the learning rate changes over the steps."""
 
     seed: int = Field(ge=0, le=2**32 - 1)
     """Determines the starting weights, the order of the sequences, and dropout."""
@@ -180,7 +183,7 @@ class TrainParams(Section):
 
     @property
     def peak(self) -> float:
-        """`learning_rate` as a number; `TrainSection` resolves `auto` when params.yaml is read."""
+        """`learning_rate` as a number. `TrainSection` resolves `auto` when params.yaml is read."""
         if self.learning_rate == "auto":
             raise ValueError(
                 "`auto` depends on the model's width: read the section as `params.TrainSection`"
@@ -227,7 +230,8 @@ CompileChoice = Literal["auto", "on", "off", "reduce-overhead"]
 
 
 class RuntimeParams(Section, extra="ignore"):
-    """What training and evaluation read of `runtime`; the rest is the data stages'."""
+    """The parameters of `runtime` that training and evaluation read. The data stages read the
+    others."""
 
     device: Literal["auto", "cpu", "cuda", "mps"]
     """Where to train and evaluate; `auto` takes CUDA, else Apple's Metal, else the CPU."""
@@ -282,7 +286,7 @@ def auto_learning_rate(model: ModelParams, optimizer: OptimizerName) -> float:
 
 
 def resolve_learning_rate(train: TrainParams, info: ValidationInfo) -> TrainParams:
-    """Replace `auto` by its number."""
+    """Replace `auto` by the number of `auto_learning_rate`."""
     model: ModelParams | None = info.data.get("model")
     if train.learning_rate != "auto" or model is None:  # without a model the file is refused anyway
         return train

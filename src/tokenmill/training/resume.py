@@ -1,5 +1,5 @@
-"""Where training continues: from the run's own checkpoints, else from the previous output, else
-from its start.
+"""Find where training continues: from the run's own checkpoints, else from the previous output,
+else from its start.
 
 DVC removes `models/gpt` before the stage runs. But dvc.lock still names it, and the cache or the
 remote still holds it; on another machine there is nothing else.
@@ -31,27 +31,29 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class ResumePoint:
-    """Where a run starts, and a sentence that says so."""
+    """The point from which a run continues, and a sentence that says so."""
 
     checkpoint: Checkpoint | None
-    """None: from scratch."""
+    """The checkpoint to continue from; None to start from scratch."""
     sentence: str
 
     @property
     def step(self) -> int:
-        """Optimizer steps already done."""
+        """The number of optimizer steps already done."""
         return self.checkpoint.step if self.checkpoint else 0
 
 
 def find_resume_point(store: CheckpointStore, work: Workload, *, say: Say) -> ResumePoint:
-    """The newest exact checkpoint; else the newest one of a run over fewer epochs; else none.
+    """Find the newest exact checkpoint; else the newest one of a run over fewer epochs; else none.
 
     A checkpoint is exact if every step that led to it has the same learning rate under today's
     parameters. With a schedule over all epochs (cosine), more epochs change the rates from early
     on. Then the run continues from the newest checkpoint with the new rates, and the sentence says
-    that the result differs from a run in one go. Fewer epochs, or only another horizon, are another
-    run: its start is before all such checkpoints. With early stopping, a checkpoint after the end
-    of training is of no use, nor is one that other validations led to.
+    that the result differs from a run in one go.
+
+    Fewer epochs, or only another horizon, are another run, which starts before all such
+    checkpoints. With early stopping, a checkpoint after the end of training is not used, nor is one
+    of a run with other validations.
     """
     train = work.train
     newest: Checkpoint | None = None
@@ -63,7 +65,7 @@ def find_resume_point(store: CheckpointStore, work: Workload, *, say: Say) -> Re
         )
         if checkpoint.step > end or other_checks:
             continue
-        # Exact: a run from scratch with today's parameters comes to this very checkpoint.
+        # Exact: a run from scratch with today's parameters reaches this same checkpoint.
         if checkpoint.step == first_difference(
             then, train, steps_per_epoch=work.steps_per_epoch, before=checkpoint.step
         ):
@@ -84,7 +86,8 @@ def find_resume_point(store: CheckpointStore, work: Workload, *, say: Say) -> Re
 
 
 def params_at_checkpoint(train: TrainParams, checkpoint: Checkpoint) -> TrainParams:
-    """Today's parameters with those of RESUMABLE_KEYS under which the checkpoint was trained."""
+    """Today's parameters, with the values of RESUMABLE_KEYS with which the checkpoint was
+    trained."""
     then = checkpoint.resumable
     schedule = ScheduleParams(**(train.schedule.model_dump() | then["schedule"]))
     return train.model_copy(update=then | {"schedule": schedule})
@@ -114,7 +117,7 @@ def fill_from_previous(store: CheckpointStore, output: Path, fingerprint: str, s
     if not Path("dvc.lock").exists():
         return
     try:
-        # This takes a third of a second, and a first run does not need it
+        # Importing this takes a third of a second, and a first run does not need it
         from dvc.api import DVCFileSystem  # noqa: PLC0415
 
         repository = DVCFileSystem(".")
@@ -155,12 +158,8 @@ def _fetch(repository: "DVCFileSystem", source: str, target: Path) -> None:
 
 
 def check_start(folder: Path, config: ModelConfig, tokens: TokenMetadata) -> str:
-    """Refuse a model that is not the one to train, or has another tokenizer than the tokens; return
-    its hash.
-
-    Raises:
-        UserError: they differ, or a file is missing or damaged.
-    """
+    """Refuse a model to start from that does not fit `config`, or whose tokenizer is not that of
+    the tokens. Return the hash of its weights."""
     found = read_config(folder).model_copy(update={"dropout": config.dropout})
     if found != config:
         raise UserError(

@@ -42,7 +42,7 @@ from tokenmill.words.units import counted
 
 @dataclass(frozen=True)
 class Outcome:
-    """A finished training."""
+    """The results of a finished training."""
 
     manifest: Manifest
     state: RunState
@@ -50,7 +50,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Setup:
-    """How a run computes, as its parameters, the device and the processes decide."""
+    """How a run computes, decided by its parameters, the device and the processes."""
 
     runtime: RuntimeParams
     group: Group
@@ -71,16 +71,16 @@ def run_job(
     """Train to `train.epochs`; write the folder `output`, and TIMES into the folder `times`.
 
     Args:
-        live: a folder for files that tell how the run goes while it is on; see `LiveFiles`.
-        peak_flops: gives the floating-point operations a second of a device, if they are known, for
-            the table of costs.
+        live: a folder for files that show how the run goes while it is on; see `LiveFiles`.
+        peak_flops: gives the floating-point operations per second of a device for the table of
+            costs; None if they are not known.
 
     Returns:
         None in all processes of a group but the main one.
 
     Raises:
-        UserError: parameters do not fit; or the run was stopped or diverged, with all before that
-            saved.
+        UserError: the run was stopped or diverged, and everything before that is saved; or
+            parameters do not fit.
     """
     sharded = runtime.parallel == "fsdp"
     with process_group(choose_device(runtime.device), shards=sharded) as group:
@@ -107,11 +107,8 @@ def run_job(
 
 
 def open_setup(job: Job, runtime: RuntimeParams, group: Group) -> Setup:
-    """Choose the device, open the tokens, and refuse what does not go together.
-
-    Raises:
-        UserError: it does not.
-    """
+    """Choose the device and the compilation, open the tokens, and refuse parameters that do not go
+    together."""
     train_params = job.work.train
     if group.shards:
         refuse_sharding(train_params)
@@ -128,8 +125,8 @@ def open_setup(job: Job, runtime: RuntimeParams, group: Group) -> Setup:
 def own(
     store: CheckpointStore, runtime: RuntimeParams, output: Path, say: Callable[[str], None]
 ) -> Iterator[Mirror | None]:
-    """Hold a configuration's checkpoints for this process alone, with what the mirror or the
-    previous `output` has of them; give the mirror."""
+    """Lock the checkpoints of a configuration for this process, and fetch what the mirror or the
+    previous `output` has of them. Yield the mirror."""
     with store.lock(say), mirrored(store, runtime.checkpoint.mirror, say) as mirror:
         if not store.steps():
             fill_from_previous(store, output, store.folder.name, say)
@@ -139,7 +136,7 @@ def own(
 def fitting_micro_batch(
     job: Job, setup: Setup, store: CheckpointStore, say: Callable[[str], None]
 ) -> FittingMicroBatch:
-    """The micro-batch of this run, which its store remembers."""
+    """The micro-batch of this run; its size is remembered in the folder of `store`."""
     return FittingMicroBatch(
         store.folder,
         setup.runtime.micro_batch_size,
@@ -159,7 +156,7 @@ def open_training(  # noqa: PLR0917 (what `run_job` has opened)
     live: LiveFiles,
     mirror: Mirror | None,
 ) -> Training:
-    """Find where the run continues, say so, and load everything from there."""
+    """Find where the run continues, say so, and load everything from that point."""
     work, runtime, group = job.work, setup.runtime, setup.group
     point = ResumePoint(None, "")
     if group.is_main:
@@ -226,11 +223,7 @@ def load_training(
 
 def refuse_sharding(train: TrainParams) -> None:
     """Refuse what a sharded model cannot have: an optimizer that needs whole matrices, or a loss
-    scaler, which each process would set for itself.
-
-    Raises:
-        UserError: names the parameter and its way out.
-    """
+    scaler, which each process would set for itself."""
     if OPTIMIZERS[train.optimizer].needs_whole_matrices:
         raise UserError(
             f"train.optimizer ({train.optimizer}) needs whole matrices, which runtime.parallel "
@@ -244,7 +237,7 @@ def refuse_sharding(train: TrainParams) -> None:
 
 
 def refuse_recording(compute: Compute, data: Data, group: Group) -> None:
-    """Refuse what a recorded step cannot do."""
+    """Refuse parameters with which a step cannot be recorded."""
     reasons = {
         "one process only: set runtime.processes to 1": group.size > 1,
         "tokens on the GPU: set runtime.token_placement to device": data.place != "device",
@@ -285,7 +278,7 @@ def write_times(training: Training, times: Path, *, peak: float | None) -> None:
 
 
 def run_summary(work: Workload, setup: Setup, parameters: int) -> list[tuple[str, str]]:
-    """The run in pairs of a name and a sentence."""
+    """The run as pairs of a name and a fact."""
     train, model = work.train, work.config
     seen = work.tokens_per_epoch * train.epochs
     precision = str(setup.compute.precision).removeprefix("torch.")

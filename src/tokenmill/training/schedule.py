@@ -1,7 +1,7 @@
-"""What follows from the parameters and from a step's number: how many steps a run has, what each
-sees, at which rate.
+"""The steps of a run, and for each step its sequences and its learning rate, computed from the
+parameters and the number of the step.
 
-Nothing of it is stored. A run that continues from a checkpoint computes the same values again.
+Nothing of this is stored. A run that continues from a checkpoint computes the same values again.
 """
 
 import functools
@@ -68,7 +68,7 @@ class Workload:
 
     @functools.cached_property
     def sampler(self) -> EpochSampler:
-        """Which sequences each step sees."""
+        """The order in which the steps see the sequences."""
         return EpochSampler(
             sequences=self.sequences, per_step=self.sequences_per_step, seed=self.train.seed
         )

@@ -33,12 +33,12 @@ def flops_per_token(config: ModelConfig) -> int:
 
 
 Precision = Literal["float32", "half"]
-"""Of matrix products; `half` is bfloat16 or float16."""
+"""The precision of matrix products; `half` is bfloat16 or float16."""
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes on one device at the height of a step."""
+    """Bytes on one device at the peak of a step."""
 
     weights: int
     """Float32 weights and the copies that matrix products need."""
@@ -46,22 +46,22 @@ class Memory:
     optimizer: int
     activations: int
     logits: int
-    """The logits that the loss holds at the same time, their gradient and what is between them, all
-    in float32."""
+    """The logits that the loss holds at the same time, their gradient, and its intermediate
+    results, all in float32."""
 
     @property
     def fixed(self) -> int:
-        """What is there whatever the number of sequences."""
+        """Bytes that do not depend on the number of sequences."""
         return self.weights + self.gradients + self.optimizer
 
     @property
     def of_sequences(self) -> int:
-        """What grows with the number of sequences."""
+        """Bytes that grow with the number of sequences."""
         return self.activations + self.logits
 
     @property
     def total(self) -> int:
-        """The sum; the allocator and the libraries take some more."""
+        """The sum of all. The allocator and the libraries take some more."""
         return self.fixed + self.of_sequences
 
 
@@ -73,15 +73,15 @@ def memory(
     hidden_moments: int = 2,
     shards: int = 1,
 ) -> Memory:
-    """Memory of one device in training.
+    """The memory of one device in training.
 
     Args:
         config: the model.
-        sequences: that go through the model at the same time.
-        precision: of matrix products.
+        sequences: the number of sequences that go through the model at the same time.
+        precision: the precision of matrix products.
         hidden_moments: numbers that the optimizer keeps for each number of a hidden matrix; for all
-            others two.
-        shards: devices that share weights, gradients and optimizer state (FSDP).
+            other parameters it keeps two.
+        shards: the number of devices that share weights, gradients and optimizer state (FSDP).
     """
     model = empty_model(config)
     sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}

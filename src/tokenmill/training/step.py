@@ -31,22 +31,23 @@ class StepResult:
 
 @dataclass(frozen=True)
 class Batch:
-    """What a step learns from."""
+    """The sequences of a step, and the seed of its dropout."""
 
     index: Index
-    """The numbers of its sequences, (B,) int64."""
+    """The numbers of the step's sequences, (B,) int64."""
     dropout_seed: tuple[int, int] | None = None
     """`train.seed` and the step, from which dropout is drawn; None without dropout."""
 
 
 def batch_at(work: "Workload", step: int) -> Batch:
-    """What `step`, which counts from 0, learns from."""
+    """The batch of `step`, which counts from 0."""
     seed = (work.train.seed, step) if work.config.dropout else None
     return Batch(work.sampler.indices_at(step), seed)
 
 
 class MicroBatch:
-    """How many sequences go through the model at a time: a fixed number, as benchmarks ask for."""
+    """The number of sequences that go through the model at a time. Here it is fixed, as benchmarks
+    need it."""
 
     def __init__(self, sequences: int):
         self.sequences = sequences
@@ -73,9 +74,9 @@ def train_step(
     processes of the optimizer's group.
 
     Every target that counts has the same weight, also in an epoch's short last step. A loss or
-    gradient that is not finite changes no weight. Where memory runs out before the update, the step
-    begins again with a smaller `micro_batch`. If the batch is on a GPU, too, nothing is copied to
-    it or from it.
+    gradient that is not finite changes no weight. If memory runs out before the update, the step
+    begins again with a smaller `micro_batch`. If the batch is already on the GPU, nothing is copied
+    to it or from it.
     """
     while True:
         try:

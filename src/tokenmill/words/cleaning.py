@@ -6,11 +6,11 @@ from tokenmill.formats.metrics import CleanReport, Letters
 from tokenmill.words.units import counted
 
 NOTICEABLE = 0.01
-"""Fraction of the letters that a mode may take without a word."""
+"""The fraction of the letters that a mode may remove without a warning."""
 
 
 def cleaning_in_words(report: CleanReport) -> str:
-    """The report in a few lines."""
+    """The report as a few lines of text."""
     documents = report.documents
     characters = report.characters
     kept = f"{documents.kept:,} of {documents.read:,} documents kept"
@@ -30,7 +30,7 @@ def cleaning_in_words(report: CleanReport) -> str:
 
 
 def skipped_in_words(skipped: Mapping[str, int]) -> str:
-    """Files of unknown format, by their endings.
+    """The files of unknown format, counted by extension.
 
     Example:
         >>> skipped_in_words({"": 1, ".pdf": 2})
@@ -55,12 +55,12 @@ def held_out_in_words(report: CleanReport) -> str:
 
 
 def dropped_in_words(dropped: Mapping[str, int]) -> str:
-    """The reasons that occurred, with their counts."""
+    """The reasons for which documents were dropped, with their counts."""
     return ", ".join(f"{count:,} {reason}" for reason, count in dropped.items() if count)
 
 
 def letters_warning(letters: Letters | None, mode: str) -> str:
-    """A sentence if the alphabet of `mode` takes many letters; else empty."""
+    """A warning if the alphabet of `mode` removes many letters; otherwise an empty string."""
     if letters is None or letters.taken <= NOTICEABLE * letters.read:
         return ""
     share = f"{letters.taken / letters.read:.1%}"
@@ -69,7 +69,7 @@ def letters_warning(letters: Letters | None, mode: str) -> str:
 
 
 def damage_warning(report: CleanReport) -> str:
-    """A sentence if bytes could not be read as text; else empty."""
+    """A warning if some bytes could not be decoded as text; otherwise an empty string."""
     if not report.invalid_utf8:
         return ""
     return (
@@ -80,7 +80,8 @@ def damage_warning(report: CleanReport) -> str:
 
 
 def _most_dropped(report: CleanReport) -> str:
-    """A line that says why, if fewer than half of the documents are kept."""
+    """The most frequent reason for dropping, if fewer than half of the documents are kept;
+    otherwise an empty string."""
     if 2 * report.documents.kept >= report.documents.read:
         return ""
     reason = max(report.dropped, key=report.dropped.__getitem__)
@@ -91,7 +92,8 @@ def _most_dropped(report: CleanReport) -> str:
 
 
 def _encodings_in_words(report: CleanReport) -> str:
-    """A line that names the encodings that are not UTF-8, with an example of each."""
+    """The encodings other than UTF-8, with an example of each; an empty string if there are
+    none."""
     example = {encoding: file for file, encoding in reversed(report.encoded.items())}
     counts = ", ".join(
         f"{counted(count, 'file')} in {encoding}"

@@ -7,7 +7,8 @@ from shlex import quote
 PREFIXES = ("", "k", "M", "G", "T")
 
 PASSWORD = re.compile(r"(\w://[^\s/:@]*:|\bhttps?://(?=[^\s/:@]+@))[^\s/@]+@")
-"""What stands between a user's name and the host of an address."""
+"""Matches the password in an address, and a name that stands alone before a web host, because it
+may be an access token. The first group is the text before it."""
 
 INVISIBLE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 """Unicode categories of control and format characters, lone surrogates, and line and paragraph
@@ -73,8 +74,7 @@ def duration(seconds: float) -> str:
 
 
 def masked(text: str) -> str:
-    """The text with passwords in addresses replaced by dots, and a name that stands alone before a
-    web host, too.
+    """Replace passwords in addresses by dots, and also a name that stands alone before a web host.
 
     Example:
         >>> masked("s3://key:secret@bucket and ssh://me@host")
@@ -84,8 +84,8 @@ def masked(text: str) -> str:
 
 
 def message(text: str) -> str:
-    """What this program says of addresses, files and errors, fit for a terminal and a log: visible,
-    without passwords.
+    """Text that this program prints about addresses, files and errors: each character visible, each
+    password hidden.
 
     Example:
         >>> message("s3://key:secret@bucket\x07")
@@ -95,8 +95,8 @@ def message(text: str) -> str:
 
 
 def override(name: str, value: str) -> str:
-    r"""`-S` and a parameter with its text, as a shell takes them, and as Hydra's grammar does, by
-    which DVC reads them.
+    r"""The option `-S NAME=VALUE` of `dvc exp run`, quoted for the shell and for Hydra's grammar,
+    with which DVC parses it.
 
     Example:
         >>> override("data.raw", "/my texts")
@@ -109,8 +109,7 @@ def override(name: str, value: str) -> str:
 
 
 def visible(text: str) -> str:
-    """The text with its spaces, tabs and line feeds; another invisible character becomes a sign
-    (`␛`) or its code.
+    """Replace each invisible character except space, tab and line feed by a sign (`␛`) or its code.
 
     Text of a corpus, a model, a file name or a branch passes through here on its way to a terminal
     or a page, so that nothing in it moves the cursor, sets a title, or turns the direction of a
