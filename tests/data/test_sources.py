@@ -12,6 +12,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.paths import SAMPLE
 from tokenmill.data.readers import FORMATS
 from tokenmill.data.sources import blocks, find_sources
+from tokenmill.formats.chat import render_chat
 from tokenmill.words.cleaning import cleaning_in_words
 
 BROKEN = [ending for ending in PACK if ending]
@@ -256,6 +257,20 @@ def test_files_of_a_zip_are_read_in_order_of_their_names(tmp_path, run):
         read: list[int] = []
         assert b"".join(blocks(source, read.append)) == files[source.name.split("/", 1)[1]]
         assert sum(read) == source.size
+
+
+def test_of_an_export_of_chats_only_the_chats_are_read(tmp_path, run):
+    files = {
+        "conversations.json": b'[{"mapping": {"a": {"message": {"author": {"role": "user"}, '
+        b'"content": {"parts": ["Hi?"]}}, "parent": "r"}, "b": {"message": {"author": {"role": '
+        b'"assistant"}, "content": {"parts": ["Hello."]}}, "parent": "a"}}, "current_node": "b"}]',
+        "user.json": b'{"id": "u", "email": "a@example.org"}',
+        "shared_conversations.json": b'[{"id": "x", "title": "y"}]',
+        "chat.html": b"<html>",
+    }
+    texts, report = run(zipped(tmp_path / "export.zip", files))
+    assert texts == [render_chat([("user", "Hi?"), ("assistant", "Hello.")])]
+    assert report.files.skipped == {".html": 1, ".json": 2}
 
 
 def test_a_zip_bomb_takes_bounded_memory(tmp_path):

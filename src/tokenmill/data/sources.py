@@ -32,6 +32,10 @@ COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz")
 ZIP = ".zip"
 """Ends the name of an archive of which every readable file is a source."""
 
+EXPORT = re.compile(r"conversations(-\d+)?\.json")
+"""The chats in ChatGPT's export. If an archive has such a file, its others are about the account
+(user.json, shared_conversations.json, …) and are skipped."""
+
 ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 """How a file may be packed there. Of the rarer methods Python takes memory for all that a few KiB
 become."""
@@ -195,6 +199,7 @@ def _members(whole: Source, formats: Collection[str], skipped: Counter[str]) -> 
             members = _archive(whole.path, whole.version).infolist()
     except BROKEN as error:
         raise UserError(f"{whole.path} is a broken archive ({error}); get it again.") from None
+    is_export = any(EXPORT.fullmatch(PurePosixPath(one.filename).name) for one in members)
     for number, member in enumerate(members):
         path = PurePosixPath(member.filename)
         parts = [part for part in path.parts if part != ".."]
@@ -202,7 +207,7 @@ def _members(whole: Source, formats: Collection[str], skipped: Counter[str]) -> 
         if member.is_dir() or is_hidden:
             continue
         ending = path.suffix.lower()
-        if ending not in formats:
+        if ending not in formats or (is_export and not EXPORT.fullmatch(path.name)):
             skipped[ending] += 1
             continue
         if member.flag_bits & 1 or member.compress_type not in ZIP_METHODS:
