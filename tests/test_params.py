@@ -4,6 +4,7 @@ import copy
 import importlib
 import itertools
 import json
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,11 +14,19 @@ import pytest
 from dvc.utils.hydra import apply_overrides
 
 from tests.imports import ROOT
+from tokenmill import git
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_json
 from tokenmill.core.params import ParamsError, Section, load, read_yaml
 from tokenmill.executor import ExecutorParams
-from tokenmill.schema import BEFORE_TRAINING, AllParams, RuntimeSection, check_all
+from tokenmill.schema import (
+    BEFORE_TRAINING,
+    AllParams,
+    RuntimeSection,
+    check_all,
+    way_back,
+    with_way_back,
+)
 from tokenmill.training.params import ModelSection, RuntimeParams, TrainParams
 
 Write = Callable[..., Path]
@@ -400,3 +409,63 @@ def test_longer_context_than_the_last_text_is_refused(write: Write, tmp_path: Pa
         assert refused(path).parameters == ["model.context_length"]
     else:
         check_all(path)
+
+
+@pytest.fixture
+def committed(tmp_path: Path) -> Path:
+    """The project's params.yaml, committed in a repository of its own."""
+    path = tmp_path / "params.yaml"
+    shutil.copyfile(ROOT / "params.yaml", path)
+    git.execute(tmp_path, "init", "-q", "--template=")
+    git.execute(tmp_path, "add", "params.yaml")
+    who = ("-c", "user.name=Test", "-c", "user.email=test@example.org")
+    git.execute(tmp_path, *who, "commit", "-q", "-m", "state")
+    return path
+
+
+def commands(sentence: str) -> list[str]:
+    return sentence.split("`")[1::2]
+
+
+def test_a_refusal_names_the_command_that_takes_its_value_back(committed: Path) -> None:
+    apply_overrides(committed, ["model.n_layer=twelve"])
+    with pytest.raises(UserError) as error, with_way_back(committed):
+        check_all(committed)
+    assert commands(str(error.value)) == [f"git checkout {committed}"]
+    git.execute(committed.parent, "checkout", str(committed))
+    with with_way_back(committed):
+        check_all(committed)
+
+
+@pytest.mark.parametrize(
+    "edit", [["train.seed=7"], ["finetune.data=null", "train.seed=7", "clean.mask=[email]"]]
+)
+def test_other_edits_stay_when_a_refused_value_is_taken_back(
+    committed: Path, edit: list[str]
+) -> None:
+    before = read_yaml(committed)
+    apply_overrides(committed, edit)
+    edited = read_yaml(committed)
+    apply_overrides(
+        committed,
+        ["model.n_layer=twelve", "data.raw=/nope", "model.architecture=gpt", "clean.max_chars=x"],
+    )
+    names = ["model.n_layer", "data.raw", "model.architecture", "clean.max_chars"]
+    (command,) = commands(way_back(names, committed))
+    assert command.startswith("dvc exp run -S ")
+    apply_overrides(committed, shlex.split(command)[4::2])
+    assert read_yaml(committed) == edited != before
+
+
+def test_a_comment_of_the_user_stays_too(committed: Path) -> None:
+    apply_overrides(committed, ["model.n_layer=twelve"])
+    committed.write_text(committed.read_text() + "# mine\n")
+    assert commands(way_back(["model.n_layer"], committed)) == ["dvc exp run -S model.n_layer=4"]
+
+
+def test_no_way_back_to_the_same_value_or_to_nothing(committed: Path, write: Write) -> None:
+    assert way_back(["model.n_layer"], committed) == ""
+    apply_overrides(committed, ["+model.layers=3"])
+    assert way_back(["model.layers"], committed) == ""
+    shutil.rmtree(committed.parent / ".git")
+    assert way_back(["model.n_layer"], write(model__n_layer="twelve")) == ""

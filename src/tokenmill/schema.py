@@ -6,10 +6,24 @@ unknown keys of `runtime` are refused only here. This module can refuse a run bu
 result, so DVC does not track it.
 """
 
+import contextlib
+import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from shlex import quote
+from typing import Any
 
+from tokenmill import git
 from tokenmill.core.errors import UserError
-from tokenmill.core.params import PARAMS_FILE, RANDOM, ParamsError, Section, read_yaml, validate
+from tokenmill.core.params import (
+    PARAMS_FILE,
+    RANDOM,
+    ParamsError,
+    Section,
+    parse_yaml,
+    read_yaml,
+    validate,
+)
 from tokenmill.core.paths import SAMPLE
 from tokenmill.data.params import CleanParams, DataParams
 from tokenmill.evaluation.prompts import EvaluateParams
@@ -23,6 +37,7 @@ from tokenmill.model.manifest import CONFIG, RESTORE, Saved
 from tokenmill.sample.generator import SampleParams
 from tokenmill.tokens.params import TokenizeParams, TokenizerParams
 from tokenmill.training.params import ModelSection, RuntimeParams, TrainSection
+from tokenmill.words.units import override
 
 BEFORE_TRAINING = {
     "sample": ["sample"],
@@ -53,6 +68,76 @@ class AllParams(Section):
     runtime: RuntimeSection
 
 
+@contextlib.contextmanager
+def with_way_back(path: Path = PARAMS_FILE) -> Iterator[None]:
+    """Add to a refusal the command that takes the refused values back.
+
+    DVC leaves the values of an experiment in params.yaml, also those that are refused, so that
+    every later experiment would have them too.
+    """
+    try:
+        yield
+    except ParamsError as error:
+        command = way_back(error.parameters, path)
+        if not command:
+            raise
+        raise UserError(f"{error}\n{command}") from None
+
+
+def way_back(refused: Sequence[str], path: Path) -> str:
+    """A sentence with the command by which refused values become those of the last commit again,
+    and no other edit is lost.
+
+    Empty where the last commit has the same values, or none; and in a copy of the project, as of a
+    queued experiment, for the project's own file does not have the values.
+
+    Args:
+        refused: dotted names of parameters or sections.
+        path: params.yaml.
+    """
+    committed = git.content(path.parent, "HEAD", Path(path.name))
+    if committed is None or ".dvc" in path.resolve().parts:
+        return ""
+    try:
+        now = dict(_values(read_yaml(path)))
+        then = dict(_values(parse_yaml(committed, path)))
+    except UserError:
+        return ""
+    changed = [name for name in now | then if repr(now.get(name)) != repr(then.get(name))]
+    tried = [name for name in changed if any(f"{name}.".startswith(f"{one}.") for one in refused)]
+    if not tried or not now.keys() >= set(tried) <= then.keys():
+        return ""
+    is_alone = len(changed) == len(tried) == _changed_lines(path)
+    settings = [_setting(name, then[name]) for name in tried]
+    command = f"git checkout {path}" if is_alone else f"dvc exp run {' '.join(settings)}"
+    kept = "" if is_alone else " and keeps your other changes"
+    return (
+        f"{', '.join(tried)} stays in {path} until you take it back: `{command}` does that{kept}."
+    )
+
+
+def _values(content: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value that is no section, with its dotted name."""
+    if not isinstance(content, dict):
+        yield name, content
+        return
+    for key, value in content.items():
+        yield from _values(value, f"{name}.{key}" if name else str(key))
+
+
+def _changed_lines(path: Path) -> int:
+    """Lines of a file that are not as in the last commit."""
+    numbers = git.ask(path.parent, "diff", "--numstat", "HEAD", "--", path.name) or "0"
+    return max(map(int, numbers.split()[:2]))
+
+
+def _setting(name: str, value: Any) -> str:
+    """`-S` with a value of params.yaml."""
+    if isinstance(value, str):
+        return override(name, value)
+    return f"-S {quote(f'{name}={json.dumps(value)}')}"
+
+
 def check_all(path: Path = PARAMS_FILE) -> AllParams:
     """Read and check every section."""
     params = validate(AllParams, read_yaml(path), path)
@@ -61,20 +146,29 @@ def check_all(path: Path = PARAMS_FILE) -> AllParams:
     return params
 
 
-def refuse_missing_text(raw: str) -> None:
-    """Refuse a `data.raw` without readable text, unless DVC makes or fetches it."""
+def refuse_missing_text(params: AllParams) -> None:
+    """Refuse a `data.raw` without readable text, or such a `finetune.data` if fine-tuning is on,
+    unless DVC makes or fetches it."""
     # Only the stage `check` needs these libraries
     from tokenmill.data.readers import FORMATS  # noqa: PLC0415
     from tokenmill.data.sources import find_sources  # noqa: PLC0415
 
-    path = Path(raw)
-    is_tracked = any(
-        folder.with_name(f"{folder.name}.dvc").exists()
-        for folder in (path, *path.parents)
-        if folder.name
-    )
-    if path != SAMPLE and not is_tracked:
-        find_sources(path, FORMATS)
+    wanted = {"data.raw": params.data.raw}
+    if params.finetune.methods and params.finetune.data:
+        wanted["finetune.data"] = params.finetune.data
+    for name, value in wanted.items():
+        path = Path(value)
+        is_tracked = any(
+            folder.with_name(f"{folder.name}.dvc").exists()
+            for folder in (path, *path.parents)
+            if folder.name
+        )
+        if path == SAMPLE or is_tracked:
+            continue
+        try:
+            find_sources(path, FORMATS, parameter=name)
+        except UserError as error:
+            raise ParamsError(PARAMS_FILE, [(name, str(error))]) from None
 
 
 def _check_start(model: ModelSection, path: Path) -> None:

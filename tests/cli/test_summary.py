@@ -1,17 +1,36 @@
 """`tokenmill` alone: what it says of each state that a project can be in."""
 
 import json
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from tests.fresh import imported_by
 from tests.imports import ROOT
-from tests.pipeline.project import Project
+from tests.pipeline.project import Project, change_params
 from tokenmill.cli.main import build_parser, main
-from tokenmill.cli.summary import COMMIT, Status, after_training, status
+from tokenmill.cli.summary import (
+    COMMIT,
+    Status,
+    activation,
+    after_training,
+    finetuned_lines,
+    status,
+)
+from tokenmill.core.files import write_json
+from tokenmill.core.paths import EVALUATION
+from tokenmill.evaluation.results import (
+    Answer,
+    EpochResult,
+    Evaluation,
+    Question,
+    read_evaluation,
+)
 
 
 def commands(found: Status) -> list[str]:
@@ -67,10 +86,31 @@ def test_another_run_is_waited_for(project: Project):
     assert commands(found) == ["tokenmill doctor"]
 
 
-def test_its_own_commands_are_valid_command_lines():
+def evaluated(epochs: int, kind: Literal["user", "text"] = "user") -> Evaluation:
+    question = Question(prompt="O Romeo, my Romeo's love", expect=None, left_out="", kind=kind)
+    answer = Answer(greedy="", sampled="", found=None, repetition=0.0)
+    losses = {"train_loss": 1.0, "val_loss": 1.0, "perplexity": 3.0, "bits_per_byte": 1.0}
+    results = [EpochResult(epoch=epoch + 1, **losses, answers=[answer]) for epoch in range(epochs)]
+    return Evaluation(questions=[question], epochs=results)
+
+
+def typed(root: Path, evaluation: Evaluation) -> list[str]:
+    return [command for command, _ in after_training(evaluation, root=root)]
+
+
+def changed(folder: Path, **values: object) -> Path:
+    """A folder with the project's params.yaml, of which some values are changed, `__` for a dot."""
+    path = folder / "params.yaml"
+    shutil.copyfile(ROOT / "params.yaml", path)
+    change_params(path, {name.replace("__", "."): value for name, value in values.items()})
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["user", "text"])
+def test_its_own_commands_are_valid_command_lines(kind: Literal["user", "text"]):
     ours = [
-        command.split()
-        for command, _ in after_training(4, root=ROOT)
+        shlex.split(command)
+        for command in typed(ROOT, evaluated(4, kind))
         if command.startswith("tokenmill ")
     ]
     assert len(ours) >= 3
@@ -79,22 +119,56 @@ def test_its_own_commands_are_valid_command_lines():
 
 
 def test_own_text_at_defaults_is_led_to_fit(tmp_path: Path):
-    text = (ROOT / "params.yaml").read_text()
-    for changed, led in ((text, False), (text.replace("data/raw/sample", "/texts"), True)):
-        (tmp_path / "params.yaml").write_text(changed)
-        assert (
-            any("tokenmill fit" in command for command, _ in after_training(4, root=tmp_path))
-            is led
-        )
-    (tmp_path / "params.yaml").write_text(changed.replace("n_layer: 4", "n_layer: 5"))
-    assert not any("tokenmill fit" in command for command, _ in after_training(4, root=tmp_path))
+    own = {"data__raw": "/texts"}
+    for values, led in (({}, False), (own, True), (own | {"model__n_layer": 5}, False)):
+        commands = typed(changed(tmp_path, **values), evaluated(4))
+        assert any("tokenmill fit" in command for command in commands) is led
+
+
+def test_advice_follows_from_epochs_text_and_prompts(tmp_path: Path):
+    sample = typed(changed(tmp_path), evaluated(1))
+    assert not any("metrics diff" in command for command in sample)
+    assert "dvc exp run -S data.raw=/path/to/texts" in sample
+    assert "tokenmill generate" in sample
+    own = typed(changed(tmp_path, data__raw="/texts", model__n_layer=7), evaluated(3, "text"))
+    assert "dvc metrics diff epoch-1 epoch-3" in own
+    assert not any("data.raw" in command for command in own)
+    assert "dvc exp run -S model.n_layer=9" in own
+    (asking,) = [command for command in own if command.startswith("tokenmill generate")]
+    assert shlex.split(asking) == ["tokenmill", "generate", "--text", "O Romeo, my"]
+
+
+def test_a_fine_tuned_model_is_seen(tmp_path: Path):
+    for name, content in (
+        ("train", {"epoch": 3, "tokens": 9, "parameters": 5, "val_loss": 2.865}),
+        ("eval", {"base_text_loss": 4.522, "base_text_loss_before": 3.831}),
+    ):
+        write_json(tmp_path / f"metrics/finetuned/{name}.json", content)
+    assert finetuned_lines(changed(tmp_path)) == [], "what is left of an earlier experiment"
+    root = changed(tmp_path, finetune__methods=["lora"], finetune__data="/chats")
+    (name, said), (_, where) = finetuned_lines(root)
+    assert name == "models/finetuned"
+    assert all(part in said for part in ("lora", "3 epochs", "2.865", "4.522", "3.831"))
+    assert "reports/finetuned.md" in where
+    assert typed(root, evaluated(1))[0] == "tokenmill generate --model models/finetuned/epoch-3"
+
+
+@pytest.mark.parametrize("is_active", [True, False])
+def test_only_an_environment_that_is_not_active_is_activated(
+    monkeypatch: pytest.MonkeyPatch, is_active: bool
+):
+    monkeypatch.setattr(sys, "prefix", "/envs/my own")
+    monkeypatch.setenv("VIRTUAL_ENV", sys.prefix if is_active else "/envs/other")
+    found = [command for command, _ in activation()]
+    assert found == ([] if is_active else [". '/envs/my own/bin/activate'"])
 
 
 @pytest.mark.slow
 def test_from_trained_to_committed_to_changed(finished: Project, monkeypatch: pytest.MonkeyPatch):
     trained = status(finished.root)
     assert trained.sentence.startswith("trained: 2 epochs")
-    assert trained.commands == after_training(2, root=finished.root)
+    evaluation = read_evaluation(finished.root / EVALUATION)
+    assert trained.commands == after_training(evaluation, root=finished.root)
     assert "dvc exp run -S train.epochs=4" in commands(trained)
     summary = finished.run("python", "-m", "tokenmill", "summary").splitlines()
     assert all(
@@ -102,7 +176,10 @@ def test_from_trained_to_committed_to_changed(finished: Project, monkeypatch: py
     )
 
     (finished.root / "metrics" / "new.json").write_text("{}")
-    assert status(finished.root).commands == [COMMIT, *after_training(2, root=finished.root)]
+    assert status(finished.root).commands == [
+        COMMIT,
+        *after_training(evaluation, root=finished.root),
+    ]
     (finished.root / "metrics" / "new.json").unlink()
 
     finished.set(model__n_layer=2)

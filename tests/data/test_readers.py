@@ -190,6 +190,7 @@ def test_bad_lines_and_rows_are_counted(tmp_path, run):
         "invalid_utf8": 0,
         "files_read": 2,
         "files_skipped": 0,
+        "files_held_out": 0,
     }
 
 

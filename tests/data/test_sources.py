@@ -1,6 +1,7 @@
 import gzip
 import os
 import tracemalloc
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.paths import SAMPLE
 from tokenmill.data.readers import FORMATS
 from tokenmill.data.sources import blocks, find_sources
+from tokenmill.formats.chat import render_chat
+from tokenmill.words.cleaning import cleaning_in_words
 
 BROKEN = [ending for ending in PACK if ending]
 
@@ -48,6 +51,29 @@ def test_order_is_that_of_the_bytes_of_the_paths(tmp_path):
         "b.txt", "B.txt", "é.txt", "a/z.md", "a.txt", "a b/c.txt", "Z.TXT.GZ", "v1.2.json",
     }  # fmt: skip
     assert found.skipped == {"": 1, ".pdf": 1}
+
+
+def test_files_named_test_are_held_out(tmp_path, run):
+    raw = tmp_path / "test"  # the name of the folder itself says nothing
+    for name in ("train.txt", "valid.txt", "contest.txt", "test.txt", "Test/1.md", "a.test.txt"):
+        path = raw / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"the text of {name}")
+    texts, report = run(raw)
+    assert texts == [f"the text of {name}" for name in ("contest.txt", "train.txt", "valid.txt")]
+    assert report.held_out == ["Test/1.md", "a.test.txt", "test.txt"]
+    assert report.files.read == report.metrics()["files_held_out"] == 3
+    assert "3 files named test (Test/1.md, a.test.txt, test.txt)" in cleaning_in_words(report)
+
+
+def test_a_corpus_of_nothing_but_test_text_is_read(tmp_path, run):
+    for name in ("test.txt", "b-test.txt"):
+        (tmp_path / name).write_text(name)
+    for raw in (tmp_path, tmp_path / "test.txt"):
+        texts, report = run(raw)
+        assert "test.txt" in texts
+        assert not report.held_out
+        assert "held out" not in cleaning_in_words(report)
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.parquet", "a.jsonl.zst"])
@@ -192,3 +218,95 @@ def test_a_file_that_changes_while_it_is_read(tmp_path):
         file.write(b"more")
     with pytest.raises(UserError, match="changed while it was read"):
         list(stream)
+
+
+def zipped(path: Path, files: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> Path:
+    with zipfile.ZipFile(path, "w", method) as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    return path
+
+
+def test_files_of_a_zip_are_read_in_order_of_their_names(tmp_path, run):
+    long = os.urandom(700_000).hex().encode()
+    files = {
+        "z.txt": b"last",
+        "chats/b.jsonl": json_lines([{"text": "line one"}, {"text": "line two"}]),
+        "a.json": b'[{"text": "first"}]',
+        "t.parquet": parquet([{"text": "of a table"}]),
+        "long.txt": long,
+        "../../etc/x.md": b"names are no paths",
+        "test.txt": b"held out",
+        ".hidden.txt": b"hidden",
+        "__MACOSX/a.json": b"hidden",
+        "page.html": b"unknown",
+        "folder/": b"",
+    }
+    zipped(tmp_path / "Export.ZIP", files)
+    (tmp_path / "F.txt").write_text("beside it")
+    texts, report = run(tmp_path)
+    assert texts == [
+        "names are no paths", "first", "line one", "line two", long.decode(), "of a table", "last",
+        "beside it",
+    ]  # fmt: skip
+    assert report.held_out == ["Export.ZIP/test.txt"]
+    assert report.files.skipped == {".html": 1}
+    assert "Export.ZIP/chats/b.jsonl" in report.sources
+    assert run(tmp_path / "Export.ZIP")[0] == texts[:-1]
+    for source in find_sources(tmp_path / "Export.ZIP", FORMATS).sources:
+        read: list[int] = []
+        assert b"".join(blocks(source, read.append)) == files[source.name.split("/", 1)[1]]
+        assert sum(read) == source.size
+
+
+def test_of_an_export_of_chats_only_the_chats_are_read(tmp_path, run):
+    files = {
+        "conversations.json": b'[{"mapping": {"a": {"message": {"author": {"role": "user"}, '
+        b'"content": {"parts": ["Hi?"]}}, "parent": "r"}, "b": {"message": {"author": {"role": '
+        b'"assistant"}, "content": {"parts": ["Hello."]}}, "parent": "a"}}, "current_node": "b"}]',
+        "user.json": b'{"id": "u", "email": "a@example.org"}',
+        "shared_conversations.json": b'[{"id": "x", "title": "y"}]',
+        "chat.html": b"<html>",
+    }
+    texts, report = run(zipped(tmp_path / "export.zip", files))
+    assert texts == [render_chat([("user", "Hi?"), ("assistant", "Hello.")])]
+    assert report.files.skipped == {".html": 1, ".json": 2}
+
+
+def test_a_zip_bomb_takes_bounded_memory(tmp_path):
+    path = zipped(tmp_path / "bomb.zip", {"a.txt": bytes(200 << 20)})
+    assert path.stat().st_size < 300_000
+    tracemalloc.start()
+    assert sum(map(len, blocks(only(path)))) == 200 << 20
+    assert tracemalloc.get_traced_memory()[1] < 50 << 20
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("kind", ["cut", "text", "damaged", "bzip2", "lzma", "password", "empty"])
+def test_a_zip_that_cannot_be_read_is_refused_by_name(tmp_path, run, kind):
+    method = {"bzip2": zipfile.ZIP_BZIP2, "lzma": zipfile.ZIP_LZMA}.get(kind, zipfile.ZIP_STORED)
+    files = {"a.txt": b"the text " * 99} if kind != "empty" else {"a.html": b"x"}
+    path = zipped(tmp_path / "my.zip", files, method)
+    data = bytearray(path.read_bytes())
+    if kind == "password":
+        data[data.index(b"PK\1\2") + 8] |= 1
+    if kind == "damaged":
+        data[200] ^= 1
+    path.write_bytes({"cut": data[:500], "text": b"no archive"}.get(kind, data))
+    with pytest.raises(UserError, match=r"my\.zip"):
+        run(path)
+    assert not list(run.out.parent.iterdir())
+
+
+def test_the_list_of_a_zip_is_read_once(tmp_path, run, monkeypatch):
+    path = zipped(tmp_path / "many.zip", {f"{i}.txt": f"text {i}".encode() for i in range(300)})
+    opened = []
+    real = zipfile.ZipFile.__init__
+
+    def count(self, *arguments, **named):
+        opened.append(arguments)
+        real(self, *arguments, **named)
+
+    monkeypatch.setattr(zipfile.ZipFile, "__init__", count)
+    assert len(run(path)[0]) == 300
+    assert len(opened) == 1

@@ -16,6 +16,7 @@ from tokenmill.evaluation.prompts import (
     MOST_PROMPTS,
     EvaluateParams,
     Opening,
+    Place,
     PromptParams,
     chosen_prompts,
     encode_prompts,
@@ -24,6 +25,7 @@ from tokenmill.evaluation.prompts import (
 )
 from tokenmill.evaluation.results import Question
 from tokenmill.formats.chat import START, chat_prompt, render_chat
+from tokenmill.formats.token_file import TokenizerType
 from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
 from tokenmill.tokens.pack import pack
 from tokenmill.tokens.params import TokenizeParams
@@ -138,10 +140,15 @@ PROSE = "the cat sat on the mat and the dog lay by the door until the evening ca
 
 
 def of(
-    folder: Path, texts: list[str], *, context_length: int = 64, length: int = 16
+    folder: Path,
+    texts: list[str],
+    *,
+    context_length: int = 64,
+    length: int = 16,
+    kind: TokenizerType = "char",
 ) -> list[Opening]:
     """The prompts from `texts` as validation text."""
-    tokenizer = make_tokenizer_file(folder, "char", [*texts, "word " * 40])
+    tokenizer = make_tokenizer_file(folder, kind, [*texts, "word " * 40])
     clean = write_clean(folder / "both", ["word " * 40, *texts])
     share = sum(map(len, texts)) / (200 + sum(map(len, texts)))
     pack(
@@ -171,8 +178,8 @@ def test_system_message_stays_before_the_question(tmp_path: Path):
 
 def test_text_begins_with_whole_words_and_the_true_text_follows(tmp_path: Path):
     [opening] = of(tmp_path, [PROSE])
-    assert opening.text == "the cat sat on the mat and the"
-    assert opening.truth == "dog lay by the"
+    assert opening.text == "the cat sat on the mat and the dog lay by"
+    assert opening.truth == "the door until"
 
 
 def test_question_beyond_the_context_is_only_begun(tmp_path: Path):
@@ -191,14 +198,46 @@ def test_long_text_is_opened_at_even_distances_at_words(tmp_path: Path):
     assert all(opening.text in " ".join(words) for opening in found[1:] if opening.text)
 
 
+LINES = "".join(f"Zeile {i}: grün, blau und süß sind {i * 7919 % 101} Töne.\n" for i in range(300))
+CHATS = [
+    render_chat(
+        [("user", f"how many are {i} and {i * 37 % 17}?"), ("assistant", "many " * (1 + i % 40))]
+    )
+    for i in range(60)
+]
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        [LINES],
+        CHATS,
+        [LINES[: 400 * n] for n in range(1, 9)],
+        [LINES, *CHATS],
+        ["天地玄黄，宇宙洪荒。" * 400],
+    ],
+    ids=["one long text", "chats", "texts", "both", "no spaces"],
+)
+def test_every_tokenizer_and_context_is_asked_the_same(tmp_path: Path, texts: list[str]):
+    asked = []
+    runs: list[tuple[TokenizerType, int]] = [("char", 128), ("bpe", 128), ("bpe", 512)]
+    for kind, context_length in runs:
+        folder = tmp_path / f"{kind}-{context_length}"
+        folder.mkdir()
+        found = of(folder, texts, context_length=context_length, length=5, kind=kind)
+        asked.append([(one.user, one.text) for one in found])
+    assert asked[0] == asked[1] == asked[2]
+    assert len(asked[0]) >= min(len(texts), MOST_OPENINGS) > 0
+
+
 @pytest.mark.parametrize("documents", [1, 3, 10, 500])
 def test_documents_are_opened_once_and_evenly(documents: int):
     ids = np.concatenate([[number + 1] * 7 + [0] for number in range(documents)])
-    found = list(places(ids, 0, length=20))
+    found = list(places(ids, np.array([0] + [9] * documents), 0))
     assert len(found) == len(set(found)) == min(documents, MOST_OPENINGS)
-    assert all(place % 8 == 0 and not is_middle for place, is_middle in found)
+    assert all(place.token % 8 == 0 and not place.is_middle for place in found)
 
 
 def test_documents_too_short_to_begin_are_passed_over():
     ids = np.array([1, 0, 2, 0, 3, 3, 3, 3, 3, 0, 4, 0])
-    assert list(places(ids, 0, length=3)) == [(4, False)]
+    assert list(places(ids, np.array([0, 4, 4, 4, 4]), 0)) == [Place(4)]

@@ -72,6 +72,17 @@ def test_nothing_is_right_or_wrong_where_nothing_is_expected():
     }
 
 
+def test_marks_without_an_expectation_are_no_score():
+    answers = [Answer(greedy="", sampled="", found=None, repetition=0)]
+    last = EpochResult(
+        epoch=1, train_loss=1, val_loss=1, perplexity=1, bits_per_byte=1, answers=answers
+    )
+    question = Question(prompt="a", expect=None, left_out="", mark="seen")
+    evaluation = Evaluation(questions=[question], epochs=[last])
+    assert not evaluation.is_marked
+    assert str(evaluation.score(last, "held_out")) == "–"
+
+
 def test_evaluation_is_read_back_or_refused(tmp_path: Path):
     path = tmp_path / "evaluation.json"
     write_json(path, TWO_EPOCHS.model_dump())

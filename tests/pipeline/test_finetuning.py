@@ -8,6 +8,7 @@ import pytest
 
 from tests.data.material import json_lines
 from tests.pipeline.project import Project, ran
+from tokenmill.cli.runs import find_runs
 
 pytestmark = pytest.mark.slow
 
@@ -35,6 +36,10 @@ def test_each_method_comes_back_from_the_cache(finished: Project, chats: Path) -
     assert (epoch / "adapter_model.safetensors").exists(), "not the weights of `lora`"
     metrics = json.loads((finished.root / "metrics/finetuned/eval.json").read_bytes())
     assert metrics["base_text_loss"] != metrics["base_text_loss_before"]
+    runs = find_runs(finished.root, commits=1).set_index("run")
+    assert runs.loc["workspace", "base_text_loss"] == metrics["base_text_loss"]
+    assert runs.loc["again", "chats_loss"] == runs.loc["thin", "chats_loss"] > 0
+    assert finished.run("tokenmill", "runs").count("fine-tuned: loss") == 4, "each, and here"
     finished.run("git", "checkout", "params.yaml")
     assert not [name for name in ran(finished.repro()) if "finetune" in name]
 
@@ -55,6 +60,14 @@ def test_no_value_of_methods_reaches_a_command_or_a_path(finished: Project, chat
     assert (victim / "kept.txt").read_text() == "kept"
     assert not list(finished.root.rglob("RAN"))
     assert finished.digest("data/packed", "models", "reports") == before
+
+
+def test_chats_that_do_not_exist_are_refused_first(finished: Project) -> None:
+    asked = ("-S", "finetune.methods=[lora]", "-S", "finetune.data=/nope")
+    said = finished.run("dvc", "exp", "run", *asked, check=False)
+    assert "finetune.data (/nope) does not exist" in said
+    assert ran(said) == ["check"]
+    assert "`git checkout params.yaml`" in said or "-S finetune.data=null" in said
 
 
 def test_two_methods_at_a_time_are_refused(finished: Project, chats: Path) -> None:

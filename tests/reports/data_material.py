@@ -27,7 +27,7 @@ DOCUMENTS = [
 ]
 
 REPORT: dict[str, Any] = {
-    "files": {"read": 3, "skipped": {".<i>pdf": 2}, "bytes": 123_456},
+    "files": {"read": 3, "skipped": {".<i>pdf": 2}, "held_out": 5, "bytes": 123_456},
     "documents": {"read": 200, "kept": 140},
     "characters": {"in": 20_000, "out": 15_000},
     "letters": {"read": 1000, "taken": 20},
@@ -47,6 +47,7 @@ REPORT: dict[str, Any] = {
     "lengths": {"edges": [1, 2, 4, 8, 16], "read": [0, 3, 100, 97, 0], "kept": [0, 0, 70, 70, 0]},
     "languages": {"en": 100, "de": 30, "<hr>": 10},
     "sources": {f"part-{i}<u>.jsonl": {"read": 20, "kept": 14 - i} for i in range(12)},
+    "held_out": [f"test-{i}<s>.jsonl" for i in range(5)],
     "params": {"data": {"raw": "data/raw/<b>"}, "clean": {"mode": "strict"}},
 }
 """As `clean` writes it."""

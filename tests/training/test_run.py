@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ from tests.training.tiny import (
 from tokenmill.core.errors import UserError
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import read_manifest
-from tokenmill.training import loop
+from tokenmill.training import async_checkpoint, loop
 from tokenmill.training import run as run_module
 from tokenmill.training.checkpoint import fingerprint
 
@@ -160,6 +161,31 @@ def test_fewer_epochs_and_then_more_do_not_mix(here: Path, tokens: Path):
             path: sha for path, sha in digest(here / "four").items() if path.startswith("epoch-")
         }
         assert weights == expected, name
+
+
+@pytest.mark.parametrize("first", [2, 1])
+def test_a_short_run_has_an_early_checkpoint(
+    here: Path,
+    tokens: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    said: io.StringIO,
+    first: int,
+):
+    """A third of the first epoch's five steps, or the first step after the given time."""
+    runtime: dict[str, Any] = {"checkpoint": {"every_steps": None, "keep": 9}}
+    run(tokens, here / "quiet", runtime=runtime)
+    assert checkpoints(here) == [5, 10]
+    shutil.rmtree(here / ".resume")
+    monkeypatch.setattr(async_checkpoint, "FIRST_SECONDS", math.inf if first == 2 else 0)
+    runtime["checkpoint"]["every_seconds"] = 1e6
+    run(tokens, here / "model", runtime=runtime)
+    assert checkpoints(here) == [first, 5, 10]
+    for step in (5, 10):
+        shutil.rmtree(next(here.glob(f".resume/*/step-{step:09}")))
+    run(tokens, here / "again", runtime=runtime)
+    assert f"continuing from step {first} of 10" in said.getvalue()
+    assert checkpoints(here) == [first, 5, 10]
+    assert digest(here / "again") == digest(here / "model") == digest(here / "quiet")
 
 
 def test_shorter_run_keeps_checkpoints_of_the_longer(here: Path, tokens: Path):

@@ -68,7 +68,7 @@ without a command it says where this project stands and what to type next
 examples:
   dvc repro                             run the pipeline, or what a change touches of it
   dvc exp run -S model.n_layer=12       an experiment
-  tokenmill generate                    chat with the model
+  tokenmill generate                    chat with the model; --text TEXT continues a text
   tokenmill demo                        the same in the browser
   tokenmill runs                        all experiments in one table
   tokenmill compare                     epochs or experiments side by side

@@ -41,7 +41,13 @@ SHOWN_METRICS = {
 """The columns of the table that show a metric, each with its name in metrics/train.json or
 metrics/eval.json."""
 
-COLUMNS = ["run", "rev", "created", "state", "changed", *SHOWN_METRICS]
+FINETUNED_METRICS = {
+    "chats_loss": f"{paths.FINETUNED_METRICS}/train.json:val_loss",
+    "base_text_loss": "base_text_loss",
+}
+"""More columns, of a fine-tuned model: its losses on held-out chats and on the base's text."""
+
+COLUMNS = ["run", "rev", "created", "state", "changed", *SHOWN_METRICS, *FINETUNED_METRICS]
 COLUMNS += ["seconds", "units", "money", "currency", "tokens_per_second"]
 
 HASH = re.compile("[0-9a-f]{32}")
@@ -161,6 +167,8 @@ def _row(
     row = {name: _metric(entry, metric) for name, metric in SHOWN_METRICS.items()}
     if row["val_loss"] is None:  # a run under way: what `evaluate` found is of the run before
         row = dict.fromkeys(SHOWN_METRICS)
+    elif entry.get("finetune.methods"):
+        row |= {name: _metric(entry, metric) for name, metric in FINETUNED_METRICS.items()}
     named = {
         "run": entry["Experiment"] or entry["rev"],
         "rev": entry["rev"],
@@ -238,11 +246,19 @@ def _print(runs: "pd.DataFrame") -> None:
     changes = [
         ": ".join(filter(None, each)) for each in zip(runs["state"], runs["changed"], strict=True)
     ]
-    for (name, *numbers), change in zip(shown, ["", *changes], strict=True):
+    tuned = [_finetuned(row.dropna().to_dict()) for _, row in runs.iterrows()]
+    for (name, *numbers), *below in zip(shown, ["", *changes], ["", *tuned], strict=True):
         cells = [cell.rjust(width) for cell, width in zip(numbers, widths[1:], strict=True)]
         console().print("  ".join([name.ljust(widths[0]), *cells]).rstrip(), soft_wrap=True)
-        if change:
-            print_columns([("   ", change)], gap=1)
+        for line in filter(None, below):
+            print_columns([("   ", line)], gap=1)
+
+
+def _finetuned(known: Mapping[Any, Any]) -> str:
+    if not known.keys() >= FINETUNED_METRICS.keys():
+        return ""
+    chats, text = (known[name] for name in FINETUNED_METRICS)
+    return f"fine-tuned: loss {chats:.4f} on held-out chats, {text:.4f} on the base's text"
 
 
 def _cells(known: Mapping[Any, Any]) -> tuple[str, ...]:

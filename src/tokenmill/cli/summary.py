@@ -5,11 +5,13 @@ Both end with the commands to type next.
 """
 
 import argparse
+import os
 import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from tokenmill.cli.preset import is_own_text_at_defaults
@@ -46,7 +48,7 @@ def run(_: argparse.Namespace) -> None:
     if run := unfinished(Path()):
         _print_under_way(run)
         return
-    made = made_lines()
+    made = [*made_lines(), *finetuned_lines(Path())]
     evaluation = read_evaluation(paths.EVALUATION)
     publish_times(paths.resume_root(), read_manifest(paths.MODEL).fingerprint, paths.METRICS)
     print()
@@ -58,10 +60,10 @@ def run(_: argparse.Namespace) -> None:
     print("\nnext:")
     _print_commands(
         [
-            (". .venv/bin/activate", "once per terminal, then:"),
+            *activation(),
             COMMIT,
             ("dvc repro", "after a change: only what it touches"),
-            *after_training(evaluation.epochs[-1].epoch, root=Path()),
+            *after_training(evaluation, root=Path()),
         ]
     )
     print("all answers: reports/samples.md   curves: dvc plots show")
@@ -126,6 +128,44 @@ def made_lines() -> list[tuple[str, str]]:
             ),
         ),
     ]
+
+
+def finetuned_lines(root: Path) -> list[tuple[str, str]]:
+    """A sentence about the fine-tuned model of the project at `root`; none where there is none."""
+    from tokenmill.formats import metrics  # noqa: PLC0415 (pydantic)
+
+    method = _finetuned_by(root)
+    if method is None:
+        return []
+    trained = metrics.read_metrics(metrics.FinetunedTrainMetrics, root)
+    found = metrics.read_metrics(metrics.FinetunedEvalMetrics, root)
+    losses = (
+        f"loss {trained.val_loss:.3f} on held-out chats, {found.base_text_loss:.3f} on the base's "
+        f"text (before: {found.base_text_loss_before:.3f})"
+    )
+    return [
+        (paths.FINETUNED.as_posix(), f"{method}, {counted(trained.epoch, 'epoch')}: {losses}"),
+        ("", f"its answers beside the base's: {paths.FINETUNED_REPORT}"),
+    ]
+
+
+def _finetuned_by(root: Path) -> str | None:
+    """The method of the finished fine-tuning that params.yaml asks for, if there is one."""
+    from tokenmill.core.params import PARAMS_FILE, read_yaml  # noqa: PLC0415 (pydantic)
+
+    # DVC removes it before `evaluate_finetuned` runs, which is the last to run
+    is_done = (root / paths.FINETUNED_METRICS / "eval.json").exists()
+    methods = read_yaml(root / PARAMS_FILE)["finetune"]["methods"]
+    return methods[0] if is_done and methods else None
+
+
+def activation() -> Commands:
+    """How the shell gets the environment's commands, unless it has them."""
+    here = Path(sys.prefix)
+    if sys.prefix == sys.base_prefix or os.environ.get("VIRTUAL_ENV") == sys.prefix:
+        return []
+    where = here.relative_to(Path.cwd()) if here.is_relative_to(Path.cwd()) else here
+    return [(f". {quote(str(where / 'bin/activate'))}", "once per terminal, then:")]
 
 
 def cost_lines(costs: "Sequence[CostRow]") -> list[tuple[str, str]]:
@@ -234,10 +274,12 @@ def _inside(root: Path) -> Status:
     from tokenmill.doctor import dvc  # noqa: PLC0415 (DVC)
     from tokenmill.doctor.environment import Project, check_running  # noqa: PLC0415 (pydantic)
     from tokenmill.runs.under_way import unfinished  # noqa: PLC0415 (pydantic)
-    from tokenmill.schema import check_all  # noqa: PLC0415 (pydantic)
+    from tokenmill.schema import check_all, with_way_back  # noqa: PLC0415 (pydantic)
 
+    params = root / "params.yaml"
     try:
-        check_all(root / "params.yaml")
+        with with_way_back(params):
+            check_all(params)
     except UserError as error:
         return Status(
             str(error), [("tokenmill params", "every parameter with its values and its meaning")]
@@ -289,39 +331,64 @@ def _trained(root: Path) -> Status:
     from tokenmill.doctor.environment import uncommitted  # noqa: PLC0415 (pydantic)
     from tokenmill.evaluation.results import read_evaluation  # noqa: PLC0415 (pydantic)
 
-    last = read_evaluation(root / paths.EVALUATION).epochs[-1]
+    evaluation = read_evaluation(root / paths.EVALUATION)
+    last = evaluation.epochs[-1]
     right = f", {sum(last.expected)} of {len(last.expected)} answers right" if last.expected else ""
     losses = f"{counted(last.epoch, 'epoch')}, validation loss {last.val_loss:.3f}"
-    sentence = f"trained: {losses}{right} (`tokenmill summary`)"
+    method = _finetuned_by(root)
+    tuned = f"; fine-tuned by {method}" if method else ""
+    sentence = f"trained: {losses}{right}{tuned} (`tokenmill summary`)"
+    commands = after_training(evaluation, root=root)
     if uncommitted(root):
-        return Status(
-            f"{sentence}; not committed yet", [COMMIT, *after_training(last.epoch, root=root)]
-        )
-    return Status(sentence, after_training(last.epoch, root=root))
+        return Status(f"{sentence}; not committed yet", [COMMIT, *commands])
+    return Status(sentence, commands)
 
 
-def after_training(epochs: int, *, root: Path) -> Commands:
-    """The commands for a model of the project at `root`, trained for `epochs` epochs."""
+def after_training(evaluation: "Evaluation", *, root: Path) -> Commands:
+    """The commands for the evaluated model of the project at `root`."""
     from tokenmill.core.params import PARAMS_FILE, read_yaml  # noqa: PLC0415 (pydantic)
 
-    commands: Commands = [
-        ("tokenmill generate", "chat with the model in the terminal"),
+    params = read_yaml(root / PARAMS_FILE)
+    epochs = evaluation.epochs[-1].epoch
+    commands: Commands = []
+    if is_own_text_at_defaults(params):
+        meaning = "a model for your text; this one is made for the built-in text"
+        commands.append(("tokenmill fit --minutes 10", meaning))
+    commands += [
+        *_asking_finetuned(root),
+        _asking(evaluation),
         ("tokenmill demo", "the same in the browser"),
-        ("dvc exp run -S model.n_layer=6", "an experiment; `tokenmill runs` lists them all"),
+        (
+            f"dvc exp run -S model.n_layer={params['model']['n_layer'] + 2}",
+            "an experiment; `tokenmill runs` lists them all",
+        ),
         (
             f"dvc exp run -S train.epochs={epochs + 2}",
             "continue training from here, not from scratch",
         ),
-        (f"dvc metrics diff epoch-1 epoch-{epochs}", "what the epochs in between gained"),
-        ("tokenmill compare", "experiments and epochs side by side"),
-        ("dvc exp run -S data.raw=/path/to/texts", "train on your own text"),
     ]
-    if is_own_text_at_defaults(read_yaml(root / PARAMS_FILE)):
-        commands.insert(
-            0,
-            (
-                "tokenmill fit --minutes 10",
-                "a model for your text; this one is made for the built-in text",
-            ),
-        )
+    if epochs > 1:
+        gained = "what the epochs in between gained"
+        commands.append((f"dvc metrics diff epoch-1 epoch-{epochs}", gained))
+    commands.append(("tokenmill compare", "experiments and epochs side by side"))
+    if Path(params["data"]["raw"]) == paths.SAMPLE:
+        commands.append(("dvc exp run -S data.raw=/path/to/texts", "train on your own text"))
     return commands
+
+
+def _asking(evaluation: "Evaluation") -> tuple[str, str]:
+    """How to let the model write: it chats if it is asked questions, else it continues texts."""
+    if evaluation.asks or not evaluation.questions:
+        return "tokenmill generate", "chat with the model in the terminal"
+    beginning = " ".join(evaluation.questions[0].prompt.split()[:3])
+    return f"tokenmill generate --text {quote(beginning)}", "let the model continue a text"
+
+
+def _asking_finetuned(root: Path) -> Commands:
+    from tokenmill.formats import metrics  # noqa: PLC0415 (pydantic)
+
+    if _finetuned_by(root) is None:
+        return []
+    epoch = metrics.read_metrics(metrics.FinetunedTrainMetrics, root).epoch
+    folder = (paths.FINETUNED / f"epoch-{epoch}").as_posix()
+    return [(f"tokenmill generate --model {folder}", "chat with the fine-tuned model")]

@@ -19,7 +19,7 @@ class DataParams(Section):
 
     raw: Annotated[str, Field(min_length=1)]
     """A file or a folder (read recursively) of text, chats or tables, also compressed; README lists
-    the formats.
+    the formats. In a folder, files named `test` are held out: nothing is trained on them.
 
     Outside the repository give an absolute path, or queued experiments do not find it.
     """

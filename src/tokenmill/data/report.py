@@ -22,7 +22,8 @@ EXCERPT = 400
 """The number of characters that are shown of each dropped document."""
 
 SOURCES = 50
-"""The most files that the report lists: the largest ones, and the first ones that are not UTF-8."""
+"""The most files that the report lists: the largest ones, the first ones that are not UTF-8, and
+the first ones that are held out."""
 
 LANGUAGE_SAMPLE = 128
 """The language of one in this many kept documents is detected. The choice depends on their text
@@ -127,6 +128,7 @@ def report_on(
         files=Files(
             read=len(found.sources),
             skipped=found.skipped,
+            held_out=len(found.held_out),
             bytes=sum(source.size for source in found.sources),
         ),
         documents=Documents(
@@ -156,6 +158,7 @@ def report_on(
             one.name: Documents(read=tally.read[one.name], kept=tally.kept[one.name])
             for one in largest
         },
+        held_out=[source.name for source in found.held_out[:SOURCES]],
         params={
             "data": {"raw": raw.as_posix(), "encoding": encoding},
             "clean": params.model_dump(mode="json"),

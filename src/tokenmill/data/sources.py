@@ -7,14 +7,17 @@ disk. A block never exceeds a few MiB, whatever an archive claims to hold.
 import bz2
 import codecs
 import contextlib
+import functools
 import gzip
 import lzma
 import os
+import re
+import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 import zstandard
@@ -25,6 +28,17 @@ from tokenmill.core.paths import PROMPTS_FILE, SAMPLE
 from tokenmill.words.cleaning import skipped_in_words
 
 COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz")
+
+ZIP = ".zip"
+"""Ends the name of an archive of which every readable file is a source."""
+
+EXPORT = re.compile(r"conversations(-\d+)?\.json")
+"""The chats in ChatGPT's export. If an archive has such a file, its others are about the account
+(user.json, shared_conversations.json, …) and are skipped."""
+
+ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""How a file may be packed there. Of the rarer methods Python takes memory for all that a few KiB
+become."""
 
 BLOCK_BYTES = 1 << 20
 """Bytes read at a time."""
@@ -38,9 +52,16 @@ ZSTD_INPUT = 1 << 9
 """Compressed bytes given to zstd at a time. At its highest ratio (4 bytes for a block of 128 KiB)
 they become 16 MiB."""
 
+HELD_OUT_NAME = re.compile(r"(?i)(^|[-_./ ])test($|[-_./ ])")
+"""The path of a file that holds test text, as data sets are published: `test.txt`,
+`wiki.test.raw.txt`, `test-00000-of-00001.parquet`, `test/7.txt`."""
+
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 """The beginning of the text (about 130 bytes) that stands in place of a large file where git has no
 LFS."""
+
+BROKEN = (lzma.LZMAError, zstandard.ZstdError, zipfile.BadZipFile, NotImplementedError)
+"""What the libraries raise of an archive that they cannot read."""
 
 Advance = Callable[[int], object]
 """A callback that is told the number of bytes read from disk since its last call."""
@@ -57,14 +78,16 @@ class Source:
     format: str
     """The ending that tells the format, such as `.txt`."""
     compression: str | None
-    """One of COMPRESSIONS; None if the file is not compressed."""
+    """One of COMPRESSIONS, or ZIP; None if the file is not compressed."""
     size: int
-    """The size on disk in bytes."""
-    modified: int
-    """When the file was last written, in nanoseconds. With the size, this shows whether the file
-    changes while it is read."""
+    """The size on disk in bytes; for a file in an archive, its own packed size."""
+    version: tuple[int, int]
+    """The size of the file at `path`, and when it was last written, in nanoseconds. This shows
+    whether the file changes while it is read."""
     encoding: str = "auto"
     """The encoding of its text, by Python's own name for it; `auto` finds it."""
+    member: int | None = None
+    """In an archive, its number there."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +97,8 @@ class Found:
     sources: list[Source]
     skipped: dict[str, int]
     """The number of files of unknown format, by extension."""
+    held_out: list[Source]
+    """Test files, which are not read, in the same order."""
 
 
 def find_sources(
@@ -82,9 +107,10 @@ def find_sources(
     """The files at `raw` of the given formats (endings such as `.txt`), in bytewise order of their
     names.
 
+    In a folder, those named as test text (HELD_OUT_NAME) are held out, unless all are named so.
     Errors about `raw` name the parameter `parameter`.
     """
-    readable = f"{' '.join(formats)}, each also {' '.join(COMPRESSIONS)}"
+    readable = f"{' '.join(formats)}, each also {' '.join(COMPRESSIONS)}, or in a {ZIP}"
     if not raw.exists():
         own = (
             f"set {parameter} to a file or folder of {readable} "
@@ -98,12 +124,14 @@ def find_sources(
     for path in _files(raw) if raw.is_dir() else [raw]:
         if path == raw / PROMPTS_FILE:
             continue
-        source = _source(path, raw, formats, encoding, parameter)
-        if source is None:
+        if path.suffix.lower() == ZIP:
+            sources += _members(_file(path, raw, encoding, parameter), formats, skipped)
+        elif (ending := _format(path, formats)) is None:
             skipped[path.suffix.lower()] += 1
         else:
-            sources.append(source)
-    if not sources and not raw.is_dir():
+            found = _file(path, raw, encoding, parameter)
+            sources.append(replace(found, format=ending, compression=_compression(path)))
+    if not sources and not raw.is_dir() and raw.suffix.lower() != ZIP:
         raise UserError(
             f"{parameter} ({raw}) has no known format; give a file that ends in {readable}."
         )
@@ -113,7 +141,12 @@ def find_sources(
             f"{parameter} ({raw}) holds no text ({holds}); put files there that end in {readable}."
         )
     sources.sort(key=lambda source: os.fsencode(source.name))
-    return Found(sources, dict(sorted(skipped.items())))
+    read = [source for source in sources if not HELD_OUT_NAME.search(source.name)]
+    held_out = [source for source in sources if HELD_OUT_NAME.search(source.name)]
+    if not read:
+        read = sources
+        held_out = []
+    return Found(read, dict(sorted(skipped.items())), held_out)
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -129,14 +162,18 @@ def _files(folder: Path) -> Iterator[Path]:
         yield from (Path(parent, name) for name in names if not name.startswith("."))
 
 
-def _source(
-    path: Path, raw: Path, formats: Collection[str], encoding: str, parameter: str
-) -> Source | None:
-    """The file as a source, or None if its name ends in no known format."""
-    endings = [suffix.lower() for suffix in path.suffixes]
-    compression = endings.pop() if endings and endings[-1] in COMPRESSIONS else None
-    if not endings or endings[-1] not in formats:
-        return None
+def _compression(path: Path) -> str | None:
+    return ending if (ending := path.suffix.lower()) in COMPRESSIONS else None
+
+
+def _format(path: Path, formats: Collection[str]) -> str | None:
+    """The ending that tells the format of a file, or None if it has no known one."""
+    plain = path.with_suffix("") if _compression(path) else path
+    return ending if (ending := plain.suffix.lower()) in formats else None
+
+
+def _file(path: Path, raw: Path, encoding: str, parameter: str) -> Source:
+    """A file that may be read, as a source without format and compression."""
     refuse_special(path, raw, parameter)
     name = path.name if path == raw else path.relative_to(raw).as_posix()
     printable = os.fsencode(name).decode("utf-8", "replace")  # a Linux name may be any bytes
@@ -146,9 +183,44 @@ def _source(
             f"{path} is a pointer of Git LFS, not the text; `git lfs pull` in its repository, or "
             "`tokenmill fetch`."
         )
-    return Source(
-        path, printable, endings[-1], compression, status.st_size, status.st_mtime_ns, encoding
-    )
+    version = (status.st_size, status.st_mtime_ns)
+    return Source(path, printable, "", None, status.st_size, version, encoding)
+
+
+def _members(whole: Source, formats: Collection[str], skipped: Counter[str]) -> Iterator[Source]:
+    """The files of an archive that have a known format and are not hidden; none is unpacked to
+    disk, so a name in it is no path here. The others are counted in `skipped`.
+
+    Raises:
+        UserError: it is broken, or such a file has a password or is packed in a rare way.
+    """
+    try:
+        with opened(whole):
+            members = _archive(whole.path, whole.version).infolist()
+    except BROKEN as error:
+        raise UserError(f"{whole.path} is a broken archive ({error}); get it again.") from None
+    is_export = any(EXPORT.fullmatch(PurePosixPath(one.filename).name) for one in members)
+    for number, member in enumerate(members):
+        path = PurePosixPath(member.filename)
+        parts = [part for part in path.parts if part != ".."]
+        is_hidden = any(part.startswith((".", "__MACOSX")) for part in parts)
+        if member.is_dir() or is_hidden:
+            continue
+        ending = path.suffix.lower()
+        if ending not in formats or (is_export and not EXPORT.fullmatch(path.name)):
+            skipped[ending] += 1
+            continue
+        if member.flag_bits & 1 or member.compress_type not in ZIP_METHODS:
+            why = "has a password" if member.flag_bits & 1 else "is packed in a rare way"
+            raise UserError(f"{whole.path}: {path} {why}; unpack the archive and give the folder.")
+        yield replace(
+            whole,
+            name=f"{whole.name}/{path}",
+            format=ending,
+            compression=ZIP,
+            size=member.compress_size,
+            member=number,
+        )
 
 
 def _begins_with(path: Path, start: bytes) -> bool:
@@ -168,7 +240,7 @@ def blocks(source: Source, advance: Advance = lambda _: None) -> Iterator[bytes]
     try:
         with opened(source) as file:
             yield from _decompressed(source, file, advance)
-    except (EOFError, OSError, zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
+    except (EOFError, OSError, zlib.error, *BROKEN) as error:
         # An error of the disk; those of gzip and bz2 have no number
         if isinstance(error, OSError) and error.errno is not None:
             raise
@@ -194,7 +266,7 @@ def opened(source: Source) -> Iterator[IO[bytes]]:
         raise UserError(
             f"{source.path} disappeared while it was read; run `dvc repro` again."
         ) from None
-    if (now.st_size, now.st_mtime_ns) != (source.size, source.modified):
+    if (now.st_size, now.st_mtime_ns) != source.version:
         raise UserError(
             f"{source.path} changed while it was read; run `dvc repro` again when it is complete."
         )
@@ -211,6 +283,9 @@ def _decompressed(source: Source, file: IO[bytes], advance: Advance) -> Iterator
     if source.compression == ".zst":
         yield from _zstd(file, advance)
         return
+    if source.compression == ZIP:
+        yield from _unzipped(source, advance)
+        return
     stream: Any = file
     if source.compression is not None:
         stream = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}[source.compression](file)
@@ -220,6 +295,29 @@ def _decompressed(source: Source, file: IO[bytes], advance: Advance) -> Iterator
         advance(position - reported)
         reported = position
         yield block
+
+
+@functools.lru_cache(maxsize=1)
+def _archive(path: Path, _version: tuple[int, int]) -> zipfile.ZipFile:
+    """An archive, open: its list of files is read once, and not again for each of them."""
+    return zipfile.ZipFile(path)
+
+
+def _unzipped(source: Source, advance: Advance) -> Iterator[bytes]:
+    """A file of an archive; at its end its checksum is compared."""
+    assert source.member is not None
+    archive = _archive(source.path, source.version)
+    member = archive.infolist()[source.member]
+    read = 0
+    reported = 0
+    with archive.open(member) as stream:
+        while block := stream.read(BLOCK_BYTES):
+            read += len(block)
+            packed = min(source.size, source.size * read // max(1, member.file_size))
+            advance(packed - reported)
+            reported = packed
+            yield block
+    advance(source.size - reported)
 
 
 def _zstd(file: IO[bytes], advance: Advance) -> Iterator[bytes]:

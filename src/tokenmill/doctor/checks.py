@@ -35,7 +35,7 @@ BUILT_IN = paths.SAMPLE.as_posix()
 TOKEN_STAGES = ("clean", "tokenizer", "tokenize", "unpack")
 """The stages that make the tokens."""
 
-UNPACKED = {".gz": 3.5, ".zst": 3.5, ".bz2": 4.5, ".xz": 4.5, None: 1.0}
+UNPACKED = {".gz": 3.5, ".zst": 3.5, ".bz2": 4.5, ".xz": 4.5, ".zip": 3.5, None: 1.0}
 """Bytes of text per byte of a file with each compression."""
 
 PARQUET = 0.46

@@ -5,13 +5,14 @@ beginnings, with the text that really follows. The model continues the text or, 
 conversation, answers its first question.
 """
 
+import itertools
 import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
@@ -30,7 +31,7 @@ from tokenmill.formats.chat import (
     readable,
 )
 from tokenmill.formats.token_file import open_tokens
-from tokenmill.formats.tokenizer import TextTokenizer
+from tokenmill.formats.tokenizer import TextTokenizer, token_bytes
 
 MOST_BYTES = 1 << 16
 """The most bytes of a file of prompts; a larger one is refused."""
@@ -41,17 +42,20 @@ MOST_PROMPTS = 100
 MOST_OPENINGS = 10
 """The most prompts that are taken from held-out text."""
 
-OPENING_TOKENS = 32
-"""The most tokens of a beginning. It is also at most half of the context, and half of the
-document."""
+OPENING_BYTES = 96
+"""The most bytes of a beginning in UTF-8. It is also at most half of the document. Bytes are
+counted, not tokens, so that models with other tokenizers are asked the same."""
 
-SHORTEST = 4
-"""The fewest tokens of a document from which a prompt is taken. A shorter one cannot be divided
+SHORTEST_BYTES = 8
+"""The fewest bytes of a document from which a prompt is taken. A shorter one cannot be divided
 into a beginning and its continuation."""
 
-WINDOW = 1 << 20
-"""The number of tokens in which the beginning of a document is searched. A prompt from a longer
-document begins in its middle."""
+LINE_CHARS = 2 * OPENING_BYTES
+"""The number of characters in which the next line is searched, from a place in the middle of a
+document."""
+
+BLOCK = 1 << 20
+"""The number of tokens that are read together."""
 
 EXCHANGE = re.compile(
     "(?P<before>(?:{system}|{assistant})[^{end}]+{end})?"
@@ -252,14 +256,20 @@ def openings(
     the same."""
     found = []
     ids = open_tokens(tokens, "val")
-    for place, is_middle in places(ids, tokenizer.eot_id, length=context_length + max_new_tokens):
-        text = tokenizer.decode_document(
-            _document(ids[place : place + context_length + max_new_tokens], tokenizer.eot_id)
-        )
-        text = Document(_from_line(text.strip("\ufffd")) if is_middle else text.rstrip("\ufffd"))
+    spelled = token_bytes(tokenizer)
+    sizes = np.array([len(token) for token in spelled])
+    for mark, token in tokenizer.turn_ids.items():
+        spelled[token] = mark.encode()
+    # A token has one byte at least, a character four at most
+    length = context_length + max_new_tokens + 4 * LINE_CHARS + 2 * OPENING_BYTES
+    for place in places(ids, sizes, tokenizer.eot_id):
+        document = _document(ids[place.token : place.token + length], tokenizer.eot_id)
+        data = b"".join(spelled[token] for token in document)[place.skipped :]
+        text = data.decode("utf-8", "ignore")  # the rest of a character that was cut
+        text = Document(_from_line(text) if place.is_middle else text)
         found.append(
             _first_question(text, tokenizer, context_length, max_new_tokens)
-            or _beginning(text, tokenizer, min(OPENING_TOKENS, context_length // 2), max_new_tokens)
+            or _beginning(text, tokenizer, context_length, max_new_tokens)
         )
     return [opening for opening in found if opening]
 
@@ -273,35 +283,82 @@ def first_questions(
     return [opening for opening in found if opening]
 
 
-def places(ids: np.ndarray, end: int, *, length: int) -> Iterator[tuple[int, bool]]:
-    """Yield the places at which documents begin, at even distances. The second value says that a
-    place is in the middle of a long document instead.
+class Place(NamedTuple):
+    """Where a prompt begins in the validation text."""
+
+    token: int
+    skipped: int = 0
+    """Bytes of this token that come before the place."""
+    is_middle: bool = False
+    """Whether it is within a long document."""
+
+
+def places(ids: np.ndarray, sizes: np.ndarray, end: int) -> Iterator[Place]:
+    """Yield the places at which documents begin, at even distances; of a long document also
+    places in its middle.
+
+    Distances are bytes of the text, so the places are the same for every tokenizer.
 
     Args:
         ids: documents, each followed by the token `end`.
+        sizes: bytes of every token; special tokens have none.
         end: end-of-text.
-        length: tokens to read from a place in the middle; where documents are that short, only
-            their beginnings come.
 
     Example:
-        >>> list(places(np.array([1, 2, 3, 4, 0, 5, 6, 7, 8, 0]), 0, length=3))
-        [(0, False), (5, False)]
+        >>> ids = np.array([1, 1, 1, 0, 1, 1, 0])
+        >>> [place.token for place in places(ids, np.array([0, 20]), 0)]
+        [0, 4]
     """
-    for start, stop in pairwise(
-        sorted({len(ids) * part // MOST_OPENINGS for part in range(MOST_OPENINGS + 1)})
-    ):
-        before = max(0, start - 1)
-        ends = np.flatnonzero(np.asarray(ids[before : min(stop - 1, start + WINDOW)]) == end)
-        begins = [0] * (start == 0) + (before + 1 + ends).tolist()
-        long_enough = (
-            begin
-            for begin in begins
-            if len(_document(ids[begin : begin + SHORTEST], end)) == SHORTEST
-        )
-        if (begin := next(long_enough, None)) is not None:
-            yield begin, False
-        elif not begins and stop - start > length:
-            yield start, True
+    total = sum(int(sizes[block].sum()) for _, block in _blocks(ids))
+    bounds = sorted({total * part // MOST_OPENINGS for part in range(MOST_OPENINGS + 1)})
+    tokens = _next_tokens(ids, sizes, bounds)
+    for (start, behind), (stop, _) in pairwise(tokens):
+        begins = itertools.chain([0] * (start == 0), _begins(ids[start:stop], end, start))
+        first = next(begins, None)
+        is_any = first is not None
+        while first is not None and not _is_long_enough(ids, sizes, first, end):
+            first = next(begins, None)
+        if first is not None:
+            yield Place(first)
+        elif not is_any and total > MOST_OPENINGS * OPENING_BYTES:
+            skipped = int(sizes[ids[start - 1]]) - behind if behind else 0
+            yield Place(start - 1 if behind else start, skipped, is_middle=True)
+
+
+def _blocks(ids: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    for start in range(0, len(ids), BLOCK):
+        yield start, np.asarray(ids[start : start + BLOCK])
+
+
+def _begins(ids: np.ndarray, end: int, first: int) -> Iterator[int]:
+    """Where documents begin behind an end-of-text in these ids, of which the first is token
+    `first` of the whole."""
+    for start, block in _blocks(ids[:-1]):
+        yield from (first + start + 1 + np.flatnonzero(block == end)).tolist()
+
+
+def _is_long_enough(ids: np.ndarray, sizes: np.ndarray, begin: int, end: int) -> bool:
+    document = _document(ids[begin : begin + 2 * SHORTEST_BYTES], end)
+    return int(sizes[document].sum()) >= SHORTEST_BYTES
+
+
+def _next_tokens(
+    ids: np.ndarray, sizes: np.ndarray, bounds: Sequence[int]
+) -> list[tuple[int, int]]:
+    """For each of these bytes of the text, ascending, the first token that begins there or behind
+    it, and how many bytes behind."""
+    found: list[tuple[int, int]] = []
+    total = 0
+    for start, block in _blocks(ids):
+        ends = total + np.cumsum(sizes[block])
+        begins = ends - sizes[block]
+        for bound in bounds[len(found) :]:
+            if bound > begins[-1]:
+                break
+            index = int(np.searchsorted(begins, bound))
+            found.append((start + index, int(begins[index]) - bound))
+        total = int(ends[-1])
+    return found + [(len(ids), 0)] * (len(bounds) - len(found))
 
 
 def _document(ids: np.ndarray, end: int) -> list[int]:
@@ -311,7 +368,7 @@ def _document(ids: np.ndarray, end: int) -> list[int]:
 
 def _from_line(text: str) -> str:
     """The text from its next line on, or from its next word if its lines are long."""
-    gap = re.search(r"\n\s*", text[: len(text) // 2]) or re.search(r"\s+", text)
+    gap = re.search(r"\n\s*", text[:LINE_CHARS]) or re.search(r"\s+", text)
     return text[gap.end() :] if gap else text
 
 
@@ -334,10 +391,18 @@ def _first_question(
     )
 
 
-def _beginning(text: Document, tokenizer: TextTokenizer, length: int, most: int) -> Opening | None:
-    """The beginning of a text, cut after a word; None if nothing is left to follow."""
-    half = len(tokenizer.encode_document(text)) // 2
-    head = _first_tokens(text, tokenizer, min(length, half))
+def _beginning(
+    text: Document, tokenizer: TextTokenizer, context_length: int, most: int
+) -> Opening | None:
+    """The beginning of a text, cut after a word; None if nothing is left to follow.
+
+    A beginning that does not fit the context is cut to half of the context.
+    """
+    data = text.encode()
+    half = data[: min(OPENING_BYTES, len(data) // 2)]
+    head = Document(half.decode("utf-8", "ignore"))
+    if len(tokenizer.encode_document(head)) > context_length:
+        head = _first_tokens(head, tokenizer, context_length // 2)
     words = list(re.finditer(r"\s+", head))
     opening = Document(head[: words[-1].start()] if words and words[-1].start() else head)
     rest = Document(text[len(opening) :])

@@ -74,8 +74,8 @@ class Score(NamedTuple):
     asked: int
 
     def __str__(self) -> str:
-        """The score in words: `9 of 10`."""
-        return f"{self.right} of {self.asked}"
+        """The score in words: `9 of 10`; a dash if nothing was asked."""
+        return f"{self.right} of {self.asked}" if self.asked else "–"
 
 
 class Evaluation(Section):
@@ -86,8 +86,14 @@ class Evaluation(Section):
 
     @property
     def is_marked(self) -> bool:
-        """Whether prompts are marked, so that recall and generalisation are counted apart."""
-        return any(question.mark for question in self.questions)
+        """Whether prompts with an expectation are marked, so that recall and generalisation are
+        counted apart."""
+        return any(question.mark and question.expect for question in self.questions)
+
+    @property
+    def asks(self) -> bool:
+        """Whether a prompt is a question; else the model only continues texts."""
+        return any(question.kind == "user" for question in self.questions)
 
     def score(self, result: EpochResult, mark: Mark | None = None) -> Score:
         """The score of an epoch on all prompts, or on those with this mark."""

@@ -70,6 +70,19 @@ class TrainMetrics(Metrics):
     val_loss: float
 
 
+class FinetunedTrainMetrics(TrainMetrics):
+    """metrics/finetuned/train.json; `val_loss` is that on held-out chats."""
+
+
+class FinetunedEvalMetrics(Metrics):
+    """metrics/finetuned/eval.json."""
+
+    base_text_loss: float
+    """On the held-out text of the base's training."""
+    base_text_loss_before: float
+    """The base's own."""
+
+
 FILES: dict[type[Metrics], tuple[Path, str]] = {
     CleanMetrics: (paths.METRICS / "clean.json", "clean"),
     TokenizerMetrics: (paths.METRICS / "tokenizer.json", "tokenizer"),
@@ -77,14 +90,20 @@ FILES: dict[type[Metrics], tuple[Path, str]] = {
     DataMetrics: (paths.METRICS / "data.json", "data_report"),
     TrainMetrics: (paths.TRAIN_METRICS, "train"),
 }
-"""For each form, its file and the stage that writes it."""
+"""For each form that every run has, its file and the stage that writes it."""
+
+FINETUNED_FILES: dict[type[Metrics], tuple[Path, str]] = {
+    FinetunedTrainMetrics: (paths.FINETUNED_METRICS / "train.json", "finetune"),
+    FinetunedEvalMetrics: (paths.FINETUNED_METRICS / "eval.json", "evaluate_finetuned"),
+}
+"""The same for the forms of a run with fine-tuning."""
 
 Form = TypeVar("Form", bound=Metrics)
 
 
 def read_metrics(form: type[Form], root: Path = Path()) -> Form:
     """Read the metrics that a stage wrote in the project at `root`."""
-    file, stage = FILES[form]
+    file, stage = (FILES | FINETUNED_FILES)[form]
     return read_record(root / file, form, way_out=f"`dvc repro -f {stage}` makes it")
 
 
@@ -95,6 +114,8 @@ class Files(Section):
     skipped: dict[str, int]
     """The number of files of each unknown extension; the empty extension stands for files without
     one."""
+    held_out: int
+    """The number of test files, which were not read."""
     bytes: int
     """Size on disk of the files that were read."""
 
@@ -163,6 +184,8 @@ class CleanReport(Section):
     """The number of documents in each language, in a sample of the documents kept."""
     sources: dict[str, Documents]
     """Counts of documents in each of the largest files."""
+    held_out: list[str]
+    """The names of the first test files."""
     params: dict[str, Any]
     """The sections `data` and `clean` of params.yaml."""
 
@@ -177,6 +200,7 @@ class CleanReport(Section):
             "invalid_utf8": self.invalid_utf8,
             "files_read": self.files.read,
             "files_skipped": sum(self.files.skipped.values()),
+            "files_held_out": self.files.held_out,
         }
 
 

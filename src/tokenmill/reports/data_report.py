@@ -9,7 +9,12 @@ from tokenmill.formats.metrics import CleanReport, TokenizerMetrics, TokensMetri
 from tokenmill.reports.charts import Chart, Series, bar_chart, line_chart
 from tokenmill.reports.data_stats import RARE, DataStats
 from tokenmill.reports.page import THIN, counted, decimal, flat, integer, percent, render
-from tokenmill.words.cleaning import damage_warning, letters_warning, skipped_in_words
+from tokenmill.words.cleaning import (
+    damage_warning,
+    held_out_in_words,
+    letters_warning,
+    skipped_in_words,
+)
 from tokenmill.words.units import size
 
 FREQUENT = 40
@@ -37,8 +42,9 @@ def text_flow(clean: CleanReport, tokens: int) -> list[tuple[str, str, list[str]
     files = clean.files
     documents = clean.documents
     skipped = [f"skipped: {skipped_in_words(files.skipped)}"] if files.skipped else []
+    held_out = [f"held out: {counted(files.held_out, 'file')}"] if files.held_out else []
     return [
-        ("raw", size(files.bytes, THIN), [counted(files.read, "file"), *skipped]),
+        ("raw", size(files.bytes, THIN), [counted(files.read, "file"), *skipped, *held_out]),
         (
             "read",
             integer(documents.read),
@@ -107,6 +113,7 @@ def render_data_report(stats: DataStats, tokenizer: TokenizerMetrics, tokens: To
         language_sample=max(1, sum(clean.languages.values())),
         sources=sorted(clean.sources.items(), key=lambda item: (-item[1].read, item[0])),
         shown_sources=SOURCES,
+        held_out=held_out_in_words(clean),
         letters_warning=letters_warning(clean.letters, clean.params["clean"]["mode"]),
         damage_warning=damage_warning(clean),
         lengths=_document_lengths(clean),

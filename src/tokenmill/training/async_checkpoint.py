@@ -19,6 +19,9 @@ from tokenmill.model.gpt import GPT, copy_model
 from tokenmill.training.checkpoint import CheckpointStore
 from tokenmill.training.history import RunState
 
+FIRST_SECONDS = 10
+"""A run that has no checkpoint yet waits no longer for its first one: most first runs are short."""
+
 
 class AsyncCheckpointer:
     """Writes one checkpoint at a time, and removes those no longer needed.
@@ -33,14 +36,20 @@ class AsyncCheckpointer:
         keep: int,
         keep_steps: set[int],
         every_seconds: float | None = None,
+        first_step: int | None = None,
         mirror: Callable[[int], None] | None = None,
     ):
         """Keep the newest `keep` checkpoints and those of `keep_steps`; tell `mirror` the step of
-        each new one."""
+        each new one.
+
+        `first_step` is where a run without a checkpoint has its first one by time, if it gets there
+        within FIRST_SECONDS; None for a run that continues.
+        """
         self._store = store
         self._keep = keep
         self._keep_steps = keep_steps
         self._every_seconds = every_seconds
+        self._first_step = first_step
         self._mirror = mirror
         self._saved_at = time.monotonic()
         self._copies = HostCopies()
@@ -57,11 +66,16 @@ class AsyncCheckpointer:
             self._thread.shutdown()
         self.wait()
 
-    @property
-    def is_late(self) -> bool:
-        """Whether `every_seconds` have passed since the last checkpoint, or since the start."""
+    def is_late(self, step: int) -> bool:
+        """Whether a checkpoint is due by time after `step`: `every_seconds` have passed since the
+        last one or since the start, or it is time for the run's first one."""
+        if self._every_seconds is None:
+            return False
         passed = time.monotonic() - self._saved_at
-        return self._every_seconds is not None and passed >= self._every_seconds
+        is_first_due = self._first_step is not None and (
+            passed >= FIRST_SECONDS or step >= self._first_step
+        )
+        return is_first_due or passed >= self._every_seconds
 
     def save(
         self, state: RunState, model: GPT, optimizer: dict[str, Tensor], resumable: dict[str, Any]
@@ -77,6 +91,7 @@ class AsyncCheckpointer:
         """
         self.wait()
         self._saved_at = time.monotonic()
+        self._first_step = None
         try:
             copy = copy_model(model, self._copies.copy)
             tensors = {name: self._copies.copy(tensor) for name, tensor in optimizer.items()}

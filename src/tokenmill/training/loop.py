@@ -87,7 +87,9 @@ def train(run: Training, interrupt: Interrupt) -> None:
                     log(run, losses, timing)
                 with timing.excluded():
                     reason = interrupt.reason
-                    stop, save = flags.all_reduce(stop=bool(reason), save=run.saver.is_late)
+                    stop, save = flags.all_reduce(
+                        stop=bool(reason), save=run.saver.is_late(state.step)
+                    )
                     if ends_epoch:
                         end_epoch(run)
                     elif divides(work.train.validate_every_steps, state.step):

@@ -195,7 +195,8 @@ class CheckpointParams(Section):
     """The section `runtime.checkpoint`."""
 
     every_seconds: float | None = Field(gt=0)
-    """Save a checkpoint after this many seconds; null: none by time."""
+    """Save a checkpoint after this many seconds; null: none by time. The first one of a run comes
+    earlier: after 10 seconds, or after a third of the first epoch where that is sooner."""
 
     every_steps: int | None = Field(ge=1)
     """Save a checkpoint after this many steps; null: none by step. One is always saved at the end

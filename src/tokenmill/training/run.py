@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -172,6 +173,7 @@ def open_training(  # noqa: PLR0917 (what `run_job` has opened)
         keep=runtime.checkpoint.keep,
         keep_steps=work.kept_steps,
         every_seconds=runtime.checkpoint.every_seconds,
+        first_step=None if point.checkpoint else math.ceil(work.steps_per_epoch / 3),
         mirror=mirror.offer if mirror else None,
     )
     return Training(

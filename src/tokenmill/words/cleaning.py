@@ -20,6 +20,7 @@ def cleaning_in_words(report: CleanReport) -> str:
     lines = [
         f"clean: {kept} from {files}, {characters.into:,} -> {characters.out:,} characters",
         f"{dropped}; skipped: {skipped}" if skipped else dropped,
+        held_out_in_words(report),
         _most_dropped(report),
         _encodings_in_words(report),
         damage_warning(report),
@@ -41,6 +42,16 @@ def skipped_in_words(skipped: Mapping[str, int]) -> str:
         else counted(count, "file without an ending", "files without an ending")
         for ending, count in skipped.items()
     )
+
+
+def held_out_in_words(report: CleanReport) -> str:
+    """A sentence that names the test files, of which nothing is trained on; empty if there are
+    none."""
+    if not report.held_out:
+        return ""
+    files = counted(report.files.held_out, "file")
+    names = ", ".join(report.held_out[:3]) + (", …" if report.files.held_out > 3 else "")
+    return f"held out: {files} named test ({names}); no training or validation text is from there"
 
 
 def dropped_in_words(dropped: Mapping[str, int]) -> str:
