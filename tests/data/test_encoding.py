@@ -24,7 +24,8 @@ def file_of(data: bytes, folder: Path, encoding: str = "auto") -> Source:
     path = folder / "a.txt"
     path.write_bytes(data)
     status = path.stat()
-    return Source(path, path.name, ".txt", None, len(data), status.st_mtime_ns, encoding)
+    version = (status.st_size, status.st_mtime_ns)
+    return Source(path, path.name, ".txt", None, len(data), version, encoding)
 
 
 def found_in(data: bytes) -> str:

@@ -19,7 +19,8 @@ class DataParams(Section):
 
     raw: Annotated[str, Field(min_length=1)]
     """A file or a folder (read recursively) of text, chats or tables, also compressed; README lists
-    the formats. In a folder, files named `test` are held out: nothing is trained on them.
+    the formats. Files named `test` beside others named `train` or `valid` are held out: nothing is
+    trained on them.
 
     Outside the repository give an absolute path, or queued experiments do not find it.
     """

@@ -56,6 +56,9 @@ HELD_OUT_NAME = re.compile(r"(?i)(^|[-_./ ])test($|[-_./ ])")
 """The path of a file that holds test text, as data sets are published: `test.txt`,
 `wiki.test.raw.txt`, `test-00000-of-00001.parquet`, `test/7.txt`."""
 
+SPLIT_NAME = re.compile(r"(?i)(^|[-_./ ])(train|training|val|valid|validation)($|[-_./ ])")
+"""The path of a file of the other splits of a data set."""
+
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 """The beginning of the text (about 130 bytes) that stands in place of a large file where git has no
 LFS."""
@@ -107,7 +110,8 @@ def find_sources(
     """The files at `raw` of the given formats (endings such as `.txt`), in bytewise order of their
     names.
 
-    In a folder, those named as test text (HELD_OUT_NAME) are held out, unless all are named so.
+    Those named as test text (HELD_OUT_NAME) are held out where others are named as training or
+    validation text (SPLIT_NAME); elsewhere the word may be one of a title.
     Errors about `raw` name the parameter `parameter`.
     """
     readable = f"{' '.join(formats)}, each also {' '.join(COMPRESSIONS)}, or in a {ZIP}"
@@ -141,9 +145,9 @@ def find_sources(
             f"{parameter} ({raw}) holds no text ({holds}); put files there that end in {readable}."
         )
     sources.sort(key=lambda source: os.fsencode(source.name))
-    read = [source for source in sources if not HELD_OUT_NAME.search(source.name)]
     held_out = [source for source in sources if HELD_OUT_NAME.search(source.name)]
-    if not read:
+    read = [source for source in sources if not HELD_OUT_NAME.search(source.name)]
+    if not any(SPLIT_NAME.search(source.name) for source in read):
         read = sources
         held_out = []
     return Found(read, dict(sorted(skipped.items())), held_out)
