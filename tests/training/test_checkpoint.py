@@ -217,7 +217,7 @@ IN_A_RUN = [
     "step-000000010",
     "step-000000010/state.json",
     "timing.csv",
-    "micro_batch.json",
+    "micro_batch-0.json",
 ]
 
 

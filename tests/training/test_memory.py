@@ -113,7 +113,7 @@ def test_the_next_run_starts_with_the_size_that_fitted(
     with monkeypatch.context() as patch:
         small_memory(patch, holds=2)
         run(tokens, here / "one", epochs=1, **WIDE)
-    (kept,) = here.glob(".resume/*/micro_batch.json")
+    (kept,) = here.glob(".resume/*/micro_batch-0.json")
     assert json.loads(kept.read_text())["sequences"] == 2
     tried = small_memory(monkeypatch, holds=99)
     run(tokens, here / "two", epochs=2, **WIDE)
@@ -169,7 +169,7 @@ def test_a_process_with_too_little_memory_halves_and_ends(here: Path, fork_serve
         ends.append((tight.wait(), tight.said))
     assert ends[-1][0] == 0, ends
     assert "out of memory" in ends[0][1]
-    (kept,) = (here / "tight").glob(".resume/*/micro_batch.json")
+    (kept,) = (here / "tight").glob(".resume/*/micro_batch-0.json")
     assert 128 <= json.loads(kept.read_text())["sequences"] <= 2048
     assert_same_to_rounding(here / "tight", here / "quiet")
 
@@ -187,6 +187,30 @@ def test_memory_out_in_an_update_ends_with_what_to_type(
     again = fork_server.start(here / "broken", tokens, update_holds=2)
     assert again.wait() == 0, again.said
     assert digest(here / "broken" / "model") == digest(here / "quiet")
+
+
+def test_memory_may_run_out_in_two_processes_at_once(here: Path, monkeypatch: pytest.MonkeyPatch):
+    """The second writes its size between the first one's writing and renaming."""
+    monkeypatch.setattr(Group, "all_reduce_min", lambda _, value: value)
+    work = workload(train_params(batch_size=8), steps_per_epoch=1)
+
+    def of_rank(rank: int) -> FittingMicroBatch:
+        return FittingMicroBatch(here, 4, work=work, compute=CPU, group=Group(rank=rank, size=2))
+
+    first = of_rank(0)
+    second = of_rank(1)
+    real = os.fsync
+
+    def give_up_meanwhile(descriptor: int) -> None:
+        real(descriptor)
+        monkeypatch.setattr(os, "fsync", real)
+        with pytest.raises(UserError):
+            second.give_up()
+
+    monkeypatch.setattr(os, "fsync", give_up_meanwhile)
+    with pytest.raises(UserError):
+        first.give_up()
+    assert [of_rank(0).sequences, of_rank(1).sequences] == [2, 2]
 
 
 @pytest.mark.parametrize(("bytes_", "fits"), [(0, False), (1, True)])

@@ -3,7 +3,8 @@
     epochs/epoch-3/    the weights at the end of an epoch
     step-000001200/    all that is needed to continue: weights, optimizer, state; its manifest is
                        written last
-    micro_batch.json   the micro-batch that memory held, if it ever ran out (memory.py)
+    micro_batch-0.json the micro-batch that the memory of this process of a group held, if it ever
+                       ran out (memory.py)
     lock               held by the one process that trains this configuration
 
 A checkpoint appears by a rename, holds the hash of each of its files, and is read only if they

@@ -2,7 +2,8 @@
 
 Fewer sequences need less memory and give the same gradient to rounding. So if memory runs out, the
 micro-batch is halved and the size that fits is kept beside the checkpoints. Training then takes
-longer, but does not end.
+longer, but does not end. Each process of a group keeps its own size in a file of its own, because
+memory may run out in several of them at once.
 """
 
 import contextlib
@@ -41,7 +42,7 @@ allocator gets back is fragmented, and a fresh process finds room for more seque
 
 
 class Remembered(BaseModel):
-    """The contents of micro_batch.json."""
+    """The contents of micro_batch-RANK.json."""
 
     sequences: int = Field(ge=1)
     under: dict[str, Any]
@@ -72,7 +73,7 @@ class FittingMicroBatch(MicroBatch):
         Args:
             say: gets a sentence when memory runs out.
         """
-        self._file = folder / "micro_batch.json"
+        self._file = folder / f"micro_batch-{group.rank}.json"
         self._config = work.config
         self._compute = compute
         self._group = group
