@@ -75,7 +75,7 @@ def test_data_page_shows_what_was_counted(reported: Path) -> None:
     text = " ".join(" ".join(Page((reported / "reports/data.html").read_text()).text).split())
     numbers = json.loads((reported / "metrics/data.json").read_text())
     tokens = json.loads((reported / "metrics/tokens.json").read_text())
-    total = f"{tokens['train_tokens'] + tokens['val_tokens']:,}".replace(",", " ")
+    total = f"{tokens['train_tokens'] + tokens['val_tokens']:,}"
     assert f"140 documents, {total} tokens" in text
     assert f"{tokens['bytes_per_token']:.2f} bytes" in text
     assert f"{numbers['tokens_per_word']:.2f} tokens for a word" in text

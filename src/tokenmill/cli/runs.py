@@ -71,6 +71,9 @@ SORT = {
 
 BEST_IS_MOST = ("right", "speed")
 
+COMMITS = 10
+"""The number of commits whose runs are listed."""
+
 EXAMPLES = """\
   tokenmill runs                        the workspace, commits and their experiments
   tokenmill runs --sort bits            the best first
@@ -84,7 +87,11 @@ def add_arguments(parser: Parser) -> None:
         "--sort", choices=SORT, default="new", metavar="COLUMN", help=f"one of {', '.join(SORT)}"
     )
     parser.add_argument(
-        "--commits", type=count, default=10, metavar="N", help="of how many commits (default 10)"
+        "--commits",
+        type=count,
+        default=COMMITS,
+        metavar="N",
+        help=f"of how many commits (default {COMMITS})",
     )
     parser.add_argument("--csv", action="store_true", help="print all columns as CSV")
 
@@ -134,6 +141,14 @@ def find_runs(root: Path, *, commits: int) -> "pd.DataFrame":
             f"{root.resolve()}: {' '.join(str(error).split())}; `tokenmill doctor` says more."
         ) from None
     return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def names_of_runs(root: Path) -> list[str]:
+    """The finished runs in the order of the table, by names that are revisions of git: a commit's
+    instead of an experiment's that two experiments have."""
+    runs = find_runs(root, commits=COMMITS).dropna(subset="val_loss")
+    is_twice = runs["run"].duplicated(keep=False)
+    return runs["run"].mask(is_twice, runs["rev"]).tolist()
 
 
 def _with_base(

@@ -22,7 +22,7 @@ from tokenmill.words.units import counted
 
 if TYPE_CHECKING:
     from tokenmill.costs import CostRow
-    from tokenmill.evaluation.results import Evaluation, Mark
+    from tokenmill.evaluation.results import Evaluation
     from tokenmill.runs.under_way import UnderWay
 
 Commands = list[tuple[str, str]]
@@ -184,13 +184,9 @@ def cost_lines(costs: "Sequence[CostRow]") -> list[tuple[str, str]]:
 
 
 def _print_losses(evaluation: "Evaluation") -> None:
-    """Print the losses of every epoch and its right answers. If prompts are marked, recall and
-    generalisation are shown apart."""
-    scores: dict[str, Mark | None] = {}
-    if evaluation.is_marked:
-        scores = {"right: seen": "seen", "held out": "held_out"}
-    elif evaluation.epochs[-1].expected:
-        scores = {"right answers": None}
+    """Print the losses of every epoch and its right answers: recall and generalisation apart if
+    prompts are marked."""
+    scores = evaluation.scores
     rows = [("epoch", "train loss at end", "val loss", "perplexity", "bits/byte", *scores)]
     for row in evaluation.epochs:
         losses = (
@@ -221,7 +217,8 @@ def _print_answers(evaluation: "Evaluation") -> None:
         for row in (first, last) if first is not last else (last,):
             answer = row.answers[number]
             mark = {True: "right", False: "wrong", None: ""}[answer.found]
-            rows.append((f"  epoch {row.epoch:<4}{mark:<5}", shortened(answer.greedy, width - 19)))
+            text, _ = question.in_order(answer)
+            rows.append((f"  epoch {row.epoch:<4}{mark:<5}", shortened(text, width - 19)))
         if question.truth is not None:
             rows.append(("  in the text", shortened(question.truth, width - 19)))
         print_columns(rows)

@@ -8,14 +8,14 @@ import numpy as np
 from tokenmill.formats.metrics import CleanReport, TokenizerMetrics, TokensMetrics
 from tokenmill.reports.charts import Chart, Series, bar_chart, line_chart
 from tokenmill.reports.data_stats import RARE, DataStats
-from tokenmill.reports.page import THIN, counted, decimal, flat, integer, percent, render
+from tokenmill.reports.page import THIN, decimal, flat, integer, percent, render
 from tokenmill.words.cleaning import (
     damage_warning,
     held_out_in_words,
     letters_warning,
     skipped_in_words,
 )
-from tokenmill.words.units import size
+from tokenmill.words.units import counted, size
 
 FREQUENT = 40
 """The number of tokens in the ranking."""
@@ -170,8 +170,8 @@ def _document_lengths(clean: CleanReport) -> Chart:
     return bar_chart(
         [_power_of_two(edges[i]) for i in bins],
         [
-            Series([read[i] for i in bins], colour=2, titles=titles),
-            Series([kept[i] for i in bins], colour=1, titles=titles),
+            Series([read[i] for i in bins], colour=2, name="read", titles=titles),
+            Series([kept[i] for i in bins], colour=1, name="kept", titles=titles),
         ],
         x_label="characters, from … on (1k is 1024)",
         y_label="documents",
@@ -227,8 +227,8 @@ def _token_lengths(stats: DataStats) -> Chart:
     return bar_chart(
         [f"{n}+" if n == LONG_TOKEN else str(n) for n in range(1, len(entries) + 1)],
         [
-            Series(in_text.tolist(), colour=1, titles=titles),
-            Series(in_vocabulary.tolist(), colour=2, titles=titles),
+            Series(in_text.tolist(), 1, "tokens of the text", titles=titles),
+            Series(in_vocabulary.tolist(), 2, "tokens of the vocabulary", titles=titles),
         ],
         x_label="bytes of a token",
         y_label="%",

@@ -266,7 +266,7 @@ def _losses_by_epoch(evaluation: Evaluation) -> Chart:
         titles = [
             f"epoch {n}: {name} loss {loss:.4f}" for n, loss in zip(numbers, losses, strict=True)
         ]
-        series.append(Series(losses, colour, numbers, titles))
+        series.append(Series(losses, colour, name, numbers, titles))
     alt = (
         "Losses by epoch; the validation loss goes "
         f"from {validation[0]:.4f} to {validation[-1]:.4f}."
@@ -278,13 +278,19 @@ def losses_by_step(
     steps: Sequence[StepRow], validations: Sequence[EpochRow | ValidationRow]
 ) -> Chart:
     """The training loss during training, and every validation loss."""
-    x, losses = _means(steps, "loss")
+    x, losses = means(steps, "loss")
     rows = sorted(validations, key=lambda row: row.step)
     titles = [f"epoch {row.epoch:.3g}: validation loss {row.val_loss:.4f}" for row in rows]
     return line_chart(
         [
-            Series(losses, TRAIN, x),
-            Series([row.val_loss for row in rows], VALIDATION, [row.step for row in rows], titles),
+            Series(losses, TRAIN, "training", x),
+            Series(
+                [row.val_loss for row in rows],
+                VALIDATION,
+                "validation",
+                [row.step for row in rows],
+                titles,
+            ),
         ],
         log="y",
         x_label="step",
@@ -296,16 +302,16 @@ def losses_by_step(
 
 
 def _curve(steps: Sequence[StepRow], column: str, title: str) -> Chart:
-    x, values = _means(steps, column)
+    x, values = means(steps, column)
     return line_chart(
-        [Series(values, TRAIN, x)],
+        [Series(values, TRAIN, x=x)],
         x_label="step",
         y_label=column.replace("_", " "),
         alt=f"{title}; at most {max(values):.4g}.",
     )
 
 
-def _means(steps: Sequence[StepRow], column: str) -> tuple[list[int], list[float]]:
+def means(steps: Sequence[StepRow], column: str) -> tuple[list[int], list[float]]:
     """Means over equally many rows each, at most POINTS of them. Each is at the last step of its
     rows."""
     rows = -(-len(steps) // POINTS)
