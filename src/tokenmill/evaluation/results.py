@@ -44,8 +44,9 @@ class Question(Section):
 
     def in_order(self, answer: "Answer") -> tuple[str, str]:
         """The two texts of an answer, the one to show first first."""
-        texts = answer.greedy, answer.sampled
-        return texts[::-1] if self.is_open else texts
+        if self.is_open:
+            return answer.sampled, answer.greedy
+        return answer.greedy, answer.sampled
 
 
 class Answer(Section):
