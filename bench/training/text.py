@@ -15,7 +15,7 @@ from tokenmill.formats.token_file import (
     token_file,
     write_metadata,
 )
-from tokenmill.model.sequences import evenly_spread
+from tokenmill.formats.measured import evenly_spread
 
 VAL_SHARE = 0.1
 

@@ -15,9 +15,9 @@ from tokenmill.core.errors import UserError
 from tokenmill.formats import shards
 from tokenmill.formats.chat import START, TURN_END, Document
 from tokenmill.formats.chat_columns import encode_documents
+from tokenmill.formats.measured import evenly_spread
 from tokenmill.formats.tokenizer import TextTokenizer
 from tokenmill.model.ops import IGNORED
-from tokenmill.model.sequences import evenly_spread
 
 BATCH = 4096
 """The number of chats that are encoded at a time."""

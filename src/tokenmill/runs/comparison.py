@@ -161,7 +161,7 @@ class Comparison:
     def caution(self) -> str:
         """A sentence about what must not be compared; empty if everything may be."""
         if self._differ(paths.CLEAN) or any(
-            name.startswith("tokenize.") for name in self.settings.index
+            name.startswith(("tokenize.", "train.validation_bytes")) for name in self.settings.index
         ):
             return (
                 "The texts for validation differ: no measure here is strictly comparable, "
@@ -169,8 +169,8 @@ class Comparison:
             )
         if self._differ(paths.TOKENIZER.parent):
             return (
-                "The tokenizers differ: compare bits per byte, not losses or perplexities, "
-                "which are per token."
+                "The tokenizers differ: compare bits per byte, measured on the same bytes, not "
+                "losses or perplexities, which are per token."
             )
         return ""
 
