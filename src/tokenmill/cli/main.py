@@ -18,6 +18,7 @@ ABOUT = (
 )
 
 COMMANDS = {
+    "try": "fit a model to a text, train it for some minutes, and open the report",
     "summary": "show what the pipeline made: losses, answers, costs, and what to type next",
     "runs": "list all commits and experiments: what each changed, losses, answers, time and cost",
     "watch": (
@@ -66,6 +67,7 @@ EPILOG = """\
 without a command it says where this project stands and what to type next
 
 examples:
+  tokenmill try ~/texts                 a model of your own text in some minutes, and its report
   dvc repro                             run the pipeline, or what a change touches of it
   dvc exp run -S model.n_layer=12       an experiment
   tokenmill generate                    chat with the model; --text TEXT continues a text
