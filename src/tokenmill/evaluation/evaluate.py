@@ -42,6 +42,8 @@ class HeldOut(Section):
     `evaluate_finetuned`."""
 
     chats: list[Document] = Field(max_length=MOST_OPENINGS)
+    bytes_per_token: float = Field(allow_inf_nan=False)
+    """UTF-8 bytes of the answers that were learned from, for each token of their text."""
 
 
 @dataclass(frozen=True)

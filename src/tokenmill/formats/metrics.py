@@ -74,6 +74,9 @@ class TrainMetrics(Metrics):
 class FinetunedTrainMetrics(TrainMetrics):
     """metrics/finetuned/train.json; `val_loss` is that on held-out chats."""
 
+    train_answer_bytes_per_token: float = Field(allow_inf_nan=False)
+    """UTF-8 bytes of the answers, for each token of their text."""
+
 
 class FinetunedEvalMetrics(Metrics):
     """metrics/finetuned/eval.json."""
