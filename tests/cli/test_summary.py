@@ -13,6 +13,7 @@ import pytest
 from tests.fresh import imported_by
 from tests.imports import ROOT
 from tests.pipeline.project import Project, change_params
+from tokenmill import git
 from tokenmill.cli.main import build_parser, main
 from tokenmill.cli.summary import (
     COMMIT,
@@ -41,6 +42,9 @@ TOKENIZER = {
     "corpus_too_small": False,
     "bytes_per_token": 2.5,
 }
+
+
+REF = "commit refs/epoch-1\ncommitter a <a@b> 0 +0000\ndata 0\n"
 
 
 def commands(found: Status) -> list[str]:
@@ -141,6 +145,10 @@ def test_advice_follows_from_epochs_text_and_prompts(tmp_path: Path):
     assert "dvc exp run -S data.raw=/path/to/texts" in sample
     assert "tokenmill generate" in sample
     own = typed(changed(tmp_path, data__raw="/texts", model__n_layer=7), evaluated(3, "text"))
+    assert "dvc repro -sf report" in own, "a clone has no refs of epochs"
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    git.execute(tmp_path, "fast-import", "--quiet", stdin=REF)
+    own = typed(tmp_path, evaluated(3, "text"))
     assert "dvc metrics diff epoch-1 epoch-3" in own
     assert not any("data.raw" in command for command in own)
     assert "dvc exp run -S model.n_layer=9" in own

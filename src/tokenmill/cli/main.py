@@ -57,7 +57,7 @@ COMMANDS = {
         "check environment, device, disk, DVC and git, and show "
         "the command that fixes what is wrong"
     ),
-    "params": "check params.yaml; print or write the reference of every parameter",
+    "params": "check params.yaml; explain one parameter, or print or write the reference of all",
     "completion": "print a script by which the shell completes commands",
 }
 """The commands with their descriptions. Each is a module of this package, imported when it is

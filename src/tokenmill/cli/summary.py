@@ -14,6 +14,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
+from tokenmill import git
 from tokenmill.cli.preset import is_own_text_at_defaults
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
@@ -389,9 +390,12 @@ def after_training(evaluation: "Evaluation", *, root: Path) -> Commands:
             "continue training from here, not from scratch",
         ),
     ]
-    if epochs > 1:
+    if epochs > 1 and git.references(root, "refs/epoch-1"):
         gained = "what the epochs in between gained"
         commands.append((f"dvc metrics diff epoch-1 epoch-{epochs}", gained))
+    elif epochs > 1:
+        compared = "write the refs epoch-1 to epoch-N, which a clone lacks, to compare epochs"
+        commands.append(("dvc repro -sf report", compared))
     commands.append(("tokenmill compare", "experiments and epochs side by side"))
     if Path(params["data"]["raw"]) == paths.SAMPLE:
         commands.append(("dvc exp run -S data.raw=/path/to/texts", "train on your own text"))
