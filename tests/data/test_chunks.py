@@ -20,10 +20,14 @@ from tokenmill.data.json_records import lines, whole_lines
 from tokenmill.data.readers import FORMATS
 from tokenmill.data.report import Tally
 from tokenmill.data.sources import find_sources
+from tokenmill.formats.chat import TURN_TOKENS
 from tokenmill.formats.metrics import Example
 
+NOT_IN_FILES = [DAMAGE, *TURN_TOKENS]
+"""Characters that readers remove, because they mean something in documents."""
+
 TEXTS = st.lists(
-    st.text(st.characters(codec="utf-8", exclude_characters=DAMAGE), max_size=30),
+    st.text(st.characters(codec="utf-8", exclude_characters=NOT_IN_FILES), max_size=30),
     min_size=1,
     max_size=20,
 )

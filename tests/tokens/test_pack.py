@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from tests.tokens.clean_text import PROSE, write_clean
 from tokenmill.core.errors import UserError
 from tokenmill.formats import shards
+from tokenmill.formats.chat import plain
 from tokenmill.formats.token_file import SPLITS, Split, TokenMetadata, open_tokens
 from tokenmill.formats.tokenizer import END_OF_TEXT, RECORD, read_tokenizer
 from tokenmill.tokens import corpus as corpus_module
@@ -180,7 +181,9 @@ def test_tail_split_between_segments_of_a_long_document(
 )
 @given(
     texts=st.lists(
-        st.lists(st.sampled_from(FRAGMENTS) | st.text(max_size=4), max_size=8).map("".join),
+        st.lists(st.sampled_from(FRAGMENTS) | st.text(max_size=4).map(plain), max_size=8).map(
+            "".join
+        ),
         max_size=12,
     ),
     kind=st.sampled_from(["bpe", "char"]),
