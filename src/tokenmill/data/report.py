@@ -135,13 +135,21 @@ def _binary_digits(numbers: pl.Series) -> list[int]:
     return np.frexp(numbers.to_numpy().astype(np.float64))[1].tolist()
 
 
+def _others(tally: Tally, found: Found, listed: set[str]) -> Others:
+    """The counts of the files that are not `listed`."""
+    return Others(
+        files=len(found.sources) - len(listed),
+        read=sum(count for name, count in tally.read.items() if name not in listed),
+        kept=sum(count for name, count in tally.kept.items() if name not in listed),
+    )
+
+
 def report_on(
     tally: Tally, found: Found, raw: Path, params: CleanParams, encoding: str
 ) -> CleanReport:
     """Make the report about what the stage `clean` read, kept and dropped."""
     bins = range(1 + max(tally.lengths_read | tally.lengths_kept, default=0))
     largest = sorted(found.sources, key=lambda source: (-source.size, source.name))[:SOURCES]
-    listed = {source.name for source in largest}
     reasons = meanings(params)
     return CleanReport(
         files=Files(
@@ -177,11 +185,7 @@ def report_on(
             one.name: Documents(read=tally.read[one.name], kept=tally.kept[one.name])
             for one in largest
         },
-        other_sources=Others(
-            files=len(found.sources) - len(largest),
-            read=sum(count for name, count in tally.read.items() if name not in listed),
-            kept=sum(count for name, count in tally.kept.items() if name not in listed),
-        ),
+        other_sources=_others(tally, found, {source.name for source in largest}),
         held_out=[source.name for source in found.held_out[:SOURCES]],
         params={
             "data": {"raw": raw.as_posix(), "encoding": encoding},
