@@ -10,7 +10,7 @@ import pytest
 from tests.imports import ROOT
 from tests.pipeline.project import Project
 from tokenmill.cli.main import main
-from tokenmill.cli.runs import COLUMNS, SHOWN_METRICS, find_runs, names_of_runs
+from tokenmill.cli.runs import COLUMNS, SHOWN_METRICS, find_runs, names_of_runs, ranked
 from tokenmill.core.errors import UserError
 
 PIPELINE = """\
@@ -80,6 +80,15 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     (project.root / ".resume/run-2/timing.csv").write_text(TIMING)
     (project.root / ".resume/run-2/costs.csv").write_text(COSTS)
     return project
+
+
+def test_runs_of_different_texts_are_not_ranked_together():
+    table = pd.DataFrame(
+        [("a", "x", 2.0), ("b", "y", 1.5), ("c", "x", 1.0), ("d", "y", None), ("e", "x", None)],
+        columns=["run", "text", "val_loss"],
+    )
+    assert list(ranked(table, "val_loss", ascending=True)["run"]) == ["c", "a", "e", "b", "d"]
+    assert list(ranked(table, "val_loss", ascending=False)["run"]) == ["a", "c", "e", "b", "d"]
 
 
 @pytest.mark.slow

@@ -82,8 +82,11 @@ def test_data_page_shows_what_was_counted(reported: Path) -> None:
     assert f"at most {numbers['document_tokens_median']}" in text
     assert "near duplicate 30 15.0 %" in text
     assert "en 100 71.4 %" in text
+    assert "140 documents, a sample of the 140" in text
+    assert "empty<u>.txt" in text
+    # of the files beyond the first ten, two are listed
+    assert re.search("378 more files ?401 of 440 documents kept", text)
     assert "Nothing was dropped as too short." in text
-    assert "2 more files" in text
     for parameter in (
         "data.raw data/raw/<b>",
         "clean.mode strict",

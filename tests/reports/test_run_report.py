@@ -91,6 +91,12 @@ def test_run_page_is_self_contained(source: str):
     }
 
 
+def test_a_model_worse_than_frequencies_is_warned_of(tmp_path: Path, epochs: Epochs):
+    folder = prepare(tmp_path)
+    write_json(folder / "metrics/data.json", {"unigram_bits_per_byte": 0.5})
+    assert "Warning:" in Page(epochs(folder)).words
+
+
 def test_validations_within_epochs_are_drawn(tmp_path: Path, epochs: Epochs):
     folder = prepare(tmp_path)
     manifest = json.loads((folder / "models/gpt/manifest.json").read_text())

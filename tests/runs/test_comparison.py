@@ -123,6 +123,7 @@ def test_only_parameters_that_differ_are_shown(make_run: MakeRun):
         ({"tokenizer": "char"}, "The tokenizers differ"),
         ({"clean": "more", "tokenizer": "char"}, "The texts for validation differ"),
         ({"params": {"tokenize.val_fraction": 0.5}}, "The texts for validation differ"),
+        ({"params": {"train.validation_bytes": 1000}}, "The texts for validation differ"),
         ({"params": {"model.n_layer": 12}}, ""),
     ],
 )

@@ -67,10 +67,10 @@ class EpochResult(Section):
 
     epoch: int
     train_loss: float
-    """The loss of these weights on evenly spread training sequences, as many as for the validation
-    loss; nats per token."""
+    """The loss of these weights on evenly spread documents of the training text, of about as many
+    bytes as for the validation loss; nats per token."""
     val_loss: float
-    """The loss on the fixed validation sequences, in nats per token."""
+    """The loss on the measured validation text, in nats per token."""
     perplexity: float
     bits_per_byte: float
     answers: list[Answer]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from tokenmill.core.errors import UserError
 from tokenmill.evaluation.results import Answer, Evaluation, Question
 from tokenmill.reports.page import render
+from tokenmill.words.warnings import unfit_tokenizer
 
 if TYPE_CHECKING:  # it loads PyTorch
     from tokenmill.evaluation.evaluate import HeldOutAnswers
@@ -118,7 +119,13 @@ def compare_answers(
     return PromptAnswers(question, versions)
 
 
-def beside_base(base: Evaluation, tuned: Evaluation, held_out: "Sequence[HeldOutAnswers]") -> str:
+def beside_base(
+    base: Evaluation,
+    tuned: Evaluation,
+    held_out: "Sequence[HeldOutAnswers]",
+    *,
+    bytes_per_token: tuple[float, float],
+) -> str:
     """A page in Markdown with the answers of a fine-tuned model under those of the model that it
     started from.
 
@@ -126,6 +133,8 @@ def beside_base(base: Evaluation, tuned: Evaluation, held_out: "Sequence[HeldOut
         base: the evaluation of the base, with the same prompts as `tuned`.
         tuned: the evaluation of all epochs of the fine-tuned model.
         held_out: answers to questions of held-out chats.
+        bytes_per_token: of the answers that were learned from, and of the text that the tokenizer
+            was learned from.
 
     Raises:
         UserError: the two evaluations have different prompts.
@@ -136,4 +145,6 @@ def beside_base(base: Evaluation, tuned: Evaluation, held_out: "Sequence[HeldOut
         )
     start = base.epochs[-1].model_copy(update={"epoch": 0})
     both = Evaluation(questions=tuned.questions, epochs=[start, *tuned.epochs])
-    return render("finetuned.md", evaluation=both, held_out=held_out)
+    chats, text = bytes_per_token
+    warning = unfit_tokenizer(chats, text=text)
+    return render("finetuned.md", evaluation=both, held_out=held_out, warning=warning)

@@ -23,6 +23,7 @@ from tokenmill.reports.data_report import documents_by_reason, kept_and_dropped,
 from tokenmill.reports.page import flat, render
 from tokenmill.training.history import EpochRow, StepRow, ValidationRow
 from tokenmill.training.schedule import Workload
+from tokenmill.words.warnings import training_warnings
 
 
 @dataclass(frozen=True)
@@ -212,6 +213,7 @@ def render_run_report(run: RunRecord) -> str:
         first=evaluation.epochs[0],
         last=evaluation.epochs[-1],
         verdict=verdict(evaluation),
+        warnings=_warnings(run),
         prompts=_prompts(evaluation),
         losses_by_epoch=_losses_by_epoch(evaluation),
         losses_by_step=losses_by_step(run.steps, [*run.history, *run.validations]),
@@ -225,6 +227,17 @@ def render_run_report(run: RunRecord) -> str:
             (name, [(row, value, "") for row, value in flat({name: section.model_dump()})])
             for name, section in (("model", run.manifest.model), ("train", run.manifest.train))
         ],
+    )
+
+
+def _warnings(run: RunRecord) -> list[str]:
+    first = run.evaluation.epochs[0]
+    last = run.evaluation.epochs[-1]
+    return training_warnings(
+        train_loss=first.train_loss,
+        val_loss=first.val_loss,
+        bits_per_byte=last.bits_per_byte,
+        frequencies=run.unigram_bits_per_byte,
     )
 
 

@@ -222,15 +222,15 @@ class Comparison:
             )
         if self._has_other_tokens:
             return (
-                "The tokenizers differ: compare bits per byte, not losses or perplexities, "
-                "which are per token."
+                "The tokenizers differ: compare bits per byte, measured on the same bytes, not "
+                "losses or perplexities, which are per token."
             )
         return ""
 
     @property
     def _has_other_texts(self) -> bool:
         return self._differ(paths.CLEAN) or any(
-            name.startswith("tokenize.") for name in self.settings.index
+            name.startswith(("tokenize.", "train.validation_bytes")) for name in self.settings.index
         )
 
     @property
