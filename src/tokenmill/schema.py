@@ -33,7 +33,7 @@ from tokenmill.formats.metrics import TokensMetrics, read_metrics
 from tokenmill.formats.records import read_record
 from tokenmill.formats.token_file import too_short
 from tokenmill.model.config import ModelParams
-from tokenmill.model.manifest import CONFIG, RESTORE, Saved
+from tokenmill.model.manifest import CONFIG, Saved
 from tokenmill.sample.generator import SampleParams
 from tokenmill.tokens.params import TokenizeParams, TokenizerParams
 from tokenmill.training.params import ModelSection, RuntimeParams, TrainSection
@@ -182,7 +182,7 @@ def _check_start(model: ModelSection, path: Path) -> None:
             "random weights."
         )
         raise ParamsError(path, [("model.start_from", problem)])
-    found = read_record(folder / CONFIG, Saved, way_out=RESTORE).tokenmill
+    found = read_record(folder / CONFIG, Saved).tokenmill
     names = [name for name in ModelParams.model_fields if name != "dropout"]
     start = f"{model.start_from}, where training starts"
     problems = [
