@@ -26,7 +26,7 @@ from tokenmill.core.params import (
 )
 from tokenmill.core.paths import SAMPLE
 from tokenmill.data.params import CleanParams, DataParams
-from tokenmill.evaluation.prompts import EvaluateParams
+from tokenmill.evaluation.prompts import EvaluateParams, prompts_beside
 from tokenmill.executor import ExecutorParams
 from tokenmill.finetuning.params import FinetuneSection
 from tokenmill.formats.metrics import TokensMetrics, read_metrics
@@ -169,6 +169,14 @@ def refuse_missing_text(params: AllParams) -> None:
             find_sources(path, FORMATS, parameter=name)
         except UserError as error:
             raise ParamsError(PARAMS_FILE, [(name, str(error))]) from None
+
+
+def refuse_wrong_prompts(params: AllParams) -> None:
+    """Refuse a file of prompts beside the raw text that the stage `evaluate` would refuse, hours
+    later."""
+    raw = Path(params.data.raw)
+    if params.evaluate.prompts == "auto" and raw != SAMPLE:
+        prompts_beside(raw)
 
 
 def _check_start(model: ModelSection, path: Path) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-from tokenmill.core import paths
+from tokenmill.core import byte_code, paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import DISK_FULL
 from tokenmill.words.units import message
@@ -76,10 +76,7 @@ def report_errors(work: Callable[[], None]) -> None:
     except EOFError as error:
         if "marshal" not in str(error):
             raise
-        sys.exit(
-            "error: Python's byte code is cut off, as by a full disk; remove it: find . -name "
-            "'*.pyc' -delete"
-        )
+        byte_code.start_again()
     except OSError as error:
         sys.exit(f"error: {message(describe(error))}")
     except MemoryError:

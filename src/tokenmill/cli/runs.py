@@ -112,6 +112,8 @@ def find_runs(root: Path, *, commits: int) -> "pd.DataFrame":
     from dvc.scm import SCMError  # noqa: PLC0415
 
     logging.getLogger("dvc").setLevel(logging.ERROR)
+    git.execute(root, "rev-parse", "--git-dir")  # DVC ends in a traceback where git refuses
+    _note_damage(root)
     experiments = git.experiments(root)
     newest = (
         git.ask(root, "rev-list", "--first-parent", f"--max-count={commits}", "HEAD") or ""
@@ -134,6 +136,19 @@ def find_runs(root: Path, *, commits: int) -> "pd.DataFrame":
             f"{root.resolve()}: {' '.join(str(error).split())}; `tokenmill doctor` says more."
         ) from None
     return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _note_damage(root: Path) -> None:
+    """Say which metrics of the workspace are damaged. DVC leaves them out without a word."""
+    from tokenmill.formats.records import read_record  # noqa: PLC0415 (pydantic)
+
+    for file in (paths.TRAIN_METRICS, paths.METRICS / "eval.json"):
+        with contextlib.suppress(OSError):
+            try:
+                if (root / file).exists():
+                    read_record(root / file, dict[str, float])
+            except UserError as error:
+                note(str(error))
 
 
 def _with_base(

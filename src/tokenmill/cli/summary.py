@@ -253,7 +253,7 @@ def status(root: Path) -> Status:
     roots = [
         path
         for path in (here, *here.parents)
-        if (path / "dvc.yaml").exists() and (path / "params.yaml").exists()
+        if (path / "dvc.yaml").is_file() and (path / "params.yaml").is_file()
     ]
     if here in roots:
         return _inside(root)

@@ -313,7 +313,9 @@ def _fits(folder: Path, count: int, parts: dict[str, int], *, is_estimate: bool)
 
 CHECKS: tuple[Check, ...] = (
     environment.check_python,
+    environment.check_variables,
     environment.check_packages,
+    environment.check_folder,
     check_params,
     check_text,
     environment.check_git,

@@ -207,8 +207,8 @@ def read_table(path: Path, kind: type[Row]) -> list[Row]:
     return records.read_rows(path, kind)
 
 
-def _way_out(folder: Path) -> str:
-    return f"`rm -r {quote(str(folder))}`: the next training writes it anew"
+def _way_out(path: Path) -> str:
+    return f"`rm {quote(str(path))}`: the next training writes it anew"
 
 
 class LiveRun(Section):
@@ -322,7 +322,7 @@ def _signal() -> Path:
 def read_live_run(folder: Path) -> LiveRun | None:
     """The run whose files are in `folder`, if there are any."""
     path = folder / LIVE_RUN
-    return records.read_record(path, LiveRun, way_out=_way_out(folder)) if path.exists() else None
+    return records.read_record(path, LiveRun, way_out=_way_out(path)) if path.exists() else None
 
 
 def read_live_rows(folder: Path, kind: type[Row]) -> list[Row]:
@@ -331,5 +331,5 @@ def read_live_rows(folder: Path, kind: type[Row]) -> list[Row]:
     path = folder / LIVE_TABLES[kind]
     content = read_bytes(path) if path.exists() else b""
     return records.parse_rows(
-        content[: content.rfind(b"\n") + 1], kind, source=path, way_out=_way_out(folder)
+        content[: content.rfind(b"\n") + 1], kind, source=path, way_out=_way_out(path)
     )
