@@ -19,7 +19,8 @@ from pathlib import Path
 
 import psutil
 
-from tokenmill.core import byte_code, paths
+from tokenmill import byte_code
+from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import DISK_FULL
 from tokenmill.words.units import message

@@ -35,7 +35,7 @@ def remove_cut(folders: Iterable[Path]) -> list[Path]:
 def start_again() -> NoReturn:
     """Remove byte code that was cut off, of the project and of its packages, and become this
     program anew."""
-    root = Path(__file__).parents[3]
+    root = Path(__file__).parents[2]
     folders = (root / "src", root / "stages", Path(sysconfig.get_path("purelib")))
     if os.environ.pop(RESTARTED, None) or not remove_cut(folders):
         sys.exit(
