@@ -1,7 +1,7 @@
 """`python -m stages NAME` runs the code beside it, or says in one sentence why it cannot."""
 
-import os
 import marshal
+import os
 import py_compile
 import shutil
 import subprocess
