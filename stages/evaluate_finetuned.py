@@ -29,7 +29,7 @@ def main() -> None:
         params=params.evaluate,
         device=params.runtime.device,
     )
-    asked = read_record(paths.HELD_OUT, HeldOut, way_out="`dvc repro -f finetune` makes it")
+    asked = read_record(paths.HELD_OUT, HeldOut)
     held_out = ask_held_out(
         asked.chats,
         base=paths.MODEL,

@@ -41,7 +41,7 @@ def main() -> None:
     stages."""
     data = {  # the same for every epoch
         file.name: read_metrics(form).model_dump(exclude_unset=True)
-        for form, (file, _) in FILES.items()
+        for form, file in FILES.items()
         if form is not TrainMetrics
     }
     manifest = read_manifest(paths.MODEL)
@@ -51,13 +51,13 @@ def main() -> None:
     if not len(evaluation.epochs) == len(history) == manifest.epochs:
         raise UserError(
             f"{paths.EVALUATION} has {len(evaluation.epochs)} epochs, {paths.HISTORY} "
-            f"{len(history)}, {paths.MODEL} {manifest.epochs}; `dvc repro -f train evaluate` "
-            "makes them fit."
+            f"{len(history)}, {paths.MODEL} {manifest.epochs}; "
+            f"{paths.way_out(paths.MODEL)}."
         )
     if not steps or steps[-1].step != history[-1].step:
         raise UserError(
             f"{paths.STEPS} ends before step {history[-1].step:,} of {paths.HISTORY}; "
-            f"`git checkout {paths.STEPS}`."
+            f"{paths.way_out(paths.STEPS)}."
         )
     write_text(paths.SAMPLES, render("samples.md", evaluation=evaluation))
     # `train` may have come from the cache
@@ -83,8 +83,8 @@ def _record(
     """Everything that the run report shows."""
     tokens = read_metadata(paths.PACKED)
     kept = manifest.train.model_dump()
-    anew = "`dvc repro -f train` makes it"
-    train = checked(kept, TrainParams, source=paths.MODEL / MANIFEST, way_out=anew)
+    path = paths.MODEL / MANIFEST
+    train = checked(kept, TrainParams, source=path, way_out=paths.way_out(path))
     work = Workload(manifest.model, train, tokens.train.tokens)
     return RunRecord(
         evaluation=evaluation,

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import psutil
 
+from tokenmill import byte_code
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import DISK_FULL
@@ -76,10 +77,7 @@ def report_errors(work: Callable[[], None]) -> None:
     except EOFError as error:
         if "marshal" not in str(error):
             raise
-        sys.exit(
-            "error: Python's byte code is cut off, as by a full disk; remove it: find . -name "
-            "'*.pyc' -delete"
-        )
+        byte_code.start_again()
     except OSError as error:
         sys.exit(f"error: {message(describe(error))}")
     except MemoryError:

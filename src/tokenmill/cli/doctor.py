@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from rich.text import Text
 
+from tokenmill.cli.main import Parser
 from tokenmill.display import print_columns
 from tokenmill.words.units import masked, message
 
@@ -19,15 +20,25 @@ SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "problem": ("✗", 
 EXAMPLES = """\
   tokenmill doctor                       before the first run, and when something is strange
   tokenmill doctor && dvc repro          run only if nothing is in the way
+  tokenmill doctor --deep                when a file is damaged: what brings it back
 """
 
 
-def run(_: argparse.Namespace) -> None:
+def add_arguments(parser: Parser) -> None:
+    """Declare how deep to look."""
+    parser.add_argument(
+        "--deep",
+        action="store_true",
+        help="also hash every file that dvc.lock names, here and in DVC's cache",
+    )
+
+
+def run(options: argparse.Namespace) -> None:
     """Print every finding as soon as it is known. The exit code is 1 if one is a problem."""
     from tokenmill.doctor.checks import run_checks  # noqa: PLC0415 (DVC and PyTorch)
 
     counts: Counter[str] = Counter()
-    for finding in run_checks(Path()):
+    for finding in run_checks(Path(), deep=options.deep):
         print_finding(finding)
         counts[finding.level] += 1
     print(f"\n{_verdict(counts)}")

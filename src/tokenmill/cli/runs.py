@@ -129,6 +129,8 @@ def find_runs(root: Path, *, commits: int) -> "pd.DataFrame":
     from dvc.scm import SCMError  # noqa: PLC0415
 
     logging.getLogger("dvc").setLevel(logging.ERROR)
+    git.execute(root, "rev-parse", "--git-dir")  # DVC ends in a traceback where git refuses
+    _note_damage(root)
     experiments = git.experiments(root)
     newest = (
         git.ask(root, "rev-list", "--first-parent", f"--max-count={commits}", "HEAD") or ""
@@ -159,6 +161,19 @@ def names_of_runs(root: Path) -> list[str]:
     runs = find_runs(root, commits=COMMITS).dropna(subset="val_loss")
     is_twice = runs["run"].duplicated(keep=False)
     return runs["run"].mask(is_twice, runs["rev"]).tolist()
+
+
+def _note_damage(root: Path) -> None:
+    """Say which metrics of the workspace are damaged. DVC leaves them out without a word."""
+    from tokenmill.formats.records import read_record  # noqa: PLC0415 (pydantic)
+
+    for file in (paths.TRAIN_METRICS, paths.METRICS / "eval.json"):
+        with contextlib.suppress(OSError):
+            try:
+                if (root / file).exists():
+                    read_record(root / file, dict[str, float])
+            except UserError as error:
+                note(str(error))
 
 
 def _with_base(

@@ -170,6 +170,10 @@ def check_pipeline(project: Project) -> Iterator[Finding]:
     repo = project.repo
     if repo is None:
         return
+    if not (project.root / "dvc.yaml").is_file():
+        fix = "rm -rf dvc.yaml && git checkout dvc.yaml"
+        yield problem("pipeline", "dvc.yaml is missing or no file", fix)
+        return
     try:
         project.outdated = with_timeout(STATUS_TIMEOUT, lambda: _outdated(repo))
     except Exception as error:  # DVC's own mistakes on a damaged file, too

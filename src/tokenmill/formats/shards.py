@@ -13,6 +13,7 @@ import polars as pl
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import naming
+from tokenmill.core.paths import way_out
 from tokenmill.formats.chat_columns import text_bytes
 
 SCHEMA = {"text": pl.String, "source": pl.String, "id": pl.UInt64}
@@ -147,6 +148,4 @@ def _read_footer(shard: Path) -> dict[str, int]:
             raise ValueError
         return footer
     except (KeyError, ValueError, pl.exceptions.PolarsError):
-        raise UserError(
-            f"{shard} is not a shard that `clean` wrote; run `dvc repro --force clean`."
-        ) from None
+        raise UserError(f"{shard} is not a shard of the stage clean; {way_out(shard)}.") from None

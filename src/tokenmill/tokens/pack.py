@@ -20,6 +20,7 @@ import zstandard
 
 from tokenmill.core import files
 from tokenmill.core.errors import UserError
+from tokenmill.core.paths import way_out
 from tokenmill.display import Progress
 from tokenmill.executor import Executor, ThreadExecutor, prefetch
 from tokenmill.formats import shards
@@ -104,7 +105,7 @@ def pack(
         if train.bytes + val.bytes != total:
             raise UserError(
                 f"{clean} holds {train.bytes + val.bytes:,} bytes of text, but records {total:,}; "
-                "make it again with `dvc repro -f clean`."
+                f"{way_out(clean)}."
             )
         metadata = TokenMetadata(
             format_version=TOKEN_FORMAT,
