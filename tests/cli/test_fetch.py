@@ -14,9 +14,10 @@ from dvc import fs as dvc_fs
 
 from tests.imports import ROOT
 from tests.pipeline.project import Project
-from tokenmill.cli.fetch import check_listing, passed_on, planned
+from tokenmill.cli.fetch import check_listing, planned
 from tokenmill.cli.main import main
 from tokenmill.core.errors import UserError
+from tokenmill.display import passed_on
 
 HUB = "https://huggingface.co/datasets/ada/books"
 

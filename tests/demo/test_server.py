@@ -26,7 +26,7 @@ from tests.demo.wanted import wanted
 from tokenmill.cli.main import main
 from tokenmill.core.errors import UserError
 from tokenmill.demo.answering import QUESTION, TEXT
-from tokenmill.reports.page import excerpt
+from tokenmill.words.units import visible
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_clients_at_once_get_their_own_answers(served: Served, kept: Path):
         answers = list(threads.map(lambda ask: served.states("this run", *ask), asked))
     for (epoch, prompt), states in zip(asked, answers, strict=True):
         text = wanted(kept, prompt, epoch=epoch)
-        assert words(states[-1]) == excerpt(text, len(text))
+        assert words(states[-1]) == visible(text)
         assert len(set(states)) > 2
 
 

@@ -4,10 +4,7 @@ Changed words are marked by colours if the terminal has them, otherwise by signs
 """
 
 import argparse
-import io
-import os
 import shutil
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,8 +17,9 @@ from rich.text import Text
 
 from tokenmill.cli.main import Parser
 from tokenmill.core.files import write_text
+from tokenmill.display import console, print_blocks, say
 from tokenmill.reports.charts import Chart, Series, line_chart
-from tokenmill.words.units import visible
+from tokenmill.words.units import message
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,9 +72,9 @@ def run(options: argparse.Namespace) -> None:
 
     comparison = Comparison(find_epochs(Path(), options.names))
     write_text(PAGE, render_page(comparison))
-    colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    print(render_terminal(comparison, width=shutil.get_terminal_size().columns, colours=colours))
-    print(f"\nas a page: {PAGE}")
+    width = max(shutil.get_terminal_size().columns, NARROWEST)
+    print_comparison(comparison, console(width=width))
+    say(f"\nas a page: {PAGE}")
 
 
 def render_page(comparison: "Comparison") -> str:
@@ -84,7 +82,7 @@ def render_page(comparison: "Comparison") -> str:
     from tokenmill.reports.page import render  # noqa: PLC0415 (jinja2)
 
     runs = list(zip(COLOURS, comparison.runs, strict=False))
-    legend = [(colour, visible(run.name)) for colour, run in runs]
+    legend = [(colour, run.name) for colour, run in runs]
     return render("compare.html", comparison=comparison, curves=_curves(runs), legend=legend)
 
 
@@ -94,9 +92,7 @@ def _curves(runs: Sequence[tuple[int, "ComparedRun"]]) -> Chart:
     for colour, run in runs:
         epochs = [result.epoch for result in run.evaluation.epochs]
         values = [result.bits_per_byte for result in run.evaluation.epochs]
-        titles = [
-            f"{visible(run.name)}, epoch {n}: {v:.4f}" for n, v in zip(epochs, values, strict=True)
-        ]
+        titles = [f"{run.name}, epoch {n}: {v:.4f}" for n, v in zip(epochs, values, strict=True)]
         series.append(Series(values, colour, epochs, titles))
     alt = (
         "Bits per byte by epoch, a line for each run; "
@@ -105,22 +101,16 @@ def _curves(runs: Sequence[tuple[int, "ComparedRun"]]) -> Chart:
     return line_chart(series, x_label="epoch", y_label="bits per byte", alt=alt)
 
 
-def render_terminal(comparison: "Comparison", *, width: int, colours: bool) -> str:
-    """Render the whole comparison in lines of at most `width` columns."""
-    out = io.StringIO()
-    console = Console(
-        file=out, width=max(width, NARROWEST), color_system="standard" if colours else None
-    )
+def print_comparison(comparison: "Comparison", screen: Console) -> None:
+    """Print the whole comparison."""
+    colours = bool(screen.color_system) and not screen.no_color
     blocks: list[RenderableType] = [_table("", comparison.measures)]
     if comparison.caution:
         blocks.append(Text(comparison.caution))
     if not comparison.settings.empty:
         blocks.append(_table("what differs", comparison.settings))
     blocks += [_prompt(prompt, colours=colours) for prompt in comparison.prompts]
-    for block in blocks:
-        console.print(block)
-        console.print()
-    return "\n".join(line.rstrip() for line in out.getvalue().rstrip().splitlines())
+    print_blocks([part for block in blocks for part in (Text(), block)][1:], screen)
 
 
 def _table(title: str, table: "pd.DataFrame") -> Table:
@@ -167,4 +157,4 @@ def _line(text: str) -> Text:
 
 
 def _one_line(text: str) -> str:
-    return visible(" ".join(text.split()))
+    return message(" ".join(text.split()))  # here, because LONGEST counts what is shown

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from rich.text import Text
 
-from tokenmill.display import print_columns
-from tokenmill.words.units import masked, message
+from tokenmill.display import print_columns, say
 
 if TYPE_CHECKING:
     from tokenmill.doctor.environment import Finding
@@ -30,7 +29,7 @@ def run(_: argparse.Namespace) -> None:
     for finding in run_checks(Path()):
         print_finding(finding)
         counts[finding.level] += 1
-    print(f"\n{_verdict(counts)}")
+    say(f"\n{_verdict(counts)}")
     if counts["problem"]:
         sys.exit(1)
 
@@ -39,9 +38,9 @@ def print_finding(finding: "Finding", out: TextIO | None = None) -> None:
     """Print one finding, with its fix on a line of its own."""
     sign, colour = SIGNS[finding.level]
     mark = Text(f"{sign} {finding.level:<8}", colour)
-    rows: list[tuple[str | Text, ...]] = [(mark, f"{finding.name:<10}", masked(finding.text))]
+    rows: list[tuple[str | Text, ...]] = [(mark, f"{finding.name:<10}", finding.text)]
     if finding.fix:
-        rows.append(("", "", Text(f"→ {message(finding.fix)}", colour)))
+        rows.append(("", "", Text(f"→ {finding.fix}", colour)))
     print_columns(rows, gap=1, out=out)
 
 

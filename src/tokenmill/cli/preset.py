@@ -21,8 +21,8 @@ from tokenmill.cli.main import Parser
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import read_bytes, write_text
 from tokenmill.core.paths import SAMPLE
-from tokenmill.display import console, print_columns
-from tokenmill.words.units import duration, visible
+from tokenmill.display import console, print_columns, say
+from tokenmill.words.units import duration, message
 
 if TYPE_CHECKING:
     from tokenmill.schema import AllParams
@@ -136,30 +136,30 @@ def offer(values: Mapping[str, Any], name: str, *, yes: bool) -> None:
     before = read_bytes(PARAMS_FILE).decode("utf-8")
     after = text_with(values, PARAMS_FILE)
     if after == before:
-        print(f"{PARAMS_FILE} has the values of {name} already")
+        say(f"{PARAMS_FILE} has the values of {name} already")
         return
     titles = str(PARAMS_FILE), f"{PARAMS_FILE} ({name})"
     for line in difflib.unified_diff(
         before.splitlines(), after.splitlines(), *titles, lineterm="", n=1
     ):
-        console().print(Text(visible(line), COLOURS.get(line[0], "")), soft_wrap=True)
+        console().print(Text(line, COLOURS.get(line[0], "")), soft_wrap=True)
     if yes or _confirmed(PARAMS_FILE):
         write_text(PARAMS_FILE, after)
-        print(f"{PARAMS_FILE} is written; `tokenmill plan` says what it takes, `dvc repro` does it")
+        say(f"{PARAMS_FILE} is written; `tokenmill plan` says what it takes, `dvc repro` does it")
 
 
 def _confirmed(path: Path) -> bool:
     """Ask the user. Without a terminal, say how to agree."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        print(f"{path} is as it was; --yes writes it")
+        say(f"{path} is as it was; --yes writes it")
         return False
     try:
-        answer = input(f"write {path}? [y/N] ")
+        answer = input(f"write {message(str(path))}? [y/N] ")
     except EOFError:
         answer = ""
     if answer.strip().lower() in ("y", "yes"):
         return True
-    print(f"{path} is as it was")
+    say(f"{path} is as it was")
     return False
 
 
