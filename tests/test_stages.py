@@ -64,6 +64,23 @@ def test_code_beside_the_stage_is_the_code_that_runs(tmp_path: Path):
     assert run("-m", "stages", "unpack", cwd=tmp_path).stdout == "the copy\n"
 
 
+def test_files_of_the_project_do_not_stand_for_modules_of_python(tmp_path: Path):
+    for folder in ("src", "stages"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
+    shutil.copy(ROOT / "params.yaml", tmp_path)
+    for name in ("random", "json", "typing", "numpy", "pydantic"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('another module of this name')")
+    done = subprocess.run(
+        [sys.executable, "-m", "stages", "check"],
+        cwd=tmp_path,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_missing_package_is_one_sentence(tmp_path: Path):
     done = run("-S", "-m", "stages", "clean", cwd=tmp_path, library=ROOT)
     assert done.returncode == 1

@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self, TextIO
@@ -35,6 +36,10 @@ if TYPE_CHECKING:  # commands show nothing of costs without pydantic
 
 UNLIMITED = 1000
 """The width in columns of a pipe or a file, whose lines never break."""
+
+LAST_WORDS = 10.0
+"""Seconds that DVC has after its error. DVC 3.67 hangs after some, as of a git submodule in what it
+imports."""
 
 QUIET = 2.0
 """Seconds of work before any progress is shown."""
@@ -95,13 +100,19 @@ def print_blocks(blocks: Iterable[RenderableType], screen: Console) -> None:
 
 
 def passed_on(command: Sequence[str]) -> int:
-    """Run a program, print on stderr what it prints, and return its exit code."""
+    """Run a program, print on stderr what it prints, and return its exit code. Where DVC has said
+    its error, it is ended if it does not end."""
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     ) as process:
         assert process.stdout is not None
+        end = threading.Timer(LAST_WORDS, process.kill)
+        end.daemon = True
         for line in process.stdout:
             say(line.rstrip("\n"), out=sys.stderr)
+            if line.startswith("ERROR: ") and end.ident is None:
+                end.start()
+    end.cancel()
     return process.returncode
 
 

@@ -129,6 +129,59 @@ def test_other_requests_are_refused(
 
 
 @pytest.mark.slow
+def test_connections_that_say_nothing_keep_nobody_out(served: Served):
+    where = urllib.parse.urlsplit(served.url)
+    with contextlib.ExitStack() as silent:
+        for _ in range(150):
+            made = socket.create_connection((where.hostname or "", where.port or 0), timeout=60)
+            silent.enter_context(contextlib.closing(made))
+        with NO_PROXY.open(f"{served.url}/config", timeout=60) as answer:
+            assert answer.status == 200
+
+
+@pytest.mark.slow
+def test_body_without_a_length_has_an_end(served: Served):
+    where = urllib.parse.urlsplit(served.url)
+    with contextlib.closing(
+        socket.create_connection((where.hostname or "", where.port or 0), timeout=60)
+    ) as made:
+        made.sendall(
+            b"POST /gradio_api/call/left HTTP/1.1\r\nHost: localhost\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n"
+        )
+        with pytest.raises(ConnectionError):  # the server has closed it
+            made.sendall(1000 * (b"10000\r\n" + b"x" * 0x10000 + b"\r\n"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/gradio_api/call/left", b"{}"),
+        ("/gradio_api/call/left", b'{"data": []}'),
+        ("/gradio_api/call/left", b'{"data": [1], "fn_index": "x", "session_hash": 3}'),
+        ("/gradio_api/queue/join", b"{}"),
+        ("/gradio_api/queue/join", b'{"data": [], "fn_index": 10000}'),
+        ("/gradio_api/queue/join", b'{"data": [], "fn_index": 0, "session_hash": "\\u0000"}'),
+        ("/gradio_api/reset", b"{}"),
+        ("/gradio_api/cancel", b'{"session_hash": 1, "fn_index": "x", "event_id": []}'),
+        ("/gradio_api/queue/data?session_hash=", None),
+        ("/gradio_api/call/left/x", None),
+        ("/config", b"{}"),
+    ],
+)
+def test_malformed_request_leaves_no_traceback(served: Served, path: str, body: bytes | None):
+    where = urllib.parse.urlsplit(served.url)
+    with contextlib.closing(
+        HTTPConnection(where.hostname or "", where.port, timeout=60)
+    ) as connection:
+        headers = {"content-type": "application/json"}
+        connection.request("GET" if body is None else "POST", path, body, headers)
+        assert connection.getresponse().status >= 200
+    assert "Traceback" not in served.log.read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
 def test_a_proxy_under_its_own_name_is_answered(served: Served):
     headers = {
         "host": "demo.example",

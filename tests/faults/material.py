@@ -25,6 +25,7 @@ COMMANDS: dict[str, list[str]] = {
     "preset": ["preset", "phase1"],
     "doctor": ["doctor"],
     "params": ["params"],
+    "watch": ["watch", "--once"],
 }
 
 CONSUMERS: dict[str, list[str]] = {stage: [stage] for stage in STAGES} | {

@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -23,15 +24,25 @@ EXAMPLES = """\
 
 def run(_: argparse.Namespace) -> None:
     """Print every finding as soon as it is known. The exit code is 1 if one is a problem."""
-    from tokenmill.doctor.checks import run_checks  # noqa: PLC0415 (DVC and PyTorch)
-
     counts: Counter[str] = Counter()
-    for finding in run_checks(Path()):
+    for finding in _findings(Path()):
         print_finding(finding)
         counts[finding.level] += 1
     say(f"\n{_verdict(counts)}")
     if counts["problem"]:
         sys.exit(1)
+
+
+def _findings(root: Path) -> Iterator["Finding"]:
+    """Limits first: below some of them nothing else can be imported."""
+    from tokenmill.doctor.limits import check_limits  # noqa: PLC0415 (pydantic)
+
+    limits = list(check_limits(root))
+    yield from limits
+    if not any(finding.fix == "ulimit -v unlimited" for finding in limits):
+        from tokenmill.doctor.checks import run_checks  # noqa: PLC0415 (DVC and PyTorch)
+
+        yield from run_checks(root)
 
 
 def print_finding(finding: "Finding", out: TextIO | None = None) -> None:

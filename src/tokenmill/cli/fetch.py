@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> None:
         check_listing(options.address)
     RAW.mkdir(parents=True, exist_ok=True)
     say(f"dvc {shlex.join(command)}")
-    if passed_on([sys.executable, "-m", "dvc", *command]):
+    if passed_on([sys.executable, "-P", "-m", "dvc", *command]):
         raise UserError(f"{options.address} was not fetched; DVC says above why.")
     say(f"to train on it: dvc exp run {override('data.raw', target.as_posix())}")
 

@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> None:
         )
     target = paths.STARTS / name
     config = adopt(found, target)
-    if passed_on([sys.executable, "-m", "dvc", "add", "--quiet", str(target)]):
+    if passed_on([sys.executable, "-P", "-m", "dvc", "add", "--quiet", str(target)]):
         raise UserError(f"{target} is written, but DVC does not track it; its message is above.")
     values = {"start_from": target.as_posix()} | config.model_dump(
         exclude={"vocab_size", "dropout"}

@@ -18,6 +18,7 @@ from tokenmill.data.readers import FORMATS
 from tokenmill.data.sources import find_sources
 from tokenmill.doctor import dvc, environment
 from tokenmill.doctor.environment import Check, Finding, Project, ok, problem, warning
+from tokenmill.doctor.limits import is_writable
 from tokenmill.formats.token_file import TokenMetadata, read_metadata
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import Compute, choose_compute, unused_gpu
@@ -332,8 +333,14 @@ CHECKS: tuple[Check, ...] = (
 first."""
 
 
+WRITING = (dvc.check_cache, dvc.check_pipeline, check_disk)
+"""The checks that write for a moment; `doctor.limits` has said why they cannot."""
+
+
 def run_checks(root: Path) -> Iterator[Finding]:
     """Check the project in the folder `root`, and yield each finding as soon as it is known."""
     project = Project(root)
+    writable = is_writable(root)
     for check in CHECKS:
-        yield from check(project)
+        if writable or check not in WRITING:
+            yield from check(project)
