@@ -13,12 +13,13 @@ import re
 import socket
 import sys
 from collections.abc import Iterable
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from urllib.parse import urlsplit
 
 import gradio as gr
 import uvicorn
 from fastapi import FastAPI
+from gradio import queueing
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -220,6 +221,8 @@ def serve(page: gr.Blocks, listener: socket.socket, names: Iterable[str]) -> Non
         KeyboardInterrupt: Ctrl-C was pressed.
     """
     page.state_session_capacity = MOST_SESSIONS
+    # Gradio prints the traceback of a request whose values are not those of the page
+    setattr(queueing, "traceback", SimpleNamespace(print_exc=_say_what_failed))  # noqa: B010
     app = gr.mount_gradio_app(
         FastAPI(openapi_url=None),
         page,
@@ -245,6 +248,11 @@ def serve(page: gr.Blocks, listener: socket.socket, names: Iterable[str]) -> Non
     _Server(config).run(sockets=[listener])
 
 
+def _say_what_failed() -> None:
+    if error := sys.exc_info()[1]:
+        say(f"a request failed: {first_line(error)}", out=sys.stderr)
+
+
 class _Connection(H11Protocol):
     """A connection. Where there are too many, the one that has been silent longest gives way."""
 
@@ -252,13 +260,13 @@ class _Connection(H11Protocol):
         """Count this connection, and end another one if it is one too many."""
         super().connection_made(transport)
         self.since = self.loop.time()
-        silent = [
+        others = [
             other
             for other in self.connections
-            if isinstance(other, _Connection)
-            and (other.cycle is None or other.cycle.response_complete)
+            if isinstance(other, _Connection) and not other.transport.is_closing()
         ]
-        if len(self.connections) >= MOST_CONNECTIONS and silent:
+        silent = [other for other in others if not other.cycle or other.cycle.response_complete]
+        if len(others) >= MOST_CONNECTIONS and silent:
             min(silent, key=lambda other: other.since).transport.close()
 
 
