@@ -11,6 +11,7 @@ import pytest
 
 import stages.__main__ as runner
 from tests.imports import ROOT
+from tokenmill import stage
 
 ORDER = """
 import sys
@@ -51,6 +52,16 @@ def test_closed_streams_end_no_command(closed: str, tmp_path: Path):
     )
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_impossible_number_of_threads_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    for value in ("0", "x", ""):
+        monkeypatch.setenv("POLARS_MAX_THREADS", value)
+        with pytest.raises(SystemExit, match="POLARS_MAX_THREADS"):
+            stage.report_errors(lambda: print("at work"))
+    assert capsys.readouterr().out == ""
 
 
 def test_code_beside_the_stage_is_the_code_that_runs(tmp_path: Path):
