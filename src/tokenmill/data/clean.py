@@ -107,7 +107,7 @@ def clean_chunk(chunk: Chunk, params: CleanParams) -> CleanedChunk:
     reasons = _drop_reasons(as_lines(text), params)
     if reasons.null_count() < len(reasons):
         # The example of an empty text is the raw one
-        tally.drop_all(reasons, text.zip_with(text != "", raw))
+        tally.drop_all(reasons, text.zip_with(text != "", raw), sources)
     del raw
     passed = reasons.is_null()
     # The hash needs Python's bytes. Building the column from them also releases the texts before
@@ -189,7 +189,8 @@ def _new_documents(
     if new.all():
         return documents
     mask = pl.Series(new)
-    tally.drop_all(pl.select(pl.when(~mask).then(pl.lit(reason))).to_series(), documents["text"])
+    reasons = pl.select(pl.when(~mask).then(pl.lit(reason))).to_series()
+    tally.drop_all(reasons, documents["text"], documents["source"])
     kept = documents.filter(mask)
     if len(kept) * 2 > len(new):
         return kept

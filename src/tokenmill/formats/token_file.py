@@ -77,17 +77,16 @@ class TokenMetadata(Section):
         return self.train if name == "train" else self.val
 
 
-def too_short(tokens: dict[Split, int], context_length: int) -> str | None:
-    """An error message if a split has too few tokens for one sequence of this length; otherwise
-    None."""
-    for name, count in tokens.items():
-        if count <= context_length:
-            return (
-                f"model.context_length ({context_length}) does not fit the {name} split, which "
-                f"has {count:,} tokens; take a shorter context, more text, or another "
-                "tokenize.val_fraction."
-            )
-    return None
+def too_short(train_tokens: int, context_length: int) -> str | None:
+    """An error message if there are too few tokens to train on for one sequence of this length;
+    otherwise None."""
+    if train_tokens > context_length:
+        return None
+    return (
+        f"model.context_length ({context_length}) does not fit the train split, which has "
+        f"{train_tokens:,} tokens; take a shorter context, more text, or another "
+        "tokenize.val_fraction."
+    )
 
 
 def packed_file(folder: Path, split: Split) -> Path:
