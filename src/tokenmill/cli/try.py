@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> None:
     edited = git.ask(Path(), "diff", "--quiet", "HEAD", "--", "params.yaml") is None
     if not offer(values, "fit", yes=options.yes or not edited):
         return
-    say("dvc repro", flush=True)
+    say("dvc repro")
     if code := passed_through([sys.executable, "-m", "dvc", "repro"]):
         raise UserError(
             f"`dvc repro` ended with exit code {code} and says above why; typed again, it goes on "
