@@ -11,6 +11,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_text
 from tokenmill.core.params import PARAMS_FILE, Section, load
 from tokenmill.costs import TIMING, find_times, publish_times
+from tokenmill.display import say
 from tokenmill.evaluation.results import Evaluation, read_evaluation
 from tokenmill.formats.metrics import (
     FILES,
@@ -72,9 +73,9 @@ def main() -> None:
         for row, result in zip(history, evaluation.epochs, strict=True)
     ]
     names = write_epoch_refs(Path(), epochs, PARAMS_FILE)
-    print(f"run report: {paths.RUN_REPORT}   answers: {paths.SAMPLES}")
+    say(f"run report: {paths.RUN_REPORT}   answers: {paths.SAMPLES}")
     if len(names) > 1:
-        print(f"compare epochs: dvc metrics diff {names[0]} {names[-1]}")
+        say(f"compare epochs: dvc metrics diff {names[0]} {names[-1]}")
 
 
 def _record(

@@ -12,6 +12,7 @@ import pytest
 
 import stages.__main__ as runner
 from tests.imports import ROOT
+from tokenmill import stage
 
 ORDER = """
 import sys
@@ -54,6 +55,16 @@ def test_closed_streams_end_no_command(closed: str, tmp_path: Path):
     assert "Traceback" not in done.stderr
 
 
+def test_impossible_number_of_threads_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    for value in ("0", "x", ""):
+        monkeypatch.setenv("POLARS_MAX_THREADS", value)
+        with pytest.raises(SystemExit, match="POLARS_MAX_THREADS"):
+            stage.report_errors(lambda: print("at work"))
+    assert capsys.readouterr().out == ""
+
+
 def test_code_beside_the_stage_is_the_code_that_runs(tmp_path: Path):
     for folder in ("src", "stages"):
         shutil.copytree(
@@ -63,6 +74,23 @@ def test_code_beside_the_stage_is_the_code_that_runs(tmp_path: Path):
         "def set_wait_policy(): ...\ndef run_stage(main):\n    print('the copy')\n"
     )
     assert run("-m", "stages", "unpack", cwd=tmp_path).stdout == "the copy\n"
+
+
+def test_files_of_the_project_do_not_stand_for_modules_of_python(tmp_path: Path):
+    for folder in ("src", "stages"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
+    shutil.copy(ROOT / "params.yaml", tmp_path)
+    for name in ("random", "json", "typing", "numpy", "pydantic"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('another module of this name')")
+    done = subprocess.run(
+        [sys.executable, "-m", "stages", "check"],
+        cwd=tmp_path,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_missing_package_is_one_sentence(tmp_path: Path):

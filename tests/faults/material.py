@@ -26,6 +26,7 @@ COMMANDS: dict[str, list[str]] = {
     "doctor": ["doctor"],
     "params": ["params"],
     "doctor --deep": ["doctor", "--deep"],
+    "watch": ["watch", "--once"],
 }
 
 DEEP = "doctor --deep"

@@ -66,6 +66,8 @@ def check_repository(project: Project) -> Iterator[Finding]:
     except NotDvcRepoError:
         text = f"{project.root.resolve()} is not a DVC repository"
         yield problem("dvc", text, "git checkout .dvc, or: dvc init")
+    except sqlite3.Error as error:
+        yield problem("dvc", f"DVC cannot keep its index of hashes: {error}", "ulimit -a; df -h")
     except (DvcException, SCMError) as error:
         yield problem("dvc", f"{error}", "look into .dvc/config, .dvc/config.local and git status")
     else:

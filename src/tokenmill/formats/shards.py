@@ -12,7 +12,7 @@ from pathlib import Path
 import polars as pl
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.files import naming
+from tokenmill.core.files import naming, open_regular
 from tokenmill.core.paths import way_out
 from tokenmill.formats.chat_columns import text_bytes
 
@@ -140,6 +140,7 @@ def totals(folder: Path) -> Totals:
 
 
 def _read_footer(shard: Path) -> dict[str, int]:
+    open_regular(shard).close()  # polars would wait for somebody to write into a pipe
     try:
         metadata = pl.read_parquet_metadata(shard)
         names = ("format", "documents", "bytes", "chars", "row_group_rows")
