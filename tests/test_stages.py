@@ -100,7 +100,7 @@ def test_missing_package_is_one_sentence(tmp_path: Path):
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_byte_code_that_was_cut_off_is_removed_and_the_stage_runs(tmp_path: Path):
+def test_cut_byte_code_is_removed_and_the_stage_runs(tmp_path: Path):
     for folder in ("src", "stages"):
         shutil.copytree(
             ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__")

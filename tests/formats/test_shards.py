@@ -84,7 +84,7 @@ def test_a_shard_of_another_format_is_refused(tmp_path, monkeypatch):
     write_shards(tmp_path, [documents(["one"])])
     monkeypatch.setattr(shards, "CLEAN_FORMAT", shards.CLEAN_FORMAT + 1)
     for reader in (shards.totals, lambda folder: list(shards.batches(folder))):
-        with pytest.raises(UserError, match="is not a shard that `clean` wrote"):
+        with pytest.raises(UserError, match="shard"):
             reader(tmp_path)
 
 

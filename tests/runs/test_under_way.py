@@ -99,6 +99,7 @@ def test_damaged_files_are_no_training(root: Path):
 
 
 def test_a_damaged_table_is_said_and_hides_no_training(root: Path):
+    begin(root)
     write_text(root / "live/steps.csv", "step,loss\n1,x\n")
     run = under_way(root)
     assert run

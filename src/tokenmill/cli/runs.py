@@ -128,7 +128,10 @@ def find_runs(root: Path, *, commits: int) -> "pd.DataFrame":
     from dvc.scm import SCMError  # noqa: PLC0415
 
     logging.getLogger("dvc").setLevel(logging.ERROR)
-    git.execute(root, "rev-parse", "--git-dir")  # DVC ends in a traceback where git refuses
+    try:
+        git.execute(root, "rev-parse", "--git-dir")  # DVC ends in a traceback where git refuses
+    except UserError as error:
+        raise UserError(f"{error}; `tokenmill doctor` says more.") from None
     _note_damage(root)
     experiments = git.experiments(root)
     newest = (
