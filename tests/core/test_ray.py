@@ -21,7 +21,7 @@ from tokenmill import executor as executor_module
 from tokenmill.core.errors import UserError
 from tokenmill.data.clean import clean
 from tokenmill.executor import (
-    ITEMS_PER_CORE,
+    TASKS_PER_CORE,
     Executor,
     ExecutorParams,
     ThreadExecutor,
@@ -104,8 +104,8 @@ def test_reading_is_bounded_and_closing_cancels(executor: Executor, tmp_path: Pa
     results = executor.map(function, items())
     for _ in range(3):
         next(results)
-    assert len(read) <= 3 + ITEMS_PER_CORE * 2
-    results.close()  # pyright: ignore[reportAttributeAccessIssue]
+    assert len(read) <= 3 + TASKS_PER_CORE * 2
+    results.close()
     time.sleep(1)
     (tmp_path / "go").touch()  # for those that run; the others wait for a core
     time.sleep(0.5)
@@ -127,6 +127,13 @@ def test_the_nodes_run_the_code_of_this_checkout_in_one_thread(executor: Executo
     for file, digest, threads in executor.map(function, range(2)):
         assert not Path(file).samefile(tokenmill.__file__)
         assert (digest, threads) == (ours, 1)
+
+
+def test_a_node_with_other_versions_is_named(executor: Executor, monkeypatch) -> None:
+    here = executor_module.versions()
+    monkeypatch.setattr(executor_module, "versions", lambda: here | {"polars": "0.1"})
+    with pytest.raises(UserError, match=rf"polars {here['polars']}.* 0\.1"):
+        list(executor.map(abs, [1]))
 
 
 @pytest.mark.parametrize("kind", ["bpe", "char"])
