@@ -60,7 +60,8 @@ def limits() -> Work:
     with TOKENS.open("rb") as file:
         tokens = file.read(TOKEN_BYTES)
     text = sum(int(frame["text"].str.len_bytes().sum()) for frame in frames)
-    rows = pl.concat(frames)["text"].to_list()
+    table = pl.concat(frames, rechunk=True)
+    rows = table["text"].to_list()
 
     def work() -> Facts:
         packed = compressor(threads=0).compress(tokens)
@@ -77,7 +78,9 @@ def limits() -> Work:
         }
         with tempfile.TemporaryDirectory() as folder:
             shard = Path(folder, "shard.parquet")
-            found["write parquet"] = rate(lambda: write_shard(shard, frames, ROW_GROUP_BYTES), text)
+            found["write parquet"] = rate(
+                lambda: write_shard(shard, pl.concat(frames, rechunk=True), ROW_GROUP_BYTES), text
+            )
             for name, size in _files(rows, Path(folder)):
                 (source,) = find_sources(Path(folder, name), FORMATS).sources
                 read = partial(texts, source, params, Tally())

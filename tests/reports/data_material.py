@@ -9,8 +9,8 @@ import polars as pl
 import xxhash
 
 from tests.imports import ROOT
+from tests.shards import write_shards
 from tokenmill.core.files import write_json
-from tokenmill.data.shard_writer import write_shards
 from tokenmill.tokens.corpus import SPLIT_IN_WORDS
 from tokenmill.tokens.pack import pack, packed_metrics
 from tokenmill.tokens.params import TokenizeParams, TokenizerParams

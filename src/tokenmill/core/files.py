@@ -17,6 +17,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import stat
 from collections.abc import Callable, Iterator
 from io import BufferedReader
@@ -149,6 +150,32 @@ def _replacing(path: Path) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             remove(beside)
+
+
+def require_folder(path: Path) -> None:
+    """Refuse to write for another machine into a folder that this one does not have.
+
+    Raises:
+        UserError: it is not there.
+    """
+    if not path.is_dir():
+        raise UserError(
+            f"{socket.gethostname()} has no folder {path}, into which it is to write; put the "
+            "project where every machine of the cluster sees it under the same path."
+        )
+
+
+def expect_file(path: Path, size: int) -> None:
+    """Check that a file which another machine may have written is here.
+
+    Raises:
+        UserError: it is not here, or has not `size` bytes.
+    """
+    if not path.is_file() or path.stat().st_size != size:
+        raise UserError(
+            f"{path} is not here with its {size:,} bytes, though it was written; put the project "
+            "where every machine of the cluster sees it under the same path."
+        )
 
 
 def remove(path: Path) -> None:

@@ -87,6 +87,10 @@ class Tally:
         shown = self.examples.setdefault(reason, [])
         shown += [readable(example[:EXCERPT]) for example in examples[: EXAMPLES - len(shown)]]
 
+    def examples_wanted(self, reason: str) -> int:
+        """The number of examples that are still shown for a reason."""
+        return EXAMPLES - len(self.examples.get(reason, []))
+
     def drop_all(self, reasons: pl.Series, texts: pl.Series) -> None:
         """Count the documents of `texts` for which `reasons` has a reason, in their order."""
         for reason in reasons.drop_nulls().unique(maintain_order=True):

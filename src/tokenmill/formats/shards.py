@@ -12,7 +12,7 @@ from pathlib import Path
 import polars as pl
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.files import naming
+from tokenmill.core.files import require_folder, write_beside
 from tokenmill.formats.chat_columns import text_bytes
 
 SCHEMA = {"text": pl.String, "source": pl.String, "id": pl.UInt64}
@@ -36,9 +36,14 @@ DIGITS = 5
 """The fewest digits of the number in a shard's name."""
 
 
-def write_shard(path: Path, documents: Sequence[pl.DataFrame], row_group_bytes: int) -> None:
-    """Write documents as one shard, with their totals in its footer."""
-    shard = pl.concat(documents, rechunk=True)
+def write_shard(path: Path, shard: pl.DataFrame, row_group_bytes: int) -> None:
+    """Write documents as one shard, with their totals in its footer. It appears whole or not at
+    all, in a folder that must be there.
+
+    Raises:
+        UserError: the folder is not there.
+    """
+    require_folder(path.parent)
     size = text_bytes(shard["text"])
     rows = min(max(1, len(shard) * row_group_bytes // max(1, size)), ROW_GROUP_ROWS)
     footer = {
@@ -48,9 +53,9 @@ def write_shard(path: Path, documents: Sequence[pl.DataFrame], row_group_bytes: 
         "chars": int(shard["text"].str.len_chars().sum()),
         "row_group_rows": rows,
     }
-    with naming(path):
+    with write_beside(path) as beside:
         shard.write_parquet(
-            path,
+            beside,
             compression="zstd",
             compression_level=ZSTD_LEVEL,
             statistics=False,
