@@ -18,6 +18,7 @@ import pytest
 import tokenmill
 from tests.data.material import parameters
 from tests.tokens.clean_text import PROSE, write_clean
+from tests.tokens.packing import pack_here
 from tokenmill import executor as executor_module
 from tokenmill.core.errors import UserError
 from tokenmill.data.clean import clean
@@ -144,8 +145,9 @@ def test_pack_writes_the_same_bytes(kind: Any, executor: Executor, tmp_path: Pat
     train_tokenizer(clean, file, TokenizerParams(type=kind, vocab_size=400, sample_bytes=10**6))
     for split in ("hash", "tail"):
         params = TokenizeParams(split=split, val_fraction=0.3)
-        pack(clean, file, tmp_path / "local", params)
-        pack(clean, file, tmp_path / "ray", params, executor)
+        pack_here(clean, file, tmp_path / "local", params)
+        results = tmp_path / f"results-{split}"
+        pack(clean, file, tmp_path / "ray", params, executor=executor, results=results)
         assert contents(tmp_path / "ray") == contents(tmp_path / "local")
 
 

@@ -152,6 +152,21 @@ def _replacing(path: Path) -> Iterator[Path]:
             remove(beside)
 
 
+def link_or_copy(source: str | Path, target: str | Path) -> None:
+    """Make `target` the same file as `source`, or where the file system has no hard links a copy.
+
+    Raises:
+        UserError: `source` is a link.
+        OSError: `source` is missing, or there is no room for a copy.
+    """
+    refuse_link(Path(source))
+    with contextlib.suppress(OSError):
+        if os.name != "nt":
+            os.link(source, target)
+            return
+    shutil.copyfile(source, target)
+
+
 def require_folder(path: Path) -> None:
     """Refuse to write for another machine into a folder that this one does not have.
 

@@ -67,6 +67,11 @@ def resume_root() -> Path:
     return main_root() / ".resume"
 
 
+PACKED_SHARDS = "packed"
+"""The name of a folder beside those of training in `.resume`: the packed shards that `tokenize` has
+finished."""
+
+
 def own_environment() -> dict[str, str]:
     """The environment without the variables of git that lead to another repository, as a hook of
     git sets them."""

@@ -81,16 +81,20 @@ def clean(
             writer.finish()
         report = report_on(tally, found, raw, params, encoding)
         if not report.documents.kept:
-            why = (
-                f"dropped: {dropped_in_words(report.dropped)}"
-                if report.documents.read
-                else "its files are empty"
-            )
-            raise UserError(
-                f"{parameter} ({raw}) gives no document ({why}); "
-                "see clean.mode, clean.min_chars and clean.max_chars, or add text."
-            )
+            raise _no_document(report, f"{parameter} ({raw})")
     return report
+
+
+def _no_document(report: CleanReport, raw: str) -> UserError:
+    why = (
+        f"dropped: {dropped_in_words(report.dropped)}"
+        if report.documents.read
+        else "its files are empty"
+    )
+    return UserError(
+        f"{raw} gives no document ({why}); see clean.mode, clean.min_chars and clean.max_chars, "
+        "or add text."
+    )
 
 
 @dataclass(frozen=True)

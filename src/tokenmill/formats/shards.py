@@ -137,10 +137,16 @@ def row_groups(shard: Path) -> list[RowGroup]:
 
 def totals(folder: Path) -> Totals:
     """Documents, bytes and characters of a folder, from the shards' footers: no text is read."""
-    footers = [_read_footer(shard) for shard in shards(folder)]
+    found = shard_totals(folder)
     return Totals(
-        *(sum(footer[key] for footer in footers) for key in ("documents", "bytes", "chars"))
+        *(sum(getattr(one, key) for one in found) for key in ("documents", "bytes", "chars"))
     )
+
+
+def shard_totals(folder: Path) -> list[Totals]:
+    """Documents, bytes and characters of each shard, in their order, from their footers."""
+    footers = [_read_footer(shard) for shard in shards(folder)]
+    return [Totals(footer["documents"], footer["bytes"], footer["chars"]) for footer in footers]
 
 
 def _read_footer(shard: Path) -> dict[str, int]:
