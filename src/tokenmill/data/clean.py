@@ -73,7 +73,7 @@ def clean(
         duplicates = Duplicates(params, executor, tally)
         with (
             ShardWriter(executor, folder, tally, shard_bytes=shard_bytes) as writer,
-            contextlib.closing(_summaries(chunks, params, executor, tally, progress)) as cleaned,
+            contextlib.closing(summaries(chunks, params, executor, tally, progress)) as cleaned,
         ):
             for summary, documents in cleaned:
                 rows = duplicates.new_rows(summary, documents)
@@ -176,7 +176,7 @@ def _drop_reasons(text: pl.Series, params: CleanParams) -> pl.Series:
     return pl.DataFrame(columns).select(pl.coalesce(length, "quality").alias("reason")).to_series()
 
 
-def _summaries(
+def summaries(
     chunks: Iterable[Chunk],
     params: CleanParams,
     executor: Executor,

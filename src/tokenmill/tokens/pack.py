@@ -234,9 +234,7 @@ def _encoded(source: Path, rule: SplitRule, target: Path, work: Work) -> PackedS
     eot_id = work.tokenizer["eot_id"]
     groups = (group.read(tuple(shards.SCHEMA)) for group in shards.row_groups(source))
     for batch in text_batches(split_documents(groups, rule)):
-        parts[batch.split].add(
-            encode_batch(batch, encoder=work.encoder, eot_id=work.tokenizer["eot_id"])
-        )
+        parts[batch.split].add(encode_batch(batch, encoder=work.encoder, eot_id=eot_id))
     described = {split: part.finish() for split, part in parts.items()}
     content = b"".join(part.content() for part in parts.values())
     text = sum(part.bytes for part in described.values())
