@@ -77,7 +77,7 @@ class SleepingExecutor(ThreadExecutor):
 
     def __init__(self, nodes: int, cleaned: list[tuple[Summary, pl.DataFrame]]):
         """Nodes that give the values `cleaned` in turn, as if they were new documents."""
-        super().__init__(threads=nodes, waiting=nodes)
+        super().__init__(threads=nodes)
         self._cleaned = cleaned
         self._numbers = itertools.count()
 

@@ -8,7 +8,6 @@ optional package, imported only when it is asked for.
 import abc
 import contextlib
 import functools
-import itertools
 import logging
 import os
 import socket
@@ -142,13 +141,17 @@ def open_executor(params: ExecutorParams, *, threads: int) -> Iterator[Executor]
         ray.shutdown()
 
 
-class ThreadExecutor(Executor):
-    """An `Executor` of `threads` threads, with `waiting` further tasks that have not begun. Its
-    `with` block ends the threads; without one they end with the object."""
+WAITING = 2
+"""Tasks that wait for a thread, so that none is idle while the caller starts the next one."""
 
-    def __init__(self, *, threads: int, waiting: int = 2):
+
+class ThreadExecutor(Executor):
+    """An `Executor` of `threads` threads. Its `with` block ends the threads; without one they end
+    with the object."""
+
+    def __init__(self, *, threads: int):
         self._pool = ThreadPoolExecutor(threads)
-        self._limit = threads + waiting
+        self._limit = threads + WAITING
 
     def start(
         self, function: Callable[..., Any], *arguments: Any, values: int = 1
@@ -179,23 +182,6 @@ class ThreadExecutor(Executor):
 
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown()
-
-
-_END: Any = object()
-
-
-def prefetch(items: Iterable[Item], depth: int = 2) -> Iterator[Item]:
-    """Yield `items` in their order, while one thread computes at most `depth` of them ahead.
-
-    This pays if computing them releases the interpreter's lock, as reading, encoding and
-    compressing do. An exception in `items` is raised here; closing the iterator waits for the item
-    that has begun.
-    """
-    iterator = iter(items)
-    with ThreadExecutor(threads=1, waiting=depth) as executor:
-        ahead = executor.map(lambda _: next(iterator, _END), itertools.repeat(None))
-        with contextlib.closing(ahead):
-            yield from itertools.takewhile(lambda item: item is not _END, ahead)
 
 
 MAX_RETRIES = 10

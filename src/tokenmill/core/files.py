@@ -167,29 +167,16 @@ def link_or_copy(source: str | Path, target: str | Path) -> None:
     shutil.copyfile(source, target)
 
 
-def require_folder(path: Path) -> None:
-    """Refuse to write for another machine into a folder that this one does not have.
+def expect(path: Path, size: int | None = None) -> None:
+    """Check that this machine sees what another one of a cluster has made.
 
     Raises:
-        UserError: it is not there.
+        UserError: `path` is not there, or is no file of `size` bytes.
     """
-    if not path.is_dir():
+    if not path.exists() or (size is not None and path.stat().st_size != size):
         raise UserError(
-            f"{socket.gethostname()} has no folder {path}, into which it is to write; put the "
-            "project where every machine of the cluster sees it under the same path."
-        )
-
-
-def expect_file(path: Path, size: int) -> None:
-    """Check that a file which another machine may have written is here.
-
-    Raises:
-        UserError: it is not here, or has not `size` bytes.
-    """
-    if not path.is_file() or path.stat().st_size != size:
-        raise UserError(
-            f"{path} is not here with its {size:,} bytes, though it was written; put the project "
-            "where every machine of the cluster sees it under the same path."
+            f"{socket.gethostname()} does not see {path} as another machine has written it; put "
+            "the project where every machine of the cluster has it under the same path."
         )
 
 

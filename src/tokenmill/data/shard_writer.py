@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tokenmill.core.files import expect_file
+from tokenmill.core.files import expect
 from tokenmill.data.report import Tally
 from tokenmill.executor import Executor, Task
 from tokenmill.formats.shards import ROW_GROUP_BYTES, SHARD_BYTES, shard_file, write_shard
@@ -98,7 +98,7 @@ class ShardWriter:
         path, task = self._under_way[0]
         size, counts = self._executor.result(task)
         self._under_way.popleft()
-        expect_file(path, size)
+        expect(path, size)
         self._tally.merge(counts)
 
     def __enter__(self) -> Self:

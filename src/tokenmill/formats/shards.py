@@ -12,7 +12,7 @@ from pathlib import Path
 import polars as pl
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.files import require_folder, write_beside
+from tokenmill.core.files import expect, write_beside
 from tokenmill.formats.chat_columns import text_bytes
 
 SCHEMA = {"text": pl.String, "source": pl.String, "id": pl.UInt64}
@@ -43,7 +43,7 @@ def write_shard(path: Path, shard: pl.DataFrame, row_group_bytes: int) -> None:
     Raises:
         UserError: the folder is not there.
     """
-    require_folder(path.parent)
+    expect(path.parent)
     size = text_bytes(shard["text"])
     rows = min(max(1, len(shard) * row_group_bytes // max(1, size)), ROW_GROUP_ROWS)
     footer = {

@@ -11,7 +11,7 @@ refuse a file that does not match it.
 import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, Self, TypeAlias, TypedDict, Unpack
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -110,15 +110,6 @@ class SplitMetadata(Part):
         return self.tokens * np.dtype(DTYPE).itemsize
 
 
-class TokenizerFacts(TypedDict):
-    """What metadata.json says of the tokenizer."""
-
-    vocab_size: int
-    eot_id: int
-    tokenizer_type: TokenizerType
-    tokenizer_sha256: str
-
-
 class TokenMetadata(Section):
     """The content of metadata.json: both .bin files, their shards, and the tokenizer that made
     them."""
@@ -134,8 +125,8 @@ class TokenMetadata(Section):
     tokenizer_sha256: Sha256
 
     @classmethod
-    def of(cls, shards: list[PackedShard], **tokenizer: Unpack[TokenizerFacts]) -> Self:
-        """The description of these shards."""
+    def of(cls, shards: list[PackedShard], **tokenizer: Any) -> Self:
+        """The description of these shards; `tokenizer` are the last four fields."""
         splits = {
             split: SplitMetadata.of([shard.part(split) for shard in shards]) for split in SPLITS
         }
@@ -151,11 +142,6 @@ class TokenMetadata(Section):
     def split(self, name: Split) -> SplitMetadata:
         """The metadata of `train` or `val`."""
         return self.train if name == "train" else self.val
-
-    @property
-    def packed_dtype(self) -> str:
-        """The type of the ids in packed shards."""
-        return packed_dtype(self.vocab_size)
 
 
 def packed_dtype(vocab_size: int) -> str:

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -37,12 +38,11 @@ from tokenmill.formats.token_file import (
     PackedShard,
     Part,
     Split,
-    TokenizerFacts,
     TokenMetadata,
     packed_dtype,
     write_metadata,
 )
-from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
+from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.tokens import corpus
 from tokenmill.tokens.corpus import (
     SplitMethod,
@@ -104,7 +104,12 @@ def pack(
     encoder = choose_encoder(tokenizer, probe(clean, CHECKED_CHARS))
     if encoder.note:
         print(encoder.note)
-    facts = _facts(tokenizer)
+    facts = {
+        "vocab_size": tokenizer.vocab_size,
+        "eot_id": tokenizer.eot_id,
+        "tokenizer_type": tokenizer.type,
+        "tokenizer_sha256": tokenizer.sha256,
+    }
     total = shards.totals(clean).bytes
     results.mkdir(parents=True, exist_ok=True)
     with files.enough_room(out, lambda: total), files.write_directory(out) as folder:
@@ -118,15 +123,6 @@ def pack(
             )
         write_metadata(folder, metadata)
     return metadata, method
-
-
-def _facts(tokenizer: TextTokenizer) -> TokenizerFacts:
-    return {
-        "vocab_size": tokenizer.vocab_size,
-        "eot_id": tokenizer.eot_id,
-        "tokenizer_type": tokenizer.type,
-        "tokenizer_sha256": tokenizer.sha256,
-    }
 
 
 def packed_metrics(metadata: TokenMetadata) -> dict[str, int | float]:
@@ -158,7 +154,8 @@ class Work:
     out: Path
     """What `folder` becomes."""
     encoder: Encoder
-    tokenizer: TokenizerFacts
+    tokenizer: dict[str, Any]
+    """What metadata.json says of it."""
     total: int
     """UTF-8 bytes of the whole corpus."""
 
@@ -184,7 +181,7 @@ def _pack_all(
     reused = 0
     with Progress("tokenize", work.total) as progress:
         for key, shard, was_there in executor.map(partial(pack_shard, work=work), items):
-            files.expect_file(work.folder / shard.name, shard.size)
+            files.expect(work.folder / shard.name, shard.size)
             done.append(shard)
             keys.add(key)
             reused += was_there
@@ -204,7 +201,7 @@ def pack_shard(item: tuple[Path, SplitRule], *, work: Work) -> tuple[str, Packed
         Its key, its description, and whether it was done before.
     """
     source, rule = item
-    files.require_folder(work.folder)
+    files.expect(work.folder)
     target = work.folder / f"{source.stem}.zst"
     key = work.key(source, rule)
     kept = work.results / f"{key}.zst"

@@ -25,6 +25,7 @@ from tokenmill.formats.token_file import (
     PackedShard,
     Part,
     TokenMetadata,
+    packed_dtype,
     read_metadata,
     token_file,
     write_metadata,
@@ -48,7 +49,9 @@ def unpack(packed: Path, out: Path) -> TokenMetadata:
     ):
         for split in SPLITS:
             token_file(folder, split).touch()
-        work = partial(_unpack_shard, packed=packed, folder=folder, dtype=metadata.packed_dtype)
+        work = partial(
+            _unpack_shard, packed=packed, folder=folder, dtype=packed_dtype(metadata.vocab_size)
+        )
         for size in executor.map(work, _places(metadata)):
             progress.advance(size)
         write_metadata(folder, metadata)
