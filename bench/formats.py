@@ -28,7 +28,7 @@ from tokenmill.model.huggingface import load_model, save_weights
 from tokenmill.runs.export import Format, Record, export
 from tokenmill.runs.find import FoundModel
 from tokenmill.sample.generator import conversations
-from tokenmill.tokens.train_tokenizer import bpe_of
+from tokenmill.tokens.bpe import train_reference
 
 SIZES = {"4 layers, 128 wide": (4, 4, 128, 256, 1024), "8 layers, 512 wide": (8, 8, 512, 512, 4096)}
 """Layers, heads, width, context, vocabulary."""
@@ -69,7 +69,7 @@ def _checkpoint(
 ) -> FoundModel:
     """A model all of whose weights are random: fresh blocks of `modern` do nothing."""
     n_layer, n_head, n_embd, context_length, vocab_size = SIZES[size]
-    write_text(folder / "tokenizer.json", bpe_of([texts], vocab_size).to_str())
+    write_text(folder / "tokenizer.json", train_reference([texts], vocab_size).to_str())
     tokenizer = read_tokenizer(folder / "tokenizer.json")
     generator = torch.Generator().manual_seed(0)
     config = ModelConfig(

@@ -135,6 +135,7 @@ class Comparison:
 
 
 COMPARISONS = (
+    Comparison("learn BPE, against tokenizers' trainer", "learn", "learn by tokenizers", 10),
     Comparison("encode, against tokenizers encode_batch", "encode", "encode_batch", 15),
     Comparison("encode, against tokenizers encode_batch_fast", "encode", "encode_batch_fast"),
     Comparison("encode, against tokenizers encode, one chunk", "encode", "encode one chunk"),

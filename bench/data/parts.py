@@ -15,6 +15,7 @@ from tokenmill.core.params import load
 from tokenmill.data.filters import drop_reasons
 from tokenmill.formats.token_file import DTYPE, NARROW_DTYPE
 from tokenmill.formats.tokenizer import read_tokenizer
+from tokenmill.tokens.bpe import train_bpe
 from tokenmill.tokens.encoder import choose_encoder
 from tokenmill.tokens.pack import compressor
 
@@ -24,6 +25,9 @@ TOKENS = Path("data/tokens/train.bin")
 
 TOKEN_BYTES = 32_000_000
 """Of tokens that the compressors get."""
+
+VOCAB_SIZE = 32_000
+"""Entries of the vocabulary that trainers learn."""
 
 BATCH_ROWS = 2048
 """Documents in a batch of the filters: some 4 MB."""
@@ -35,6 +39,18 @@ def encode() -> Work:
     encoder = choose_encoder(read_tokenizer(TOKENIZER), texts[:200])
     size = size_of(ENCODE)
     return lambda: {"tokens": len(encoder.encode(texts)[0]), "bytes": size, "engine": encoder.name}
+
+
+def learn() -> Work:
+    """The trainer of the stage `tokenizer`, its comparison with `tokenizers` included."""
+    texts = read_texts(ENCODE)
+    size = size_of(ENCODE)
+
+    def work() -> Facts:
+        backend, note = train_bpe(lambda: [texts], size, VOCAB_SIZE)
+        return {"entries": backend.get_vocab_size(), "bytes": size, "note": note}
+
+    return work
 
 
 def compress_with_zstd() -> Work:
@@ -82,4 +98,10 @@ def gopher() -> Work:
     return work
 
 
-JOBS = {"encode": encode, "zstd": compress_with_zstd, "gzip": compress_with_gzip, "gopher": gopher}
+JOBS = {
+    "learn": learn,
+    "encode": encode,
+    "zstd": compress_with_zstd,
+    "gzip": compress_with_gzip,
+    "gopher": gopher,
+}

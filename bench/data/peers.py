@@ -15,7 +15,7 @@ from typing import Any
 
 from bench.data.corpus import CLEAN, ENCODE, FILTER, FOLDER, read_texts, size_of
 from bench.data.jobs import Facts, Work
-from bench.data.parts import TOKENIZER
+from bench.data.parts import TOKENIZER, VOCAB_SIZE
 from tokenmill.formats.tokenizer import (
     END_OF_TEXT,
     SPECIAL_TOKENS,
@@ -23,9 +23,20 @@ from tokenmill.formats.tokenizer import (
     read_tokenizer,
     token_bytes,
 )
+from tokenmill.tokens.bpe import train_reference
 
 CHUNK_BYTES = 8_000_000
 """Text that `encode` gets in one piece."""
+
+
+def tokenizers_learn() -> Work:
+    """The BPE trainer of Hugging Face `tokenizers`."""
+    texts = read_texts(ENCODE)
+    size = size_of(ENCODE)
+    return lambda: {
+        "entries": train_reference([texts], VOCAB_SIZE).get_vocab_size(),
+        "bytes": size,
+    }
 
 
 def tokenizers_batch(how: str) -> Work:
@@ -144,6 +155,7 @@ def _pipeline(excerpt: str, steps: list[Any], workers: int = 2) -> Work:
 
 
 JOBS: dict[str, Callable[[], Work]] = {
+    "learn by tokenizers": tokenizers_learn,
     "encode_batch_fast": partial(tokenizers_batch, "encode_batch_fast"),
     "encode_batch": partial(tokenizers_batch, "encode_batch"),
     "encode one chunk": tokenizers_chunk,

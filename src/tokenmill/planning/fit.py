@@ -23,7 +23,7 @@ from tokenmill.formats.chat import TURN_TOKENS, split_turns
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import parameter_count
 from tokenmill.schema import AllParams
-from tokenmill.tokens.train_tokenizer import bpe_of
+from tokenmill.tokens.bpe import train_reference
 from tokenmill.training.params import auto_learning_rate
 from tokenmill.training.schedule import Workload
 from tokenmill.training.size import flops_per_token
@@ -160,7 +160,7 @@ class TokenizedText:
     @classmethod
     def of(cls, corpus: Corpus, vocabulary: int, *, val_fraction: float) -> "TokenizedText":
         """Train a tokenizer on the sample, and count the tokens of the corpus."""
-        tokenizer = bpe_of([corpus.sample], vocabulary)
+        tokenizer = train_reference([corpus.sample], vocabulary)
         some = "\n".join(corpus.sample)[:MEASURED_BYTES]
         bytes_per_token = len(some.encode()) / len(tokenizer.encode(some).ids)
         special = corpus.documents + corpus.turn_tokens

@@ -4,14 +4,11 @@ BPE as in GPT-2 (Radford et al. 2019, section 2.2): all 256 bytes are in the voc
 text can be encoded. The same corpus and parameters give the same file, byte for byte.
 """
 
-import re
-from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import polars as pl
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models
 
 from tokenmill.core import files
 from tokenmill.core.errors import UserError
@@ -27,16 +24,12 @@ from tokenmill.formats.tokenizer import (
     record_tokenizer,
 )
 from tokenmill.tokens import corpus
+from tokenmill.tokens.bpe import train_bpe
 from tokenmill.tokens.encoder import CODE_POINTS, code_points
 from tokenmill.tokens.params import TokenizerParams
 
 MEASURED_BYTES = 1 << 20
 """Bytes of text, drawn evenly over the corpus, on which bytes per token are measured."""
-
-LONGEST_WORD = 1024
-"""The number of characters after which a longer word is cut. No word of any language is longer."""
-
-_LONG_RUN = rf"\S{{{LONGEST_WORD}}}|\s{{{LONGEST_WORD}}}"
 
 
 def train_tokenizer(clean: Path, file: Path, params: TokenizerParams) -> TokenizerMetrics:
@@ -50,7 +43,7 @@ def train_tokenizer(clean: Path, file: Path, params: TokenizerParams) -> Tokeniz
     bytes_read = min(total, params.sample_bytes) if is_bpe else total
     with Progress("tokenizer", bytes_read) as progress:
         backend = (
-            train_bpe(clean, params, progress) if is_bpe else collect_characters(clean, progress)
+            learn_bpe(clean, params, progress) if is_bpe else collect_characters(clean, progress)
         )
     files.write_text(file, backend.to_str(pretty=True) + "\n")
     return _report(clean, file, bytes_read, params.vocab_size if is_bpe else None)
@@ -95,51 +88,23 @@ def tokenizer_in_words(report: TokenizerMetrics) -> str:
     return line
 
 
-def train_bpe(clean: Path, params: TokenizerParams, progress: Progress) -> Tokenizer:
+def learn_bpe(clean: Path, params: TokenizerParams, progress: Progress) -> Tokenizer:
     """Train byte-level BPE on at most `sample_bytes` of the corpus. Memory grows only with the
     distinct words of the sample."""
 
     def texts() -> Iterator[list[str]]:
         for batch in corpus.sample(clean, params.sample_bytes):
-            yield cut_long_words(batch)
+            yield batch
             progress.advance(sum(len(text.encode()) for text in batch))
         progress.note(
             f"tokenizer: the words are counted; merging them into {params.vocab_size:,} entries"
         )
 
-    return bpe_of(texts(), params.vocab_size)
-
-
-def bpe_of(texts: Iterable[list[str]], vocab_size: int) -> Tokenizer:
-    """Train byte-level BPE on these texts."""
-    backend = Tokenizer(models.BPE())
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size,
-        special_tokens=list(SPECIAL_TOKENS),
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        show_progress=False,
-    )
-    backend.train_from_iterator(texts, trainer)
+    size = min(shards.totals(clean).bytes, params.sample_bytes)
+    backend, note = train_bpe(texts, size, params.vocab_size)
+    if note:
+        progress.note(note)
     return backend
-
-
-def cut_long_words(texts: list[str]) -> list[str]:
-    """Cut words and other runs of characters that are longer than LONGEST_WORD.
-
-    Training takes time in the square of a word's length: 400 kB of one letter would take minutes.
-    """
-    if not pl.Series(texts, dtype=pl.String).str.contains(_LONG_RUN).any():
-        return texts
-    cuts = [
-        [0, *(match.end() for match in re.finditer(_LONG_RUN, text)), len(text)] for text in texts
-    ]
-    return [
-        text[start:end]
-        for text, places in zip(texts, cuts, strict=True)
-        for start, end in pairwise(places)
-    ]
 
 
 def collect_characters(clean: Path, progress: Progress) -> Tokenizer:

@@ -1,0 +1,180 @@
+"""Learn byte-level BPE (Radford et al. 2019, section 2.2) from texts.
+
+The reference is the trainer of Hugging Face `tokenizers`. gigabpe learns the same merges about ten
+times as fast, but is young. It learns from a large sample, and only after it agreed with the
+reference, in this run, on a part of the sample and on texts made to be difficult.
+"""
+
+import re
+import tempfile
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from pathlib import Path
+from typing import IO
+
+import polars as pl
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from tokenmill.formats.tokenizer import SPECIAL_TOKENS, add_special_tokens
+from tokenmill.tokens.encoder import adversarial_texts
+
+FEW_BYTES = 8 << 20
+"""The size of a sample from which the reference learns within seconds, so that no other trainer is
+asked."""
+
+COMPARED_BYTES = 1 << 20
+"""About how many bytes of a larger sample both trainers learn from first."""
+
+LONGEST_WORD = 1024
+"""The number of characters after which a longer word is cut. No word of any language is longer."""
+
+_LONG_RUN = rf"\S{{{LONGEST_WORD}}}|\s{{{LONGEST_WORD}}}"
+
+_VERTICAL_TAB = "\v"
+"""Stands for a line break in gigabpe's file, whose lines are the texts. The pre-tokenizer treats
+both alike, and cleaning removes this one from text."""
+
+
+def train_bpe(
+    texts: Callable[[], Iterable[list[str]]], size: int, vocab_size: int
+) -> tuple[Tokenizer, str]:
+    """Learn from texts with the fastest trainer that learns the reference's merges.
+
+    Args:
+        texts: gives the texts, the same at every call.
+        size: their UTF-8 bytes.
+
+    Returns:
+        The tokenizer, and why gigabpe did not learn it, in a sentence for the user; empty if it did
+        or was not asked.
+    """
+    if size <= FEW_BYTES:
+        return train_reference(texts(), vocab_size), ""
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            sample = Path(folder, "sample.txt")
+            compared = _write(sample, texts(), every=-(-size // COMPARED_BYTES))
+            if is_the_same(compared, vocab_size):
+                return _train_gigabpe(sample, vocab_size), ""
+            difference = "the two learn different merges"
+    except (KeyboardInterrupt, SystemExit, OSError):
+        raise
+    except BaseException as error:  # a panic in Rust arrives as a BaseException
+        difference = f"it failed: {type(error).__name__}: {error}"
+    note = f"learning with `tokenizers`, slower than gigabpe, because {difference}"
+    return train_reference(texts(), vocab_size), note
+
+
+def is_the_same(texts: list[str], vocab_size: int) -> bool:
+    """Whether both trainers learn the same from these texts and from difficult ones."""
+    difficult = [text.replace(_VERTICAL_TAB, "") for text in adversarial_texts()]
+    together = [*texts, *difficult]
+    return (
+        train_gigabpe([together], vocab_size).to_str()
+        == train_reference([together], vocab_size).to_str()
+    )
+
+
+def train_reference(texts: Iterable[list[str]], vocab_size: int) -> Tokenizer:
+    """Learn from lists of texts with Hugging Face `tokenizers`."""
+    backend = _byte_level(models.BPE())
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=list(SPECIAL_TOKENS),
+        initial_alphabet=_alphabet(),
+        show_progress=False,
+    )
+    backend.train_from_iterator(map(prepared, texts), trainer)
+    return backend
+
+
+def train_gigabpe(texts: Iterable[list[str]], vocab_size: int) -> Tokenizer:
+    """Learn from lists of texts with gigabpe.
+
+    Raises:
+        ValueError: a text holds a vertical tab.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        sample = Path(folder, "sample.txt")
+        _write(sample, texts, every=1)
+        return _train_gigabpe(sample, vocab_size)
+
+
+def _write(sample: Path, texts: Iterable[list[str]], every: int) -> list[str]:
+    """Write a line for each text, and return every so many of the texts."""
+    kept = []
+    with sample.open("wb") as file:
+        for batch in map(prepared, texts):
+            _write_lines(file, batch)
+            kept += batch[::every]
+    return kept
+
+
+def _write_lines(file: IO[bytes], texts: list[str]) -> None:
+    if any(_VERTICAL_TAB in text for text in texts):
+        raise ValueError("a text holds U+000B, which only the cleaning mode `none` keeps")
+    lines = [text.replace("\n", _VERTICAL_TAB) + "\n" for text in texts]
+    file.write("".join(lines).encode())
+
+
+def _train_gigabpe(sample: Path, vocab_size: int) -> Tokenizer:
+    """Learn from a file of lines. Its vocabulary has no special tokens, only the bytes that it saw,
+    and a line break that joins nothing; the reference's has them all."""
+    import gigabpe  # noqa: PLC0415  (where it cannot be imported, `train_bpe` falls back)
+
+    enough = vocab_size - len(SPECIAL_TOKENS) + 1
+    _, merges = gigabpe.train_bpe(  # pyright: ignore[reportAttributeAccessIssue]
+        [str(sample)], vocab_size=enough, pretokenizer="bytelevel"
+    )
+    tab, line_break = (
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(one)[0][
+            0
+        ]
+        for one in (_VERTICAL_TAB, "\n")
+    )
+    vocabulary = {token: number for number, token in enumerate([*SPECIAL_TOKENS, *_alphabet()])}
+    kept = []
+    for pair in merges:
+        if len(vocabulary) >= vocab_size:
+            break
+        left, right = (part.replace(tab, line_break) for part in pair)
+        vocabulary.setdefault(left + right, len(vocabulary))
+        kept.append((left, right))
+    backend = _byte_level(models.BPE(vocab=vocabulary, merges=kept))
+    add_special_tokens(backend)
+    return backend
+
+
+def _byte_level(model: models.BPE) -> Tokenizer:
+    backend = Tokenizer(model)
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    return backend
+
+
+def _alphabet() -> list[str]:
+    """The characters that stand for the 256 bytes, in the order of their ids."""
+    return sorted(pre_tokenizers.ByteLevel.alphabet())
+
+
+def prepared(texts: list[str]) -> list[str]:
+    """The texts as trainers see them: without white space at the end, which gigabpe would join with
+    its own line break, and with long words cut."""
+    return [text.rstrip() for text in cut_long_words(texts)]
+
+
+def cut_long_words(texts: list[str]) -> list[str]:
+    """Cut words and other runs of characters that are longer than LONGEST_WORD.
+
+    Training takes time in the square of a word's length: 400 kB of one letter would take minutes.
+    """
+    if not pl.Series(texts, dtype=pl.String).str.contains(_LONG_RUN).any():
+        return texts
+    cuts = [
+        [0, *(match.end() for match in re.finditer(_LONG_RUN, text)), len(text)] for text in texts
+    ]
+    return [
+        text[start:end]
+        for text, places in zip(texts, cuts, strict=True)
+        for start, end in pairwise(places)
+    ]
