@@ -42,7 +42,7 @@ from tokenmill.formats.token_file import (
     packed_dtype,
     write_metadata,
 )
-from tokenmill.formats.tokenizer import read_tokenizer
+from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
 from tokenmill.tokens import corpus
 from tokenmill.tokens.corpus import (
     SplitMethod,
@@ -104,12 +104,7 @@ def pack(
     encoder = choose_encoder(tokenizer, probe(clean, CHECKED_CHARS))
     if encoder.note:
         print(encoder.note)
-    facts = {
-        "vocab_size": tokenizer.vocab_size,
-        "eot_id": tokenizer.eot_id,
-        "tokenizer_type": tokenizer.type,
-        "tokenizer_sha256": tokenizer.sha256,
-    }
+    facts = _facts(tokenizer)
     total = shards.totals(clean).bytes
     results.mkdir(parents=True, exist_ok=True)
     with files.enough_room(out, lambda: total), files.write_directory(out) as folder:
@@ -123,6 +118,16 @@ def pack(
             )
         write_metadata(folder, metadata)
     return metadata, method
+
+
+def _facts(tokenizer: TextTokenizer) -> dict[str, Any]:
+    """What metadata.json says of a tokenizer."""
+    return {
+        "vocab_size": tokenizer.vocab_size,
+        "eot_id": tokenizer.eot_id,
+        "tokenizer_type": tokenizer.type,
+        "tokenizer_sha256": tokenizer.sha256,
+    }
 
 
 def packed_metrics(metadata: TokenMetadata) -> dict[str, int | float]:
@@ -155,7 +160,6 @@ class Work:
     """What `folder` becomes."""
     encoder: Encoder
     tokenizer: dict[str, Any]
-    """What metadata.json says of it."""
     total: int
     """UTF-8 bytes of the whole corpus."""
 
