@@ -231,6 +231,7 @@ def _tokenmill(
         cut=0,
         answer_tokens=int((val[:, 1] != IGNORED).sum()),
         answer_bytes=1,
+        bytes_per_token=1.0,
         examples=[],
     )
     job = tuning_job(base, train, rows, split, lora=params.lora if method == "lora" else None)

@@ -156,7 +156,7 @@ def tokenized(text: Path, params: AllParams, vocabulary: int, folder: Path) -> P
         if not cleaned.exists():
             clean(raw=text, out=cleaned, params=params.clean, executor=ThreadExecutor(threads=1))
         if not out.exists():
-            tokenizer = folder / "tokenizer.json"
+            tokenizer = tokenizer_file(folder, vocabulary)
             packed = folder / "packed"
             wanted = params.tokenizer.model_copy(update={"type": "bpe", "vocab_size": vocabulary})
             train_tokenizer(cleaned, tokenizer, wanted)
@@ -171,6 +171,11 @@ def tokenized(text: Path, params: AllParams, vocabulary: int, folder: Path) -> P
                 )
             unpack(packed, out)
     return out
+
+
+def tokenizer_file(folder: Path, vocabulary: int) -> Path:
+    """The tokenizer of the tokens of this vocabulary, in the folder where `tokenized` works."""
+    return folder / f"tokenizer-{vocabulary}.json"
 
 
 def train(candidate: Candidate, params: AllParams, tokens: Path, folder: Path) -> dict[str, Any]:
@@ -190,7 +195,8 @@ def train(candidate: Candidate, params: AllParams, tokens: Path, folder: Path) -
         "train": values,
         "runtime": params.runtime.model_dump(),
     }
-    process = context.Process(target=_train, args=(far, work, tokens, folder))
+    tokenizer = tokenizer_file(folder.parent, candidate.vocabulary)
+    process = context.Process(target=_train, args=(far, work, tokens, tokenizer, folder))
     process.start()
     far.close()
     bits, seconds, cpu_seconds, steps = link.recv()
@@ -234,7 +240,13 @@ def repeated(tokens: Path, epochs: float, out: Path) -> Path:
     return out
 
 
-def _train(link: Connection, sections: dict[str, dict[str, Any]], tokens: Path, out: Path) -> None:
+def _train(
+    link: Connection,
+    sections: dict[str, dict[str, Any]],
+    tokens: Path,
+    tokenizer: Path,
+    out: Path,
+) -> None:
     """In the new process: the whole training; send bits per byte, seconds, seconds of the
     processor, and steps."""
     from tokenmill.model.config import ModelParams  # noqa: PLC0415 (in this process only)
@@ -244,13 +256,15 @@ def _train(link: Connection, sections: dict[str, dict[str, Any]], tokens: Path, 
 
     sections["model"].pop("vocab_size")
     tokens = tokens.resolve()
+    tokenizer = tokenizer.resolve()
     out = out.resolve()
     with tempfile.TemporaryDirectory() as root, contextlib.chdir(root):
         began = time.perf_counter()
         cpu_began = time.process_time()
         with contextlib.redirect_stderr(io.StringIO()):
             model = ModelParams.model_validate(sections["model"])
-            job = training_job(model, TrainParams.model_validate(sections["train"]), tokens)
+            train = TrainParams.model_validate(sections["train"])
+            job = training_job(model, train, tokens, tokenizer)
             runtime = RuntimeParams.model_validate(sections["runtime"])
             outcome = run_job(job, runtime=runtime, output=out, times=Path(root))
         assert outcome

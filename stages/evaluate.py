@@ -1,4 +1,4 @@
-"""Stage `evaluate`: measure every epoch by losses on fixed sequences and answers to fixed
+"""Stage `evaluate`: measure every epoch by losses on fixed documents and answers to fixed
 prompts."""
 
 from pathlib import Path

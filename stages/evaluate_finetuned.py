@@ -10,6 +10,7 @@ from tokenmill.evaluation.evaluate import HeldOut, ask_held_out, evaluate
 from tokenmill.evaluation.prompts import EvaluateSections
 from tokenmill.evaluation.results import read_evaluation
 from tokenmill.formats.records import read_record
+from tokenmill.formats.token_file import read_metadata
 from tokenmill.reports.answers import beside_base
 
 
@@ -39,7 +40,10 @@ def main() -> None:
     )
     base = read_evaluation(paths.EVALUATION)
     last = evaluation.epochs[-1]
-    write_text(paths.FINETUNED_REPORT, beside_base(base, evaluation, held_out))
-    text = {"base_text_loss": last.val_loss, "base_text_loss_before": base.epochs[-1].val_loss}
-    write_json(paths.FINETUNED_METRICS / "eval.json", evaluation.metrics(last) | text)
+    text = read_metadata(paths.TOKENS).train
+    fits = asked.bytes_per_token, text.bytes / max(1, text.text_tokens)
+    page = beside_base(base, evaluation, held_out, bytes_per_token=fits)
+    write_text(paths.FINETUNED_REPORT, page)
+    losses = {"base_text_loss": last.val_loss, "base_text_loss_before": base.epochs[-1].val_loss}
+    write_json(paths.FINETUNED_METRICS / "eval.json", evaluation.metrics(last) | losses)
     print(f"base and fine-tuned side by side: {paths.FINETUNED_REPORT}")

@@ -4,7 +4,7 @@ names."""
 from pathlib import Path
 
 from tokenmill.core import paths
-from tokenmill.core.files import write_json
+from tokenmill.core.files import rounded, write_json
 from tokenmill.core.params import Section, load
 from tokenmill.data.params import CleanParams, DataParams
 from tokenmill.executor import ExecutorParams
@@ -72,7 +72,8 @@ def _finetune(params: Params, chats_folder: Path) -> None:
         for name, split in chats.items()
         for key, value in split.counts().items()
     }
-    write_json(paths.HELD_OUT, {"chats": chats["val"].examples})
+    fits = {"bytes_per_token": rounded(chats["train"].bytes_per_token)}
+    write_json(paths.HELD_OUT, {"chats": chats["val"].examples} | fits)
     last = training.state.epochs[-1]
     write_json(
         metrics / "train.json",

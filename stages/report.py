@@ -29,8 +29,6 @@ from tokenmill.training.history import EpochRow, StepRow, ValidationRow, read_ta
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.schedule import Workload
 
-STEPS = paths.METRICS / "steps.csv"
-
 
 class Params(Section):
     """The section that this stage reads."""
@@ -49,7 +47,7 @@ def main() -> None:
     manifest = read_manifest(paths.MODEL)
     evaluation = read_evaluation(paths.EVALUATION)
     history = read_table(paths.HISTORY, EpochRow)
-    steps = read_table(STEPS, StepRow)
+    steps = read_table(paths.STEPS, StepRow)
     if not len(evaluation.epochs) == len(history) == manifest.epochs:
         raise UserError(
             f"{paths.EVALUATION} has {len(evaluation.epochs)} epochs, {paths.HISTORY} "
@@ -58,8 +56,8 @@ def main() -> None:
         )
     if not steps or steps[-1].step != history[-1].step:
         raise UserError(
-            f"{STEPS} ends before step {history[-1].step:,} of {paths.HISTORY}; `git checkout "
-            f"{STEPS}`."
+            f"{paths.STEPS} ends before step {history[-1].step:,} of {paths.HISTORY}; "
+            f"`git checkout {paths.STEPS}`."
         )
     write_text(paths.SAMPLES, render("samples.md", evaluation=evaluation))
     # `train` may have come from the cache

@@ -23,7 +23,9 @@ class Params(Section):
 def main() -> None:
     """Write models/gpt and metrics/{train.json,history.csv,steps.csv} from data/tokens."""
     params = load(Params)
-    job = training_job(params.model, params.train, paths.TOKENS, params.model.start)
+    job = training_job(
+        params.model, params.train, paths.TOKENS, paths.TOKENIZER, params.model.start
+    )
     if launch_processes(params.runtime, step_flops=job.step_flops):
         return
     outcome = run_job(

@@ -91,7 +91,7 @@ def train_long(folder: Path, epochs: int) -> None:
     model = ModelParams.model_validate(section("model", **MODEL))
     train = TrainParams.model_validate(section("train", epochs=epochs, learning_rate=1e-3))
     runtime = RuntimeParams.model_validate(section("runtime", compile="off", checkpoint=checkpoint))
-    job = training_job(model, train, folder / "tokens")
+    job = training_job(model, train, folder / "tokens", folder / "none")
     run_job(job, runtime=runtime, output=folder / "model", times=folder, live=folder / "live")
 
 

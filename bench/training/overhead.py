@@ -114,7 +114,7 @@ def measure(changes: dict[str, int], steps: int) -> Row:
         runtime = RuntimeParams.model_validate(
             section("runtime", compile="off", checkpoint=checkpoint)
         )
-        job = training_job(model, train, Path(folder) / "tokens")
+        job = training_job(model, train, Path(folder) / "tokens", Path(folder) / "none")
         run_job(job, runtime=runtime, output=Path(folder) / "model", times=Path(folder))
     whole = stepping.seconds + logging.seconds
     waited = statistics.median(end - begin for begin, end in saving.spans)

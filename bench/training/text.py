@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tokenmill.formats.measured import evenly_spread
 from tokenmill.formats.token_file import (
     DTYPE,
     PackedShard,
@@ -16,7 +17,6 @@ from tokenmill.formats.token_file import (
     token_file,
     write_metadata,
 )
-from tokenmill.model.sequences import evenly_spread
 
 VAL_SHARE = 0.1
 

@@ -198,9 +198,7 @@ def _check_length(model: ModelSection, path: Path) -> None:
     """Refuse a context longer than the text was in the last run, if the text is still the same."""
     try:
         counted = read_metrics(TokensMetrics, path.parent)
-        problem = too_short(
-            {"train": counted.train_tokens, "val": counted.val_tokens}, model.context_length
-        )
+        problem = too_short(counted.train_tokens, model.context_length)
         if problem is None or not _is_same_text(path):
             return
     # There was no run, or what it left is damaged

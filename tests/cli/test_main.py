@@ -86,6 +86,10 @@ def test_stale_reference_fails_the_check(
         == f"error: {file} is out of date; run `make format`."
     )
     capsys.readouterr()
+    main(["params", "model.n_layer"])
+    assert "1, ≤ 4096" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="n_layer"):
+        main(["params", "model.n_layers"])
     main(["params"])
     assert capsys.readouterr().out == reference()
 

@@ -10,7 +10,7 @@ import pytest
 from tests.imports import ROOT
 from tests.pipeline.project import Project
 from tokenmill.cli.main import main
-from tokenmill.cli.runs import COLUMNS, SHOWN_METRICS, find_runs
+from tokenmill.cli.runs import COLUMNS, SHOWN_METRICS, find_runs, names_of_runs, ranked
 from tokenmill.core.errors import UserError
 
 PIPELINE = """\
@@ -82,9 +82,19 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return project
 
 
+def test_runs_of_different_texts_are_not_ranked_together():
+    table = pd.DataFrame(
+        [("a", "x", 2.0), ("b", "y", 1.5), ("c", "x", 1.0), ("d", "y", None), ("e", "x", None)],
+        columns=["run", "text", "val_loss"],
+    )
+    assert list(ranked(table, "val_loss", ascending=True)["run"]) == ["c", "a", "e", "b", "d"]
+    assert list(ranked(table, "val_loss", ascending=False)["run"]) == ["a", "c", "e", "b", "d"]
+
+
 @pytest.mark.slow
 def test_each_run_stands_with_what_it_changed_and_took(project: Project):
     runs = find_runs(project.root, commits=5)
+    assert names_of_runs(project.root) == runs.dropna(subset="val_loss")["run"].tolist()
     assert list(runs["run"]) == ["workspace", "main", "calm-oxen"]
     rows = runs.set_index("run").to_dict("index")
     assert rows["calm-oxen"]["changed"] == "model.n_layer=2", "runtime changes no result"

@@ -13,6 +13,7 @@ import pytest
 from tests.fresh import imported_by
 from tests.imports import ROOT
 from tests.pipeline.project import Project, change_params
+from tokenmill import git
 from tokenmill.cli.main import build_parser, main
 from tokenmill.cli.summary import (
     COMMIT,
@@ -21,6 +22,7 @@ from tokenmill.cli.summary import (
     after_training,
     finetuned_lines,
     status,
+    warnings,
 )
 from tokenmill.core.files import write_json
 from tokenmill.core.paths import EVALUATION
@@ -31,6 +33,18 @@ from tokenmill.evaluation.results import (
     Question,
     read_evaluation,
 )
+
+TOKENIZER = {
+    "type": "bpe",
+    "vocab_size": 512,
+    "requested_vocab_size": 512,
+    "sample_bytes": 9,
+    "corpus_too_small": False,
+    "bytes_per_token": 2.5,
+}
+
+
+REF = "commit refs/epoch-1\ncommitter a <a@b> 0 +0000\ndata 0\n"
 
 
 def commands(found: Status) -> list[str]:
@@ -131,6 +145,10 @@ def test_advice_follows_from_epochs_text_and_prompts(tmp_path: Path):
     assert "dvc exp run -S data.raw=/path/to/texts" in sample
     assert "tokenmill generate" in sample
     own = typed(changed(tmp_path, data__raw="/texts", model__n_layer=7), evaluated(3, "text"))
+    assert "dvc repro -sf report" in own, "a clone has no refs of epochs"
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    git.execute(tmp_path, "fast-import", "--quiet", stdin=REF)
+    own = typed(tmp_path, evaluated(3, "text"))
     assert "dvc metrics diff epoch-1 epoch-3" in own
     assert not any("data.raw" in command for command in own)
     assert "dvc exp run -S model.n_layer=9" in own
@@ -140,7 +158,16 @@ def test_advice_follows_from_epochs_text_and_prompts(tmp_path: Path):
 
 def test_a_fine_tuned_model_is_seen(tmp_path: Path):
     for name, content in (
-        ("train", {"epoch": 3, "tokens": 9, "parameters": 5, "val_loss": 2.865}),
+        (
+            "train",
+            {
+                "epoch": 3,
+                "tokens": 9,
+                "parameters": 5,
+                "val_loss": 2.865,
+                "train_answer_bytes_per_token": 1.2,
+            },
+        ),
         ("eval", {"base_text_loss": 4.522, "base_text_loss_before": 3.831}),
     ):
         write_json(tmp_path / f"metrics/finetuned/{name}.json", content)
@@ -151,6 +178,16 @@ def test_a_fine_tuned_model_is_seen(tmp_path: Path):
     assert all(part in said for part in ("lora", "3 epochs", "2.865", "4.522", "3.831"))
     assert "reports/finetuned.md" in where
     assert typed(root, evaluated(1))[0] == "tokenmill generate --model models/finetuned/epoch-3"
+    write_json(tmp_path / "metrics/data.json", {"unigram_bits_per_byte": 2.0})
+    write_json(tmp_path / "metrics/tokenizer.json", TOKENIZER)
+    (warning,) = warnings(evaluated(1), root)
+    assert {"1.20", "2.50"} <= set(warning.split())
+
+
+def test_a_model_that_learned_nothing_is_warned_of(tmp_path: Path):
+    for frequencies, count in ((0.9, 1), (1.1, 0)):
+        write_json(tmp_path / "metrics/data.json", {"unigram_bits_per_byte": frequencies})
+        assert len(warnings(evaluated(1), changed(tmp_path))) == count
 
 
 @pytest.mark.parametrize("is_active", [True, False])

@@ -1,6 +1,7 @@
 """What `tokenmill watch` shows."""
 
 import itertools
+import re
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,8 @@ def test_80_columns_and_24_lines_hold_all_of_it(project: Path):
     assert "lowest 3.750 at step 15" in text
     assert "at step 15:" in text
     assert "A text that is longer" in text
+    assert "─●─ validation" in text
+    assert sum(line.count("●") for line in lines) == 3, "two validations, and the legend"
 
 
 def test_a_small_window_is_no_error(project: Path):
@@ -122,7 +125,8 @@ def test_the_page_loads_itself_again_until_the_end(project: Path):
     assert watched.look()
     page = watched.write_page().read_text()
     assert '<meta http-equiv="refresh" content="5">' in page
-    assert "Step 18 of 20" in page
+    assert page.count("18 of 20") == 1, "one counter of steps"
+    assert re.search(r'<progress [^>]*aria-label="[^"]+" value="18" max="20">', page)
     assert "<polyline" in page
     (project / "live/run.json").unlink()
     watched.look()
@@ -142,7 +146,7 @@ def test_weights_that_are_gone_are_no_end(project: Path):
 
 def test_a_curve_in_braille_falls_from_left_to_right():
     chart = line_chart(
-        [Series([4.0, 3.0, 2.0], 1, [0, 5, 10])], x_label="step", y_label="loss", alt=""
+        [Series([4.0, 3.0, 2.0], 1, "", [0, 5, 10])], x_label="step", y_label="loss", alt=""
     )
     *rows, ticks = [text.plain for text in draw(chart, 40, 5)]
     assert len(rows) == 5

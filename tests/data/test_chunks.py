@@ -21,6 +21,7 @@ from tokenmill.data.readers import FORMATS
 from tokenmill.data.report import Tally
 from tokenmill.data.sources import find_sources
 from tokenmill.formats.chat import TURN_TOKENS
+from tokenmill.formats.metrics import Example
 
 NOT_IN_FILES = [DAMAGE, *TURN_TOKENS]
 """Characters that readers remove, because they mean something in documents."""
@@ -118,7 +119,7 @@ def test_files_of_every_kind_keep_their_order(tmp_path):
     assert [text for text, _ in found][:3] == ["a1", "a2", "b0"]
     assert set(kinds) == {"_read_files", "_read_range", "_read_block", "_counted"}
     assert tally.dropped == {"invalid_record": 1}
-    assert tally.examples == {"invalid_record": ["none"]}
+    assert tally.examples == {"invalid_record": [Example(text="none", source="")]}
 
 
 def test_the_bytes_of_chunks_are_those_on_disk(tmp_path):

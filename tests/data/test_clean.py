@@ -15,6 +15,7 @@ from tokenmill.core.params import Section, validate
 from tokenmill.data.clean import clean
 from tokenmill.executor import ThreadExecutor
 from tokenmill.formats import shards
+from tokenmill.formats.metrics import Example
 
 WORDS = [
     "the",
@@ -163,7 +164,9 @@ def test_every_filter_has_its_reason_and_an_example(tmp_path, run):
     assert {reason: n for reason, n in report.dropped.items() if n} == dict.fromkeys(
         filter(None, texts), 1
     )
-    assert report.examples == {reason: [text] for reason, text in texts.items() if reason}
+    assert report.examples == {
+        reason: [Example(text=text, source="a.jsonl")] for reason, text in texts.items() if reason
+    }
 
 
 def test_cleaning_what_is_clean_changes_nothing(tmp_path, run):
@@ -261,7 +264,7 @@ def test_the_stage_writes_metrics_and_two_lines(tmp_path, monkeypatch, capsys):
     stage.main()
     assert json.loads(Path("metrics/clean.json").read_bytes())["dropped_duplicate"] == 1
     assert json.loads(Path("data/clean_report.json").read_bytes())["examples"] == {
-        "duplicate": ["a"]
+        "duplicate": [{"text": "a", "source": "in.jsonl"}]
     }
     assert shards.totals(Path("data/clean")).documents == 1
     assert capsys.readouterr().out.count("\n") == 2

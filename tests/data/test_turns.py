@@ -120,4 +120,5 @@ def test_examples_of_dropped_chats_can_be_read(tmp_path: Path):
     raw = tmp_path / "raw.jsonl"
     raw.write_bytes(json_lines(chats))
     _, report = result(raw, tmp_path)
-    assert report.examples == {"duplicate": ["User: Hi\nAssistant: Ho"]}
+    (example,) = report.examples["duplicate"]
+    assert example.text == "User: Hi\nAssistant: Ho"

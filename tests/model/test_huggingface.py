@@ -136,7 +136,7 @@ def test_weights_must_be_those_that_the_manifest_records(model: GPT, tmp_path: P
         "weights": hashes,
     }
     content |= {
-        "train": {"precision": "", "batch_size": 1, "validation_sequences": 1},
+        "train": {"precision": "", "batch_size": 1, "validation_bytes": None},
         "tokenizer_sha256": "",
     }
     write_json(tmp_path / MANIFEST, content | {"model": model.config.model_dump()})

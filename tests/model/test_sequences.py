@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tokenmill.formats.measured import evenly_spread
 from tokenmill.model import sequences as module
 from tokenmill.model.ops import IGNORED
-from tokenmill.model.sequences import Sequences, evenly_spread, place_tokens
+from tokenmill.model.sequences import Sequences, WholeText, place_tokens
 
 CPU = torch.device("cpu")
 
@@ -92,6 +93,19 @@ def test_evenly_spread_numbers_are_distinct_and_evenly_apart(sequences: int, at_
     assert chosen.max() < sequences
     gaps = np.diff([*chosen, sequences])
     assert gaps.max() - gaps.min() <= 1
+
+
+@pytest.mark.parametrize(("tokens", "count"), [(2, 1), (9, 2), (10, 3), (12, 3)])
+def test_every_token_of_a_whole_text_is_a_target_once(tokens: int, count: int):
+    text = WholeText(np.arange(tokens, dtype=np.int32), context_length=4, device=CPU)
+    everything = np.arange(text.count)
+    inputs_BT, targets_BT = text.gather(everything)
+    assert text.count == count
+    assert targets_BT[targets_BT != IGNORED].tolist() == list(range(1, tokens))
+    assert inputs_BT[targets_BT != IGNORED].tolist() == list(range(tokens - 1))
+    assert inputs_BT.min() >= 0
+    assert text.weight(everything) == tokens - 1
+    assert text.weight(everything[:-1]) == 4 * (count - 1)
 
 
 @pytest.mark.parametrize("placement", ["mmap", "memory", "device"])

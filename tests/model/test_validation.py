@@ -10,7 +10,7 @@ import torch
 from tests.model.small import small_config
 from tokenmill.model.device import Compute
 from tokenmill.model.gpt import GPT, build
-from tokenmill.model.sequences import Sequences, bits_per_byte, mean_loss, perplexity
+from tokenmill.model.sequences import Sequences, WholeText, bits_per_byte, mean_loss, perplexity
 
 CPU = Compute(device=torch.device("cpu"), precision=torch.float32)
 INDEX = np.array([4, 0, 2, 3, 1])
@@ -77,6 +77,19 @@ def test_fewer_sequences_at_a_time_when_memory_runs_out(model: GPT):
     assert small.sizes == [2, 2, 1]
     with pytest.raises(MemoryError):
         mean_loss(small, five_sequences(), INDEX, micro_batch=4, compute=CPU, shrink=False)
+
+
+def test_a_short_last_sequence_counts_by_its_targets(model: GPT):
+    ids = np.random.default_rng(0).integers(23, size=2 * 12 + 5, dtype=np.int32)
+    text = WholeText(ids, context_length=12, device=CPU.device)
+    inputs_BT, targets_BT = text.gather(np.arange(3))
+    with torch.no_grad():
+        logs_BTV = model(inputs_BT).double().log_softmax(-1)
+    logs_BT = logs_BTV.gather(-1, targets_BT.clamp(min=0)[..., None])[..., 0]
+    expected = -logs_BT[targets_BT >= 0].mean().item()
+    for micro_batch in (1, 2, 3):
+        found = mean_loss(model, text, np.arange(3), micro_batch=micro_batch, compute=CPU)
+        assert found == pytest.approx(expected, rel=1e-6)
 
 
 def test_bits_per_byte_by_hand():

@@ -26,7 +26,7 @@ SMALL: dict[str, Any] = {
     "train.batch_size": 8,
     "train.schedule.type": "constant",
     "train.schedule.warmup_steps": 5,
-    "train.validation_sequences": 16,
+    "train.validation_bytes": 2000,
     "evaluate.max_new_tokens": 8,
     "runtime.device": "cpu",
     "runtime.checkpoint.every_steps": 7,

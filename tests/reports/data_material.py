@@ -44,10 +44,16 @@ REPORT: dict[str, Any] = {
         "<b>": 1,
     },
     "meanings": {"duplicate": "the same <i>cleaned</i> text came before"},
-    "examples": {"duplicate": [HOSTILE, "x" * 400, "short"], "empty": [""]},
+    "examples": {
+        "duplicate": [
+            {"text": text, "source": "<i>a.txt"} for text in (HOSTILE, "x" * 400, "short")
+        ],
+        "empty": [{"text": "", "source": "empty<u>.txt"}],
+    },
     "lengths": {"edges": [1, 2, 4, 8, 16], "read": [0, 3, 100, 97, 0], "kept": [0, 0, 70, 70, 0]},
     "languages": {"en": 100, "de": 30, "<hr>": 10},
     "sources": {f"part-{i}<u>.jsonl": {"read": 20, "kept": 14 - i} for i in range(12)},
+    "other_sources": {"files": 376, "read": 400, "kept": 390},
     "held_out": [f"test-{i}<s>.jsonl" for i in range(5)],
     "params": {"data": {"raw": "data/raw/<b>"}, "clean": {"mode": "strict"}},
 }

@@ -1,11 +1,13 @@
 """Changed words between answers, and how a page marks them."""
 
+from typing import Literal
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenmill.evaluation.results import Answer, Question
-from tokenmill.reports.answers import Span, compare_answers, word_changes
+from tokenmill.reports.answers import Span, Version, compare_answers, word_changes
 from tokenmill.reports.page import environment
 
 TEXTS = st.lists(
@@ -71,6 +73,18 @@ def marked(before: str, after: str) -> str:
 )
 def test_page_marks_changed_words(before: str, after: str, shown: str):
     assert marked(before, after) == shown
+
+
+def test_drawn_text_comes_first_where_a_text_goes_on():
+    def first(kind: Literal["user", "text"], expect: str | None) -> Version:
+        question = Question(prompt="?", expect=expect, left_out="", kind=kind)
+        answer = Answer(greedy="on and on", sampled="drawn", found=None, repetition=0.9)
+        return compare_answers(question, [("a", answer)]).versions[0]
+
+    drawn = first("text", None)
+    assert (drawn.spans, drawn.other, drawn.loops) == ([Span("same", "drawn")], "on and on", False)
+    for version in (first("user", None), first("text", "on")):
+        assert (version.spans[0].text, version.other, version.loops) == ("on and on", "drawn", True)
 
 
 def test_answers_are_compared_with_the_last_one_asked():

@@ -36,10 +36,7 @@ LINES = line_chart(
 
 
 def drawn(chart: Chart) -> str:
-    template = (
-        '{% import "parts.html" as parts %}'
-        '{% call parts.chart(chart, [(1, "a")]) %}caption{% endcall %}'
-    )
+    template = '{% import "parts.html" as parts %}{% call parts.chart(chart) %}caption{% endcall %}'
     return environment().from_string(template).render(chart=chart)
 
 
@@ -64,7 +61,44 @@ def test_drawing_has_every_bar_line_and_dot() -> None:
     ]
     lines = drawn(LINES)
     assert lines.count("<polyline") == 2
-    assert lines.count('class="dot series-1"') == 3
+    assert lines[lines.index("plot") :].count('class="dot series-1"') == 3
+
+
+def test_legend_shows_what_the_chart_draws() -> None:
+    named = [Series([1, 2], 1, "a", [1, 2]), Series([1, 2], 3, HOSTILE, [1, 2], ["", ""], "run")]
+    chart = line_chart(named, x_label="", y_label="", alt="")
+    assert [(key.kind, key.colour) for key in chart.legend] == [("line", 1), ("dots", 3)]
+    legend = drawn(chart).partition('class="plot"')[0]
+    assert (legend.count("<path"), legend.count("dot series-3"), HOSTILE in legend) == (2, 1, False)
+    assert '<li class="run">' in legend
+    assert [key.kind for key in BARS.legend] == []
+
+
+@given(
+    st.lists(st.floats(1e-6, 1e12), min_size=1, max_size=9),
+    st.sampled_from(["", "y"]),
+)
+def test_axes_are_labelled_to_the_end_of_the_line(values: list[float], log: str) -> None:
+    end = 37 * len(values)
+    chart = line_chart(
+        [Series(values, 1, "", range(37, end + 1, 37))],
+        log="y" if log else "",
+        x_label="",
+        y_label="",
+        alt="",
+    )
+    (line,) = chart.lines
+    assert (chart.x_ticks[-1].at, chart.x_ticks[-1].text) == (line.points[-1][0], str(end))
+    assert max(tick.at for tick in chart.y_ticks) >= max(y for _, y in line.points) - 0.01
+    assert min(tick.at for tick in chart.y_ticks) <= min(y for _, y in line.points) + 0.01
+
+
+@pytest.mark.parametrize(
+    ("end", "label"), [(950, "950"), (1316, "1,316"), (9999, "9,999"), (1_347_072, "1.35M")]
+)
+def test_thousands_of_an_axis_are_written_as_elsewhere(end: int, label: str) -> None:
+    chart = line_chart([Series([1, 2], 1, "", [1, end])], x_label="", y_label="", alt="")
+    assert chart.x_ticks[-1].text == label
 
 
 def test_bars_are_as_tall_as_their_values() -> None:
@@ -99,19 +133,16 @@ def test_small_logarithmic_axis_has_ticks_between_powers() -> None:
 
 
 def test_wide_logarithmic_axis_has_powers_of_ten() -> None:
-    assert Axis([1, 20, 30_000], log=True).ticks(7) == [1, 10, 100, 1000, 10_000]
+    assert Axis(1, 30_000, log=True).whole(7) == [1, 10, 100, 1000, 10_000]
 
 
-@given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=9), st.integers(2, 9), st.booleans())
-def test_linear_ticks_are_within_the_axis_and_few(
-    values: list[float], count: int, whole: bool
-) -> None:
-    axis = Axis(values, log=False)
+@given(st.lists(st.integers(0, 10**9), min_size=1, max_size=9), st.integers(2, 9))
+def test_whole_ticks_are_within_the_axis_and_few(values: list[int], count: int) -> None:
+    axis = Axis.around(values, log=False)
     assert all(0 <= axis.percent(value) <= 100 for value in values)
-    ticks = axis.ticks(count, whole=whole)
+    ticks = axis.whole(count)
     assert len(ticks) <= count + 1
-    assert all(-0.01 <= axis.percent(tick) <= 100.01 for tick in ticks)
-    assert not whole or all(tick == int(tick) for tick in ticks)
+    assert all(-0.01 <= axis.percent(tick) <= 100.01 and tick == int(tick) for tick in ticks)
 
 
 def test_axis_of_one_value_has_room_around_it() -> None:

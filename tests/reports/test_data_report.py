@@ -75,15 +75,18 @@ def test_data_page_shows_what_was_counted(reported: Path) -> None:
     text = " ".join(" ".join(Page((reported / "reports/data.html").read_text()).text).split())
     numbers = json.loads((reported / "metrics/data.json").read_text())
     tokens = json.loads((reported / "metrics/tokens.json").read_text())
-    total = f"{tokens['train_tokens'] + tokens['val_tokens']:,}".replace(",", " ")
+    total = f"{tokens['train_tokens'] + tokens['val_tokens']:,}"
     assert f"140 documents, {total} tokens" in text
     assert f"{tokens['bytes_per_token']:.2f} bytes" in text
     assert f"{numbers['tokens_per_word']:.2f} tokens for a word" in text
     assert f"at most {numbers['document_tokens_median']}" in text
     assert "near duplicate 30 15.0 %" in text
     assert "en 100 71.4 %" in text
+    assert "140 documents, a sample of the 140" in text
+    assert "empty<u>.txt" in text
+    # of the files beyond the first ten, two are listed
+    assert re.search("378 more files ?401 of 440 documents kept", text)
     assert "Nothing was dropped as too short." in text
-    assert "2 more files" in text
     for parameter in (
         "data.raw data/raw/<b>",
         "clean.mode strict",

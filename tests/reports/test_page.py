@@ -8,36 +8,39 @@ from hypothesis import strategies as st
 
 from tokenmill.reports.page import (
     WHITE_SPACE,
-    counted,
+    commands,
     decimal,
     excerpt,
     percent,
     signed,
     significant,
+    time,
     token_markup,
     token_text,
 )
-from tokenmill.words.units import INVISIBLE
+from tokenmill.words.units import INVISIBLE, counted
 
 
 @pytest.mark.parametrize(
     ("shown", "expected"),
     [
         (counted(1, "document"), "1 document"),
-        (counted(1234567, "document"), "1 234 567 documents"),
-        (decimal(1234.5), "1 234.50"),
+        (counted(1234567, "document"), "1,234,567 documents"),
+        (decimal(1234.5), "1,234.50"),
         (percent(0.0), "0 %"),
         (percent(0.0001), "< 0.1 %"),
         (percent(0.5), "50.0 %"),
         (percent(0.9999), "> 99.9 %"),
         (percent(1.0), "100 %"),
         (signed(0.5), "+0.50"),
-        (signed(-1234.5, 1), "−1 234.5"),
+        (signed(-1234.5, 1), "−1,234.5"),
         (signed(-0.001), "0.00"),
         (significant(0.0043), "0.00430"),
         (significant(0.0000012345), "0.00000123"),
         (significant(12.345), "12.3"),
-        (significant(123456), "123 000"),
+        (significant(123456), "123,000"),
+        (time(0.026), "0.026 s"),
+        (time(359), "6 min"),
     ],
 )
 def test_numbers_are_short_and_honest(shown: str, expected: str) -> None:
@@ -61,6 +64,10 @@ def test_token_is_readable(token: bytes, shown: str) -> None:
 
 def test_tokens_white_space_is_marked_and_its_text_escaped() -> None:
     assert token_markup(b" <i>\n") == "<i>␣</i>&lt;i&gt;<i>↵</i>"
+
+
+def test_commands_of_a_sentence_are_code_and_the_rest_is_escaped() -> None:
+    assert commands("<b> `dvc <x>` \x07") == "&lt;b&gt; <code>dvc &lt;x&gt;</code> ␇"
 
 
 @given(st.text(max_size=50))

@@ -92,6 +92,12 @@ def test_run_page_is_self_contained(source: str):
     }
 
 
+def test_a_model_worse_than_frequencies_is_warned_of(tmp_path: Path, epochs: Epochs):
+    folder = prepare(tmp_path)
+    write_json(folder / "metrics/data.json", {"unigram_bits_per_byte": 0.5})
+    assert "Warning:" in Page(epochs(folder)).words
+
+
 def test_validations_within_epochs_are_drawn(tmp_path: Path, epochs: Epochs):
     folder = prepare(tmp_path)
     manifest = json.loads((folder / "models/gpt/manifest.json").read_text())
@@ -140,7 +146,7 @@ def test_table_of_epochs_has_the_evaluations_numbers(source: str):
     def numbers(result: EpochResult) -> list[str]:
         losses = [f"{result.train_loss:.4f}", f"{result.val_loss:.4f}"]
         found = [f"{result.bits_per_byte:.4f}", f"{sum(result.expected)} of {len(result.expected)}"]
-        return [*losses, f"{result.perplexity:,.2f}".replace(",", " "), *found]
+        return [*losses, f"{result.perplexity:,.2f}", *found]
 
     assert [row[:5] for row in cells(source)] == [numbers(result) for result in evaluation().epochs]
 
@@ -150,14 +156,14 @@ def test_times_and_costs_are_the_runs_own(source: str):
     # epoch 1 at 40 s
     rate = (1030 + 1035) / 2
     assert cells(source)[1][5:] == [
-        f"{2048 / rate:#.3g}",
-        f"{round(rate):,}".replace(",", " "),
-        "0.0333",
+        f"{2048 / rate:.0f} s",
+        f"{round(rate):,}",
+        "2 min",
         "1.20 USD",
     ]
     assert "together" in source
     assert re.findall(r"<td[^>]*>(.*?)</td>", source[source.index("<tfoot>") :])[:2] == [
-        "0.100",
+        "6\u202fmin",
         "3.60 USD",
     ]
 
@@ -209,7 +215,7 @@ def test_times_of_another_run_are_not_shown(
     shutil.copytree(made, elsewhere, ignore=shutil.ignore_patterns(".resume"))
     write_timing(elsewhere, epochs=3, fingerprint="another")
     page = epochs(elsewhere)
-    assert "seconds per step" not in page
+    assert "time per step" not in page
     assert cells(page) == [row[:5] for row in cells(source)]
 
 
@@ -219,7 +225,7 @@ def test_unknown_times_and_prices_are_left_out(made: Path, tmp_path: Path, epoch
     write_timing(elsewhere, epochs=2, money=False)
     page = epochs(elsewhere)
     assert [row[5:] for row in cells(page)][2] == ["–", "–", "–"]
-    assert cells(page)[1][7] == "0.0333"
+    assert cells(page)[1][7] == "2 min"
     assert "runtime.cost" in page
 
 
@@ -232,8 +238,13 @@ def test_recall_and_generalisation_are_two_numbers(made: Path, tmp_path: Path, e
     write_json(folder / "reports/evaluation.json", content)
     source = epochs(folder)
     words = Page(source).words
-    assert "<span>recall</span><b>1 of 1</b>" in source
-    assert "<span>generalisation</span><b>0 of 1</b>" in source
+    badges = re.findall(r'<span class="(badge [^"]+)">(\w+)</span>', source)
+    assert {name: look for look, name in badges if name != "best"} == {
+        "recall": "badge seen",
+        "generalisation": "badge held-out",
+    }
+    assert "recall1 of 1" in words
+    assert "generalisation0 of 1" in words
     assert [row[4:6] for row in cells(source)] == [
         ["0 of 1", "0 of 1"],
         ["1 of 1", "0 of 1"],
@@ -252,10 +263,9 @@ def test_one_epoch_without_prompts_has_a_page(tmp_path: Path, epochs: Epochs):
     page = Page(epochs(folder))
     page.assert_self_contained()
     assert "best" not in page.words
-    assert "expected answers" not in page.words, "nothing is expected"
-    assert "training, at the epoch's end" not in page.words, (
-        "a chart of one epoch would have a dot for a line"
-    )
+    assert "right answers" not in page.words, "nothing is expected"
+    assert "matrix" not in [value for name, value in page.attributes if name == "class"]
+    assert "By epoch" not in page.words, "a chart of one epoch would have a dot for a line"
     content["questions"] = []
     content["epochs"][0]["answers"] = []
     write_json(folder / "reports/evaluation.json", content)

@@ -88,21 +88,26 @@ def test_text_without_questions_has_no_column_for_right_answers():
     )
 
 
+FITS = (2.9, 3.0)
+
+
 def test_fine_tuned_answers_stand_beside_those_of_the_base():
     question = Question(prompt="W|hy?", expect=None, left_out="", truth="b\x1b|c")
     one = HeldOutAnswers(
         question, answer("old", "o|o", None, 0.0), answer("new", "n\nn", None, 0.0)
     )
     tuned = TWO_EPOCHS.model_copy(update={"epochs": TWO_EPOCHS.epochs[:1]})
-    text = beside_base(TWO_EPOCHS, tuned, [one])
+    text = beside_base(TWO_EPOCHS, tuned, [one], bytes_per_token=FITS)
     chats, prompts = text.split("# Same prompts, different epochs")
     assert "## W\\|hy?\n\nIn the chat: b␛\\|c\n\n| | likeliest | sampled |" in chats
     assert "| before fine-tuning | old | o\\|o |\n| after | new | n <br> n |\n" in chats
     assert "| 0 ✓ | x\\|y | c |\n| 1 ✗ | no \\| no | a <br> b |\n" in prompts
-    assert "held-out chats" not in beside_base(TWO_EPOCHS, tuned, [])
+    assert "held-out chats" not in beside_base(TWO_EPOCHS, tuned, [], bytes_per_token=FITS)
+    warned = beside_base(TWO_EPOCHS, tuned, [], bytes_per_token=(1.5, 3.0))
+    assert [text.count("**Warning:**") for text in (warned, chats)] == [1, 0]
 
 
 def test_base_that_was_asked_other_prompts_is_refused():
     other = TWO_EPOCHS.model_copy(update={"questions": TWO_EPOCHS.questions[::-1]})
     with pytest.raises(UserError, match="dvc repro evaluate"):
-        beside_base(other, TWO_EPOCHS, [])
+        beside_base(other, TWO_EPOCHS, [], bytes_per_token=FITS)

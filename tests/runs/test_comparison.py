@@ -1,5 +1,6 @@
 """A comparison's tables, its caution and its answers, on a terminal and as a page."""
 
+import itertools
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -49,6 +50,54 @@ def test_measures_are_those_of_the_files(make_run: MakeRun):
     assert rows["epoch"] == ["1 of 3", "2 of 3"]
 
 
+@pytest.mark.parametrize(
+    ("how", "marked"),
+    [
+        ({}, {"validation loss", "perplexity", "bits per byte", "right answers"}),
+        ({"tokenizer": "char"}, {"bits per byte", "right answers"}),
+        ({"clean": "more"}, {"right answers"}),
+        ({"prompts": slice(1, 4)}, {"validation loss", "perplexity", "bits per byte"}),
+    ],
+)
+def test_best_values_are_marked_where_they_can_be_compared(
+    make_run: MakeRun, how: dict[str, Any], marked: set[str]
+):
+    first, second = make_run(epochs=1), make_run(epochs=2, **how)
+    comparison = compared(("a", first, 1), ("b", second, 2), ("c", first, 1))
+    assert comparison.best == {name: [False, True, False] for name in marked}
+    page = render_page(comparison)
+    assert page.count('<span class="badge best">') == len(marked)
+    text = render_terminal(comparison, width=80, colours=False)
+    assert len(re.findall(r"^[a-z ]+ .*\* \d", text, re.MULTILINE)) == len(marked)
+
+
+def test_no_row_and_no_grid_where_nothing_is_expected(make_run: MakeRun):
+    run = make_run(epochs=2, prompts=slice(2, 4))
+    comparison = compared(("a", run, 1), ("b", run, 2))
+    assert "right answers" not in comparison.measures.index
+    assert 'class="matrix"' not in render_page(comparison)
+
+
+def test_filters_hide_the_columns_and_lines_of_a_value(make_run: MakeRun):
+    wide = make_run(epochs=2, params={"model.n_embd": 256})
+    run = make_run(epochs=2)
+    assert "checkbox" not in render_page(compared(("a", run, 1), ("b", wide, 1)))
+    page = render_page(compared(("a", run, 1), ("b", wide, 1), ("c", run, 2)))
+    Page(page).assert_self_contained()
+    values = re.findall(r"<label><input [^>]*><bdi>(.*?)</bdi></label>", page)
+    assert values[-2:] == ["128", "256"]
+    rule = re.search(r"#show-2-1:not\(:checked\)\) :is\((.*?)\) \{", page)
+    assert rule
+    assert set(rule[1].split(", ")) == {
+        "table tr > :nth-child(2)",
+        ".versions > :nth-child(1)",
+        "table tr > :nth-child(4)",
+        ".versions > :nth-child(3)",
+        ".line-1",
+    }
+    assert page.count('<polyline class="line-') == 4, "two runs in two charts"
+
+
 @pytest.mark.parametrize("lock", ["{}", "stages: []", "stages: {train: {outs: [1]}}"])
 def test_damaged_lock_is_a_user_error(lock: str, make_run: MakeRun, tmp_path: Path):
     make_run(epochs=1)
@@ -74,6 +123,7 @@ def test_only_parameters_that_differ_are_shown(make_run: MakeRun):
         ({"tokenizer": "char"}, "The tokenizers differ"),
         ({"clean": "more", "tokenizer": "char"}, "The texts for validation differ"),
         ({"params": {"tokenize.val_fraction": 0.5}}, "The texts for validation differ"),
+        ({"params": {"train.validation_bytes": 1000}}, "The texts for validation differ"),
         ({"params": {"model.n_layer": 12}}, ""),
     ],
 )
@@ -99,7 +149,7 @@ def test_prompt_of_one_run_only_is_marked(make_run: MakeRun):
     assert asked == [[True, False], [True, True], [False, True], [False, True]]
     text = render_terminal(both, width=80, colours=False)
     assert text.count("(not asked)") == 3
-    assert Page(render_page(both)).words.count("not asked") == 3
+    assert Page(render_page(both)).words.count("not asked") == 2 * 3, "greedy and sampled"
 
 
 def test_changes_are_marked_by_signs_or_colours(make_run: MakeRun):
@@ -137,6 +187,18 @@ def test_hostile_answers_are_escaped(make_run: MakeRun):
     page.assert_self_contained()
     assert "<script>alert('x')</script>" in "".join(page.text)
     assert not re.search(r"[\x00-\x08\x0b-\x1f\u202e]", source)
+
+
+def test_lines_of_neighbours_differ_by_colour_and_stroke(make_run: MakeRun):
+    runs = [(str(n), make_run(epochs=1), 1) for n in range(11)]
+    page = render_page(compared(*runs))
+    looks = re.findall(r'<polyline class="line-\d+ (stroke-\d)" style="stroke:([^"]+)"', page)
+    chart = looks[: len(looks) // 2]
+    assert len(set(chart)) == len(chart) == 9
+    for (stroke, colour), (next_stroke, next_colour) in itertools.pairwise(chart):
+        assert stroke != next_stroke
+        assert colour != next_colour
+    assert "The first 9 of 11 runs are drawn" in page
 
 
 def test_same_comparison_gives_the_same_page(make_run: MakeRun):

@@ -9,7 +9,7 @@ import pytest
 from tests.pipeline.project import Project
 from tests.runs.project_of_runs import make_project, write_run
 from tokenmill.core.errors import UserError
-from tokenmill.runs.comparison import find_epochs
+from tokenmill.runs.comparison import find_all, find_epochs
 
 
 def places(root: Path, *names: str) -> list[tuple[str, int, int]]:
@@ -69,6 +69,16 @@ def test_commits_and_experiments_are_found(project: Project):
     ]
     assert places(project.root, "calm-oxen") == [("calm-oxen", 2, 2), ("workspace", 3, 3)]
     assert project.run("git", "status", "--porcelain") == ""
+
+
+@pytest.mark.slow
+def test_all_runs_are_compared_each_once(project: Project, capsys: pytest.CaptureFixture[str]):
+    names = ["workspace", "main", "calm-oxen", "HEAD~1", "HEAD~2"]
+    found = [(one.name, one.result.epoch) for one in find_all(project.root, names)]
+    assert found == [("main", 3), ("calm-oxen", 2), ("HEAD~1", 1)], "main is the workspace, too"
+    assert "HEAD~2" in capsys.readouterr().err
+    with pytest.raises(UserError, match="two"):
+        find_all(project.root, ["workspace", "main"])
 
 
 @pytest.mark.slow

@@ -54,7 +54,7 @@ TRAIN = {
     "schedule": SCHEDULE,
     "seed": 3,
     "precision": "float32",
-    "validation_sequences": 5,
+    "validation_bytes": None,
     "log_every_steps": 3,
     "validate_every_steps": None,
     "early_stopping": None,
@@ -102,11 +102,11 @@ def runtime_params(**changes: Any) -> RuntimeParams:
     return RuntimeParams.model_validate(merged(RUNTIME, changes))
 
 
-def write_tokens(folder: Path, *, sequences: int, seed: int = 0) -> Path:
-    """A folder as `unpack` leaves it, with so many training sequences of text that can be learned a
-    little."""
+def write_tokens(folder: Path, *, sequences: int, seed: int = 0, val: int = 7) -> Path:
+    """A folder as `unpack` leaves it, with so many training and validation sequences of text that
+    can be learned a little, and three tokens more."""
     draws = np.random.default_rng(seed)
-    counts: dict[Split, int] = {"train": sequences, "val": 7}
+    counts: dict[Split, int] = {"train": sequences, "val": val}
     ids: dict[Split, np.ndarray] = {}
     for split, count in counts.items():
         steps = draws.choice([1, 1, 1, 4], size=count * CONTEXT + 3)
@@ -129,6 +129,7 @@ def run(
         ModelParams.model_validate(merged(MODEL, model or {})),
         train_params(**{k: v for k, v in changes.items() if k != "runtime"}),
         tokens,
+        tokens.parent / "tokenizer.json",
         start=Path(start) if start else None,
     )
     runtime = runtime_params(**changes.get("runtime", {}))

@@ -8,7 +8,8 @@ import io
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tokenmill.cli.main import Parser
+from tokenmill.cli.runs import names_of_runs
+from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_text
 from tokenmill.reports.charts import Chart, Series, line_chart
 from tokenmill.words.units import visible
@@ -31,11 +34,18 @@ if TYPE_CHECKING:
 
 PAGE = Path("reports/compare.html")
 
-COLOURS = (1, 3, 4, 2)
-"""The numbers of the colours of the runs, the palest last. Further runs are not drawn."""
+COLOURS = (1, 3, 4)
+"""The numbers of the colours of the runs."""
+
+STROKES = 3
+"""The number of strokes, each with its own dots. So COLOURS times STROKES runs are told apart, and
+neighbours by both; further runs are not drawn."""
 
 SIGNS = {"same": ("", ""), "added": ("{+", "+}"), "removed": ("[-", "-]")}
 """The signs around words of each kind, as in `git diff --word-diff`."""
+
+BEST = "* "
+"""The sign before the best value of a row."""
 
 STYLES = {"same": "", "added": "bold green", "removed": "strike red"}
 
@@ -52,6 +62,7 @@ EXAMPLES = """\
   tokenmill compare HEAD                the last commit and the workspace
   tokenmill compare HEAD~1 blest-jube   commits, branches, tags, experiments (see `tokenmill runs`)
   tokenmill compare main:2 workspace:2  their second epochs
+  tokenmill compare --all               all runs as a page, with their curves and with filters
 """
 
 
@@ -66,12 +77,22 @@ def add_arguments(parser: Parser) -> None:
             "REV:N is its epoch N (default: its last epoch)"
         ),
     )
+    parser.add_argument(
+        "--all", action="store_true", help="all that `tokenmill runs` lists, as a page only"
+    )
 
 
 def run(options: argparse.Namespace) -> None:
     """Print the comparison and write the page."""
-    from tokenmill.runs.comparison import Comparison, find_epochs  # noqa: PLC0415 (pandas)
+    from tokenmill.runs.comparison import Comparison, find_all, find_epochs  # noqa: PLC0415 (pandas)
 
+    if options.all:
+        if options.names:
+            raise UserError(f"--all names every run; leave out {' '.join(options.names)}.")
+        epochs = find_all(Path(), names_of_runs(Path()))
+        write_text(PAGE, render_page(Comparison(epochs)))
+        print(f"{len(epochs)} runs side by side: {PAGE}")
+        return
     comparison = Comparison(find_epochs(Path(), options.names))
     write_text(PAGE, render_page(comparison))
     colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
@@ -83,26 +104,98 @@ def render_page(comparison: "Comparison") -> str:
     """Render the whole page."""
     from tokenmill.reports.page import render  # noqa: PLC0415 (jinja2)
 
-    runs = list(zip(COLOURS, comparison.runs, strict=False))
-    legend = [(colour, visible(run.name)) for colour, run in runs]
-    return render("compare.html", comparison=comparison, curves=_curves(runs), legend=legend)
+    drawn = comparison.runs[: len(COLOURS) * STROKES]
+    return render(
+        "compare.html",
+        comparison=comparison,
+        curves=[_validation(drawn), _training(drawn)],
+        drawn=len(drawn),
+        filters=_filters(comparison),
+    )
 
 
-def _curves(runs: Sequence[tuple[int, "ComparedRun"]]) -> Chart:
+@dataclass(frozen=True)
+class Choice:
+    """A checkbox of the page, which shows or hides runs."""
+
+    label: str
+    columns: Sequence[int]
+    """The columns of these runs, from 1."""
+    lines: Sequence[int]
+    """The numbers of their lines, from 1."""
+
+
+def _filters(comparison: "Comparison") -> list[tuple[str, list[Choice]]]:
+    """For the runs, and for each parameter that differs between them, its values to choose from;
+    none where there are only two columns."""
+    if len(comparison.epochs) < 3:
+        return []
+    runs = [visible(epoch.run.name) for epoch in comparison.epochs]
+    rows = [
+        ("run", runs),
+        *((name, cells) for name, *cells in comparison.settings.itertuples(name=None)),
+    ]
+    return [(name, _choices(comparison, cells)) for name, cells in rows]
+
+
+def _choices(comparison: "Comparison", values: Sequence[str]) -> list[Choice]:
+    lines = {id(run): number for number, run in enumerate(comparison.runs, start=1)}
+    choices = []
+    for value in dict.fromkeys(values):
+        columns = [number for number, one in enumerate(values, start=1) if one == value]
+        runs = {lines[id(comparison.epochs[number - 1].run)] for number in columns}
+        choices.append(Choice(value, columns, sorted(runs)))
+    return choices
+
+
+def _validation(runs: "Sequence[ComparedRun]") -> Chart:
     """A chart of bits per byte by epoch, with a line for each run."""
     series = []
-    for colour, run in runs:
+    for number, run in enumerate(runs):
         epochs = [result.epoch for result in run.evaluation.epochs]
         values = [result.bits_per_byte for result in run.evaluation.epochs]
         titles = [
             f"{visible(run.name)}, epoch {n}: {v:.4f}" for n, v in zip(epochs, values, strict=True)
         ]
-        series.append(Series(values, colour, epochs, titles))
+        series.append(_series(number, run, values, epochs, titles))
     alt = (
         "Bits per byte by epoch, a line for each run; "
         "the numbers of the compared epochs are in the table."
     )
-    return line_chart(series, x_label="epoch", y_label="bits per byte", alt=alt)
+    label = "bits per byte, logarithmic"
+    return line_chart(series, log="y", x_label="epoch", y_label=label, alt=alt)
+
+
+def _training(runs: "Sequence[ComparedRun]") -> Chart:
+    """A chart of the training loss by the tokens read, with a line for each run."""
+    from tokenmill.reports.run_report import means  # noqa: PLC0415 (pydantic)
+
+    series = []
+    for number, run in enumerate(runs):
+        steps, losses = means(run.steps, "loss")
+        tokens = run.history[-1].tokens / run.history[-1].step
+        series.append(_series(number, run, losses, [round(step * tokens) for step in steps]))
+    return line_chart(
+        series,
+        log="y",
+        x_label="tokens read",
+        y_label="nats per token, logarithmic",
+        alt="Training loss by the number of tokens read, a line for each run.",
+    )
+
+
+def _series(
+    number: int,
+    run: "ComparedRun",
+    values: Sequence[float],
+    x: Sequence[int],
+    titles: Sequence[str] = (),
+) -> Series:
+    """The line of a run, given its number from 0, with the colour and the stroke of that number."""
+    colour = COLOURS[number % len(COLOURS)]
+    stroke = (number + number // len(COLOURS)) % STROKES
+    classes = f"line-{number + 1} stroke-{stroke}"
+    return Series(values, colour, visible(run.name), x, titles, classes)
 
 
 def render_terminal(comparison: "Comparison", *, width: int, colours: bool) -> str:
@@ -111,11 +204,13 @@ def render_terminal(comparison: "Comparison", *, width: int, colours: bool) -> s
     console = Console(
         file=out, width=max(width, NARROWEST), color_system="standard" if colours else None
     )
-    blocks: list[RenderableType] = [_table("", comparison.measures)]
+    blocks: list[RenderableType] = [_table("", comparison.measures, comparison.best)]
+    if comparison.best:
+        blocks.append(Text(f"{BEST.strip()} the best of its row"))
     if comparison.caution:
         blocks.append(Text(comparison.caution))
     if not comparison.settings.empty:
-        blocks.append(_table("what differs", comparison.settings))
+        blocks.append(_table("what differs", comparison.settings, {}))
     blocks += [_prompt(prompt, colours=colours) for prompt in comparison.prompts]
     for block in blocks:
         console.print(block)
@@ -123,13 +218,15 @@ def render_terminal(comparison: "Comparison", *, width: int, colours: bool) -> s
     return "\n".join(line.rstrip() for line in out.getvalue().rstrip().splitlines())
 
 
-def _table(title: str, table: "pd.DataFrame") -> Table:
+def _table(title: str, table: "pd.DataFrame", best: Mapping[str, Sequence[bool]]) -> Table:
     shown = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="none")
     shown.add_column(title, overflow="fold")
     for name in table.columns:
         shown.add_column(_line(name), justify="right", overflow="fold")
     for name, *cells in table.itertuples(name=None):
-        shown.add_row(_line(name), *map(_line, cells))
+        marks = best.get(name, [False] * len(cells))
+        texts = [BEST * is_best + cell for cell, is_best in zip(cells, marks, strict=True)]
+        shown.add_row(_line(name), *map(_line, texts))
     return shown
 
 
@@ -148,7 +245,7 @@ def _answer(version: "Version", *, colours: bool) -> Text:
         return Text("(not asked)")
     if version.is_unchanged:
         return Text("(unchanged)")
-    if not version.answer.greedy:
+    if not any(span.text for span in version.spans):
         return Text("(nothing)")
     shown = Text()
     for span in version.spans:

@@ -4,29 +4,42 @@ import argparse
 import sys
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from tokenmill.cli.main import Parser, positive
-from tokenmill.cli.preset import offer
+from tokenmill.cli.preset import NEXT, offer, params_with
 from tokenmill.core.errors import UserError
 from tokenmill.display import console, note, print_columns
 from tokenmill.stage import set_wait_policy
 from tokenmill.words.units import duration, si, size
 
+if TYPE_CHECKING:
+    from tokenmill.planning.fit import StepSeconds
+    from tokenmill.schema import AllParams
+
 HERE = "here"
 
 EXAMPLES = """\
   tokenmill fit --minutes 30                       what this machine trains in half an hour
+  tokenmill fit ~/texts --minutes 30               the same for a text that becomes data.raw
   tokenmill fit --minutes 30 --yes && dvc repro    write params.yaml without asking, then train
   tokenmill fit --minutes 60 --hardware A100       the same for a GPU, by its data sheet
   tokenmill fit --budget 5 --hardware A100 --price-per-hour 2
 
-The text is that of data.raw in params.yaml. Only training is counted; cleaning and evaluation come
-on top.
+Without a path the text is that of data.raw in params.yaml. Only training is counted; cleaning and
+evaluation come on top.
 """
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declare how much time or money there is, and the hardware."""
+    """Declare the text, how much time or money there is, and the hardware."""
+    parser.add_argument(
+        "path",
+        nargs="?",
+        type=Path,
+        metavar="PATH",
+        help="a file or folder of text (default: data.raw)",
+    )
     amount = parser.add_mutually_exclusive_group(required=True)
     amount.add_argument("--minutes", type=positive, metavar="N", help="of training")
     amount.add_argument(
@@ -51,12 +64,9 @@ def run(options: argparse.Namespace) -> None:
     """Print the proposal and its difference from params.yaml, then write the file if the user
     agrees."""
     set_wait_policy()
-    from tokenmill.planning.benchmark import step_timer  # noqa: PLC0415 (PyTorch)
-    from tokenmill.planning.fit import Corpus, fit  # noqa: PLC0415
-    from tokenmill.planning.plan import known_hardware, step_seconds_on  # noqa: PLC0415
-    from tokenmill.schema import check_all  # noqa: PLC0415
+    from tokenmill.planning.plan import known_hardware, step_seconds_on  # noqa: PLC0415 (PyTorch)
 
-    params = check_all()
+    params = params_for(options.path)
     price = options.price_per_hour or params.runtime.cost.price_per_hour
     if options.budget and not price:
         raise UserError(
@@ -64,23 +74,63 @@ def run(options: argparse.Namespace) -> None:
             "runtime.cost."
         )
     seconds = 60 * options.minutes if options.minutes else 3600 * options.budget / price
-    on_gpu = options.hardware.lower() != HERE
-    step_seconds = (
-        partial(step_seconds_on, known_hardware([options.hardware])[0])
-        if on_gpu
-        else step_timer(params.runtime)
-    )
+    gpu = None
+    if options.hardware.lower() != HERE:
+        gpu = partial(step_seconds_on, known_hardware([options.hardware])[0])
+    values = propose(params, seconds=seconds, step_seconds=gpu, price=price, where=options.hardware)
+    if offer(values, "fit", yes=options.yes):
+        print(NEXT)
+
+
+def params_for(path: Path | None) -> "AllParams":
+    """The parameters of this project with the text at `path` as `data.raw`, if there is one."""
+    from tokenmill.core.params import PARAMS_FILE  # noqa: PLC0415 (pydantic)
+    from tokenmill.schema import check_all  # noqa: PLC0415
+
+    params = check_all()
+    if path is None:
+        return params
+    return params_with({"data.raw": as_raw(path)}, PARAMS_FILE)
+
+
+def as_raw(path: Path) -> str:
+    """A path as `data.raw` has it: relative to this project if it is in it, else absolute."""
+    whole = path.expanduser().resolve()
+    return (whole.relative_to(Path.cwd()) if whole.is_relative_to(Path.cwd()) else whole).as_posix()
+
+
+def propose(
+    params: "AllParams",
+    *,
+    seconds: float,
+    step_seconds: "StepSeconds | None" = None,
+    price: float | None = None,
+    where: str = HERE,
+) -> dict[str, Any]:
+    """Print a training of so many seconds for the text at `data.raw`, each value with its reason.
+    Return the values for params.yaml.
+
+    Args:
+        step_seconds: the seconds of a step; None to measure them on this machine.
+        price: of an hour, in `runtime.cost.currency`.
+        where: the name of the hardware.
+    """
+    from tokenmill.planning.benchmark import step_timer  # noqa: PLC0415 (PyTorch)
+    from tokenmill.planning.fit import Corpus, fit  # noqa: PLC0415
+
     if sys.stderr.isatty():
-        note("reading the text" if on_gpu else "reading the text and timing steps of some models")
+        timing = "" if step_seconds else " and timing steps of some models"
+        note(f"reading the text{timing}")
     corpus = Corpus.read(Path(), params)
-    proposal = fit(corpus, params, seconds=seconds, step_seconds=step_seconds)
-    tokens = proposal.text.train_tokens
-    documents = si(corpus.documents, space="")
-    text = f"{documents} documents, {tokens:,} tokens to train on: {params.data.raw}"
+    proposal = fit(
+        corpus, params, seconds=seconds, step_seconds=step_seconds or step_timer(params.runtime)
+    )
     share = f"{100 * proposal.seconds / seconds:.0f}% of the time"
-    time = f"{proposal.work.steps:,} steps on {options.hardware}, {share}"
+    time = f"{proposal.work.steps:,} steps on {where}, {share}"
     if price:
         time += f", {price * proposal.seconds / 3600:.2f} {params.runtime.cost.currency}"
+    tokens = f"{proposal.text.train_tokens:,} tokens to train on"
+    text = f"{si(corpus.documents, space='')} documents, {tokens}: {params.data.raw}"
     print_columns(
         [
             ("text", size(corpus.text_bytes), text),
@@ -89,4 +139,4 @@ def run(options: argparse.Namespace) -> None:
         ]
     )
     console().print()
-    offer(proposal.values, "fit", yes=options.yes)
+    return {"data.raw": params.data.raw} | proposal.values

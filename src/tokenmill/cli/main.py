@@ -18,6 +18,7 @@ ABOUT = (
 )
 
 COMMANDS = {
+    "try": "fit a model to a text, train it for some minutes, and open the report",
     "summary": "show what the pipeline made: losses, answers, costs, and what to type next",
     "runs": "list all commits and experiments: what each changed, losses, answers, time and cost",
     "watch": (
@@ -56,7 +57,7 @@ COMMANDS = {
         "check environment, device, disk, DVC and git, and show "
         "the command that fixes what is wrong"
     ),
-    "params": "check params.yaml; print or write the reference of every parameter",
+    "params": "check params.yaml; explain one parameter, or print or write the reference of all",
     "completion": "print a script by which the shell completes commands",
 }
 """The commands with their descriptions. Each is a module of this package, imported when it is
@@ -66,6 +67,7 @@ EPILOG = """\
 without a command it says where this project stands and what to type next
 
 examples:
+  tokenmill try ~/texts                 a model of your own text in some minutes, and its report
   dvc repro                             run the pipeline, or what a change touches of it
   dvc exp run -S model.n_layer=12       an experiment
   tokenmill generate                    chat with the model; --text TEXT continues a text

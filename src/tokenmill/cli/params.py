@@ -2,6 +2,7 @@
 with the code."""
 
 import argparse
+import difflib
 import sys
 import typing
 from collections.abc import Iterator, Mapping
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tokenmill.cli.main import Parser
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_text
+from tokenmill.display import console, print_columns
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -27,12 +29,17 @@ BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 EXAMPLES = """\
   tokenmill params                                 every parameter with its range and its meaning
+  tokenmill params model.n_layer                   one of them
+  tokenmill params train.schedule                  those of a section
   tokenmill params --write docs/parameters.md      the same into a file
 """
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declare where the reference goes."""
+    """Declare what is explained, and where the reference goes."""
+    parser.add_argument(
+        "name", nargs="?", metavar="NAME", help="one parameter or section, as model.n_layer"
+    )
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the reference to FILE")
     parser.add_argument(
         "--check", type=Path, metavar="FILE", help="fail if FILE is not the reference"
@@ -40,8 +47,10 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Check params.yaml; print, write or compare the reference."""
-
+    """Check params.yaml; print, write or compare the reference, or explain some parameters."""
+    if options.name:
+        explain(options.name)
+        return
     text = reference()
     if options.check:
         if not options.check.exists() or options.check.read_text(encoding="utf-8") != text:
@@ -69,23 +78,57 @@ def reference(path: Path = Path("params.yaml")) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def explain(name: str, path: Path = Path("params.yaml")) -> None:
+    """Print the parameters that are called `name` or belong to the section of that name: value,
+    values and meaning.
+
+    Raises:
+        UserError: there is no such parameter; the nearest one is named.
+    """
+    from tokenmill.core.params import read_yaml  # noqa: PLC0415 (pydantic)
+    from tokenmill.schema import AllParams, check_all  # noqa: PLC0415
+
+    check_all(path)
+    found = dict[str, tuple[str, str, str]]()
+    for section, field in AllParams.model_fields.items():
+        for row in _facts(field.annotation, section, read_yaml(path)[section]):
+            found[row[0]] = row[1:]
+    chosen = [each for each in found if each == name or each.startswith((f"{name}.", f"{name}["))]
+    if not chosen:
+        near = difflib.get_close_matches(name, found, n=1)
+        hint = f"did you mean {near[0]}?" if near else "`tokenmill params` lists them all."
+        raise UserError(f"{name} is not a parameter; {hint}")
+    for each in chosen:
+        value, values, meaning = (text.replace("`", "") for text in found[each])
+        console().print(f"{each}: {value}" if value else each, style="bold")
+        print_columns([("  ", values), ("  ", meaning.replace("\\|", "|"))], gap=0)
+
+
 def _rows(section: Any, prefix: str, values: Mapping[str, Any]) -> Iterator[str]:
+    for name, value, allowed, meaning in _facts(section, prefix, values):
+        yield f"| `{name}` | {value + ' ' if value else ''}| {allowed} | {meaning} |"
+
+
+def _facts(
+    section: Any, prefix: str, values: Mapping[str, Any]
+) -> Iterator[tuple[str, str, str, str]]:
+    """Of each parameter of a section its dotted name, value, allowed values and meaning."""
     descriptions = section.descriptions()
     for name, field in section.model_fields.items():
         full = f"{prefix}.{name}"
         value = values[name]
         meaning = _prose(descriptions.get(name))
         if _is_section(field.annotation):
-            yield from _rows(field.annotation, full, value)
+            yield from _facts(field.annotation, full, value)
             continue
         shown = (
             f"{len(value)} entries" if isinstance(value, list) and value else f"`{_yaml(value)}`"
         )
-        yield f"| `{full}` | {shown} | {_values(field)} | {meaning} |"
+        yield full, shown, _values(field), meaning
         for entry in _entries(field.annotation):
             of_entry = entry.descriptions()
             for key, part in entry.model_fields.items():
-                yield f"| `{full}[].{key}` | | {_values(part)} | {_prose(of_entry.get(key))} |"
+                yield f"{full}[].{key}", "", _values(part), _prose(of_entry.get(key))
 
 
 def _entries(annotation: Any) -> Iterator[Any]:

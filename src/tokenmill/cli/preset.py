@@ -36,6 +36,9 @@ ORDER = [DEFAULT, "phase1", "phase2", "phase3", "modern-124m", "gpt2-medium"]
 
 GPU = "A100"
 
+NEXT = "`tokenmill plan` says what this takes, `dvc repro` does it"
+"""A line after other values of params.yaml."""
+
 COLOURS = {"+": "green", "-": "red", "@": "dim"}
 
 EXAMPLES = """\
@@ -101,7 +104,8 @@ def run(options: argparse.Namespace) -> None:
     else:
         preset = read_preset(options.name)
         console().print(f"made for {preset.text}; set data.raw to where your copy is")
-        offer(preset.values, preset.name, yes=options.yes)
+        if offer(preset.values, preset.name, yes=options.yes):
+            print(NEXT)
 
 
 def _print_presets(root: Path) -> None:
@@ -123,9 +127,9 @@ def _print_presets(root: Path) -> None:
     console().print(f"{note}; `tokenmill plan --preset NAME` has more")
 
 
-def offer(values: Mapping[str, Any], name: str, *, yes: bool) -> None:
+def offer(values: Mapping[str, Any], name: str, *, yes: bool) -> bool:
     """Print how other values change params.yaml. Write the file if `yes` is true or the user
-    agrees.
+    agrees. Return whether the file has the values now.
 
     Raises:
         UserError: params.yaml cannot be read, or something in it stays wrong with these values.
@@ -137,15 +141,17 @@ def offer(values: Mapping[str, Any], name: str, *, yes: bool) -> None:
     after = text_with(values, PARAMS_FILE)
     if after == before:
         print(f"{PARAMS_FILE} has the values of {name} already")
-        return
+        return True
     titles = str(PARAMS_FILE), f"{PARAMS_FILE} ({name})"
     for line in difflib.unified_diff(
         before.splitlines(), after.splitlines(), *titles, lineterm="", n=1
     ):
         console().print(Text(visible(line), COLOURS.get(line[0], "")), soft_wrap=True)
-    if yes or _confirmed(PARAMS_FILE):
-        write_text(PARAMS_FILE, after)
-        print(f"{PARAMS_FILE} is written; `tokenmill plan` says what it takes, `dvc repro` does it")
+    if not (yes or _confirmed(PARAMS_FILE)):
+        return False
+    write_text(PARAMS_FILE, after)
+    print(f"{PARAMS_FILE} is written")
+    return True
 
 
 def _confirmed(path: Path) -> bool:

@@ -47,7 +47,7 @@ FINETUNED_METRICS = {
 }
 """More columns, of a fine-tuned model: its losses on held-out chats and on the base's text."""
 
-COLUMNS = ["run", "rev", "created", "state", "changed", *SHOWN_METRICS, *FINETUNED_METRICS]
+COLUMNS = ["run", "rev", "created", "state", "changed", "text", *SHOWN_METRICS, *FINETUNED_METRICS]
 COLUMNS += ["seconds", "units", "money", "currency", "tokens_per_second"]
 
 HASH = re.compile("[0-9a-f]{32}")
@@ -71,9 +71,12 @@ SORT = {
 
 BEST_IS_MOST = ("right", "speed")
 
+COMMITS = 10
+"""The number of commits whose runs are listed."""
+
 EXAMPLES = """\
   tokenmill runs                        the workspace, commits and their experiments
-  tokenmill runs --sort bits            the best first
+  tokenmill runs --sort bits            the best first, those of each text together
   tokenmill runs --csv > runs.csv       every column, for pandas or a spreadsheet
 """
 
@@ -84,7 +87,11 @@ def add_arguments(parser: Parser) -> None:
         "--sort", choices=SORT, default="new", metavar="COLUMN", help=f"one of {', '.join(SORT)}"
     )
     parser.add_argument(
-        "--commits", type=count, default=10, metavar="N", help="of how many commits (default 10)"
+        "--commits",
+        type=count,
+        default=COMMITS,
+        metavar="N",
+        help=f"of how many commits (default {COMMITS})",
     )
     parser.add_argument("--csv", action="store_true", help="print all columns as CSV")
 
@@ -93,13 +100,23 @@ def run(options: argparse.Namespace) -> None:
     """Print the table of the project in the current folder."""
     runs = find_runs(Path(), commits=options.commits)
     if column := SORT[options.sort]:
-        runs = runs.sort_values(column, ascending=options.sort not in BEST_IS_MOST, kind="stable")
+        runs = ranked(runs, column, ascending=options.sort not in BEST_IS_MOST)
     if options.csv:
         runs.to_csv(sys.stdout, index=False, float_format="%.6g")
         return
     _print(runs)
+    if column and runs.loc[:, "text"].nunique() > 1:
+        console().print("runs of one text stand together: numbers of different texts have no order")
     if runs.loc[:, "seconds"].hasnans:
         console().print("times and costs are known where a run was trained on this machine")
+
+
+def ranked(runs: "pd.DataFrame", column: str, *, ascending: bool) -> "pd.DataFrame":
+    """The runs sorted by a column, those of one text together: the numbers of different texts have
+    no order. Texts come in the order of their best runs."""
+    runs = runs.sort_values(column, ascending=ascending, kind="stable")
+    order = {text: number for number, text in enumerate(dict.fromkeys(runs["text"]))}
+    return runs.sort_values("text", key=lambda texts: texts.map(order), kind="stable")
 
 
 def find_runs(root: Path, *, commits: int) -> "pd.DataFrame":
@@ -134,6 +151,14 @@ def find_runs(root: Path, *, commits: int) -> "pd.DataFrame":
             f"{root.resolve()}: {' '.join(str(error).split())}; `tokenmill doctor` says more."
         ) from None
     return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def names_of_runs(root: Path) -> list[str]:
+    """The finished runs in the order of the table, by names that are revisions of git: a commit's
+    instead of an experiment's that two experiments have."""
+    runs = find_runs(root, commits=COMMITS).dropna(subset="val_loss")
+    is_twice = runs["run"].duplicated(keep=False)
+    return runs["run"].mask(is_twice, runs["rev"]).tolist()
 
 
 def _with_base(
@@ -175,6 +200,7 @@ def _row(
         "created": entry["Created"],
         "state": (entry["State"] or "").lower().removeprefix("success"),
         "changed": " ".join(_changes(entry, base)) if base else "",
+        "text": str(entry.get("data.raw")),
     }
     return named | row | _times(entry, repo, root)
 

@@ -14,15 +14,17 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
+from tokenmill import git
 from tokenmill.cli.preset import is_own_text_at_defaults
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.display import amounts, console, print_columns, shortened
 from tokenmill.words.units import counted
+from tokenmill.words.warnings import training_warnings, unfit_tokenizer
 
 if TYPE_CHECKING:
     from tokenmill.costs import CostRow
-    from tokenmill.evaluation.results import Evaluation, Mark
+    from tokenmill.evaluation.results import Evaluation
     from tokenmill.runs.under_way import UnderWay
 
 Commands = list[tuple[str, str]]
@@ -55,6 +57,8 @@ def run(_: argparse.Namespace) -> None:
     print_columns([*made, *cost_lines(read_costs(paths.METRICS / COSTS))])
     print()
     _print_losses(evaluation)
+    for warning in warnings(evaluation, Path()):
+        console().print(f"warning: {warning}", style="yellow")
     print()
     _print_answers(evaluation)
     print("\nnext:")
@@ -159,6 +163,25 @@ def _finetuned_by(root: Path) -> str | None:
     return methods[0] if is_done and methods else None
 
 
+def warnings(evaluation: "Evaluation", root: Path) -> list[str]:
+    """What the numbers of the project at `root` say that one may overlook, as sentences."""
+    from tokenmill.formats import metrics  # noqa: PLC0415 (pydantic)
+
+    first = evaluation.epochs[0]
+    frequencies = metrics.read_metrics(metrics.DataMetrics, root).unigram_bits_per_byte
+    found = training_warnings(
+        train_loss=first.train_loss,
+        val_loss=first.val_loss,
+        bits_per_byte=evaluation.epochs[-1].bits_per_byte,
+        frequencies=frequencies,
+    )
+    if _finetuned_by(root):
+        chats = metrics.read_metrics(metrics.FinetunedTrainMetrics, root)
+        text = metrics.read_metrics(metrics.TokenizerMetrics, root).bytes_per_token
+        found += filter(None, [unfit_tokenizer(chats.train_answer_bytes_per_token, text=text)])
+    return found
+
+
 def activation() -> Commands:
     """How the shell gets the environment's commands, unless it has them."""
     here = Path(sys.prefix)
@@ -184,13 +207,9 @@ def cost_lines(costs: "Sequence[CostRow]") -> list[tuple[str, str]]:
 
 
 def _print_losses(evaluation: "Evaluation") -> None:
-    """Print the losses of every epoch and its right answers. If prompts are marked, recall and
-    generalisation are shown apart."""
-    scores: dict[str, Mark | None] = {}
-    if evaluation.is_marked:
-        scores = {"right: seen": "seen", "held out": "held_out"}
-    elif evaluation.epochs[-1].expected:
-        scores = {"right answers": None}
+    """Print the losses of every epoch and its right answers: recall and generalisation apart if
+    prompts are marked."""
+    scores = evaluation.scores
     rows = [("epoch", "train loss at end", "val loss", "perplexity", "bits/byte", *scores)]
     for row in evaluation.epochs:
         losses = (
@@ -221,7 +240,8 @@ def _print_answers(evaluation: "Evaluation") -> None:
         for row in (first, last) if first is not last else (last,):
             answer = row.answers[number]
             mark = {True: "right", False: "wrong", None: ""}[answer.found]
-            rows.append((f"  epoch {row.epoch:<4}{mark:<5}", shortened(answer.greedy, width - 19)))
+            text, _ = question.in_order(answer)
+            rows.append((f"  epoch {row.epoch:<4}{mark:<5}", shortened(text, width - 19)))
         if question.truth is not None:
             rows.append(("  in the text", shortened(question.truth, width - 19)))
         print_columns(rows)
@@ -367,9 +387,12 @@ def after_training(evaluation: "Evaluation", *, root: Path) -> Commands:
             "continue training from here, not from scratch",
         ),
     ]
-    if epochs > 1:
+    if epochs > 1 and git.references(root, "refs/epoch-1"):
         gained = "what the epochs in between gained"
         commands.append((f"dvc metrics diff epoch-1 epoch-{epochs}", gained))
+    elif epochs > 1:
+        compared = "write the refs epoch-1 to epoch-N, which a clone lacks, to compare epochs"
+        commands.append(("dvc repro -sf report", compared))
     commands.append(("tokenmill compare", "experiments and epochs side by side"))
     if Path(params["data"]["raw"]) == paths.SAMPLE:
         commands.append(("dvc exp run -S data.raw=/path/to/texts", "train on your own text"))

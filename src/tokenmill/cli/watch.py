@@ -39,6 +39,12 @@ PAGE = Path(".dvc/tmp/tokenmill/watch.html")
 COLOURS = {1: "cyan", 3: "yellow"}
 """The terminal's colour for each series of a chart."""
 
+POINT = "●"
+"""Stands at each value of a line with dots."""
+
+SAMPLES = {"line": "──", "dots": f"─{POINT}─"}
+"""What the legend shows of each kind of series."""
+
 CHART_LINES = 8
 PIPE_WIDTH = 80
 DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
@@ -185,14 +191,14 @@ class Watched:
             self.now = self.now.last()
         return bool(found)
 
-    @property
-    def sentence(self) -> str:
-        """A sentence about which training this is, and where it stands."""
+    def sentence(self, *, steps: bool) -> str:
+        """A sentence about which training this is and where it stands, by its steps or only by its
+        epoch."""
         if self.is_over:
             return (
                 f"the training in {self.now.where} is finished; `tokenmill summary` shows the run"
             )
-        return self.now.sentence
+        return self.now.sentence if steps else self.now.told(f"epoch {self.now.epoch:.2f}")
 
     def facts(self) -> list[tuple[str, str, list[str]]]:
         """Names, values and notes, the most important first."""
@@ -241,7 +247,7 @@ class Watched:
         )
         width = min(width, 120)
         parts: list[Text | Table] = [
-            Text(line, "bold") for line in textwrap.wrap(self.sentence, width)
+            Text(line, "bold") for line in textwrap.wrap(self.sentence(steps=True), width)
         ]
         parts += [
             Text(shortened(" · ".join(line[1] for line in self.now.run.plan[:2]), width), "dim"),
@@ -250,7 +256,7 @@ class Watched:
         parts += [Text(line.replace("\xa0", " ")) for line in textwrap.wrap(facts, width)]
         chart = self.chart()
         if chart:
-            parts += [Text(""), *draw(chart, width, CHART_LINES), _legend()]
+            parts += [Text(""), *draw(chart, width, CHART_LINES), _legend(chart)]
         parts += [Text(f"also under way: {', '.join(self.others)}", "dim")] if self.others else []
         parts += self.answers.lines(width, height - len(parts) - 1)
         return Group(*parts)
@@ -263,7 +269,7 @@ class Watched:
         every = None if self.is_over or not self.now.is_on else PAGE_EVERY
         values = {
             "now": self.now,
-            "sentence": self.sentence,
+            "sentence": self.sentence(steps=False),
             "chart": self.chart(),
             "answers": self.answers,
         }
@@ -320,11 +326,15 @@ def draw(chart: "Chart", width: int, height: int) -> list[Text]:
                 dot_y = min(int((y + (to_y - y) * part / count) / 100 * height * 4), height * 4 - 1)
                 bits, _ = cells.get((dot_y // 4, dot_x // 2), (0, 0))
                 cells[dot_y // 4, dot_x // 2] = bits | DOTS[dot_y % 4][dot_x % 2], line.colour
+    points = _points(chart, columns, height)
     labels = {min(int(tick.at / 100 * height), height - 1): tick.text for tick in chart.y_ticks}
     lines = []
     for row in range(height):
         text = Text(labels.get(row, "").rjust(left - 1) + " ", "dim")
         for column in range(columns):
+            if (row, column) in points:
+                text.append(POINT, points[row, column])
+                continue
             bits, colour = cells.get((row, column), (0, 0))
             text.append(chr(0x2800 + bits) if bits else " ", COLOURS.get(colour, ""))
         lines.append(text)
@@ -335,10 +345,18 @@ def draw(chart: "Chart", width: int, height: int) -> list[Text]:
     return [*lines, Text("".join(ticks).rstrip(), "dim")]
 
 
-def _legend() -> Text:
-    return Text.assemble(
-        ("── training", COLOURS[1]),
-        "   ",
-        ("── validation", COLOURS[3]),
-        ("   nats per token, by step", "dim"),
-    )
+def _points(chart: "Chart", columns: int, height: int) -> dict[tuple[int, int], str]:
+    """The colours of the dots by their rows and columns."""
+    places = {}
+    for dot in chart.dots:
+        row = min(int(dot.y / 100 * height), height - 1)
+        column = min(int(dot.x / 100 * columns), columns - 1)
+        places[row, column] = COLOURS.get(dot.colour, "")
+    return places
+
+
+def _legend(chart: "Chart") -> Text:
+    keys = [
+        (f"{SAMPLES[key.kind]} {key.name}   ", COLOURS.get(key.colour, "")) for key in chart.legend
+    ]
+    return Text.assemble(*keys, (f"{chart.y_label}, by {chart.x_label}", "dim"))

@@ -32,6 +32,7 @@ LIVE = Path("live")
 METRICS = Path("metrics")
 TRAIN_METRICS = METRICS / "train.json"
 HISTORY = METRICS / "history.csv"
+STEPS = METRICS / "steps.csv"
 FINETUNED_METRICS = METRICS / "finetuned"
 
 REPORTS = Path("reports")

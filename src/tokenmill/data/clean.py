@@ -25,13 +25,13 @@ from tokenmill.data.normalize import drop_boilerplate, normalize
 from tokenmill.data.params import CleanParams
 from tokenmill.data.pii import mask_pii
 from tokenmill.data.readers import FORMATS
-from tokenmill.data.report import EXCERPT, Tally, report_on
+from tokenmill.data.report import Tally, examples_of, report_on
 from tokenmill.data.shard_writer import ShardWriter
 from tokenmill.data.sources import find_sources
 from tokenmill.display import Progress
 from tokenmill.executor import Executor, Task
 from tokenmill.formats.chat_columns import as_lines, change_text
-from tokenmill.formats.metrics import CleanReport, Letters
+from tokenmill.formats.metrics import CleanReport, Example, Letters
 from tokenmill.formats.shards import SCHEMA, SHARD_BYTES
 from tokenmill.words.cleaning import dropped_in_words, letters_warning
 
@@ -123,7 +123,7 @@ def clean_chunk(chunk: Chunk, params: CleanParams) -> tuple[Summary, pl.DataFram
     reasons = _drop_reasons(as_lines(text), params)
     if reasons.null_count() < len(reasons):
         # The example of an empty text is the raw one
-        tally.drop_all(reasons, text.zip_with(text != "", raw))
+        tally.drop_all(reasons, text.zip_with(text != "", raw), sources)
     del raw
     passed = reasons.is_null()
     # The hash needs Python's bytes. Building the column from them also releases the texts before
@@ -223,14 +223,15 @@ class Duplicates:
         if len(dropped):
             shown = dropped[: self._tally.examples_wanted(reason)]
             examples = (
-                self._executor.result(*self._executor.start(_texts, documents, shown))
+                self._executor.result(*self._executor.start(_examples, documents, shown))
                 if len(shown)
                 else []
             )
-            self._tally.drop(reason, *examples, count=len(dropped))
+            self._tally.drop_some(reason, examples, count=len(dropped))
         return rows[new]
 
 
-def _texts(documents: pl.DataFrame, rows: NDArray[np.intp]) -> list[str]:
-    """The beginnings of the texts in these rows."""
-    return documents["text"][rows].str.head(EXCERPT).to_list()
+def _examples(documents: pl.DataFrame, rows: NDArray[np.intp]) -> list[Example]:
+    """The documents in these rows as examples."""
+    shown = documents[rows]
+    return examples_of(shown["text"], shown["source"])

@@ -2,6 +2,7 @@
 report."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,7 +14,16 @@ from tokenmill.data.params import CleanParams
 from tokenmill.data.sources import Found
 from tokenmill.formats.chat import readable
 from tokenmill.formats.chat_columns import as_lines
-from tokenmill.formats.metrics import Characters, CleanReport, Documents, Files, Lengths, Letters
+from tokenmill.formats.metrics import (
+    Characters,
+    CleanReport,
+    Documents,
+    Example,
+    Files,
+    Lengths,
+    Letters,
+    Others,
+)
 
 EXAMPLES = 3
 """The number of dropped documents that are shown for each reason."""
@@ -40,7 +50,7 @@ class Tally:
     """The number of documents kept, by file."""
     dropped: Counter[str] = field(default_factory=Counter)
     """The number of documents dropped, by reason."""
-    examples: dict[str, list[str]] = field(default_factory=dict)
+    examples: dict[str, list[Example]] = field(default_factory=dict)
     """The first dropped documents, by reason."""
     lengths_read: Counter[int] = field(default_factory=Counter)
     """The number of documents found, by the binary digits of their length in characters."""
@@ -81,21 +91,26 @@ class Tally:
         sample = texts.filter(documents["id"] % LANGUAGE_SAMPLE == 0)
         self.languages.update(detect_languages(sample)["language"].fill_null("unknown").to_list())
 
-    def drop(self, reason: str, *examples: str, count: int = 1) -> None:
-        """Count dropped documents, and keep the first ones as examples."""
-        self.dropped[reason] += count
-        shown = self.examples.setdefault(reason, [])
-        shown += [readable(example[:EXCERPT]) for example in examples[: EXAMPLES - len(shown)]]
+    def drop(self, reason: str, text: str) -> None:
+        """Count a record that is no document; `text` is an example of it."""
+        self.drop_some(reason, [Example(text=readable(text[:EXCERPT]), source="")], count=1)
 
     def examples_wanted(self, reason: str) -> int:
         """The number of examples that are still shown for a reason."""
         return EXAMPLES - len(self.examples.get(reason, []))
 
-    def drop_all(self, reasons: pl.Series, texts: pl.Series) -> None:
+    def drop_all(self, reasons: pl.Series, texts: pl.Series, sources: pl.Series) -> None:
         """Count the documents of `texts` for which `reasons` has a reason, in their order."""
         for reason in reasons.drop_nulls().unique(maintain_order=True):
             dropped = texts.filter(reasons == reason)
-            self.drop(reason, *dropped.head(EXAMPLES), count=len(dropped))
+            examples = examples_of(dropped, sources.filter(reasons == reason))
+            self.drop_some(reason, examples, count=len(dropped))
+
+    def drop_some(self, reason: str, examples: Sequence[Example], *, count: int) -> None:
+        """Count dropped documents, of which `examples` are the first ones."""
+        self.dropped[reason] += count
+        shown = self.examples.setdefault(reason, [])
+        shown += examples[: EXAMPLES - len(shown)]
 
     def take(self) -> "Tally":
         """Move the counts so far into a new tally; this one starts again at zero."""
@@ -108,9 +123,15 @@ class Tally:
         for name in ("read", "kept", "lengths_read", "lengths_kept", "languages", "encodings"):
             getattr(self, name).update(getattr(other, name))
         for reason, count in other.dropped.items():
-            self.drop(reason, *other.examples[reason], count=count)
+            self.drop_some(reason, other.examples[reason], count=count)
         for name in ("letters", "letters_taken", "characters_in", "characters_out", "invalid_utf8"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+def examples_of(texts: pl.Series, sources: pl.Series) -> list[Example]:
+    """The first of these documents, as examples."""
+    first = zip(texts.head(EXAMPLES), sources.head(EXAMPLES), strict=True)
+    return [Example(text=readable(text[:EXCERPT]), source=name) for text, name in first]
 
 
 def _occurrences(names: pl.Series) -> dict[str, int]:
@@ -119,6 +140,15 @@ def _occurrences(names: pl.Series) -> dict[str, int]:
 
 def _binary_digits(numbers: pl.Series) -> list[int]:
     return np.frexp(numbers.to_numpy().astype(np.float64))[1].tolist()
+
+
+def _others(tally: Tally, found: Found, listed: set[str]) -> Others:
+    """The counts of the files that are not `listed`."""
+    return Others(
+        files=len(found.sources) - len(listed),
+        read=sum(count for name, count in tally.read.items() if name not in listed),
+        kept=sum(count for name, count in tally.kept.items() if name not in listed),
+    )
 
 
 def report_on(
@@ -162,6 +192,7 @@ def report_on(
             one.name: Documents(read=tally.read[one.name], kept=tally.kept[one.name])
             for one in largest
         },
+        other_sources=_others(tally, found, {source.name for source in largest}),
         held_out=[source.name for source in found.held_out[:SOURCES]],
         params={
             "data": {"raw": raw.as_posix(), "encoding": encoding},

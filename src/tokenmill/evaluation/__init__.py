@@ -1,1 +1,1 @@
-"""What a trained model can do: losses on fixed sequences and answers to fixed prompts."""
+"""What a trained model can do: losses on fixed documents and answers to fixed prompts."""

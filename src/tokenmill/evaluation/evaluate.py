@@ -1,12 +1,13 @@
-"""Measure every epoch alike: losses on fixed sequences, answers to fixed prompts.
+"""Measure every epoch alike: losses on fixed documents, answers to fixed prompts.
 
 A fine-tuned model and its base also answer questions of chats that fine-tuning never saw.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 from pydantic import Field
 
 from tokenmill.core.params import Section
@@ -22,20 +23,14 @@ from tokenmill.evaluation.prompts import (
 )
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question
 from tokenmill.formats.chat import Document, readable
-from tokenmill.formats.token_file import SPLITS, Split, open_tokens, read_metadata
+from tokenmill.formats.measured import MeasuredText, measured_text
+from tokenmill.formats.token_file import Split, read_metadata
 from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
 from tokenmill.model.device import Compute, DeviceName, choose_compute, configure_process
 from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import Manifest, read_manifest
-from tokenmill.model.sequences import (
-    Sequences,
-    bits_per_byte,
-    evenly_spread,
-    mean_loss,
-    perplexity,
-    place_tokens,
-)
+from tokenmill.model.sequences import WholeText, bits_per_byte, mean_loss, perplexity
 
 NGRAM = 4
 """The length of the token n-grams whose recurrence counts as repetition (seq-rep-4, Welleck et al.
@@ -47,6 +42,8 @@ class HeldOut(Section):
     `evaluate_finetuned`."""
 
     chats: list[Document] = Field(max_length=MOST_OPENINGS)
+    bytes_per_token: float = Field(allow_inf_nan=False)
+    """UTF-8 bytes of the answers that were learned from, for each token of their text."""
 
 
 @dataclass(frozen=True)
@@ -77,9 +74,7 @@ def evaluate(
     manifest.check_tokenizer(tokenizer.sha256, str(tokenizer_file))
     compute = choose_compute(device, manifest.train.precision)
     configure_process(compute)
-    sequences: dict[Split, Sequences] = {
-        split: _sequences(tokens, split, manifest, compute) for split in SPLITS
-    }
+    texts = _measured_texts(tokens, tokenizer_file, manifest)
     entries = chosen_prompts(
         params, raw, tokens, tokenizer, context_length=manifest.model.context_length
     )
@@ -88,7 +83,7 @@ def evaluate(
     with Progress("evaluate", manifest.epochs, "epochs") as progress:
         for epoch in range(1, manifest.epochs + 1):
             model = load_model(models / f"epoch-{epoch}", str(compute.device))
-            loss = _losses(model, sequences, manifest, compute)
+            loss = {split: _loss(model, text, manifest, compute) for split, text in texts.items()}
             results.append(
                 EpochResult(
                     epoch=epoch,
@@ -96,7 +91,7 @@ def evaluate(
                     val_loss=loss["val"],
                     perplexity=perplexity(loss["val"]),
                     bits_per_byte=bits_per_byte(
-                        loss["val"], tokens=metadata.val.tokens, text_bytes=metadata.val.bytes
+                        loss["val"], tokens=len(texts["val"].ids) - 1, text_bytes=texts["val"].bytes
                     ),
                     answers=[answer(model, tokenizer, prompt, params) for prompt in prompts],
                 )
@@ -105,26 +100,27 @@ def evaluate(
     return Evaluation(questions=[prompt.question for prompt in prompts], epochs=results)
 
 
-def _sequences(tokens: Path, split: Split, manifest: Manifest, compute: Compute) -> Sequences:
-    ids, _ = place_tokens(open_tokens(tokens, split), "mmap", compute.device)
-    return Sequences(ids, context_length=manifest.model.context_length, device=compute.device)
+def _measured_texts(
+    tokens: Path, tokenizer_file: Path, manifest: Manifest
+) -> dict[Split, MeasuredText]:
+    """The text of each split on which the losses are measured: about as many bytes of both."""
+    val = measured_text(tokens, "val", tokenizer_file, at_most=manifest.train.validation_bytes)
+    train = measured_text(tokens, "train", tokenizer_file, at_most=val.bytes)
+    return {"train": train, "val": val}
 
 
-def _losses(
-    model: GPT, sequences: Mapping[Split, Sequences], manifest: Manifest, compute: Compute
-) -> dict[Split, float]:
-    """The mean loss on each split, in nats per token, over equally many evenly spread sequences."""
-    count = min(manifest.train.validation_sequences, sequences["val"].count)
-    return {
-        split: mean_loss(
-            model,
-            these,
-            evenly_spread(these.count, count),
-            micro_batch=manifest.train.batch_size,
-            compute=compute,
-        )
-        for split, these in sequences.items()
-    }
+def _loss(model: GPT, text: MeasuredText, manifest: Manifest, compute: Compute) -> float:
+    """The mean loss on a text, in nats per token."""
+    sequences = WholeText(
+        text.ids, context_length=manifest.model.context_length, device=compute.device
+    )
+    return mean_loss(
+        model,
+        sequences,
+        np.arange(sequences.count),
+        micro_batch=manifest.train.batch_size,
+        compute=compute,
+    )
 
 
 def answer(model: GPT, tokenizer: TextTokenizer, prompt: Prompt, params: EvaluateParams) -> Answer:

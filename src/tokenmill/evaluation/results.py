@@ -10,6 +10,9 @@ from tokenmill.formats.records import read_record
 
 Mark: TypeAlias = Literal["seen", "held_out"]
 
+SHOWN_BY: dict[Mark, str] = {"seen": "recall", "held_out": "generalisation"}
+"""What right answers to the prompts with each mark show."""
+
 
 class Question(Section):
     """A fixed prompt."""
@@ -27,6 +30,23 @@ class Question(Section):
     truth: str | None = None
     """The text that follows the prompt in the held-out text; None if the prompt is not from
     there."""
+
+    @property
+    def shows(self) -> str:
+        """What a right answer shows; empty if the prompt has no mark."""
+        return SHOWN_BY[self.mark] if self.mark else ""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the prompt is a text that may go on in any way. A text drawn at random then shows
+        more than the likeliest one, which soon repeats itself."""
+        return self.kind == "text" and self.expect is None
+
+    def in_order(self, answer: "Answer") -> tuple[str, str]:
+        """The two texts of an answer, the one to show first first."""
+        if self.is_open:
+            return answer.sampled, answer.greedy
+        return answer.greedy, answer.sampled
 
 
 class Answer(Section):
@@ -47,10 +67,10 @@ class EpochResult(Section):
 
     epoch: int
     train_loss: float
-    """The loss of these weights on evenly spread training sequences, as many as for the validation
-    loss; nats per token."""
+    """The loss of these weights on evenly spread documents of the training text, of about as many
+    bytes as for the validation loss; nats per token."""
     val_loss: float
-    """The loss on the fixed validation sequences, in nats per token."""
+    """The loss on the measured validation text, in nats per token."""
     perplexity: float
     bits_per_byte: float
     answers: list[Answer]
@@ -100,6 +120,16 @@ class Evaluation(Section):
         answers = zip(self.questions, result.answers, strict=True)
         found = [answer.found for question, answer in answers if mark in (None, question.mark)]
         return Score(found.count(True), len(found) - found.count(None))
+
+    @property
+    def scores(self) -> dict[str, Mark | None]:
+        """The names of the scores that say something, each with the mark of its prompts. It is
+        empty if nothing is expected."""
+        marks: dict[str, Mark | None] = {name: mark for mark, name in SHOWN_BY.items()}
+        names = marks if self.is_marked else {"right answers": None}
+        return {
+            name: mark for name, mark in names.items() if self.score(self.epochs[-1], mark).asked
+        }
 
     def metrics(self, result: EpochResult) -> dict[str, float]:
         """The contents of `metrics/eval.json` for an epoch. Shares of right answers are included

@@ -12,12 +12,13 @@ import numpy as np
 import polars as pl
 
 from tokenmill.core.errors import UserError
+from tokenmill.core.files import rounded
 from tokenmill.formats import shards
 from tokenmill.formats.chat import START, TURN_END, Document
 from tokenmill.formats.chat_columns import encode_documents
+from tokenmill.formats.measured import evenly_spread
 from tokenmill.formats.tokenizer import TextTokenizer
 from tokenmill.model.ops import IGNORED
-from tokenmill.model.sequences import evenly_spread
 
 BATCH = 4096
 """The number of chats that are encoded at a time."""
@@ -53,12 +54,19 @@ class ChatSplit:
     answer_bytes: int
     """UTF-8 bytes of the answers, without the ends of turns, by which bits per byte are
     computed."""
+    bytes_per_token: float
+    """UTF-8 bytes of the answers for each token of their text."""
     examples: list[Document]
     """At most EXAMPLES of the chats, evenly spread, up to where they are cut."""
 
-    def counts(self) -> dict[str, int]:
+    def counts(self) -> dict[str, int | float]:
         """The numbers that metrics show."""
-        return {"chats": self.chats, "cut": self.cut, "answer_tokens": self.answer_tokens}
+        return {
+            "chats": self.chats,
+            "cut": self.cut,
+            "answer_tokens": self.answer_tokens,
+            "answer_bytes_per_token": rounded(self.bytes_per_token),
+        }
 
 
 def read_chats(
@@ -95,12 +103,14 @@ def _split(chats: list[EncodedChat], tokenizer: TextTokenizer, context_length: i
     turn_end = tokenizer.turn_ids[TURN_END]
     answers = [each.ids[each.answers & (each.ids != turn_end)].tolist() for each in whole]
     texts = tokenizer.backend.decode_batch(answers, skip_special_tokens=False)
+    answer_bytes = sum(len(text.encode()) for text in texts)
     return ChatSplit(
         layers=pack_chats(whole, context_length),
         chats=len(whole),
         cut=sum(len(each.ids) > context_length + 1 for each in chats),
         answer_tokens=sum(int(each.answers.sum()) for each in whole),
-        answer_bytes=sum(len(text.encode()) for text in texts),
+        answer_bytes=answer_bytes,
+        bytes_per_token=answer_bytes / max(1, sum(map(len, answers))),
         examples=[
             tokenizer.decode_document(whole[number].ids.tolist())
             for number in evenly_spread(len(whole), EXAMPLES)

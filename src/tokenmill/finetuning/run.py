@@ -16,6 +16,7 @@ from tokenmill.data.params import CleanParams
 from tokenmill.executor import ExecutorParams, open_executor
 from tokenmill.finetuning.chats import ChatSplit, read_chats
 from tokenmill.finetuning.params import FinetuneParams, Method
+from tokenmill.formats.measured import evenly_spread
 from tokenmill.formats.records import checked
 from tokenmill.formats.token_file import open_tokens
 from tokenmill.formats.tokenizer import read_tokenizer
@@ -23,7 +24,7 @@ from tokenmill.model.config import LoraParams
 from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import MANIFEST, RESTORE, Manifest, TrainedWith, read_manifest
-from tokenmill.model.sequences import PackedTexts, evenly_spread
+from tokenmill.model.sequences import PackedTexts
 from tokenmill.training.checkpoint import fingerprint
 from tokenmill.training.compile import Compilation
 from tokenmill.training.job import Data, Job
@@ -173,7 +174,6 @@ def tuning_job(
         open=lambda compute, *_: Data(
             train=PackedTexts(rows, device=compute.device),
             val=PackedTexts(val.layers, device=compute.device),
-            val_tokens=val.answer_tokens,
             val_bytes=val.answer_bytes,
             place="memory",
         ),

@@ -59,6 +59,7 @@ class DataMetrics(Metrics):
     """The contents of metrics/data.json."""
 
     unigram_bits_per_byte: float = Field(allow_inf_nan=False)
+    """Bits per byte of a model that knows only the frequencies of tokens."""
 
 
 class TrainMetrics(Metrics):
@@ -72,6 +73,9 @@ class TrainMetrics(Metrics):
 
 class FinetunedTrainMetrics(TrainMetrics):
     """metrics/finetuned/train.json; `val_loss` is that on held-out chats."""
+
+    train_answer_bytes_per_token: float = Field(allow_inf_nan=False)
+    """UTF-8 bytes of the answers, for each token of their text."""
 
 
 class FinetunedEvalMetrics(Metrics):
@@ -127,6 +131,20 @@ class Documents(Section):
     kept: int
 
 
+class Others(Documents):
+    """Counts of documents in the files that the report does not list."""
+
+    files: int
+
+
+class Example(Section):
+    """The beginning of a dropped document."""
+
+    text: str
+    source: str
+    """Its file; empty for a record that is no document."""
+
+
 class Characters(Section):
     """Counts of Unicode code points."""
 
@@ -177,13 +195,14 @@ class CleanReport(Section):
     """The number of documents dropped for each reason that `clean` checked."""
     meanings: dict[str, str]
     """The meaning of each reason, in words."""
-    examples: dict[str, list[str]]
+    examples: dict[str, list[Example]]
     """The beginnings of a few dropped documents, by reason."""
     lengths: Lengths
     languages: dict[str, int]
     """The number of documents in each language, in a sample of the documents kept."""
     sources: dict[str, Documents]
     """Counts of documents in each of the largest files."""
+    other_sources: Others
     held_out: list[str]
     """The names of the first test files."""
     params: dict[str, Any]

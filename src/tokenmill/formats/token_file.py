@@ -149,17 +149,16 @@ def packed_dtype(vocab_size: int) -> str:
     return NARROW_DTYPE if vocab_size <= 1 << 16 else DTYPE
 
 
-def too_short(tokens: dict[Split, int], context_length: int) -> str | None:
-    """An error message if a split has too few tokens for one sequence of this length; otherwise
-    None."""
-    for name, count in tokens.items():
-        if count <= context_length:
-            return (
-                f"model.context_length ({context_length}) does not fit the {name} split, which "
-                f"has {count:,} tokens; take a shorter context, more text, or another "
-                "tokenize.val_fraction."
-            )
-    return None
+def too_short(train_tokens: int, context_length: int) -> str | None:
+    """An error message if there are too few tokens to train on for one sequence of this length;
+    otherwise None."""
+    if train_tokens > context_length:
+        return None
+    return (
+        f"model.context_length ({context_length}) does not fit the train split, which has "
+        f"{train_tokens:,} tokens; take a shorter context, more text, or another "
+        "tokenize.val_fraction."
+    )
 
 
 def token_file(folder: Path, split: Split) -> Path:

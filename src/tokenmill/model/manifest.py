@@ -34,7 +34,8 @@ class TrainedWith(Section, extra="allow"):
 
     precision: str
     batch_size: int
-    validation_sequences: int
+    validation_bytes: int | None = None
+    """None also for a model from before this parameter, which still writes and can be exported."""
 
 
 class Manifest(Section):

@@ -249,7 +249,8 @@ def next_token_loss(
     50,257 ids take 6.6 GB in float32. So logits are computed for some rows at a time, each with its
     gradient, unless gradients are switched off. (PyTorch's chunked `linear_cross_entropy` has no
     cap and cannot be compiled.) Targets of `IGNORED` add nothing, but the mean counts them. A GPU
-    computes their rows and drops the result; a CPU leaves the rows out if `some_ignored`.
+    computes their rows and drops the result; a CPU leaves the rows out if `some_ignored`, and can
+    have no gradient of them otherwise.
     """
     kind = x_BTD.device.type
     dtype = product_dtype(x_BTD)
@@ -339,11 +340,13 @@ def _cross_entropy(
     logits_RV: Tensor, targets_R: Tensor, cap: float | None, gradient: bool
 ) -> tuple[Tensor, Tensor | None]:
     """The summed loss of R rows, and if asked for its gradient with respect to the uncapped logits.
-    It makes few passes over memory."""
+    It makes few passes over memory. Targets of `IGNORED`, which add nothing, have no gradient."""
     highest_R1 = logits_RV.amax(-1, keepdim=True)
     softmax_RV = (logits_RV - highest_R1).exp_()
     sum_R1 = softmax_RV.sum(-1, keepdim=True)
-    loss = (sum_R1.log() + highest_R1 - logits_RV.gather(1, targets_R[:, None])).sum()
+    at_target_R1 = logits_RV.gather(1, targets_R[:, None].clamp(min=0))
+    losses_R1 = sum_R1.log() + highest_R1 - at_target_R1
+    loss = losses_R1.masked_fill(targets_R[:, None] == IGNORED, 0.0).sum()
     if not gradient:
         return loss, None
     softmax_RV.div_(sum_R1).scatter_add_(

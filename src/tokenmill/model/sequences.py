@@ -80,6 +80,33 @@ class Sequences:
         return inputs_BT, targets_BT
 
 
+class WholeText(Sequences):
+    """A text as sequences of which the last may be short: every token but the first is a target.
+
+    A mean loss is the mean over all targets, so with the bytes of the text it gives its bits per
+    byte.
+    """
+
+    def __init__(self, ids: np.ndarray, *, context_length: int, device: torch.device):
+        """Take the text `ids`, (tokens,) int32, of at least two tokens."""
+        self._short_by = -(len(ids) - 1) % context_length
+        padded = np.pad(ids, (0, self._short_by), constant_values=IGNORED)
+        tokens = torch.from_numpy(padded).to(device)
+        super().__init__(tokens, context_length=context_length, device=device)
+        self.heaviest = context_length
+
+    def weight(self, index_B: Index) -> int:
+        """The number of targets."""
+        last = self._short_by * int((torch.as_tensor(index_B) == self.count - 1).sum())
+        return len(index_B) * self.heaviest - last
+
+    def gather(self, index_B: Index, *, at_least: int = 0) -> tuple[Tensor, ...]:
+        """Inputs and targets of these sequences; see `Sequences.gather`. Behind the end of the text
+        inputs are 0 and targets `IGNORED`."""
+        inputs_BT, targets_BT = super().gather(index_B, at_least=at_least)
+        return inputs_BT.clamp(min=0), targets_BT
+
+
 class PackedTexts(Sequences):
     """Sequences of several whole texts, none of which attends to another; some targets are
     `IGNORED`.
@@ -134,12 +161,6 @@ def _to_device(tensor: Tensor, device: torch.device) -> Tensor:
 
 def _needs_pinning(tensor: Tensor, device: torch.device) -> bool:
     return device.type == "cuda" and tensor.device.type == "cpu"
-
-
-def evenly_spread(sequences: int, at_most: int) -> np.ndarray:
-    """At most `at_most` of the numbers 0 to `sequences` - 1, evenly spread and always the same."""
-    count = min(sequences, at_most)
-    return np.arange(count, dtype=np.int64) * sequences // count
 
 
 def place_tokens(

@@ -337,10 +337,11 @@ def _worth(new: float, used: float, *, half_life: float) -> float:
 
 
 def epoch_seconds(work: Workload, text: TokenizedText, step_seconds: float) -> float:
-    """Seconds of an epoch and its validation. A validation sequence takes a third of the time of a
-    training sequence."""
-    validated = min(work.train.validation_sequences, text.val_tokens // work.config.context_length)
-    return step_seconds * (work.steps_per_epoch + validated / work.sequences_per_step / 3)
+    """Seconds of an epoch and its validation. A validation token takes a third of the time of a
+    training token."""
+    most = work.train.validation_bytes or math.inf
+    validated = min(text.val_tokens, most / text.bytes_per_token)
+    return step_seconds * (work.steps_per_epoch + validated / work.tokens_per_step / 3)
 
 
 def workload(params: AllParams, text: TokenizedText, layers: int, width: int) -> Workload:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from tokenmill.core.errors import UserError
 from tokenmill.evaluation.results import Answer, Evaluation, Question
 from tokenmill.reports.page import render
+from tokenmill.words.warnings import unfit_tokenizer
 
 if TYPE_CHECKING:  # it loads PyTorch
     from tokenmill.evaluation.evaluate import HeldOutAnswers
@@ -74,20 +75,19 @@ class Version:
     answer: Answer | None
     """The answer; None if this column's run did not have the prompt."""
     spans: list[Span]
-    """The greedy answer, divided by its changes."""
+    """The text that is shown first, divided by its changes."""
+    other: str
+    """The text that is folded away: the sampled answer, or the greedy one of an open question."""
     is_unchanged: bool
-    """Whether the greedy answer is the same as in the column before."""
+    """Whether the text that is shown first is the same as in the column before."""
+    loops: bool
+    """Whether that text is a greedy answer that repeats itself."""
 
     @property
     def mark(self) -> str:
         """`right` or `wrong`; empty if no text was expected."""
         found = self.answer.found if self.answer else None
         return "" if found is None else "right" if found else "wrong"
-
-    @property
-    def loops(self) -> bool:
-        """Whether the answer repeats itself."""
-        return self.answer is not None and self.answer.repetition > LOOPS
 
 
 @dataclass(frozen=True)
@@ -104,21 +104,28 @@ def compare_answers(
     """Compare each answer with the last answer before it. Each comes with the name of its
     column."""
     versions: list[Version] = []
-    before: Answer | None = None
+    before: str | None = None
     for name, answer in answers:
         if answer is None:
-            versions.append(Version(name, None, [], is_unchanged=False))
+            versions.append(Version(name, None, [], "", is_unchanged=False, loops=False))
             continue
-        spans = (
-            word_changes(before.greedy, answer.greedy) if before else [Span("same", answer.greedy)]
+        first, other = question.in_order(answer)
+        spans = [Span("same", first)] if before is None else word_changes(before, first)
+        loops = answer.repetition > LOOPS and not question.is_open
+        versions.append(
+            Version(name, answer, spans, other, is_unchanged=before == first, loops=loops)
         )
-        is_unchanged = before is not None and before.greedy == answer.greedy
-        versions.append(Version(name, answer, spans, is_unchanged))
-        before = answer
+        before = first
     return PromptAnswers(question, versions)
 
 
-def beside_base(base: Evaluation, tuned: Evaluation, held_out: "Sequence[HeldOutAnswers]") -> str:
+def beside_base(
+    base: Evaluation,
+    tuned: Evaluation,
+    held_out: "Sequence[HeldOutAnswers]",
+    *,
+    bytes_per_token: tuple[float, float],
+) -> str:
     """A page in Markdown with the answers of a fine-tuned model under those of the model that it
     started from.
 
@@ -126,6 +133,8 @@ def beside_base(base: Evaluation, tuned: Evaluation, held_out: "Sequence[HeldOut
         base: the evaluation of the base, with the same prompts as `tuned`.
         tuned: the evaluation of all epochs of the fine-tuned model.
         held_out: answers to questions of held-out chats.
+        bytes_per_token: of the answers that were learned from, and of the text that the tokenizer
+            was learned from.
 
     Raises:
         UserError: the two evaluations have different prompts.
@@ -136,4 +145,6 @@ def beside_base(base: Evaluation, tuned: Evaluation, held_out: "Sequence[HeldOut
         )
     start = base.epochs[-1].model_copy(update={"epoch": 0})
     both = Evaluation(questions=tuned.questions, epochs=[start, *tuned.epochs])
-    return render("finetuned.md", evaluation=both, held_out=held_out)
+    chats, text = bytes_per_token
+    warning = unfit_tokenizer(chats, text=text)
+    return render("finetuned.md", evaluation=both, held_out=held_out, warning=warning)

@@ -17,27 +17,41 @@ from tokenmill.words.units import si
 X_TICKS = 7
 Y_TICKS = 4
 
+NEAR = 12
+"""Ticks of an x axis keep this distance from its last one, in percent of the plot, so that their
+labels have room on a phone."""
+
+WRITTEN_OUT = 10_000
+"""Below this number the labels of an axis are written out, with a comma at the thousands."""
+
 LABELS = 10
 """The most labels that are shown under bars."""
 
 WIDE = 200
 """A logarithmic axis over more than this factor has ticks at powers of ten only."""
 
+LADDER = (1, 2, 5)
+"""The ticks of a logarithmic axis over a smaller range, times powers of ten."""
+
 MARGIN = 0.04
-"""The fraction of the range that lines keep from the edges, and bars from the top."""
+"""The fraction of the range that lines keep from the left and the right edge."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """Values of one colour. The page's legend names them."""
+    """Values of one colour."""
 
     values: Sequence[float]
     colour: int
     """The number N of the colour --series-N in page.css."""
+    name: str = ""
+    """The name in the legend, which has none for a chart of a single series."""
     x: Sequence[float] = ()
     """The positions of a line's values on the x axis. Bars are at 0, 1, 2 ..."""
     titles: Sequence[str] = ()
     """The text that a pointer on each value shows. A line with titles has a dot at each value."""
+    classes: str = ""
+    """CSS classes of a line, its dots and its name in the legend."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +79,7 @@ class Line:
 
     points: list[tuple[float, float]]
     colour: int
+    classes: str
 
 
 @dataclass(frozen=True)
@@ -75,6 +90,18 @@ class Dot:
     y: float
     colour: int
     title: str
+    classes: str
+
+
+@dataclass(frozen=True)
+class Key:
+    """The name of a series in the legend, beside a sample of its drawing."""
+
+    name: str
+    colour: int
+    kind: Literal["bar", "line", "dots"]
+    """What the series is drawn as: bars, a line, or a line with dots."""
+    classes: str
 
 
 @dataclass(frozen=True)
@@ -90,6 +117,7 @@ class Chart:
     bars: Sequence[Bar] = ()
     lines: Sequence[Line] = ()
     dots: Sequence[Dot] = ()
+    legend: Sequence[Key] = ()
 
 
 def bar_chart(
@@ -106,12 +134,13 @@ def bar_chart(
     """
     group = 100 / len(labels)
     width = 0.84 * group / len(series)
-    top = max(1e-9, *(value for one in series for value in one.values)) * (1 + MARGIN)
+    heights = _enclosing(0, max(value for one in series for value in one.values) or 1, Y_TICKS)
+    y_axis = Axis(heights[0], heights[-1])
     bars = [
         Bar(
             _round((i + 0.08) * group + n * width),
             _round(0.94 * width),
-            _round(100 * value / top),
+            y_axis.percent(value),
             one.colour,
             title,
         )
@@ -119,12 +148,15 @@ def bar_chart(
         for i, (value, title) in enumerate(zip(one.values, one.titles, strict=True))
     ]
     every = math.ceil(len(labels) / LABELS)
-    x_ticks = [Tick(_round((i + 0.5) * group), labels[i]) for i in range(0, len(labels), every)]
-    y_ticks = [
-        Tick(_round(100 - 100 * value / top), si(value, space=""))
-        for value in _linear_ticks(0, top, Y_TICKS)
-    ]
-    return Chart(x_label, y_label, alt, x_ticks, y_ticks, bars=bars)
+    return Chart(
+        x_label,
+        y_label,
+        alt,
+        [Tick(_round((i + 0.5) * group), labels[i]) for i in range(0, len(labels), every)],
+        _y_ticks(y_axis, heights),
+        bars=bars,
+        legend=_legend(series, bars=True),
+    )
 
 
 def line_chart(
@@ -144,8 +176,10 @@ def line_chart(
         y_label: the label of the y axis.
         alt: the chart in one sentence.
     """
-    x_axis = Axis([x for one in series for x in one.x], log="x" in log)
-    y_axis = Axis([value for one in series for value in one.values], log="y" in log)
+    across = [x for one in series for x in one.x]
+    x_axis = Axis.around(across, log="x" in log)
+    heights = _heights([value for one in series for value in one.values], log="y" in log)
+    y_axis = Axis(heights[0], heights[-1], log="y" in log)
     places = [
         [
             (x_axis.percent(x), _round(100 - y_axis.percent(y)))
@@ -157,67 +191,129 @@ def line_chart(
         x_label,
         y_label,
         alt,
-        [
-            Tick(x_axis.percent(value), si(value, space=""))
-            for value in x_axis.ticks(X_TICKS, whole=True)
+        _x_ticks(x_axis, max(across)),
+        _y_ticks(y_axis, heights),
+        lines=[
+            Line(points, one.colour, one.classes)
+            for one, points in zip(series, places, strict=True)
         ],
-        [
-            Tick(_round(100 - y_axis.percent(value)), si(value, space=""))
-            for value in y_axis.ticks(Y_TICKS)
-        ],
-        lines=[Line(points, one.colour) for one, points in zip(series, places, strict=True)],
         dots=[
-            Dot(x, y, one.colour, title)
+            Dot(x, y, one.colour, title, one.classes)
             for one, points in zip(series, places, strict=True)
             for (x, y), title in zip(points, one.titles, strict=False)
         ],
+        legend=_legend(series, bars=False),
     )
+
+
+def _legend(series: Sequence[Series], *, bars: bool) -> list[Key]:
+    return [
+        Key(one.name, one.colour, "bar" if bars else "dots" if one.titles else "line", one.classes)
+        for one in series
+        if one.name
+    ]
 
 
 class Axis:
     """A range of values, linear or logarithmic, whose positions are in percent."""
 
-    def __init__(self, values: Sequence[float], *, log: bool):
+    def __init__(self, low: float, high: float, *, log: bool = False):
         self._log = log
-        low = min(map(self._scaled, values))
-        high = max(map(self._scaled, values))
-        margin = MARGIN * (high - low) or 0.5
-        self._low = low - margin
-        self._high = high + margin
+        self._low = self._scaled(low)
+        self._high = self._scaled(high)
+
+    @classmethod
+    def around(cls, values: Sequence[float], *, log: bool) -> "Axis":
+        """The axis of these values, with a margin on both sides."""
+        axis = cls(min(values), max(values), log=log)
+        margin = MARGIN * (axis._high - axis._low) or 0.5
+        axis._low -= margin
+        axis._high += margin
+        return axis
 
     def percent(self, value: float) -> float:
         """The position of a value: 0 at the low end, 100 at the high end."""
         return _round(100 * (self._scaled(value) - self._low) / (self._high - self._low))
 
-    def ticks(self, count: int, *, whole: bool = False) -> list[float]:
-        """About `count` round values within the range; only integers if `whole`."""
+    def whole(self, count: int) -> list[float]:
+        """About `count` round whole numbers within the range."""
         if self._log:
-            return _log_ticks(10**self._low, 10**self._high, count)
-        return _linear_ticks(self._low, self._high, count, whole=whole)
+            powers = range(math.ceil(self._low), math.floor(self._high) + 1)
+            return [10.0**power for power in powers[:: math.ceil(len(powers) / count) or 1]]
+        step = math.ceil(_step(self._low, self._high, count))
+        first, last = math.ceil(self._low / step), math.floor(self._high / step)
+        return [number * step for number in range(first, last + 1)]
 
     def _scaled(self, value: float) -> float:
         return math.log10(value) if self._log else value
 
 
-def _linear_ticks(low: float, high: float, count: int, *, whole: bool = False) -> list[float]:
-    """Ticks at multiples of 1, 2, 2.5 or 5 times a power of ten."""
+def _x_ticks(axis: Axis, end: float) -> list[Tick]:
+    """Ticks at round numbers, and one where the lines end."""
+    far = [
+        value for value in axis.whole(X_TICKS) if axis.percent(value) <= axis.percent(end) - NEAR
+    ]
+    labels = _labels([*far, end])
+    return [
+        Tick(axis.percent(value), label) for value, label in zip([*far, end], labels, strict=True)
+    ]
+
+
+def _y_ticks(axis: Axis, values: Sequence[float]) -> list[Tick]:
+    return [
+        Tick(_round(100 - axis.percent(value)), label)
+        for value, label in zip(values, _labels(values), strict=True)
+    ]
+
+
+def _labels(values: Sequence[float]) -> list[str]:
+    """The labels of one axis: all written out, or all with the prefixes k, M, G."""
+    if max(map(abs, values)) < WRITTEN_OUT:
+        return [f"{value:,.5g}" for value in values]
+    return [si(value, space="") for value in values]
+
+
+def _heights(values: Sequence[float], *, log: bool) -> list[float]:
+    """Ticks of a y axis, which begins and ends at one."""
+    low, high = min(values), max(values)
+    if not log:
+        return _enclosing(low, high, Y_TICKS)
+    if high / low > WIDE:
+        return _powers(low, high)
+    first = math.floor(math.log10(low))
+    last = math.ceil(math.log10(high)) + 1
+    ladder = [factor * 10.0**power for power in range(first, last) for factor in LADDER]
+    below = max(i for i, tick in enumerate(ladder) if tick <= low)
+    above = min(i for i, tick in enumerate(ladder) if tick >= high)
+    linear = _enclosing(low, high, Y_TICKS)
+    is_small = above - below < len(LADDER) + 1
+    return linear if is_small and linear[0] > 0 else ladder[below : above + 1]
+
+
+def _powers(low: float, high: float) -> list[float]:
+    """Powers of ten around a range, about Y_TICKS of them."""
+    first = math.floor(math.log10(low))
+    last = math.ceil(math.log10(high))
+    every = math.ceil((last - first + 1) / Y_TICKS)
+    return [10.0**power for power in range(first, last + every, every)]
+
+
+def _enclosing(low: float, high: float, count: int) -> list[float]:
+    """About `count` round numbers, of which the first is at most `low` and the last at least
+    `high`."""
+    if low == high:
+        low, high = low - 0.5, high + 0.5
+    step = _step(low, high, count)
+    first = math.floor(low / step + 1e-9)
+    last = math.ceil(high / step - 1e-9)
+    return [number * step for number in range(first, last + 1)]
+
+
+def _step(low: float, high: float, count: int) -> float:
+    """The distance of about `count` ticks: 1, 2, 2.5 or 5 times a power of ten."""
     rough = (high - low) / count
     power = 10.0 ** math.floor(math.log10(rough))
-    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power > 0.999 * rough)
-    if whole:
-        step = math.ceil(step)
-    return [number * step for number in range(math.ceil(low / step), math.floor(high / step) + 1)]
-
-
-def _log_ticks(low: float, high: float, count: int) -> list[float]:
-    """Ticks at powers of ten; over a small range also at 2 and 5 times these."""
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    if high / low <= WIDE:
-        ticks = [factor * 10.0**power for power in powers for factor in (1, 2, 5)]
-        ticks = [tick for tick in ticks if low <= tick <= high]
-        return ticks if len(ticks) > 2 else _linear_ticks(low, high, count)
-    within = [10.0**power for power in powers if low <= 10.0**power <= high]
-    return within[:: math.ceil(len(within) / count)]
+    return next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power > 0.999 * rough)
 
 
 def _round(percent: float) -> float:

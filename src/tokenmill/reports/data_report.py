@@ -5,17 +5,23 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tokenmill.formats.metrics import CleanReport, TokenizerMetrics, TokensMetrics
+from tokenmill.formats.metrics import (
+    CleanReport,
+    Documents,
+    Example,
+    TokenizerMetrics,
+    TokensMetrics,
+)
 from tokenmill.reports.charts import Chart, Series, bar_chart, line_chart
 from tokenmill.reports.data_stats import RARE, DataStats
-from tokenmill.reports.page import THIN, counted, decimal, flat, integer, percent, render
+from tokenmill.reports.page import THIN, decimal, flat, integer, percent, render
 from tokenmill.words.cleaning import (
     damage_warning,
     held_out_in_words,
     letters_warning,
     skipped_in_words,
 )
-from tokenmill.words.units import size
+from tokenmill.words.units import counted, size
 
 FREQUENT = 40
 """The number of tokens in the ranking."""
@@ -97,6 +103,7 @@ def render_data_report(stats: DataStats, tokenizer: TokenizerMetrics, tokens: To
     unused = sorted(
         (vocabulary[i] for i in stats.unused_ids), key=lambda token: (-len(token), token)
     )
+    sources = sorted(clean.sources.items(), key=lambda item: (-item[1].read, item[0]))
     return render(
         "data_report.html",
         stats=stats,
@@ -111,8 +118,10 @@ def render_data_report(stats: DataStats, tokenizer: TokenizerMetrics, tokens: To
         never_dropped_as=[_words(reason) for reason, count in clean.dropped.items() if not count],
         languages=_languages(clean.languages),
         language_sample=max(1, sum(clean.languages.values())),
-        sources=sorted(clean.sources.items(), key=lambda item: (-item[1].read, item[0])),
-        shown_sources=SOURCES,
+        sources=sources[:SOURCES],
+        more_sources=sources[SOURCES:],
+        more_files=len(sources[SOURCES:]) + clean.other_sources.files,
+        more=_sum([source for _, source in sources[SOURCES:]] + [clean.other_sources]),
         held_out=held_out_in_words(clean),
         letters_warning=letters_warning(clean.letters, clean.params["clean"]["mode"]),
         damage_warning=damage_warning(clean),
@@ -130,17 +139,21 @@ def render_data_report(stats: DataStats, tokenizer: TokenizerMetrics, tokens: To
     )
 
 
+def _sum(sources: Sequence[Documents]) -> Documents:
+    return Documents(read=sum(one.read for one in sources), kept=sum(one.kept for one in sources))
+
+
 def _words(reason: str) -> str:
     return reason.replace("_", " ")
 
 
-def _examples(clean: CleanReport) -> list[tuple[str, int, list[str]]]:
-    """The dropped documents by reason, the most frequent reason first: reason, number, and
-    beginnings of a few."""
+def _examples(clean: CleanReport) -> list[tuple[str, int, list[Example]]]:
+    """The dropped documents by reason, the most frequent reason first: reason, number, and a
+    few of them."""
     rows = [
-        (_words(name), clean.dropped.get(name, 0), texts)
-        for name, texts in clean.examples.items()
-        if texts
+        (_words(name), clean.dropped.get(name, 0), examples)
+        for name, examples in clean.examples.items()
+        if examples
     ]
     return sorted(rows, key=lambda row: -row[1])
 
@@ -170,8 +183,8 @@ def _document_lengths(clean: CleanReport) -> Chart:
     return bar_chart(
         [_power_of_two(edges[i]) for i in bins],
         [
-            Series([read[i] for i in bins], colour=2, titles=titles),
-            Series([kept[i] for i in bins], colour=1, titles=titles),
+            Series([read[i] for i in bins], colour=2, name="read", titles=titles),
+            Series([kept[i] for i in bins], colour=1, name="kept", titles=titles),
         ],
         x_label="characters, from … on (1k is 1024)",
         y_label="documents",
@@ -227,8 +240,8 @@ def _token_lengths(stats: DataStats) -> Chart:
     return bar_chart(
         [f"{n}+" if n == LONG_TOKEN else str(n) for n in range(1, len(entries) + 1)],
         [
-            Series(in_text.tolist(), colour=1, titles=titles),
-            Series(in_vocabulary.tolist(), colour=2, titles=titles),
+            Series(in_text.tolist(), 1, "tokens of the text", titles=titles),
+            Series(in_vocabulary.tolist(), 2, "tokens of the vocabulary", titles=titles),
         ],
         x_label="bytes of a token",
         y_label="%",

@@ -1,7 +1,7 @@
 """Render a self-contained page from a template, and format its numbers, tokens and parameters.
 
 jinja2 escapes everything, and no invisible character of foreign text reaches a page
-(`words.units.visible`). Thousands are separated by a narrow space at which no line breaks.
+(`words.units.visible`). Numbers are written as in the terminal, with commas at the thousands.
 """
 
 import html
@@ -15,13 +15,12 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from tokenmill.words import units
-from tokenmill.words.units import size, visible
+from tokenmill.words.units import counted, duration, size, visible
 
 TEMPLATES = Path(__file__).with_name("templates")
 
 THIN = "\u202f"
-"""A narrow no-break space."""
+"""A narrow no-break space, which stands before a unit."""
 
 
 def render(template: str, **values: Any) -> str:
@@ -40,36 +39,37 @@ def environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    formats = (integer, counted, decimal, signed, significant, percent, excerpt, visible, markdown)
+    formats = (integer, counted, decimal, signed, significant, percent, excerpt, visible)
+    formats += (markdown, commands)
     made.filters |= {write.__name__: write for write in formats}
-    made.filters |= {"size": partial(size, space=THIN), "token": token_markup}
+    made.filters |= {"size": partial(size, space=THIN), "duration": time, "token": token_markup}
     return made
 
 
 def integer(value: int) -> str:
-    """A whole number with separated thousands: 1234567 becomes 1 234 567."""
-    return _thin(f"{value:,}")
-
-
-def counted(value: int, noun: str) -> str:
-    """A number with its noun: 1 document, 11 000 documents."""
-    return _thin(units.counted(value, noun))
+    """A whole number with separated thousands: 1234567 becomes 1,234,567."""
+    return f"{value:,}"
 
 
 def decimal(value: float, places: int = 2) -> str:
-    """A number with a fixed number of decimals: 1 234.50."""
-    return _thin(f"{value:,.{places}f}")
+    """A number with a fixed number of decimals: 1,234.50."""
+    return f"{value:,.{places}f}"
 
 
 def signed(value: float, places: int = 2) -> str:
-    """A difference with its sign: +0.50, −1 234.50; zero has none."""
+    """A difference with its sign: +0.50, −1,234.50; zero has none."""
     text = decimal(abs(value), places)
     return text if not float(f"{value:.{places}f}") else ("+" if value > 0 else "−") + text
 
 
 def significant(value: float) -> str:
-    """A number with three significant digits, however small it is: 0.00430, 12.3, 1 230."""
-    return _thin(f"{Decimal(f'{value:#.3g}'):,f}")
+    """A number with three significant digits, however small it is: 0.00430, 12.3, 1,230."""
+    return f"{Decimal(f'{value:#.3g}'):,f}"
+
+
+def time(seconds: float) -> str:
+    """Seconds in the unit that suits them: 48 s, 12 min, 3.2 h."""
+    return duration(seconds).replace(" ", THIN)
 
 
 def percent(fraction: float) -> str:
@@ -79,10 +79,6 @@ def percent(fraction: float) -> str:
     if 0.9995 <= fraction < 1:
         return f">{THIN}99.9{THIN}%"
     return f"{fraction * 100:.{0 if fraction in (0, 1) else 1}f}{THIN}%"
-
-
-def _thin(number: str) -> str:
-    return number.replace(",", THIN)
 
 
 def excerpt(text: str, length: int = 300) -> str:
@@ -96,6 +92,15 @@ def markdown(text: str) -> Markup:
     for sign in "|*_`[]#~":
         text = text.replace(sign, "\\" + sign)
     return Markup(" <br> ".join(map(visible, text.splitlines())))  # noqa: S704 (escaped above)
+
+
+def commands(sentence: str) -> Markup:
+    """A sentence for the terminal, with what stands between backticks as code."""
+    parts = [escape(visible(part)) for part in sentence.split("`")]
+    texts = [
+        Markup("<code>{}</code>").format(part) if n % 2 else part for n, part in enumerate(parts)
+    ]
+    return Markup("").join(texts)
 
 
 WHITE_SPACE = {" ": "␣", "\n": "↵", "\t": "⇥"}

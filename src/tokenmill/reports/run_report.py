@@ -23,6 +23,7 @@ from tokenmill.reports.data_report import documents_by_reason, kept_and_dropped,
 from tokenmill.reports.page import flat, render
 from tokenmill.training.history import EpochRow, StepRow, ValidationRow
 from tokenmill.training.schedule import Workload
+from tokenmill.words.warnings import training_warnings
 
 
 @dataclass(frozen=True)
@@ -212,6 +213,7 @@ def render_run_report(run: RunRecord) -> str:
         first=evaluation.epochs[0],
         last=evaluation.epochs[-1],
         verdict=verdict(evaluation),
+        warnings=_warnings(run),
         prompts=_prompts(evaluation),
         losses_by_epoch=_losses_by_epoch(evaluation),
         losses_by_step=losses_by_step(run.steps, [*run.history, *run.validations]),
@@ -225,6 +227,17 @@ def render_run_report(run: RunRecord) -> str:
             (name, [(row, value, "") for row, value in flat({name: section.model_dump()})])
             for name, section in (("model", run.manifest.model), ("train", run.manifest.train))
         ],
+    )
+
+
+def _warnings(run: RunRecord) -> list[str]:
+    first = run.evaluation.epochs[0]
+    last = run.evaluation.epochs[-1]
+    return training_warnings(
+        train_loss=first.train_loss,
+        val_loss=first.val_loss,
+        bits_per_byte=last.bits_per_byte,
+        frequencies=run.unigram_bits_per_byte,
     )
 
 
@@ -266,7 +279,7 @@ def _losses_by_epoch(evaluation: Evaluation) -> Chart:
         titles = [
             f"epoch {n}: {name} loss {loss:.4f}" for n, loss in zip(numbers, losses, strict=True)
         ]
-        series.append(Series(losses, colour, numbers, titles))
+        series.append(Series(losses, colour, name, numbers, titles))
     alt = (
         "Losses by epoch; the validation loss goes "
         f"from {validation[0]:.4f} to {validation[-1]:.4f}."
@@ -278,13 +291,19 @@ def losses_by_step(
     steps: Sequence[StepRow], validations: Sequence[EpochRow | ValidationRow]
 ) -> Chart:
     """The training loss during training, and every validation loss."""
-    x, losses = _means(steps, "loss")
+    x, losses = means(steps, "loss")
     rows = sorted(validations, key=lambda row: row.step)
     titles = [f"epoch {row.epoch:.3g}: validation loss {row.val_loss:.4f}" for row in rows]
     return line_chart(
         [
-            Series(losses, TRAIN, x),
-            Series([row.val_loss for row in rows], VALIDATION, [row.step for row in rows], titles),
+            Series(losses, TRAIN, "training", x),
+            Series(
+                [row.val_loss for row in rows],
+                VALIDATION,
+                "validation",
+                [row.step for row in rows],
+                titles,
+            ),
         ],
         log="y",
         x_label="step",
@@ -296,16 +315,16 @@ def losses_by_step(
 
 
 def _curve(steps: Sequence[StepRow], column: str, title: str) -> Chart:
-    x, values = _means(steps, column)
+    x, values = means(steps, column)
     return line_chart(
-        [Series(values, TRAIN, x)],
+        [Series(values, TRAIN, x=x)],
         x_label="step",
         y_label=column.replace("_", " "),
         alt=f"{title}; at most {max(values):.4g}.",
     )
 
 
-def _means(steps: Sequence[StepRow], column: str) -> tuple[list[int], list[float]]:
+def means(steps: Sequence[StepRow], column: str) -> tuple[list[int], list[float]]:
     """Means over equally many rows each, at most POINTS of them. Each is at the last step of its
     rows."""
     rows = -(-len(steps) // POINTS)

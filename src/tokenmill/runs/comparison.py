@@ -24,11 +24,11 @@ from tokenmill.reports.answers import PromptAnswers, compare_answers
 from tokenmill.reports.page import settings
 from tokenmill.runs.find import Revision, chosen_epoch
 from tokenmill.runs.under_way import unfinished
-from tokenmill.training.history import EpochRow, read_table
+from tokenmill.training.history import EpochRow, StepRow, read_table
 
 LOCK = Path("dvc.lock")
 
-FILES = (paths.EVALUATION, paths.TRAIN_METRICS, paths.HISTORY, PARAMS_FILE, LOCK)
+FILES = (paths.EVALUATION, paths.TRAIN_METRICS, paths.HISTORY, paths.STEPS, PARAMS_FILE, LOCK)
 """The files of a run that a comparison reads."""
 
 WORKSPACE = "workspace"
@@ -36,6 +36,9 @@ WORKSPACE = "workspace"
 EPOCH = re.compile(r"epoch-(\d+)")
 """Matches the name of an epoch of the workspace's run, which is also the name of the git ref that
 holds its metrics."""
+
+RIGHT = "right answers"
+"""The measure that only runs with an expected answer have."""
 
 REV_AND_EPOCH = re.compile(r"(?P<rev>.+):(?P<epoch>\d+)")
 
@@ -48,6 +51,7 @@ class ComparedRun:
     """The run's revision, as the user typed it."""
     evaluation: Evaluation
     history: list[EpochRow]
+    steps: list[StepRow]
     parameters: int
     """The number of the model's parameters."""
     settings: Mapping[str, str]
@@ -82,9 +86,9 @@ class ComparedRun:
             raise UserError(
                 f"{root / LOCK} is damaged; `git checkout {LOCK}` brings back the last commit's."
             ) from None
-        return cls(
-            name, evaluation, history, read_metrics(TrainMetrics, root).parameters, shown, hashes
-        )
+        steps = read_table(root / paths.STEPS, StepRow)
+        parameters = read_metrics(TrainMetrics, root).parameters
+        return cls(name, evaluation, history, steps, parameters, shown, hashes)
 
 
 @dataclass(frozen=True)
@@ -109,22 +113,42 @@ class ComparedEpoch:
         return self.result.answers[prompts.index(prompt)] if prompt in prompts else None
 
 
+def _expecting(run: ComparedRun) -> tuple[str, ...]:
+    """The prompts with an expected text."""
+    return tuple(one.prompt for one in run.evaluation.questions if one.expect is not None)
+
+
 def _right(found: Sequence[bool]) -> str:
     """The number of right answers; empty if no prompt has an expected text."""
     return f"{sum(found)} of {len(found)}" if found else "none expected"
 
 
-MEASURES: dict[str, Callable[[ComparedEpoch], str]] = {
-    "training loss at end": lambda epoch: f"{epoch.result.train_loss:.4f}",
-    "validation loss": lambda epoch: f"{epoch.result.val_loss:.4f}",
-    "perplexity": lambda epoch: f"{epoch.result.perplexity:.2f}",
-    "bits per byte": lambda epoch: f"{epoch.result.bits_per_byte:.4f}",
-    "right answers": lambda epoch: _right(epoch.result.expected),
-    "repetition": lambda epoch: f"{epoch.result.repetition:.2f}",
-    "epoch": lambda epoch: f"{epoch.result.epoch} of {len(epoch.run.evaluation.epochs)}",
-    "steps": lambda epoch: f"{epoch.row.step:,}",
-    "tokens seen": lambda epoch: f"{epoch.row.tokens:,}",
-    "parameters": lambda epoch: f"{epoch.run.parameters:,}",
+@dataclass(frozen=True)
+class Measure:
+    """A row of the table of measures."""
+
+    write: Callable[[ComparedEpoch], str]
+    loss: Callable[[EpochResult], float] | None = None
+    """For a loss on the validation text: its value, of which the lowest is best."""
+    is_per_token: bool = False
+    """Whether this loss depends on the tokenizer."""
+
+
+def _loss(value: Callable[[EpochResult], float], places: int, *, is_per_token: bool) -> Measure:
+    return Measure(lambda epoch: f"{value(epoch.result):,.{places}f}", value, is_per_token)
+
+
+MEASURES = {
+    "training loss at end": Measure(lambda epoch: f"{epoch.result.train_loss:.4f}"),
+    "validation loss": _loss(lambda result: result.val_loss, 4, is_per_token=True),
+    "perplexity": _loss(lambda result: result.perplexity, 2, is_per_token=True),
+    "bits per byte": _loss(lambda result: result.bits_per_byte, 4, is_per_token=False),
+    RIGHT: Measure(lambda epoch: _right(epoch.result.expected)),
+    "repetition": Measure(lambda epoch: f"{epoch.result.repetition:.2f}"),
+    "epoch": Measure(lambda epoch: f"{epoch.result.epoch} of {len(epoch.run.evaluation.epochs)}"),
+    "steps": Measure(lambda epoch: f"{epoch.row.step:,}"),
+    "tokens seen": Measure(lambda epoch: f"{epoch.row.tokens:,}"),
+    "parameters": Measure(lambda epoch: f"{epoch.run.parameters:,}"),
 }
 
 
@@ -146,9 +170,40 @@ class Comparison:
 
     @property
     def measures(self) -> pd.DataFrame:
-        """Losses and sizes as text, with a row for each of MEASURES and a column for each epoch."""
-        rows = [[write(epoch) for epoch in self.epochs] for write in MEASURES.values()]
-        return pd.DataFrame(rows, index=list(MEASURES), columns=self.names)
+        """Losses and sizes as text, with a row for each of MEASURES and a column for each epoch.
+        Right answers have no row where none are expected."""
+        expects = any(epoch.result.expected for epoch in self.epochs)
+        rows = {
+            name: [measure.write(epoch) for epoch in self.epochs]
+            for name, measure in MEASURES.items()
+            if expects or name != RIGHT
+        }
+        return pd.DataFrame.from_dict(rows, orient="index", columns=self.names)
+
+    @property
+    def best(self) -> dict[str, list[bool]]:
+        """For each measure that can be compared here and differs, which columns have the best
+        value."""
+        found = {}
+        for name, *cells in self.measures.itertuples(name=None):
+            values = self._compared(name)
+            if len(set(values) - {None}) > 1:
+                top = cells[
+                    min((value, i) for i, value in enumerate(values) if value is not None)[1]
+                ]
+                found[name] = [cell == top for cell in cells]
+        return found
+
+    def _compared(self, name: str) -> list[float | None]:
+        """The values of a measure, of which the lowest is best; None where there is none, and
+        everywhere if none is better than another or they must not be compared."""
+        results = [epoch.result for epoch in self.epochs]
+        if name == RIGHT:
+            is_same = len(set(filter(None, map(_expecting, self.runs)))) == 1
+            return [-sum(one.expected) if one.expected and is_same else None for one in results]
+        loss = MEASURES[name].loss
+        is_other = self._has_other_texts or (self._has_other_tokens and MEASURES[name].is_per_token)
+        return [None if loss is None or is_other else loss(one) for one in results]
 
     @functools.cached_property
     def settings(self) -> pd.DataFrame:
@@ -160,19 +215,27 @@ class Comparison:
     @property
     def caution(self) -> str:
         """A sentence about what must not be compared; empty if everything may be."""
-        if self._differ(paths.CLEAN) or any(
-            name.startswith("tokenize.") for name in self.settings.index
-        ):
+        if self._has_other_texts:
             return (
                 "The texts for validation differ: no measure here is strictly comparable, "
                 "bits per byte come nearest."
             )
-        if self._differ(paths.TOKENIZER.parent):
+        if self._has_other_tokens:
             return (
-                "The tokenizers differ: compare bits per byte, not losses or perplexities, "
-                "which are per token."
+                "The tokenizers differ: compare bits per byte, measured on the same bytes, not "
+                "losses or perplexities, which are per token."
             )
         return ""
+
+    @property
+    def _has_other_texts(self) -> bool:
+        return self._differ(paths.CLEAN) or any(
+            name.startswith(("tokenize.", "train.validation_bytes")) for name in self.settings.index
+        )
+
+    @property
+    def _has_other_tokens(self) -> bool:
+        return self._differ(paths.TOKENIZER.parent)
 
     def _differ(self, output: Path) -> bool:
         return len({run.hashes.get(output.as_posix()) for run in self.runs}) > 1
@@ -208,6 +271,33 @@ def find_epochs(root: Path, names: Sequence[str]) -> list[ComparedEpoch]:
         names = [*names, WORKSPACE]
     places = [(name, *_parse(name)) for name in names]
     return [ComparedEpoch.of(name, run_of(rev), epoch) for name, rev, epoch in places]
+
+
+def find_all(root: Path, names: Sequence[str]) -> list[ComparedEpoch]:
+    """The last epoch of each of these runs. Runs with the same results are one, and a sentence
+    names those whose results are not here.
+
+    Args:
+        root: the folder of the project.
+        names: as for `find_epochs`. Of equal runs the last name is shown.
+
+    Raises:
+        UserError: fewer than two runs can be read.
+    """
+    found: dict[tuple[str | None, ...], ComparedEpoch] = {}
+    for name in names:
+        try:
+            run = _read_run(root, name)
+        except UserError as error:
+            note(f"left out: {error}")
+            continue
+        results = tuple(run.hashes.get(path.as_posix()) for path in (paths.MODEL, paths.EVALUATION))
+        found[results] = ComparedEpoch.of(name, run, None)
+    if len(found) < 2:
+        raise UserError(
+            "there are no two runs to compare; `dvc exp run -S model.n_layer=…` makes another."
+        )
+    return list(found.values())
 
 
 def _first_and_last(root: Path, run_of: Callable[[str], ComparedRun]) -> list[str]:

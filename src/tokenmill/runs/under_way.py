@@ -134,8 +134,15 @@ class UnderWay:
     @property
     def sentence(self) -> str:
         """A sentence about where the training is, or where it stopped."""
-        epoch = self.step / self.run.steps_per_epoch
-        place = f"step {self.step:,} of {self.run.steps:,}, epoch {epoch:.2f}"
+        return self.told(f"step {self.step:,} of {self.run.steps:,}, epoch {self.epoch:.2f}")
+
+    @property
+    def epoch(self) -> float:
+        """The number of epochs done, as a fraction."""
+        return self.step / self.run.steps_per_epoch
+
+    def told(self, place: str) -> str:
+        """The sentence, with the place in these words."""
         if self.is_on:
             return f"training is under way in {self.where}: {place}"
         way_on = "`dvc repro` or the same `dvc exp run` continues it"

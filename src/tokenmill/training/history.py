@@ -62,7 +62,7 @@ class EpochRow:
     train_loss: float
     """The mean training loss over the epoch, measured before each update; nats per token."""
     val_loss: float
-    """The loss on the fixed validation sequences at the epoch's end, in nats per token."""
+    """The loss on the measured validation text at the epoch's end, in nats per token."""
     val_perplexity: float
     val_bits_per_byte: float
 

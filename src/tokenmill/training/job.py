@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tokenmill.core.errors import UserError
+from tokenmill.formats.measured import measured_text
 from tokenmill.formats.token_file import SPLITS, open_tokens, read_metadata, too_short
 from tokenmill.model.config import ModelConfig, ModelParams
 from tokenmill.model.device import Compute
 from tokenmill.model.gpt import GPT, build, parameter_count
 from tokenmill.model.huggingface import load_weights
 from tokenmill.model.manifest import FORMAT, Manifest, TrainedWith
-from tokenmill.model.sequences import Sequences, place_tokens
+from tokenmill.model.sequences import Sequences, WholeText, place_tokens
 from tokenmill.training.checkpoint import fingerprint
 from tokenmill.training.compile import Compilation
 from tokenmill.training.distributed import Group
@@ -29,10 +30,9 @@ class Data:
 
     train: Sequences
     val: Sequences
-    val_tokens: int
-    """Tokens of the validation text."""
+    """What is measured: every validation reads all of it."""
     val_bytes: int
-    """UTF-8 bytes of the validation text."""
+    """UTF-8 bytes of the text in `val`."""
     place: str
     """Where the tokens are: `device`, `memory` or `mmap`."""
 
@@ -60,16 +60,18 @@ class Job:
 
 
 def training_job(
-    model: ModelParams, train: TrainParams, tokens: Path, start: Path | None = None
+    model: ModelParams,
+    train: TrainParams,
+    tokens: Path,
+    tokenizer_file: Path,
+    start: Path | None = None,
 ) -> Job:
-    """Training on the folder `tokens`, from random weights or from those in the folder `start`,
-    which must fit the parameters and the tokens."""
+    """Training on the folder `tokens`, which this tokenizer made, from random weights or from those
+    in the folder `start`, which must fit the parameters and the tokens."""
     metadata = read_metadata(tokens)
     config = ModelConfig.of(model, metadata.vocab_size)
     work = Workload(config, train, metadata.train.tokens)
-    if problem := too_short(
-        {name: metadata.split(name).tokens for name in SPLITS}, config.context_length
-    ):
+    if problem := too_short(metadata.train.tokens, config.context_length):
         raise UserError(problem)
     start_sha256 = check_start(start, config, metadata) if start else None
     text = {name: metadata.split(name).sha256 for name in SPLITS}
@@ -89,7 +91,13 @@ def training_job(
         manifest=manifest,
         start=lambda: _first_model(config, train.seed, start),
         origin=f"the weights of {start}" if start else "scratch",
-        open=functools.partial(_open_tokens, tokens, config.context_length),
+        open=functools.partial(
+            _open_tokens,
+            tokens,
+            tokenizer_file,
+            context_length=config.context_length,
+            measured_bytes=train.validation_bytes,
+        ),
     )
 
 
@@ -102,15 +110,26 @@ def _first_model(config: ModelConfig, seed: int, start: Path | None) -> GPT:
 
 
 def _open_tokens(
-    tokens: Path, context_length: int, compute: Compute, group: Group, runtime: RuntimeParams
+    tokens: Path,
+    tokenizer_file: Path,
+    compute: Compute,
+    group: Group,
+    runtime: RuntimeParams,
+    *,
+    context_length: int,
+    measured_bytes: int | None,
 ) -> Data:
-    metadata = read_metadata(tokens)
-    where = {
-        "placement": runtime.token_placement,
-        "device": compute.device,
-        "processes": group.on_this_machine,
-    }
-    train_ids, place = place_tokens(open_tokens(tokens, "train"), **where)
-    val_ids, _ = place_tokens(open_tokens(tokens, "val"), **where)
-    cut = functools.partial(Sequences, context_length=context_length, device=compute.device)
-    return Data(cut(train_ids), cut(val_ids), metadata.val.tokens, metadata.val.bytes, place)
+    train_ids, place = place_tokens(
+        open_tokens(tokens, "train"),
+        runtime.token_placement,
+        compute.device,
+        processes=group.on_this_machine,
+    )
+    measured = measured_text(tokens, "val", tokenizer_file, at_most=measured_bytes)
+    cut = {"context_length": context_length, "device": compute.device}
+    return Data(
+        train=Sequences(train_ids, **cut),
+        val=WholeText(measured.ids, **cut),
+        val_bytes=measured.bytes,
+        place=place,
+    )

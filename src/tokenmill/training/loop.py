@@ -12,13 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
+import numpy as np
 import torch
 
 from tokenmill.costs import Timing
 from tokenmill.display import TrainingDisplay
 from tokenmill.model.device import Compute
 from tokenmill.model.gpt import GPT
-from tokenmill.model.sequences import bits_per_byte, evenly_spread, mean_loss, perplexity
+from tokenmill.model.sequences import bits_per_byte, mean_loss, perplexity
 from tokenmill.training.async_checkpoint import AsyncCheckpointer
 from tokenmill.training.checkpoint import RESUMABLE_KEYS, CheckpointStore
 from tokenmill.training.compile import RecordedStep
@@ -221,9 +222,10 @@ def log(run: Training, losses: Losses, timing: Timing) -> None:
 
 
 def validate(run: Training) -> tuple[float, float]:
-    """The loss on the fixed validation sequences, in nats per token and in bits per byte."""
+    """The loss on the measured validation text, in nats per token and in bits per byte."""
     data, group = run.data, run.group
-    index = group.part_of(evenly_spread(data.val.count, run.work.train.validation_sequences))
+    everything = np.arange(data.val.count)
+    index = group.part_of(everything)
     loss = 0.0
     if len(index):
         loss = mean_loss(
@@ -235,7 +237,8 @@ def validate(run: Training) -> tuple[float, float]:
             shrink=group.size == 1,
         )
     loss = group.average(loss, weight=data.val.weight(index))
-    return loss, bits_per_byte(loss, tokens=data.val_tokens, text_bytes=data.val_bytes)
+    targets = data.val.weight(everything)
+    return loss, bits_per_byte(loss, tokens=targets, text_bytes=data.val_bytes)
 
 
 def validate_within_epoch(run: Training, losses: Losses) -> None:

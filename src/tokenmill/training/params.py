@@ -164,9 +164,10 @@ class TrainParams(Section):
     with hardware for it (AVX512_BF16, AMX), float16 with a loss scaler on older GPUs, float32 on
     other CPUs and Apple GPUs."""
 
-    validation_sequences: int = Field(ge=1)
-    """The validation loss is measured on this many sequences at most. They are evenly spread over
-    the validation text and always the same."""
+    validation_bytes: int | None = Field(ge=1)
+    """The validation loss is measured on whole documents of the validation text with about this
+    many UTF-8 bytes at most; null: on all of it. They are evenly spread and follow from the text
+    alone, so models with other tokenizers and contexts are measured on the same bytes."""
 
     log_every_steps: int = Field(ge=1)
     """Each row of `metrics/steps.csv` is the mean of this many steps."""

@@ -1,0 +1,75 @@
+"""The part of a split on which losses are measured: whole documents that the text alone decides.
+
+So models with different tokenizers and contexts are measured on the same bytes of the same text.
+"""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tokenmill.core.errors import UserError
+from tokenmill.formats.token_file import DTYPE, Split, open_tokens, read_metadata
+from tokenmill.formats.tokenizer import read_tokenizer, token_bytes
+
+BLOCK = 1 << 24
+"""The number of tokens that are searched for the ends of documents at a time."""
+
+
+@dataclass(frozen=True)
+class MeasuredText:
+    """Documents of a split on which a loss is measured."""
+
+    ids: np.ndarray
+    """End-of-text, then the documents, each followed by end-of-text; (tokens + 1,) int32. All but
+    the first id are targets."""
+    bytes: int
+    """UTF-8 bytes of the documents."""
+
+
+def measured_text(
+    tokens: Path, split: Split, tokenizer_file: Path, *, at_most: int | None
+) -> MeasuredText:
+    """The documents of a split on which losses are measured: all, or evenly spread ones.
+
+    Which ones follows from the number of documents and their bytes, not from the tokenizer.
+
+    Args:
+        tokens: what `unpack` wrote, `data/tokens`.
+        tokenizer_file: the tokenizer of these tokens. It is read only where documents are left out.
+        at_most: UTF-8 bytes of the documents, approximately; None for all documents.
+    """
+    metadata = read_metadata(tokens)
+    whole = metadata.split(split)
+    ids = open_tokens(tokens, split)
+    first = np.array([metadata.eot_id], DTYPE)
+    if at_most is None or whole.bytes <= at_most:
+        return MeasuredText(np.concatenate([first, ids]), whole.bytes)
+    tokenizer = read_tokenizer(tokenizer_file)
+    if tokenizer.sha256 != metadata.tokenizer_sha256:
+        raise UserError(
+            f"{tokenizer_file} did not make the tokens in {tokens}; `dvc repro tokenize unpack` "
+            "makes them again."
+        )
+    ends = _ends(ids, metadata.eot_id)
+    chosen = evenly_spread(len(ends), math.ceil(len(ends) * at_most / whole.bytes))
+    begins = np.concatenate([[0], ends])
+    some = np.concatenate([ids[begins[number] : ends[number]] for number in chosen])
+    lengths = np.array([len(each) for each in token_bytes(tokenizer)])
+    return MeasuredText(np.concatenate([first, some]), int(lengths[some].sum()))
+
+
+def _ends(ids: np.ndarray, eot_id: int) -> np.ndarray:
+    """The position behind the end-of-text of each document; (documents,) int64."""
+    found = [
+        np.flatnonzero(ids[start : start + BLOCK] == eot_id) + start
+        for start in range(0, len(ids), BLOCK)
+    ]
+    return np.concatenate(found) + 1
+
+
+def evenly_spread(count: int, at_most: int) -> np.ndarray:
+    """At most `at_most` of the numbers 0 to `count` - 1, evenly spread and always the same."""
+    taken = min(count, at_most)
+    return np.arange(taken, dtype=np.int64) * count // taken

@@ -1,0 +1,61 @@
+"""Warnings about a trained model, in sentences for the terminal and the pages: what its numbers say
+that one may overlook."""
+
+UNLIKE = 1.25
+"""The validation loss after the first epoch, as a multiple of the training loss, beyond which the
+two texts are unlike."""
+
+MISFIT = 0.75
+"""The bytes of chats in a token, as a fraction of those of the text that the tokenizer was learned
+from, below which it does not fit the chats."""
+
+
+def training_warnings(
+    *, train_loss: float, val_loss: float, bits_per_byte: float, frequencies: float
+) -> list[str]:
+    """The warnings about a training.
+
+    Args:
+        train_loss: the loss on training text after the first epoch, in nats per token.
+        val_loss: the loss on validation text then.
+        bits_per_byte: of the validation text, after the last epoch.
+        frequencies: bits per byte of a model that knows only the frequencies of tokens.
+    """
+    found = [
+        _worse_than_frequencies(bits_per_byte, frequencies),
+        _unlike_training(train_loss, val_loss),
+    ]
+    return [sentence for sentence in found if sentence]
+
+
+def _worse_than_frequencies(bits_per_byte: float, frequencies: float) -> str:
+    if bits_per_byte <= frequencies:
+        return ""
+    return (
+        f"the model is worse than the frequencies of tokens alone ({bits_per_byte:.4f} against "
+        f"{frequencies:.4f} bits per byte): of the validation text it has learned nothing; train "
+        "longer (train.epochs) or on more text, and see whether the two texts are alike"
+    )
+
+
+def _unlike_training(train_loss: float, val_loss: float) -> str:
+    # the first epoch reads nothing twice, so it cannot have learned much by heart
+    if val_loss <= UNLIKE * train_loss:
+        return ""
+    return (
+        "the validation text is unlike the training text: after epoch 1 its loss is "
+        f"{val_loss:.2f}, that of the training text {train_loss:.2f}; where whole languages or "
+        "sources are held out, tokenize.split=ends holds out the end of every document instead"
+    )
+
+
+def unfit_tokenizer(chats: float, *, text: float) -> str:
+    """A warning about a tokenizer that does not fit the chats of a fine-tuning, by the bytes of
+    their answers and of its own text in a token; empty if it does."""
+    if chats >= MISFIT * text:
+        return ""
+    return (
+        f"the tokenizer does not fit the chats: a token holds {chats:.2f} bytes of their answers, "
+        f"and {text:.2f} of the text that it was learned from; a base whose text has such chats "
+        "learns them better"
+    )
