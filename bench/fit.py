@@ -13,7 +13,6 @@ import argparse
 import contextlib
 import dataclasses
 import io
-import json
 import multiprocessing
 import tempfile
 import time
@@ -25,7 +24,15 @@ import numpy as np
 from ruamel.yaml import YAML
 
 from bench.harness import ROOT, RowFile
-from tokenmill.formats.token_file import read_metadata, token_file
+from tokenmill.core.files import sha256_of
+from tokenmill.formats.token_file import (
+    PackedShard,
+    Part,
+    TokenMetadata,
+    read_metadata,
+    token_file,
+    write_metadata,
+)
 from tokenmill.planning.benchmark import step_timer
 from tokenmill.planning.fit import (
     LADDER,
@@ -153,7 +160,15 @@ def tokenized(text: Path, params: AllParams, vocabulary: int, folder: Path) -> P
             packed = folder / "packed"
             wanted = params.tokenizer.model_copy(update={"type": "bpe", "vocab_size": vocabulary})
             train_tokenizer(cleaned, tokenizer, wanted)
-            pack(cleaned, tokenizer, packed, params.tokenize)
+            with ThreadExecutor(threads=1) as executor:
+                pack(
+                    cleaned,
+                    tokenizer,
+                    packed,
+                    params.tokenize,
+                    executor=executor,
+                    results=folder / "results",
+                )
             unpack(packed, out)
     return out
 
@@ -208,14 +223,20 @@ def repeated(tokens: Path, epochs: float, out: Path) -> Path:
     ids = np.fromfile(token_file(tokens, "train"), dtype=read_metadata(tokens).dtype)
     np.resize(ids, round(len(ids) * epochs)).tofile(token_file(out, "train"))
     token_file(out, "val").write_bytes(token_file(tokens, "val").read_bytes())
-    metadata = json.loads((tokens / "metadata.json").read_text())
-    from tokenmill.core.files import sha256_of  # noqa: PLC0415
-
-    metadata["train"] |= {
+    metadata = read_metadata(tokens)
+    train = {
         "tokens": round(len(ids) * epochs),
         "sha256": sha256_of(token_file(out, "train")),
     }
-    (out / "metadata.json").write_text(json.dumps(metadata))
+    parts = {
+        "train": Part.model_validate(metadata.train.model_dump() | train),
+        "val": Part.model_validate(
+            metadata.val.model_dump() | {"sha256": sha256_of(token_file(out, "val"))}
+        ),
+    }
+    shard = PackedShard(name="part-00000.zst", size=1, sha256="0" * 64, **parts)
+    facts = {"vocab_size", "eot_id", "tokenizer_type", "tokenizer_sha256"}
+    write_metadata(out, TokenMetadata.of([shard], **metadata.model_dump(include=facts)))
     return out
 
 

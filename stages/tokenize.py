@@ -1,10 +1,12 @@
 """Stage `tokenize`: encode the clean corpus, split it, compress it."""
 
+import os
+
 from tokenmill.core import files, params, paths
 from tokenmill.display import say
 from tokenmill.executor import ExecutorParams, open_executor
 from tokenmill.tokens.corpus import SPLIT_IN_WORDS
-from tokenmill.tokens.pack import ENCODING_THREADS, pack, packed_metrics
+from tokenmill.tokens.pack import pack, packed_metrics
 from tokenmill.tokens.params import TokenizeParams
 from tokenmill.words.units import counted
 
@@ -19,11 +21,16 @@ class Params(params.Section):
 def main() -> None:
     """Write data/packed and metrics/tokens.json."""
     wanted = params.load(Params)
-    with open_executor(wanted.runtime, threads=ENCODING_THREADS) as executor:
+    with open_executor(wanted.runtime, threads=os.cpu_count() or 1) as executor:
         metadata, method = pack(
-            paths.CLEAN, paths.TOKENIZER, paths.PACKED, wanted.tokenize, executor
+            paths.CLEAN,
+            paths.TOKENIZER,
+            paths.PACKED,
+            wanted.tokenize,
+            executor=executor,
+            results=paths.resume_root() / paths.PACKED_SHARDS,
         )
-    numbers = packed_metrics(paths.PACKED, metadata)
+    numbers = packed_metrics(metadata)
     settings = wanted.tokenize.model_dump() | {"split_by": SPLIT_IN_WORDS[method]}
     files.write_json(paths.METRICS / "tokens.json", numbers | settings)
     say(

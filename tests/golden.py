@@ -15,14 +15,16 @@ import polars as pl
 
 from tests.data.material import PACK, json_lines, parameters, parquet
 from tests.imports import ROOT
+from tests.tokens.packing import pack_here
+from tokenmill.core.files import sha256_of
 from tokenmill.data.clean import clean
 from tokenmill.executor import ThreadExecutor
 from tokenmill.formats import shards
 from tokenmill.formats.shards import CLEAN_FORMAT
-from tokenmill.formats.token_file import TOKEN_FORMAT
-from tokenmill.tokens.pack import pack
+from tokenmill.formats.token_file import SPLITS, TOKEN_FORMAT, token_file
 from tokenmill.tokens.params import TokenizeParams, TokenizerParams
 from tokenmill.tokens.train_tokenizer import train_tokenizer
+from tokenmill.tokens.unpack import unpack
 
 FILE = ROOT / "tests" / "golden.json"
 
@@ -95,8 +97,10 @@ def golden() -> dict[str, dict[str, str]]:
         learn = TokenizerParams(type="bpe", vocab_size=300, sample_bytes=10**6)
         train_tokenizer(folder / "clean", tokenizer, learn)
         split = TokenizeParams(split="hash", val_fraction=0.3)
-        metadata, _ = pack(folder / "clean", tokenizer, folder / "packed", split)
-        tokens = {"train.bin": metadata.train.sha256, "val.bin": metadata.val.sha256}
+        pack_here(folder / "clean", tokenizer, folder / "packed", split)
+        unpack(folder / "packed", folder / "tokens")
+        files = [token_file(folder / "tokens", split) for split in SPLITS]
+        tokens = {file.name: sha256_of(file) for file in files}
     return {"text": text, "conversations": chats, "tokens": tokens}
 
 

@@ -27,7 +27,8 @@ from tokenmill.data.readers import FORMATS, texts
 from tokenmill.data.report import Tally
 from tokenmill.data.sources import find_sources
 from tokenmill.formats.shards import ROW_GROUP_BYTES, batches, write_shard
-from tokenmill.tokens.pack import ZSTD_THREADS, compressor
+from tokenmill.formats.token_file import DTYPE, NARROW_DTYPE
+from tokenmill.tokens.pack import compressor
 
 CLEAN = Path("data/clean")
 
@@ -57,18 +58,22 @@ def limits() -> Work:
     """Every part, in MB/s: of text, or for tokens of .bin."""
     params = load(Params).clean
     frames = list(islice(batches(CLEAN, ("text", "source", "id")), 4))
-    with TOKENS.open("rb") as file:
-        tokens = file.read(TOKEN_BYTES)
+    ids = np.fromfile(TOKENS, dtype=DTYPE, count=TOKEN_BYTES // 4)
+    tokens = ids.tobytes()
     text = sum(int(frame["text"].str.len_bytes().sum()) for frame in frames)
-    rows = pl.concat(frames)["text"].to_list()
+    table = pl.concat(frames, rechunk=True)
+    rows = table["text"].to_list()
 
     def work() -> Facts:
-        packed = compressor(threads=0).compress(tokens)
+        narrow = ids.astype(NARROW_DTYPE).tobytes()
+        packed = compressor(NARROW_DTYPE).compress(narrow)
         found: dict[str, float] = {
-            "compress tokens": ZSTD_THREADS
-            * rate(lambda: compressor(threads=0).compress(tokens), len(tokens)),
+            "compress tokens": rate(
+                lambda: compressor(NARROW_DTYPE).compress(ids.astype(NARROW_DTYPE).data),
+                len(tokens),
+            ),
             "decompress tokens": rate(
-                lambda: zstandard.ZstdDecompressor().decompress(packed, len(tokens)),
+                lambda: zstandard.ZstdDecompressor().decompress(packed, len(narrow)),
                 len(tokens),
             ),
             "MD5": rate(lambda: hashlib.md5(tokens, usedforsecurity=False), len(tokens)),
@@ -77,7 +82,9 @@ def limits() -> Work:
         }
         with tempfile.TemporaryDirectory() as folder:
             shard = Path(folder, "shard.parquet")
-            found["write parquet"] = rate(lambda: write_shard(shard, frames, ROW_GROUP_BYTES), text)
+            found["write parquet"] = rate(
+                lambda: write_shard(shard, pl.concat(frames, rechunk=True), ROW_GROUP_BYTES), text
+            )
             for name, size in _files(rows, Path(folder)):
                 (source,) = find_sources(Path(folder, name), FORMATS).sources
                 read = partial(texts, source, params, Tally())

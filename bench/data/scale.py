@@ -8,6 +8,7 @@ and output once more for its hashes, in one process. Nothing here was measured a
 """
 
 import json
+import math
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,17 +103,8 @@ def limits(figures: dict[str, Any]) -> dict[str, float]:
 
 def limit(figures: dict[str, Any], stage: str) -> float:
     """Bytes of text a second that one process does for a stage, however many cores there are."""
-    parts, tokens = limits(figures), shares(figures)["tokens"]
-    return {
-        "clean": min(parts["write parquet"], in_turn(parts, "find duplicates", "count documents")),
-        "tokenize": parts["compress tokens"] / tokens,
-        "unpack": parts["decompress tokens"] / tokens,
-    }[stage]
-
-
-def in_turn(parts: dict[str, float], *names: str) -> float:
-    """Bytes a second of parts that one thread does one after the other."""
-    return 1 / sum(1 / parts[name] for name in names)
+    parts = limits(figures)
+    return parts["find duplicates"] if stage == "clean" else math.inf
 
 
 def shares(figures: dict[str, Any]) -> dict[str, float]:

@@ -1,17 +1,18 @@
 """A text as characters, ready to train on: the last tenth validates, as nanoGPT's Tiny Shakespeare
 does."""
 
+import hashlib
 import tempfile
 from pathlib import Path
 
 import numpy as np
 
-from tokenmill.core.files import sha256_of
 from tokenmill.formats.measured import evenly_spread
 from tokenmill.formats.token_file import (
     DTYPE,
+    PackedShard,
+    Part,
     Split,
-    SplitMetadata,
     TokenMetadata,
     token_file,
     write_metadata,
@@ -55,13 +56,17 @@ def write_tokens(folder: Path, *, train: np.ndarray, val: np.ndarray, vocabulary
     """A folder as the stage `unpack` leaves it."""
     folder.mkdir(parents=True)
     parts: dict[Split, np.ndarray] = {"train": train, "val": val}
-    splits = {}
+    described = {}
     for split, ids in parts.items():
-        token_file(folder, split).write_bytes(ids.astype(DTYPE).tobytes())
-        sha256 = sha256_of(token_file(folder, split))
-        splits[split] = SplitMetadata(
-            tokens=len(ids), documents=1, turn_tokens=0, bytes=len(ids), sha256=sha256
+        content = ids.astype(DTYPE).tobytes()
+        token_file(folder, split).write_bytes(content)
+        described[split] = Part(
+            tokens=len(ids),
+            documents=1,
+            turn_tokens=0,
+            bytes=len(ids),
+            sha256=hashlib.sha256(content).hexdigest(),
         )
-    common = {"format_version": 2, "dtype": DTYPE, "vocab_size": vocabulary, "eot_id": 0}
-    tokenizer = {"tokenizer_type": "char", "tokenizer_sha256": "0" * 64}
-    write_metadata(folder, TokenMetadata(**common, **tokenizer, **splits))  # type: ignore[arg-type]
+    shard = PackedShard(name="part-00000.zst", size=1, sha256="0" * 64, **described)
+    tokenizer = {"eot_id": 0, "tokenizer_type": "char", "tokenizer_sha256": "0" * 64}
+    write_metadata(folder, TokenMetadata.of([shard], vocab_size=vocabulary, **tokenizer))

@@ -1,22 +1,24 @@
-"""Run a function over items, in their order: in threads of this process, or on a Ray cluster.
+"""Run functions in threads of this process, or on a Ray cluster.
 
 The executor changes how fast a data stage runs, never what it writes. Threads suit work that
 releases the interpreter's lock, as polars and the encoders do. Ray (Moritz et al. 2018) is an
 optional package, imported only when it is asked for.
 """
 
+import abc
 import contextlib
-import itertools
+import functools
 import logging
 import os
 import socket
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import tokenmill
 from tokenmill.core.errors import UserError, first_line
@@ -24,7 +26,6 @@ from tokenmill.core.params import Section
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-Handle = TypeVar("Handle")
 
 
 class ExecutorParams(Section, extra="ignore"):
@@ -39,27 +40,98 @@ class ExecutorParams(Section, extra="ignore"):
     machine belongs to. A cluster is never started."""
 
 
-class Executor(Protocol):
-    """Runs a function over items."""
+@dataclass(frozen=True)
+class Task:
+    """A task that an executor has started."""
 
-    def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+    future: Any
+    """The future of a thread, or the reference of Ray to the result."""
+    needs: tuple[Any, ...] = ()
+    """What Ray must keep to run the task again, if a machine is lost with its result."""
+    part: int | None = None
+    """The place of this value, where the result of a thread is a tuple of values."""
+
+
+class Executor(abc.ABC):
+    """Starts tasks, which are calls of functions. A task gives one value, or several.
+
+    Functions, arguments and values must be picklable and functions pure: an executor may run a task
+    on another machine, and again if a machine dies. A value stays where it was computed until
+    `result` fetches it; a task that takes it as an argument gets it from there.
+    """
+
+    @abc.abstractmethod
+    def start(
+        self, function: Callable[..., Any], *arguments: Any, values: int = 1
+    ) -> tuple[Task, ...]:
+        """Start `function(*arguments)` and return a task for each of its values.
+
+        An argument that is a `Task` stands for its value. With `values` above 1 the function
+        returns a tuple of so many.
+        """
+
+    @abc.abstractmethod
+    def result(self, task: Task) -> Any:
+        """Wait for a value and fetch it. An exception of the function is raised as it is."""
+
+    @abc.abstractmethod
+    def cancel(self, task: Task) -> None:
+        """Give up a task."""
+
+    @abc.abstractmethod
+    def limit(self) -> int:
+        """The number of tasks that keep everything busy; it bounds what is in memory."""
+
+    def map(
+        self, function: Callable[[Item], Result], items: Iterable[Item]
+    ) -> Generator[Result, None, None]:
         """Yield `function(item)` for every item, in the order of the items.
 
-        `items` is read in the caller's thread, and only a bounded number of items ahead, so that
-        memory is bounded. An exception from `function` or `items` is raised as it is, after the
-        results of the items before it. Closing the iterator cancels the items that have not begun.
-
-        `function`, items and results must be picklable and `function` must be pure: an executor may
-        run it on another machine, and again if a machine dies.
+        `items` is read in the caller's thread, with at most `limit()` items started and not yet
+        yielded. An exception from `function` or `items` is raised after the results of the items
+        before it. Closing the iterator cancels the items under way.
         """
-        ...
+        with contextlib.closing(
+            self.in_order(self.start(function, item) for item in items)
+        ) as started:
+            for (task,) in started:
+                yield self.result(task)
+
+    def in_order(
+        self, started: Iterable[tuple[Task, ...]]
+    ) -> Generator[tuple[Task, ...], None, None]:
+        """Yield the tasks of `started`, a generator that starts them, in their order and with at
+        most `limit()` under way. See `map` for exceptions and closing."""
+        source = iter(started)
+        failure = None
+        under_way: deque[tuple[Task, ...]] = deque()
+        try:
+            while source is not None or under_way:
+                if source is None or len(under_way) >= self.limit():
+                    yield under_way[0]
+                    under_way.popleft()
+                    continue
+                try:
+                    under_way.append(next(source))
+                except StopIteration:
+                    source = None
+                except Exception as error:
+                    source = None
+                    failure = error
+            if failure is not None:
+                raise failure
+        finally:
+            # The last ones first: none of them begins while an earlier one ends
+            for tasks in reversed(under_way):
+                self.cancel(tasks[0])
 
 
 @contextlib.contextmanager
 def open_executor(params: ExecutorParams, *, threads: int) -> Iterator[Executor]:
     """Open the executor that params.yaml names; `threads` is for the local one."""
     if params.data_engine == "local":
-        yield ThreadExecutor(threads=threads)
+        with ThreadExecutor(threads=threads) as executor:
+            yield executor
         return
     ray = _import_ray()
     address = _connect(ray, params.ray_address)
@@ -69,88 +141,55 @@ def open_executor(params: ExecutorParams, *, threads: int) -> Iterator[Executor]
         ray.shutdown()
 
 
-def ordered_window(
-    items: Iterable[Item],
-    *,
-    start: Callable[[Item], Handle],
-    finish: Callable[[Handle], Result],
-    cancel: Callable[[Handle], object],
-    limit: Callable[[], int],
-) -> Generator[Result, None, None]:
-    """Yield `finish(start(item))` for every item, in order, with at most `limit()` items started
-    and not yet yielded.
-
-    An exception from `items`, `start` or `finish` is raised after the results of the items before
-    it. If the iterator ends early, `cancel` is called for the items under way.
-    """
-    source = iter(items)
-    exhausted = False
-    failure = None
-    under_way: deque[Handle] = deque()
-    try:
-        while not exhausted or under_way:
-            if exhausted or len(under_way) >= limit():
-                yield finish(under_way.popleft())
-                continue
-            try:
-                under_way.append(start(next(source)))
-            except StopIteration:
-                exhausted = True
-            except Exception as error:
-                exhausted = True
-                failure = error
-        if failure is not None:
-            raise failure
-    finally:
-        for handle in under_way:
-            cancel(handle)
+WAITING = 2
+"""Tasks that wait for a thread, so that none is idle while the caller starts the next one."""
 
 
-class ThreadExecutor:
-    """An `Executor` of `threads` threads, with at most threads + `waiting` items under way."""
+class ThreadExecutor(Executor):
+    """An `Executor` of `threads` threads. Its `with` block ends the threads; without one they end
+    with the object."""
 
-    def __init__(self, *, threads: int, waiting: int = 2):
-        self._threads = threads
-        self._limit = threads + waiting
+    def __init__(self, *, threads: int):
+        self._pool = ThreadPoolExecutor(threads)
+        self._limit = threads + WAITING
 
-    def map(
-        self, function: Callable[[Item], Result], items: Iterable[Item]
-    ) -> Generator[Result, None, None]:
-        """See `Executor.map`; closing the iterator waits for the items that have begun."""
-        with ThreadPoolExecutor(self._threads) as pool:
-            yield from ordered_window(
-                items,
-                start=partial(pool.submit, function),
-                finish=Future[Result].result,
-                cancel=Future[Result].cancel,
-                limit=lambda: self._limit,
-            )
+    def start(
+        self, function: Callable[..., Any], *arguments: Any, values: int = 1
+    ) -> tuple[Task, ...]:
+        """See `Executor.start`. Tasks begin in the order in which they are started."""
+        future = self._pool.submit(self._run, function, arguments)
+        return tuple(Task(future, part=part) for part in (range(values) if values > 1 else [None]))
 
+    def _run(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        return function(*(self.result(one) if isinstance(one, Task) else one for one in arguments))
 
-_END: Any = object()
+    def result(self, task: Task) -> Any:
+        """See `Executor.result`."""
+        value = task.future.result()
+        return value if task.part is None else value[task.part]
 
+    def cancel(self, task: Task) -> None:
+        """See `Executor.cancel`; waits for a task that has begun."""
+        if not task.future.cancel():
+            wait([task.future])
 
-def prefetch(items: Iterable[Item], depth: int = 2) -> Iterator[Item]:
-    """Yield `items` in their order, while one thread computes at most `depth` of them ahead.
+    def limit(self) -> int:
+        """See `Executor.limit`."""
+        return self._limit
 
-    This pays if computing them releases the interpreter's lock, as reading, encoding and
-    compressing do. An exception in `items` is raised here; closing the iterator waits for the item
-    that has begun.
-    """
-    iterator = iter(items)
-    ahead = ThreadExecutor(threads=1, waiting=depth).map(
-        lambda _: next(iterator, _END), itertools.repeat(None)
-    )
-    with contextlib.closing(ahead):
-        yield from itertools.takewhile(lambda item: item is not _END, ahead)
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown()
 
 
 MAX_RETRIES = 10
-"""How often an item starts again after its machine or process died. The number is bounded, because
-the item may be the reason."""
+"""How often a task starts again after its machine or process died. The number is bounded, because
+the task may be the reason."""
 
-ITEMS_PER_CORE = 2
-"""The number of items under way for each core of a cluster: one runs, one waits."""
+TASKS_PER_CORE = 2
+"""The number of tasks under way for each core of a cluster: one runs, one waits."""
 
 CONNECT_SECONDS = 10.0
 """Seconds that a cluster may take to accept a connection."""
@@ -164,30 +203,55 @@ ONE_THREAD = dict.fromkeys(("POLARS_MAX_THREADS", "RAYON_NUM_THREADS", "OMP_NUM_
 tasks beside it."""
 
 
-class RayExecutor:
-    """An `Executor` on the connected Ray cluster: one item is one task on one core."""
+class RayExecutor(Executor):
+    """An `Executor` on the connected Ray cluster: a task has one core."""
 
     def __init__(self, ray: ModuleType, address: str):
         self._ray = ray
         self._address = address
+        self._task = ray.remote(num_cpus=1, max_retries=MAX_RETRIES)(_run_task)
+        self._functions: dict[Callable[..., Any], Any] = {}
 
-    def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-        """See `Executor.map`. `function` is sent to the cluster once, however large it is."""
-        task = self._ray.remote(num_cpus=1, max_retries=MAX_RETRIES)(_run_task)
-        return ordered_window(
-            items,
-            start=partial(task.remote, self._ray.put(function), Path.cwd()),
-            finish=self._result,
-            cancel=self._ray.cancel,
-            limit=self._limit,
+    def start(
+        self, function: Callable[..., Any], *arguments: Any, values: int = 1
+    ) -> tuple[Task, ...]:
+        """See `Executor.start`. A function is sent to the cluster once, however large it is."""
+        if function not in self._functions:
+            self._functions[function] = self._ray.put(function)
+        # What a task takes is kept beside its values. Without it Ray could not run the task again.
+        needs = tuple(
+            one if isinstance(one, Task) else Task(self._ray.put(one)) for one in arguments
         )
+        found = self._task.options(num_returns=values).remote(
+            self._functions[function], Path.cwd(), versions(), *(one.future for one in needs)
+        )
+        return tuple(Task(one, needs) for one in (found if values > 1 else [found]))
+
+    def result(self, task: Task) -> Any:
+        """See `Executor.result`."""
+        try:
+            self._wait(task.future)
+            return self._ray.get(task.future)
+        except self._ray.exceptions.RayTaskError as error:
+            raise error.cause from error
+        except self._ray.exceptions.RayError as error:
+            raise UserError(
+                f"The Ray cluster at {self._address} could not finish its work "
+                f"({type(error).__name__}: {first_line(error)}); look at it with `ray status`, or "
+                "set runtime.data_engine to local."
+            ) from error
+
+    def cancel(self, task: Task) -> None:
+        """See `Executor.cancel`."""
+        self._ray.cancel(task.future)
+
+    def limit(self) -> int:
+        """See `Executor.limit`."""
+        return max(1, TASKS_PER_CORE * self._cores())
 
     def _cores(self) -> int:
         """The cores of the cluster now. Nodes may join and leave."""
         return int(self._ray.cluster_resources().get("CPU", 0))
-
-    def _limit(self) -> int:
-        return max(1, ITEMS_PER_CORE * self._cores())
 
     def _wait(self, reference: Any) -> None:
         """Wait for a result, but only CORELESS_SECONDS while the cluster has no core."""
@@ -202,19 +266,6 @@ class RayExecutor:
                     "start a node with cores by `ray start --address …`, or set "
                     "runtime.data_engine to local."
                 )
-
-    def _result(self, reference: Any) -> Any:
-        try:
-            self._wait(reference)
-            return self._ray.get(reference)
-        except self._ray.exceptions.RayTaskError as error:
-            raise error.cause from error
-        except self._ray.exceptions.RayError as error:
-            raise UserError(
-                f"The Ray cluster at {self._address} could not finish its work "
-                f"({type(error).__name__}: {first_line(error)}); look at it with `ray status`, or "
-                "set runtime.data_engine to local."
-            ) from error
 
 
 def _connect(ray: ModuleType, address: str | None) -> str:
@@ -266,9 +317,37 @@ def _import_ray() -> ModuleType:
     return ray
 
 
-def _run_task(function: Callable[[Item], Result], folder: Path, item: Item) -> Result:
+@functools.cache
+def versions() -> dict[str, str]:
+    """The versions here of the packages on which the bytes depend."""
+    found: dict[str, str] = dict.fromkeys(("polars", "splintr-rs", "xxhash"), "(none)")
+    for package in found:
+        with contextlib.suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
+
+
+def check_versions(wanted: dict[str, str]) -> None:
+    """Compare the versions here with those of the machine that drives the cluster.
+
+    Raises:
+        UserError: a package has another version.
+    """
+    for package, here in versions().items():
+        if here != wanted[package]:
+            raise UserError(
+                f"The node {socket.gethostname()} runs {package} {here}, but the machine that "
+                f"drives the cluster {wanted[package]}, and other versions may write other bytes; "
+                "install the same on every machine: `pip install -c constraints.txt -e '.[ray]'`."
+            )
+
+
+def _run_task(
+    function: Callable[..., Any], folder: Path, wanted: dict[str, str], *arguments: Any
+) -> Any:
     """The body of a Ray task. It runs in the caller's folder if the node has it, so that relative
     paths are valid."""
+    check_versions(wanted)
     if folder.is_dir():
         os.chdir(folder)
-    return function(item)
+    return function(*arguments)

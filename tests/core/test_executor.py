@@ -63,7 +63,7 @@ def test_items_are_read_in_the_caller_and_bounded(threads: int, taken: int) -> N
     results = ThreadExecutor(threads=threads).map(done.append, items())
     for _ in itertools.islice(results, taken):
         assert len(readers) <= taken + threads + 2
-    results.close()  # pyright: ignore[reportAttributeAccessIssue]
+    results.close()
     assert set(readers) <= {threading.current_thread()}
     assert len(done) <= len(readers) <= taken + threads + 2
 
@@ -86,10 +86,12 @@ def test_closing_cancels_waiting_items_and_ends_threads() -> None:
         threads.add(threading.current_thread())
         return item if item == 0 else go.wait(timeout=10)
 
-    results = ThreadExecutor(threads=1).map(function, range(100))
-    assert next(results) == 0
-    threading.Timer(0.1, go.set).start()
-    results.close()  # pyright: ignore[reportAttributeAccessIssue]
+    with ThreadExecutor(threads=1) as executor:
+        results = executor.map(function, range(100))
+        assert next(results) == 0
+        threading.Timer(0.1, go.set).start()
+        results.close()
+        assert len(begun) <= 2
     assert begun in ([0], [0, 1])
     assert threads
     assert not any(thread.is_alive() for thread in threads)
@@ -104,3 +106,15 @@ def test_a_panic_is_raised_as_itself() -> None:
 
     with pytest.raises(PanicError):
         list(ThreadExecutor(threads=2).map(function, range(3)))
+
+
+def test_values_go_from_task_to_task() -> None:
+    """A task gets the values of earlier ones, and the caller only those that it asks for."""
+    executor = ThreadExecutor(threads=2)
+    few, many = executor.start(lambda n: (n, list(range(n))), 5, values=2)
+    (total,) = executor.start(lambda start, one, other: start + sum(one + other), 1, many, many)
+    assert (executor.result(few), executor.result(total)) == (5, 21)
+    (failed,) = executor.start(lambda number, _: 1 / number, 0, total)
+    (after,) = executor.start(lambda value: value, failed)
+    with pytest.raises(ZeroDivisionError):
+        executor.result(after)

@@ -53,6 +53,15 @@ def test_directory_is_replaced_whole_or_stays(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["out"]
 
 
+def test_a_folder_that_is_not_shared_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"12")
+    files.expect(tmp_path)
+    files.expect(tmp_path / "file", 2)
+    for path, size in ((tmp_path / "none", None), (tmp_path / "none", 2), (tmp_path / "file", 3)):
+        with pytest.raises(UserError, match="cluster"):
+            files.expect(path, size)
+
+
 def test_json_is_the_same_bytes_in_any_order(tmp_path: Path) -> None:
     files.write_json(tmp_path / "a", {"b": 1, "a": "é"})
     files.write_json(tmp_path / "b", {"a": "é", "b": 1})

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import psutil
 import pytest
@@ -17,11 +18,12 @@ import pytest
 import tokenmill
 from tests.data.material import parameters
 from tests.tokens.clean_text import PROSE, write_clean
+from tests.tokens.packing import pack_here
 from tokenmill import executor as executor_module
 from tokenmill.core.errors import UserError
 from tokenmill.data.clean import clean
 from tokenmill.executor import (
-    ITEMS_PER_CORE,
+    TASKS_PER_CORE,
     Executor,
     ExecutorParams,
     ThreadExecutor,
@@ -104,8 +106,8 @@ def test_reading_is_bounded_and_closing_cancels(executor: Executor, tmp_path: Pa
     results = executor.map(function, items())
     for _ in range(3):
         next(results)
-    assert len(read) <= 3 + ITEMS_PER_CORE * 2
-    results.close()  # pyright: ignore[reportAttributeAccessIssue]
+    assert len(read) <= 3 + TASKS_PER_CORE * 2
+    results.close()
     time.sleep(1)
     (tmp_path / "go").touch()  # for those that run; the others wait for a core
     time.sleep(0.5)
@@ -129,6 +131,13 @@ def test_the_nodes_run_the_code_of_this_checkout_in_one_thread(executor: Executo
         assert (digest, threads) == (ours, 1)
 
 
+def test_a_node_with_other_versions_is_named(executor: Executor, monkeypatch) -> None:
+    here = executor_module.versions()
+    monkeypatch.setattr(executor_module, "versions", lambda: here | {"polars": "0.1"})
+    with pytest.raises(UserError, match=rf"polars {here['polars']}.* 0\.1"):
+        list(executor.map(abs, [1]))
+
+
 @pytest.mark.parametrize("kind", ["bpe", "char"])
 def test_pack_writes_the_same_bytes(kind: Any, executor: Executor, tmp_path: Path) -> None:
     clean = write_clean(tmp_path / "clean", PROSE, shard_bytes=3000, row_group_bytes=700)
@@ -136,8 +145,9 @@ def test_pack_writes_the_same_bytes(kind: Any, executor: Executor, tmp_path: Pat
     train_tokenizer(clean, file, TokenizerParams(type=kind, vocab_size=400, sample_bytes=10**6))
     for split in ("hash", "tail"):
         params = TokenizeParams(split=split, val_fraction=0.3)
-        pack(clean, file, tmp_path / "local", params)
-        pack(clean, file, tmp_path / "ray", params, executor)
+        pack_here(clean, file, tmp_path / "local", params)
+        results = tmp_path / f"results-{split}"
+        pack(clean, file, tmp_path / "ray", params, executor=executor, results=results)
         assert contents(tmp_path / "ray") == contents(tmp_path / "local")
 
 
@@ -147,13 +157,15 @@ def test_clean_writes_the_same_bytes_from_a_relative_path(
     monkeypatch.chdir(tmp_path)
     Path("raw").mkdir()
     for number in range(3):
-        Path(f"raw/{number}.txt").write_text("\n".join(PROSE[number::3]), encoding="utf-8")
+        Path(f"raw/{number}.txt").write_text("\n".join(2 * PROSE[number::3]), encoding="utf-8")
     for name, one in (("local", ThreadExecutor(threads=2)), ("ray", executor)):
         report = clean(
             raw=Path("raw"),
             out=tmp_path / name,
             params=parameters(text_file="paragraph"),
             executor=one,
+            chunk_bytes=5000,
+            shard_bytes=3000,
         )
         assert report.documents.kept > 30
     assert contents(tmp_path / "ray") == contents(tmp_path / "local")
@@ -163,20 +175,46 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+def test_values_lost_with_a_node_are_computed_again(
+    cluster: Any, executor: Executor, tmp_path: Path
+) -> None:
+    """The first task's large value stays on its node, which dies before another task takes it."""
+    doomed = cluster.add_node(num_cpus=2, **NODE)
+
+    def function(number: int) -> tuple[str, np.ndarray]:
+        (tmp_path / f"{number}-{time.time_ns()}").touch()
+        time.sleep(0.2)
+        return ray.get_runtime_context().get_node_id(), np.full(100_000, number)
+
+    started, numbers = [], itertools.count()
+    while not any(executor.result(one) == doomed.node_id for one, _ in started):
+        assert next(numbers) < 50
+        started += [executor.start(function, len(started) + n, values=2) for n in range(4)]
+    kill(doomed)
+    sums = [executor.start(np.sum, large) for _, large in started]
+    assert [executor.result(one) for (one,) in sums] == [n * 100_000 for n in range(len(started))]
+    assert len(list(tmp_path.iterdir())) > len(started)
+    cluster.remove_node(doomed, allow_graceful=False)
+
+
+def kill(node: Any) -> None:
+    """As when a machine loses its power."""
+    raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
+    for process in [*raylet.children(recursive=True), raylet]:
+        process.kill()
+
+
 def test_a_killed_node_loses_nothing(cluster: Any, executor: Executor, tmp_path: Path) -> None:
     doomed = cluster.add_node(num_cpus=2, **NODE)
-    raylet = psutil.Process(doomed.all_processes["raylet"][0].process.pid)
     numbers = itertools.count()
 
-    def kill() -> None:
+    def kill_it() -> None:
         while not begun_by(doomed.node_id, tmp_path):
             time.sleep(0.02)
-        # As when a machine loses its power
-        for process in [*raylet.children(recursive=True), raylet]:
-            process.kill()
+        kill(doomed)
 
     with ThreadPoolExecutor(1) as pool:
-        killed = pool.submit(kill)
+        killed = pool.submit(kill_it)
 
         def items() -> Iterator[int]:
             while not killed.done():  # a busy machine takes its time to start a node's workers

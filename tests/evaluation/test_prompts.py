@@ -8,6 +8,7 @@ import pytest
 
 from tests.evaluation.trained import make_tokenizer_file
 from tests.tokens.clean_text import write_clean
+from tests.tokens.packing import pack_here
 from tokenmill.core.errors import UserError
 from tokenmill.evaluation.evaluate import repetition
 from tokenmill.evaluation.prompts import (
@@ -27,7 +28,6 @@ from tokenmill.evaluation.results import Question
 from tokenmill.formats.chat import START, chat_prompt, render_chat
 from tokenmill.formats.token_file import TokenizerType
 from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
-from tokenmill.tokens.pack import pack
 from tokenmill.tokens.params import TokenizeParams
 from tokenmill.tokens.unpack import unpack
 
@@ -151,7 +151,7 @@ def of(
     tokenizer = make_tokenizer_file(folder, kind, [*texts, "word " * 40])
     clean = write_clean(folder / "both", ["word " * 40, *texts])
     share = sum(map(len, texts)) / (200 + sum(map(len, texts)))
-    pack(
+    pack_here(
         clean,
         tokenizer,
         folder / "packed",

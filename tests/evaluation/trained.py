@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Literal
 
 from tests.tokens.clean_text import write_clean
+from tests.tokens.packing import pack_here
 from tests.training.tiny import merged, run
 from tokenmill.formats.chat import render_chat
-from tokenmill.tokens.pack import pack
 from tokenmill.tokens.params import TokenizeParams, TokenizerParams
 from tokenmill.tokens.train_tokenizer import train_tokenizer
 from tokenmill.tokens.unpack import unpack
@@ -30,7 +30,9 @@ def make_tokenizer_file(
 def train_a_model(folder: Path) -> None:
     """data/ and models/ of a short training that learns its one answer."""
     file = make_tokenizer_file(folder, "char")
-    pack(folder / "clean", file, folder / "packed", TokenizeParams(split="tail", val_fraction=0.2))
+    pack_here(
+        folder / "clean", file, folder / "packed", TokenizeParams(split="tail", val_fraction=0.2)
+    )
     unpack(folder / "packed", folder / "tokens")
     shape = merged({}, {"context_length": 64, "n_embd": 32})
     run(

@@ -7,11 +7,11 @@ from typing import Literal
 import pytest
 
 from tests.evaluation.trained import make_tokenizer_file
+from tests.tokens.packing import pack_here
 from tokenmill.core.errors import UserError
 from tokenmill.formats.measured import measured_text
 from tokenmill.formats.token_file import METADATA_FILE, read_metadata
 from tokenmill.formats.tokenizer import END_OF_TEXT, read_tokenizer
-from tokenmill.tokens.pack import pack
 from tokenmill.tokens.params import TokenizeParams
 from tokenmill.tokens.unpack import unpack
 
@@ -21,7 +21,9 @@ TEXTS = [f"ä text {'of some length ' * (number % 7)}{number}" for number in ran
 def made(folder: Path, kind: Literal["bpe", "char"]) -> tuple[Path, Path]:
     """Tokens of TEXTS, half of them to validate with, and their tokenizer."""
     file = make_tokenizer_file(folder, kind, TEXTS)
-    pack(folder / "clean", file, folder / "packed", TokenizeParams(split="hash", val_fraction=0.5))
+    pack_here(
+        folder / "clean", file, folder / "packed", TokenizeParams(split="hash", val_fraction=0.5)
+    )
     unpack(folder / "packed", folder / "tokens")
     return folder / "tokens", file
 

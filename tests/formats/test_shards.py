@@ -9,8 +9,8 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.shards import write_shards
 from tokenmill.core.errors import UserError
-from tokenmill.data.shard_writer import write_shards
 from tokenmill.formats import shards
 
 

@@ -1,6 +1,5 @@
 """Readers of token files get what the metadata describes, or a sentence."""
 
-import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -9,44 +8,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.tokens.packing import write_tokens
 from tokenmill.core.errors import UserError
+from tokenmill.formats import token_file as token_file_module
 from tokenmill.formats.token_file import (
-    DTYPE,
-    SPLITS,
-    SplitMetadata,
-    TokenMetadata,
+    Split,
     open_tokens,
     read_metadata,
-    token_file,
-    write_metadata,
 )
 
 
 @pytest.fixture
 def tokens(tmp_path: Path) -> Path:
     folder = tmp_path / "tokens"
-    splits = {}
-    folder.mkdir()
-    for split, count in zip(SPLITS, (90, 10), strict=True):
-        content = np.arange(count, dtype=DTYPE).tobytes()
-        token_file(folder, split).write_bytes(content)
-        splits[split] = SplitMetadata(
-            tokens=count,
-            documents=1,
-            turn_tokens=0,
-            bytes=7,
-            sha256=hashlib.sha256(content).hexdigest(),
-        )
-    metadata = TokenMetadata(
-        format_version=2,
-        dtype=DTYPE,
-        **splits,
-        vocab_size=100,
-        eot_id=0,
-        tokenizer_type="bpe",
-        tokenizer_sha256="a" * 64,
-    )
-    write_metadata(folder, metadata)
+    ids: dict[Split, np.ndarray] = {"train": np.arange(90), "val": np.arange(10)}
+    write_tokens(folder, ids, vocab_size=100)
     return folder
 
 
@@ -57,7 +33,7 @@ def edit(path: Path, change: Callable[[bytes], bytes]) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format_version": 1}, "format_version: Input should be 2"),
+        ({"format_version": 2}, "format_version: Input should be 3"),
         ({"dtype": "<u2"}, "dtype"),
         ({"dtype": ">i4"}, "dtype"),
         ({"eot_id": None}, "eot_id"),
@@ -65,12 +41,37 @@ def edit(path: Path, change: Callable[[bytes], bytes]) -> None:
         ({"tokenizer_sha256": "abc"}, "tokenizer_sha256"),
         ({"surprise": 1}, "surprise"),
         ({"train": {}}, r"train\.tokens"),
+        ({"shards": []}, "shards"),
+        ({"shards": [{"name": "../part-0.zst"}]}, r"shards\.0\.name"),
     ],
 )
 def test_wrong_metadata_is_refused(change: dict, message: str, tokens: Path) -> None:
     edit(tokens / "metadata.json", lambda old: json.dumps(json.loads(old) | change).encode())
     with pytest.raises(UserError, match=message):
         open_tokens(tokens, "train")
+
+
+def test_sums_that_are_not_those_of_the_shards_are_refused(tokens: Path) -> None:
+    content = json.loads((tokens / "metadata.json").read_text())
+    content["train"]["bytes"] += 1
+    (tokens / "metadata.json").write_text(json.dumps(content))
+    with pytest.raises(UserError, match="train is not the sum"):
+        open_tokens(tokens, "train")
+
+
+def test_the_file_is_read_once(tokens: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hash and bounds are taken of blocks, each of which is copied out of the map once."""
+    monkeypatch.setattr(token_file_module, "BLOCK_IDS", 16)
+    read: list[int] = []
+
+    blocks = token_file_module._blocks  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(
+        token_file_module,
+        "_blocks",
+        lambda *which: (read.extend(block.tolist()) or block for block in blocks(*which)),
+    )
+    tokens_read = open_tokens(tokens, "train")
+    assert read == tokens_read.tolist()
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff"])

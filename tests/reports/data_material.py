@@ -9,10 +9,11 @@ import polars as pl
 import xxhash
 
 from tests.imports import ROOT
+from tests.shards import write_shards
+from tests.tokens.packing import pack_here
 from tokenmill.core.files import write_json
-from tokenmill.data.shard_writer import write_shards
 from tokenmill.tokens.corpus import SPLIT_IN_WORDS
-from tokenmill.tokens.pack import pack, packed_metrics
+from tokenmill.tokens.pack import packed_metrics
 from tokenmill.tokens.params import TokenizeParams, TokenizerParams
 from tokenmill.tokens.train_tokenizer import train_tokenizer
 from tokenmill.tokens.unpack import unpack
@@ -78,9 +79,9 @@ def prepare(folder: Path, *, type_: str = "bpe") -> Path:
     report = train_tokenizer(data / "clean", tokenizer, params)
     write_json(metrics / "tokenizer.json", report.__dict__)
     tokenize = TokenizeParams(split="hash", val_fraction=0.2)
-    metadata, _ = pack(data / "clean", tokenizer, data / "packed", tokenize)
+    metadata, _ = pack_here(data / "clean", tokenizer, data / "packed", tokenize)
     settings = tokenize.model_dump() | {"split_by": SPLIT_IN_WORDS["hash"]}
-    write_json(metrics / "tokens.json", packed_metrics(data / "packed", metadata) | settings)
+    write_json(metrics / "tokens.json", packed_metrics(metadata) | settings)
     unpack(data / "packed", data / "tokens")
     write_json(data / "clean_report.json", REPORT)
     shutil.copyfile(ROOT / "params.yaml", folder / "params.yaml")

@@ -6,10 +6,11 @@ from pathlib import Path
 
 from tests.imports import ROOT
 from tests.reports.data_material import HOSTILE, REPORT
+from tests.tokens.packing import shard_of
 from tokenmill.core.files import sha256_of, write_json
 from tokenmill.core.params import read_yaml
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question
-from tokenmill.formats.token_file import SplitMetadata, TokenMetadata, write_metadata
+from tokenmill.formats.token_file import Part, TokenMetadata, write_metadata
 from tokenmill.training.history import EpochRow, StepRow, write_rows
 
 FINGERPRINT = "0123456789abcdef"
@@ -81,8 +82,8 @@ def evaluation(epochs: int = 3) -> Evaluation:
     return Evaluation(questions=questions, epochs=results[:epochs])
 
 
-def split_of(tokens: int, documents: int, text_bytes: int, digit: str) -> SplitMetadata:
-    return SplitMetadata(
+def part_of(tokens: int, documents: int, text_bytes: int, digit: str) -> Part:
+    return Part(
         tokens=tokens, documents=documents, turn_tokens=0, bytes=text_bytes, sha256=digit * 64
     )
 
@@ -92,20 +93,12 @@ def prepare(folder: Path, epochs: int = 3) -> Path:
     metrics = folder / "metrics"
     write_json(folder / "reports/evaluation.json", evaluation(epochs).model_dump())
     write_json(folder / "data/clean_report.json", REPORT)
-    splits = {
-        "train": split_of(PER_EPOCH * TOKENS + 1, 130, 14_000, "a"),
-        "val": split_of(1_234, 10, 1_000, "b"),
-    }
-    metadata = TokenMetadata.model_validate(
-        {
-            "format_version": 2,
-            "dtype": "<i4",
-            "vocab_size": 400,
-            "eot_id": 0,
-            "tokenizer_type": "bpe",
-            "tokenizer_sha256": "c" * 64,
-            **splits,
-        }
+    shard = shard_of(
+        train=part_of(PER_EPOCH * TOKENS + 1, 130, 14_000, "a"),
+        val=part_of(1_234, 10, 1_000, "b"),
+    )
+    metadata = TokenMetadata.of(
+        [shard], vocab_size=400, eot_id=0, tokenizer_type="bpe", tokenizer_sha256="c" * 64
     )
     write_metadata(folder / "data/packed", metadata)
     for name, numbers in METRICS.items():

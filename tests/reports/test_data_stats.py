@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
 from tests.reports.data_material import DOCUMENTS, REPORT
+from tests.tokens.packing import shard_of
 from tokenmill.core.errors import UserError
 from tokenmill.formats.metrics import CleanReport
 from tokenmill.formats.token_file import (
     SPLITS,
-    SplitMetadata,
+    Part,
     TokenMetadata,
     open_tokens,
     read_metadata,
@@ -122,12 +123,9 @@ def test_byte_alphabet_is_that_of_tokenizers() -> None:
 
 
 def stats(by_id: list[int], by_length: list[int], words: int = 8) -> DataStats:
-    split = SplitMetadata(tokens=10, documents=1, turn_tokens=0, bytes=16, sha256="0" * 64)
-    metadata = TokenMetadata(
-        format_version=2,
-        dtype="<i4",
-        train=split,
-        val=split,
+    part = Part(tokens=10, documents=1, turn_tokens=0, bytes=16, sha256="0" * 64)
+    metadata = TokenMetadata.of(
+        [shard_of(train=part, val=part)],
         vocab_size=len(by_id),
         eot_id=0,
         tokenizer_type="bpe",

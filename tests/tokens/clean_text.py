@@ -6,7 +6,7 @@ from pathlib import Path
 import polars as pl
 import xxhash
 
-from tokenmill.data.shard_writer import write_shards
+from tests.shards import write_shards
 
 PROSE = [
     f"Line {i} of the {word} says that it's number {i * 37 % 101}, and the {word} won't "

@@ -16,17 +16,24 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.tokens.clean_text import PROSE, write_clean
+from tests.tokens.packing import pack_here
 from tokenmill.core.errors import UserError
 from tokenmill.formats import shards
 from tokenmill.formats.chat import plain
-from tokenmill.formats.token_file import SPLITS, Split, TokenMetadata, open_tokens
+from tokenmill.formats.token_file import (
+    SPLITS,
+    Split,
+    TokenMetadata,
+    open_tokens,
+    packed_dtype,
+)
 from tokenmill.formats.tokenizer import END_OF_TEXT, RECORD, read_tokenizer
 from tokenmill.tokens import corpus as corpus_module
 from tokenmill.tokens import encoder
 from tokenmill.tokens import pack as pack_module
 from tokenmill.tokens.corpus import TextSpan
 from tokenmill.tokens.encoder import FRAGMENTS
-from tokenmill.tokens.pack import insert_end_of_text, pack, packed_metrics, text_batches
+from tokenmill.tokens.pack import insert_end_of_text, packed_metrics, text_batches
 from tokenmill.tokens.params import TokenizeParams, TokenizerParams
 from tokenmill.tokens.train_tokenizer import train_tokenizer
 from tokenmill.tokens.unpack import unpack
@@ -55,7 +62,7 @@ def documents(tokens: Path, tokenizer_file: Path, split: Split) -> list[str]:
 def round_trip(
     clean: Path, tokenizer_file: Path, work: Path, params: TokenizeParams
 ) -> dict[Split, list[str]]:
-    metadata, _ = pack(clean, tokenizer_file, work / "packed", params)
+    metadata, _ = pack_here(clean, tokenizer_file, work / "packed", params)
     assert unpack(work / "packed", work / "tokens") == metadata
     texts: dict[Split, list[str]] = {
         split: documents(work / "tokens", tokenizer_file, split) for split in SPLITS
@@ -90,7 +97,7 @@ def test_files_named_as_validation_text_are_held_out(
 
 
 def test_the_split_is_chosen_once(prose: Path, bpe_file: Path, tmp_path: Path, monkeypatch) -> None:
-    """Choosing reads the ids of the whole corpus, and packing reads texts and ids once more."""
+    """Choosing reads the ids of the whole corpus."""
     columns: list[tuple[str, ...]] = []
     read = shards.batches
 
@@ -100,8 +107,8 @@ def test_the_split_is_chosen_once(prose: Path, bpe_file: Path, tmp_path: Path, m
 
     monkeypatch.setattr(shards, "batches", watched)
     params = TokenizeParams(split="auto", val_fraction=0.3)
-    assert pack(prose, bpe_file, tmp_path / "packed", params)[1] == "hash"
-    assert sorted(columns) == [("id",), ("source",), ("text", "id")]
+    assert pack_here(prose, bpe_file, tmp_path / "packed", params)[1] == "hash"
+    assert sorted(columns) == [("id",), ("source",)]
 
 
 @pytest.mark.parametrize("source", ["a.txt", "val/a.txt"])
@@ -110,7 +117,7 @@ def test_auto_is_hash_where_no_name_tells_the_splits_apart(
 ) -> None:
     clean = corpus(PROSE, sources=[source] * len(PROSE))
     for split in ("auto", "hash"):
-        pack(clean, bpe_file, tmp_path / split, TokenizeParams(split=split, val_fraction=0.3))
+        pack_here(clean, bpe_file, tmp_path / split, TokenizeParams(split=split, val_fraction=0.3))
     assert packed_bytes(tmp_path / "auto") == packed_bytes(tmp_path / "hash")
 
 
@@ -213,32 +220,34 @@ def test_text_that_spells_end_of_text_ends_nothing(
     assert sorted(back["train"] + back["val"]) == sorted(texts)
 
 
-def test_same_bytes_however_the_work_is_divided(
+def test_same_tokens_however_the_work_is_divided(
     prose: Path, corpus: Corpus, bpe_file, tmp_path, monkeypatch
 ) -> None:
     for params in (HASH, TAIL):
-        pack(prose, bpe_file, tmp_path / "a", params)
+        pack_here(prose, bpe_file, tmp_path / "packed", params)
+        unpack(tmp_path / "packed", tmp_path / "a")
         with monkeypatch.context() as patch:
-            patch.setattr(pack_module, "ZSTD_THREADS", 4)
             patch.setattr(corpus_module, "SEGMENT_CHARS", 20)
             patch.setattr(pack_module, "text_batches", partial(text_batches, batch_bytes=100))
-            pack(
+            pack_here(
                 corpus(PROSE, shard_bytes=900, row_group_bytes=300),
                 bpe_file,
-                tmp_path / "b",
+                tmp_path / "other",
                 params,
             )
-        assert packed_bytes(tmp_path / "a") == packed_bytes(tmp_path / "b")
+        unpack(tmp_path / "other", tmp_path / "b")
+        for name in ("train.bin", "val.bin"):
+            assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
 def test_reference_encoder_packs_the_same_bytes(
     prose: Path, bpe_file, tmp_path, monkeypatch, capsys
 ) -> None:
-    pack(prose, bpe_file, tmp_path / "fast", HASH)
+    pack_here(prose, bpe_file, tmp_path / "fast", HASH)
     monkeypatch.setattr(
         encoder, "build_splintr", lambda _: lambda _: (np.zeros(0), np.zeros(1000, int))
     )
-    pack(prose, bpe_file, tmp_path / "slow", HASH)
+    pack_here(prose, bpe_file, tmp_path / "slow", HASH)
     assert packed_bytes(tmp_path / "fast") == packed_bytes(tmp_path / "slow")
     assert "slower than splintr, because the two disagree" in capsys.readouterr().out
 
@@ -306,7 +315,7 @@ def test_batches_stay_small_whatever_the_documents() -> None:
 def test_empty_hash_split_is_refused(count, fraction, message, bpe_file, tmp_path: Path) -> None:
     clean = write_clean(tmp_path / "clean", [f"document {i}" for i in range(count)])
     with pytest.raises(UserError, match=message):
-        pack(
+        pack_here(
             clean,
             bpe_file,
             tmp_path / "packed",
@@ -317,7 +326,7 @@ def test_empty_hash_split_is_refused(count, fraction, message, bpe_file, tmp_pat
 
 def test_empty_tail_split_is_refused(corpus: Corpus, bpe_file: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"tokenize.val_fraction \(0.4\) "):
-        pack(
+        pack_here(
             corpus(["a"]),
             bpe_file,
             tmp_path / "packed",
@@ -331,20 +340,20 @@ def test_unknown_character_leaves_the_old_folder(
     (tmp_path / "packed").mkdir()
     (tmp_path / "packed" / "old").touch()
     with pytest.raises(UserError, match=r"U\+2603"):
-        pack(corpus(["river ☃", "x"]), char_file, tmp_path / "packed", TAIL)
+        pack_here(corpus(["river ☃", "x"]), char_file, tmp_path / "packed", TAIL)
     assert [path.name for path in tmp_path.glob("packed/*")] == ["old"]
-    assert not list(tmp_path.glob(".packed*"))
+    assert not list(tmp_path.glob(".packed.tmp"))
 
 
 @pytest.mark.parametrize("record", ["another tokenizer's", "no hash"])
 def test_tokenizer_that_no_stage_wrote_is_refused(record: str, prose: Path, tmp_path: Path) -> None:
     file = tmp_path / "tokenizer" / "tokenizer.json"
     train_tokenizer(prose, file, TokenizerParams(type="bpe", vocab_size=300, sample_bytes=10**6))
-    pack(prose, file, tmp_path / "whole", HASH)
+    pack_here(prose, file, tmp_path / "whole", HASH)
     hashed = "0" * 64 if record == "another tokenizer's" else "none"
     (file.parent / RECORD).write_text(json.dumps({"sha256": hashed}))
     with pytest.raises(UserError, match=RECORD):
-        pack(prose, file, tmp_path / "refused", HASH)
+        pack_here(prose, file, tmp_path / "refused", HASH)
     assert not (tmp_path / "refused").exists()
 
 
@@ -356,13 +365,13 @@ def test_corpus_with_other_bytes_than_recorded_is_refused(
         shards, "totals", lambda _: shards.Totals(total.documents, total.bytes + 1, total.chars)
     )
     with pytest.raises(UserError, match=r"[\d,]+ bytes .*from where"):
-        pack(prose, bpe_file, tmp_path / "packed", HASH)
+        pack_here(prose, bpe_file, tmp_path / "packed", HASH)
     assert not (tmp_path / "packed").exists()
 
 
 def test_summary_counts_tokens_and_bytes(prose: Path, bpe_file: Path, tmp_path: Path) -> None:
-    metadata, _ = pack(prose, bpe_file, tmp_path, HASH)
-    numbers = packed_metrics(tmp_path, metadata)
+    metadata, _ = pack_here(prose, bpe_file, tmp_path, HASH)
+    numbers = packed_metrics(metadata)
     tokens = metadata.train.tokens + metadata.val.tokens
     assert numbers["train_tokens"] + numbers["val_tokens"] == tokens
     assert numbers["bytes_per_token"] == pytest.approx(
@@ -372,22 +381,20 @@ def test_summary_counts_tokens_and_bytes(prose: Path, bpe_file: Path, tmp_path: 
 
 
 def test_zstd_has_a_checksum(prose: Path, bpe_file: Path, tmp_path: Path) -> None:
-    pack(prose, bpe_file, tmp_path, HASH)
-    assert zstandard.get_frame_parameters((tmp_path / "val.bin.zst").read_bytes()).has_checksum
+    pack_here(prose, bpe_file, tmp_path, HASH)
+    shard = (tmp_path / "part-00000.zst").read_bytes()
+    assert zstandard.get_frame_parameters(shard).has_checksum
 
 
-def test_big_ids_are_four_bytes_little_endian(tmp_path: Path) -> None:
+def test_big_ids_are_four_bytes_little_endian() -> None:
     tokens = insert_end_of_text(
         np.array([65_536, 100_000, 2**31 - 1], dtype=np.int64), np.array([3]), eot_id=70_000
     )
-    with pack_module.PackedFile(tmp_path / "big.zst") as file:
-        file.add(pack_module.TokenBatch("train", tokens, documents=1, turn_tokens=0, bytes=3))
-        file.finish()
-    content = (
-        zstandard.ZstdDecompressor().decompressobj().decompress((tmp_path / "big.zst").read_bytes())
-    )
+    part = pack_module.PackedPart(packed_dtype(1 << 17))
+    part.add(pack_module.TokenBatch("train", tokens, documents=1, turn_tokens=0, bytes=3))
+    part.finish()
     assert (
-        content
+        zstandard.ZstdDecompressor().decompressobj().decompress(part.content())
         == b"\x00\x00\x01\x00" + b"\xa0\x86\x01\x00" + b"\xff\xff\xff\x7f" + b"\x70\x11\x01\x00"
     )
 
@@ -409,7 +416,7 @@ def test_end_of_text_after_every_end() -> None:
 
 
 def test_metadata_names_the_tokenizer(prose: Path, bpe_file: Path, tmp_path: Path) -> None:
-    metadata, _ = pack(prose, bpe_file, tmp_path, HASH)
+    metadata, _ = pack_here(prose, bpe_file, tmp_path, HASH)
     tokenizer = read_tokenizer(bpe_file)
     assert isinstance(metadata, TokenMetadata)
     assert (metadata.tokenizer_sha256, metadata.tokenizer_type) == (tokenizer.sha256, "bpe")

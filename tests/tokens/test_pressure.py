@@ -11,8 +11,8 @@ import pytest
 
 from tests.imports import ROOT
 from tests.tokens.clean_text import write_clean
+from tests.tokens.packing import pack_here
 from tokenmill.formats.token_file import read_metadata
-from tokenmill.tokens.pack import pack
 from tokenmill.tokens.params import TokenizeParams
 
 ROOM = 1 << 16
@@ -29,7 +29,7 @@ def run(
         "import sys; from pathlib import Path\n"
         "from tokenmill.core.errors import UserError\n"
         "from tokenmill.tokens.train_tokenizer import train_tokenizer\n"
-        "from tokenmill.tokens.pack import pack\n"
+        "from tests.tokens.packing import pack_here\n"
         "from tokenmill.tokens.params import TokenizeParams, TokenizerParams\n"
         "from tokenmill.tokens.unpack import unpack\n"
         "one, two, three = map(Path, sys.argv[1:4])\n"
@@ -49,11 +49,11 @@ def noise(bpe_file: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
     folder = tmp_path_factory.mktemp("noise")
     digits = np.random.default_rng(0).integers(0, 10, (400, 2500)).astype(str)
     clean = write_clean(folder / "clean", ["".join(row) for row in digits])
-    pack(clean, bpe_file, folder / "packed", TokenizeParams(split="hash", val_fraction=0.3))
+    pack_here(clean, bpe_file, folder / "packed", TokenizeParams(split="hash", val_fraction=0.3))
     return clean, folder / "packed"
 
 
-PACK = "pack(one, two, three / 'out', TokenizeParams(split='hash', val_fraction=0.3))"
+PACK = "pack_here(one, two, three / 'out', TokenizeParams(split='hash', val_fraction=0.3))"
 UNPACK = "unpack(one, three / 'out')"
 ATTEMPT = """
 try:

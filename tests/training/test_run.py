@@ -21,6 +21,7 @@ from tests.training.tiny import (
     write_tokens,
 )
 from tokenmill.core.errors import UserError
+from tokenmill.core.paths import PACKED_SHARDS
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import read_manifest
 from tokenmill.training import async_checkpoint, loop
@@ -54,10 +55,12 @@ def test_another_project_in_the_environment_is_left_alone(
     """Its runs would be pruned, and its checkpoints continued."""
     for name in ("a", "b", "c"):
         (here / "other/.resume" / name).mkdir(parents=True)
+    (here / ".resume" / PACKED_SHARDS).mkdir(parents=True)
     monkeypatch.setenv("DVC_ROOT", str(here / "other"))
     run(tokens, here / "model", runtime={"checkpoint": {"keep_runs": 1}})
     assert checkpoints(here) == [9, 10]
     assert {path.name for path in (here / "other/.resume").iterdir()} == {"a", "b", "c"}
+    assert (here / ".resume" / PACKED_SHARDS).is_dir()
 
 
 def test_token_placement_changes_no_byte(here: Path, tokens: Path):

@@ -10,14 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from tokenmill.core.files import sha256_of
+from tests.tokens import packing
 from tokenmill.formats.token_file import (
-    DTYPE,
     Split,
-    SplitMetadata,
-    TokenMetadata,
-    token_file,
-    write_metadata,
 )
 from tokenmill.model.config import ModelConfig, ModelParams
 from tokenmill.model.device import Compute
@@ -111,29 +106,12 @@ def write_tokens(folder: Path, *, sequences: int, seed: int = 0, val: int = 7) -
     """A folder as `unpack` leaves it, with so many training and validation sequences of text that
     can be learned a little, and three tokens more."""
     draws = np.random.default_rng(seed)
-    splits = {}
-    folder.mkdir(parents=True)
     counts: dict[Split, int] = {"train": sequences, "val": val}
+    ids: dict[Split, np.ndarray] = {}
     for split, count in counts.items():
         steps = draws.choice([1, 1, 1, 4], size=count * CONTEXT + 3)
-        ids = (np.cumsum(steps) % VOCABULARY).astype(DTYPE)
-        token_file(folder, split).write_bytes(ids.tobytes())
-        sha256 = sha256_of(token_file(folder, split))
-        splits[split] = SplitMetadata(
-            tokens=len(ids), documents=1, turn_tokens=0, bytes=3 * len(ids), sha256=sha256
-        )
-    write_metadata(
-        folder,
-        TokenMetadata(
-            format_version=2,
-            dtype=DTYPE,
-            **splits,
-            vocab_size=VOCABULARY,
-            eot_id=0,
-            tokenizer_type="char",
-            tokenizer_sha256="0" * 64,
-        ),
-    )
+        ids[split] = np.cumsum(steps) % VOCABULARY
+    packing.write_tokens(folder, ids, bytes_per_token=3, vocab_size=VOCABULARY)
     return folder
 
 

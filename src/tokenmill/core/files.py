@@ -17,6 +17,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import stat
 from collections.abc import Callable, Iterator
 from io import BufferedReader
@@ -149,6 +150,34 @@ def _replacing(path: Path) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             remove(beside)
+
+
+def link_or_copy(source: str | Path, target: str | Path) -> None:
+    """Make `target` the same file as `source`, or where the file system has no hard links a copy.
+
+    Raises:
+        UserError: `source` is a link.
+        OSError: `source` is missing, or there is no room for a copy.
+    """
+    refuse_link(Path(source))
+    with contextlib.suppress(OSError):
+        if os.name != "nt":
+            os.link(source, target)
+            return
+    shutil.copyfile(source, target)
+
+
+def expect(path: Path, size: int | None = None) -> None:
+    """Check that this machine sees what another one of a cluster has made.
+
+    Raises:
+        UserError: `path` is not there, or is no file of `size` bytes.
+    """
+    if not path.exists() or (size is not None and path.stat().st_size != size):
+        raise UserError(
+            f"{socket.gethostname()} does not see {path} as another machine has written it; put "
+            "the project where every machine of the cluster has it under the same path."
+        )
 
 
 def remove(path: Path) -> None:

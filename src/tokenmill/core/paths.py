@@ -68,6 +68,11 @@ def resume_root() -> Path:
     return main_root() / ".resume"
 
 
+PACKED_SHARDS = "packed"
+"""The name of a folder beside those of training in `.resume`: the packed shards that `tokenize` has
+finished."""
+
+
 WRITTEN = ("data", "models", "metrics", "reports")
 """The folders of a project in which everything is recorded by DVC, by `dvc add` or by git."""
 

@@ -1,13 +1,14 @@
 """The stage `clean`: raw text to clean documents, in constant memory.
 
-A chunk of the input is read and cleaned by a pure function, which an executor maps over all chunks.
-Everything that depends on earlier documents (duplicates, counts, shards) happens here, one chunk
-after the other in their order.
+A task reads and cleans a chunk of the input. Its documents stay where it ran; a small summary comes
+here, where everything that depends on earlier documents is decided, one chunk after the other in
+their order: which are duplicates, and where a shard ends. A second task writes a shard.
 """
 
-import functools
-from collections.abc import Iterable, Iterator
+import contextlib
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,13 +25,13 @@ from tokenmill.data.normalize import drop_boilerplate, normalize
 from tokenmill.data.params import CleanParams
 from tokenmill.data.pii import mask_pii
 from tokenmill.data.readers import FORMATS
-from tokenmill.data.report import Tally, report_on
-from tokenmill.data.shard_writer import write_shards
+from tokenmill.data.report import Tally, examples_of, report_on
+from tokenmill.data.shard_writer import ShardWriter
 from tokenmill.data.sources import find_sources
 from tokenmill.display import Progress
-from tokenmill.executor import Executor
+from tokenmill.executor import Executor, Task
 from tokenmill.formats.chat_columns import as_lines, change_text
-from tokenmill.formats.metrics import CleanReport, Letters
+from tokenmill.formats.metrics import CleanReport, Example, Letters
 from tokenmill.formats.shards import SCHEMA, SHARD_BYTES
 from tokenmill.words.cleaning import dropped_in_words, letters_warning
 
@@ -69,37 +70,52 @@ def clean(
         Progress("clean", on_disk) as progress,
     ):
         chunks = Planner(params, progress.advance, chunk_bytes).chunks(found.sources)
-        cleaned = executor.map(functools.partial(clean_chunk, params=params), chunks)
-        write_shards(folder, _kept(cleaned, params, tally, progress), shard_bytes=shard_bytes)
+        duplicates = Duplicates(params, executor, tally)
+        with (
+            ShardWriter(executor, folder, tally, shard_bytes=shard_bytes) as writer,
+            contextlib.closing(summaries(chunks, params, executor, tally, progress)) as cleaned,
+        ):
+            for summary, documents in cleaned:
+                rows = duplicates.new_rows(summary, documents)
+                writer.add(documents, summary.lengths, rows)
+            writer.finish()
         report = report_on(tally, found, raw, params, encoding)
         if not report.documents.kept:
-            why = (
-                f"dropped: {dropped_in_words(report.dropped)}"
-                if report.documents.read
-                else "its files are empty"
-            )
-            raise UserError(
-                f"{parameter} ({raw}) gives no document ({why}); "
-                "see clean.mode, clean.min_chars and clean.max_chars, or add text."
-            )
+            raise _no_document(report, f"{parameter} ({raw})")
     return report
 
 
-@dataclass(frozen=True)
-class CleanedChunk:
-    """The documents of a chunk that pass by themselves, and the counts of the others."""
+def _no_document(report: CleanReport, raw: str) -> UserError:
+    why = (
+        f"dropped: {dropped_in_words(report.dropped)}"
+        if report.documents.read
+        else "its files are empty"
+    )
+    return UserError(
+        f"{raw} gives no document ({why}); see clean.mode, clean.min_chars and clean.max_chars, "
+        "or add text."
+    )
 
-    documents: pl.DataFrame
-    """The documents, with the columns of SCHEMA."""
-    tally: Tally
+
+@dataclass(frozen=True)
+class Summary:
+    """What is known about a cleaned chunk without its text."""
+
+    ids: Hashes
+    """The hash of each document that passes by itself."""
+    lengths: NDArray[np.uint32]
+    """UTF-8 bytes of each of these documents, marks of turns included."""
     signatures: Hashes | None
     """MinHash signatures, one row per document; None if near-duplicates are kept."""
+    tally: Tally
+    """Counts of what was read, and of the documents that do not pass."""
     size: int
     """Bytes on disk that were read for this chunk."""
 
 
-def clean_chunk(chunk: Chunk, params: CleanParams) -> CleanedChunk:
-    """Read a chunk, clean its texts, and drop those that do not pass."""
+def clean_chunk(chunk: Chunk, params: CleanParams) -> tuple[Summary, pl.DataFrame]:
+    """Read a chunk, clean its texts, and drop those that do not pass. The documents that are left
+    have the columns of SCHEMA."""
     tally = Tally()
     raw, sources = chunk.read(params, tally)
     tally.add_read(raw, sources)
@@ -121,12 +137,14 @@ def clean_chunk(chunk: Chunk, params: CleanParams) -> CleanedChunk:
         "id": pl.Series(ids),
     }
     near = params.near_duplicates
-    return CleanedChunk(
-        documents=pl.DataFrame(columns, schema=SCHEMA),
+    summary = Summary(
+        ids=ids,
+        lengths=columns["text"].str.len_bytes().to_numpy(),
         signatures=signatures(as_lines(columns["text"]), near) if near.enabled else None,
         tally=tally,
         size=chunk.size,
     )
+    return summary, pl.DataFrame(columns, schema=SCHEMA)
 
 
 def _cleaned(raw: pl.Series, params: CleanParams, tally: Tally) -> pl.Series:
@@ -158,41 +176,62 @@ def _drop_reasons(text: pl.Series, params: CleanParams) -> pl.Series:
     return pl.DataFrame(columns).select(pl.coalesce(length, "quality").alias("reason")).to_series()
 
 
-def _kept(
-    cleaned: Iterable[CleanedChunk], params: CleanParams, tally: Tally, progress: Progress
-) -> Iterator[pl.DataFrame]:
-    """The documents of each chunk that are no duplicates of earlier ones, counted in `tally`."""
-    exact = SeenHashes()
-    near = SeenNearDuplicates()
-    for chunk in cleaned:
-        taken = Letters(read=chunk.tally.letters, taken=chunk.tally.letters_taken)
-        if not tally.read and (warning := letters_warning(taken, params.mode)):
-            progress.note(f"at the beginning, {warning}")
-        progress.advance(chunk.size)
-        tally.merge(chunk.tally)
-        documents = chunk.documents
-        signatures = chunk.signatures
-        if params.deduplicate:
-            new = exact.add(documents["id"].to_numpy())
-            documents = _new_documents(new, documents, tally, "duplicate")
-            signatures = signatures[new] if signatures is not None else None
-        if signatures is not None:
-            documents = _new_documents(near.add(signatures), documents, tally, "near_duplicate")
-        tally.add_kept(documents)
-        yield documents
+def summaries(
+    chunks: Iterable[Chunk],
+    params: CleanParams,
+    executor: Executor,
+    tally: Tally,
+    progress: Progress,
+) -> Generator[tuple[Summary, Task], None, None]:
+    """The summary of each chunk, counted in `tally`, and the task that holds its documents."""
+    start = partial(executor.start, partial(clean_chunk, params=params), values=2)
+    with contextlib.closing(executor.in_order(map(start, chunks))) as started:
+        for cleaned, documents in started:
+            summary: Summary = executor.result(cleaned)
+            taken = Letters(read=summary.tally.letters, taken=summary.tally.letters_taken)
+            if not tally.read and (warning := letters_warning(taken, params.mode)):
+                progress.note(f"at the beginning, {warning}")
+            progress.advance(summary.size)
+            tally.merge(summary.tally)
+            yield summary, documents
 
 
-def _new_documents(
-    new: NDArray[np.bool_], documents: pl.DataFrame, tally: Tally, reason: str
-) -> pl.DataFrame:
-    """The documents that are new; the others are dropped for `reason`."""
-    if new.all():
-        return documents
-    mask = pl.Series(new)
-    reasons = pl.select(pl.when(~mask).then(pl.lit(reason))).to_series()
-    tally.drop_all(reasons, documents["text"], documents["source"])
-    kept = documents.filter(mask)
-    if len(kept) * 2 > len(new):
-        return kept
-    # A filtered column keeps all of its text in memory; if little is left, copy that.
-    return kept.with_columns(pl.Series("text", kept["text"].to_list(), dtype=pl.String))
+class Duplicates:
+    """Finds and counts the duplicates and near-duplicates of earlier documents."""
+
+    def __init__(self, params: CleanParams, executor: Executor, tally: Tally):
+        self._executor = executor
+        self._tally = tally
+        self._exact = SeenHashes() if params.deduplicate else None
+        self._near = SeenNearDuplicates()
+
+    def new_rows(self, summary: Summary, documents: Task) -> NDArray[np.intp]:
+        """The rows of a chunk's documents that are no duplicates."""
+        rows = np.arange(len(summary.ids))
+        if self._exact is not None:
+            rows = self._kept(rows, self._exact.add(summary.ids), documents, "duplicate")
+        if summary.signatures is not None:
+            new = self._near.add(summary.signatures[rows])
+            rows = self._kept(rows, new, documents, "near_duplicate")
+        return rows
+
+    def _kept(
+        self, rows: NDArray[np.intp], new: NDArray[np.bool_], documents: Task, reason: str
+    ) -> NDArray[np.intp]:
+        """The rows that are new. The others are counted, and the first ones fetched as examples."""
+        dropped = rows[~new]
+        if len(dropped):
+            shown = dropped[: self._tally.examples_wanted(reason)]
+            examples = (
+                self._executor.result(*self._executor.start(_examples, documents, shown))
+                if len(shown)
+                else []
+            )
+            self._tally.drop_some(reason, examples, count=len(dropped))
+        return rows[new]
+
+
+def _examples(documents: pl.DataFrame, rows: NDArray[np.intp]) -> list[Example]:
+    """The documents in these rows as examples."""
+    shown = documents[rows]
+    return examples_of(shown["text"], shown["source"])

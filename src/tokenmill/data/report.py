@@ -93,20 +93,21 @@ class Tally:
 
     def drop(self, reason: str, text: str) -> None:
         """Count a record that is no document; `text` is an example of it."""
-        self._drop(reason, [Example(text=readable(text[:EXCERPT]), source="")], count=1)
+        self.drop_some(reason, [Example(text=readable(text[:EXCERPT]), source="")], count=1)
+
+    def examples_wanted(self, reason: str) -> int:
+        """The number of examples that are still shown for a reason."""
+        return EXAMPLES - len(self.examples.get(reason, []))
 
     def drop_all(self, reasons: pl.Series, texts: pl.Series, sources: pl.Series) -> None:
         """Count the documents of `texts` for which `reasons` has a reason, in their order."""
         for reason in reasons.drop_nulls().unique(maintain_order=True):
             dropped = texts.filter(reasons == reason)
-            names = sources.filter(reasons == reason).head(EXAMPLES)
-            examples = [
-                Example(text=readable(text[:EXCERPT]), source=name)
-                for text, name in zip(dropped.head(EXAMPLES), names, strict=True)
-            ]
-            self._drop(reason, examples, count=len(dropped))
+            examples = examples_of(dropped, sources.filter(reasons == reason))
+            self.drop_some(reason, examples, count=len(dropped))
 
-    def _drop(self, reason: str, examples: Sequence[Example], *, count: int) -> None:
+    def drop_some(self, reason: str, examples: Sequence[Example], *, count: int) -> None:
+        """Count dropped documents, of which `examples` are the first ones."""
         self.dropped[reason] += count
         shown = self.examples.setdefault(reason, [])
         shown += examples[: EXAMPLES - len(shown)]
@@ -122,9 +123,15 @@ class Tally:
         for name in ("read", "kept", "lengths_read", "lengths_kept", "languages", "encodings"):
             getattr(self, name).update(getattr(other, name))
         for reason, count in other.dropped.items():
-            self._drop(reason, other.examples[reason], count=count)
+            self.drop_some(reason, other.examples[reason], count=count)
         for name in ("letters", "letters_taken", "characters_in", "characters_out", "invalid_utf8"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+def examples_of(texts: pl.Series, sources: pl.Series) -> list[Example]:
+    """The first of these documents, as examples."""
+    first = zip(texts.head(EXAMPLES), sources.head(EXAMPLES), strict=True)
+    return [Example(text=readable(text[:EXCERPT]), source=name) for text, name in first]
 
 
 def _occurrences(names: pl.Series) -> dict[str, int]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import polars as pl
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.files import naming, open_regular
+from tokenmill.core.files import expect, open_regular, write_beside
 from tokenmill.core.paths import way_out
 from tokenmill.formats.chat_columns import text_bytes
 
@@ -37,9 +37,14 @@ DIGITS = 5
 """The fewest digits of the number in a shard's name."""
 
 
-def write_shard(path: Path, documents: Sequence[pl.DataFrame], row_group_bytes: int) -> None:
-    """Write documents as one shard, with their totals in its footer."""
-    shard = pl.concat(documents, rechunk=True)
+def write_shard(path: Path, shard: pl.DataFrame, row_group_bytes: int) -> None:
+    """Write documents as one shard, with their totals in its footer. It appears whole or not at
+    all, in a folder that must be there.
+
+    Raises:
+        UserError: the folder is not there.
+    """
+    expect(path.parent)
     size = text_bytes(shard["text"])
     rows = min(max(1, len(shard) * row_group_bytes // max(1, size)), ROW_GROUP_ROWS)
     footer = {
@@ -49,9 +54,9 @@ def write_shard(path: Path, documents: Sequence[pl.DataFrame], row_group_bytes: 
         "chars": int(shard["text"].str.len_chars().sum()),
         "row_group_rows": rows,
     }
-    with naming(path):
+    with write_beside(path) as beside:
         shard.write_parquet(
-            path,
+            beside,
             compression="zstd",
             compression_level=ZSTD_LEVEL,
             statistics=False,
@@ -133,10 +138,16 @@ def row_groups(shard: Path) -> list[RowGroup]:
 
 def totals(folder: Path) -> Totals:
     """Documents, bytes and characters of a folder, from the shards' footers: no text is read."""
-    footers = [_read_footer(shard) for shard in shards(folder)]
+    found = shard_totals(folder)
     return Totals(
-        *(sum(footer[key] for footer in footers) for key in ("documents", "bytes", "chars"))
+        *(sum(getattr(one, key) for one in found) for key in ("documents", "bytes", "chars"))
     )
+
+
+def shard_totals(folder: Path) -> list[Totals]:
+    """Documents, bytes and characters of each shard, in their order, from their footers."""
+    footers = [_read_footer(shard) for shard in shards(folder)]
+    return [Totals(footer["documents"], footer["bytes"], footer["chars"]) for footer in footers]
 
 
 def _read_footer(shard: Path) -> dict[str, int]:

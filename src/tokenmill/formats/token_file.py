@@ -1,14 +1,20 @@
 """Token files: one .bin of token ids per split, described by a metadata.json beside them.
 
+Packed, the tokens are in shards, one for each shard of clean text, which can be made and unpacked
+in any order. A packed shard is a file of two frames of zstd: its ids of `train`, then those of
+`val`. The .bin of a split is what its shards hold of it, one after the other, as int32.
+
 The metadata holds no clock, host or path: the same text and parameters give the same file. Readers
-refuse a .bin that does not match it.
+refuse a file that does not match it.
 """
 
+import hashlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tokenmill.core import files
 from tokenmill.core.errors import UserError
@@ -18,7 +24,7 @@ from tokenmill.formats.records import read_record
 
 METADATA_FILE = "metadata.json"
 
-TOKEN_FORMAT: Literal[2] = 2
+TOKEN_FORMAT: Literal[3] = 3
 """The version of the format. It is raised when the same text and tokenizer would give other ids or
 files. Readers refuse every other version."""
 
@@ -26,29 +32,73 @@ DTYPE = "<i4"
 """The type of the ids: int32, little-endian on every machine. It is large enough for any
 vocabulary, and most readers expect it."""
 
+NARROW_DTYPE = "<u2"
+"""The type of packed ids, if the vocabulary has no larger ones than it can hold."""
+
+BLOCK_IDS = 1 << 18
+"""Ids that are read, compared and hashed at a time; so many are in a processor's cache."""
+
 TokenizerType: TypeAlias = Literal["bpe", "char"]
 Split: TypeAlias = Literal["train", "val"]
 SPLITS: tuple[Split, ...] = ("train", "val")
 
 Count = Annotated[int, Field(ge=1)]
+Size = Annotated[int, Field(ge=0)]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
-class SplitMetadata(Section):
-    """The description of one .bin in metadata.json."""
+class Part(Section):
+    """What a packed shard holds of one split."""
 
-    tokens: Count
+    tokens: Size
     """The number of tokens, special tokens included."""
-    documents: Count
+    documents: Size
     """The number of documents. Each ends with one end-of-text token."""
-    turn_tokens: Annotated[int, Field(ge=0)]
+    turn_tokens: Size
     """The number of special tokens at the boundaries of turns in conversations."""
-    bytes: Annotated[int, Field(ge=0)]
+    bytes: Size
     """UTF-8 bytes of the text, by which the loss is divided for bits per byte. Special tokens add
     to the loss but not to the bytes, because a boundary is no text: how a document spells it is
     this project's own affair."""
     sha256: Sha256
-    """The SHA-256 of the .bin."""
+    """The SHA-256 of its ids, as they are in the .bin."""
+
+
+class PackedShard(Section):
+    """The description of one packed shard."""
+
+    name: Annotated[str, Field(pattern=r"^part-[0-9]{1,12}\.zst$")]
+    """The name of its file, which is that of the shard of clean text but for the ending."""
+    size: Count
+    """The size of its file in bytes."""
+    sha256: Sha256
+    """The SHA-256 of its file."""
+    train: Part
+    val: Part
+
+    def part(self, split: Split) -> Part:
+        """What it holds of `train` or `val`."""
+        return self.train if split == "train" else self.val
+
+
+class SplitMetadata(Part):
+    """The description of one .bin: the sums over its shards."""
+
+    tokens: Count
+    documents: Count
+    sha256: Sha256
+    """The SHA-256 of the SHA-256s of its parts, in their order. So a split is known by one hash,
+    and its parts can be hashed at the same time."""
+
+    @classmethod
+    def of(cls, parts: Sequence[Part]) -> Self:
+        """The description of the .bin that these parts are."""
+        sums = {
+            name: sum(getattr(part, name) for part in parts)
+            for name in ("tokens", "documents", "turn_tokens", "bytes")
+        }
+        digests = b"".join(bytes.fromhex(part.sha256) for part in parts)
+        return cls(**sums, sha256=hashlib.sha256(digests).hexdigest())
 
     @property
     def text_tokens(self) -> int:
@@ -62,20 +112,42 @@ class SplitMetadata(Section):
 
 
 class TokenMetadata(Section):
-    """The content of metadata.json: both .bin files and the tokenizer that made them."""
+    """The content of metadata.json: both .bin files, their shards, and the tokenizer that made
+    them."""
 
-    format_version: Literal[2]
+    format_version: Literal[3]
     dtype: Literal["<i4"]
     train: SplitMetadata
     val: SplitMetadata
+    shards: Annotated[list[PackedShard], Field(min_length=1)]
     vocab_size: Count
     eot_id: Annotated[int, Field(ge=0)]
     tokenizer_type: TokenizerType
     tokenizer_sha256: Sha256
 
+    @classmethod
+    def of(cls, shards: list[PackedShard], **tokenizer: Any) -> Self:
+        """The description of these shards; `tokenizer` are the last four fields."""
+        splits = {
+            split: SplitMetadata.of([shard.part(split) for shard in shards]) for split in SPLITS
+        }
+        return cls(format_version=TOKEN_FORMAT, dtype=DTYPE, shards=shards, **splits, **tokenizer)
+
+    @model_validator(mode="after")
+    def _check_sums(self) -> Self:
+        for split in SPLITS:
+            if self.split(split) != SplitMetadata.of([one.part(split) for one in self.shards]):
+                raise ValueError(f"{split} is not the sum of the shards")
+        return self
+
     def split(self, name: Split) -> SplitMetadata:
         """The metadata of `train` or `val`."""
         return self.train if name == "train" else self.val
+
+
+def packed_dtype(vocab_size: int) -> str:
+    """The type of packed ids: uint16 where that is large enough, else as in the .bin."""
+    return NARROW_DTYPE if vocab_size <= 1 << 16 else DTYPE
 
 
 def too_short(train_tokens: int, context_length: int) -> str | None:
@@ -88,11 +160,6 @@ def too_short(train_tokens: int, context_length: int) -> str | None:
         f"{train_tokens:,} tokens; take a shorter context, more text, or another "
         "tokenize.val_fraction."
     )
-
-
-def packed_file(folder: Path, split: Split) -> Path:
-    """The path of a split's compressed tokens."""
-    return folder / f"{split}.bin.zst"
 
 
 def token_file(folder: Path, split: Split) -> Path:
@@ -132,12 +199,26 @@ def open_tokens(folder: Path, split: Split) -> np.memmap:
     size = path.stat().st_size
     if size != expected.file_bytes:
         raise _mismatch(path, f"has {size:,} bytes, not {expected.tokens:,} tokens of 4 bytes")
-    if files.sha256_of(path) != expected.sha256:
-        raise _mismatch(path, "does not match the SHA-256 in metadata.json")
     tokens = np.memmap(path, dtype=DTYPE, mode="r")
-    if not (tokens.min() >= 0 and tokens.max() < metadata.vocab_size):
-        raise _mismatch(path, f"has ids outside 0 … {metadata.vocab_size - 1}")
+    start = 0
+    for part in (shard.part(split) for shard in metadata.shards):
+        sha256 = hashlib.sha256()
+        least, most = 0, 0
+        for block in _blocks(tokens, start, start + part.tokens):
+            sha256.update(block.data)
+            least, most = min(least, int(block.min())), max(most, int(block.max()))
+        if sha256.hexdigest() != part.sha256:
+            raise _mismatch(path, "does not match the SHA-256 in metadata.json")
+        if least < 0 or most >= metadata.vocab_size:
+            raise _mismatch(path, f"has ids outside 0 … {metadata.vocab_size - 1}")
+        start += part.tokens
     return tokens
+
+
+def _blocks(tokens: np.ndarray, start: int, stop: int) -> Iterator[np.ndarray]:
+    """The ids from `start` to `stop`, in blocks of BLOCK_IDS that are read once."""
+    for first in range(start, stop, BLOCK_IDS):
+        yield np.array(tokens[first : min(first + BLOCK_IDS, stop)])
 
 
 def _mismatch(path: Path, what: str) -> UserError:

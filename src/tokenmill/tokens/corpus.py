@@ -6,9 +6,11 @@ words with the space before them, numbers, punctuation, white space). A text tha
 boundaries has the same ids as the whole, so segments can be encoded in parallel.
 """
 
+import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
@@ -231,8 +233,18 @@ def choose_split(clean: Path, params: TokenizeParams) -> SplitMethod:
     return "hash"
 
 
-def split_corpus(clean: Path, method: SplitMethod, val_fraction: float) -> Iterator[TextSpan]:
-    """Yield the corpus in order, split into train and val by `method`.
+@dataclass(frozen=True)
+class SplitRule:
+    """How one shard is split: what the texts of a split follow from, besides the shard itself."""
+
+    method: SplitMethod
+    val_fraction: float
+    edge: int = 0
+    """For `tail`: the number of the shard's characters before the cut; often none, or all."""
+
+
+def split_rules(clean: Path, method: SplitMethod, val_fraction: float) -> list[SplitRule]:
+    """How each shard of the corpus is split by `method`, so that each can be split by itself.
 
     `hash` sends a document to val if its stored id, the XXH3 hash of its text, is below
     val_fraction · 2^64. `ends` cuts every document before the last val_fraction of its characters,
@@ -241,28 +253,39 @@ def split_corpus(clean: Path, method: SplitMethod, val_fraction: float) -> Itera
     Shakespeare and 0.1 this is nanoGPT's split.
 
     Raises:
-        UserError: train or val would be empty. The check precedes any reading of text.
+        UserError: train or val would be empty. No text is read for this.
     """
-    if method == "names":
-        return _split_documents(shards.batches(clean, ("text", "source")), _is_named_val)
-    if method == "hash":
-        is_val = partial(_is_hashed_val, threshold=int(val_fraction * 2**64))
-        return _split_documents(shards.batches(clean, ("text", "id")), is_val)
-    total = shards.totals(clean).chars
-    edge = int(total * (1 - val_fraction))
-    if not 0 < edge < total:
+    chars = [totals.chars for totals in shards.shard_totals(clean)]
+    if method in ("names", "hash"):
+        return [SplitRule(method, val_fraction)] * len(chars)
+    edge = int(sum(chars) * (1 - val_fraction))
+    if not 0 < edge < sum(chars):
         raise UserError(
-            f"tokenize.val_fraction ({val_fraction}) cuts {total:,} characters at {edge:,} and "
-            "leaves one split empty; change it, or give the pipeline more text."
+            f"tokenize.val_fraction ({val_fraction}) cuts {sum(chars):,} characters at {edge:,} "
+            "and leaves one split empty; change it, or give the pipeline more text."
         )
-    return (
-        _split_ends(clean, val_fraction)
-        if method == "ends"
-        else _split_at(shards.batches(clean), edge)
-    )
+    if method == "ends":
+        return [SplitRule(method, val_fraction)] * len(chars)
+    starts = itertools.accumulate(chars, initial=0)
+    return [
+        SplitRule(method, val_fraction, min(max(edge - start, 0), own))
+        for start, own in zip(starts, chars, strict=False)
+    ]
 
 
-def _split_documents(
+def split_documents(documents: Iterable[pl.DataFrame], rule: SplitRule) -> Iterator[TextSpan]:
+    """Yield the documents of one shard (all columns), in order, split into train and val."""
+    if rule.method == "names":
+        return _split_whole(documents, _is_named_val)
+    if rule.method == "hash":
+        is_val = partial(_is_hashed_val, threshold=int(rule.val_fraction * 2**64))
+        return _split_whole(documents, is_val)
+    if rule.method == "ends":
+        return _split_ends(documents, rule.val_fraction)
+    return _split_at(documents, rule.edge)
+
+
+def _split_whole(
     documents: Iterable[pl.DataFrame], is_val: Callable[[pl.DataFrame], np.ndarray]
 ) -> Iterator[TextSpan]:
     for frame in documents:
@@ -290,15 +313,16 @@ def _has_both_names(clean: Path) -> bool:
 def _holds_out_enough(clean: Path, val_fraction: float) -> bool:
     """Whether `hash` holds out between half of and twice the fraction of the characters that is
     asked for."""
-    spans = split_corpus(clean, "hash", val_fraction)
+    is_val = partial(_is_hashed_val, threshold=int(val_fraction * 2**64))
+    spans = _split_whole(shards.batches(clean, ("text", "id")), is_val)
     held = sum(int(span.texts.str.len_chars().sum()) for span in spans if span.split == "val")
     return 0.5 <= held / max(1, val_fraction * shards.totals(clean).chars) <= 2
 
 
-def _split_ends(clean: Path, val_fraction: float) -> Iterator[TextSpan]:
+def _split_ends(documents: Iterable[pl.DataFrame], val_fraction: float) -> Iterator[TextSpan]:
     """Put the beginning of every document into train and its end into val. A document of a few
     characters stays whole."""
-    for frame in shards.batches(clean):
+    for frame in documents:
         beginnings = []
         ends = []
         for text in frame["text"].to_list():

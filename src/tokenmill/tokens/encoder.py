@@ -37,7 +37,7 @@ class Encoder:
     """The chosen implementation, ready to use in this process or to be sent to another one.
 
     It is pickled as its name and the tokenizer. A process builds it once, however often it is
-    unpickled.
+    unpickled, and compares splintr with the reference again, for the processor may be another one.
     """
 
     name: Implementation
@@ -60,7 +60,9 @@ class Encoder:
 @functools.lru_cache(maxsize=1)
 def _rebuild(name: Implementation, layout: str) -> Encoder:
     tokenizer = parse_tokenizer(layout.encode(), Path("tokenizer.json"))
-    build = {"splintr": build_splintr, "tokenizers": build_reference, "table": build_table}[name]
+    if name == "splintr":
+        return choose_encoder(tokenizer, [])
+    build = {"tokenizers": build_reference, "table": build_table}[name]
     return Encoder(name, build(tokenizer), layout, tokenizer.turn_ids)
 
 

@@ -1,18 +1,23 @@
-"""Clean text to compressed token files: the slow half of tokenizing, whose output is cached and
-shared.
+"""Clean text to compressed tokens: the slow half of tokenizing, whose output is cached and shared.
 
-The work overlaps: one thread reads and splits the corpus, the executor encodes (threads here, or a
-cluster), and the calling thread compresses, hashes and writes. A few batches of BATCH_BYTES and one
-document are in memory, however large the corpus is. The bytes written depend only on text,
-tokenizer and parameters, not on batches or the number of cores.
+Each shard of clean text becomes a packed shard, in a task of its own: it reads, splits, encodes,
+compresses, hashes and writes, and returns the description. In memory are a few batches of
+BATCH_BYTES and one document for each task, however large the corpus is.
+
+A finished shard is also kept in a folder of results, under a key of what it follows from: the bytes
+of its text, the tokenizer, the rule of the split. So a stage that was killed, or that runs again
+after some text has changed, encodes only what is not there. The bytes depend only on text,
+tokenizer and parameters.
 """
 
+import contextlib
 import hashlib
+import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -22,28 +27,33 @@ from tokenmill.core import files
 from tokenmill.core.errors import UserError
 from tokenmill.core.paths import way_out
 from tokenmill.display import Progress, say
-from tokenmill.executor import Executor, ThreadExecutor, prefetch
+from tokenmill.executor import Executor
 from tokenmill.formats import shards
 from tokenmill.formats.chat_columns import mark_count, text_bytes
+from tokenmill.formats.records import read_record
 from tokenmill.formats.token_file import (
     DTYPE,
+    NARROW_DTYPE,
     SPLITS,
     TOKEN_FORMAT,
+    PackedShard,
+    Part,
     Split,
-    SplitMetadata,
     TokenMetadata,
-    packed_file,
+    packed_dtype,
     write_metadata,
 )
-from tokenmill.formats.tokenizer import read_tokenizer
+from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
 from tokenmill.tokens import corpus
 from tokenmill.tokens.corpus import (
     SplitMethod,
+    SplitRule,
     TextSpan,
     choose_split,
     probe,
     segmented,
-    split_corpus,
+    split_documents,
+    split_rules,
 )
 from tokenmill.tokens.encoder import Encoder, choose_encoder
 from tokenmill.tokens.params import TokenizeParams
@@ -55,20 +65,12 @@ CHECKED_CHARS = 1 << 20
 """The number of characters of this corpus on which the fast encoder must agree with the
 reference."""
 
-ENCODING_THREADS = 1
-"""The number of batches that are encoded at the same time on this machine; the encoder itself uses
-all cores."""
+ZSTD_LEVEL = 3
+"""The compression level of zstd. English text becomes 30 % of its .bin, at 300 MB/s of the .bin."""
 
-ZSTD_LEVEL = 5
-"""The compression level of zstd. English text becomes 29 to 35 % of its .bin, at 160 MB/s in one
-thread; with level 3, 32 to 37 % at 230 MB/s."""
-
-ZSTD_MIN_MATCH = 7
+ZSTD_MIN_MATCH = {NARROW_DTYPE: 4, DTYPE: 7}
 """The shortest repetition, in bytes, that zstd refers to. Below two tokens, a reference takes more
 room than writing them again."""
-
-ZSTD_THREADS = 2
-"""The number of threads of zstd. Any number above zero gives the same bytes; zero gives others."""
 
 
 def pack(
@@ -76,9 +78,19 @@ def pack(
     tokenizer_file: Path,
     out: Path,
     params: TokenizeParams,
-    executor: Executor = ThreadExecutor(threads=ENCODING_THREADS),  # noqa: B008  (it has no state)
+    *,
+    executor: Executor,
+    results: Path,
 ) -> tuple[TokenMetadata, SplitMethod]:
-    """Encode the corpus in `clean` into out/train.bin.zst, out/val.bin.zst and out/metadata.json.
+    """Encode the corpus in `clean` into packed shards and metadata.json in the folder `out`.
+
+    Args:
+        clean: what the stage `clean` wrote.
+        tokenizer_file: the tokenizer.json.
+        out: the folder to write; it appears whole or not at all.
+        params: how to split the corpus.
+        executor: where shards are encoded.
+        results: the folder that keeps finished shards for the next time.
 
     Returns:
         The metadata, and how the corpus was split.
@@ -89,42 +101,40 @@ def pack(
     """
     tokenizer = read_tokenizer(tokenizer_file)
     method = choose_split(clean, params)
-    spans = split_corpus(clean, method, params.val_fraction)
+    rules = split_rules(clean, method, params.val_fraction)
     encoder = choose_encoder(tokenizer, probe(clean, CHECKED_CHARS))
     if encoder.note:
         say(encoder.note)
+    facts = _facts(tokenizer)
     total = shards.totals(clean).bytes
-    encode = partial(encode_batch, encoder=encoder, eot_id=tokenizer.eot_id)
-    packed: list[PackedFile] = []
-    with (
-        files.enough_room(out, lambda: _estimate_size(total, packed)),
-        files.write_directory(out) as folder,
-    ):
-        packed += (PackedFile(packed_file(folder, split)) for split in SPLITS)
-        train, val = _write(packed, executor.map(encode, prefetch(text_batches(spans))), total)
-        if train.bytes + val.bytes != total:
+    results.mkdir(parents=True, exist_ok=True)
+    with files.enough_room(out, lambda: total), files.write_directory(out) as folder:
+        work = Work(folder.resolve(), results.resolve(), out, encoder, facts, total)
+        done = _pack_all(work, zip(shards.shards(clean), rules, strict=True), executor)
+        metadata = TokenMetadata.of(done, **facts)
+        if metadata.train.bytes + metadata.val.bytes != total:
             raise UserError(
-                f"{clean} holds {train.bytes + val.bytes:,} bytes of text, but records {total:,}; "
-                f"{way_out(clean)}."
+                f"{clean} holds {metadata.train.bytes + metadata.val.bytes:,} bytes of text, but "
+                f"records {total:,}; {way_out(clean)}."
             )
-        metadata = TokenMetadata(
-            format_version=TOKEN_FORMAT,
-            dtype=DTYPE,
-            train=train,
-            val=val,
-            vocab_size=tokenizer.vocab_size,
-            eot_id=tokenizer.eot_id,
-            tokenizer_type=tokenizer.type,
-            tokenizer_sha256=tokenizer.sha256,
-        )
         write_metadata(folder, metadata)
     return metadata, method
 
 
-def packed_metrics(packed: Path, metadata: TokenMetadata) -> dict[str, int | float]:
+def _facts(tokenizer: TextTokenizer) -> dict[str, Any]:
+    """What metadata.json says of a tokenizer."""
+    return {
+        "vocab_size": tokenizer.vocab_size,
+        "eot_id": tokenizer.eot_id,
+        "tokenizer_type": tokenizer.type,
+        "tokenizer_sha256": tokenizer.sha256,
+    }
+
+
+def packed_metrics(metadata: TokenMetadata) -> dict[str, int | float]:
     """The numbers for metrics/tokens.json, in one flat mapping."""
     text_tokens = metadata.train.text_tokens + metadata.val.text_tokens
-    compressed = sum(packed_file(packed, split).stat().st_size for split in SPLITS)
+    compressed = sum(shard.size for shard in metadata.shards)
     return {
         "train_tokens": metadata.train.tokens,
         "val_tokens": metadata.val.tokens,
@@ -137,6 +147,110 @@ def packed_metrics(packed: Path, metadata: TokenMetadata) -> dict[str, int | flo
             (metadata.train.file_bytes + metadata.val.file_bytes) / compressed, 3
         ),
     }
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the tasks of all shards have in common."""
+
+    folder: Path
+    """Where packed shards are written."""
+    results: Path
+    """Where finished ones are kept."""
+    out: Path
+    """What `folder` becomes."""
+    encoder: Encoder
+    tokenizer: dict[str, Any]
+    total: int
+    """UTF-8 bytes of the whole corpus."""
+
+    def key(self, shard: Path, rule: SplitRule) -> str:
+        """The name of what the packed shard follows from."""
+        facts = [
+            TOKEN_FORMAT,
+            files.sha256_of(shard),
+            self.tokenizer["tokenizer_sha256"],
+            self.encoder.name,
+            asdict(rule),
+            zstandard.ZSTD_VERSION,
+        ]
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def _pack_all(
+    work: Work, items: Iterable[tuple[Path, SplitRule]], executor: Executor
+) -> list[PackedShard]:
+    """Pack all shards, and of the earlier results keep only those that belong to them."""
+    done: list[PackedShard] = []
+    keys = set[str]()
+    reused = 0
+    with Progress("tokenize", work.total) as progress:
+        for key, shard, was_there in executor.map(partial(pack_shard, work=work), items):
+            files.expect(work.folder / shard.name, shard.size)
+            done.append(shard)
+            keys.add(key)
+            reused += was_there
+            progress.advance(shard.train.bytes + shard.val.bytes)
+        if reused:
+            progress.note(f"{reused:,} of {len(done):,} shards had been encoded before")
+    for path in work.results.iterdir():
+        if path.stem not in keys:
+            files.remove(path)
+    return done
+
+
+def pack_shard(item: tuple[Path, SplitRule], *, work: Work) -> tuple[str, PackedShard, bool]:
+    """Pack one shard of clean text, unless that was done before.
+
+    Returns:
+        Its key, its description, and whether it was done before.
+    """
+    source, rule = item
+    files.expect(work.folder)
+    target = work.folder / f"{source.stem}.zst"
+    key = work.key(source, rule)
+    kept = work.results / f"{key}.zst"
+    if earlier := _reused(kept, target):
+        return key, earlier, True
+    packed = _encoded(source, rule, target, work)
+    # The description last: a result that has one is complete
+    files.remove(kept)
+    files.link_or_copy(target, kept)
+    files.write_json(kept.with_suffix(".json"), packed.model_dump())
+    return key, packed, False
+
+
+def _reused(kept: Path, target: Path) -> PackedShard | None:
+    """Take a finished shard from the results, if it is there and whole."""
+    with contextlib.suppress(UserError, OSError):
+        found = read_record(kept.with_suffix(".json"), PackedShard, way_out="it is made again")
+        files.link_or_copy(kept, target)
+        if files.sha256_of(target) == found.sha256:
+            return found.model_copy(update={"name": target.name})
+    files.remove(target)
+    return None
+
+
+def _encoded(source: Path, rule: SplitRule, target: Path, work: Work) -> PackedShard:
+    parts = {split: PackedPart(packed_dtype(work.tokenizer["vocab_size"])) for split in SPLITS}
+    eot_id = work.tokenizer["eot_id"]
+    groups = (group.read(tuple(shards.SCHEMA)) for group in shards.row_groups(source))
+    for batch in text_batches(split_documents(groups, rule)):
+        parts[batch.split].add(encode_batch(batch, encoder=work.encoder, eot_id=eot_id))
+    described = {split: part.finish() for split, part in parts.items()}
+    content = b"".join(part.content() for part in parts.values())
+    text = sum(part.bytes for part in described.values())
+    with (
+        files.enough_room(work.out, lambda: len(content) * work.total // max(1, text)),
+        files.write_atomic(target) as file,
+    ):
+        file.write(content)
+    return PackedShard(
+        name=target.name,
+        size=len(content),
+        sha256=hashlib.sha256(content).hexdigest(),
+        **described,
+    )
 
 
 @dataclass(frozen=True)
@@ -202,13 +316,14 @@ def insert_end_of_text(ids: np.ndarray, ends: np.ndarray, eot_id: int) -> np.nda
     return np.insert(ids, ends, eot_id).astype(DTYPE, copy=False)
 
 
-class PackedFile:
-    """One .bin.zst that is being written. It counts and hashes what is added."""
+class PackedPart:
+    """What a packed shard holds of one split, compressed in memory. It counts and hashes what is
+    added."""
 
-    def __init__(self, path: Path):
-        self._file = path.open("wb")
-        self._compressor = compressor(threads=ZSTD_THREADS)
-        self._stream = self._compressor.compressobj()
+    def __init__(self, dtype: str):
+        self._dtype = dtype
+        self._stream = compressor(dtype).compressobj()
+        self._content = bytearray()
         self._sha256 = hashlib.sha256()
         self._tokens = self._documents = self._turn_tokens = self._bytes = 0
 
@@ -219,17 +334,12 @@ class PackedFile:
         self._turn_tokens += batch.turn_tokens
         self._bytes += batch.bytes
         self._sha256.update(batch.ids.data)
-        self._file.write(self._stream.compress(batch.ids.data))
+        self._content += self._stream.compress(batch.ids.astype(self._dtype, copy=False).data)
 
-    def progress(self) -> tuple[int, int, int, int]:
-        """The bytes of text added, of its tokens, of the tokens that zstd has compressed, and of
-        the compressed output."""
-        return self._bytes, *self._compressor.frame_progression()
-
-    def finish(self) -> SplitMetadata:
-        """Write what zstd still buffers, and describe the file."""
-        self._file.write(self._stream.flush())
-        return SplitMetadata(
+    def finish(self) -> Part:
+        """Compress what zstd still buffers, and describe the part."""
+        self._content += self._stream.flush()
+        return Part(
             tokens=self._tokens,
             documents=self._documents,
             turn_tokens=self._turn_tokens,
@@ -237,40 +347,17 @@ class PackedFile:
             sha256=self._sha256.hexdigest(),
         )
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
+    def content(self) -> bytes:
+        """The compressed ids, one frame of zstd."""
+        return bytes(self._content)
 
 
-def compressor(*, threads: int) -> zstandard.ZstdCompressor:
-    """The compressor of token files: zstd with a checksum."""
+def compressor(dtype: str) -> zstandard.ZstdCompressor:
+    """The compressor of ids of this type: zstd with a checksum."""
     parameters = zstandard.ZstdCompressionParameters.from_level(
         ZSTD_LEVEL,
-        min_match=ZSTD_MIN_MATCH,
-        threads=threads,
+        min_match=ZSTD_MIN_MATCH[dtype],
         write_checksum=True,
         write_content_size=False,
     )
     return zstandard.ZstdCompressor(compression_params=parameters)
-
-
-def _write(
-    packed: list[PackedFile], batches: Iterable[TokenBatch], total: int
-) -> tuple[SplitMetadata, SplitMetadata]:
-    """Write the batches, made of `total` bytes of text, into the files of train and val."""
-    train, val = packed
-    with train, val, Progress("tokenize", total) as progress:
-        for batch in batches:
-            (train if batch.split == "train" else val).add(batch)
-            progress.advance(batch.bytes)
-        return train.finish(), val.finish()
-
-
-def _estimate_size(total: int, packed: Iterable[PackedFile]) -> int:
-    """Estimate the bytes of the packed files for `total` bytes of text; `total` itself before any
-    tokens exist."""
-    sums = zip((0, 0, 0, 0), *(file.progress() for file in packed), strict=True)
-    text, tokens, compressed, output = (sum(numbers) for numbers in sums)
-    return output * tokens * total // (compressed * text) if compressed and text else total

@@ -1,28 +1,39 @@
-"""Compressed token files back to plain ones that training can map, verified; it takes seconds."""
+"""Packed shards back to plain token files that training can map, verified; it takes seconds.
+
+Each shard is unpacked by itself, into its place in the .bin of either split.
+"""
 
 import hashlib
-from collections.abc import Iterable, Iterator
+import io
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import IO
 
+import numpy as np
 import zstandard
 
 from tokenmill.core import files
 from tokenmill.core.errors import UserError
 from tokenmill.core.paths import way_out
 from tokenmill.display import Progress
-from tokenmill.executor import prefetch
+from tokenmill.executor import ThreadExecutor
 from tokenmill.formats.token_file import (
+    DTYPE,
     SPLITS,
-    SplitMetadata,
+    PackedShard,
+    Part,
     TokenMetadata,
-    packed_file,
+    packed_dtype,
     read_metadata,
     token_file,
     write_metadata,
 )
 
-UNPACKED_BYTES = 1 << 20
-"""Bytes that are decompressed at a time, so that a damaged file takes no more memory than a good
+UNPACKED_IDS = 1 << 18
+"""Ids that are decompressed at a time, so that a damaged file takes no more memory than a good
 one."""
 
 
@@ -35,54 +46,82 @@ def unpack(packed: Path, out: Path) -> TokenMetadata:
         files.enough_room(out, lambda: total),
         files.write_directory(out) as folder,
         Progress("unpack", total) as progress,
+        ThreadExecutor(threads=os.cpu_count() or 1) as executor,
     ):
         for split in SPLITS:
-            _unpack_file(
-                packed_file(packed, split),
-                token_file(folder, split),
-                metadata.split(split),
-                progress,
-            )
+            token_file(folder, split).touch()
+        work = partial(
+            _unpack_shard, packed=packed, folder=folder, dtype=packed_dtype(metadata.vocab_size)
+        )
+        for size in executor.map(work, _places(metadata)):
+            progress.advance(size)
         write_metadata(folder, metadata)
     return metadata
 
 
-def _unpack_file(source: Path, target: Path, expected: SplitMetadata, progress: Progress) -> None:
-    """Decompress `source` into `target`. Any size or hash but the expected one is refused."""
-    size = expected.file_bytes
-    sha256 = hashlib.sha256()
-    written = 0
-    with target.open("wb") as file:
-        for block in prefetch(_hash(prefetch(_decompress(source)), sha256)):
-            written += len(block)
-            if written > size:
-                break
-            file.write(block)
-            progress.advance(len(block))
-    if written != size:
-        more = "more" if written > size else "fewer"
-        raise _damaged(source, f"holds {more} than the {size:,} bytes that metadata.json records")
-    if sha256.hexdigest() != expected.sha256:
-        raise _damaged(source, "does not hold the tokens that metadata.json records (SHA-256)")
+@dataclass(frozen=True)
+class Place:
+    """A packed shard, and at which token of each split's .bin it begins."""
+
+    shard: PackedShard
+    starts: tuple[int, int]
 
 
-def _hash(blocks: Iterable[bytes], sha256: "hashlib._Hash") -> Iterator[bytes]:
-    for block in blocks:
-        sha256.update(block)
-        yield block
+def _places(metadata: TokenMetadata) -> Iterator[Place]:
+    starts = (0, 0)
+    for shard in metadata.shards:
+        yield Place(shard, starts)
+        starts = (starts[0] + shard.train.tokens, starts[1] + shard.val.tokens)
 
 
-def _decompress(source: Path) -> Iterator[bytes]:
-    """The content of the first frame, UNPACKED_BYTES bytes at a time, verified by zstd's own
-    checksum."""
+def _unpack_shard(place: Place, *, packed: Path, folder: Path, dtype: str) -> int:
+    """Decompress a shard into its places. Any size or hash but the expected one is refused.
+
+    Returns:
+        The number of bytes written.
+    """
+    source = packed / place.shard.name
+    parts = [place.shard.part(split) for split in SPLITS]
     try:
-        with source.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as stream:
-            while block := stream.read(UNPACKED_BYTES):
-                yield block
+        with (
+            files.open_regular(source) as file,
+            zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True) as stream,
+            io.BufferedReader(stream) as content,
+        ):
+            for split, part, start in zip(SPLITS, parts, place.starts, strict=True):
+                _unpack_part(content, part, token_file(folder, split), start, dtype)
+            if content.read(1):
+                raise ValueError("holds more than the tokens that metadata.json records")
     except FileNotFoundError:
         raise UserError(f"{source} is missing; run `dvc pull` or `dvc repro tokenize`.") from None
     except zstandard.ZstdError as error:
         raise _damaged(source, f"cannot be decompressed ({error})") from None
+    except ValueError as error:
+        raise _damaged(source, str(error)) from None
+    return sum(part.tokens for part in parts) * np.dtype(DTYPE).itemsize
+
+
+def _unpack_part(content: IO[bytes], part: Part, target: Path, start: int, dtype: str) -> None:
+    """Write the next ids of a shard into its place in a .bin, as int32.
+
+    Raises:
+        ValueError: they are fewer than the part has, or others.
+    """
+    width = np.dtype(dtype).itemsize
+    sha256 = hashlib.sha256()
+    left = part.tokens
+    with target.open("r+b") as file:
+        file.seek(start * np.dtype(DTYPE).itemsize)
+        while left:
+            block = content.read(min(left, UNPACKED_IDS) * width)
+            if len(block) < min(left, UNPACKED_IDS) * width:
+                raise ValueError("holds fewer than the tokens that metadata.json records")
+            ids = np.frombuffer(block, dtype=dtype).astype(DTYPE)
+            sha256.update(ids.data)
+            file.write(ids.data)
+            left -= len(ids)
+    if sha256.hexdigest() != part.sha256:
+        raise ValueError("does not hold the tokens that metadata.json records (SHA-256)")
 
 
 def _damaged(source: Path, what: str) -> UserError:

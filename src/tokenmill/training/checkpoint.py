@@ -31,6 +31,7 @@ from torch import Tensor
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import (
     is_regular,
+    link_or_copy,
     read_bytes,
     refuse_link,
     remove,
@@ -40,6 +41,7 @@ from tokenmill.core.files import (
     write_json,
     write_text,
 )
+from tokenmill.core.paths import PACKED_SHARDS
 from tokenmill.costs import TIMES
 from tokenmill.formats.records import read_record
 from tokenmill.formats.token_file import Sha256
@@ -314,7 +316,11 @@ def prune_runs(root: Path, *, keep: int) -> None:
     removed one, only its tables of times stay."""
     with contextlib.suppress(OSError):  # another process may be removing the same ones
         runs = sorted(
-            (one for one in root.iterdir() if one.is_dir() and not one.is_symlink()),
+            (
+                one
+                for one in root.iterdir()
+                if one.is_dir() and not one.is_symlink() and one.name != PACKED_SHARDS
+            ),
             key=lambda f: f.stat().st_mtime,
         )
         for folder in runs[:-keep]:
@@ -344,7 +350,7 @@ def export_model(
             target.mkdir()
             for name in (WEIGHTS, ADAPTER, ADAPTER_CONFIG):
                 if (source / name).exists():
-                    _link_or_copy(str(source / name), str(target / name))
+                    link_or_copy(source / name, target / name)
             write_json(target / CONFIG, hf_config(manifest.model))
         for checkpoint in map(store.checkpoint_folder, sorted(steps)):
             # The checkpoint before the decay is missing if the run started after it.
@@ -366,13 +372,4 @@ def copy_tree(source: Path, target: Path) -> None:
     Windows gets copies. There, a file that DVC has made read-only could not be removed under its
     other name.
     """
-    shutil.copytree(source, target, copy_function=_link_or_copy)
-
-
-def _link_or_copy(source: str, target: str) -> None:
-    refuse_link(Path(source))
-    with contextlib.suppress(OSError):
-        if os.name != "nt":
-            os.link(source, target)
-            return
-    shutil.copyfile(source, target)
+    shutil.copytree(source, target, copy_function=link_or_copy)

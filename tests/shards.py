@@ -1,0 +1,34 @@
+"""Clean documents as the stage `clean` writes them."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import polars as pl
+
+from tokenmill.data.report import Tally
+from tokenmill.data.shard_writer import ShardWriter
+from tokenmill.executor import ThreadExecutor
+from tokenmill.formats.shards import ROW_GROUP_BYTES, SHARD_BYTES
+
+
+def write_shards(
+    folder: Path,
+    batches: Iterable[pl.DataFrame],
+    *,
+    shard_bytes: int = SHARD_BYTES,
+    row_group_bytes: int = ROW_GROUP_BYTES,
+) -> Tally:
+    """Write documents with the columns of SCHEMA to shards in `folder`, and count them."""
+    tally = Tally()
+    with (
+        ThreadExecutor(threads=1) as executor,
+        ShardWriter(
+            executor, folder, tally, shard_bytes=shard_bytes, row_group_bytes=row_group_bytes
+        ) as writer,
+    ):
+        for documents in batches:
+            (task,) = executor.start(pl.DataFrame.clone, documents)
+            lengths = documents["text"].str.len_bytes().to_numpy()
+            writer.add(task, lengths, pl.arange(len(documents), eager=True).to_numpy())
+        writer.finish()
+    return tally

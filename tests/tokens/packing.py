@@ -1,0 +1,71 @@
+"""Packing on this machine, and token files without a text."""
+
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tokenmill.executor import ThreadExecutor
+from tokenmill.formats.token_file import (
+    DTYPE,
+    PackedShard,
+    Part,
+    Split,
+    TokenMetadata,
+    token_file,
+    write_metadata,
+)
+from tokenmill.tokens.corpus import SplitMethod
+from tokenmill.tokens.pack import pack
+from tokenmill.tokens.params import TokenizeParams
+
+
+def pack_here(
+    clean: Path, tokenizer_file: Path, out: Path, params: TokenizeParams
+) -> tuple[TokenMetadata, SplitMethod]:
+    """Pack in two threads, with a folder of results for each `out`."""
+    with ThreadExecutor(threads=2) as executor:
+        return pack(clean, tokenizer_file, out, params, executor=executor, results=results_of(out))
+
+
+def results_of(out: Path) -> Path:
+    """Where `pack_here` keeps finished shards."""
+    return out.parent.with_name(f"{out.parent.name}-{out.name}-results")
+
+
+def part_of(ids: np.ndarray, *, documents: int = 1, text_bytes: int = 7) -> Part:
+    """The description of these ids."""
+    return Part(
+        tokens=len(ids),
+        documents=documents,
+        turn_tokens=0,
+        bytes=text_bytes,
+        sha256=sha256(ids.astype(DTYPE).tobytes()).hexdigest(),
+    )
+
+
+def shard_of(number: int = 0, **parts: Part) -> PackedShard:
+    """A shard of these parts, whose file is nowhere."""
+    return PackedShard.model_validate(
+        {"name": f"part-{number:05}.zst", "size": 1, "sha256": "0" * 64, **parts}
+    )
+
+
+def write_tokens(
+    folder: Path, ids: Mapping[Split, np.ndarray], bytes_per_token: int = 1, **tokenizer: Any
+) -> None:
+    """A folder as `unpack` leaves it, of two shards."""
+    folder.mkdir(parents=True)
+    shards = []
+    for split, all_of_it in ids.items():
+        token_file(folder, split).write_bytes(all_of_it.astype(DTYPE).tobytes())
+    for number in range(2):
+        parts = {}
+        for split, all_of_it in ids.items():
+            some = np.array_split(all_of_it, 2)[number]
+            parts[split] = part_of(some, text_bytes=bytes_per_token * len(some))
+        shards.append(shard_of(number, **parts))
+    facts = {"eot_id": 0, "tokenizer_type": "char", "tokenizer_sha256": "0" * 64} | tokenizer
+    write_metadata(folder, TokenMetadata.of(shards, **facts))

@@ -1,0 +1,102 @@
+"""A stage that was killed goes on from its finished shards, and a corpus that changed encodes only
+what is new."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.imports import ROOT
+from tests.tokens.clean_text import PROSE, write_clean
+from tests.tokens.packing import pack_here, results_of
+from tokenmill.formats.token_file import read_metadata
+from tokenmill.tokens import pack as pack_module
+from tokenmill.tokens.params import TokenizeParams
+
+SLOWLY = """
+import sys, time
+from pathlib import Path
+from tests.tokens.packing import pack_here
+from tokenmill.tokens import pack as module
+from tokenmill.tokens.params import TokenizeParams
+
+encode = module.encode_batch
+module.encode_batch = lambda *batch, **given: time.sleep(0.02) or encode(*batch, **given)
+paths = map(Path, sys.argv[1:])
+pack_here(*paths, TokenizeParams(split="tail", val_fraction=0.3))
+"""
+TAIL = TokenizeParams(split="tail", val_fraction=0.3)
+
+
+@pytest.fixture
+def encoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the shards that are encoded in this process."""
+    names: list[str] = []
+    encode = pack_module._encoded  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(
+        pack_module,
+        "_encoded",
+        lambda source, *more: names.append(source.name) or encode(source, *more),
+    )
+    return names
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no kill -9")
+def test_a_killed_stage_encodes_only_the_rest(
+    bpe_file: Path, tmp_path: Path, encoded: list[str]
+) -> None:
+    clean = write_clean(tmp_path / "clean", PROSE, shard_bytes=200)
+    shards = len(list(clean.iterdir()))
+    assert shards > 30
+    pack_here(clean, bpe_file, tmp_path / "quiet", TAIL)
+    encoded.clear()
+    out = tmp_path / "packed"
+    child = subprocess.Popen(
+        [sys.executable, "-c", SLOWLY, clean, bpe_file, out],
+        env={"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "PATH": "/usr/bin:/bin"},
+    )
+    results = results_of(out)
+    while len(list(results.glob("*.json"))) < 0.7 * shards:
+        assert child.poll() is None
+        time.sleep(0.005)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    finished = len(list(results.glob("[!.]*.json")))
+    assert finished < shards
+    assert not out.exists()
+    pack_here(clean, bpe_file, out, TAIL)
+    assert len(encoded) == shards - finished
+    assert contents(out) == contents(tmp_path / "quiet")
+
+
+def test_only_new_text_is_encoded(
+    corpus: Callable[..., Path], bpe_file: Path, tmp_path: Path, encoded: list[str]
+) -> None:
+    """The same shards under other numbers are taken as they are; damaged results are not."""
+    texts = [f"{text} {number}" for number, text in enumerate(PROSE)]
+    hashed = TokenizeParams(split="hash", val_fraction=0.3)
+    out = tmp_path / "packed"
+    pack_here(corpus(texts, shard_bytes=1), bpe_file, out, hashed)
+    assert len(encoded) == len(texts)
+    before = read_metadata(out)
+    encoded.clear()
+    pack_here(corpus(["New text.", *texts], shard_bytes=1), bpe_file, out, hashed)
+    assert encoded == ["part-00000.parquet"]
+    after = read_metadata(out)
+    assert [one.sha256 for one in after.shards[1:]] == [one.sha256 for one in before.shards]
+    for damaged in sorted(results_of(out).glob("*.zst"))[:2]:
+        damaged.unlink()
+        damaged.write_bytes(b"other")
+    encoded.clear()
+    pack_here(corpus(texts, shard_bytes=1), bpe_file, out, hashed)
+    assert len(encoded) <= 2
+    assert read_metadata(out) == before
+    assert len(list(results_of(out).iterdir())) == 2 * len(texts)
