@@ -152,6 +152,7 @@ def tuning_job(
     origin = str(base.folder)
     hashes = {"train": _sha256(rows), "val": _sha256(val.layers)}
     method: dict[str, object] = {"method": "full"}
+    learning = None
     if lora:
         method = {"method": "lora", "lora": lora.model_dump()}
         try:
@@ -178,6 +179,7 @@ def tuning_job(
             place="memory",
         ),
         compilation=Compilation(False, "fine-tuning is too short for it"),
+        learning=learning,
     )
 
 
