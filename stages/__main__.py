@@ -43,10 +43,7 @@ def main() -> None:
             ". .venv/bin/activate (`make repro` creates it)."
         )
     except EOFError:  # of `marshal`: Python does not look whether its own files are whole
-        sys.exit(
-            "error: Python's byte code is cut off, as by a full disk; remove it: find . -name "
-            "'*.pyc' -delete"
-        )
+        sys.exit(importlib.import_module("tokenmill.byte_code").start_again())
 
     def checked() -> None:
         """Run the stage. Before it, check the whole params.yaml, so that a mistake in it ends the

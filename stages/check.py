@@ -6,11 +6,13 @@ this one, and its output never changes.
 """
 
 from tokenmill.core import files, paths
-from tokenmill.schema import check_all, refuse_missing_text, with_way_back
+from tokenmill.schema import check_all, refuse_missing_text, refuse_wrong_prompts, with_way_back
 
 
 def main() -> None:
     """Write data/checked.txt."""
     with with_way_back():
-        refuse_missing_text(check_all())
+        params = check_all()
+        refuse_missing_text(params)
+        refuse_wrong_prompts(params)
     files.write_text(paths.CHECKED, "params.yaml was checked\n")

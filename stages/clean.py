@@ -9,9 +9,9 @@ from tokenmill.core.files import write_json
 from tokenmill.core.params import Section, load
 from tokenmill.data.clean import clean
 from tokenmill.data.params import CleanParams, DataParams
+from tokenmill.display import say
 from tokenmill.executor import ExecutorParams, open_executor
 from tokenmill.words.cleaning import cleaning_in_words
-from tokenmill.words.units import visible
 
 
 class Params(Section):
@@ -35,4 +35,4 @@ def main() -> None:
         )
     write_json(paths.CLEAN_REPORT, report.model_dump(by_alias=True))
     write_json(paths.METRICS / "clean.json", report.metrics())
-    print(visible(cleaning_in_words(report)))
+    say(cleaning_in_words(report))

@@ -6,6 +6,7 @@ The parameters on the page are those that the stages before wrote beside their n
 
 from tokenmill.core import paths
 from tokenmill.core.files import write_json, write_text
+from tokenmill.display import say
 from tokenmill.formats.metrics import (
     TokenizerMetrics,
     TokensMetrics,
@@ -27,4 +28,4 @@ def main() -> None:
     write_tables(paths.METRICS / "data", stats)
     page = render_data_report(stats, read_metrics(TokenizerMetrics), read_metrics(TokensMetrics))
     write_text(paths.DATA_REPORT, page)
-    print(f"data report: {paths.DATA_REPORT}")
+    say(f"data report: {paths.DATA_REPORT}")

@@ -6,6 +6,7 @@ from pathlib import Path
 from tokenmill.core import paths
 from tokenmill.core.files import write_json, write_text
 from tokenmill.core.params import load
+from tokenmill.display import say
 from tokenmill.evaluation.evaluate import HeldOut, ask_held_out, evaluate
 from tokenmill.evaluation.prompts import EvaluateSections
 from tokenmill.evaluation.results import read_evaluation
@@ -29,7 +30,7 @@ def main() -> None:
         params=params.evaluate,
         device=params.runtime.device,
     )
-    asked = read_record(paths.HELD_OUT, HeldOut, way_out="`dvc repro -f finetune` makes it")
+    asked = read_record(paths.HELD_OUT, HeldOut)
     held_out = ask_held_out(
         asked.chats,
         base=paths.MODEL,
@@ -46,4 +47,4 @@ def main() -> None:
     write_text(paths.FINETUNED_REPORT, page)
     losses = {"base_text_loss": last.val_loss, "base_text_loss_before": base.epochs[-1].val_loss}
     write_json(paths.FINETUNED_METRICS / "eval.json", evaluation.metrics(last) | losses)
-    print(f"base and fine-tuned side by side: {paths.FINETUNED_REPORT}")
+    say(f"base and fine-tuned side by side: {paths.FINETUNED_REPORT}")

@@ -11,6 +11,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_text
 from tokenmill.core.params import PARAMS_FILE, Section, load
 from tokenmill.costs import TIMING, find_times, publish_times
+from tokenmill.display import say
 from tokenmill.evaluation.results import Evaluation, read_evaluation
 from tokenmill.formats.metrics import (
     FILES,
@@ -41,7 +42,7 @@ def main() -> None:
     stages."""
     data = {  # the same for every epoch
         file.name: read_metrics(form).model_dump(exclude_unset=True)
-        for form, (file, _) in FILES.items()
+        for form, file in FILES.items()
         if form is not TrainMetrics
     }
     manifest = read_manifest(paths.MODEL)
@@ -51,13 +52,13 @@ def main() -> None:
     if not len(evaluation.epochs) == len(history) == manifest.epochs:
         raise UserError(
             f"{paths.EVALUATION} has {len(evaluation.epochs)} epochs, {paths.HISTORY} "
-            f"{len(history)}, {paths.MODEL} {manifest.epochs}; `dvc repro -f train evaluate` "
-            "makes them fit."
+            f"{len(history)}, {paths.MODEL} {manifest.epochs}; "
+            f"{paths.way_out(paths.MODEL)}."
         )
     if not steps or steps[-1].step != history[-1].step:
         raise UserError(
             f"{paths.STEPS} ends before step {history[-1].step:,} of {paths.HISTORY}; "
-            f"`git checkout {paths.STEPS}`."
+            f"{paths.way_out(paths.STEPS)}."
         )
     write_text(paths.SAMPLES, render("samples.md", evaluation=evaluation))
     # `train` may have come from the cache
@@ -72,9 +73,9 @@ def main() -> None:
         for row, result in zip(history, evaluation.epochs, strict=True)
     ]
     names = write_epoch_refs(Path(), epochs, PARAMS_FILE)
-    print(f"run report: {paths.RUN_REPORT}   answers: {paths.SAMPLES}")
+    say(f"run report: {paths.RUN_REPORT}   answers: {paths.SAMPLES}")
     if len(names) > 1:
-        print(f"compare epochs: dvc metrics diff {names[0]} {names[-1]}")
+        say(f"compare epochs: dvc metrics diff {names[0]} {names[-1]}")
 
 
 def _record(
@@ -83,8 +84,8 @@ def _record(
     """Everything that the run report shows."""
     tokens = read_metadata(paths.PACKED)
     kept = manifest.train.model_dump()
-    anew = "`dvc repro -f train` makes it"
-    train = checked(kept, TrainParams, source=paths.MODEL / MANIFEST, way_out=anew)
+    path = paths.MODEL / MANIFEST
+    train = checked(kept, TrainParams, source=path, way_out=paths.way_out(path))
     work = Workload(manifest.model, train, tokens.train.tokens)
     return RunRecord(
         evaluation=evaluation,

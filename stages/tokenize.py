@@ -1,6 +1,7 @@
 """Stage `tokenize`: encode the clean corpus, split it, compress it."""
 
 from tokenmill.core import files, params, paths
+from tokenmill.display import say
 from tokenmill.executor import ExecutorParams, open_executor
 from tokenmill.tokens.corpus import SPLIT_IN_WORDS
 from tokenmill.tokens.pack import ENCODING_THREADS, pack, packed_metrics
@@ -25,7 +26,7 @@ def main() -> None:
     numbers = packed_metrics(paths.PACKED, metadata)
     settings = wanted.tokenize.model_dump() | {"split_by": SPLIT_IN_WORDS[method]}
     files.write_json(paths.METRICS / "tokens.json", numbers | settings)
-    print(
+    say(
         f"train {metadata.train.tokens:,} tokens in "
         f"{counted(metadata.train.documents, 'document')}, val {metadata.val.tokens:,} in "
         f"{metadata.val.documents:,} ({SPLIT_IN_WORDS[method]})\n{numbers['bytes_per_token']:.2f} "

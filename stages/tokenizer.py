@@ -2,6 +2,7 @@
 
 from tokenmill.core import files, params, paths
 from tokenmill.core.params import StartParams
+from tokenmill.display import say
 from tokenmill.tokens.params import TokenizerParams
 from tokenmill.tokens.train_tokenizer import take_tokenizer, tokenizer_in_words, train_tokenizer
 
@@ -23,4 +24,4 @@ def main() -> None:
     else:
         report = train_tokenizer(paths.CLEAN, paths.TOKENIZER, given.tokenizer)
     files.write_json(paths.METRICS / "tokenizer.json", report.model_dump())
-    print(tokenizer_in_words(report))
+    say(tokenizer_in_words(report))

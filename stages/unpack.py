@@ -1,6 +1,7 @@
 """Stage `unpack`: unpack the tokens into plain files that training can map."""
 
 from tokenmill.core import paths
+from tokenmill.display import say
 from tokenmill.tokens.unpack import unpack
 
 
@@ -9,4 +10,4 @@ def main() -> None:
     metadata = unpack(paths.PACKED, paths.TOKENS)
     tokens = metadata.train.tokens + metadata.val.tokens
     size = metadata.train.file_bytes + metadata.val.file_bytes
-    print(f"{tokens:,} tokens, {size / 1e6:,.1f} MB, sizes and hashes as promised")
+    say(f"{tokens:,} tokens, {size / 1e6:,.1f} MB, sizes and hashes as promised")

@@ -10,7 +10,16 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "tokenmill"
 PACKAGES = {"tokenmill": SOURCE, "stages": ROOT / "stages"}
 
-CANNOT_CHANGE_A_RESULT = {"display", "planning", "costs", "schema", "stage", "executor", "inputs"}
+CANNOT_CHANGE_A_RESULT = {
+    "display",
+    "planning",
+    "costs",
+    "schema",
+    "stage",
+    "executor",
+    "inputs",
+    "byte_code",
+}
 """These draw, count, configure, refuse, or choose where work runs. DVC need not run a stage again
 when they change."""
 
@@ -20,7 +29,7 @@ PAGES = "reports"
 LAYERS = (
     ("core",),
     ("formats",),
-    ("words", "executor"),
+    ("words", "executor", "byte_code"),
     ("costs", "git", "stage", "inputs"),
     ("display",),
     ("sample", "data", "tokens", "model"),

@@ -198,5 +198,5 @@ def test_plots_get_the_times_of_the_run_that_is_shown(tmp_path: Path):
 def test_damaged_times_say_that_they_may_be_deleted(tmp_path: Path, text: str):
     (tmp_path / "timing.csv").write_text(text)
     for read in (read_timing, read_costs):
-        with pytest.raises(UserError, match=r"timing\.csv .*delete it"):
+        with pytest.raises(UserError, match=r"timing\.csv .*rm"):
             read(tmp_path / "timing.csv")

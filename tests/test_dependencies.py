@@ -36,6 +36,13 @@ RECORDED = {
 run, metrics."""
 
 
+@pytest.mark.parametrize("stage", PIPELINE)
+def test_no_value_is_in_a_command_or_an_output(stage: str) -> None:
+    """A shell reads commands, and DVC removes outputs."""
+    kinds = ("cmd", "wdir", "outs", "metrics", "plots")
+    assert "${" not in str([PIPELINE[stage].get(kind) for kind in kinds])
+
+
 @pytest.mark.parametrize("stage", sorted(set(PIPELINE) - {"check", "report"}))
 def test_stage_depends_on_the_code_it_uses(stage: str) -> None:
     listed = [dep for dep in PIPELINE[stage]["deps"] if dep.startswith(("src/", "stages/"))]

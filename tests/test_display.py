@@ -2,14 +2,25 @@
 
 import contextlib
 import io
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
+from rich.table import Table
+from rich.text import Text
 
 from tests.terminal import Terminal
-from tokenmill.display import console, print_columns, print_stream, shortened, wrapped
+from tokenmill.display import (
+    console,
+    print_blocks,
+    print_columns,
+    print_stream,
+    say,
+    shortened,
+    wrapped,
+)
 
 TEXT = st.lists(st.sampled_from([*"ab \n\té漢🦊", "e\u0301"]), max_size=60).map("".join)
 
@@ -112,3 +123,16 @@ def test_a_pipe_gets_the_text_as_it_is(capsys: pytest.CaptureFixture[str]):
 def test_brackets_and_numbers_are_only_text(terminal: Terminal):
     console(terminal).print("[red]12[/red] :smile:")
     assert terminal.getvalue() == "[red]12[/red] :smile:\n"
+
+
+def test_every_way_to_print_passes_through_the_mask(terminal: Terminal):
+    hostile = "\x1b]0;title\x07\u202e s3://key:SECRET@bucket"
+    table = Table("\x1b[2J")
+    table.add_row(Text(hostile, "green"))
+    print_blocks([table, hostile, Text(hostile)], console(terminal, width=100))
+    print_columns([(hostile, Text(hostile, "red"))], out=terminal)
+    say(hostile, out=terminal)
+    shown = re.sub(r"\x1b\[[\d;]*m", "", terminal.getvalue())  # without rich's own colours
+    assert not {"\x1b", "\x07", "\u202e"} & set(shown)
+    assert shown.count("␛]0;title") == 6
+    assert "SECRET" not in shown

@@ -287,8 +287,8 @@ def test_sections_are_frozen(write: Write):
         (None, "is missing in "),
         (b"model: [1, 2\ntrain: {", "is not valid YAML: "),
         (b"model: {}\nmodel: {}\n", "is not valid YAML: "),
-        (b"- model\n- train\n", "must hold sections (`model:`, `train:`, …), not list."),
-        (b"", "must hold sections (`model:`, `train:`, …), not NoneType."),
+        (b"- model\n- train\n", "must hold `model:`, `train:` "),
+        (b"", "must hold `model:`, `train:` "),
         ("größe: 1".encode("latin-1"), "is not UTF-8 text"),
     ],
 )

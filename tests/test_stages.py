@@ -1,5 +1,6 @@
 """`python -m stages NAME` runs the code beside it, or says in one sentence why it cannot."""
 
+import marshal
 import os
 import py_compile
 import shutil
@@ -11,6 +12,7 @@ import pytest
 
 import stages.__main__ as runner
 from tests.imports import ROOT
+from tokenmill import stage
 
 ORDER = """
 import sys
@@ -53,6 +55,16 @@ def test_closed_streams_end_no_command(closed: str, tmp_path: Path):
     assert "Traceback" not in done.stderr
 
 
+def test_impossible_number_of_threads_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    for value in ("0", "x", ""):
+        monkeypatch.setenv("POLARS_MAX_THREADS", value)
+        with pytest.raises(SystemExit, match="POLARS_MAX_THREADS"):
+            stage.report_errors(lambda: print("at work"))
+    assert capsys.readouterr().out == ""
+
+
 def test_code_beside_the_stage_is_the_code_that_runs(tmp_path: Path):
     for folder in ("src", "stages"):
         shutil.copytree(
@@ -64,6 +76,23 @@ def test_code_beside_the_stage_is_the_code_that_runs(tmp_path: Path):
     assert run("-m", "stages", "unpack", cwd=tmp_path).stdout == "the copy\n"
 
 
+def test_files_of_the_project_do_not_stand_for_modules_of_python(tmp_path: Path):
+    for folder in ("src", "stages"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
+    shutil.copy(ROOT / "params.yaml", tmp_path)
+    for name in ("random", "json", "typing", "numpy", "pydantic"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('another module of this name')")
+    done = subprocess.run(
+        [sys.executable, "-m", "stages", "check"],
+        cwd=tmp_path,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_missing_package_is_one_sentence(tmp_path: Path):
     done = run("-S", "-m", "stages", "clean", cwd=tmp_path, library=ROOT)
     assert done.returncode == 1
@@ -71,7 +100,7 @@ def test_missing_package_is_one_sentence(tmp_path: Path):
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_byte_code_that_was_cut_off_is_one_sentence(tmp_path: Path):
+def test_byte_code_that_was_cut_off_is_removed_and_the_stage_runs(tmp_path: Path):
     for folder in ("src", "stages"):
         shutil.copytree(
             ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__")
@@ -80,9 +109,9 @@ def test_byte_code_that_was_cut_off_is_one_sentence(tmp_path: Path):
     cut = Path(py_compile.compile(str(source), doraise=True) or "")
     cut.write_bytes(cut.read_bytes()[:40])
     done = run("-m", "stages", "sample", cwd=tmp_path, library=tmp_path / "src")
-    assert done.returncode == 1
-    assert "-delete" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    assert "marshal" not in done.stderr
+    assert "params.yaml is missing" in done.stderr, "as without any damage"
+    assert not cut.exists() or marshal.loads(cut.read_bytes()[16:])  # noqa: S302 (written anew)
 
 
 @pytest.mark.parametrize("version", [(3, 10, 1), (3, 15, 0)])

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
@@ -30,7 +31,10 @@ if TYPE_CHECKING:
 
 TIMES = TIMING, COSTS = "timing.csv", "costs.csv"
 AMOUNTS = ["seconds", "units", "money"]
-DELETE = "delete it: it holds nothing but times"
+
+
+def _way_out(path: Path) -> str:
+    return f"`rm {quote(str(path))}`: it holds nothing but times"
 
 
 class CostParams(Section):
@@ -175,9 +179,11 @@ def read_timing(path: Path) -> list[TimingRow]:
     """The rows of `timing.csv`; none if there is no such file. A last line that a crash cut off is
     left out."""
     content = read_bytes(path, follow=False) if os.path.lexists(path) else b""
-    rows = parse_rows(content[: content.rfind(b"\n") + 1], TimingRow, source=path, way_out=DELETE)
+    rows = parse_rows(
+        content[: content.rfind(b"\n") + 1], TimingRow, source=path, way_out=_way_out(path)
+    )
     if any(one.step >= next_.step for one, next_ in itertools.pairwise(rows)):
-        raise UserError(f"{path} is damaged (its steps go back); {DELETE}.")
+        raise UserError(f"{path} is damaged (its steps go back); {_way_out(path)}.")
     return rows
 
 
@@ -239,4 +245,4 @@ def write_costs(path: Path, costs: "pd.DataFrame") -> None:
 def read_costs(path: Path) -> list[CostRow]:
     """The table that `write_costs` wrote; empty if there is no such file."""
     content = read_bytes(path) if path.exists() else b""
-    return parse_rows(content, CostRow, source=path, way_out=DELETE)
+    return parse_rows(content, CostRow, source=path, way_out=_way_out(path))

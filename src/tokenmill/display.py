@@ -1,6 +1,10 @@
 """What a terminal or a log shows: colours, aligned columns, wrapped text, and the progress of long
 work and of training.
 
+All that TokenMill prints passes through here, and with it all foreign text: names, parameters, what
+other programs say. Of it no invisible character and no password of an address reaches a terminal or
+a log. Only what a model writes reaches a pipe as it is.
+
 rich decides what a terminal can show: NO_COLOR and TERM=dumb are obeyed. Markup is off, so brackets
 in a text are only brackets. A pipe or a file gets plain text. Nothing here changes a result, so DVC
 does not track it.
@@ -8,17 +12,20 @@ does not track it.
 
 import itertools
 import shutil
+import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Self, TextIO
+from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from rich.cells import cell_len, set_cell_size
-from rich.console import Console, Group
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.live import Live
 from rich.progress import BarColumn, TaskID, TextColumn
 from rich.progress import Progress as Bar
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -30,6 +37,10 @@ if TYPE_CHECKING:  # commands show nothing of costs without pydantic
 UNLIMITED = 1000
 """The width in columns of a pipe or a file, whose lines never break."""
 
+LAST_WORDS = 10.0
+"""Seconds that DVC has after its error. DVC 3.67 hangs after some, as of a git submodule in what it
+imports."""
+
 QUIET = 2.0
 """Seconds of work before any progress is shown."""
 
@@ -40,17 +51,69 @@ DRAW_EVERY = 0.1
 """Seconds between two drawings of the live bar of training."""
 
 
-def console(out: TextIO | None = None) -> Console:
-    """A rich console that prints on `out`, or on stdout."""
+class Screen(Console):
+    """A rich console of which everything passes through `message`, also what has colours."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """A string as `message` has it, before its lines break."""
+        return super().render_str(message(text), **options)
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterator[Segment]:
+        """The pieces of anything that rich can draw; rich's own control of the cursor stays."""
+        for piece in super().render(renderable, options):
+            yield piece if piece.control else piece._replace(text=message(piece.text))
+
+
+def console(out: TextIO | None = None, *, width: int | None = None) -> Screen:
+    """A rich console that prints on `out`, or on stdout.
+
+    Args:
+        out: the stream.
+        width: in columns; that of the terminal, or unlimited in a pipe, if it is not given.
+    """
     file: TextIO = sys.stdout if out is None else out
-    width = None if file.isatty() else UNLIMITED
-    return Console(file=file, width=width, markup=False, highlight=False, emoji=False)
+    if width is None and not file.isatty():
+        width = UNLIMITED
+    return Screen(file=file, width=width, markup=False, highlight=False, emoji=False)
+
+
+def say(text: str = "", *, out: TextIO | None = None) -> None:
+    """Print lines on `out`, or on stdout, without breaking them."""
+    print(message(text), file=out, flush=True)
 
 
 def note(sentence: str) -> None:
     """Print a sentence on stderr, dimmed on a terminal. An empty sentence prints nothing."""
     if sentence:
-        console(sys.stderr).print(message(sentence), style="dim")
+        console(sys.stderr).print(sentence, style="dim")
+
+
+def print_blocks(blocks: Iterable[RenderableType], screen: Console) -> None:
+    """Print blocks one below the other, without blanks at the ends of lines."""
+    with screen.capture() as captured:
+        for block in blocks:
+            screen.print(block)
+    for line in captured.get().splitlines():
+        print(line.rstrip(), file=screen.file, flush=True)
+
+
+def passed_on(command: Sequence[str]) -> int:
+    """Run a program, print on stderr what it prints, and return its exit code. Where DVC has said
+    its error, it is ended if it does not end."""
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as process:
+        assert process.stdout is not None
+        end = threading.Timer(LAST_WORDS, process.kill)
+        end.daemon = True
+        for line in process.stdout:
+            say(line.rstrip("\n"), out=sys.stderr)
+            if line.startswith("ERROR: ") and end.ident is None:
+                end.start()
+    end.cancel()
+    return process.returncode
 
 
 def print_columns(
@@ -64,14 +127,13 @@ def print_columns(
     running over the edge.
 
     Args:
-        rows: rows of cells. A `Text` may have colours. What is invisible in a `str` is made
-            visible.
+        rows: rows of cells. A `Text` may have colours.
         right: the columns, counted from 0, that are aligned to the right.
         gap: the number of blanks between two columns.
         out: the stream to print on; stdout if it is not given.
     """
     cells = [
-        [cell if isinstance(cell, Text) else Text(visible(cell)) for cell in row] for row in rows
+        [cell if isinstance(cell, Text) else Text(message(cell)) for cell in row] for row in rows
     ]
     table = Table.grid(padding=(0, gap, 0, 0))
     last = max(map(len, cells), default=1) - 1
@@ -81,11 +143,7 @@ def print_columns(
         )
     for row in cells:
         table.add_row(*row)
-    screen = console(out)
-    with screen.capture() as captured:
-        screen.print(table)
-    for line in captured.get().splitlines():
-        print(line.rstrip(), file=screen.file, flush=True)
+    print_blocks([table], console(out))
 
 
 def print_stream(pieces: Iterable[str]) -> None:
@@ -185,9 +243,9 @@ class Progress:
     def note(self, sentence: str) -> None:
         """Print a sentence about the work besides its count; nothing during short work."""
         if self._bar is not None:
-            self._bar.console.print(message(sentence))
+            self._bar.console.print(sentence)
         elif self._is_long():
-            print(message(sentence), file=sys.stderr, flush=True)
+            say(sentence, out=sys.stderr)
 
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:
@@ -214,7 +272,7 @@ class Progress:
     def _print_line(self) -> None:
         self._shown = time.monotonic()
         self._printed = self._done
-        print(f"{self._title}: {self._state()}", file=sys.stderr, flush=True)
+        say(f"{self._title}: {self._state()}", out=sys.stderr)
 
     def _state(self) -> str:
         """The progress in words, such as `1 MB of 4 MB (25%), 100 kB/s, 10 s, 30 s left`."""
@@ -240,9 +298,9 @@ class TrainingDisplay:
     def say(self, sentence: str) -> None:
         """Print a sentence on a line of its own, above the live bar."""
         if self._live:
-            self._live.console.print(message(sentence))
+            self._live.console.print(sentence)
         else:
-            print(message(sentence), file=self._out, flush=True)
+            say(sentence, out=self._out)
 
     def start(
         self, plan: Sequence[tuple[str, str]], *, step: int, total: int, prices: "CostParams"

@@ -26,14 +26,14 @@ from tokenmill.core.params import (
 )
 from tokenmill.core.paths import SAMPLE
 from tokenmill.data.params import CleanParams, DataParams
-from tokenmill.evaluation.prompts import EvaluateParams
+from tokenmill.evaluation.prompts import EvaluateParams, prompts_beside
 from tokenmill.executor import ExecutorParams
 from tokenmill.finetuning.params import FinetuneSection
 from tokenmill.formats.metrics import TokensMetrics, read_metrics
 from tokenmill.formats.records import read_record
 from tokenmill.formats.token_file import too_short
 from tokenmill.model.config import ModelParams
-from tokenmill.model.manifest import CONFIG, RESTORE, Saved
+from tokenmill.model.manifest import CONFIG, Saved
 from tokenmill.sample.generator import SampleParams
 from tokenmill.tokens.params import TokenizeParams, TokenizerParams
 from tokenmill.training.params import ModelSection, RuntimeParams, TrainSection
@@ -171,6 +171,14 @@ def refuse_missing_text(params: AllParams) -> None:
             raise ParamsError(PARAMS_FILE, [(name, str(error))]) from None
 
 
+def refuse_wrong_prompts(params: AllParams) -> None:
+    """Refuse a file of prompts beside the raw text that the stage `evaluate` would refuse, hours
+    later."""
+    raw = Path(params.data.raw)
+    if params.evaluate.prompts == "auto" and raw != SAMPLE:
+        prompts_beside(raw)
+
+
 def _check_start(model: ModelSection, path: Path) -> None:
     if model.start is None:
         return
@@ -182,7 +190,7 @@ def _check_start(model: ModelSection, path: Path) -> None:
             "random weights."
         )
         raise ParamsError(path, [("model.start_from", problem)])
-    found = read_record(folder / CONFIG, Saved, way_out=RESTORE).tokenmill
+    found = read_record(folder / CONFIG, Saved).tokenmill
     names = [name for name in ModelParams.model_fields if name != "dropout"]
     start = f"{model.start_from}, where training starts"
     problems = [

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import psutil
 
+from tokenmill import byte_code
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import DISK_FULL
@@ -65,6 +66,7 @@ def report_errors(work: Callable[[], None]) -> None:
     # Otherwise Python searches all of PyTorch for garbage before it ends, which takes half a second
     atexit.register(gc.freeze)
     try:
+        _check_threads()
         work()
         sys.stdout.flush()
     except UserError as error:
@@ -76,10 +78,7 @@ def report_errors(work: Callable[[], None]) -> None:
     except EOFError as error:
         if "marshal" not in str(error):
             raise
-        sys.exit(
-            "error: Python's byte code is cut off, as by a full disk; remove it: find . -name "
-            "'*.pyc' -delete"
-        )
+        byte_code.start_again()
     except OSError as error:
         sys.exit(f"error: {message(describe(error))}")
     except MemoryError:
@@ -115,6 +114,17 @@ def _leave_other_repositories() -> None:
     """Forget what leads git, or DVC in this process, to another repository."""
     for name in os.environ.keys() - paths.own_environment().keys():
         del os.environ[name]
+
+
+def _check_threads() -> None:
+    """Refuse a number of threads on which polars ends the program.
+
+    Raises:
+        UserError: it is set, and no whole number from 1 on.
+    """
+    value = os.environ.get("POLARS_MAX_THREADS", "1")
+    if not value.isdecimal() or int(value) < 1:
+        raise UserError(f"POLARS_MAX_THREADS ({value}) must be 1 or more; unset it.")
 
 
 def describe(error: OSError) -> str:

@@ -14,9 +14,11 @@ from dvc import fs as dvc_fs
 
 from tests.imports import ROOT
 from tests.pipeline.project import Project
-from tokenmill.cli.fetch import check_listing, passed_on, planned
+from tokenmill import display
+from tokenmill.cli.fetch import check_listing, planned
 from tokenmill.cli.main import main
 from tokenmill.core.errors import UserError
+from tokenmill.display import passed_on
 
 HUB = "https://huggingface.co/datasets/ada/books"
 
@@ -130,6 +132,15 @@ def test_what_a_program_prints_passes_through_the_mask(capfd: pytest.CaptureFixt
     printed = "".join(capfd.readouterr())
     assert printed.count("https://me:•••@host/x?X-Amz-Signature=•••") == 2
     assert "SECRET" not in printed
+
+
+def test_a_program_that_hangs_after_its_error_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As DVC does where a dataset has a git submodule."""
+    monkeypatch.setattr(display, "LAST_WORDS", 0.2)
+    code = (
+        "import time; print('ERROR: x', flush=True); print('ERROR: y', flush=True); time.sleep(600)"
+    )
+    assert passed_on([sys.executable, "-c", code]) != 0
 
 
 class Locked(BaseHTTPRequestHandler):

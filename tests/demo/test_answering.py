@@ -23,9 +23,9 @@ from tokenmill.demo.answering import (
 )
 from tokenmill.demo.models import THIS_RUN, Loaded, Models
 from tokenmill.evaluation.generate import Sampling
-from tokenmill.reports.page import excerpt
 from tokenmill.runs.find import find_model
 from tokenmill.runs.writer import Writer
+from tokenmill.words.units import visible
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_answer_is_what_the_model_writes(answering: Answering, project: Path, ep
     changes = {"max_new_tokens": 200, "temperature": 1.2, "seed": 5}
     grown = states(answering, THIS_RUN, epoch=epoch, **changes)
     text = wanted(project, "hello", changes=changes, epoch=int(epoch or 2))
-    assert words(grown[-1]) == excerpt(text, len(text))
+    assert words(grown[-1]) == visible(text)
     texts = list(dict.fromkeys(map(words, grown)))
     assert len(texts) >= 2
     assert all(after.startswith(before) for before, after in pairwise(texts))
@@ -70,7 +70,7 @@ def test_a_page_that_knows_no_model_yet_asks_the_first(answering: Answering):
 
 def test_continued_text_is_escaped(answering: Answering, project: Path):
     last = states(answering, f"folder {project.parent / 'reciter'}", "", kind=TEXT)[-1]
-    assert words(last) == excerpt(RECITED, len(RECITED))
+    assert words(last) == visible(RECITED)
     assert not re.search("<(?!/?(p|div)[ >])", last)
 
 
@@ -165,7 +165,7 @@ def test_first_model_is_loaded_before_the_first_prompt(
     text = wanted(project, "hello", epoch=2)
     answering.prepare()
     monkeypatch.setattr(Writer, "load", lambda _: pytest.fail("it was read again"))
-    assert words(states(answering, THIS_RUN, epoch=2)[-1]) == excerpt(text, len(text))
+    assert words(states(answering, THIS_RUN, epoch=2)[-1]) == visible(text)
 
 
 def test_error_of_the_first_model_comes_with_its_answer(project: Path, tmp_path: Path):

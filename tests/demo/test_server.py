@@ -26,7 +26,7 @@ from tests.demo.wanted import wanted
 from tokenmill.cli.main import main
 from tokenmill.core.errors import UserError
 from tokenmill.demo.answering import QUESTION, TEXT
-from tokenmill.reports.page import excerpt
+from tokenmill.words.units import visible
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_clients_at_once_get_their_own_answers(served: Served, kept: Path):
         answers = list(threads.map(lambda ask: served.states("this run", *ask), asked))
     for (epoch, prompt), states in zip(asked, answers, strict=True):
         text = wanted(kept, prompt, epoch=epoch)
-        assert words(states[-1]) == excerpt(text, len(text))
+        assert words(states[-1]) == visible(text)
         assert len(set(states)) > 2
 
 
@@ -105,7 +105,7 @@ def test_page_is_local_and_takes_no_uploads(served: Served):
         ("/", {"host": "127.0.0.1.evil.example"}, None, 421),
         ("/gradio_api/call/left", {"origin": "http://evil.example"}, b"{}", 403),
         ("/gradio_api/call/left", {"origin": "null"}, b"{}", 403),
-        ("/gradio_api/call/left", {}, b"x" * 10_000_000, 413),
+        ("/gradio_api/call/left", {}, b"x" * 100_000, 413),
         ("/gradio_api/file=/etc/passwd", {}, None, 404),
         ("/gradio_api/file=params.yaml", {}, None, 404),
         ("/static/../../../etc/passwd", {}, None, 404),
@@ -126,6 +126,59 @@ def test_other_requests_are_refused(
         answer = connection.getresponse()
         assert answer.status == status
         assert b"root:" not in answer.read()
+
+
+@pytest.mark.slow
+def test_connections_that_say_nothing_keep_nobody_out(served: Served):
+    where = urllib.parse.urlsplit(served.url)
+    with contextlib.ExitStack() as silent:
+        for _ in range(150):
+            made = socket.create_connection((where.hostname or "", where.port or 0), timeout=60)
+            silent.enter_context(contextlib.closing(made))
+        with NO_PROXY.open(f"{served.url}/config", timeout=60) as answer:
+            assert answer.status == 200
+
+
+@pytest.mark.slow
+def test_body_without_a_length_has_an_end(served: Served):
+    where = urllib.parse.urlsplit(served.url)
+    with contextlib.closing(
+        socket.create_connection((where.hostname or "", where.port or 0), timeout=60)
+    ) as made:
+        made.sendall(
+            b"POST /gradio_api/call/left HTTP/1.1\r\nHost: localhost\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n"
+        )
+        with pytest.raises(ConnectionError):  # the server has closed it
+            made.sendall(1000 * (b"10000\r\n" + b"x" * 0x10000 + b"\r\n"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/gradio_api/call/left", b"{}"),
+        ("/gradio_api/call/left", b'{"data": []}'),
+        ("/gradio_api/call/left", b'{"data": [1], "fn_index": "x", "session_hash": 3}'),
+        ("/gradio_api/queue/join", b"{}"),
+        ("/gradio_api/queue/join", b'{"data": [], "fn_index": 10000}'),
+        ("/gradio_api/queue/join", b'{"data": [], "fn_index": 0, "session_hash": "\\u0000"}'),
+        ("/gradio_api/reset", b"{}"),
+        ("/gradio_api/cancel", b'{"session_hash": 1, "fn_index": "x", "event_id": []}'),
+        ("/gradio_api/queue/data?session_hash=", None),
+        ("/gradio_api/call/left/x", None),
+        ("/config", b"{}"),
+    ],
+)
+def test_malformed_request_leaves_no_traceback(served: Served, path: str, body: bytes | None):
+    where = urllib.parse.urlsplit(served.url)
+    with contextlib.closing(
+        HTTPConnection(where.hostname or "", where.port, timeout=60)
+    ) as connection:
+        headers = {"content-type": "application/json"}
+        connection.request("GET" if body is None else "POST", path, body, headers)
+        assert connection.getresponse().status >= 200
+    assert "Traceback" not in served.log.read_text(encoding="utf-8")
 
 
 @pytest.mark.slow

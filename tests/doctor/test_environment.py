@@ -58,6 +58,22 @@ def test_packages_are_those_of_pyproject(
     assert named.format(rich=installed) in finding.text
 
 
+def test_links_braces_and_warnings_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    root = tmp_path / "a{b"
+    (root / "reports").mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    assert [found.name for found in environment.check_folder(Project(root))] == ["folder"]
+    (root / "models").symlink_to(tmp_path / "elsewhere")
+    _, link = environment.check_folder(Project(root))
+    assert (link.name, link.level) == ("models/", "problem")
+    subprocess.run(["sh", "-c", link.fix or "false"], cwd=root, check=True)
+    assert [found.name for found in environment.check_folder(Project(root))] == ["folder"]
+    monkeypatch.setenv("PYTHONWARNINGS", "error")
+    assert single(environment.check_variables, Project(root)).level == "warning"
+    monkeypatch.setenv("PYTHONWARNINGS", "ignore")
+    assert not list(environment.check_variables(Project(root)))
+
+
 def test_results_in_no_commit_are_named(repository: Repository):
     project = Project(repository.root)
     assert [(found.name, found.level) for found in environment.check_git(project)] == [

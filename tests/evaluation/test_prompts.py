@@ -105,7 +105,7 @@ def test_auto_takes_the_prompts_beside_the_raw_text(tmp_path: Path, tokenizer: T
 @pytest.mark.parametrize(
     ("content", "refusal"),
     [
-        ("- user: one?\n", "must hold sections"),
+        ("- user: one?\n", "must hold `prompts:`"),
         ("prompts: [{user: a, text: b}]", "either `user` or `text`"),
         ("prompts: [{usr: a}]", r"prompts\.0\.usr"),
         ("prompts: [", "not valid YAML"),

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.faults import corpora, damage, disk, kills, sharing, trial, values
+from tests.faults import corpora, damage, disk, kills, places, sharing, surroundings, trial, values
 from tests.faults.material import Quiet
 from tests.faults.table import Result, table
 from tests.pipeline.project import small_project
@@ -27,16 +27,26 @@ KINDS: dict[str, Callable[[Quiet, random.Random, int, str], Iterator[Result]]] =
     "kills": kills.stage_trials,
     "dvc": kills.dvc_trials,
     "sharing": sharing.trials,
+    "pipes": places.pipe_trials,
+    "links": places.link_trials,
+    "live": places.live_trials,
+    "surround": surroundings.environment_trials,
+    "address": surroundings.address_trials,
 }
 
 SHARES = {
-    "damage": 0.42,
-    "values": 0.2,
-    "corpora": 0.08,
-    "disk": 0.08,
-    "kills": 0.19,
+    "damage": 0.3,
+    "values": 0.15,
+    "corpora": 0.07,
+    "disk": 0.07,
+    "kills": 0.17,
     "dvc": 0.02,
     "sharing": 0.01,
+    "pipes": 0.05,
+    "links": 0.05,
+    "live": 0.04,
+    "surround": 0.04,
+    "address": 0.03,
 }
 """How many of all trials are of a kind, unless one kind is asked for: those that run DVC take half
 a minute each."""

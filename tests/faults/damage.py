@@ -5,6 +5,7 @@ import csv
 import functools
 import io
 import json
+import os
 import random
 import shutil
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults import trial
-from tests.faults.material import CONSUMERS, STAGES, Quiet, without_times, written
+from tests.faults.material import CONSUMERS, DEEP, STAGES, Quiet, without_times, written
 from tests.faults.table import Result
 from tokenmill.costs import TIMES
 
@@ -59,6 +60,8 @@ def bytes_damages(path: Path, chance: random.Random) -> dict[str, Callable[[], o
         "longer": lambda: path.write_bytes(content + content[:4096]),
         "folder": lambda: (path.unlink(), path.mkdir()),
         "circle": lambda: (path.unlink(), path.symlink_to(path.name)),
+        "pipe": lambda: (path.unlink(), os.mkfifo(path)),
+        "link": lambda: (path.rename(path.with_name("elsewhere")), path.symlink_to("elsewhere")),
     }
 
 
@@ -184,7 +187,11 @@ def trials(quiet: Quiet, chance: random.Random, count: int, match: str = "") -> 
         for artefact in quiet.artefacts()
         for damage in damages(quiet.root / artefact, random.Random(0))
         for consumer in CONSUMERS
+        if consumer != DEEP
         if match in f"{artefact} {damage} {consumer}"
+    ]
+    all_ += [
+        (path, "flipped", DEEP) for path in quiet.objects() if match in f"{path} flipped {DEEP}"
     ]
     for artefact, damage, consumer in chance.sample(all_, min(count, len(all_))):
         yield _one(
@@ -207,10 +214,13 @@ def _one(
     seed: int,
 ) -> Result:
     with quiet.copy() as root:
+        (root / artefact).chmod(0o644)
         damages(root / artefact, random.Random(seed))[damage]()
         outcome = trial.run(root, CONSUMERS[consumer])
         ending = outcome.ending
-        if ending == "done":
+        if consumer == DEEP and ending in ("done", "refused"):
+            ending = "refused" if artefact.name in outcome.said else "wrong"
+        elif ending == "done":
             same = (
                 written(root, consumer) == expected[1]
                 if consumer in STAGES

@@ -25,7 +25,12 @@ COMMANDS: dict[str, list[str]] = {
     "preset": ["preset", "phase1"],
     "doctor": ["doctor"],
     "params": ["params"],
+    "doctor --deep": ["doctor", "--deep"],
+    "watch": ["watch", "--once"],
 }
+
+DEEP = "doctor --deep"
+"""The command that finds what is damaged in DVC's cache."""
 
 CONSUMERS: dict[str, list[str]] = {stage: [stage] for stage in STAGES} | {
     name: ["tokenmill", *arguments] for name, arguments in COMMANDS.items()
@@ -83,6 +88,11 @@ class Quiet:
             for path in kept
             if len(path.parts) > 1 or path.name in ("params.yaml", "dvc.yaml", "dvc.lock")
         )
+
+    def objects(self) -> list[Path]:
+        """The objects in DVC's cache, relative to the root."""
+        found = self.root.glob(".dvc/cache/files/md5/??/*")
+        return sorted(path.relative_to(self.root) for path in found)
 
     def expected(self, consumer: str) -> tuple[Outcome, str]:
         """What a consumer says here, and a hash of what it writes."""

@@ -17,7 +17,7 @@ pytestmark = [
 
 
 def test_a_few_faults_of_every_kind_end_well(finished: Project):  # noqa: F811
-    kinds = ("damage", "values", "kills")
+    kinds = ("damage", "values", "kills", "pipes", "links", "live", "surround", "address")
     command = [
         sys.executable,
         "-m",
@@ -25,7 +25,7 @@ def test_a_few_faults_of_every_kind_end_well(finished: Project):  # noqa: F811
         "--kinds",
         *kinds,
         "--count",
-        "12",
+        "20",
         "--project",
         str(finished.root),
     ]

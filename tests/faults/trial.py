@@ -73,7 +73,7 @@ class Trial:
             time.sleep(0.002)
         said = self._log.read_text("utf-8", "replace")
         grown = usage.ru_maxrss * 1024 - resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        ending = "hang" if hangs else _ending(os.waitstatus_to_exitcode(status), said, grown)
+        ending = "hang" if hangs else ending_of(os.waitstatus_to_exitcode(status), said, grown)
         return Outcome(ending, said, time.monotonic() - self._began)
 
 
@@ -82,7 +82,8 @@ def run(root: Path, command: Sequence[str], *, log: Path | None = None) -> Outco
     return Trial(root, command, log=log).wait()
 
 
-def _ending(code: int, said: str, grown: int) -> Ending:
+def ending_of(code: int, said: str, grown: int = 0) -> Ending:
+    """How a program ended, by its exit code, its words and the bytes by which it grew."""
     if grown > GROWTH:
         return "memory"
     if "Traceback (most recent call last)" in said or "panicked at" in said:

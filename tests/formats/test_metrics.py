@@ -32,4 +32,4 @@ def test_damaged_clean_report_names_the_field(
         path.write_text(json.dumps(content))
     with pytest.raises(UserError, match=named) as error:
         read_clean_report(path)
-    assert "dvc repro" in str(error.value)
+    assert str(path) in str(error.value)

@@ -70,7 +70,7 @@ def test_a_missing_or_huge_file_is_one_sentence(tmp_path: Path, monkeypatch: pyt
 
 def test_rows_come_back_in_their_form(tmp_path: Path):
     (tmp_path / "a.csv").write_text("step,loss,more,money\n1,0.5,x,\n2,nan,y,3\n")
-    first, second = read_rows(tmp_path / "a.csv", Row, way_out=ANEW)
+    first, second = read_rows(tmp_path / "a.csv", Row)
     assert first == Row(1, 0.5)
     assert (second.step, second.money) == (2, 3.0)
 

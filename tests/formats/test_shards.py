@@ -1,4 +1,5 @@
 import itertools
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -92,4 +93,11 @@ def test_a_folder_without_shards_or_with_foreign_ones(tmp_path):
         shards.shards(tmp_path)
     pl.DataFrame({"text": ["x"]}).write_parquet(tmp_path / "part-00000.parquet")
     with pytest.raises(UserError, match="shard"):
+        shards.totals(tmp_path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no pipes with names")
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path):
+    os.mkfifo(shards.shard_file(tmp_path, 0))
+    with pytest.raises(UserError, match="regular"):
         shards.totals(tmp_path)

@@ -1,5 +1,6 @@
 """Numbers, tokens and foreign text as a page shows them."""
 
+import html
 import unicodedata
 
 import pytest
@@ -10,7 +11,7 @@ from tokenmill.reports.page import (
     WHITE_SPACE,
     commands,
     decimal,
-    excerpt,
+    environment,
     percent,
     signed,
     significant,
@@ -71,8 +72,8 @@ def test_commands_of_a_sentence_are_code_and_the_rest_is_escaped() -> None:
 
 
 @given(st.text(max_size=50))
-def test_excerpt_hides_nothing(text: str) -> None:
-    shown = excerpt(text, 30)
+def test_page_hides_nothing(text: str) -> None:
+    shown = html.unescape(environment().from_string("{{ text | excerpt(30) }}").render(text=text))
     assert all(char in WHITE_SPACE or unicodedata.category(char) not in INVISIBLE for char in shown)
     shown.encode()  # no lone surrogate
     if len(text) <= 30 and not any(unicodedata.category(char) in INVISIBLE for char in text):

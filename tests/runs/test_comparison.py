@@ -1,5 +1,6 @@
 """A comparison's tables, its caution and its answers, on a terminal and as a page."""
 
+import io
 import itertools
 import re
 from collections.abc import Callable
@@ -10,8 +11,10 @@ import pytest
 
 from tests.reports.html_page import Page
 from tests.runs.project_of_runs import write_run
-from tokenmill.cli.compare import render_page, render_terminal
+from tests.terminal import Terminal
+from tokenmill.cli.compare import print_comparison, render_page
 from tokenmill.core.errors import UserError
+from tokenmill.display import console
 from tokenmill.runs.comparison import ComparedEpoch, ComparedRun, Comparison
 
 MakeRun = Callable[..., ComparedRun]
@@ -34,6 +37,12 @@ def make_run(tmp_path: Path) -> MakeRun:
 
 def compared(*runs: tuple[str, ComparedRun, int]) -> Comparison:
     return Comparison([ComparedEpoch.of(name, run, epoch) for name, run, epoch in runs])
+
+
+def printed(comparison: Comparison, *, width: int, colours: bool) -> str:
+    out = Terminal() if colours else io.StringIO()
+    print_comparison(comparison, console(out, width=width))
+    return out.getvalue()
 
 
 def test_measures_are_those_of_the_files(make_run: MakeRun):
@@ -67,7 +76,7 @@ def test_best_values_are_marked_where_they_can_be_compared(
     assert comparison.best == {name: [False, True, False] for name in marked}
     page = render_page(comparison)
     assert page.count('<span class="badge best">') == len(marked)
-    text = render_terminal(comparison, width=80, colours=False)
+    text = printed(comparison, width=80, colours=False)
     assert len(re.findall(r"^[a-z ]+ .*\* \d", text, re.MULTILINE)) == len(marked)
 
 
@@ -133,9 +142,7 @@ def test_caution_names_what_must_not_be_compared(
     comparison = compared(("a", make_run(epochs=1), 1), ("b", make_run(epochs=1, **how), 1))
     assert comparison.caution.startswith(sentence)
     assert bool(comparison.caution) == bool(sentence)
-    assert comparison.caution in " ".join(
-        render_terminal(comparison, width=80, colours=False).split()
-    )
+    assert comparison.caution in " ".join(printed(comparison, width=80, colours=False).split())
     assert comparison.caution in Page(render_page(comparison)).words
 
 
@@ -147,7 +154,7 @@ def test_prompt_of_one_run_only_is_marked(make_run: MakeRun):
     assert len(both.prompts) == 4
     asked = [[version.answer is not None for version in prompt.versions] for prompt in both.prompts]
     assert asked == [[True, False], [True, True], [False, True], [False, True]]
-    text = render_terminal(both, width=80, colours=False)
+    text = printed(both, width=80, colours=False)
     assert text.count("(not asked)") == 3
     assert Page(render_page(both)).words.count("not asked") == 2 * 3, "greedy and sampled"
 
@@ -155,9 +162,7 @@ def test_prompt_of_one_run_only_is_marked(make_run: MakeRun):
 def test_changes_are_marked_by_signs_or_colours(make_run: MakeRun):
     run = make_run(epochs=2)
     comparison = compared(("one", run, 1), ("two", run, 2))
-    plain, inked = (
-        render_terminal(comparison, width=100, colours=colours) for colours in (False, True)
-    )
+    plain, inked = (printed(comparison, width=100, colours=colours) for colours in (False, True))
     assert "  two  right  The capital of [-Spain-] {+France+} is [-Madrid-] {+Paris+}." in plain
     assert "\033" not in plain
     assert "is \033[9;31mMadrid\033[0m \033[1;32mParis\033[0m." in inked
@@ -172,7 +177,7 @@ def test_no_line_is_wider_than_the_terminal(make_run: MakeRun, width: int):
     comparison = compared(
         *((name, run, epoch) for name, epoch in zip(names, (1, 2, 3), strict=True))
     )
-    for line in render_terminal(comparison, width=width, colours=False).splitlines():
+    for line in printed(comparison, width=width, colours=False).splitlines():
         wide = sum(2 if ord(char) > 0x2E80 else 1 for char in line)
         assert wide <= width
 
@@ -180,7 +185,7 @@ def test_no_line_is_wider_than_the_terminal(make_run: MakeRun, width: int):
 def test_hostile_answers_are_escaped(make_run: MakeRun):
     run = make_run(epochs=2)
     comparison = compared(("<i>\x1b[2J", run, 1), ("two", run, 2))
-    text = render_terminal(comparison, width=80, colours=False)
+    text = printed(comparison, width=80, colours=False)
     assert not re.search(r"[\x00-\x09\x0b-\x1f\u202e]", text)
     source = render_page(comparison)
     page = Page(source)

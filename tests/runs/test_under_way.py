@@ -98,6 +98,15 @@ def test_damaged_files_are_no_training(root: Path):
     assert all_under_way(root) == []
 
 
+def test_a_damaged_table_is_said_and_hides_no_training(root: Path):
+    write_text(root / "live/steps.csv", "step,loss\n1,x\n")
+    run = under_way(root)
+    assert run
+    assert not run.steps
+    assert "rm" in run.damage
+    assert "steps.csv" in run.sentence
+
+
 def test_a_finished_model_comes_first(root: Path):
     """A training that was killed leaves its files; another one may have been checked out since."""
     begin(root)

@@ -70,6 +70,10 @@ def test_visible_keeps_what_can_be_seen() -> None:
     ("text", "shown"),
     [
         ("s3://key:secret@bucket/x", "s3://key:•••@bucket/x"),
+        ("https:/ada:secret@host/x", "https:/ada:•••@host/x"),  # as a path
+        ("https:/secret@host/x", "https:/•••@host/x"),
+        ("https://ada:secret/1@host/x", "https://ada:•••@host/x"),
+        ("http://host:80/a@b", "http://host:80/a@b"),
         ("cannot reach https://TOKEN@host: 401", "cannot reach https://•••@host: 401"),
         ("mirror: ssh://me:pa%40ss@host:22/a\n", "mirror: ssh://me:•••@host:22/a\n"),
         ("http://me:p@ss@host/x", "http://me:•••@host/x"),

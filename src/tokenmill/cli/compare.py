@@ -4,10 +4,7 @@ Changed words are marked by colours if the terminal has them, otherwise by signs
 """
 
 import argparse
-import io
-import os
 import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,8 +20,9 @@ from tokenmill.cli.main import Parser
 from tokenmill.cli.runs import names_of_runs
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_text
+from tokenmill.display import console, print_blocks, say
 from tokenmill.reports.charts import Chart, Series, line_chart
-from tokenmill.words.units import visible
+from tokenmill.words.units import message
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,13 +89,13 @@ def run(options: argparse.Namespace) -> None:
             raise UserError(f"--all names every run; leave out {' '.join(options.names)}.")
         epochs = find_all(Path(), names_of_runs(Path()))
         write_text(PAGE, render_page(Comparison(epochs)))
-        print(f"{len(epochs)} runs side by side: {PAGE}")
+        say(f"{len(epochs)} runs side by side: {PAGE}")
         return
     comparison = Comparison(find_epochs(Path(), options.names))
     write_text(PAGE, render_page(comparison))
-    colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    print(render_terminal(comparison, width=shutil.get_terminal_size().columns, colours=colours))
-    print(f"\nas a page: {PAGE}")
+    width = max(shutil.get_terminal_size().columns, NARROWEST)
+    print_comparison(comparison, console(width=width))
+    say(f"\nas a page: {PAGE}")
 
 
 def render_page(comparison: "Comparison") -> str:
@@ -130,7 +128,7 @@ def _filters(comparison: "Comparison") -> list[tuple[str, list[Choice]]]:
     none where there are only two columns."""
     if len(comparison.epochs) < 3:
         return []
-    runs = [visible(epoch.run.name) for epoch in comparison.epochs]
+    runs = [epoch.run.name for epoch in comparison.epochs]
     rows = [
         ("run", runs),
         *((name, cells) for name, *cells in comparison.settings.itertuples(name=None)),
@@ -154,9 +152,7 @@ def _validation(runs: "Sequence[ComparedRun]") -> Chart:
     for number, run in enumerate(runs):
         epochs = [result.epoch for result in run.evaluation.epochs]
         values = [result.bits_per_byte for result in run.evaluation.epochs]
-        titles = [
-            f"{visible(run.name)}, epoch {n}: {v:.4f}" for n, v in zip(epochs, values, strict=True)
-        ]
+        titles = [f"{run.name}, epoch {n}: {v:.4f}" for n, v in zip(epochs, values, strict=True)]
         series.append(_series(number, run, values, epochs, titles))
     alt = (
         "Bits per byte by epoch, a line for each run; "
@@ -195,15 +191,12 @@ def _series(
     colour = COLOURS[number % len(COLOURS)]
     stroke = (number + number // len(COLOURS)) % STROKES
     classes = f"line-{number + 1} stroke-{stroke}"
-    return Series(values, colour, visible(run.name), x, titles, classes)
+    return Series(values, colour, run.name, x, titles, classes)
 
 
-def render_terminal(comparison: "Comparison", *, width: int, colours: bool) -> str:
-    """Render the whole comparison in lines of at most `width` columns."""
-    out = io.StringIO()
-    console = Console(
-        file=out, width=max(width, NARROWEST), color_system="standard" if colours else None
-    )
+def print_comparison(comparison: "Comparison", screen: Console) -> None:
+    """Print the whole comparison."""
+    colours = bool(screen.color_system) and not screen.no_color
     blocks: list[RenderableType] = [_table("", comparison.measures, comparison.best)]
     if comparison.best:
         blocks.append(Text(f"{BEST.strip()} the best of its row"))
@@ -212,10 +205,7 @@ def render_terminal(comparison: "Comparison", *, width: int, colours: bool) -> s
     if not comparison.settings.empty:
         blocks.append(_table("what differs", comparison.settings, {}))
     blocks += [_prompt(prompt, colours=colours) for prompt in comparison.prompts]
-    for block in blocks:
-        console.print(block)
-        console.print()
-    return "\n".join(line.rstrip() for line in out.getvalue().rstrip().splitlines())
+    print_blocks([part for block in blocks for part in (Text(), block)][1:], screen)
 
 
 def _table(title: str, table: "pd.DataFrame", best: Mapping[str, Sequence[bool]]) -> Table:
@@ -264,4 +254,4 @@ def _line(text: str) -> Text:
 
 
 def _one_line(text: str) -> str:
-    return visible(" ".join(text.split()))
+    return message(" ".join(text.split()))  # here, because LONGEST counts what is shown

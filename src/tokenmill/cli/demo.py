@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tokenmill.cli.main import Parser, port
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
+from tokenmill.display import say
 from tokenmill.stage import set_wait_policy
 
 if TYPE_CHECKING:
@@ -118,12 +119,9 @@ def _serve(
         answering = Answering(models, Loaded(MODELS_IN_MEMORY))
         threading.Thread(target=answering.prepare, daemon=True).start()
         whole = page(answering, default_sampling(evaluate), _prompts(models.root, evaluate))
-        print(f"the demo is at {server.url(listener)} (Ctrl-C ends it)", flush=True)
+        say(f"the demo is at {server.url(listener)} (Ctrl-C ends it)")
         if server.is_public(listener):
-            print(
-                "everybody in the network can open it, and everybody's prompts run on this machine",
-                flush=True,
-            )
+            say("everybody in the network can open it, and everybody's prompts run on this machine")
         if options.open:
             webbrowser.open(server.url(listener))
         server.serve(whole, listener, options.host_name)

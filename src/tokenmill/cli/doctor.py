@@ -3,13 +3,14 @@
 import argparse
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from rich.text import Text
 
-from tokenmill.display import print_columns
-from tokenmill.words.units import masked, message
+from tokenmill.cli.main import Parser
+from tokenmill.display import print_columns, say
 
 if TYPE_CHECKING:
     from tokenmill.doctor.environment import Finding
@@ -19,29 +20,49 @@ SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "problem": ("✗", 
 EXAMPLES = """\
   tokenmill doctor                       before the first run, and when something is strange
   tokenmill doctor && dvc repro          run only if nothing is in the way
+  tokenmill doctor --deep                when a file is damaged: what brings it back
 """
 
 
-def run(_: argparse.Namespace) -> None:
-    """Print every finding as soon as it is known. The exit code is 1 if one is a problem."""
-    from tokenmill.doctor.checks import run_checks  # noqa: PLC0415 (DVC and PyTorch)
+def add_arguments(parser: Parser) -> None:
+    """Declare how deep to look."""
+    parser.add_argument(
+        "--deep",
+        action="store_true",
+        help="also hash every file that dvc.lock names, here and in DVC's cache",
+    )
 
+
+def run(options: argparse.Namespace) -> None:
+    """Print every finding as soon as it is known. The exit code is 1 if one is a problem."""
     counts: Counter[str] = Counter()
-    for finding in run_checks(Path()):
+    for finding in _findings(Path(), deep=options.deep):
         print_finding(finding)
         counts[finding.level] += 1
-    print(f"\n{_verdict(counts)}")
+    say(f"\n{_verdict(counts)}")
     if counts["problem"]:
         sys.exit(1)
+
+
+def _findings(root: Path, *, deep: bool) -> Iterator["Finding"]:
+    """Limits first: below some of them nothing else can be imported."""
+    from tokenmill.doctor.limits import check_limits  # noqa: PLC0415 (pydantic)
+
+    limits = list(check_limits(root))
+    yield from limits
+    if not any(finding.fix == "ulimit -v unlimited" for finding in limits):
+        from tokenmill.doctor.checks import run_checks  # noqa: PLC0415 (DVC and PyTorch)
+
+        yield from run_checks(root, deep=deep)
 
 
 def print_finding(finding: "Finding", out: TextIO | None = None) -> None:
     """Print one finding, with its fix on a line of its own."""
     sign, colour = SIGNS[finding.level]
     mark = Text(f"{sign} {finding.level:<8}", colour)
-    rows: list[tuple[str | Text, ...]] = [(mark, f"{finding.name:<10}", masked(finding.text))]
+    rows: list[tuple[str | Text, ...]] = [(mark, f"{finding.name:<10}", finding.text)]
     if finding.fix:
-        rows.append(("", "", Text(f"→ {message(finding.fix)}", colour)))
+        rows.append(("", "", Text(f"→ {finding.fix}", colour)))
     print_columns(rows, gap=1, out=out)
 
 

@@ -19,7 +19,7 @@ from tokenmill.cli.generate import add_model_arguments, model_of
 from tokenmill.cli.main import Parser
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import read_bytes, write_text
-from tokenmill.words.units import message
+from tokenmill.display import say
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -91,25 +91,21 @@ def run(options: argparse.Namespace) -> None:
     if not (api and is_export_of(checkpoint, target, options.format)):
         export(checkpoint, record_of(checkpoint, Path(), options.rev), target, options.format)
     complete_card(card, options.license, options.push)
-    print(message(f"{checkpoint.name}: {target}"))
+    say(f"{checkpoint.name}: {target}")
     if not license_of(card):
         if options.public:
             raise UserError(
                 f"{card} names no licence; add --license apache-2.0 or another, or write it there."
             )
-        print(f"fill in the licence in {message(str(card))} before you publish it")
+        say(f"fill in the licence in {card} before you publish it")
     if api and options.push:
         names = files_of(target, options.format)
         others = sorted(path.name for path in target.iterdir() if path.name not in names)
         address = push(api, target, names, options.push, public=options.public)
         if others:
-            print(message(f"not pushed, as export did not write it: {', '.join(others)}"))
-        print(
-            message(
-                f"{address}: pushed, "
-                f"{'public' if options.public else 'private; --public is for everybody'}"
-            )
-        )
+            say(f"not pushed, as export did not write it: {', '.join(others)}")
+        seen_by = "public" if options.public else "private; --public is for everybody"
+        say(f"{address}: pushed, {seen_by}")
 
 
 def license_of(card: Path) -> str | None:

@@ -11,7 +11,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,8 @@ from urllib.parse import urlsplit
 
 from tokenmill.cli.main import Parser
 from tokenmill.core.errors import UserError, first_line
-from tokenmill.words.units import masked, message, override, size
+from tokenmill.display import passed_on, say
+from tokenmill.words.units import masked, override, size
 
 EXAMPLES = """\
   tokenmill fetch hf://datasets/OWNER/NAME/data      a folder of a dataset, to data/raw/NAME
@@ -67,10 +67,10 @@ def run(options: argparse.Namespace) -> None:
     if command[0] == "import-url":
         check_listing(options.address)
     RAW.mkdir(parents=True, exist_ok=True)
-    print(message(f"dvc {shlex.join(command)}"), flush=True)
-    if passed_on([sys.executable, "-m", "dvc", *command]):
+    say(f"dvc {shlex.join(command)}")
+    if passed_on([sys.executable, "-P", "-m", "dvc", *command]):
         raise UserError(f"{options.address} was not fetched; DVC says above why.")
-    print(f"to train on it: dvc exp run {override('data.raw', target.as_posix())}")
+    say(f"to train on it: dvc exp run {override('data.raw', target.as_posix())}")
 
 
 def planned(address: str, name: str | None = None) -> tuple[Path, list[str]]:
@@ -140,18 +140,6 @@ def _has_broken_port(address: str) -> bool:
     except ValueError:
         return "@" in address
     return False
-
-
-def passed_on(command: list[str]) -> int:
-    """Run a program, print what it prints to stderr as `message` has it, and return its exit
-    code."""
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
-    ) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            print(message(line.rstrip("\n")), file=sys.stderr, flush=True)
-    return process.returncode
 
 
 def _target(address: str, path: str) -> Path:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tokenmill.cli.main import Parser, positive
 from tokenmill.cli.preset import NEXT, offer, params_with
 from tokenmill.core.errors import UserError
-from tokenmill.display import console, note, print_columns
+from tokenmill.display import console, note, print_columns, say
 from tokenmill.stage import set_wait_policy
 from tokenmill.words.units import duration, si, size
 
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> None:
         gpu = partial(step_seconds_on, known_hardware([options.hardware])[0])
     values = propose(params, seconds=seconds, step_seconds=gpu, price=price, where=options.hardware)
     if offer(values, "fit", yes=options.yes):
-        print(NEXT)
+        say(NEXT)
 
 
 def params_for(path: Path | None) -> "AllParams":

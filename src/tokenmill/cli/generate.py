@@ -134,9 +134,8 @@ def run(options: argparse.Namespace) -> None:
         and writer.model.device.type == "cpu"
     ):
         torch.set_num_threads(1)
-    for stream in (sys.stdin, sys.stdout):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")
     if options.text is not None:
         _answer(writer, options.text, sampling, chat=False, samples=options.samples)
     elif options.prompt is not None:

@@ -11,7 +11,6 @@ import argparse
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from tokenmill.cli.main import Parser
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError, first_line
 from tokenmill.core.files import read_bytes, write_directory, write_json, write_text
-from tokenmill.words.units import visible
+from tokenmill.display import passed_on, say
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -86,16 +85,14 @@ def run(options: argparse.Namespace) -> None:
         )
     target = paths.STARTS / name
     config = adopt(found, target)
-    if subprocess.run(
-        [sys.executable, "-m", "dvc", "add", "--quiet", str(target)], check=False
-    ).returncode:
+    if passed_on([sys.executable, "-P", "-m", "dvc", "add", "--quiet", str(target)]):
         raise UserError(f"{target} is written, but DVC does not track it; its message is above.")
     values = {"start_from": target.as_posix()} | config.model_dump(
         exclude={"vocab_size", "dropout"}
     )
-    print(visible(f"{found.name}: {target}"))
-    print(f"to keep it:        git add {paths.STARTS} && git commit, and `dvc push`")
-    print(
+    say(f"{found.name}: {target}")
+    say(f"to keep it:        git add {paths.STARTS} && git commit, and `dvc push`")
+    say(
         "to train from it:  dvc exp run "
         + " ".join(f"-S model.{key}={shlex.quote(str(v))}" for key, v in values.items())
     )

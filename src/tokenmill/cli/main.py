@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from tokenmill import stage
-from tokenmill.words.units import masked, visible
+from tokenmill.words import units
 
 ABOUT = (
     "`tokenmill` answers questions about the pipeline, its models and plans; "
@@ -93,10 +93,8 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """End with the sentence instead of the whole usage."""
         after = "" if message.endswith("?") else ";"
-        self.exit(
-            2,
-            f"error: {visible(masked(message))}{after} `{self.prog} --help` shows what there is.\n",
-        )
+        sentence = f"error: {message}{after} `{self.prog} --help` shows what there is.\n"
+        self.exit(2, units.message(sentence))
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # type: ignore[override]
         """Refuse an unknown option here, where the options similar to it are known."""

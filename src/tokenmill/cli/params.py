@@ -3,7 +3,6 @@ with the code."""
 
 import argparse
 import difflib
-import sys
 import typing
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tokenmill.cli.main import Parser
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_text
-from tokenmill.display import console, print_columns
+from tokenmill.display import console, print_columns, say
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -58,7 +57,7 @@ def run(options: argparse.Namespace) -> None:
     elif options.write:
         write_text(options.write, text)
     else:
-        sys.stdout.write(text)
+        say(text.rstrip("\n"))
 
 
 def reference(path: Path = Path("params.yaml")) -> str:

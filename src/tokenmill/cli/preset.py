@@ -21,8 +21,8 @@ from tokenmill.cli.main import Parser
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import read_bytes, write_text
 from tokenmill.core.paths import SAMPLE
-from tokenmill.display import console, print_columns
-from tokenmill.words.units import duration, visible
+from tokenmill.display import console, print_columns, say
+from tokenmill.words.units import duration, message
 
 if TYPE_CHECKING:
     from tokenmill.schema import AllParams
@@ -105,7 +105,7 @@ def run(options: argparse.Namespace) -> None:
         preset = read_preset(options.name)
         console().print(f"made for {preset.text}; set data.raw to where your copy is")
         if offer(preset.values, preset.name, yes=options.yes):
-            print(NEXT)
+            say(NEXT)
 
 
 def _print_presets(root: Path) -> None:
@@ -140,32 +140,32 @@ def offer(values: Mapping[str, Any], name: str, *, yes: bool) -> bool:
     before = read_bytes(PARAMS_FILE).decode("utf-8")
     after = text_with(values, PARAMS_FILE)
     if after == before:
-        print(f"{PARAMS_FILE} has the values of {name} already")
+        say(f"{PARAMS_FILE} has the values of {name} already")
         return True
     titles = str(PARAMS_FILE), f"{PARAMS_FILE} ({name})"
     for line in difflib.unified_diff(
         before.splitlines(), after.splitlines(), *titles, lineterm="", n=1
     ):
-        console().print(Text(visible(line), COLOURS.get(line[0], "")), soft_wrap=True)
+        console().print(Text(line, COLOURS.get(line[0], "")), soft_wrap=True)
     if not (yes or _confirmed(PARAMS_FILE)):
         return False
     write_text(PARAMS_FILE, after)
-    print(f"{PARAMS_FILE} is written")
+    say(f"{PARAMS_FILE} is written")
     return True
 
 
 def _confirmed(path: Path) -> bool:
     """Ask the user. Without a terminal, say how to agree."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        print(f"{path} is as it was; --yes writes it")
+        say(f"{path} is as it was; --yes writes it")
         return False
     try:
-        answer = input(f"write {path}? [y/N] ")
+        answer = input(f"write {message(str(path))}? [y/N] ")
     except EOFError:
         answer = ""
     if answer.strip().lower() in ("y", "yes"):
         return True
-    print(f"{path} is as it was")
+    say(f"{path} is as it was")
     return False
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 from tokenmill.cli.main import Parser, count
 from tokenmill.core import paths
 from tokenmill.core.files import write_beside
-from tokenmill.display import console, print_columns
+from tokenmill.display import console, print_columns, say
 from tokenmill.stage import set_wait_policy
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def run(options: argparse.Namespace) -> None:
     _print_rates(result)
     print()
     _print_operations(result)
-    print(f"\ntrace: {options.trace}")
+    say(f"\ntrace: {options.trace}")
 
 
 def _profile(params: "AllParams", *, steps: int, trace: Path) -> Profile:

@@ -10,7 +10,6 @@ import contextlib
 import logging
 import re
 import statistics
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -20,8 +19,8 @@ from tokenmill import git
 from tokenmill.cli.main import Parser, count
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
-from tokenmill.display import console, note, print_columns
-from tokenmill.words.units import duration, visible
+from tokenmill.display import console, note, print_columns, say
+from tokenmill.words.units import duration
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -102,7 +101,7 @@ def run(options: argparse.Namespace) -> None:
     if column := SORT[options.sort]:
         runs = ranked(runs, column, ascending=options.sort not in BEST_IS_MOST)
     if options.csv:
-        runs.to_csv(sys.stdout, index=False, float_format="%.6g")
+        say(runs.to_csv(index=False, float_format="%.6g").rstrip("\n"))
         return
     _print(runs)
     if column and runs.loc[:, "text"].nunique() > 1:
@@ -129,6 +128,8 @@ def find_runs(root: Path, *, commits: int) -> "pd.DataFrame":
     from dvc.scm import SCMError  # noqa: PLC0415
 
     logging.getLogger("dvc").setLevel(logging.ERROR)
+    git.execute(root, "rev-parse", "--git-dir")  # DVC ends in a traceback where git refuses
+    _note_damage(root)
     experiments = git.experiments(root)
     newest = (
         git.ask(root, "rev-list", "--first-parent", f"--max-count={commits}", "HEAD") or ""
@@ -159,6 +160,19 @@ def names_of_runs(root: Path) -> list[str]:
     runs = find_runs(root, commits=COMMITS).dropna(subset="val_loss")
     is_twice = runs["run"].duplicated(keep=False)
     return runs["run"].mask(is_twice, runs["rev"]).tolist()
+
+
+def _note_damage(root: Path) -> None:
+    """Say which metrics of the workspace are damaged. DVC leaves them out without a word."""
+    from tokenmill.formats.records import read_record  # noqa: PLC0415 (pydantic)
+
+    for file in (paths.TRAIN_METRICS, paths.METRICS / "eval.json"):
+        with contextlib.suppress(OSError):
+            try:
+                if (root / file).exists():
+                    read_record(root / file, dict[str, float])
+            except UserError as error:
+                note(str(error))
 
 
 def _with_base(
@@ -289,7 +303,7 @@ def _finetuned(known: Mapping[Any, Any]) -> str:
 
 def _cells(known: Mapping[Any, Any]) -> tuple[str, ...]:
     return (
-        visible(str(known["run"])),
+        str(known["run"]),
         *(f"{known[name]:.4f}" if name in known else "" for name in ("val_loss", "bits_per_byte")),
         f"{known['right']:.0%}" if "right" in known else "",
         duration(known["seconds"]) if "seconds" in known else "",

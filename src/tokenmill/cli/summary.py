@@ -42,19 +42,21 @@ EXAMPLES = """\
 
 def run(_: argparse.Namespace) -> None:
     """Print the summary of the pipeline in the current folder."""
-    from tokenmill.costs import COSTS, publish_times, read_costs  # noqa: PLC0415 (pydantic)
-    from tokenmill.evaluation.results import read_evaluation  # noqa: PLC0415 (pydantic)
-    from tokenmill.model.manifest import read_manifest  # noqa: PLC0415 (pydantic)
-    from tokenmill.runs.under_way import unfinished  # noqa: PLC0415 (pydantic)
+    from tokenmill.costs import COSTS, find_times, publish_times, read_costs  # noqa: PLC0415
+    from tokenmill.evaluation.results import read_evaluation  # noqa: PLC0415
+    from tokenmill.model.manifest import read_manifest  # noqa: PLC0415
+    from tokenmill.runs.under_way import unfinished  # noqa: PLC0415
 
     if run := unfinished(Path()):
         _print_under_way(run)
         return
     made = [*made_lines(), *finetuned_lines(Path())]
     evaluation = read_evaluation(paths.EVALUATION)
-    publish_times(paths.resume_root(), read_manifest(paths.MODEL).fingerprint, paths.METRICS)
+    run_times = paths.resume_root(), read_manifest(paths.MODEL).fingerprint
+    publish_times(*run_times, paths.METRICS)
+    costs = read_costs(find_times(*run_times, COSTS))
     print()
-    print_columns([*made, *cost_lines(read_costs(paths.METRICS / COSTS))])
+    print_columns([*made, *cost_lines(costs)])
     print()
     _print_losses(evaluation)
     for warning in warnings(evaluation, Path()):
@@ -271,7 +273,7 @@ def status(root: Path) -> Status:
     roots = [
         path
         for path in (here, *here.parents)
-        if (path / "dvc.yaml").exists() and (path / "params.yaml").exists()
+        if (path / "dvc.yaml").is_file() and (path / "params.yaml").is_file()
     ]
     if here in roots:
         return _inside(root)

@@ -18,6 +18,7 @@ from tokenmill.cli.main import Parser, positive
 from tokenmill.cli.preset import offer
 from tokenmill.core.errors import UserError
 from tokenmill.core.paths import RUN_REPORT
+from tokenmill.display import say
 from tokenmill.stage import set_wait_policy
 
 EXAMPLES = """\
@@ -48,7 +49,7 @@ def run(options: argparse.Namespace) -> None:
     edited = git.ask(Path(), "diff", "--quiet", "HEAD", "--", "params.yaml") is None
     if not offer(values, "fit", yes=options.yes or not edited):
         return
-    print("dvc repro", flush=True)
+    say("dvc repro")
     if code := passed_through([sys.executable, "-m", "dvc", "repro"]):
         raise UserError(
             f"`dvc repro` ended with exit code {code} and says above why; typed again, it goes on "
@@ -56,7 +57,7 @@ def run(options: argparse.Namespace) -> None:
         )
     summary.run(options)
     page = RUN_REPORT.resolve()
-    print(f"\nthe whole run on a page: {page}")
+    say(f"\nthe whole run on a page: {page}")
     if sys.stdout.isatty():
         webbrowser.open(page.as_uri())
 

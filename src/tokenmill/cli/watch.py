@@ -23,7 +23,7 @@ from tokenmill.cli.main import Parser
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError, first_line
 from tokenmill.core.files import write_text
-from tokenmill.display import amounts, clock, console, shortened
+from tokenmill.display import amounts, clock, console, say, shortened
 
 if TYPE_CHECKING:
     from tokenmill.reports.charts import Chart
@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> None:
         watched.answers.update(watched.now, wait=once)
         if options.open:
             page = watched.write_page().resolve().as_uri()
-            print(f"the page is {page}")
+            say(f"the page is {page}")
             webbrowser.open(page)
         if not once:
             _follow(watched, screen, with_page=options.open)

@@ -102,14 +102,15 @@ def load(view: type[View], path: Path = PARAMS_FILE) -> View:
         ParamsError: values of these sections are wrong; lists every problem with the parameter's
             name, its value and the way out.
     """
-    content = read_yaml(path)
+    content = read_yaml(path, tuple(view.model_fields))
     return validate(
         view, {name: content[name] for name in view.model_fields if name in content}, path
     )
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
-    """The top-level mapping of a YAML file, as DVC reads it."""
+def read_yaml(path: Path, names: Sequence[str] = ("model", "train")) -> dict[str, Any]:
+    """The top-level mapping of a YAML file, as DVC reads it. An error names what it must hold, as
+    `names`."""
     try:
         text = read_bytes(path).decode("utf-8")
     except FileNotFoundError:
@@ -120,10 +121,10 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise UserError(
             f"{path} is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8."
         ) from None
-    return parse_yaml(text, path)
+    return parse_yaml(text, path, names)
 
 
-def parse_yaml(text: str, path: Path) -> dict[str, Any]:
+def parse_yaml(text: str, path: Path, names: Sequence[str] = ("model", "train")) -> dict[str, Any]:
     """Parse a YAML file's text, which must hold a mapping; error messages call it `path`.
 
     Raises:
@@ -135,8 +136,10 @@ def parse_yaml(text: str, path: Path) -> dict[str, Any]:
     except (YAMLError, ValueError, RecursionError) as error:
         raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):
+        held = ", ".join(f"`{name}:`" for name in names)
         raise UserError(
-            f"{path} must hold sections (`model:`, `train:`, …), not {type(content).__name__}."
+            f"{path} must hold {held} at the beginning of a line, not be a "
+            f"{type(content).__name__} itself."
         )
     values = [content]
     for count, value in enumerate(values):

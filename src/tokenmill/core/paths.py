@@ -68,6 +68,23 @@ def resume_root() -> Path:
     return main_root() / ".resume"
 
 
+WRITTEN = ("data", "models", "metrics", "reports")
+"""The folders of a project in which everything is recorded by DVC, by `dvc add` or by git."""
+
+DEEP = "`tokenmill doctor --deep` names the command that mends it"
+"""The way out in errors about a file that DVC or git records."""
+
+
+def way_out(path: Path) -> str:
+    """What to do about a damaged file: the end of a sentence, with a command where there is one."""
+    below = Path(os.path.relpath(path)).parts
+    if below[0] in WRITTEN:
+        return DEEP
+    if ".resume" in below:
+        return "`dvc repro` makes it again"
+    return "bring it again from where it is from"
+
+
 def own_environment() -> dict[str, str]:
     """The environment without the variables of git that lead to another repository, as a hook of
     git sets them."""

@@ -124,9 +124,10 @@ def json_lines(
     """The JSON value of each line. An invalid line is counted as dropped.
 
     Raises:
-        UserError: no line is JSON, and these lines are the `first` ones of the file.
+        UserError: no line is JSON, or all are too long, and these are the `first` lines of the
+            file.
     """
-    valid = invalid = 0
+    valid = invalid = too_long = 0
     for line in lines(blocks):
         if line is not None and not line.strip():
             continue
@@ -134,10 +135,16 @@ def json_lines(
             record = _value(line)
         except (ValueError, RecursionError):
             invalid += 1
+            too_long += line is None
             tally.drop("invalid_record", plain(decode(line[:EXCERPT])) if line else "")
         else:
             valid += 1
             yield record
+    if first and too_long and not valid:
+        raise UserError(
+            f"{name} holds no record, but a line of more than {MAX_RECORD_BYTES:,} bytes; divide "
+            "it into records, a line each."
+        )
     if first and invalid and not valid:
         raise UserError(
             f"{name}: none of its first {invalid:,} lines is JSON; name it .json or .txt if that "

@@ -95,15 +95,15 @@ class Turn:
     def html(self) -> Markup:
         """The prompt, the model's name, the answer, the notes and the speed as HTML."""
         parts = [
-            (Markup('<div class="asked" dir="auto">{}</div>'), visible(self.prompt)),
-            (Markup('<p class="of">{}</p>'), visible(self.model)),
-            (Markup('<div class="words" dir="auto">{}</div>'), visible(self.text)),
-            *((Markup('<p class="quiet">{}</p>'), visible(note)) for note in self.notes),
+            (Markup('<div class="asked" dir="auto">{}</div>'), self.prompt),
+            (Markup('<p class="of">{}</p>'), self.model),
+            (Markup('<div class="words" dir="auto">{}</div>'), self.text),
+            *((Markup('<p class="quiet">{}</p>'), note) for note in self.notes),
             (Markup('<p class="quiet speed">{}</p>'), self.speed),
-            (Markup('<p class="refusal" role="alert">{}</p>'), visible(self.refused)),
+            (Markup('<p class="refusal" role="alert">{}</p>'), self.refused),
         ]
         return Markup('<div class="turn">{}</div>').format(
-            Markup("").join(tag.format(text) for tag, text in parts if text)
+            Markup("").join(tag.format(visible(text)) for tag, text in parts if text)
         )
 
 

@@ -11,18 +11,22 @@ import logging
 import os
 import re
 import socket
+import sys
 from collections.abc import Iterable
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from urllib.parse import urlsplit
 
 import gradio as gr
 import uvicorn
 from fastapi import FastAPI
+from gradio import queueing
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from tokenmill.core.errors import UserError
+from tokenmill.core.errors import UserError, first_line
 from tokenmill.demo.page import STYLE, THEME
+from tokenmill.display import say
 
 MOST_BYTES = 1 << 16
 """The most bytes of a request. The longest prompt has fewer."""
@@ -31,7 +35,8 @@ MOST_SECONDS = 10.0
 """The most seconds until the body of a request has arrived."""
 
 MOST_CONNECTIONS = 128
-"""The most connections at the same time. Further ones get an error."""
+"""The most connections at the same time. A further one ends the one that was silent longest, or
+gets an error."""
 
 MOST_SESSIONS = 1000
 """The most conversations that are kept. The oldest ones are removed first."""
@@ -55,6 +60,11 @@ HEADERS = {
 }
 """Headers by which a browser loads nothing from elsewhere for this page, and shows it in no other
 page."""
+
+
+def _refused(text: str, status: int) -> PlainTextResponse:
+    """An error response, after which the connection ends, whatever the client goes on to send."""
+    return PlainTextResponse(text, status, {"connection": "close"})
 
 
 class Gate:
@@ -101,7 +111,10 @@ class Gate:
                 ]
             await send(message)
 
-        await self._app(scope, replay, with_headers)
+        try:
+            await self._app(scope, replay, with_headers)
+        except Exception as error:  # of Gradio, about a request that its page does not send
+            say(f"a request to {scope['path']} failed: {first_line(error)}", out=sys.stderr)
 
     def _refusal(self, scope: Scope) -> PlainTextResponse | None:
         """The error response to a request, decided before its body is read; None if the request may
@@ -111,12 +124,12 @@ class Gate:
             values.setdefault(name, []).append(value)
         hosts = [value.decode("latin-1") for value in values.get(b"host", [])]
         if len(hosts) != 1 or not self._is_known(hosts[0]):
-            return PlainTextResponse("this host is not served here", 421)
+            return _refused("this host is not served here", 421)
         origins = {value.decode("latin-1").lower() for value in values.get(b"origin", [])}
         if not origins <= {f"{scheme}://{hosts[0].lower()}" for scheme in ("http", "https")}:
-            return PlainTextResponse("requests of other pages are not answered", 403)
+            return _refused("requests of other pages are not answered", 403)
         if not NEEDED.fullmatch(scope["path"]):
-            return PlainTextResponse("not found", 404)
+            return _refused("not found", 404)
         return None
 
     def _is_known(self, host: str) -> bool:
@@ -139,14 +152,14 @@ async def _body(receive: Receive) -> Message | PlainTextResponse:
             while message["type"] == "http.request":
                 body += message.get("body", b"")
                 if len(body) > MOST_BYTES:
-                    return PlainTextResponse(f"a request has at most {MOST_BYTES:,} bytes", 413)
+                    return _refused(f"a request has at most {MOST_BYTES:,} bytes", 413)
                 if not message.get("more_body", False):
                     if body and not _is_plain(body):
-                        return PlainTextResponse("the page sends plain values only", 400)
+                        return _refused("the page sends plain values only", 400)
                     return {"type": "http.request", "body": body, "more_body": False}
                 message = await receive()
     except TimeoutError:
-        return PlainTextResponse("the request came too slowly", 408)
+        return _refused("the request came too slowly", 408)
     return message
 
 
@@ -208,6 +221,8 @@ def serve(page: gr.Blocks, listener: socket.socket, names: Iterable[str]) -> Non
         KeyboardInterrupt: Ctrl-C was pressed.
     """
     page.state_session_capacity = MOST_SESSIONS
+    # Gradio prints the traceback of a request whose values are not those of the page
+    setattr(queueing, "traceback", SimpleNamespace(print_exc=_say_what_failed))  # noqa: B010
     app = gr.mount_gradio_app(
         FastAPI(openapi_url=None),
         page,
@@ -227,9 +242,32 @@ def serve(page: gr.Blocks, listener: socket.socket, names: Iterable[str]) -> Non
         log_level="warning",
         timeout_graceful_shutdown=0,
         limit_concurrency=MOST_CONNECTIONS,
+        http=_Connection,
         server_header=False,
     )
     _Server(config).run(sockets=[listener])
+
+
+def _say_what_failed() -> None:
+    if error := sys.exc_info()[1]:
+        say(f"a request failed: {first_line(error)}", out=sys.stderr)
+
+
+class _Connection(H11Protocol):
+    """A connection. Where there are too many, the one that has been silent longest gives way."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Count this connection, and end another one if it is one too many."""
+        super().connection_made(transport)
+        self.since = self.loop.time()
+        others = [
+            other
+            for other in self.connections
+            if isinstance(other, _Connection) and not other.transport.is_closing()
+        ]
+        silent = [other for other in others if not other.cycle or other.cycle.response_complete]
+        if len(others) >= MOST_CONNECTIONS and silent:
+            min(silent, key=lambda other: other.since).transport.close()
 
 
 class _Server(uvicorn.Server):

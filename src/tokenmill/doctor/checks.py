@@ -16,8 +16,9 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.params import PARAMS_FILE
 from tokenmill.data.readers import FORMATS
 from tokenmill.data.sources import find_sources
-from tokenmill.doctor import dvc, environment
+from tokenmill.doctor import dvc, environment, objects
 from tokenmill.doctor.environment import Check, Finding, Project, ok, problem, warning
+from tokenmill.doctor.limits import is_writable
 from tokenmill.formats.token_file import TokenMetadata, read_metadata
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import Compute, choose_compute
@@ -313,7 +314,9 @@ def _fits(folder: Path, count: int, parts: dict[str, int], *, is_estimate: bool)
 
 CHECKS: tuple[Check, ...] = (
     environment.check_python,
+    environment.check_variables,
     environment.check_packages,
+    environment.check_folder,
     check_params,
     check_text,
     environment.check_git,
@@ -332,8 +335,17 @@ CHECKS: tuple[Check, ...] = (
 first."""
 
 
-def run_checks(root: Path) -> Iterator[Finding]:
-    """Check the project in the folder `root`, and yield each finding as soon as it is known."""
+WRITING = (dvc.check_cache, dvc.check_pipeline, check_disk)
+"""The checks that write for a moment; `doctor.limits` has said why they cannot."""
+
+
+def run_checks(root: Path, *, deep: bool = False) -> Iterator[Finding]:
+    """Check the project in the folder `root`, and yield each finding as soon as it is known.
+
+    `deep` also hashes all that dvc.lock names and DVC's cache holds.
+    """
     project = Project(root)
-    for check in CHECKS:
-        yield from check(project)
+    writable = is_writable(root)
+    for check in (*CHECKS, objects.check_objects) if deep else CHECKS:
+        if writable or check not in WRITING:
+            yield from check(project)

@@ -66,6 +66,8 @@ def check_repository(project: Project) -> Iterator[Finding]:
     except NotDvcRepoError:
         text = f"{project.root.resolve()} is not a DVC repository"
         yield problem("dvc", text, "git checkout .dvc, or: dvc init")
+    except sqlite3.Error as error:
+        yield problem("dvc", f"DVC cannot keep its index of hashes: {error}", "ulimit -a; df -h")
     except (DvcException, SCMError) as error:
         yield problem("dvc", f"{error}", "look into .dvc/config, .dvc/config.local and git status")
     else:
@@ -169,6 +171,10 @@ def check_pipeline(project: Project) -> Iterator[Finding]:
     """Check that the workspace is what dvc.lock records."""
     repo = project.repo
     if repo is None:
+        return
+    if not (project.root / "dvc.yaml").is_file():
+        fix = "rm -rf dvc.yaml && git checkout dvc.yaml"
+        yield problem("pipeline", "dvc.yaml is missing or no file", fix)
         return
     try:
         project.outdated = with_timeout(STATUS_TIMEOUT, lambda: _outdated(repo))

@@ -17,6 +17,7 @@ from packaging.requirements import Requirement
 from pydantic import BaseModel, Field
 
 from tokenmill import git
+from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import read_bytes
 from tokenmill.formats.records import read_record
@@ -101,6 +102,29 @@ def check_python(_: Project) -> Iterator[Finding]:
         yield ok("python", version)
 
 
+def check_variables(_: Project) -> Iterator[Finding]:
+    """Check that no variable of the environment stops Python's packages."""
+    value = os.environ.get("PYTHONWARNINGS", "")
+    if "error" in value:
+        text = f"PYTHONWARNINGS={value}: DVC or PyTorch may stop at a mere warning"
+        yield warning("variables", text, "unset PYTHONWARNINGS")
+
+
+def check_folder(project: Project) -> Iterator[Finding]:
+    """Check that DVC can work in the project's folder, and that no link stands in place of the
+    folders of outputs."""
+    root = project.root.resolve()
+    if set("{}") & set(str(root)):
+        text = f"{root} has a brace in it, with which `dvc exp run` fails"
+        yield problem("folder", text, "move the project to a folder without one")
+    for name in paths.WRITTEN:
+        folder = root / name
+        if folder.is_symlink():
+            text = f"{name} is a link, and DVC keeps no output behind one"
+            fix = f"rm {name} && mv {quote(str(folder.resolve()))} {name}"
+            yield problem(f"{name}/", text, fix)
+
+
 def check_packages(project: Project) -> Iterator[Finding]:
     """Check that the installed packages are those that pyproject.toml asks for."""
     pyproject = project.root / "pyproject.toml"
@@ -138,10 +162,12 @@ def check_git(project: Project) -> Iterator[Finding]:
     except UserError as error:
         yield problem("git", f"{error}", "install git")
         return
+    if files is None and (root / ".git").exists():
+        fix = f"git config --global --add safe.directory {quote(str(root.resolve()))}"
+        yield problem("git", f"git refuses {root.resolve()}, as that of another user", fix)
+        return
     if files is None:
-        yield problem(
-            "git", f"{root.resolve()} is not in a git repository, or git refuses it", "git status"
-        )
+        yield problem("git", f"{root.resolve()} is not in a git repository", "git status")
         return
     branch = git.ask(root, "symbolic-ref", "--quiet", "--short", "HEAD")
     if branch is None and check_running(root).level != "ok":

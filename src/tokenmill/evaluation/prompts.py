@@ -185,13 +185,24 @@ def chosen_prompts(
     """The prompts that `evaluate.prompts` chooses; `tokens` is the folder data/tokens."""
     if params.prompts != "auto":
         return params.prompts
-    path = raw / PROMPTS_FILE
-    if os.path.lexists(path):
-        refuse_special(path, raw)
-        return read_prompts(path)
+    if (prompts := prompts_beside(raw)) is not None:
+        return prompts
     return openings(
         tokens, tokenizer, context_length=context_length, max_new_tokens=params.max_new_tokens
     )
+
+
+def prompts_beside(raw: Path) -> list[PromptParams] | None:
+    """The prompts in the file beside the raw text; None if there is no such file.
+
+    Raises:
+        UserError: the file is damaged or holds something else.
+    """
+    path = raw / PROMPTS_FILE
+    if not os.path.lexists(path):
+        return None
+    refuse_special(path, raw)
+    return read_prompts(path)
 
 
 def read_prompts(path: Path) -> list[PromptParams]:

@@ -153,4 +153,4 @@ class Evaluation(Section):
 
 def read_evaluation(path: Path) -> Evaluation:
     """Read `reports/evaluation.json`."""
-    return read_record(path, Evaluation, way_out="`dvc repro -f evaluate` makes it")
+    return read_record(path, Evaluation)

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from tokenmill.core.errors import UserError
+from tokenmill.core.paths import way_out
 from tokenmill.data.clean import clean
 from tokenmill.data.params import CleanParams
 from tokenmill.executor import ExecutorParams, open_executor
@@ -23,7 +24,7 @@ from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.model.config import LoraParams
 from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import load_model
-from tokenmill.model.manifest import MANIFEST, RESTORE, Manifest, TrainedWith, read_manifest
+from tokenmill.model.manifest import MANIFEST, Manifest, TrainedWith, read_manifest
 from tokenmill.model.sequences import PackedTexts
 from tokenmill.training.checkpoint import fingerprint
 from tokenmill.training.compile import Compilation
@@ -89,7 +90,7 @@ def finetuning_job(
         held_out=params.val_fraction,
     )
     kept = base.manifest.train.model_dump()
-    trained = checked(kept, TrainParams, source=models / MANIFEST, way_out=RESTORE)
+    trained = checked(kept, TrainParams, source=models / MANIFEST, way_out=way_out(models))
     train = params.as_training(method, trained, base.manifest.model)
     rows = with_base_text(chats["train"].layers, tokens, params.base_fraction)
     return tuning_job(

@@ -87,18 +87,18 @@ class FinetunedEvalMetrics(Metrics):
     """The base's own."""
 
 
-FILES: dict[type[Metrics], tuple[Path, str]] = {
-    CleanMetrics: (paths.METRICS / "clean.json", "clean"),
-    TokenizerMetrics: (paths.METRICS / "tokenizer.json", "tokenizer"),
-    TokensMetrics: (paths.METRICS / "tokens.json", "tokenize"),
-    DataMetrics: (paths.METRICS / "data.json", "data_report"),
-    TrainMetrics: (paths.TRAIN_METRICS, "train"),
+FILES: dict[type[Metrics], Path] = {
+    CleanMetrics: paths.METRICS / "clean.json",
+    TokenizerMetrics: paths.METRICS / "tokenizer.json",
+    TokensMetrics: paths.METRICS / "tokens.json",
+    DataMetrics: paths.METRICS / "data.json",
+    TrainMetrics: paths.TRAIN_METRICS,
 }
-"""For each form that every run has, its file and the stage that writes it."""
+"""For each form that every run has, its file."""
 
-FINETUNED_FILES: dict[type[Metrics], tuple[Path, str]] = {
-    FinetunedTrainMetrics: (paths.FINETUNED_METRICS / "train.json", "finetune"),
-    FinetunedEvalMetrics: (paths.FINETUNED_METRICS / "eval.json", "evaluate_finetuned"),
+FINETUNED_FILES: dict[type[Metrics], Path] = {
+    FinetunedTrainMetrics: paths.FINETUNED_METRICS / "train.json",
+    FinetunedEvalMetrics: paths.FINETUNED_METRICS / "eval.json",
 }
 """The same for the forms of a run with fine-tuning."""
 
@@ -107,8 +107,7 @@ Form = TypeVar("Form", bound=Metrics)
 
 def read_metrics(form: type[Form], root: Path = Path()) -> Form:
     """Read the metrics that a stage wrote in the project at `root`."""
-    file, stage = (FILES | FINETUNED_FILES)[form]
-    return read_record(root / file, form, way_out=f"`dvc repro -f {stage}` makes it")
+    return read_record(root / (FILES | FINETUNED_FILES)[form], form)
 
 
 class Files(Section):
@@ -225,4 +224,4 @@ class CleanReport(Section):
 
 def read_clean_report(path: Path) -> CleanReport:
     """Read data/clean_report.json."""
-    return read_record(path, CleanReport, way_out="`dvc repro -f clean` makes it")
+    return read_record(path, CleanReport)

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from tokenmill.core import paths
 from tokenmill.core.errors import UserError, first_line
 from tokenmill.core.files import open_regular
 
@@ -31,15 +32,16 @@ def adapter(form: type[Form]) -> TypeAdapter[Form]:
     return TypeAdapter(form)
 
 
-def read_record(path: Path, form: type[Form], *, way_out: str) -> Form:
+def read_record(path: Path, form: type[Form], *, way_out: str = "") -> Form:
     """The content of a JSON file in the given form: a pydantic model, a dataclass, or a type such
     as `dict[str, int]`.
 
     Args:
         path: the file.
         form: what must be in it.
-        way_out: what to do about a damaged file, as "`dvc repro -f train` makes it".
+        way_out: what to do about a damaged file; as `paths.way_out` says if it is not given.
     """
+    way_out = way_out or paths.way_out(path)
     return parse_record(_content(path, way_out), form, source=path, way_out=way_out)
 
 
@@ -55,9 +57,10 @@ def checked(value: Any, form: type[Form], *, source: object, way_out: str) -> Fo
         return adapter(form).validate_python(value)
 
 
-def read_rows(path: Path, form: type[Form], *, way_out: str) -> list[Form]:
+def read_rows(path: Path, form: type[Form]) -> list[Form]:
     """The rows of a CSV file with a header. An empty cell is null; columns that `form` does not
     have are ignored."""
+    way_out = paths.way_out(path)
     return parse_rows(_content(path, way_out), form, source=path, way_out=way_out)
 
 

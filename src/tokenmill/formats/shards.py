@@ -12,7 +12,8 @@ from pathlib import Path
 import polars as pl
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.files import naming
+from tokenmill.core.files import naming, open_regular
+from tokenmill.core.paths import way_out
 from tokenmill.formats.chat_columns import text_bytes
 
 SCHEMA = {"text": pl.String, "source": pl.String, "id": pl.UInt64}
@@ -139,6 +140,7 @@ def totals(folder: Path) -> Totals:
 
 
 def _read_footer(shard: Path) -> dict[str, int]:
+    open_regular(shard).close()  # polars would wait for somebody to write into a pipe
     try:
         metadata = pl.read_parquet_metadata(shard)
         names = ("format", "documents", "bytes", "chars", "row_group_rows")
@@ -147,6 +149,4 @@ def _read_footer(shard: Path) -> dict[str, int]:
             raise ValueError
         return footer
     except (KeyError, ValueError, pl.exceptions.PolarsError):
-        raise UserError(
-            f"{shard} is not a shard that `clean` wrote; run `dvc repro --force clean`."
-        ) from None
+        raise UserError(f"{shard} is not a shard of the stage clean; {way_out(shard)}.") from None

@@ -13,6 +13,7 @@ from pydantic import Field
 from tokenmill.core import files
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import Section
+from tokenmill.core.paths import way_out
 from tokenmill.formats.records import read_record
 
 METADATA_FILE = "metadata.json"
@@ -106,9 +107,7 @@ def write_metadata(folder: Path, metadata: TokenMetadata) -> None:
 
 def read_metadata(folder: Path) -> TokenMetadata:
     """Read metadata.json."""
-    return read_record(
-        folder / METADATA_FILE, TokenMetadata, way_out="`dvc repro tokenize unpack` makes it again"
-    )
+    return read_record(folder / METADATA_FILE, TokenMetadata)
 
 
 def open_tokens(folder: Path, split: Split) -> np.memmap:
@@ -142,4 +141,4 @@ def open_tokens(folder: Path, split: Split) -> np.memmap:
 
 
 def _mismatch(path: Path, what: str) -> UserError:
-    return UserError(f"{path} {what}; run `dvc repro -f unpack`.")
+    return UserError(f"{path} {what}; {way_out(path)}.")

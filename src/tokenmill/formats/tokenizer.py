@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from tokenizers import AddedToken, Tokenizer
 
+from tokenmill.core import paths
 from tokenmill.core.errors import UserError, first_line
 from tokenmill.core.files import read_bytes, sha256_of, write_json
 from tokenmill.formats.chat import TURN_TOKENS, Document, split_turns
@@ -32,9 +33,6 @@ turns."""
 RECORD = "hash.json"
 """The file beside tokenizer.json that records its hash, so that a stage can check that the
 tokenizer is the one that the stage `tokenizer` wrote."""
-
-REMAKE = "delete it and run `dvc repro tokenizer`"
-"""The way out in errors about a tokenizer.json that this version cannot use."""
 
 _PRINTABLE = (
     *range(ord("!"), ord("~") + 1),
@@ -140,10 +138,11 @@ def record_tokenizer(file: Path) -> None:
     write_json(file.with_name(RECORD), {"sha256": sha256_of(file)})
 
 
-def read_tokenizer(file: Path, way_out: str = REMAKE) -> TextTokenizer:
+def read_tokenizer(file: Path, way_out: str = "") -> TextTokenizer:
     """Read tokenizer.json. If a stage recorded its hash beside it, the file must have that hash.
 
-    `way_out` is what to do about a tokenizer of another kind.
+    `way_out` is what to do about a tokenizer of another kind; as `paths.way_out` says if it is not
+    given.
 
     Raises:
         UserError: also if the file lacks a special token of the project.
@@ -154,18 +153,17 @@ def read_tokenizer(file: Path, way_out: str = REMAKE) -> TextTokenizer:
         raise UserError(f"{file} is missing; `dvc repro tokenizer` makes it.") from None
     tokenizer = parse_tokenizer(content, file, way_out)
     record = file.with_name(RECORD)
-    again = "make both again with `dvc repro -f tokenizer`"
-    if record.exists() and read_record(record, dict[str, Sha256], way_out=again) != {
-        "sha256": tokenizer.sha256
-    }:
+    if record.exists() and read_record(record, dict[str, Sha256]) != {"sha256": tokenizer.sha256}:
         raise UserError(
-            f"{file} is not the one that {RECORD} beside it records (SHA-256); {again}."
+            f"{file} is not the one that {RECORD} beside it records (SHA-256); "
+            f"{paths.way_out(file)}."
         )
     return tokenizer
 
 
-def parse_tokenizer(content: bytes, file: Path, way_out: str = REMAKE) -> TextTokenizer:
+def parse_tokenizer(content: bytes, file: Path, way_out: str = "") -> TextTokenizer:
     """Parse `content`, which was read from `file`, as `read_tokenizer` does."""
+    way_out = way_out or paths.way_out(file)
     try:
         backend = Tokenizer.from_buffer(content)
         layout = json.loads(content)

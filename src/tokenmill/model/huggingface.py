@@ -16,10 +16,11 @@ from torch import Tensor
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import open_regular, write_beside, write_json
+from tokenmill.core.paths import way_out
 from tokenmill.formats.records import read_record
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import GPT, empty_model, model_class
-from tokenmill.model.manifest import CONFIG, MANIFEST, RESTORE, WEIGHTS, Saved, read_manifest
+from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS, Saved, read_manifest
 
 
 def hf_name(model: GPT, name: str) -> str:
@@ -79,7 +80,7 @@ def load_weights(model: GPT, folder: Path) -> None:
 
 def read_config(folder: Path) -> ModelConfig:
     """The configuration of a saved model."""
-    return read_record(folder / CONFIG, Saved, way_out=RESTORE).tokenmill
+    return read_record(folder / CONFIG, Saved).tokenmill
 
 
 def load_model(folder: Path, device: str = "cpu") -> GPT:
@@ -94,7 +95,9 @@ def load_model(folder: Path, device: str = "cpu") -> GPT:
     if (run / MANIFEST).exists():
         manifest = read_manifest(run)
         if manifest.model != config:
-            raise UserError(f"{folder / CONFIG} is not the model of {run / MANIFEST}; {RESTORE}.")
+            raise UserError(
+                f"{folder / CONFIG} is not the model of {run / MANIFEST}; {way_out(folder)}."
+            )
         manifest.check_weights(folder)
     model = empty_model(config, device=device)
     model.compute_buffers()
@@ -114,7 +117,7 @@ def _check_sizes(config: ModelConfig, path: Path) -> None:
     if config.n_layer > len(sizes) or config.vocab_size * config.n_embd > max(sizes, default=0):
         raise UserError(
             f"{path} is smaller than the model of {path.with_name(CONFIG)}: {config.n_layer:,} "
-            f"layers, {config.n_embd:,} wide, {config.vocab_size:,} tokens; {RESTORE}."
+            f"layers, {config.n_embd:,} wide, {config.vocab_size:,} tokens; {way_out(path)}."
         )
 
 
@@ -134,7 +137,7 @@ def _reading(path: Path) -> Iterator[None]:
             f"{path} is missing; `dvc pull` fetches it, `dvc repro` makes it."
         ) from None
     except SafetensorError as error:
-        raise UserError(f"{path} is damaged ({error}); {RESTORE}.") from None
+        raise UserError(f"{path} is damaged ({error}); {way_out(path)}.") from None
 
 
 def hf_config(config: ModelConfig) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import sha256_of
 from tokenmill.core.params import Epochs, Section
+from tokenmill.core.paths import way_out
 from tokenmill.formats.records import read_record
 from tokenmill.formats.token_file import Sha256
 from tokenmill.model.config import ModelConfig
@@ -24,8 +25,6 @@ WEIGHTS = "model.safetensors"
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER = "adapter_model.safetensors"
 FORMAT = 1
-RESTORE = "`dvc checkout --force` or `dvc pull` restores it, `dvc repro -f train` makes it"
-"""The way out in errors about a damaged model."""
 
 
 class TrainedWith(Section, extra="allow"):
@@ -68,7 +67,7 @@ class Manifest(Section):
         if found != recorded.get(folder.name):
             raise UserError(
                 f"{folder / WEIGHTS} is not what training wrote: another hash is recorded; "
-                f"{RESTORE}."
+                f"{way_out(folder)}."
             )
         return found
 
@@ -91,10 +90,10 @@ class Saved(BaseModel):
 
 def read_manifest(folder: Path) -> Manifest:
     """Read the manifest of a folder of models."""
-    manifest = read_record(folder / MANIFEST, Manifest, way_out=RESTORE)
+    manifest = read_record(folder / MANIFEST, Manifest)
     if len(manifest.weights) != manifest.epochs:
         raise UserError(
             f"{folder / MANIFEST} is damaged (epochs: {manifest.epochs}, hashes of their weights: "
-            f"{len(manifest.weights)}); {RESTORE}."
+            f"{len(manifest.weights)}); {way_out(folder)}."
         )
     return manifest

@@ -1,7 +1,7 @@
 """Render a self-contained page from a template, and format its numbers, tokens and parameters.
 
-jinja2 escapes everything, and no invisible character of foreign text reaches a page
-(`words.units.visible`). Numbers are written as in the terminal, with commas at the thousands.
+jinja2 escapes everything, and shows what is invisible in foreign text (`words.units.visible`).
+Numbers are written as in the terminal, with commas at the thousands.
 """
 
 import html
@@ -35,15 +35,21 @@ def environment() -> Environment:
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_shown,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    formats = (integer, counted, decimal, signed, significant, percent, excerpt, visible)
+    formats = (integer, counted, decimal, signed, significant, percent, excerpt)
     formats += (markdown, commands)
     made.filters |= {write.__name__: write for write in formats}
     made.filters |= {"size": partial(size, space=THIN), "duration": time, "token": token_markup}
     return made
+
+
+def _shown(value: Any) -> Any:
+    """What a template writes for a value, before it is escaped."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def integer(value: int) -> str:
@@ -82,8 +88,8 @@ def percent(fraction: float) -> str:
 
 
 def excerpt(text: str, length: int = 300) -> str:
-    """The beginning of a text. The only invisible characters in it are spaces and line breaks."""
-    return visible(text[:length].rstrip() + " …" if len(text) > length else text)
+    """The beginning of a text."""
+    return text[:length].rstrip() + " …" if len(text) > length else text
 
 
 def markdown(text: str) -> Markup:

@@ -68,8 +68,7 @@ class ComparedRun:
         if len(evaluation.epochs) != len(history):
             raise UserError(
                 f"{name}: {paths.EVALUATION} has {len(evaluation.epochs)} epochs and "
-                f"{paths.HISTORY} {len(history)}; `dvc repro -f train evaluate` there makes them "
-                "fit."
+                f"{paths.HISTORY} {len(history)}; {paths.way_out(root / paths.HISTORY)}."
             )
         shown = settings(read_yaml(root / PARAMS_FILE))
         shown = {

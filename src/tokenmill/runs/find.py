@@ -8,8 +8,8 @@ commit near the ref, has the same losses at that epoch.
 
 import contextlib
 import difflib
+import hashlib
 import re
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
@@ -19,12 +19,12 @@ from filelock import FileLock
 from tokenmill import git
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
-from tokenmill.core.files import read_bytes, write_atomic
+from tokenmill.core.files import open_regular, read_bytes, remove, write_atomic, write_json
 from tokenmill.display import note
-from tokenmill.formats.records import parse_record, parse_rows
+from tokenmill.formats.records import parse_record, parse_rows, read_record
 from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS, read_manifest
 from tokenmill.runs.under_way import is_finished, under_way, unfinished
-from tokenmill.training.history import ANEW, EpochRow
+from tokenmill.training.history import EpochRow
 
 COMPARED = ["tokens", "train_loss", "val_loss"]
 """The columns of history.csv that must equal the metrics of a ref."""
@@ -183,14 +183,10 @@ def _at_epoch_ref(root: Path, epoch: int) -> FoundModel:
     )
     epochs = available(root)
     history = root / paths.HISTORY
-    if (
-        len(epochs) >= epoch
-        and history.exists()
-        and _holds(read_bytes(history).decode("utf-8"), measured, epoch)
-    ):
+    if len(epochs) >= epoch and history.exists() and _holds(read_bytes(history), measured, epoch):
         return epochs[epoch - 1]
     for rev in ("HEAD", f"{ref}^"):
-        if _holds(git.content(root, rev, paths.HISTORY), measured, epoch):
+        if _holds((git.content(root, rev, paths.HISTORY) or "").encode(), measured, epoch):
             return _at_revision(root, rev, epoch)
     raise UserError(
         f"the model that epoch-{epoch} measured is neither in the workspace nor in HEAD nor in "
@@ -199,11 +195,10 @@ def _at_epoch_ref(root: Path, epoch: int) -> FoundModel:
     )
 
 
-def _holds(history: str | None, measured: dict[str, float], epoch: int) -> bool:
+def _holds(history: bytes, measured: dict[str, float], epoch: int) -> bool:
     """Whether a history.csv has the measured values in the row of this epoch."""
-    if not history:
-        return False
-    rows = parse_rows(history.encode(), EpochRow, source=paths.HISTORY, way_out=ANEW)
+    way_out = paths.way_out(paths.HISTORY)
+    rows = parse_rows(history, EpochRow, source=paths.HISTORY, way_out=way_out)
     rows = [row for row in rows if row.epoch == epoch]
     return bool(rows) and all(getattr(rows[0], name) == measured.get(name) for name in COMPARED)
 
@@ -255,36 +250,57 @@ class Revision:
         """Whether git or dvc.lock names the file. Its content may still be out of reach."""
         return self._files.exists(f"/{file.as_posix()}")
 
-    def copy(self, source: Path, target: Path) -> None:
-        """Copy one file, whole or not at all."""
+    def copy(self, source: Path, target: Path) -> str:
+        """Copy one file, whole or not at all, and return its MD5, which must be the recorded one if
+        DVC keeps the file.
+
+        Raises:
+            UserError: it is damaged, or out of reach.
+        """
+        path = f"/{source.as_posix()}"
+        digest = hashlib.md5(usedforsecurity=False)
         try:
+            recorded = self._files.info(path).get("md5")
             with (
-                cast("IO[bytes]", self._files.open(f"/{source.as_posix()}", "rb")) as read,
+                cast("IO[bytes]", self._files.open(path, "rb")) as read,
                 write_atomic(target) as write,
             ):
-                shutil.copyfileobj(read, write, 1 << 20)
+                while block := read.read(1 << 20):
+                    digest.update(block)
+                    write.write(block)
+                if recorded not in (None, digest.hexdigest()):
+                    raise UserError(
+                        f"{source} of {self.rev} ({self.sha[:7]}) is damaged in DVC's cache or "
+                        f"remote; {paths.DEEP}."
+                    )
+        except UserError:
+            raise
         except Exception as error:  # each remote's client raises errors of its own
             raise UserError(
                 f"{source} of {self.rev} ({self.sha[:7]}) is neither in DVC's cache nor in a "
                 f"remote ({' '.join(str(error).split())}); check it out and `dvc push` where it "
                 f"was trained, or `git checkout {self.rev}` and `dvc repro` here."
             ) from None
+        return digest.hexdigest()
 
     def fetch(self, output: Path, names: list[str]) -> Path:
         """Fetch files of one output, unless they are already here. Return the folder that holds
-        them under the same names.
+        them under the same names. A copy with a changed byte is fetched again.
 
         Raises:
             UserError: the revision does not record the output, or a file is out of reach.
         """
         target = self.root / FETCHED / self._hash_of(output)
-        if all((target / name).exists() for name in names):
+        if all(_is_whole(target, name) for name in names):
             return target
         target.mkdir(parents=True, exist_ok=True)
         with FileLock(target / ".lock"):
             for name in names:
-                if not (target / name).exists():
-                    self.copy(output / name, target / name)
+                if not _is_whole(target, name):
+                    remove(target / name)
+                    record = _record(target, name)
+                    remove(record)
+                    write_json(record, self.copy(output / name, target / name))
         return target
 
     def _hash_of(self, output: Path) -> str:
@@ -302,6 +318,21 @@ class Revision:
     def close(self) -> None:
         """Release git and DVC."""
         self._files.close()
+
+
+def _record(folder: Path, name: str) -> Path:
+    """The file that holds the MD5 of a fetched file."""
+    return folder / f"{name}.md5"
+
+
+def _is_whole(folder: Path, name: str) -> bool:
+    """Whether a file was fetched, and is as it was then."""
+    try:
+        recorded = read_record(_record(folder, name), str)
+        with open_regular(folder / name, follow=False) as file:
+            return hashlib.file_digest(file, "md5").hexdigest() == recorded
+    except (UserError, OSError):
+        return False
 
 
 def _similar(root: Path, rev: str) -> str:

@@ -19,6 +19,7 @@ from tokenmill.formats.records import read_record
 from tokenmill.model.manifest import MANIFEST, WEIGHTS
 from tokenmill.training.history import (
     LiveRun,
+    Row,
     StepRow,
     ValidationRow,
     read_live_rows,
@@ -49,6 +50,8 @@ class UnderWay:
     run: LiveRun
     steps: Sequence[StepRow]
     validations: Sequence[ValidationRow]
+    damage: str = ""
+    """A sentence about a damaged table, which is shown as an empty one."""
 
     @property
     def is_on(self) -> bool:
@@ -134,7 +137,10 @@ class UnderWay:
     @property
     def sentence(self) -> str:
         """A sentence about where the training is, or where it stopped."""
-        return self.told(f"step {self.step:,} of {self.run.steps:,}, epoch {self.epoch:.2f}")
+        damage = f" ({self.damage})" if self.damage else ""
+        return self.told(
+            f"step {self.step:,} of {self.run.steps:,}, epoch {self.epoch:.2f}{damage}"
+        )
 
     @property
     def epoch(self) -> float:
@@ -185,11 +191,21 @@ def _read(root: Path, folder: Path, where: str, name: str | None) -> UnderWay | 
     live = folder / paths.LIVE
     try:
         run = read_live_run(live)
-        rows = read_live_rows(live, StepRow), read_live_rows(live, ValidationRow)
     # Finished at this very moment, or damaged: only DVC's own record counts
     except (UserError, OSError):
         return None
-    return UnderWay(root, folder, where, name, run, *rows) if run else None
+    steps, problem = _rows(live, StepRow)
+    validations, other = _rows(live, ValidationRow)
+    damage = problem or other
+    return UnderWay(root, folder, where, name, run, steps, validations, damage) if run else None
+
+
+def _rows(live: Path, kind: type[Row]) -> tuple[list[Row], str]:
+    """The rows of a table; or none, and what is wrong with it."""
+    try:
+        return read_live_rows(live, kind), ""
+    except (UserError, OSError) as error:
+        return [], str(error).rstrip(".")
 
 
 def _running_experiments(root: Path) -> dict[str, str]:

@@ -20,7 +20,8 @@ import zstandard
 
 from tokenmill.core import files
 from tokenmill.core.errors import UserError
-from tokenmill.display import Progress
+from tokenmill.core.paths import way_out
+from tokenmill.display import Progress, say
 from tokenmill.executor import Executor, ThreadExecutor, prefetch
 from tokenmill.formats import shards
 from tokenmill.formats.chat_columns import mark_count, text_bytes
@@ -91,7 +92,7 @@ def pack(
     spans = split_corpus(clean, method, params.val_fraction)
     encoder = choose_encoder(tokenizer, probe(clean, CHECKED_CHARS))
     if encoder.note:
-        print(encoder.note)
+        say(encoder.note)
     total = shards.totals(clean).bytes
     encode = partial(encode_batch, encoder=encoder, eot_id=tokenizer.eot_id)
     packed: list[PackedFile] = []
@@ -104,7 +105,7 @@ def pack(
         if train.bytes + val.bytes != total:
             raise UserError(
                 f"{clean} holds {train.bytes + val.bytes:,} bytes of text, but records {total:,}; "
-                "make it again with `dvc repro -f clean`."
+                f"{way_out(clean)}."
             )
         metadata = TokenMetadata(
             format_version=TOKEN_FORMAT,

@@ -8,6 +8,7 @@ import zstandard
 
 from tokenmill.core import files
 from tokenmill.core.errors import UserError
+from tokenmill.core.paths import way_out
 from tokenmill.display import Progress
 from tokenmill.executor import prefetch
 from tokenmill.formats.token_file import (
@@ -85,6 +86,4 @@ def _decompress(source: Path) -> Iterator[bytes]:
 
 
 def _damaged(source: Path, what: str) -> UserError:
-    return UserError(
-        f"{source} {what}; make it again with `dvc repro -f tokenize`, or get it with `dvc pull`."
-    )
+    return UserError(f"{source} {what}; {way_out(source)}.")

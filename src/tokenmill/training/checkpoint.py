@@ -328,10 +328,15 @@ def prune_runs(root: Path, *, keep: int) -> None:
 
 
 def export_model(
-    store: CheckpointStore, manifest: Manifest, output: Path, *, steps: set[int]
+    store: CheckpointStore,
+    manifest: Manifest,
+    output: Path,
+    *,
+    steps: set[int],
+    say: Callable[[str], None],
 ) -> None:
     """Write the folder `models/gpt/`, whole or not at all: all epochs, the checkpoints of `steps`,
-    and the manifest."""
+    and the manifest. Say which of these checkpoints is damaged, and so left out."""
     with write_directory(output) as folder:
         for epoch in range(1, manifest.epochs + 1):
             source = store.epoch_folder(epoch)
@@ -343,7 +348,14 @@ def export_model(
             write_json(target / CONFIG, hf_config(manifest.model))
         for checkpoint in map(store.checkpoint_folder, sorted(steps)):
             # The checkpoint before the decay is missing if the run started after it.
-            if checkpoint.exists() and not _damage(checkpoint, store.epochs):
+            if not checkpoint.exists():
+                continue
+            if damage := _damage(checkpoint, store.epochs):
+                say(
+                    f"checkpoint {checkpoint} is damaged ({damage}); {output} is without it, so a "
+                    "run over more epochs begins before it"
+                )
+            else:
                 copy_tree(checkpoint, folder / RESUME / checkpoint.name)
         write_json(folder / MANIFEST, manifest.model_dump())
 

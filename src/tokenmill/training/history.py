@@ -19,6 +19,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass, field, fields
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any, TypeVar
 
 import psutil
@@ -33,8 +34,6 @@ from tokenmill.formats.token_file import Sha256
 from tokenmill.model.manifest import ADAPTER, WEIGHTS
 from tokenmill.training.schedule import Workload
 
-ANEW = "`dvc repro -f train` makes it"
-"""The way out in errors about a damaged table."""
 SIGNAL = Path(".dvc/tmp/exps/run/DVCLIVE_STEP_COMPLETED")
 """The file whose change makes DVC's extension for VS Code draw its plots again (DVCLive's
 vscode.py)."""
@@ -205,7 +204,11 @@ def _csv(row: EpochRow | StepRow | ValidationRow) -> str:
 
 def read_table(path: Path, kind: type[Row]) -> list[Row]:
     """The rows of `metrics/history.csv` or `metrics/steps.csv`."""
-    return records.read_rows(path, kind, way_out=ANEW)
+    return records.read_rows(path, kind)
+
+
+def _way_out(path: Path) -> str:
+    return f"`rm {quote(str(path))}`: the next training writes it anew"
 
 
 class LiveRun(Section):
@@ -319,9 +322,7 @@ def _signal() -> Path:
 def read_live_run(folder: Path) -> LiveRun | None:
     """The run whose files are in `folder`, if there are any."""
     path = folder / LIVE_RUN
-    return (
-        records.read_record(path, LiveRun, way_out="remove the folder") if path.exists() else None
-    )
+    return records.read_record(path, LiveRun, way_out=_way_out(path)) if path.exists() else None
 
 
 def read_live_rows(folder: Path, kind: type[Row]) -> list[Row]:
@@ -330,5 +331,5 @@ def read_live_rows(folder: Path, kind: type[Row]) -> list[Row]:
     path = folder / LIVE_TABLES[kind]
     content = read_bytes(path) if path.exists() else b""
     return records.parse_rows(
-        content[: content.rfind(b"\n") + 1], kind, source=path, way_out="remove the folder"
+        content[: content.rfind(b"\n") + 1], kind, source=path, way_out=_way_out(path)
     )

@@ -22,10 +22,11 @@ from torch.autograd import Function
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_beside, write_json
+from tokenmill.core.paths import way_out
 from tokenmill.model.config import LoraParams, ModelConfig
 from tokenmill.model.gpt import GPT, empty_model
 from tokenmill.model.huggingface import hf_name, read_weights
-from tokenmill.model.manifest import ADAPTER, ADAPTER_CONFIG, RESTORE
+from tokenmill.model.manifest import ADAPTER, ADAPTER_CONFIG
 
 
 class LoraLinear(nn.Linear):
@@ -158,7 +159,7 @@ def load_adapter(model: GPT, folder: Path) -> None:
         name: each.shape for name, each in learned.items()
     }:
         raise UserError(
-            f"{folder / ADAPTER} has matrices of other maps or of another rank; {RESTORE}."
+            f"{folder / ADAPTER} has matrices of other maps or of another rank; {way_out(folder)}."
         )
     for name, parameter in learned.items():
         parameter.data.copy_(tensors[name])

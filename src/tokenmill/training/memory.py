@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal, NoReturn
 
 import psutil
@@ -92,7 +93,7 @@ class FittingMicroBatch(MicroBatch):
         else:
             fitting = min(wanted, part)
         if self._file.exists():
-            way_out = "delete it: training finds the size again"
+            way_out = f"`rm {quote(str(self._file))}`: training finds the size again"
             kept = read_record(self._file, Remembered, way_out=way_out)
             fitting = kept.sequences if kept.under == self._under else fitting
         super().__init__(group.all_reduce_min(fitting))

@@ -99,7 +99,7 @@ def run_job(
                 files.close(finished=True)
             if not group.is_main:
                 return None
-            manifest = export(job, training, output)
+            manifest = export(job, training, output, display.say)
             write_times(training, times, peak=peak_flops(setup.compute.device))
     prune_runs(resume_root(), keep=runtime.checkpoint.keep_runs)
     return Outcome(manifest, training.state)
@@ -267,13 +267,13 @@ def refuse_recording(compute: Compute, data: Data, group: Group) -> None:
             )
 
 
-def export(job: Job, training: Training, output: Path) -> Manifest:
+def export(job: Job, training: Training, output: Path, say: Callable[[str], None]) -> Manifest:
     """Write the folder `output`; return its manifest, which has fewer epochs after an early end."""
     state = training.state
     ended = {"epochs": len(state.epochs), "weights": state.epoch_weights}
     manifest = job.manifest.model_copy(update=ended)
     steps = training.work.kept_steps | {state.step}
-    export_model(training.store, manifest, output, steps=steps)
+    export_model(training.store, manifest, output, steps=steps, say=say)
     return manifest
 
 

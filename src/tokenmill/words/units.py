@@ -7,9 +7,12 @@ from urllib.parse import unquote
 
 PREFIXES = ("", "k", "M", "G", "T")
 
-PASSWORD = re.compile(r"(\w://[^\s/:]*:|\bhttps?://(?=[^\s/:@]+@))[^\s/]+@")
+PASSWORD = re.compile(
+    r"(\w:/{1,2}[^\s/:]*:|\bhttps?:/{1,2}(?=[^\s/:@]+@))(?:[^\s/]+|(?!\d+/)[^\s@]+)@"
+)
 """Matches the password in an address, and a name that stands alone before a web host, because it
-may be an access token. The first group is the text before it."""
+may be an access token. The first group is the text before it. A path has one slash of two; what is
+a number up to a slash is a port."""
 
 QUERY = re.compile(r"([?&;#])([^\s?&;#=]{1,100})=([^\s&;#'\"<>]+)")
 """A parameter in the query or the fragment of an address: its sign, its name, its value."""
