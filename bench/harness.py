@@ -9,6 +9,7 @@ by turn.
 import contextlib
 import dataclasses
 import json
+import math
 import multiprocessing
 import os
 import statistics
@@ -32,12 +33,17 @@ from tokenmill.model.gpt import build
 from tokenmill.model.sequences import Sequences
 from tokenmill.stage import set_wait_policy
 from tokenmill.training.compile import Compilation, RecordedStep, missing_compiler
+from tokenmill.training.distributed import SINGLE, Group
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams, TrainParams
+from tokenmill.training.run import prepare
 from tokenmill.training.schedule import EpochSampler
 from tokenmill.training.step import Batch, MicroBatch, train_step
 
 Steps = Callable[[int], None]
+
+TURN_SECONDS = 15.0
+"""Seconds of turns that a contender gets on a GPU, which is rented."""
 
 READ_EVERY = 10
 """Steps between two readings of the loss, as `train.log_every_steps` has it."""
@@ -104,19 +110,24 @@ def tokenmill_steps(
     ids: np.ndarray,
     *,
     compilation: Compilation,
+    group: Group = SINGLE,
 ) -> Steps:
-    """A fresh model on this device, ready to train on `ids` step by step, over and over."""
-    model = build(config, seed=0).to(compute.device)
+    """A fresh model on this device, ready to train on `ids` step by step, over and over, together
+    with the other processes of `group`."""
+    model = build(config, seed=0)
+    if not group.shards:
+        model = model.to(compute.device)
+    forward = prepare(model, compute, group, compilation, whole_gradients=False)
     compiler = compilation.for_update(compute.device)
     recorded = compilation.recorded
-    optimizer = Optimizer(model, train, compute, compiler=compiler, repeats=recorded)
+    optimizer = Optimizer(model, train, compute, group=group, compiler=compiler, repeats=recorded)
     tokens = torch.from_numpy(ids.astype(np.int32)).to(compute.device)
     sequences = Sequences(tokens, context_length=config.context_length, device=compute.device)
     order = EpochSampler(sequences=sequences.count, per_step=train.batch_size, seed=0)
     done = [0]
     step_on = partial(
         train_step,
-        compilation.of(model),
+        forward,
         optimizer,
         sequences,
         micro_batch=MicroBatch(train.batch_size),
@@ -211,7 +222,9 @@ class Timed:
         return statistics.median(self.turns)
 
     def times(self, first: "Timed") -> float:
-        """How many times faster than another, turn by turn."""
+        """How many times faster than another: turn by turn, if both had as many."""
+        if len(first.turns) != len(self.turns):
+            return first.seconds / self.seconds
         return statistics.median(
             their / our for their, our in zip(first.turns, self.turns, strict=True)
         )
@@ -223,11 +236,13 @@ def measure(
     rounds: int,
     steps: int,
     at_a_time: int,
+    seconds: float = math.inf,
     done: Callable[[dict[str, Timed]], None] | None = None,
 ) -> dict[str, Timed]:
     """Let `at_a_time` contenders at a time do so many steps in turns; one that fails fails alone.
 
-    `done` gets all times so far after every group, so that they are kept if this process is ended.
+    After `seconds` of turns a group has had enough of them. `done` gets all times so far after
+    every group, so that they are kept if this process is ended.
     """
     timed: dict[str, Timed] = {}
     names = list(contenders)
@@ -243,7 +258,10 @@ def measure(
                     or f"ready, after {timed[name].first:.1f} s for its first step"
                 )
                 print(f"{name}: {said}", file=sys.stderr, flush=True)
-            for _ in range(rounds):
+            began = time.perf_counter()
+            for number in range(rounds):
+                if number and time.perf_counter() - began > seconds:
+                    break
                 for name, link in links.items():
                     if not timed[name].failed:
                         timed[name] = _asked(link, timed[name], steps)

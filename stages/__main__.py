@@ -33,6 +33,7 @@ def main() -> None:
     try:
         stage = importlib.import_module("tokenmill.stage")
         stage.set_wait_policy()  # before PyTorch is loaded
+        stage.set_allocator()
         work = importlib.import_module(f"stages.{name}")
     except ModuleNotFoundError as error:
         if error.name and error.name.startswith(("tokenmill", "stages")):

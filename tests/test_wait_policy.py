@@ -76,3 +76,13 @@ def test_threads_sleep_early_only_where_cores_are_wanted(
     ):
         stage.set_wait_policy()
     assert environment.get("GOMP_SPINCOUNT") == said
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only there can segments grow")
+@pytest.mark.parametrize("own", [None, "max_split_size_mb:64"])
+def test_segments_grow_unless_the_user_says_otherwise(
+    own: str | None, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(os, "environ", given := {"PYTORCH_ALLOC_CONF": own} if own else {})
+    stage.set_allocator()
+    assert given == {"PYTORCH_ALLOC_CONF": own or "expandable_segments:True"}

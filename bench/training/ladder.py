@@ -17,13 +17,15 @@ is replayed here:
 Small on a CPU; on a GPU at full size (134M: 12 layers, 12 heads, 768 wide, vocabulary 32,000, batch
 64, context 512). Each variant has a process of its own and is warm when it is measured; what its
 first step took, compilation included, stands in a column of its own. On a CPU all take turns, so
-that other load disturbs all alike; a GPU has one at a time.
+that other load disturbs all alike; a GPU has one at a time, TokenMill first, and each for some
+seconds only.
 """
 
 import argparse
+import math
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,7 +33,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from bench.harness import Contender, RowFile, Timed, compute_for, here, measure
+from bench.harness import (
+    TURN_SECONDS,
+    Contender,
+    RowFile,
+    Timed,
+    compute_for,
+    here,
+    measure,
+)
 from bench.training.variants import FULL, OURS, PLAIN, SMALL, TINY, VARIANTS, Size, left_out, make
 from tokenmill.display import print_columns
 from tokenmill.planning.benchmark import product_rate
@@ -42,16 +52,25 @@ from tokenmill.training.size import flops_per_token
 ORIGINAL = dict(zip(PLAIN, (1.6, 0.8, 0.5, 0.35, 0.225, 0.1), strict=True))
 """Seconds a step of the original script on an A100, variant by variant."""
 
+ORDER = (*OURS, PLAIN[0], *reversed(PLAIN[1:]))
+"""Who is measured first: TokenMill, and what it is compared with."""
+
 Row = dict[str, Any]
 
 
-def rows_of(climbed: Mapping[str, Timed], size: Size, peak: float) -> list[Row]:
-    """A row for each variant; one that was left out has the reason instead of times."""
+def rows_of(
+    names: Sequence[str], climbed: Mapping[str, Timed], size: Size, peak: float
+) -> list[Row]:
+    """A row for each variant of `names` that was there; one that was left out has the reason
+    instead of times. All are compared with the first one, once it was there."""
     rows: list[Row] = []
-    bottom = next((one for one in climbed.values() if not one.failed), None)
-    for name, one in climbed.items():
+    bottom = next((climbed.get(name) for name in names if not _is_out(climbed.get(name))), None)
+    for name in names:
+        one = climbed.get(name)
+        if one is None:
+            continue
         row: Row = {"variant": name}
-        if one.failed or bottom is None:
+        if one.failed:
             row["left out"] = one.failed
         else:
             tokens = size.batch * size.context_length
@@ -60,13 +79,18 @@ def rows_of(climbed: Mapping[str, Timed], size: Size, peak: float) -> list[Row]:
             row["utilisation"] = round(
                 flops_per_token(size.config(name)) * tokens / one.seconds / peak, 4
             )
-            row["times the first"] = round(one.times(bottom), 2)
+            if bottom:
+                row["times the first"] = round(one.times(bottom), 2)
             row["first step, s"] = round(one.first, 1)
         if name in ORIGINAL:
             row["original, s"] = ORIGINAL[name]
             row["original, times"] = round(ORIGINAL["memory map"] / ORIGINAL[name], 1)
         rows.append(row)
     return rows
+
+
+def _is_out(one: Timed | None) -> bool:
+    return one is not None and bool(one.failed)
 
 
 def print_table(rows: list[Row]) -> None:
@@ -145,19 +169,22 @@ def run(options: argparse.Namespace) -> None:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{folder}/compiled"
         contenders = {
             name: Contender(partial(make, name, size, path), is_stage=name in OURS)
-            for name in options.only
+            for name in sorted(options.only, key=ORDER.index)
             if name not in reasons
         }
-        at_a_time = 1 if device.type == "cuda" else len(contenders)
+        on_gpu = device.type == "cuda"
 
         def write(climbed: Mapping[str, Timed]) -> None:
             found = {name: Timed(failed=reason) for name, reason in reasons.items()} | dict(climbed)
-            file.replace(
-                rows_of({name: found[name] for name in options.only if name in found}, size, peak)
-            )
+            file.replace(rows_of(options.only, found, size, peak))
 
         measure(
-            contenders, rounds=options.rounds, steps=size.steps, at_a_time=at_a_time, done=write
+            contenders,
+            rounds=options.rounds,
+            steps=size.steps,
+            at_a_time=1 if on_gpu else len(contenders),
+            seconds=TURN_SECONDS if on_gpu else math.inf,
+            done=write,
         )
     compute = compute_for("auto")
     print(

@@ -2,7 +2,7 @@
 does."""
 
 import hashlib
-import tempfile
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -28,12 +28,10 @@ def read_text(path: Path | None) -> str:
     if path is not None:
         return path.read_text(encoding="utf-8")
     # This needs PyYAML; a file does not
-    from tokenmill.sample.generator import SampleParams, write_sample  # noqa: PLC0415
+    from tokenmill.sample.generator import conversations  # noqa: PLC0415
 
-    with tempfile.TemporaryDirectory() as folder:
-        sample = Path(folder) / "sample.jsonl"
-        write_sample(sample, SampleParams(seed=0, conversations=4000))
-        return sample.read_text(encoding="utf-8")
+    exchanges = itertools.chain.from_iterable(conversations(seed=0, count=4000))
+    return "".join(f"{question}\n{answer}\n" for question, answer in exchanges)
 
 
 def numbered(text: str) -> tuple[np.ndarray, np.ndarray, list[str]]:

@@ -154,6 +154,16 @@ def set_wait_policy() -> None:
             os.environ.setdefault("GOMP_SPINCOUNT", str(SPIN_COUNT))
 
 
+def set_allocator() -> None:
+    """Let PyTorch's allocator on a GPU grow its segments, unless PYTORCH_ALLOC_CONF is already set.
+
+    Call it before PyTorch is loaded. Otherwise tensors of other sizes, as a smaller micro-batch or
+    an epoch's last step brings them, leave gaps that nothing fits.
+    """
+    if sys.platform == "linux":
+        os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+
+
 def _running_elsewhere() -> float:
     """The number of threads of other programs that run or are ready to run, averaged over a few
     samples."""

@@ -14,8 +14,9 @@ import pytest
 import torch
 
 from bench.gpu import PARTS, run_part
-from bench.harness import Contender, measure
-from bench.training import overhead, variants
+from bench.harness import Contender, Timed, measure
+from bench.training import ladder, overhead, variants
+from bench.training.text import numbered, read_text
 from bench.training.variants import (
     TINY,
     VARIANTS,
@@ -74,6 +75,36 @@ def test_emulated_bfloat16_is_left_out(monkeypatch: pytest.MonkeyPatch):
     assert [
         variant for variant in VARIANTS if variant != "compiled" and left_out(variant, cpu)
     ] == ["mixed"]
+
+
+def test_without_a_text_the_sample_is_the_text():
+    text = read_text(None)
+    train, val, characters = numbered(text)
+    assert len(train) + len(val) == len(text) > 100_000
+    assert "".join(characters[i] for i in train[:500]) == text[:500]
+
+
+def test_the_gpu_benchmark_takes_at_most_24_minutes():
+    assert sum(limit for limit, _ in PARTS.values()) <= 24 * 60
+
+
+def test_tokenmill_climbs_first():
+    times = {"TokenMill": Timed(1.0, [0.5, 0.5, 0.5])}
+    assert ladder.ORDER[:3] == ("TokenMill, GPT-2", "TokenMill", "memory map")
+    assert sorted(ladder.ORDER) == sorted(VARIANTS)
+    (row,) = ladder.rows_of(VARIANTS, times, TINY, 1.0)
+    assert "times the first" not in row
+    times["memory map"] = Timed(1.0, [2.0, 2.0])  # its turns were cut
+    bottom, ours = ladder.rows_of(VARIANTS, times, TINY, 1.0)
+    assert (bottom["times the first"], ours["times the first"]) == (1.0, 4.0)
+    times["memory map"] = Timed(failed="out of memory")
+    assert ladder.rows_of(("memory map", "TokenMill"), times, TINY, 1.0)[1]["times the first"] == 1
+
+
+def test_a_contender_has_turns_for_some_seconds_only(tokens: Path):
+    contenders = {"RAM": Contender(partial(make, "RAM", TINY, tokens), is_stage=False)}
+    timed = measure(contenders, rounds=50, steps=1, at_a_time=1, seconds=0.0)
+    assert len(timed["RAM"].turns) == 1
 
 
 def test_a_contender_that_fails_fails_alone(tokens: Path):
@@ -195,6 +226,9 @@ def test_every_gpu_part_runs_where_little_is_installed(tiny: Run):
     ladder = tiny.json("ladder")
     assert [row["variant"] for row in ladder] == ["TokenMill, GPT-2", "TokenMill"]
     assert all(row["tokens/s"] > 0 < row["utilisation"] for row in ladder if "left out" not in row)
+    several = tiny.json("parallel")
+    assert [row["parallel"] for row in several] == ["none", "ddp", "fsdp"]
+    assert all(row["tokens/s"] > 0 for row in several), several
     (to_the_loss,) = tiny.json("loss")
     assert to_the_loss["to the loss"] == "TokenMill"
     assert all(row["tokens/s"] > 0 for row in tiny.json("steps-64x512"))

@@ -12,6 +12,8 @@ import torch
 
 from tests.cuda import fake
 from tests.imports import ROOT
+from tokenmill.model.config import ModelConfig
+from tokenmill.training.size import memory
 
 pytestmark = pytest.mark.skipif(fake.COMPILER is None, reason="the shim needs g++")
 
@@ -45,3 +47,15 @@ def test_a_compiled_step_moves_few_bytes(shim: Path):
     assert found["moved"] / 1e9 == pytest.approx(moved, rel=2e-3)
     assert found["peak"] / 1e9 == pytest.approx(peak, rel=2e-3)
     assert found["update"] / 1e9 == pytest.approx(update, rel=2e-3)
+    config = ModelConfig(
+        architecture="gpt2",
+        n_layer=LAYERS,
+        n_head=12,
+        n_embd=768,
+        context_length=512,
+        vocab_size=50_257,
+        dropout=0.0,
+    )
+    estimated = memory(config, sequences=64, precision="half", compiled=True).of_sequences
+    assert found["peak"] < estimated, "a micro-batch would be too large"
+    assert estimated < 1.1 * found["peak"] or VERSION == "2.11"

@@ -24,7 +24,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 from unittest import mock
 
 import torch
@@ -59,6 +59,7 @@ H100 = SimpleNamespace(
     warp_size=32,
     L2_cache_size=50 * 2**20,
 )
+"""What Inductor asks about a card, as `torch.cuda.get_device_properties` says it there."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class Planned(Exception):  # noqa: N818 (not an error)
     """Raised where the compiled code would run."""
 
 
-def plan(graph: GraphLowering) -> Plan:
+def plan(graph: GraphLowering) -> list[Plan]:
     """Fuse a graph as for code, and count."""
     graph.init_wrapper_code()
     graph._update_scheduler()
@@ -88,7 +89,7 @@ def plan(graph: GraphLowering) -> Plan:
         scheduler.nodes, scheduler.name_to_buf, scheduler.name_to_fused_node, inputs, names
     )
     kernels = [(size / 1e9, type(node).__name__, _origin(node)) for node, size in _sizes(graph)]
-    return Plan(graph.count_bytes()[0], peak, sorted(kernels, reverse=True))
+    return [Plan(graph.count_bytes()[0], peak, sorted(kernels, reverse=True))]
 
 
 def _sizes(graph: GraphLowering) -> list[tuple[Any, int]]:
@@ -103,13 +104,19 @@ def _origin(node: Any) -> str:
     )
 
 
+Found = TypeVar("Found")
+
+
 @contextlib.contextmanager
-def planning() -> Iterator[list[Plan]]:
-    """Inside, compiled models are planned for an H100 instead of run, and the plans collected."""
-    plans: list[Plan] = []
+def planning(
+    read: Callable[[GraphLowering], list[Found]], card: SimpleNamespace = H100
+) -> Iterator[list[Found]]:
+    """Inside, compiled models are planned for a card instead of run; what `read` finds in their
+    graphs is collected."""
+    found: list[Found] = []
 
     def collect(graph: GraphLowering) -> SimpleNamespace:
-        plans.append(plan(graph))
+        found.extend(read(graph))
         graph.cache_key = ""
         graph.cache_path = ""
         graph.cache_linemap = []
@@ -118,25 +125,27 @@ def planning() -> Iterator[list[Plan]]:
     here = {
         "is_available": True,
         "current_device": 0,
-        "get_compute_capability": "90",
+        "get_compute_capability": 10 * card.major + card.minor,
         "is_bf16_supported": True,
+        "get_device_properties": card,
+        "raise_if_triton_unavailable": None,
     }
     with contextlib.ExitStack() as stack:
-        for name, value in (
-            here | {"get_device_properties": H100, "raise_if_triton_unavailable": None}
-        ).items():
+        for name, value in here.items():
             stack.enter_context(
                 mock.patch.object(CudaInterface, name, mock.Mock(return_value=value))
             )
-        worker = mock.Mock(return_value=H100)
+        worker = mock.Mock(return_value=card)
         stack.enter_context(
             mock.patch.object(CudaInterface.Worker, "get_device_properties", worker)
         )
-        stack.enter_context(mock.patch("torch._inductor.scheduler.has_triton", return_value=True))
-        stack.enter_context(
-            mock.patch("torch.cuda.amp.common.amp_definitely_not_available", return_value=False)
-        )
-        stack.enter_context(mock.patch("torch.cuda.is_bf16_supported", return_value=True))
+        for name, value in {
+            "torch._inductor.scheduler.has_triton": True,
+            "torch.cuda.amp.common.amp_definitely_not_available": False,
+            "torch.cuda.is_bf16_supported": True,
+            "torch.cuda.get_device_properties": card,
+        }.items():
+            stack.enter_context(mock.patch(name, return_value=value))
         stack.enter_context(mock.patch.object(GraphLowering, "compile_to_module", collect))
         stack.enter_context(
             torch._inductor.config.patch(
@@ -146,7 +155,7 @@ def planning() -> Iterator[list[Plan]]:
         stack.enter_context(torch._functorch.config.patch(force_non_lazy_backward_lowering=True))
         stack.enter_context(_flash_attention())
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
-        yield plans
+        yield found
 
 
 def _stop(_: Any) -> None:
@@ -178,15 +187,8 @@ def _flash_attention() -> Iterator[None]:
 
 def planned(make: Callable[[], nn.Module], call: Callable[[Any, Tensor], Any]) -> dict[str, Any]:
     """Bytes of a step and the peak of its passes, of a model that `make` makes."""
-    with (
-        planning() as plans,
-        contextlib.suppress(Planned),
-        torch.autocast("cuda", dtype=torch.bfloat16),
-    ):
-        with torch.device("cuda"):
-            model = make()
-            ids = torch.zeros(BATCH, CONTEXT, dtype=torch.long)
-        call(torch.compile(model, dynamic=False), ids)
+    with planning(plan) as plans:
+        passes(make, call, torch.bfloat16)
     assert len(plans) == 2, "forward and backward"
     return {
         "moved": sum(each.moved for each in plans),
@@ -195,8 +197,26 @@ def planned(make: Callable[[], nn.Module], call: Callable[[Any, Tensor], Any]) -
     }
 
 
+def passes(
+    make: Callable[[], nn.Module], call: Callable[[Any, Tensor], Any], precision: torch.dtype
+) -> None:
+    """Compile the forward and the backward pass of a model that `make` makes."""
+    with contextlib.suppress(Planned), torch.autocast("cuda", dtype=precision):
+        with torch.device("cuda"):
+            model = make()
+            ids = torch.zeros(BATCH, CONTEXT, dtype=torch.long)
+        call(torch.compile(model, dynamic=False), ids)
+
+
 def planned_update(architecture: str, layers: int) -> int:
-    """Bytes of Muon's update of the matrices in the blocks, whose parts are compiled one by one."""
+    """Bytes of Muon's update of the matrices in the blocks."""
+    with planning(plan) as plans:
+        update(architecture, layers, torch.bfloat16)
+    return sum(each.moved for each in plans)
+
+
+def update(architecture: str, layers: int, precision: torch.dtype) -> None:
+    """Compile Muon's update of the matrices in the blocks, part by part."""
 
     def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
         def run(*arguments: Any, **more: Any) -> Any:
@@ -206,19 +226,18 @@ def planned_update(architecture: str, layers: int) -> int:
 
         return run
 
-    with planning() as plans, torch.device("cuda", 0):
+    with torch.device("cuda", 0):
         hidden = [
             p
             for name, p in ours(architecture, layers).named_parameters()
             if is_hidden_matrix(name, p)
         ]
-        muon = Muon(hidden, lr=0.0, weight_decay=0.1, precision=torch.bfloat16, compiler=compiled)
+        muon = Muon(hidden, lr=0.0, weight_decay=0.1, precision=precision, compiler=compiled)
         muon.param_groups[0] |= {"lr": torch.zeros(()), "momentum": torch.zeros(())}
         muon.found_inf = muon.grad_scale = torch.ones(())
         for parameter in hidden:
             parameter.grad = torch.zeros_like(parameter)
         muon.step()
-    return sum(each.moved for each in plans)
 
 
 def ours(architecture: str, layers: int) -> nn.Module:
@@ -232,6 +251,11 @@ def ours(architecture: str, layers: int) -> nn.Module:
     }
     config = ModelConfig.model_validate({"architecture": architecture, "dropout": 0.0} | sizes)
     return empty_model(config, "cuda")
+
+
+def loss_of_ours(model: Any, ids: Tensor) -> Tensor:
+    """The loss on these ids, of TokenMill's model."""
+    return model(ids, targets_BT=ids)
 
 
 def theirs(checkout: Path, layers: int, *, bias: bool) -> nn.Module:
@@ -269,10 +293,7 @@ def main() -> None:
             lambda model, ids: model(ids, ids),
         )
     else:
-        found = planned(
-            lambda: ours(options.architecture, options.layers),
-            lambda model, ids: model(ids, targets_BT=ids),
-        )
+        found = planned(lambda: ours(options.architecture, options.layers), loss_of_ours)
     for kernel in sorted(found.pop("kernels"), reverse=True)[: options.largest]:
         print(*kernel, file=sys.stderr)
     if options.update:

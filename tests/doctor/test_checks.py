@@ -84,6 +84,18 @@ def test_compiler_is_checked_where_one_is_wanted(
     assert [found.level for found in checks.check_compiler(project)] == ([level] if level else [])
 
 
+@pytest.mark.parametrize(("device", "level"), [("auto", "problem"), ("cpu", "ok")])
+def test_a_gpu_that_torch_cannot_use_is_a_problem(
+    project: Project, device: str, level: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tokenmill.model.device.unusable_gpu", lambda: "driver 550 is too old")
+    change_params(project.root / "params.yaml", {"runtime.device": device})
+    project.params = check_all(project.root / "params.yaml")
+    finding = single(checks.check_device, project)
+    assert finding.level == level
+    assert ("550" in finding.text, "cpu" in (finding.fix or "")) == (level == "problem",) * 2
+
+
 def test_checks_without_parameters_find_nothing(tmp_path: Path):
     for check in (checks.check_text, checks.check_device, checks.check_compiler):
         assert list(check(Project(tmp_path))) == []

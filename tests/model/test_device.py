@@ -13,7 +13,6 @@ from tokenmill.model.device import (
     choose_compute,
     configure_process,
     is_out_of_memory,
-    unused_gpu,
 )
 
 CPU = torch.device("cpu")
@@ -106,11 +105,44 @@ def test_errors_that_mean_memory_ran_out(error: Exception, expected: bool):
     assert is_out_of_memory(error) is expected
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="torch sees the GPU")
-def test_a_gpu_that_torch_does_not_see_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    driver = tmp_path / "version"
-    monkeypatch.setattr(module, "NVIDIA_DRIVER", driver)
-    assert unused_gpu(CPU) is None
-    driver.touch()
-    assert torch.__version__ in (unused_gpu(CPU) or "")
-    assert unused_gpu(torch.device("mps")) is None
+@pytest.fixture
+def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An NVIDIA GPU whose driver's version is in the file, and a torch that does not see it."""
+    (tmp_path / "nvidia0").touch()
+    monkeypatch.setattr(module, "NVIDIA_DEVICES", tmp_path)
+    monkeypatch.setattr(module, "NVIDIA_DRIVER", tmp_path / "version")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    release = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.14  Thu Feb 22 2024\n"
+    (tmp_path / "version").write_text(release + "GCC version:  gcc version 12.2.0\n")
+    return tmp_path / "version"
+
+
+@pytest.mark.parametrize(
+    ("cuda", "named"),
+    [
+        ("13.0", ["550.54.14", "13.0", "580", "older CUDA"]),
+        ("12.8", ["550.54.14", "12.8", "nvidia-smi"]),
+        (None, ["550.54.14", "CPUs"]),
+    ],
+)
+def test_auto_refuses_the_cpu_beside_a_gpu(
+    cuda: str | None, named: list[str], driver: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    with pytest.raises(UserError, match="auto") as refused:
+        choose_compute("auto", "auto")
+    for part in [*named, torch.__version__, "set runtime.device to cpu"]:
+        assert part in str(refused.value)
+    assert choose_compute("cpu", "auto").device == CPU, "the way out"
+
+
+def test_auto_takes_the_cpu_where_no_gpu_can_be_meant(
+    driver: Path, monkeypatch: pytest.MonkeyPatch
+):
+    with monkeypatch.context() as hidden:
+        hidden.setenv("CUDA_VISIBLE_DEVICES", "")
+        assert choose_compute("auto", "auto").device == CPU
+    (driver.parent / "nvidia0").unlink()  # a container that was given no GPU
+    assert choose_compute("auto", "auto").device == CPU

@@ -34,6 +34,7 @@ def session(
         "TEXT": "data/raw/sample",
         "EPOCHS": epochs,
         "MINUTES": 10,
+        "DEVICE": "cpu",
         "DRIVE": str(place / "My Drive"),
         "PROJECT": str(place / "session"),
     }

@@ -12,7 +12,7 @@ import torch
 
 from tests.imports import ROOT
 from tests.model.small import config_of
-from tests.training.tiny import run, write_tokens
+from tests.training.tiny import run, train_params, write_tokens
 from tokenmill.cli.preset import apply_override, params_with, read_preset
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import PARAMS_FILE
@@ -29,6 +29,7 @@ from tokenmill.planning.plan import (
     optimizer_flops,
     peak_flops,
     plan_training,
+    step_seconds_on,
     step_time,
 )
 from tokenmill.schema import check_all
@@ -263,6 +264,20 @@ def test_muon_costs_what_its_products_are():
     assert optimizer_flops(config, "muon") == 4 * (4 * square + 2 * wide)
     assert optimizer_flops(config, "adamw") == 0
     assert len(POLAR_EXPRESS) == 4
+
+
+def test_muon_is_float32_on_a_card_without_bfloat16():
+    """On a T4 an update takes eight times as long as its other products would."""
+    (t4, l4) = (next(gpu for gpu in HARDWARE if gpu.name == name) for name in ("T4", "L4"))
+    config = config_of("modern", n_layer=12, n_embd=768, n_head=12)
+    train = train_params(optimizer="muon", batch_size=64)
+    work = Workload(config, train, 10**6)
+    passes = work.tokens_per_step * flops_per_token(config)
+    update = optimizer_flops(config, "muon")
+    on_t4 = step_seconds_on(t4, work, utilisation=0.5)
+    assert on_t4 == pytest.approx((passes / 65e12 + update / 8.1e12) / 0.5)
+    on_l4 = step_seconds_on(l4, work, utilisation=0.5)
+    assert on_l4 == pytest.approx((passes + update) / 121e12 / 0.5)
 
 
 def test_a_small_model_waits_for_the_launches_of_its_operations():

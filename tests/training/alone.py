@@ -3,11 +3,13 @@ JSON for `tiny.run`.
 
 More keys: `root` and `tokens`; `room`, the bytes of memory it may take besides what the program
 itself takes; and `update_holds`, the micro-batch up to which the optimizer's update finds memory;
-and `roomy`, the processes of a sharded model in which whole gradients fit, each of which then says
-how often it reduced a group of them.
+`roomy`, the processes of a sharded model in which whole gradients fit, each of which then says how
+often it reduced a group of them; and `compiled_as_on_a_gpu`, with which the whole model is compiled
+as there, by a backend that needs no compiler, and the process says how many graphs it has.
 """
 
 import atexit
+import functools
 import json
 import os
 import sys
@@ -20,6 +22,7 @@ import torch
 from tests.training import tiny
 from tokenmill.stage import report_errors
 from tokenmill.training import loop, memory
+from tokenmill.training.compile import Compilation
 from tokenmill.training.launch import launch_processes
 from tokenmill.training.optimizer import Optimizer
 
@@ -69,6 +72,15 @@ def limit_gradients(roomy: list[int]) -> None:
     atexit.register(lambda: print(f"{count[0]} reductions", file=sys.stderr))
 
 
+def compile_as_on_a_gpu() -> None:
+    from torch._dynamo.utils import counters  # noqa: PLC0415 (this takes seconds)
+
+    compiled = functools.partial(torch.compile, backend="aot_eager")
+    torch.compile = compiled
+    Compilation.of = lambda _, model: compiled(model, dynamic=False)  # type: ignore[method-assign]
+    atexit.register(lambda: print(f"{counters['stats']['unique_graphs']} graphs", file=sys.stderr))
+
+
 def main(arguments: dict[str, Any]) -> None:
     torch.set_num_threads(1)
     root = Path(arguments.pop("root"))
@@ -80,6 +92,8 @@ def main(arguments: dict[str, Any]) -> None:
         limit_update(holds)
     if roomy := arguments.pop("roomy", None):
         limit_gradients(roomy)
+    if arguments.pop("compiled_as_on_a_gpu", False):
+        compile_as_on_a_gpu()
     runtime = tiny.runtime_params(**arguments.get("runtime", {}))
 
     def train() -> None:

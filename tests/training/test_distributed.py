@@ -359,6 +359,39 @@ def test_torchruns_processes_find_each_other(tmp_path: Path, tokens: Path, fork_
     assert_same_to_rounding(tmp_path / "two", tmp_path / "one")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_compiled_processes_give_the_numbers_of_one(
+    tmp_path: Path, tokens: Path, fork_server: ForkServer, parallel: str
+):
+    """A sharded model runs one graph for all its blocks, forward and backward."""
+    arguments: dict[str, Any] = {
+        "epochs": 1,
+        "log_every_steps": 1,
+        "batch_size": 4,
+        "model": {"n_layer": 3, "architecture": "gpt2"},
+    }
+    one = fork_server.start(tmp_path / "one", tokens, **arguments)
+    runtime = {"parallel": parallel, "compile": "on", "micro_batch_size": 2}
+    both = fork_server.together(
+        tmp_path / "two", tokens, compiled_as_on_a_gpu=True, runtime=runtime, **arguments
+    )
+    assert [one.wait(), *wait(both)] == [0, 0, 0], both[0].said + both[1].said
+    assert_same_to_rounding(tmp_path / "two", tmp_path / "one")
+    graphs = [int(each.said.split()[-2]) for each in both]
+    assert min(graphs) > 0, "compiled"
+    if parallel == "fsdp":
+        # With gradients and without, of two sizes
+        assert max(graphs) <= 4
+
+
+def test_processes_share_the_cores(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    monkeypatch.setattr(os, "environ", given := {"OMP_NUM_THREADS": "3"})
+    launch.share_cores(8)
+    assert given == {"OMP_NUM_THREADS": "3", "TORCHINDUCTOR_COMPILE_THREADS": "2"}
+
+
 def test_auto_is_one_process_on_a_cpu_or_one_for_each_gpu(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 3)
     assert launch.process_count(runtime_params(processes="auto")) == 1

@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import os
 import shutil
 from pathlib import Path
@@ -24,11 +25,12 @@ from tests.training.tiny import (
     write_tokens,
 )
 from tokenmill.core.errors import UserError
-from tokenmill.model.device import is_out_of_memory
+from tokenmill.model.device import Compute, is_out_of_memory
+from tokenmill.training import memory as module
 from tokenmill.training import step
 from tokenmill.training.distributed import Group
 from tokenmill.training.memory import WHOLE_GRADIENTS_SHARE, FittingMicroBatch, sequences_that_fit
-from tokenmill.training.size import memory
+from tokenmill.training.size import USABLE_MEMORY, memory
 
 WIDE: dict[str, Any] = {"batch_size": 5, "gradient_accumulation_steps": 2, "optimizer": "adamw"}
 
@@ -87,9 +89,25 @@ def test_auto_on_a_cpu_is_what_free_memory_holds(monkeypatch: pytest.MonkeyPatch
             available=int(2 * sequences * (one.activations + one.logits))
         )
         monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
-        return sequences_that_fit(config, 12, CPU.device)
+        return sequences_that_fit(config, train_params(), 12, CPU)
 
     assert [with_room_for(n) for n in (100, 12.1, 11, 6.1, 5, 0.1)] == [12, 12, 6, 6, 3, 1]
+
+
+def test_auto_on_a_gpu_is_what_its_whole_memory_should_hold(monkeypatch: pytest.MonkeyPatch):
+    """Free memory does not count, so that a run that continues decides the same."""
+    config = model_config()
+    compute = Compute(torch.device("cuda"), torch.bfloat16)
+    how: dict[str, Any] = {"precision": "half", "hidden_moments": 1, "compiled": True}
+
+    def with_room_for(sequences: int) -> int:
+        total = math.ceil(memory(config, sequences=sequences, **how).total / USABLE_MEMORY)
+        monkeypatch.setattr(module, "device_memory", lambda _: (0, total))
+        return sequences_that_fit(config, train_params(optimizer="muon"), 12, compute)
+
+    assert [with_room_for(n) for n in (100, 12, 11, 6, 5, 1)] == [12, 12, 6, 6, 3, 1]
+    monkeypatch.setattr(module, "device_memory", lambda _: (0, 1))
+    assert sequences_that_fit(config, train_params(), 12, compute) == 1
 
 
 def test_out_of_memory_halves_it_and_changes_no_number(

@@ -27,16 +27,23 @@ class Graph:
 def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Graph]:
     """All graphs that were recorded."""
     made: list[Graph] = []
+    streams: list[mock.Mock] = []
 
     @contextlib.contextmanager
-    def record(graph: Graph) -> Iterator[None]:
+    def record(graph: Graph, *, stream: object, capture_error_mode: str) -> Iterator[None]:
+        assert [stream] == streams, "the stream of the steps before"
+        assert capture_error_mode == "thread_local", "another thread may use the GPU"
         made.append(graph)
         yield
+
+    def new_stream() -> mock.Mock:
+        streams.append(mock.Mock())
+        return streams[-1]
 
     for name, value in {
         "CUDAGraph": Graph,
         "graph": record,
-        "Stream": mock.Mock,
+        "Stream": new_stream,
         "stream": lambda _: contextlib.nullcontext(),
         "current_stream": mock.Mock,
     }.items():
@@ -94,11 +101,19 @@ def test_a_short_step_is_an_ordinary_one(graphs: list[Graph]):
 
 def test_what_no_graph_holds_is_done_before_each_step(graphs: list[Graph]):
     said: list[str] = []
-    step = RecordedStep(Update(), sequences=1, device=CPU, before=lambda: said.append("waited"))
+    recordings: list[int] = []
+    step = RecordedStep(
+        Update(),
+        sequences=1,
+        device=CPU,
+        before=lambda: said.append("waited"),
+        before_recording=lambda: recordings.append(len(graphs)),
+    )
     for number in range(WARM_UP_STEPS + 3):
         step(Batch(np.array([number]), dropout_seed=(0, number)))
         said.append(str(torch.rand(()).item()))
     assert said[::2] == ["waited"] * (WARM_UP_STEPS + 3)
+    assert recordings == [0], "once, before the recording"
     assert len(set(said[1::2])) == WARM_UP_STEPS + 3, "each step draws its own dropout"
 
 

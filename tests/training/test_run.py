@@ -8,8 +8,10 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
+import torch
 
 from tests.training.tiny import (
     CONTEXT,
@@ -299,3 +301,13 @@ def test_another_machine_continues_from_dvc_s_output(here: Path, tokens: Path):
         == outcome.manifest.epochs
         == 4
     )
+
+
+@pytest.mark.parametrize(("device", "frozen"), [("cuda", 1), ("cpu", 0)])
+def test_what_there_is_after_a_step_is_no_garbage_on_a_gpu(
+    device: str, frozen: int, monkeypatch: pytest.MonkeyPatch
+):
+    freeze = mock.Mock()
+    monkeypatch.setattr(loop.gc, "freeze", freeze)
+    loop.settle(torch.device(device))
+    assert freeze.call_count == frozen

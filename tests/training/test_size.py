@@ -16,7 +16,13 @@ from tokenmill.model.gpt import build, model_class, parameter_count
 from tokenmill.model.sequences import loss_of
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import OPTIMIZERS, OptimizerName
-from tokenmill.training.size import Memory, flops_per_token, matmul_parameters, memory
+from tokenmill.training.size import (
+    Memory,
+    flops_per_token,
+    matmul_parameters,
+    memory,
+    sequences_within,
+)
 
 GPT2_SMALL = ModelConfig(
     architecture="gpt2",
@@ -128,3 +134,23 @@ def test_memory_grows_with_sequences_and_shrinks_with_shards(sequences: int, sha
     shared = need(sequences, shards=shards)
     assert shared.optimizer == pytest.approx(need(sequences).optimizer / shards, abs=1)
     assert shared.activations == need(sequences).activations
+
+
+def test_half_a_batch_at_a_time_until_memory_holds_it():
+    """512 sequences of GPT-2 medium take 477 GB; what a card holds is known before the first
+    step."""
+    config = GPT2_SMALL.model_copy(
+        update={"n_layer": 24, "n_head": 16, "n_embd": 1024, "context_length": 1024}
+    )
+    how: dict[str, Any] = {"precision": "half", "compiled": True}
+    found = {
+        gigabytes: sequences_within(config, 512, gigabytes * 1e9, **how)
+        for gigabytes in (1000, 72, 36, 14, 5)
+    }
+    assert found == {1000: 512, 72: 64, 36: 16, 14: 4, 5: 0}
+    for gigabytes, sequences in found.items():
+        if 0 < sequences < 512:
+            taken = [memory(config, sequences=n, **how).total for n in (sequences, 2 * sequences)]
+            assert taken[0] <= gigabytes * 1e9 < taken[1]
+    lora = sequences_within(config, 512, 5e9, learning=1_000_000, **how)
+    assert lora > 0, "most parameters have neither gradient nor moments"

@@ -21,7 +21,7 @@ from tokenmill.doctor.environment import Check, Finding, Project, ok, problem, w
 from tokenmill.doctor.limits import is_writable
 from tokenmill.formats.token_file import TokenMetadata, read_metadata
 from tokenmill.model.config import ModelConfig
-from tokenmill.model.device import Compute, choose_compute, unused_gpu
+from tokenmill.model.device import Compute, choose_compute
 from tokenmill.model.gpt import parameter_count
 from tokenmill.schema import AllParams, check_all
 from tokenmill.training.compile import missing_compiler
@@ -111,18 +111,18 @@ def check_device(project: Project) -> Iterator[Finding]:
     if project.params is None:
         return
     precision = project.params.train.precision
+    wanted = project.params.runtime.device
     try:
-        compute = project.compute = choose_compute(project.params.runtime.device, precision)
+        compute = project.compute = choose_compute(wanted, precision)
     except UserError as error:
-        yield problem("device", str(error), "set runtime.device to auto")
+        other = "cpu" if wanted == "auto" else "auto"
+        yield problem("device", str(error), f"set runtime.device to {other}")
         return
     chosen = str(compute.precision).removeprefix("torch.")
-    text = f"{compute.name}{_about_gpu(compute)}, {chosen}{_why_precision(compute, precision)}"
-    if unseen := unused_gpu(compute.device):
-        fix = "install a build of torch for this GPU: https://pytorch.org/get-started/locally"
-        yield warning("device", f"{text}; {unseen}", fix)
-    else:
-        yield ok("device", text)
+    yield ok(
+        "device",
+        f"{compute.name}{_about_gpu(compute)}, {chosen}{_why_precision(compute, precision)}",
+    )
 
 
 def _about_gpu(compute: Compute) -> str:
@@ -181,7 +181,7 @@ def check_memory(project: Project) -> Iterator[Finding]:
     config = ModelConfig.of(params.model, vocabulary(params, _tokens(project)))
     setting = params.runtime.micro_batch_size
     sequences = (
-        sequences_that_fit(config, params.train.batch_size, compute.device)
+        sequences_that_fit(config, params.train, params.train.batch_size, compute)
         if setting == "auto"
         else setting
     )

@@ -153,6 +153,7 @@ def tuning_job(
     origin = str(base.folder)
     hashes = {"train": _sha256(rows), "val": _sha256(val.layers)}
     method: dict[str, object] = {"method": "full"}
+    learning = None
     if lora:
         method = {"method": "lora", "lora": lora.model_dump()}
         try:
@@ -179,6 +180,7 @@ def tuning_job(
             place="memory",
         ),
         compilation=Compilation(False, "fine-tuning is too short for it"),
+        learning=learning,
     )
 
 

@@ -5,6 +5,7 @@
 
 import contextlib
 import ctypes
+import os
 import re
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -21,7 +22,13 @@ DeviceName = Literal["auto", "cpu", "cuda", "mps"]
 M_TRIM_THRESHOLD = -1
 M_MMAP_THRESHOLD = -3
 NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
-"""A file that exists on Linux where NVIDIA's driver is loaded."""
+"""A file that exists on Linux where NVIDIA's driver is loaded, and names its version."""
+NVIDIA_DEVICES = Path("/dev")
+"""The folder where each NVIDIA GPU that this system may use is a file `nvidia0`, `nvidia1`, … A
+container sees the driver of its host, but only the GPUs that it was given."""
+OLDEST_DRIVERS = {"12": 525, "13": 580}
+"""The oldest driver of each major version of CUDA (NVIDIA, "CUDA Toolkit Release Notes", minimum
+driver version for minor version compatibility)."""
 OUT_OF_MEMORY = re.compile(
     "out of memory|can't allocate memory|not enough memory|ALLOC_FAILED|could not create a "
     "primitive"
@@ -77,22 +84,43 @@ def choose_device(name: DeviceName) -> torch.device:
     return torch.device(chosen)
 
 
-def unused_gpu(device: torch.device) -> str | None:
-    """A warning if a CPU computes although the machine has an NVIDIA GPU that this torch cannot
-    use; otherwise None."""
-    if device.type != "cpu" or not NVIDIA_DRIVER.exists() or torch.cuda.is_available():
+def unusable_gpu() -> str | None:
+    """Why this torch cannot use the NVIDIA GPU of this machine, and what would help, as a part of a
+    sentence; None if it can, if there is none, or if CUDA_VISIBLE_DEVICES hides it."""
+    is_there = NVIDIA_DRIVER.exists() and any(NVIDIA_DEVICES.glob("nvidia[0-9]*"))
+    is_hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in {"", "-1"}
+    if torch.cuda.is_available() or is_hidden or not is_there:
         return None
-    why = (
-        f"its driver may be too old for CUDA {torch.version.cuda}"
-        if torch.version.cuda
-        else "it is built for CPUs"
+    found = re.search(r"\b(\d{3,4})\.[\d.]+", NVIDIA_DRIVER.read_text("utf-8", errors="replace"))
+    driver = found[0] if found else "of unknown version"
+    cuda = torch.version.cuda
+    if cuda is None:
+        why, help_ = "is built for CPUs", "install a PyTorch built for CUDA"
+    elif found and int(found[1]) < (oldest := OLDEST_DRIVERS.get(cuda.partition(".")[0], 0)):
+        why = f"is built for CUDA {cuda}, which needs driver {oldest} or newer"
+        help_ = (
+            f"install driver {oldest} or newer, or by `make TORCH=…` a PyTorch for an older CUDA"
+        )
+    else:
+        why, help_ = f"is built for CUDA {cuda} and cannot start it", "see what `nvidia-smi` says"
+    return (
+        f"torch {torch.__version__} does not see this machine's NVIDIA GPU (driver {driver}): it "
+        f"{why}; {help_}"
     )
-    return f"torch {torch.__version__} does not see this machine's NVIDIA GPU ({why})"
 
 
 def choose_compute(device_name: DeviceName, precision: str) -> Compute:
     """The device of this name, and the precision that `train.precision` names; `auto` is the one
-    that suits the device best."""
+    that suits the device best.
+
+    Raises:
+        UserError: the device is not available; or `auto` would be the CPU beside an NVIDIA GPU,
+            which would take hundreds of times as long.
+    """
+    if device_name == "auto" and (why := unusable_gpu()):
+        raise UserError(
+            f"runtime.device (auto): {why} (docs/troubleshooting.md), or set runtime.device to cpu."
+        )
     device = choose_device(device_name)
     dtype = _best_precision(device) if precision == "auto" else getattr(torch, precision)
     return Compute(device=device, precision=dtype, exact_float32=precision == "float32")

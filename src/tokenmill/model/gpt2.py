@@ -43,7 +43,9 @@ class LayerNorm(nn.LayerNorm):
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 (PyTorch's signature)
         """Any shape (..., D) -> the same shape."""
         if not ops.for_gpu(input):
-            return super().forward(input)
+            # A sharded model gathers them in half precision
+            weight, bias = self.weight.float(), self.bias.float()
+            return F.layer_norm(input, self.normalized_shape, weight, bias, self.eps)
         return _LayerNorm.apply(input, self.weight, self.bias, self.eps, ops.product_dtype(input))  # type: ignore[return-value]
 
 

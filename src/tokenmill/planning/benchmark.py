@@ -77,7 +77,7 @@ class StepBenchmark:
         self._train = train
         self.compute = compute
         self.compiled = compilation.on
-        self.micro_batch = sequences_that_fit(config, train.batch_size, compute.device)
+        self.micro_batch = sequences_that_fit(config, train, train.batch_size, compute)
 
     def step(self, number: int, *, sequences: int | None = None) -> int:
         """Make step `number`, or one over its first `sequences`. Return its tokens, or 0 if memory

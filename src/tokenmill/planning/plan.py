@@ -2,11 +2,12 @@
 and on this machine.
 
 Peaks are dense ones (without structured sparsity) with float32 accumulation, in 1e12 floating-point
-operations a second, from NVIDIA's data sheets and architecture papers: T4 data sheet (65, float16);
-Tesla V100 data sheet, SXM2 (125, float16); L4 data sheet (242 with sparsity, so 121); A100 data
-sheet (312); H100 data sheet, SXM (1,979 with sparsity) and PCIe (1,513 with sparsity); H200 data
-sheet (1,979 with sparsity); GA102 whitepaper, RTX 3090 (71); Ada whitepaper, RTX 4090 (165.2).
-Links are one direction of NVLink where the card has it, else of PCI Express x16.
+operations a second, from NVIDIA's data sheets and architecture papers: T4 data sheet (65 in float16
+and 8.1 in float32); Tesla V100 data sheet, SXM2 (125 in float16 and 15.7 in float32); L4 data sheet
+(242 with sparsity, so 121); A100 data sheet (312); H100 data sheet, SXM (1,979 with sparsity) and
+PCIe (1,513 with sparsity); H200 data sheet (1,979 with sparsity); GA102 whitepaper, RTX 3090 (71);
+Ada whitepaper, RTX 4090 (165.2). Links are one direction of NVLink where the card has it, else of
+PCI Express x16.
 """
 
 import re
@@ -30,7 +31,7 @@ from tokenmill.model.manifest import MANIFEST, read_manifest
 from tokenmill.planning.benchmark import measure
 from tokenmill.training.params import OPTIMIZERS, OptimizerName
 from tokenmill.training.schedule import Workload
-from tokenmill.training.size import flops_per_token, memory
+from tokenmill.training.size import USABLE_MEMORY, flops_per_token, sequences_within
 
 if TYPE_CHECKING:  # training reads the table of GPUs, and does without the libraries of cleaning
     from tokenmill.schema import AllParams
@@ -40,10 +41,6 @@ UTILISATION = 0.4
 
 HERE = "here"
 """The name that stands for this machine, measured now, among the names of hardware."""
-
-USABLE_MEMORY = 0.9
-"""The share of a GPU's memory that a model can fill. The allocator and the libraries take the
-rest."""
 
 LAUNCH_SECONDS = 5e-6
 """Seconds that the host is assumed to take to launch an operation on a GPU. Small models wait for
@@ -71,16 +68,24 @@ class Hardware:
     """The device's memory in 1e9 bytes."""
     link_gb_per_second: float
     """The bandwidth to a neighbour in the same machine, one direction, in 1e9 bytes a second."""
+    float32_teraflops: float | None = None
+    """The peak of float32 products, of a card without bfloat16: Muon's are float32 there, because
+    float16 is too narrow for them. None: the card multiplies bfloat16."""
 
     @property
     def flops(self) -> float:
         """Peak operations per second."""
         return self.teraflops * 1e12
 
+    @property
+    def update_flops(self) -> float:
+        """Peak operations per second of an optimizer's products."""
+        return (self.float32_teraflops or self.teraflops) * 1e12
+
 
 HARDWARE = [
-    Hardware("T4", r"Tesla T4", 65, 16, 16),
-    Hardware("V100", r"Tesla V100-SXM2.*", 125, 32, 150),
+    Hardware("T4", r"Tesla T4", 65, 16, 16, float32_teraflops=8.1),
+    Hardware("V100", r"Tesla V100-SXM2.*", 125, 32, 150, float32_teraflops=15.7),
     Hardware("L4", r"NVIDIA L4", 121, 24, 32),
     Hardware("RTX3090", r"NVIDIA GeForce RTX 3090", 71, 24, 32),
     Hardware("RTX4090", r"NVIDIA GeForce RTX 4090", 165.2, 24, 32),
@@ -140,18 +145,21 @@ def step_time(
     rate: float,
     devices: int,
     bandwidth: float,
+    update_rate: float | None = None,
 ) -> StepTime:
     """The time of a step over `tokens` on `devices`, each of which holds the whole model (DDP, Li
     et al. 2020).
 
-    Each device computes `rate` operations and sends `bandwidth` bytes a second. It sends its
-    float32 gradients twice, as a ring's all-reduce does (Patarasuk and Yuan 2009). No step is
-    shorter than the launches of its operations.
+    Each device computes `rate` operations a second, `update_rate` of the optimizer's products
+    (None: the same), and sends `bandwidth` bytes a second. It sends its float32 gradients twice, as
+    a ring's all-reduce does (Patarasuk and Yuan 2009). No step is shorter than the launches of its
+    operations.
     """
-    flops = tokens * flops_per_token(config) / devices + optimizer_flops(config, optimizer)
+    passes = tokens * flops_per_token(config) / devices / rate
+    update = optimizer_flops(config, optimizer) / (update_rate or rate)
     sent = 2 * 4 * parameter_count(config) * (devices - 1) / devices
     launches = LAUNCH_SECONDS * (LAUNCHES + LAUNCHES_PER_LAYER * config.n_layer)
-    return StepTime(max(flops / rate, launches), sent, sent / bandwidth)
+    return StepTime(max(passes + update, launches), sent, sent / bandwidth)
 
 
 def optimizer_flops(config: ModelConfig, optimizer: OptimizerName) -> int:
@@ -173,6 +181,7 @@ def step_seconds_on(
         rate=gpu.flops * utilisation,
         devices=devices,
         bandwidth=gpu.link_gb_per_second * 1e9,
+        update_rate=gpu.update_flops * utilisation,
     ).seconds
 
 
@@ -334,14 +343,12 @@ def _last_training(root: Path, work: Workload) -> tuple[str, float, str] | None:
 
 
 def _sequences_that_fit(work: Workload, gpu: Hardware) -> int:
-    """The batch, or the largest half, quarter, … of it that memory holds."""
-    sequences = work.train.batch_size
-    moments = OPTIMIZERS[work.train.optimizer].hidden_moments
-    room = USABLE_MEMORY * gpu.memory_gb * 1e9
-    while (
-        sequences
-        and memory(work.config, sequences=sequences, precision="half", hidden_moments=moments).total
-        > room
-    ):
-        sequences //= 2
-    return sequences
+    """The batch, or the largest half, quarter, … of it that memory holds. The code is compiled."""
+    return sequences_within(
+        work.config,
+        work.train.batch_size,
+        USABLE_MEMORY * gpu.memory_gb * 1e9,
+        precision="half",
+        hidden_moments=OPTIMIZERS[work.train.optimizer].hidden_moments,
+        compiled=True,
+    )

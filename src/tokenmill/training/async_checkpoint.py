@@ -19,6 +19,10 @@ from tokenmill.model.gpt import GPT, copy_model
 from tokenmill.training.checkpoint import CheckpointStore
 from tokenmill.training.history import RunState
 
+COST_SHARE = 0.05
+"""The largest share of the time that training stands still for checkpoints by the clock. A sharded
+model of billions of parameters takes seconds to gather."""
+
 FIRST_SECONDS = 10
 """A run that has no checkpoint yet waits no longer for its first one: most first runs are short."""
 
@@ -52,6 +56,7 @@ class AsyncCheckpointer:
         self._first_step = first_step
         self._mirror = mirror
         self._saved_at = time.monotonic()
+        self._cost = 0.0
         self._copies = HostCopies()
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._under_way: Future[None] | None = None
@@ -68,22 +73,43 @@ class AsyncCheckpointer:
 
     def is_late(self, step: int) -> bool:
         """Whether a checkpoint is due by time after `step`: `every_seconds` have passed since the
-        last one or since the start, or it is time for the run's first one."""
+        last one or since the start, or more where the last one cost more than COST_SHARE of them;
+        or it is time for the run's first one."""
         if self._every_seconds is None:
             return False
         passed = time.monotonic() - self._saved_at
         is_first_due = self._first_step is not None and (
             passed >= FIRST_SECONDS or step >= self._first_step
         )
-        return is_first_due or passed >= self._every_seconds
+        return is_first_due or passed >= max(self._every_seconds, self._cost / COST_SHARE)
+
+    @contextlib.contextmanager
+    def timed(self) -> Iterator[None]:
+        """The seconds of this block are what a checkpoint costs."""
+        began = time.monotonic()
+        yield
+        self._cost = time.monotonic() - began
 
     def save(
-        self, state: RunState, model: GPT, optimizer: dict[str, Tensor], resumable: dict[str, Any]
+        self,
+        state: RunState,
+        model: GPT,
+        optimizer: dict[str, Tensor],
+        resumable: dict[str, Any],
+        *,
+        owned: bool = False,
     ) -> torch.Event | None:
         """Copy the run as it is now, and write the copy in the background. The checkpoint before is
         finished first.
 
         If memory does not hold a copy, the checkpoint is written at once.
+
+        Args:
+            state: the state of the run.
+            model: the weights.
+            optimizer: the optimizer's state.
+            resumable: parameters that may change when the run continues.
+            owned: whether the tensors are copies already, which nothing changes.
 
         Returns:
             On a GPU, the event that the next update must wait for, because the copy still reads the
@@ -93,8 +119,8 @@ class AsyncCheckpointer:
         self._saved_at = time.monotonic()
         self._first_step = None
         try:
-            copy = copy_model(model, self._copies.copy)
-            tensors = {name: self._copies.copy(tensor) for name, tensor in optimizer.items()}
+            copy = model if owned else copy_model(model, self._copies.copy)
+            tensors = optimizer if owned else self._copies.of(optimizer)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
@@ -156,6 +182,10 @@ class HostCopies:
         self._stream.wait_stream(torch.cuda.current_stream(tensor.device))
         with torch.cuda.stream(self._stream):
             return self._pinned[tensor].copy_(value, non_blocking=True)
+
+    def of(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """A copy of each tensor."""
+        return {name: self.copy(tensor) for name, tensor in tensors.items()}
 
     def all_made(self) -> torch.Event | None:
         """The event that happens when a GPU has made all copies so far; None if there is none to

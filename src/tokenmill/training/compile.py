@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from tokenmill.core.errors import UserError, first_line
+from tokenmill.model.gpt import GPT
 from tokenmill.training.params import CompileChoice
 from tokenmill.training.schedule import Workload
 from tokenmill.training.size import flops_per_token
@@ -75,15 +76,24 @@ class Compilation:
         """
         if not self.on:
             return model
-        # Importing this takes two seconds
-        from torch._dynamo import config  # noqa: PLC0415
-
-        config.recompile_limit = MAX_SHAPES  # torch.compile has no argument for it before 2.13
+        _allow_shapes()
         if next(model.parameters()).device.type != "cpu":
             return torch.compile(model, dynamic=False)  # type: ignore[return-value]
         gpt = next(part for part in model.modules() if hasattr(part, "forward_embedded"))
         gpt.forward_embedded = torch.compile(gpt.forward_embedded, dynamic=False, options=ON_CPU)  # type: ignore[call-overload]
         return model
+
+    def of_blocks(self, model: GPT) -> None:
+        """Compile each block of a model in place if the choice is `on`; the model is sharded then.
+
+        Gathering the weights of a block would break a graph of the whole model. A graph of one
+        block serves all of them. The rest of the model is not compiled.
+        """
+        if not self.on:
+            return
+        _allow_shapes()
+        for block in model.blocks:
+            block.compile(fullgraph=True, dynamic=False)
 
     def for_update(self, device: torch.device) -> Compiler | None:
         """The function that compiles parts of an optimizer's update, for fewer passes over a GPU's
@@ -93,6 +103,13 @@ class Compilation:
         is not `on`.
         """
         return compile_part if self.on and device.type == "cuda" else None
+
+
+def _allow_shapes() -> None:
+    # Importing this takes two seconds
+    from torch._dynamo import config  # noqa: PLC0415
+
+    config.recompile_limit = MAX_SHAPES  # torch.compile has no argument for it before 2.13
 
 
 def compile_part(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -165,17 +182,21 @@ class RecordedStep:
         sequences: int,
         device: torch.device,
         before: Callable[[], None] = lambda: None,
+        before_recording: Callable[[], None] = lambda: None,
     ):
         """Prepare steps of so many `sequences`; a batch of another size gets an ordinary step.
 
         Args:
             step_on: makes a step. In the host's memory it depends on nothing but the batch.
             before: what the host does before each replay, because a graph cannot hold it.
+            before_recording: waits for what other threads do with the GPU.
         """
         self._step_on = step_on
         self._before = before
+        self._before_recording = before_recording
         self._ordinary = WARM_UP_STEPS
         self._index = torch.zeros(sequences, dtype=torch.int64, device=device)
+        self._stream: torch.cuda.Stream | None = None
         self._graph: torch.cuda.CUDAGraph | None = None
         self._result: StepResult | None = None
 
@@ -199,8 +220,9 @@ class RecordedStep:
         return StepResult(self._result.loss.clone(), self._result.gradient_norm.clone())
 
     def _beside(self) -> StepResult:
-        """Make an ordinary step on a stream of its own, as the recording does."""
-        stream = torch.cuda.Stream()
+        """Make an ordinary step on the stream on which the recording follows, whose memory the
+        allocator keeps apart."""
+        stream = self._stream = self._stream or torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             result = self._step_on(Batch(self._index))
@@ -209,8 +231,10 @@ class RecordedStep:
 
     def _record(self) -> None:
         graph = torch.cuda.CUDAGraph()
+        self._before_recording()
         try:
-            with torch.cuda.graph(graph):
+            # The thread that writes checkpoints may use the GPU meanwhile
+            with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
                 self._result = self._step_on(Batch(self._index))
         except RuntimeError as error:
             raise UserError(

@@ -265,8 +265,8 @@ def shard(model: GPT, compute: Compute) -> None:
     """Shard a whole model in place over the devices of all processes. The model may be in the
     host's memory.
 
-    The weights of blocks are gathered in the precision of the products, which would round them
-    anyway. Gradients are added up in float32.
+    The weights of blocks are gathered in the precision of the products, which would round all but
+    those of norms anyway. Gradients are added up in float32.
     """
     # Importing these takes a second
     from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415
@@ -278,11 +278,8 @@ def shard(model: GPT, compute: Compute) -> None:
         param_dtype=half, reduce_dtype=torch.float32 if half else None, cast_forward_inputs=False
     )
     for block in model.blocks:
-        matrices = [
-            part for part in block.children() if not isinstance(part, nn.LayerNorm | nn.Dropout)
-        ]
-        # Norms stay with the rest of the model, in float32
-        fully_shard(matrices, mesh=mesh, mp_policy=policy)
+        # As a whole, because gathering inside would break the graph of a compiled block
+        fully_shard(block, mesh=mesh, mp_policy=policy)
     fully_shard(model, mesh=mesh)
 
 

@@ -52,6 +52,8 @@ class Job:
     """Opens the data for a device and a group of processes."""
     compilation: Compilation | None = None
     """The choice for a job that never leaves it to `runtime.compile`."""
+    learning: int | None = None
+    """The number of parameters that learn; None if all do."""
 
     @property
     def step_flops(self) -> int:

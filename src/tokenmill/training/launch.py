@@ -98,7 +98,7 @@ def _launch(count: int) -> None:
 
     # The launcher's own log is off: the processes say themselves what went wrong
     logging.disable()
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
+    share_cores(count)
     if sys.platform == "linux":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     # `close` ends the processes: on a signal, or without one when one of them has failed
@@ -127,6 +127,14 @@ def _launch(count: int) -> None:
             sys.exit(1)
         except ChildFailedError as error:
             _exit_like([failure.exitcode for failure in error.failures.values()])
+
+
+def share_cores(count: int) -> None:
+    """Give each of `count` processes its part of the cores, for computing and for compiling, unless
+    the environment says otherwise."""
+    cores = str(max(1, (os.cpu_count() or 1) // count))
+    for variable in ("OMP_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS"):
+        os.environ.setdefault(variable, cores)
 
 
 def _local_store() -> dist.TCPStore:  # pyright: ignore[reportPrivateImportUsage]

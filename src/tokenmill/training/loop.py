@@ -7,6 +7,7 @@ with a loss or gradient that is not finite.
 """
 
 import functools
+import gc
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -79,10 +80,12 @@ def train(run: Training, interrupt: Interrupt) -> None:
     run.model.train()
     with interrupt, run.saver.active():
         try:
-            for step in range(state.step, ends_early(run) or work.steps):
+            for step in range(first := state.step, ends_early(run) or work.steps):
                 batch = batch_at(work, step)
                 run.optimizer.set_rates(work.learning_rate_at(step), momentum=momentum_at(step))
                 losses.add(step_on(batch), batch)
+                if step == first:
+                    settle(run.compute.device)
                 ends_epoch = state.step % work.steps_per_epoch == 0
                 if ends_epoch or state.step % work.train.log_every_steps == 0:
                     log(run, losses, timing)
@@ -127,7 +130,19 @@ def step_function(run: Training) -> Callable[[Batch], StepResult]:
         sequences=run.work.sequences_per_step,
         device=run.compute.device,
         before=run.optimizer.wait,
+        before_recording=run.saver.wait,
     )
+
+
+def settle(device: torch.device) -> None:
+    """Tell Python's collector of garbage, after the first step, that what there is stays to the
+    end.
+
+    A look at everything stops the host of a GPU for long enough that the GPU waits.
+    """
+    if device.type == "cuda":
+        gc.collect()
+        gc.freeze()
 
 
 def divides(every: int | None, step: int) -> bool:
@@ -293,12 +308,13 @@ def ends_early(run: Training) -> int | None:
 def save_checkpoint(run: Training, losses: Losses) -> None:
     """Begin to write a checkpoint, after all losses up to here were read and are finite."""
     losses.read()
-    model = whole_model(run.model)
-    optimizer = run.optimizer.state()
-    if run.group.is_main:
-        resumable = run.work.train.model_dump(include=RESUMABLE_KEYS)
-        copied = run.saver.save(run.state, model, optimizer, resumable)
-        run.optimizer.update_after(copied)
+    with run.saver.timed():
+        model = whole_model(run.model)
+        optimizer = run.optimizer.state()
+        if run.group.is_main:
+            resumable = run.work.train.model_dump(include=RESUMABLE_KEYS)
+            copied = run.saver.save(run.state, model, optimizer, resumable, owned=run.group.shards)
+            run.optimizer.update_after(copied)
 
 
 def end_stopped(run: Training, reason: str | None) -> NoReturn:

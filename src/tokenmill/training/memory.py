@@ -23,8 +23,9 @@ from tokenmill.formats.records import read_record
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import Compute, is_out_of_memory
 from tokenmill.training.distributed import SINGLE, Group
+from tokenmill.training.params import OPTIMIZERS, TrainParams
 from tokenmill.training.schedule import Workload
-from tokenmill.training.size import memory
+from tokenmill.training.size import USABLE_MEMORY, memory, sequences_within
 from tokenmill.training.step import MicroBatch
 from tokenmill.words.units import size
 
@@ -62,6 +63,7 @@ class FittingMicroBatch(MicroBatch):
         work: Workload,
         compute: Compute,
         group: Group = SINGLE,
+        learning: int | None = None,
         say: Callable[[str], None] = lambda _: None,
     ):
         """Start with the size that `folder` has from an earlier run with the same `wanted`, device
@@ -72,6 +74,7 @@ class FittingMicroBatch(MicroBatch):
         the smallest of their sizes.
 
         Args:
+            learning: the number of parameters that learn; None if all do.
             say: gets a sentence when memory runs out.
         """
         self._file = folder / f"micro_batch-{group.rank}.json"
@@ -83,7 +86,10 @@ class FittingMicroBatch(MicroBatch):
         part = -(-work.sequences_per_step // group.size)
         if wanted == "auto":
             at_most = min(work.train.batch_size, part)
-            fitting = sequences_that_fit(work.config, at_most, compute.device)
+            shards = group.size if group.shards else 1
+            fitting = sequences_that_fit(
+                work.config, work.train, at_most, compute, learning=learning, shards=shards
+            )
         else:
             fitting = min(wanted, part)
         if self._file.exists():
@@ -185,22 +191,37 @@ def device_memory(device: torch.device) -> tuple[int, int]:
     return host.available, host.total
 
 
-def sequences_that_fit(config: ModelConfig, at_most: int, device: torch.device) -> int:
-    """The largest of `at_most`, its half, its quarter, … that a CPU's memory should hold; at least
-    1.
+def sequences_that_fit(
+    config: ModelConfig,
+    train: TrainParams,
+    at_most: int,
+    compute: Compute,
+    *,
+    learning: int | None = None,
+    shards: int = 1,
+) -> int:
+    """The largest of `at_most`, its half, its quarter, … that the memory of this device should
+    hold; at least 1.
 
-    On a CPU, a process whose memory runs out is killed more often than it gets an error. Other
-    devices raise an error in time, so there it is `at_most`, and the first step shows whether it
-    fits.
+    A GPU's whole memory counts, so that the same run decides the same there. It raises an error in
+    time if the estimate was too low. On a CPU, a process whose memory runs out is killed more often
+    than it gets an error, so there the free memory counts.
     """
-    if device.type != "cpu":
-        return at_most
-    room = FREE_MEMORY_SHARE * psutil.virtual_memory().available
-    while (
-        at_most > 1 and memory(config, sequences=at_most, precision="float32").of_sequences > room
-    ):
-        at_most //= 2
-    return at_most
+    if compute.device.type == "cpu":
+        room = FREE_MEMORY_SHARE * psutil.virtual_memory().available
+        room += memory(config, sequences=1, precision="float32").fixed
+        return max(1, sequences_within(config, at_most, room, precision="float32"))
+    fitting = sequences_within(
+        config,
+        at_most,
+        USABLE_MEMORY * device_memory(compute.device)[1],
+        precision="float32" if compute.precision == torch.float32 else "half",
+        hidden_moments=OPTIMIZERS[train.optimizer].hidden_moments,
+        learning=learning,
+        shards=shards,
+        compiled=compute.device.type == "cuda",
+    )
+    return max(1, fitting)
 
 
 def _too_large(config: ModelConfig, device: str) -> str:

@@ -25,6 +25,7 @@ from tokenmill.training.distributed import (
     Group,
     full_tensor,
     full_tensor_on_main,
+    is_sharded,
     shard_like,
 )
 
@@ -224,9 +225,11 @@ class Optimizer:
 
     def state(self) -> dict[str, Tensor]:
         """The optimizer's state as tensors named `PARAMETER/KEY`, and the loss scaler's as `/KEY`.
-        Process 0 gets full tensors."""
+        Process 0 gets full tensors, of a sharded model copies."""
         tensors = {
-            f"{self._names[p]}/{key}": full_tensor_on_main(value)
+            f"{self._names[p]}/{key}": full_tensor_on_main(
+                value if is_sharded(value) or not self.group.shards else value.clone()
+            )
             for optimizer in self._optimizers
             for p, entry in optimizer.state.items()
             for key, value in entry.items()

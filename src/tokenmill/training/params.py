@@ -196,8 +196,9 @@ class CheckpointParams(Section):
     """The section `runtime.checkpoint`."""
 
     every_seconds: float | None = Field(gt=0)
-    """Save a checkpoint after this many seconds; null: none by time. The first one of a run comes
-    earlier: after 10 seconds, or after a third of the first epoch where that is sooner."""
+    """Save a checkpoint after this many seconds, or less often where it would take more than a
+    twentieth of the time; null: none by time. The first one of a run comes earlier: after 10
+    seconds, or after a third of the first epoch where that is sooner."""
 
     every_steps: int | None = Field(ge=1)
     """Save a checkpoint after this many steps; null: none by step. One is always saved at the end
@@ -262,8 +263,8 @@ class RuntimeParams(Section, extra="ignore"):
     micro_batch_size: AutoOrCount
     """The most sequences that go through the model at the same time on each device. The gradients
     of a step are added up, so the result is the same to rounding. `auto`: `train.batch_size`, or as
-    much of it as memory holds (a half, a quarter, …). When memory runs out the number is halved,
-    and later runs remember it."""
+    much of it as memory should hold by an estimate (a half, a quarter, …), the same as `tokenmill
+    plan` shows. When memory runs out the number is halved, and later runs remember it."""
 
     max_minutes: float | None = Field(gt=0)
     """Stop after this many minutes: training saves its state, ends with an error, and the next `dvc

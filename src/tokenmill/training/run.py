@@ -18,7 +18,6 @@ from tokenmill.model.device import (
     choose_compute,
     choose_device,
     configure_process,
-    unused_gpu,
 )
 from tokenmill.model.gpt import GPT
 from tokenmill.model.manifest import Manifest
@@ -143,6 +142,7 @@ def fitting_micro_batch(
         work=job.work,
         compute=setup.compute,
         group=setup.group,
+        learning=job.learning,
         say=say,
     )
 
@@ -161,8 +161,6 @@ def open_training(  # noqa: PLR0917 (what `run_job` has opened)
     point = ResumePoint(None, "")
     if group.is_main:
         point = find_resume_point(store, work, say=display.say)
-    if runtime.device == "auto" and (unseen := unused_gpu(setup.compute.device)):
-        display.say(f"{unseen}; training on the CPU")
     display.say(point.sentence if point.checkpoint else f"starting from {job.origin}")
     plan = run_summary(work, setup, job.manifest.parameters)
     display.start(plan, step=point.step, total=work.steps, prices=runtime.cost)
@@ -206,8 +204,13 @@ def load_training(
     checkpoint = point.checkpoint
     saved = checkpoint.load(model) if checkpoint else {}
     state = group.broadcast(checkpoint.state if checkpoint else RunState())
-    wrapped = group.wrap(model, compute, whole_gradients=micro_batch.holds_whole_gradients())
-    forward: GPT = compilation.of(wrapped)  # type: ignore[assignment]
+    forward = prepare(
+        model,
+        compute,
+        group,
+        compilation,
+        whole_gradients=micro_batch.holds_whole_gradients(),
+    )
     optimizer = Optimizer(
         model,
         job.work.train,
@@ -219,6 +222,19 @@ def load_training(
     if shared := group.broadcast_tensors(saved):
         optimizer.load(shared)
     return model, forward, optimizer, state
+
+
+def prepare(
+    model: GPT, compute: Compute, group: Group, compilation: Compilation, *, whole_gradients: bool
+) -> GPT:
+    """The model to call: compiled, and wrapped or sharded for the processes of `group`. See
+    `Group.wrap`."""
+    if group.shards:
+        compilation.of_blocks(model)
+        group.wrap(model, compute, whole_gradients=whole_gradients)
+        return model
+    wrapped = group.wrap(model, compute, whole_gradients=whole_gradients)
+    return compilation.of(wrapped)  # type: ignore[return-value]
 
 
 def refuse_sharding(train: TrainParams) -> None:

@@ -15,7 +15,15 @@ import torch
 
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import empty_model, is_hidden_matrix, model_class
-from tokenmill.model.ops import LOGITS_AT_A_TIME
+from tokenmill.model.ops import LOGITS_AT_A_TIME, rows_at_a_time
+
+USABLE_MEMORY = 0.9
+"""The share of a GPU's memory that training can fill. The allocator and the libraries take the
+rest."""
+
+COMPILED_LOGIT_TENSORS = 3
+"""Pieces of logits that code compiled for a GPU holds at the same time, in the precision of the
+products: one, its gradient, and the next one. Inductor's plan says so (`tests/cuda/traffic.py`)."""
 
 
 def matmul_parameters(config: ModelConfig) -> int:
@@ -47,7 +55,7 @@ class Memory:
     activations: int
     logits: int
     """The logits that the loss holds at the same time, their gradient, and its intermediate
-    results, all in float32."""
+    results: in float32, or in the precision of the products in code compiled for a GPU."""
 
     @property
     def fixed(self) -> int:
@@ -71,7 +79,9 @@ def memory(
     sequences: int,
     precision: Precision,
     hidden_moments: int = 2,
+    learning: int | None = None,
     shards: int = 1,
+    compiled: bool = False,
 ) -> Memory:
     """The memory of one device in training.
 
@@ -81,7 +91,9 @@ def memory(
         precision: the precision of matrix products.
         hidden_moments: numbers that the optimizer keeps for each number of a hidden matrix; for all
             other parameters it keeps two.
+        learning: the number of parameters that learn; None if all do.
         shards: the number of devices that share weights, gradients and optimizer state (FSDP).
+        compiled: whether the model is compiled for a GPU, where the loss takes more at a time.
     """
     model = empty_model(config)
     sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
@@ -92,7 +104,7 @@ def memory(
     )
     total = sum(sizes.values())
     tokens = sequences * config.context_length
-    moments = 2 * (total - hidden) + hidden_moments * hidden
+    moments = 2 * (total - hidden) + hidden_moments * hidden if learning is None else 2 * learning
     extra = model_class(config.architecture).training_memory(config, half=precision == "half")
     copies = extra.weight_copy_bytes + (2 * hidden if precision == "half" else 0)
     block = extra.block_bytes + 4 * config.n_head + 16  # sums of exponentials, means and deviations
@@ -100,8 +112,45 @@ def memory(
         block += 2 * config.n_embd  # one byte for each element of two masks
     return Memory(
         weights=math.ceil(4 * total / shards) + copies // shards,
-        gradients=math.ceil(4 * total / shards),
+        gradients=math.ceil(4 * (total if learning is None else learning) / shards),
         optimizer=math.ceil(4 * moments / shards),
         activations=tokens * (block * config.n_layer + extra.other_bytes),
-        logits=min(tokens * config.vocab_size, LOGITS_AT_A_TIME) * 4 * extra.logit_tensors,
+        logits=_compiled_logits(tokens, config.vocab_size, precision)
+        if compiled
+        else min(tokens * config.vocab_size, LOGITS_AT_A_TIME) * 4 * extra.logit_tensors,
     )
+
+
+def _compiled_logits(tokens: int, vocabulary: int, precision: Precision) -> int:
+    """Bytes of the logits in code compiled for a GPU."""
+    rows = min(tokens, rows_at_a_time(tokens, vocabulary, on_gpu=True, compiled=True))
+    return COMPILED_LOGIT_TENSORS * rows * vocabulary * (2 if precision == "half" else 4)
+
+
+def sequences_within(
+    config: ModelConfig,
+    at_most: int,
+    room: float,
+    *,
+    precision: Precision,
+    hidden_moments: int = 2,
+    learning: int | None = None,
+    shards: int = 1,
+    compiled: bool = False,
+) -> int:
+    """The largest of `at_most`, its half, its quarter, … whose training takes at most `room` bytes
+    of a device; 0 if that of a single sequence takes more. See `memory` for the other arguments."""
+    sequences = at_most
+    while sequences and room < (
+        memory(
+            config,
+            sequences=sequences,
+            precision=precision,
+            hidden_moments=hidden_moments,
+            learning=learning,
+            shards=shards,
+            compiled=compiled,
+        ).total
+    ):
+        sequences //= 2
+    return sequences

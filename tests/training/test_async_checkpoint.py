@@ -1,0 +1,54 @@
+"""What a checkpoint costs decides how often the clock asks for one; copies are not copied again."""
+
+from unittest import mock
+
+import pytest
+import torch
+
+from tests.training.tiny import model_config
+from tokenmill.model.gpt import build
+from tokenmill.training import async_checkpoint as module
+from tokenmill.training.async_checkpoint import COST_SHARE, AsyncCheckpointer
+from tokenmill.training.history import RunState
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time, in its only element."""
+    now = [100.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_what_costs_much_is_saved_less_often(clock: list[float]):
+    saver = AsyncCheckpointer(mock.Mock(), keep=2, keep_steps=set(), every_seconds=60)
+
+    def waits(cost: float) -> list[bool]:
+        with saver.timed():
+            clock[0] += cost
+            saver.save(RunState(step=1), mock.Mock(), {}, {}, owned=True)
+        saved_at = clock[0]
+        late = []
+        for passed in (59, 61, cost / COST_SHARE - 1, cost / COST_SHARE + 1):
+            clock[0] = saved_at + passed
+            late.append(saver.is_late(2))
+        return late
+
+    assert waits(0.1) == [False, True, False, False]
+    assert waits(12.0) == [False, False, False, True]
+    assert waits(0.1) == [False, True, False, False], "the last one counts"
+
+
+@pytest.mark.parametrize("owned", [False, True])
+def test_only_what_training_changes_is_copied(owned: bool):
+    store = mock.Mock()
+    saver = AsyncCheckpointer(store, keep=2, keep_steps=set())
+    model = build(model_config(), seed=0)
+    moments = {"head.weight/exp_avg": torch.zeros(3)}
+    with saver.active():
+        saver.save(RunState(step=1), model, moments, {}, owned=owned)
+    ((_, saved, tensors, _),) = (call.args for call in store.save.call_args_list)
+    pointers = [each.head.weight.data_ptr() for each in (model, saved)]
+    assert (pointers[0] == pointers[1]) is owned
+    same = tensors["head.weight/exp_avg"] is moments["head.weight/exp_avg"]
+    assert same is owned
