@@ -139,6 +139,7 @@ OTHER_READERS = {
     "core/files.py": "the door itself",
     "byte_code.py": "Python's own",
     "stage.py": "/proc",
+    "model/device.py": "/proc",
     "inputs.py": "asks for a regular file before",
     "cli/params.py": "compares what it is about to write",
     "cli/preset.py": "presets of the package",
