@@ -115,7 +115,7 @@ HERE: list[Damage] = [
 IN_THE_CACHE: list[Damage] = [
     ("models/gpt/epoch-1/model.safetensors", flipped, "stages evaluate"),
     (WEIGHTS, flipped, f"{GENERATE} --rev HEAD"),
-    ("data/packed/train.bin.zst", flipped, "stages unpack"),
+    ("data/packed/part-00000.zst", flipped, "stages unpack"),
     ("data/tokenizer/tokenizer.json", flipped, "stages tokenize"),
     ("reports/evaluation.json", cut, "tokenmill compare HEAD:1 HEAD"),
 ]

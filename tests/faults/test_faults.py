@@ -25,7 +25,7 @@ def test_a_few_faults_of_every_kind_end_well(finished: Project):  # noqa: F811
         "--kinds",
         *kinds,
         "--count",
-        "20",
+        "12",
         "--project",
         str(finished.root),
     ]

@@ -15,7 +15,7 @@ from tests.pipeline.project import KEPT_IN_GIT, Project, ran
 
 pytestmark = pytest.mark.slow
 
-TIMES = re.compile(r'<td data-name="(?:s per step|tokens per s|hours|cost)"[^>]*>[^<]*</td>')
+TIMES = re.compile(r'<td data-name="(?:time per step|tokens per s|time|cost)"[^>]*>[^<]*</td>')
 """The cells of the run report that differ from machine to machine."""
 
 STAGES = [

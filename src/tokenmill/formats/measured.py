@@ -11,7 +11,6 @@ import numpy as np
 
 from tokenmill.core.errors import UserError
 from tokenmill.formats.token_file import DTYPE, Split, open_tokens, read_metadata
-from tokenmill.formats.tokenizer import read_tokenizer, token_bytes
 
 BLOCK = 1 << 24
 """The number of tokens that are searched for the ends of documents at a time."""
@@ -46,6 +45,9 @@ def measured_text(
     first = np.array([metadata.eot_id], DTYPE)
     if at_most is None or whole.bytes <= at_most:
         return MeasuredText(np.concatenate([first, ids]), whole.bytes)
+    # This needs `tokenizers`, which a machine that measures a GPU may lack
+    from tokenmill.formats.tokenizer import read_tokenizer, token_bytes  # noqa: PLC0415
+
     tokenizer = read_tokenizer(tokenizer_file)
     if tokenizer.sha256 != metadata.tokenizer_sha256:
         raise UserError(
