@@ -37,7 +37,7 @@ LAYERS = (
     ("finetuning",),
     ("schema", "reports"),
     ("runs", "planning"),
-    ("demo", "doctor"),
+    ("demo", "doctor", "publish"),
     ("cli",),
     ("__main__",),
 )

@@ -40,6 +40,10 @@ COMMANDS = {
         "serve a page in the browser on which the trained models answer, "
         "two side by side if you like"
     ),
+    "publish": (
+        "write the run report as a page on which every epoch answers in the reader's browser, "
+        "for any web server or none"
+    ),
     "plan": (
         "estimate what training would take: parameters, steps, memory, hours, money; runs nothing"
     ),

@@ -1,0 +1,59 @@
+"""`tokenmill publish`: the run report as a page on which every epoch answers, in a folder for any
+web server or none."""
+
+import argparse
+from pathlib import Path
+
+from tokenmill.cli.main import Parser
+from tokenmill.words.units import counted, message, size
+
+EXAMPLES = """\
+  tokenmill publish                        all epochs, to site/index.html; open it in a browser
+  tokenmill publish --epoch 1 4            only these epochs
+  tokenmill publish --weights float16      twice as large, nearer to the weights of training
+  tokenmill publish --output docs/demo     another folder
+"""
+
+
+def add_arguments(parser: Parser) -> None:
+    """Declare the folder, the epochs, and how weights are stored."""
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("site"),
+        metavar="FOLDER",
+        help="the folder to write (default: site)",
+    )
+    parser.add_argument(
+        "--epoch", type=int, nargs="+", metavar="N", help="these epochs (default: all)"
+    )
+    parser.add_argument(
+        "--weights",
+        choices=("int8", "float16"),
+        default="int8",
+        help="how the page stores matrices: int8 with a scale for each row (default), or float16",
+    )
+
+
+def run(options: argparse.Namespace) -> None:
+    """Write the folder and say what is in it."""
+    from tokenmill.cli.generate import default_sampling, evaluate_params  # noqa: PLC0415 (pydantic)
+    from tokenmill.publish.site import publish  # noqa: PLC0415 (loads PyTorch)
+
+    site = publish(
+        Path(),
+        options.output,
+        default_sampling(evaluate_params(Path())),
+        epochs=options.epoch,
+        precision=options.weights,
+    )
+    beside = (
+        f", weights of {size(site.files_bytes)} in {counted(len(site.files), 'file')} beside it"
+        if site.files
+        else ""
+    )
+    print(
+        message(
+            f"{site.page}: {counted(len(site.epochs), 'epoch')}, {size(site.page_bytes)}{beside}"
+        )
+    )

@@ -1,0 +1,1 @@
+"""The run report as a page that talks: `tokenmill publish`."""

@@ -1,0 +1,510 @@
+"use strict";
+
+/* The page's part of talking: two columns of conversation, what is shown of them, and where weights come from.
+
+   Text of the model, the corpus and the reader is put into the page as text, never as markup. */
+
+const MOST_MODELS = 2; // that a column holds: the one that writes and the one before it
+const MOST_TOKENS = 1024; // of an answer
+const LOSSES = [0.25, 1, 2, 4]; // nats at which a token's colour changes
+const AUTOMATIC = 20_000_000; // bytes of weights up to which they are read, and the epoch before reads an answer, unasked
+
+const data = JSON.parse(document.getElementById("talk-data").textContent);
+const byId = (name) => document.getElementById(`talk-${name}`);
+
+/** A new element. */
+function make(tag, { text, parent, ...attributes } = {}) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  if (text !== undefined) element.textContent = text;
+  parent?.append(element);
+  return element;
+}
+
+/** Text in which every invisible character but space, tab and line feed is a sign or its code. */
+function visible(text) {
+  return text.replace(/[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu, (one) => {
+    const code = one.codePointAt(0);
+    if (one === "\t" || one === "\n") return one;
+    return code < 0x20 ? String.fromCodePoint(0x2400 + code) : `⟨U+${code.toString(16).toUpperCase().padStart(4, "0")}⟩`;
+  });
+}
+
+/** A token by itself, its white space visible too. */
+function spelled(text) {
+  return visible(text).replaceAll(" ", "␣").replaceAll("\n", "↵").replaceAll("\t", "⇥") || "␀";
+}
+
+function percent(share) {
+  return share < 0.0005 ? "<0.1 %" : `${(100 * share).toFixed(1)} %`;
+}
+
+/** Parts of weights that lie beside the page: files that call `tokenmillWeights`. A script is read from a disk, too, where
+    `fetch` is not. */
+const arrived = new Map();
+window.tokenmillWeights = (name, base64) => arrived.set(name, base64);
+
+function fromFile(name) {
+  const address = `${data.folder}/${name}.js`;
+  return new Promise((resolve, reject) => {
+    const script = make("script", { src: address });
+    script.onload = () => {
+      const base64 = arrived.get(name);
+      arrived.delete(name);
+      script.remove();
+      if (base64 === undefined) script.onerror();
+      else resolve(base64);
+    };
+    script.onerror = () => reject(new Error(`${address} cannot be read; it must lie beside this page.`));
+    document.head.append(script);
+  });
+}
+
+/** Call `use(bytes, at)` with every part of an epoch's weights. */
+async function eachPart(epoch, use) {
+  let at = 0;
+  for (const part of data.epochs[epoch].parts) {
+    const element = document.getElementById(part);
+    const text = atob(element ? element.textContent : await fromFile(part));
+    use(Uint8Array.from(text, (one) => one.charCodeAt(0)).buffer, at);
+    at += text.length;
+  }
+  if (at !== data.about.bytes) throw new Error(`The weights of epoch ${epoch} are not whole; publish the page again.`);
+}
+
+/** A conversation with one epoch. */
+class Column {
+  constructor(name) {
+    this.place = make("div", { class: "talk-column", parent: byId("columns") });
+    this.log = make("div", { class: "talk-log", role: "group", "aria-label": name, parent: this.place });
+    this.panel = make("div", { class: "talk-panel", parent: this.place });
+    this.epoch = null;
+    this.loaded = [];
+    this.turns = [];
+    this.started = []; // all turns ever, by number; news may come of one that is no longer shown
+    this.messages = [];
+    this.waiting = null;
+    this.worker = null;
+    this.loading = Promise.resolve();
+    this.tasks = 0; // that the worker got
+  }
+
+  /** Talk to another epoch from now on; null hides the column. */
+  choose(epoch) {
+    this.epoch = epoch;
+    this.place.hidden = epoch === null;
+    this.clear();
+  }
+
+  clear() {
+    for (const { number } of this.turns.slice(0, -1)) delete this.started[number]; // the last one may be in the making
+    this.turns = [];
+    this.messages = [];
+    this.log.replaceChildren();
+    this.panel.replaceChildren();
+  }
+
+  #start() {
+    if (this.worker) return;
+    const source = new Blob([byId("worker").textContent], { type: "text/javascript" });
+    this.worker = new Worker(URL.createObjectURL(source));
+    this.worker.onmessage = ({ data: news }) => this.started[news.turn]?.[news.news](news);
+    const { tokenizer, turns, classes, spellings, end, about } = data;
+    this.worker.postMessage({ task: "begin", tokenizer, turns, classes, spellings, end, about });
+  }
+
+  /** Bring an epoch's weights to the worker, unless they are there; one epoch after the other. */
+  load(epoch, progress) {
+    const loaded = this.loading.then(() => this.#load(epoch, progress));
+    this.loading = loaded.catch(() => {});
+    return loaded;
+  }
+
+  async #load(epoch, progress) {
+    this.#start();
+    if (!this.loaded.includes(epoch)) {
+      while (this.loaded.length >= MOST_MODELS) this.worker.postMessage({ task: "forget", epoch: this.loaded.shift() });
+      await eachPart(epoch, (bytes, at) => {
+        progress((at + bytes.byteLength) / data.about.bytes);
+        this.worker.postMessage({ task: "weights", epoch, at, bytes }, [bytes]);
+      });
+    }
+    this.loaded = [...this.loaded.filter((one) => one !== epoch), epoch]; // the last used is last
+  }
+
+  /** Ask, and wait for the end of the answer. */
+  async ask(prompt, kind, sampling) {
+    this.stop(); // a comparison
+    const turn = new Turn(this, prompt, kind, sampling);
+    this.turns.push(turn);
+    this.started.push(turn);
+    try {
+      await this.load(turn.epoch, (share) => turn.note(`reading epoch ${turn.epoch}: ${percent(share)}`));
+      turn.note("");
+      const messages = [...(kind === "text" ? [] : this.messages), { role: "user", content: prompt }];
+      await new Promise((resolve) => {
+        this.waiting = resolve;
+        this.#post(turn, { task: "write", epoch: turn.epoch, kind, sampling, messages });
+      });
+      if (!this.turns.includes(turn)) return; // a new conversation
+      if (kind === "user" && turn.text) this.messages = [...messages, { role: "assistant", content: turn.text }];
+      turn.close();
+    } catch (error) {
+      turn.failed({ sentence: error.message });
+    }
+  }
+
+  /** What the epoch before thinks of a turn. */
+  async compare(turn) {
+    const epoch = before(turn.epoch);
+    if (epoch === null || turn.comparing) return;
+    turn.comparing = true;
+    try {
+      await this.load(epoch, () => {});
+      const candidates = turn.thoughts.map(({ likeliest }) => likeliest.map(({ id }) => id));
+      const ids = turn.pieces.map(({ id }) => id);
+      this.#post(turn, { task: "compare", epoch, ids, length: turn.length, candidates });
+    } catch (error) {
+      turn.failed({ sentence: error.message });
+    }
+  }
+
+  #post(turn, task) {
+    this.tasks += 1;
+    this.worker.postMessage({ turn: turn.number, number: this.tasks, ...task });
+  }
+
+  /** Stop everything that the worker was asked to do. */
+  stop() {
+    this.worker?.postMessage({ task: "stop", number: this.tasks });
+  }
+}
+
+/** The published epoch before one; null before the first. */
+function before(epoch) {
+  const epochs = Object.keys(data.epochs).map(Number);
+  return epochs[epochs.indexOf(epoch) - 1] ?? null;
+}
+
+/** A prompt, its answer, and what the model thought of every token of both. */
+class Turn {
+  constructor(column, prompt, kind, sampling) {
+    this.column = column;
+    this.number = column.started.length;
+    this.epoch = column.epoch;
+    this.isFirst = column.turns.length === 0;
+    this.asked = { prompt, kind, sampling };
+    this.pieces = []; // {id, text, name} of the whole text that the model reads and writes
+    this.thoughts = []; // of each piece but the first
+    this.earlier = []; // of the epoch before
+    this.spans = new Map(); // by the index of their piece
+    this.length = 0; // pieces of the prompt
+    this.text = "";
+    this.comparing = false;
+    this.hasFailed = false;
+    const place = make("div", { class: "talk-turn", parent: column.log });
+    this.questionPlace = make("p", { class: "talk-asked", dir: "auto", role: "group", "aria-label": "Prompt", text: visible(prompt), parent: place });
+    make("p", { class: "talk-of", text: `epoch ${this.epoch}`, parent: place });
+    this.answerPlace = make("p", { class: "talk-words", dir: "auto", role: "group", "aria-label": `Answer of epoch ${this.epoch}`, parent: place });
+    this.notes = make("p", { class: "talk-note", parent: place });
+    this.speed = make("p", { class: "talk-note talk-speed", parent: place });
+    for (const group of [this.questionPlace, this.answerPlace]) this.#listen(group);
+  }
+
+  note(text) {
+    this.notes.textContent = text;
+  }
+
+  /** News of the worker: the prompt as tokens. */
+  prompt({ pieces, notes }) {
+    this.pieces = pieces;
+    this.length = pieces.length;
+    this.note(notes.map(visible).join(" "));
+    const start = this.asked.kind === "text" ? 0 : pieces.findLastIndex(({ id }) => id === data.turns.user) + 1;
+    this.questionPlace.replaceChildren();
+    pieces.forEach((piece, index) => {
+      if (index >= start && piece.name === null) this.#show(index, this.questionPlace);
+    });
+  }
+
+  /** News of the worker: more tokens of the answer. */
+  words({ pieces, thoughts, tokens, first, seconds }) {
+    for (const piece of pieces) {
+      this.pieces.push(piece);
+      this.text += piece.text;
+      this.#show(this.pieces.length - 1, this.answerPlace);
+    }
+    for (const thought of thoughts) {
+      this.thoughts.push(thought);
+      this.#colour(this.thoughts.length);
+    }
+    const rate = seconds > 0 && tokens > 1 ? `${Math.round((tokens - 1) / seconds)} tokens/s, ` : "";
+    this.speed.textContent = `${tokens} tokens, ${rate}first after ${Math.round(first)} ms`;
+    Object.assign(this.speed.dataset, { tokens, first, seconds });
+  }
+
+  /** News of the worker: the answer is complete. */
+  end({ rest }) {
+    this.text += rest;
+    if (rest) this.answerPlace.insertBefore(document.createTextNode(rest), this.answerPlace.querySelector(".talk-end:last-child"));
+    if (this.asked.kind === "user") this.text = this.text.trim();
+    this.column.waiting();
+  }
+
+  /** News of the worker: what the epoch before thinks. */
+  compared({ thoughts, stopped }) {
+    this.earlier.push(...thoughts);
+    if (stopped) Object.assign(this, { earlier: [], comparing: false });
+    if (this.chosen !== undefined) this.#explain(this.chosen);
+  }
+
+  /** News of the worker, or of the files: it went wrong. */
+  failed({ sentence }) {
+    make("p", { class: "talk-refused", role: "alert", text: visible(sentence), parent: this.answerPlace.parentElement });
+    this.hasFailed = true;
+    this.column.waiting?.();
+  }
+
+  /** After the answer: compare it with the report's, and look at its least expected token. */
+  close() {
+    if (this.hasFailed) return;
+    byId("status").textContent = `epoch ${this.epoch}: ${visible(this.text)}`;
+    byId("scale").hidden = false;
+    const expected = this.#inReport();
+    if (expected !== null) this.note(expected === this.text ? "The same as in the report below." : "");
+    if (expected !== null && expected !== this.text) {
+      const place = make("p", { class: "talk-note", parent: this.answerPlace.parentElement });
+      make("span", { text: "The report below has, from weights in full precision: ", parent: place });
+      make("span", { class: "talk-report", dir: "auto", text: visible(expected), parent: place });
+    }
+    const written = [...this.spans.keys()].filter((index) => index >= this.length && index > 0);
+    if (!written.length) {
+      this.note("The model ended its answer at once.");
+      return;
+    }
+    const loss = (index) => this.thoughts[index - 1].loss;
+    const least = written.reduce((a, b) => (loss(b) > loss(a) ? b : a));
+    this.#choose(least, data.about.bytes <= AUTOMATIC);
+  }
+
+  /** The report's greedy answer to this prompt; null if it has none that was written in the same way. */
+  #inReport() {
+    const { prompt, kind, sampling } = this.asked;
+    const isSame = sampling.temperature === 0 && sampling.repetition_penalty === 1
+      && sampling.max_new_tokens === data.sampling.max_new_tokens && this.isFirst;
+    const question = data.questions.find((one) => one.prompt === prompt && one.kind === kind);
+    return isSame && question ? question.greedy[this.epoch] ?? null : null;
+  }
+
+  /** Show a token, unless it is a part of a character that a later one completes. */
+  #show(index, group) {
+    const { text, name } = this.pieces[index];
+    if (!text && name === null) return;
+    const shown = visible(text || name.replace(/^<\||\|>$/g, ""));
+    const span = make("span", { class: text ? "talk-token" : "talk-token talk-end", tabindex: "-1", role: "button", text: shown, parent: group });
+    span.dataset.index = index;
+    span.setAttribute("aria-label", spelled(text || name));
+    if (!group.querySelector("[tabindex='0']")) span.tabIndex = 0;
+    this.spans.set(index, span);
+    this.#colour(index);
+  }
+
+  /** Colour a token by its loss, once both are there. */
+  #colour(index) {
+    const span = this.spans.get(index);
+    const thought = this.thoughts[index - 1];
+    if (!span || !thought) return;
+    const { text, name } = this.pieces[index];
+    span.dataset.loss = LOSSES.filter((loss) => thought.loss >= loss).length;
+    span.setAttribute("aria-label", `${spelled(text || name)}, probability ${percent(Math.exp(-thought.loss))}, loss ${thought.loss.toFixed(2)}`);
+  }
+
+  #listen(group) {
+    const indexOf = ({ target }) => Number(target.closest("[data-index]")?.dataset.index ?? NaN);
+    const look = (event) => {
+      const index = indexOf(event);
+      const isCheap = data.about.bytes <= AUTOMATIC;
+      if (this.thoughts[index - 1]) this.#choose(index, isCheap || event.type !== "mouseover");
+    };
+    for (const kind of ["mouseover", "click", "focusin"]) group.addEventListener(kind, look);
+    group.addEventListener("keydown", (event) => {
+      const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+      const shown = [...group.querySelectorAll("[data-index]")];
+      const next = shown[shown.indexOf(event.target) + step];
+      if (step && next) {
+        event.preventDefault();
+        next.focus();
+      }
+    });
+  }
+
+  /** Explain a token; `ask` the epoch before, too. */
+  #choose(index, ask) {
+    for (const turn of this.column.turns) {
+      turn.spans.get(turn.chosen)?.removeAttribute("aria-pressed");
+      turn.chosen = undefined;
+    }
+    this.chosen = index;
+    const span = this.spans.get(index);
+    for (const each of span.parentElement.querySelectorAll("[tabindex='0']")) each.tabIndex = -1;
+    span.tabIndex = 0;
+    span.setAttribute("aria-pressed", "true");
+    if (ask && this.thoughts.length === this.pieces.length - 1) this.column.compare(this);
+    this.#explain(index);
+  }
+
+  /** The table of the likeliest tokens in place of this one, at this epoch and the one before. */
+  #explain(index) {
+    const { panel } = this.column;
+    const { loss, likeliest } = this.thoughts[index - 1];
+    const { id, text, name } = this.pieces[index];
+    const earlier = this.earlier[index - 1];
+    const former = before(this.epoch);
+    panel.replaceChildren();
+    const head = make("p", { class: "talk-head", parent: panel });
+    make("span", { text: "In place of ", parent: head });
+    make("code", { text: spelled(text || name), parent: head });
+    const then = earlier ? ` (epoch ${former}: ${earlier.loss.toFixed(2)})` : "";
+    make("span", { text: `, loss ${loss.toFixed(2)}${then}, these were likeliest:`, parent: head });
+    const table = make("table", { parent: panel });
+    const row = make("tr", { parent: make("thead", { parent: table }) });
+    const titles = ["token", `epoch ${this.epoch}`, ...(former === null ? [] : [`epoch ${former}`])];
+    for (const title of titles) make("th", { scope: "col", text: title, parent: row });
+    const body = make("tbody", { parent: table });
+    likeliest.forEach((each, rank) => {
+      const line = make("tr", { class: each.id === id ? "talk-taken" : "", parent: body });
+      make("code", { text: spelled(each.text), parent: make("th", { scope: "row", parent: line }) });
+      this.#share(line, each.probability);
+      if (former !== null) this.#share(line, earlier?.probabilities[rank]);
+    });
+  }
+
+  #share(line, share) {
+    const cell = make("td", { text: share === undefined ? "…" : percent(share), parent: line });
+    cell.style.setProperty("--share", share ?? 0);
+  }
+}
+
+/** The fields of the sampling: name, label, least, most, step; 0 of top-k and 1 of top-p stand for all tokens. */
+const FIELDS = [
+  ["temperature", "Temperature (0: the likeliest token)", 0, 5, 0.05],
+  ["top_k", "Top-k (0: all)", 0, 100000, 1],
+  ["top_p", "Top-p (1: all)", 0.01, 1, 0.01],
+  ["repetition_penalty", "Repetition penalty (1: none)", 0.1, 10, 0.05],
+  ["max_new_tokens", "Length in tokens", 1, MOST_TOKENS, 1],
+  ["seed", "Seed", 0, 2 ** 32 - 1, 1],
+];
+
+/** The form: what the reader chooses, and the two columns that answer. */
+class Talk {
+  constructor() {
+    this.columns = [new Column("Conversation"), new Column("Conversation beside it")];
+    this.#epochs();
+    this.#sampling();
+    this.#examples();
+    byId("form").addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.ask(byId("prompt").value);
+    });
+    byId("prompt").addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+      event.preventDefault();
+      byId("form").requestSubmit();
+    });
+    byId("form").addEventListener("keydown", (event) => {
+      if (event.key === "Escape") this.#stop();
+    });
+    byId("stop").addEventListener("click", () => this.#stop());
+    byId("anew").addEventListener("click", () => {
+      this.#stop();
+      for (const column of this.columns) column.clear();
+    });
+    this.kind = data.asks ? "user" : "text";
+    byId("form").hidden = false;
+    if (data.about.bytes <= AUTOMATIC) this.columns[0].load(this.columns[0].epoch, () => {}).catch(() => {}); // `ask` tells
+  }
+
+  get kind() {
+    return document.querySelector("[name=talk-kind]:checked").value;
+  }
+
+  set kind(kind) {
+    for (const choice of document.querySelectorAll("[name=talk-kind]")) choice.checked = choice.value === kind;
+  }
+
+  /** Ask both columns, at the same time; not while an answer comes. */
+  async ask(prompt) {
+    const { kind } = this;
+    if (byId("write").disabled || (kind === "user" && !prompt.trim()) || !byId("form").reportValidity()) return;
+    const sampling = Object.fromEntries(FIELDS.map(([name]) => [name, Number(byId(name).value)]));
+    sampling.top_k ||= null;
+    if (sampling.top_p === 1) sampling.top_p = null;
+    byId("prompt").value = "";
+    this.#busy(true);
+    await Promise.all(this.columns.filter(({ epoch }) => epoch !== null).map((one) => one.ask(prompt, kind, sampling)));
+    this.#busy(false);
+  }
+
+  #busy(isBusy) {
+    byId("write").disabled = isBusy;
+    byId("stop").disabled = !isBusy;
+  }
+
+  #stop() {
+    for (const column of this.columns) column.stop();
+  }
+
+  #epochs() {
+    const epochs = Object.keys(data.epochs);
+    const [left, right] = [byId("left"), byId("right")];
+    make("option", { value: "", text: "none", parent: right });
+    for (const select of [left, right]) {
+      for (const epoch of epochs) make("option", { value: epoch, text: epoch, parent: select });
+    }
+    left.value = epochs.at(-1);
+    [left, right].forEach((select, number) => {
+      const follow = () => this.columns[number].choose(select.value === "" ? null : Number(select.value));
+      select.addEventListener("change", follow);
+      follow();
+    });
+  }
+
+  #sampling() {
+    const values = { ...data.sampling, top_k: data.sampling.top_k ?? 0, top_p: data.sampling.top_p ?? 1 };
+    for (const [name, title, min, max, step] of FIELDS) {
+      const label = make("label", { text: `${title} `, parent: byId("sampling") });
+      const field = make("input", { type: "number", id: `talk-${name}`, min, max, step: step < 1 ? "any" : step, required: "", parent: label });
+      field.value = Math.min(values[name], max);
+    }
+  }
+
+  #examples() {
+    for (const { prompt, kind } of data.questions) {
+      const button = make("button", { type: "button", dir: "auto", text: visible(prompt), parent: byId("examples") });
+      button.addEventListener("click", () => {
+        this.kind = kind;
+        this.ask(prompt);
+      });
+    }
+    byId("examples").hidden = data.questions.length === 0;
+  }
+
+  /** Do what the address says: ?epoch=1&beside=4&temperature=0&ask=… or &text=… to continue. */
+  follow(address) {
+    const set = (field, value) => {
+      if (value === null) return;
+      field.value = value;
+      field.dispatchEvent(new Event("change"));
+    };
+    const known = (epoch) => (epoch !== null && Object.hasOwn(data.epochs, epoch) ? epoch : null);
+    set(byId("left"), known(address.get("epoch")));
+    set(byId("right"), known(address.get("beside")));
+    for (const [name] of FIELDS) set(byId(name), address.get(name));
+    const [kind, prompt] = address.has("text") ? ["text", address.get("text")] : ["user", address.get("ask")];
+    if (prompt === null) return;
+    this.kind = kind;
+    this.ask(prompt.slice(0, byId("prompt").maxLength));
+  }
+}
+
+new Talk().follow(new URLSearchParams(location.search));

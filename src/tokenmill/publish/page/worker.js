@@ -1,0 +1,145 @@
+"use strict";
+
+/* The worker of one column: it holds the tokenizer and models, and answers what the page asks, one after the other.
+
+   The page sends {task: "begin" | "weights" | "forget" | "write" | "compare" | "stop", …}; each function below says what
+   comes back. */
+
+/** Milliseconds between two looks at the messages, and between two posts of words. */
+const TURN = 16;
+
+const column = { tokenizer: null, about: null, ends: null, models: new Map(), problem: "", stoppedUpTo: 0 };
+const channel = new MessageChannel();
+
+/** Let messages come in; a timer would wait for four milliseconds. */
+function breathe() {
+  return new Promise((resolve) => {
+    channel.port1.onmessage = resolve;
+    channel.port2.postMessage(null);
+  });
+}
+
+function begin({ tokenizer, turns, classes, spellings, end, about }) {
+  column.tokenizer = new Tokenizer(tokenizer, turns, classes, spellings);
+  column.about = about;
+  column.ends = { text: new Set([end]), user: new Set([end, ...Object.values(turns)]) };
+}
+
+/** Put a part of an epoch's weights in its place; with the last one the model is there. */
+function weights({ epoch, at, bytes }) {
+  if (!column.models.has(epoch)) column.models.set(epoch, { room: new Uint8Array(column.about.bytes), got: 0, model: null });
+  const entry = column.models.get(epoch);
+  entry.room.set(new Uint8Array(bytes), at);
+  entry.got += bytes.byteLength;
+  if (entry.got === column.about.bytes) {
+    entry.model = buildModel(column.about, entry.room.buffer);
+    entry.room = null;
+  }
+}
+
+function forget({ epoch }) {
+  column.models.delete(epoch);
+}
+
+/** The model of an epoch, which must be whole. */
+function modelOf(epoch) {
+  const model = column.models.get(epoch)?.model;
+  if (!model) throw new Error(`Epoch ${epoch} cannot be read here: ${column.problem || "a part is missing"}.`);
+  return model;
+}
+
+/** The ids of what was asked, and sentences about what was left out, as runs/writer.py has them. */
+function prompted(kind, messages, context) {
+  const { tokenizer } = column;
+  const notes = [];
+  const unknown = tokenizer.unknown(messages.map(({ content }) => content.replace(MARKS, "")).join(""));
+  if (unknown) notes.push(`The tokenizer does not know “${unknown}”; left out.`);
+  let ids = [];
+  let dropped = 0;
+  if (kind === "text") {
+    ids = tokenizer.plain(messages[0].content);
+  } else {
+    const limit = Math.floor(context / 2);
+    ids = tokenizer.chat(messages);
+    while (ids.length > limit && dropped < messages.length - 1) ids = tokenizer.chat(messages.slice(++dropped));
+    if (dropped) notes.push(`The ${dropped} oldest of ${messages.length} turns were left out: the model sees ${limit} tokens of them.`);
+  }
+  if (ids.length > context) notes.push(`The prompt has ${ids.length} tokens; the model sees the last ${context}.`);
+  ids = ids.slice(-context);
+  return { ids: ids.length ? ids : [...column.ends.text], notes };
+}
+
+/** The ids of a text as people see them: {id, text} each; special tokens that stand for no text have a name. */
+function pieces(ids, spelling) {
+  return ids.map((id) => ({ id, text: spelling.add(id), name: column.tokenizer.names[id] ?? null }));
+}
+
+/** The likeliest ids of a thought with their spellings. */
+function named(thought) {
+  const { tokenizer } = column;
+  const spell = (id) => tokenizer.names[id] ?? new TextDecoder("utf-8", { ignoreBOM: true }).decode(tokenizer.pieces[id]);
+  return { loss: thought.loss, likeliest: thought.likeliest.map(([id, probability]) => ({ id, text: spell(id), probability })) };
+}
+
+/** Write. Post {news: "prompt", pieces, notes}, then {news: "words", pieces, thoughts, tokens, seconds} again and again,
+    and {news: "end", rest}. Thoughts are those of each id from the prompt's second on. */
+async function answer({ turn, number, epoch, kind, messages, sampling }) {
+  const model = modelOf(epoch);
+  const began = performance.now();
+  const { ids, notes } = prompted(kind, messages, model.context);
+  postMessage({ news: "prompt", turn, notes, pieces: pieces(ids, new Spelling(column.tokenizer)) });
+  const spelling = new Spelling(column.tokenizer);
+  const ends = column.ends[kind];
+  let words = { pieces: [], thoughts: [] };
+  let tokens = 0;
+  let first = null; // the time of the first token
+  let last = -Infinity;
+  for (const { id, judged } of write(model, ids, sampling, ends)) {
+    words.thoughts.push(...judged.map(named));
+    words.pieces.push(...(ends.has(id) ? [{ id, text: "", name: column.tokenizer.names[id] }] : pieces([id], spelling)));
+    tokens += 1;
+    const now = performance.now();
+    first ??= now;
+    if (now - last >= TURN) {
+      postMessage({ news: "words", turn, ...words, tokens, first: first - began, seconds: (now - first) / 1000 });
+      words = { pieces: [], thoughts: [] };
+      last = now;
+      await breathe();
+      if (number <= column.stoppedUpTo) break;
+    }
+  }
+  const seconds = (performance.now() - first) / 1000;
+  postMessage({ news: "words", turn, ...words, tokens, first: first - began, seconds });
+  postMessage({ news: "end", turn, rest: spelling.end() });
+}
+
+/** What another epoch thinks of a text. Post {news: "compared", thoughts} again and again. */
+async function judge({ turn, number, epoch, ids, length, candidates }) {
+  const model = modelOf(epoch);
+  let thoughts = [];
+  let last = performance.now();
+  for (const judged of compare(model, ids, length, candidates)) {
+    thoughts.push(...judged);
+    if (performance.now() - last < TURN) continue;
+    postMessage({ news: "compared", turn, thoughts, stopped: false });
+    thoughts = [];
+    await breathe();
+    last = performance.now();
+    if (number <= column.stoppedUpTo) break;
+  }
+  postMessage({ news: "compared", turn, thoughts, stopped: number <= column.stoppedUpTo });
+}
+
+const TASKS = { begin, weights, forget, write: answer, compare: judge };
+let queue = Promise.resolve();
+
+onmessage = ({ data }) => {
+  if (data.task === "stop") {
+    column.stoppedUpTo = data.number;
+    return;
+  }
+  queue = queue.then(() => TASKS[data.task](data)).catch((error) => {
+    column.problem = error.message;
+    if (data.turn !== undefined) postMessage({ news: "failed", turn: data.turn, sentence: error.message });
+  });
+};

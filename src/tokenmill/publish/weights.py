@@ -1,0 +1,99 @@
+"""The weights of a model as `page/model.js` reads them: one row of bytes, and each tensor's place.
+
+Matrices are stored as int8 with a scale for each row, or as float16; norms and biases as float32.
+Numbers are little-endian.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from tokenmill.core.errors import UserError
+from tokenmill.model.gpt import GPT
+from tokenmill.model.gpt2 import GPT2
+from tokenmill.model.modern import LOGIT_CAP, ROPE_BASE, NanoChat
+from tokenmill.model.ops import NORM_EPS
+
+Precision = Literal["int8", "float16"]
+PRECISIONS: tuple[Precision, ...] = ("int8", "float16")
+
+LARGEST_INT8 = 127
+ALIGNED = 4
+"""Each array begins at a multiple of so many bytes, as JavaScript's typed arrays need it."""
+
+
+def constants_of(model: GPT) -> dict[str, float]:
+    """The numbers of an architecture that no configuration holds.
+
+    Raises:
+        UserError: `page/model.js` does not know the architecture.
+    """
+    if isinstance(model, GPT2):
+        return {"norm_eps": model.norm.eps}
+    if isinstance(model, NanoChat):
+        return {"norm_eps": NORM_EPS, "rope_base": ROPE_BASE, "logit_cap": LOGIT_CAP}
+    raise UserError(
+        f"model.architecture ({model.config.architecture}) is unknown to the page; publish a model "
+        "of gpt2 or modern."
+    )
+
+
+def describe(model: GPT, precision: Precision) -> dict[str, Any]:
+    """What `page/model.js` needs to know to read the bytes of `pack`: configuration, constants, and
+    the place of every tensor. It is the same for all epochs of a run."""
+    tensors = []
+    at = 0
+    for name, parameter in model.named_parameters():
+        shape = list(parameter.shape)
+        kind = precision if len(shape) == 2 else "float32"
+        tensor = {"name": name, "shape": shape, "kind": kind, "at": at}
+        if kind == "int8":
+            tensor["scales_at"] = at
+            tensor["at"] = at + 4 * shape[0]
+            at += 4 * shape[0]
+        size = {"int8": 1, "float16": 2, "float32": 4}[kind] * parameter.numel()
+        at += _aligned(size)
+        tensors.append(tensor)
+    return {
+        "config": model.config.model_dump(),
+        "constants": constants_of(model),
+        "tensors": tensors,
+        "bytes": at,
+    }
+
+
+def pack(model: GPT, precision: Precision) -> bytes:
+    """The bytes of all tensors, at the places that `describe` names.
+
+    Raises:
+        UserError: a weight is not finite, or too large for float16.
+    """
+    parts: list[bytes] = []
+    for name, parameter in model.named_parameters():
+        values = parameter.detach().float().cpu().numpy()
+        arrays: Sequence[np.ndarray] = [values.astype("<f4")]
+        if values.ndim == 2 and np.isfinite(values).all():
+            arrays = _stored(values, precision)
+        if not all(np.isfinite(array).all() for array in arrays):
+            raise UserError(
+                f"{name} has a weight that {precision} cannot hold; publish another epoch."
+            )
+        for array in arrays:
+            data = array.tobytes()
+            parts += [data, bytes(_aligned(len(data)) - len(data))]
+    return b"".join(parts)
+
+
+def _stored(matrix: np.ndarray, precision: Precision) -> Sequence[np.ndarray]:
+    """A matrix (R, C) as float16; or as its scales (R) and int8."""
+    if precision == "float16":
+        with np.errstate(over="ignore"):  # `pack` refuses what became infinite
+            return [matrix.astype("<f2")]
+    scales = np.abs(matrix).max(axis=1) / LARGEST_INT8
+    safe = np.where(scales > 0, scales, 1)
+    return [scales.astype("<f4"), np.rint(matrix / safe[:, None]).astype("i1")]
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNED) * ALIGNED

@@ -1,0 +1,19 @@
+"""The benchmark of the published page runs, and compares logits with PyTorch's."""
+
+import json
+from pathlib import Path
+from typing import get_args
+
+from tests.bench.conftest import Bench
+from tests.demo.test_browser import pytestmark  # noqa: F401
+from tokenmill.model.config import Architecture
+
+
+def test_the_published_page_is_measured(bench: Bench, tmp_path: Path):
+    bench("publish", "--tiny", "--tokens", "6", "--json", tmp_path / "p.json")
+    rows = json.loads((tmp_path / "p.json").read_text())
+    assert [row["model"] for row in rows] == [f"{name}, tiny" for name in get_args(Architecture)]
+    for row in rows:
+        assert row["logits"] < 0.1
+        assert min(row["tokens_per_s"]) > 0
+        assert row["megabytes"] < 0.5

@@ -1,0 +1,150 @@
+"""The folder that `tokenmill publish` writes: whole, of this run, self-contained."""
+
+import base64
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.publish.site_project import QUESTION, SAMPLING, make_project
+from tests.reports.data_material import HOSTILE
+from tokenmill.cli.main import main
+from tokenmill.core.errors import UserError
+from tokenmill.core.files import write_json
+from tokenmill.model.huggingface import load_model
+from tokenmill.publish import site as module
+from tokenmill.publish.site import publish
+from tokenmill.publish.weights import describe, pack
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_project(tmp_path_factory.mktemp("site") / "project")
+
+
+@pytest.fixture(scope="module")
+def page(made: Path) -> str:
+    return publish(made, made / "site", SAMPLING).page.read_text(encoding="utf-8")
+
+
+def block(page: str, name: str) -> str:
+    found = re.search(rf'<script type="text/plain" id="{name}">(.*?)</script>', page, re.DOTALL)
+    assert found, name
+    return found[1]
+
+
+def test_page_is_the_report_with_scripts_of_its_own_only(made: Path, page: str):
+    report = (made / "reports/index.html").read_text(encoding="utf-8")
+    before, after = report.split(module.TALK)
+    assert after.removesuffix("</body>\n</html>\n") in page
+    assert before.partition("Content-Security-Policy")[2].partition("\n")[2] in page
+    scripts = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(scripts[0].encode()).digest()).decode()
+    policy = re.findall(r'Content-Security-Policy" content="([^"]*)"', page)
+    assert len(scripts) == len(policy) == 1
+    assert "default-src 'none'" in policy[0]
+    assert policy[0].split("script-src ")[1] == f"'sha256-{digest}'"
+
+
+def test_page_has_weights_tokenizer_and_answers(made: Path, page: str):
+    data = json.loads(block(page, "talk-data"))
+    assert "<" not in block(page, "talk-data")
+    assert data["tokenizer"] == json.loads((made / "data/tokenizer/tokenizer.json").read_text())
+    for epoch in (1, 2):
+        model = load_model(made / f"models/gpt/epoch-{epoch}")
+        parts = [
+            base64.b64decode(block(page, name)) for name in data["epochs"][str(epoch)]["parts"]
+        ]
+        assert b"".join(parts) == pack(model, "int8")
+        assert data["about"] == describe(model, "int8")
+    assert [one["prompt"] for one in data["questions"]][:2] == [QUESTION, f"{HOSTILE} prompt"]
+    assert data["questions"][0]["greedy"]["2"] == HOSTILE
+
+
+def test_large_weights_lie_beside_the_page(made: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "INLINE_BYTES", 10_000)
+    monkeypatch.setattr(module, "PART_BYTES", 9_000)
+    target = made / "large"
+    made_first = publish(made, target, SAMPLING, epochs=[2], precision="float16")
+    assert made_first.epochs == [2]
+    assert made_first.page_bytes + made_first.files_bytes < 400_000
+    again = publish(made, target, SAMPLING)  # replaces the first
+    page = again.page.read_text(encoding="utf-8")
+    assert "'self' file:" in page
+    data = json.loads(block(page, "talk-data"))
+    names = [name for epoch in data["epochs"].values() for name in epoch["parts"]]
+    assert sorted(file.stem for file in again.files) == sorted(names)
+    calls = [(target / "weights" / f"{name}.js").read_text() for name in names]
+    parts = [re.fullmatch(r'tokenmillWeights\("(.*)","(.*)"\);\n', call) for call in calls]
+    assert [part and part[1] for part in parts] == names
+    whole = b"".join(base64.b64decode(part[2]) for part in parts if part)
+    models = [load_model(made / f"models/gpt/epoch-{epoch}") for epoch in (1, 2)]
+    assert whole == b"".join(pack(model, "int8") for model in models)
+
+
+def test_a_folder_with_something_else_is_kept(made: Path, tmp_path: Path):
+    target = tmp_path / "site"
+    publish(made, target, SAMPLING, epochs=[1])
+    (target / "README.md").write_text("mine")
+    with pytest.raises(UserError, match=r"README\.md"):
+        publish(made, target, SAMPLING)
+    assert (target / "README.md").read_text() == "mine"
+    (target / "README.md").unlink()
+    (target / "index.html").write_text("mine")
+    with pytest.raises(UserError, match="--output"):
+        publish(made, target, SAMPLING)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ("0123456789abcdef", "fedcba9876543210", "another"),
+        (module.TALK, "", "version"),
+        ("Content-Security-Policy", "x", "version"),
+    ],
+)
+def test_a_report_that_does_not_fit_is_refused(
+    made: Path, tmp_path: Path, old: str, new: str, named: str
+):
+    file = made / "reports/index.html"
+    report = file.read_text(encoding="utf-8")
+    file.write_text(report.replace(old, new), encoding="utf-8")
+    try:
+        with pytest.raises(UserError, match=named):
+            publish(made, tmp_path / "site", SAMPLING)
+    finally:
+        file.write_text(report, encoding="utf-8")
+    assert not (tmp_path / "site").exists()
+
+
+def test_command_says_what_it_wrote(
+    made: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(made)
+    main(["publish", "--output", "short", "--epoch", "2"])
+    assert "1 epoch" in capsys.readouterr().out
+    data = json.loads(block((made / "short/index.html").read_text("utf-8"), "talk-data"))
+    assert list(data["epochs"]) == ["2"]
+    assert data["sampling"]["max_new_tokens"] > 0
+    with pytest.raises(SystemExit, match="epochs 1 to 2"):
+        main(["publish", "--output", "none", "--epoch", "3"])
+    assert not (made / "none").exists()
+
+
+def test_a_conversation_that_people_see_is_no_prompt(made: Path):
+    assert module.NO_PROMPT.match("User: a\nAssistant:")
+    assert not module.NO_PROMPT.match("ROMEO: a")
+    file = made / "reports/evaluation.json"
+    before = file.read_text(encoding="utf-8")
+    content = json.loads(before)
+    content["questions"][1] |= {"kind": "text", "prompt": "User: Hi!\nAssistant:"}
+    write_json(file, content)
+    try:
+        page = publish(made, made / "chat", SAMPLING).page.read_text(encoding="utf-8")
+    finally:
+        file.write_text(before, encoding="utf-8")
+    prompts = [one["prompt"] for one in json.loads(block(page, "talk-data"))["questions"]]
+    assert len(prompts) == len(content["questions"]) - 1
+    assert "User: Hi!\nAssistant:" not in prompts

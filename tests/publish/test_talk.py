@@ -1,0 +1,148 @@
+"""The published page in Chromium: it answers as the library does, shows what the model thought, and
+asks nothing of anybody."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+
+from tests.demo.test_browser import CHROMIUM, OPTIONS, PATIENCE, pytestmark  # noqa: F401
+from tests.publish.site_project import ARCHITECTURES, QUESTION, SAMPLING, greedy, make_project
+from tests.reports.data_material import HOSTILE
+from tokenmill.publish import site as module
+from tokenmill.publish.site import publish
+from tokenmill.words.units import visible
+
+BEYOND = """elements => elements.filter(
+    each => each.getBoundingClientRect().right > innerWidth).map(each => each.className)"""
+"""Elements that reach beyond the window."""
+
+MISSING_FILE = "ERR_FILE_NOT_FOUND"
+"""What Chromium notes when a test has removed the weights."""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=OPTIONS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module", params=ARCHITECTURES)
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project, published once with its weights in the page and once beside it."""
+    root = make_project(tmp_path_factory.mktemp(request.param) / "project", request.param)
+    publish(root, root / "site", SAMPLING, precision="float16")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "INLINE_BYTES", 0)
+        patch.setattr(module, "PART_BYTES", 50_000)
+        publish(root, root / "beside", SAMPLING, precision="float16")
+    return root
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """An empty page; nothing but files may be asked for, and nothing may go wrong."""
+    context = browser.new_context(viewport={"width": 390, "height": 800})
+    context.set_default_timeout(PATIENCE)
+    page = context.new_page()
+    requests, errors = list[str](), list[str]()
+    page.on("request", lambda request: requests.append(request.url))
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("console", lambda message: errors.append(message.text))
+    yield page
+    context.close()
+    assert [url for url in requests if not url.startswith(("file:", "blob:"))] == []
+    assert [error for error in errors if MISSING_FILE not in error] == []
+
+
+def open_at(page: Page, folder: Path, **address: str | int) -> None:
+    page.goto(f"{(folder / 'index.html').as_uri()}?{urlencode(address)}")
+
+
+def written(page: Page, column: int = 0) -> str:
+    """The answer in a column, once it is complete."""
+    place = page.locator(".talk-column").nth(column)
+    expect(place.locator(".talk-panel table")).to_be_visible(timeout=PATIENCE)
+    words = place.locator(".talk-words")
+    return words.evaluate(
+        """answer => {
+            const copy = answer.cloneNode(true);
+            for (const end of copy.querySelectorAll(".talk-end")) end.remove();
+            return copy.textContent;
+        }"""
+    ).strip()
+
+
+def column(page: Page, number: int = 0) -> Locator:
+    return page.locator(".talk-column").nth(number)
+
+
+def test_two_epochs_answer_as_the_library(page: Page, made: Path):
+    open_at(page, made / "site", epoch=2, beside=1, temperature=0, ask=QUESTION)
+    for number, epoch in enumerate((2, 1)):
+        assert written(page, number) == visible(greedy(made, QUESTION, epoch))
+    expect(column(page, 1).locator(".talk-note").first).to_contain_text("same")
+    expect(column(page, 0).locator(".talk-report")).to_have_js_property(
+        "textContent", visible(HOSTILE)
+    )
+    assert page.locator(".talk img, .talk b, .talk script").count() == 0
+
+
+def test_weights_beside_the_page_continue_a_text(page: Page, made: Path):
+    text = "The river, it's "
+    open_at(page, made / "beside", epoch=1, temperature=0, text=text)
+    assert written(page) == visible(greedy(made, text, 1, chat=False)).strip()
+    shutil.rmtree(made / "beside/weights")
+    open_at(page, made / "beside", text=text)
+    expect(page.get_by_role("alert")).to_contain_text("weights/", timeout=PATIENCE)
+
+
+def test_likeliest_tokens_of_both_epochs_are_shown(page: Page, made: Path):
+    open_at(page, made / "site", epoch=2, temperature=0, ask=QUESTION)
+    written(page)
+    tokens = column(page).locator(".talk-words .talk-token")
+    tokens.nth(1).hover()
+    expect(tokens.nth(1)).to_have_attribute("aria-pressed", "true")
+    rows = column(page).locator(".talk-panel tbody tr")
+    expect(rows).to_have_count(10)
+    shares = column(page).locator(".talk-panel td")
+    expect(shares.nth(1)).to_contain_text("%", timeout=PATIENCE)  # the epoch before has read it
+    assert shares.count() == 20
+    expect(rows.first).to_have_class("talk-taken")  # the likeliest was taken
+    tokens.nth(1).focus()
+    page.keyboard.press("ArrowRight")
+    expect(tokens.nth(2)).to_be_focused()
+    expect(tokens.nth(2)).to_have_attribute("aria-pressed", "true")
+    assert "probability" in (tokens.nth(2).get_attribute("aria-label") or "")
+    assert page.locator(".talk *").evaluate_all(BEYOND) == []
+
+
+def test_a_conversation_goes_on_and_begins_anew(page: Page, made: Path):
+    open_at(page, made / "site")
+    page.locator("#talk-examples button").first.click()
+    written(page)
+    page.locator("#talk-prompt").fill("And then?")
+    page.locator("#talk-prompt").press("Enter")
+    expect(column(page).locator(".talk-asked")).to_have_text([QUESTION, "And then?"])
+    expect(page.locator("#talk-write")).to_be_enabled(timeout=PATIENCE)
+    page.get_by_role("button", name="New conversation").click()
+    expect(column(page).locator(".talk-turn")).to_have_count(0)
+
+
+def test_a_long_answer_is_stopped(page: Page, made: Path):
+    open_at(page, made / "site", max_new_tokens=1024, temperature=2, top_k=0, text="a")
+    speed = column(page).locator(".talk-speed")
+    expect(speed).to_contain_text("tokens")
+    page.locator("#talk-prompt").press("Escape")
+    expect(page.locator("#talk-write")).to_be_enabled(timeout=PATIENCE)
+    assert 0 < int(speed.get_attribute("data-tokens") or 0) <= 1024
+    page.locator("#talk-prompt").fill("b")
+    page.locator("#talk-prompt").press("Enter")
+    page.get_by_role("button", name="New conversation").click()
+    expect(page.locator("#talk-write")).to_be_enabled(timeout=PATIENCE)
+    expect(column(page).locator(".talk-turn, .talk-panel table")).to_have_count(0)
