@@ -175,7 +175,7 @@ def test_the_cpu_allocators_error_means_out_of_memory():
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such limit")
 def test_a_process_with_too_little_memory_halves_and_ends(here: Path, fork_server: ForkServer):
-    """The limit is the operating system's; the step needs some 400 MB, and 320 are there."""
+    """The limit is the operating system's; the step needs some 320 MB, and 192 are there."""
     tokens = write_tokens(here / "tokens", sequences=8192)
     arguments: dict[str, Any] = {"model": {"context_length": 32}, "batch_size": 4096, "epochs": 2}
     (here / "quiet").mkdir()
@@ -183,7 +183,7 @@ def test_a_process_with_too_little_memory_halves_and_ends(here: Path, fork_serve
     ends: list[tuple[int, str]] = []
     # One process may have to leave it to the next
     while len(ends) < 4 and not (ends and ends[-1][0] == 0):
-        tight = fork_server.start(here / "tight", tokens, room=320 << 20, **arguments)
+        tight = fork_server.start(here / "tight", tokens, room=192 << 20, **arguments)
         ends.append((tight.wait(), tight.said))
     assert ends[-1][0] == 0, ends
     assert "out of memory" in ends[0][1]
