@@ -122,7 +122,7 @@ def publish(
     tokenizer = read_tokenizer(root / paths.TOKENIZER)
     weights = _weights(root, numbers, tokenizer, precision)
     evaluation = read_evaluation(root / paths.EVALUATION)
-    data = _data(root, weights, evaluation, tokenizer, sampling)
+    data = _data(weights, evaluation, tokenizer, sampling)
     with write_directory(target) as folder:
         write_text(folder / INDEX, _page(report, data, weights))
         write_text(folder / ".nojekyll", "")  # GitHub Pages serves the files as they are
@@ -198,7 +198,6 @@ def _parts(model: GPT, epoch: int, precision: Precision) -> dict[str, str]:
 
 
 def _data(
-    root: Path,
     weights: Weights,
     evaluation: Evaluation,
     tokenizer: TextTokenizer,
@@ -216,7 +215,7 @@ def _data(
         "questions": _questions(evaluation, list(weights.parts)),
         "sampling": asdict(sampling),
         "spellings": {tokenizer.turn_ids[mark]: SHOWN[mark] for mark in TURN_TOKENS},
-        "tokenizer": json.loads(read_bytes(root / paths.TOKENIZER)),
+        "tokenizer": json.loads(tokenizer.backend.to_str()),
         "turns": turns | {"end": tokenizer.turn_ids[TURN_END]},
     }
 
