@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import get_args
 
 from tests.bench.conftest import Bench
-from tests.demo.test_browser import pytestmark  # noqa: F401
+from tests.browser import IN_CHROMIUM
 from tokenmill.model.config import Architecture
+
+pytestmark = IN_CHROMIUM
 
 
 def test_the_published_page_is_measured(bench: Bench, tmp_path: Path):

@@ -169,3 +169,13 @@ def test_before_the_first_run_the_cells_are_empty(
 def test_outside_a_project_it_says_so(tmp_path: Path):
     with pytest.raises(UserError, match="doctor"):
         find_runs(tmp_path, commits=1)
+
+
+@pytest.mark.slow
+def test_cut_metrics_are_named(project: Project, capsys: pytest.CaptureFixture[str]):
+    metrics = project.root / "metrics/eval.json"
+    whole = metrics.read_text()
+    metrics.write_text(whole[: len(whole) // 2])
+    find_runs(project.root, commits=1)
+    metrics.write_text(whole)
+    assert "eval.json" in capsys.readouterr().err

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.browser import browser  # noqa: F401 (a fixture)
 from tests.demo.demo_project import keep_with_dvc, make_project
 from tests.demo.served import Served, start
 

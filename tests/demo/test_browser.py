@@ -1,25 +1,17 @@
 """The demo in Chromium: an answer as it arrives, escaped, and no request to another machine."""
 
-import shutil
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
+from tests.browser import IN_CHROMIUM, PATIENCE
 from tests.demo.demo_project import QUESTION, RECITED
 from tests.demo.served import Served
 from tests.demo.wanted import wanted
 from tokenmill.words.units import visible
-
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
-OPTIONS = ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
-OPTIONS += ["--disable-component-update", "--disable-sync", "--no-sandbox"]  # root has no sandbox
-PATIENCE = 60_000
-"""Milliseconds, for a busy machine."""
 
 OBSERVE = """() => {
     window.seen = [];
@@ -31,20 +23,7 @@ OBSERVE = """() => {
 }"""
 """Note every state of the left answer."""
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        CHROMIUM is None, reason="no Chromium here; `apt install chromium` brings it"
-    ),
-]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=OPTIONS)
-        yield browser
-        browser.close()
+pytestmark = IN_CHROMIUM
 
 
 @pytest.fixture

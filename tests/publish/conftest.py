@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.browser import browser  # noqa: F401 (a fixture)
 from tests.publish.node import Node, running
 
 

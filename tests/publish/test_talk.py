@@ -7,9 +7,9 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.demo.test_browser import CHROMIUM, OPTIONS, PATIENCE, pytestmark  # noqa: F401
+from tests.browser import IN_CHROMIUM, PATIENCE
 from tests.publish.site_project import ARCHITECTURES, QUESTION, SAMPLING, greedy, make_project
 from tests.reports.data_material import HOSTILE
 from tokenmill.publish import site as module
@@ -20,16 +20,10 @@ BEYOND = """elements => elements.filter(
     each => each.getBoundingClientRect().right > innerWidth).map(each => each.className)"""
 """Elements that reach beyond the window."""
 
+pytestmark = IN_CHROMIUM
+
 MISSING_FILE = "ERR_FILE_NOT_FOUND"
 """What Chromium notes when a test has removed the weights."""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=OPTIONS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module", params=ARCHITECTURES)

@@ -91,6 +91,16 @@ def test_model_is_fetched_once_and_without_resume_points(project: Project):
     assert project.run("git", "status", "--short") == ""
 
 
+def test_a_damaged_copy_is_fetched_again(project: Project):
+    found = find_model(project.root, rev="HEAD~1", epoch=1)
+    weights = found.folder / "model.safetensors"
+    content = weights.read_bytes()
+    weights.unlink()
+    weights.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert find_model(project.root, rev="HEAD~1", epoch=1) == found
+    assert weights.read_bytes() == content
+
+
 def test_model_out_of_reach_is_a_user_error(project: Project):
     shutil.rmtree(project.root / ".dvc/cache")
     with pytest.raises(

@@ -13,9 +13,9 @@ from tests.imports import ROOT
 from tests.training.tiny import CPU, digest, model_config, train_params
 from tokenmill.core.errors import UserError
 from tokenmill.model.gpt import GPT, build
-from tokenmill.model.manifest import MANIFEST, WEIGHTS
+from tokenmill.model.manifest import FORMAT, MANIFEST, WEIGHTS, Manifest
 from tokenmill.training import checkpoint as checkpoint_module
-from tokenmill.training.checkpoint import CheckpointStore, prune_runs
+from tokenmill.training.checkpoint import RESUME, CheckpointStore, export_model, prune_runs
 from tokenmill.training.history import EpochRow, RunState
 from tokenmill.training.optimizer import Optimizer
 
@@ -147,6 +147,28 @@ def test_damaged_checkpoint_is_left_out_and_said(damage: str, tmp_path: Path):
     assert STEP_20 in said[0]
     assert expected in said[0]
     assert "using the one before" in said[0]
+
+
+def test_output_without_a_damaged_checkpoint_is_said(tmp_path: Path):
+    store = filled(tmp_path / "run", 10, 20)
+    do, where, _ = DAMAGES["changed weights"]
+    do(tmp_path / "run" / where)
+    manifest = Manifest.model_validate(
+        {
+            "format_version": FORMAT,
+            "fingerprint": "f",
+            "model": trained()[0].config,
+            "train": train_params().model_dump(),
+            "parameters": 1,
+            "epochs": 2,
+            "tokenizer_sha256": "t",
+        }
+    )
+    said: list[str] = []
+    export_model(store, manifest, tmp_path / "model", steps={10, 20}, say=said.append)
+    assert [path.name for path in (tmp_path / "model" / RESUME).iterdir()] == ["step-000000010"]
+    assert len(said) == 1
+    assert STEP_20 in said[0]
 
 
 def test_cut_manifest_is_damage(tmp_path: Path):

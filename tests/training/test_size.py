@@ -1,5 +1,6 @@
 """Operations and memory of a model against what PyTorch counts and keeps."""
 
+import functools
 from typing import Any, Literal
 
 import pytest
@@ -142,15 +143,15 @@ def test_half_a_batch_at_a_time_until_memory_holds_it():
     config = GPT2_SMALL.model_copy(
         update={"n_layer": 24, "n_head": 16, "n_embd": 1024, "context_length": 1024}
     )
-    how: dict[str, Any] = {"precision": "half", "compiled": True}
+    need = functools.partial(memory, config, precision="half", compiled=True)
     found = {
-        gigabytes: sequences_within(config, 512, gigabytes * 1e9, **how)
+        gigabytes: sequences_within(512, gigabytes * 1e9, need)
         for gigabytes in (1000, 72, 36, 14, 5)
     }
     assert found == {1000: 512, 72: 64, 36: 16, 14: 4, 5: 0}
     for gigabytes, sequences in found.items():
         if 0 < sequences < 512:
-            taken = [memory(config, sequences=n, **how).total for n in (sequences, 2 * sequences)]
+            taken = [need(sequences=n).total for n in (sequences, 2 * sequences)]
             assert taken[0] <= gigabytes * 1e9 < taken[1]
-    lora = sequences_within(config, 512, 5e9, learning=1_000_000, **how)
+    lora = sequences_within(512, 5e9, functools.partial(need, learning=1_000_000))
     assert lora > 0, "most parameters have neither gradient nor moments"

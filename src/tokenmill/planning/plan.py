@@ -14,7 +14,7 @@ import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,7 @@ from tokenmill.model.manifest import MANIFEST, read_manifest
 from tokenmill.planning.benchmark import measure
 from tokenmill.training.params import OPTIMIZERS, OptimizerName
 from tokenmill.training.schedule import Workload
-from tokenmill.training.size import USABLE_MEMORY, flops_per_token, sequences_within
+from tokenmill.training.size import USABLE_MEMORY, flops_per_token, memory, sequences_within
 
 if TYPE_CHECKING:  # training reads the table of GPUs, and does without the libraries of cleaning
     from tokenmill.schema import AllParams
@@ -344,11 +344,11 @@ def _last_training(root: Path, work: Workload) -> tuple[str, float, str] | None:
 
 def _sequences_that_fit(work: Workload, gpu: Hardware) -> int:
     """The batch, or the largest half, quarter, … of it that memory holds. The code is compiled."""
-    return sequences_within(
+    need = partial(
+        memory,
         work.config,
-        work.train.batch_size,
-        USABLE_MEMORY * gpu.memory_gb * 1e9,
         precision="half",
         hidden_moments=OPTIMIZERS[work.train.optimizer].hidden_moments,
         compiled=True,
     )
+    return sequences_within(work.train.batch_size, USABLE_MEMORY * gpu.memory_gb * 1e9, need)

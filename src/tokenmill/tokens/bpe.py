@@ -15,6 +15,7 @@ from typing import IO
 import polars as pl
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from tokenmill.core.files import naming
 from tokenmill.formats.tokenizer import SPECIAL_TOKENS, add_special_tokens
 from tokenmill.tokens.encoder import adversarial_texts
 
@@ -103,7 +104,7 @@ def train_gigabpe(texts: Iterable[list[str]], vocab_size: int) -> Tokenizer:
 def _write(sample: Path, texts: Iterable[list[str]], every: int) -> list[str]:
     """Write a line for each text, and return every so many of the texts."""
     kept = []
-    with sample.open("wb") as file:
+    with naming(sample), sample.open("wb") as file:
         for batch in map(prepared, texts):
             _write_lines(file, batch)
             kept += batch[::every]

@@ -1,8 +1,8 @@
 """Clean text to compressed tokens: the slow half of tokenizing, whose output is cached and shared.
 
 Each shard of clean text becomes a packed shard, in a task of its own: it reads, splits, encodes,
-compresses, hashes and writes, and returns the description. In memory are a few batches of
-BATCH_BYTES and one document for each task, however large the corpus is.
+compresses, hashes and writes, and returns the description. In memory are, for each task, a row
+group, a batch of BATCH_BYTES and the packed shard, however large the corpus is.
 
 A finished shard is also kept in a folder of results, under a key of what it follows from: the bytes
 of its text, the tokenizer, the rule of the split. So a stage that was killed, or that runs again

@@ -8,6 +8,7 @@ memory may run out in several of them at once.
 
 import contextlib
 import ctypes
+import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from shlex import quote
@@ -208,20 +209,20 @@ def sequences_that_fit(
     than it gets an error, so there the free memory counts.
     """
     if compute.device.type == "cpu":
-        room = FREE_MEMORY_SHARE * psutil.virtual_memory().available
-        room += memory(config, sequences=1, precision="float32").fixed
-        return max(1, sequences_within(config, at_most, room, precision="float32"))
-    fitting = sequences_within(
-        config,
-        at_most,
-        USABLE_MEMORY * device_memory(compute.device)[1],
-        precision="float32" if compute.precision == torch.float32 else "half",
-        hidden_moments=OPTIMIZERS[train.optimizer].hidden_moments,
-        learning=learning,
-        shards=shards,
-        compiled=compute.device.type == "cuda",
-    )
-    return max(1, fitting)
+        need = functools.partial(memory, config, precision="float32")
+        room = FREE_MEMORY_SHARE * psutil.virtual_memory().available + need(sequences=1).fixed
+    else:
+        need = functools.partial(
+            memory,
+            config,
+            precision="float32" if compute.precision == torch.float32 else "half",
+            hidden_moments=OPTIMIZERS[train.optimizer].hidden_moments,
+            learning=learning,
+            shards=shards,
+            compiled=compute.device.type == "cuda",
+        )
+        room = USABLE_MEMORY * device_memory(compute.device)[1]
+    return max(1, sequences_within(at_most, room, need))
 
 
 def _too_large(config: ModelConfig, device: str) -> str:

@@ -8,6 +8,7 @@ tests compare both with PyTorch's counts.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -127,30 +128,13 @@ def _compiled_logits(tokens: int, vocabulary: int, precision: Precision) -> int:
     return COMPILED_LOGIT_TENSORS * rows * vocabulary * (2 if precision == "half" else 4)
 
 
-def sequences_within(
-    config: ModelConfig,
-    at_most: int,
-    room: float,
-    *,
-    precision: Precision,
-    hidden_moments: int = 2,
-    learning: int | None = None,
-    shards: int = 1,
-    compiled: bool = False,
-) -> int:
+def sequences_within(at_most: int, room: float, need: Callable[..., Memory]) -> int:
     """The largest of `at_most`, its half, its quarter, … whose training takes at most `room` bytes
-    of a device; 0 if that of a single sequence takes more. See `memory` for the other arguments."""
+    of a device; 0 if that of a single sequence takes more.
+
+    `need` is `memory` with all arguments but `sequences`.
+    """
     sequences = at_most
-    while sequences and room < (
-        memory(
-            config,
-            sequences=sequences,
-            precision=precision,
-            hidden_moments=hidden_moments,
-            learning=learning,
-            shards=shards,
-            compiled=compiled,
-        ).total
-    ):
+    while sequences and need(sequences=sequences).total > room:
         sequences //= 2
     return sequences
