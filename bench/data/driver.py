@@ -106,7 +106,7 @@ def drive(executor: Executor, chunk: Chunk, params: CleanParams, folder: Path) -
     tally = Tally()
     duplicates = Duplicates(params, executor, tally)
     with (
-        Progress("clean", CHUNKS) as progress,
+        Progress("clean", CHUNKS * chunk.size) as progress,
         ShardWriter(executor, folder, tally) as writer,
         contextlib.closing(
             summaries([chunk] * CHUNKS, params, executor, tally, progress)
