@@ -5,7 +5,7 @@ import re
 import xml.etree.ElementTree as ET
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.reports.html_page import Page
@@ -74,6 +74,7 @@ def test_legend_shows_what_the_chart_draws() -> None:
     assert [key.kind for key in BARS.legend] == []
 
 
+@example([0.5, 0.5], "y")
 @given(
     st.lists(st.floats(1e-6, 1e12), min_size=1, max_size=9),
     st.sampled_from(["", "y"]),

@@ -284,7 +284,7 @@ def _heights(values: Sequence[float], *, log: bool) -> list[float]:
     last = math.ceil(math.log10(high)) + 1
     ladder = [factor * 10.0**power for power in range(first, last) for factor in LADDER]
     below = max(i for i, tick in enumerate(ladder) if tick <= low)
-    above = min(i for i, tick in enumerate(ladder) if tick >= high)
+    above = max(below + 1, min(i for i, tick in enumerate(ladder) if tick >= high))
     linear = _enclosing(low, high, Y_TICKS)
     is_small = above - below < len(LADDER) + 1
     return linear if is_small and linear[0] > 0 else ladder[below : above + 1]
