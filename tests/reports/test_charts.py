@@ -75,6 +75,7 @@ def test_legend_shows_what_the_chart_draws() -> None:
 
 
 @example([0.5, 0.5], "y")
+@example([999_999_999_999.998], "y")
 @given(
     st.lists(st.floats(1e-6, 1e12), min_size=1, max_size=9),
     st.sampled_from(["", "y"]),

@@ -280,8 +280,8 @@ def _heights(values: Sequence[float], *, log: bool) -> list[float]:
         return _enclosing(low, high, Y_TICKS)
     if high / low > WIDE:
         return _powers(low, high)
-    first = math.floor(math.log10(low))
-    last = math.ceil(math.log10(high)) + 1
+    first = math.floor(math.log10(low)) - 1  # a logarithm rounds
+    last = math.ceil(math.log10(high)) + 2
     ladder = [factor * 10.0**power for power in range(first, last) for factor in LADDER]
     below = max(i for i, tick in enumerate(ladder) if tick <= low)
     above = max(below + 1, min(i for i, tick in enumerate(ladder) if tick >= high))
