@@ -32,6 +32,16 @@ def test_a_line_every_ten_seconds_in_a_log(clock, capsys):
     assert lines[-1] == "clean: 4 MB of 4 MB (100%), 100 kB/s, 40 s"
 
 
+@pytest.mark.parametrize(
+    ("total", "state"), [(1, "1 of 1 epoch (100%)"), (4, "1 of 4 epochs (25%)")]
+)
+def test_things_are_counted_without_a_rate(clock, capsys, total, state):
+    with Progress("evaluate", total, "epoch") as bar:
+        clock[0] += 3
+        bar.advance(1)
+    assert f"evaluate: {state}, 3 s" in capsys.readouterr().err
+
+
 def test_a_note_where_the_work_is_long(clock, capsys):
     with Progress("tokenizer", 10) as bar:
         bar.note("merging")

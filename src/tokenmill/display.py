@@ -29,7 +29,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from tokenmill.words.units import duration, message, si, visible
+from tokenmill.words.units import counted, duration, message, si, visible
 
 if TYPE_CHECKING:  # commands show nothing of costs without pydantic
     from tokenmill.costs import Cost, CostParams
@@ -218,12 +218,18 @@ def shortened(text: str, width: int) -> str:
 
 class Progress:
     """Counted work, shown on stderr: as a bar on a terminal, as a line now and then in a log, and
-    not at all if the work is short."""
+    not at all if the work is short.
 
-    def __init__(self, title: str, total: int, unit: str = "B") -> None:
+    Args:
+        title: what is done.
+        total: how many bytes or things there are.
+        noun: the name of one thing; bytes are counted without one.
+    """
+
+    def __init__(self, title: str, total: int, noun: str = "") -> None:
         self._title = title
         self._total = total
-        self._unit = unit
+        self._noun = noun
         self._done = 0
         self._printed = -1
         self._start = self._shown = time.monotonic()
@@ -233,7 +239,7 @@ class Progress:
         return self
 
     def advance(self, n: int) -> None:
-        """Count another `n` units as done."""
+        """Count another `n` bytes or things as done."""
         self._done += n
         if sys.stderr.isatty():
             self._draw()
@@ -278,14 +284,14 @@ class Progress:
         """The progress in words, such as `1 MB of 4 MB (25%), 100 kB/s, 10 s, 30 s left`."""
         seconds = max(time.monotonic() - self._start, 1e-9)
         rate = self._done / seconds
-        left = (
-            f", {duration((self._total - self._done) / rate)} left"
-            if 0 < self._done < self._total
-            else ""
-        )
         share = f" ({self._done / self._total:.0%})" if self._total else ""
-        done, total, speed = (si(value, self._unit) for value in (self._done, self._total, rate))
-        return f"{done} of {total}{share}, {speed}/s, {duration(seconds)}{left}"
+        amount = f"{si(self._done, 'B')} of {si(self._total, 'B')}{share}, {si(rate, 'B')}/s"
+        if self._noun:
+            amount = f"{self._done:,} of {counted(self._total, self._noun)}{share}"
+        left = ""
+        if 0 < self._done < self._total:
+            left = f", {duration((self._total - self._done) / rate)} left"
+        return f"{amount}, {duration(seconds)}{left}"
 
 
 class TrainingDisplay:

@@ -142,7 +142,7 @@ def test_own_text_at_defaults_is_led_to_fit(tmp_path: Path):
 def test_advice_follows_from_epochs_text_and_prompts(tmp_path: Path):
     sample = typed(changed(tmp_path), evaluated(1))
     assert not any("metrics diff" in command for command in sample)
-    assert "dvc exp run -S data.raw=/path/to/texts" in sample
+    assert "tokenmill try /path/to/texts" in sample
     assert "tokenmill generate" in sample
     own = typed(changed(tmp_path, data__raw="/texts", model__n_layer=7), evaluated(3, "text"))
     assert "dvc repro -sf report" in own, "a clone has no refs of epochs"

@@ -397,7 +397,7 @@ def after_training(evaluation: "Evaluation", *, root: Path) -> Commands:
         commands.append(("dvc repro -sf report", compared))
     commands.append(("tokenmill compare", "experiments and epochs side by side"))
     if Path(params["data"]["raw"]) == paths.SAMPLE:
-        commands.append(("dvc exp run -S data.raw=/path/to/texts", "train on your own text"))
+        commands.append(("tokenmill try /path/to/texts", "a model of your own text"))
     return commands
 
 

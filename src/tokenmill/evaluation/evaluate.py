@@ -80,7 +80,7 @@ def evaluate(
     )
     prompts = encode_prompts(entries, tokenizer, context_length=manifest.model.context_length)
     results = []
-    with Progress("evaluate", manifest.epochs, "epochs") as progress:
+    with Progress("evaluate", manifest.epochs, "epoch") as progress:
         for epoch in range(1, manifest.epochs + 1):
             model = load_model(models / f"epoch-{epoch}", str(compute.device))
             loss = {split: _loss(model, text, manifest, compute) for split, text in texts.items()}

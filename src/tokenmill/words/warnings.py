@@ -3,11 +3,14 @@ that one may overlook."""
 
 UNLIKE = 1.25
 """The validation loss after the first epoch, as a multiple of the training loss, beyond which the
-two texts are unlike."""
+two texts are unlike. After some 200 steps on 600 kB of speeches, plays or code it was 1.16 to 1.20
+on text of the same kind, and 1.36 to 2.2 on text of another."""
 
 MISFIT = 0.75
 """The bytes of chats in a token, as a fraction of those of the text that the tokenizer was learned
-from, below which it does not fit the chats."""
+from, below which it does not fit the chats. With 1,024 or 8,192 entries, that of the built-in
+sample reached 0.46 to 0.75 on chats, speeches, plays and code; those of chats and plays reached
+0.71 to 1.1 on each other's text and on speeches."""
 
 
 def training_warnings(
