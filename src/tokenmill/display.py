@@ -11,13 +11,14 @@ does not track it.
 """
 
 import itertools
+import json
 import shutil
 import subprocess
 import sys
 import textwrap
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from rich.cells import cell_len, set_cell_size
@@ -82,6 +83,15 @@ def console(out: TextIO | None = None, *, width: int | None = None) -> Screen:
 def say(text: str = "", *, out: TextIO | None = None) -> None:
     """Print lines on `out`, or on stdout, without breaking them."""
     print(message(text), file=out, flush=True)
+
+
+def print_record(record: Mapping[str, Any]) -> None:
+    """Print a record as JSON, for programs. It is ASCII, so foreign text in it is escaped.
+
+    Raises:
+        ValueError: a number is infinite or not a number; JSON has neither.
+    """
+    say(json.dumps(record, indent=2, allow_nan=False))
 
 
 def note(sentence: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.doctor.small import opened, single
 from tests.pipeline.project import Project as Repository
+from tests.pipeline.project import ran
 from tokenmill.doctor import dvc
 from tokenmill.doctor.environment import Finding, Project
 from tokenmill.words.units import message
@@ -24,6 +25,22 @@ def test_cache_should_be_linked(repository: Repository):
     for kind, level in (("hardlink,copy", "ok"), ("copy", "warning")):
         repository.run("dvc", "config", "cache.type", kind)
         assert single(dvc.check_cache, opened(repository)).level == level
+
+
+def test_what_a_kill_leaves_in_the_run_cache_is_removed(repository: Repository):
+    """DVC itself does not get past it."""
+    (repository.root / "dvc.yaml").write_text(
+        "stages: {train: {cmd: mkdir -p models/gpt, deps: [params.yaml], outs: [models/gpt]}}\n"
+    )
+    repository.repro()
+    (result,) = repository.root.glob(".dvc/cache/runs/*/*/*")
+    result.unlink()
+    (repository.root / "dvc.lock").unlink()
+    repository.run("dvc", "repro", check=False)
+    found = single(dvc.check_cache, opened(repository))
+    assert (found.level, found.fix) == ("problem", f"rmdir {result.parent}")
+    repository.run("sh", "-c", str(found.fix))
+    assert ran(repository.repro()) == ["train"]
 
 
 class TestRemote:

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -16,11 +16,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tokenmill.cli.main import Parser
+from tokenmill.cli.main import Parser, add_json
 from tokenmill.cli.runs import names_of_runs
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_text
-from tokenmill.display import console, print_blocks, say
+from tokenmill.display import console, print_blocks, print_record, say
 from tokenmill.reports.charts import Chart, Series, line_chart
 from tokenmill.words.units import message
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from tokenmill.reports.answers import PromptAnswers, Version
-    from tokenmill.runs.comparison import ComparedRun, Comparison
+    from tokenmill.runs.comparison import ComparedEpoch, ComparedRun, Comparison
 
 PAGE = Path("reports/compare.html")
 
@@ -78,6 +78,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--all", action="store_true", help="all that `tokenmill runs` lists, as a page only"
     )
+    add_json(parser)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -88,14 +89,59 @@ def run(options: argparse.Namespace) -> None:
         if options.names:
             raise UserError(f"--all names every run; leave out {' '.join(options.names)}.")
         epochs = find_all(Path(), names_of_runs(Path()))
-        write_text(PAGE, render_page(Comparison(epochs)))
-        say(f"{len(epochs)} runs side by side: {PAGE}")
-        return
-    comparison = Comparison(find_epochs(Path(), options.names))
+    else:
+        epochs = find_epochs(Path(), options.names)
+    comparison = Comparison(epochs)
     write_text(PAGE, render_page(comparison))
-    width = max(shutil.get_terminal_size().columns, NARROWEST)
-    print_comparison(comparison, console(width=width))
-    say(f"\nas a page: {PAGE}")
+    if options.json:
+        print_record(_record(comparison))
+    elif options.all:
+        say(f"{len(epochs)} runs side by side: {PAGE}")
+    else:
+        width = max(shutil.get_terminal_size().columns, NARROWEST)
+        print_comparison(comparison, console(width=width))
+        say(f"\nas a page: {PAGE}")
+
+
+def _record(comparison: "Comparison") -> dict[str, Any]:
+    """The comparison for programs."""
+    settings = comparison.settings.itertuples(name=None)
+    prompts = [
+        {
+            "prompt": one.question.prompt,
+            "expect": one.question.expect,
+            "answers": [
+                answer and answer.model_dump()
+                for answer in (epoch.answer(one.question.prompt) for epoch in comparison.epochs)
+            ],
+        }
+        for one in comparison.prompts
+    ]
+    return {
+        "columns": [_column(epoch) for epoch in comparison.epochs],
+        "caution": comparison.caution,
+        "settings": [{"name": name, "values": values} for name, *values in settings],
+        "prompts": prompts,
+    }
+
+
+def _column(epoch: "ComparedEpoch") -> dict[str, Any]:
+    result = epoch.result
+    return {
+        "name": epoch.name,
+        "epoch": result.epoch,
+        "epochs": len(epoch.run.evaluation.epochs),
+        "train_loss": result.train_loss,
+        "val_loss": result.val_loss,
+        "perplexity": result.perplexity,
+        "bits_per_byte": result.bits_per_byte,
+        "right": sum(result.expected),
+        "asked": len(result.expected),
+        "repetition": result.repetition,
+        "steps": epoch.row.step,
+        "tokens": epoch.row.tokens,
+        "parameters": epoch.run.parameters,
+    }
 
 
 def render_page(comparison: "Comparison") -> str:

@@ -4,13 +4,14 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from rich.text import Text
 
-from tokenmill.cli.main import Parser
-from tokenmill.display import print_columns, say
+from tokenmill.cli.main import Parser, add_json
+from tokenmill.display import print_columns, print_record, say
 
 if TYPE_CHECKING:
     from tokenmill.doctor.environment import Finding
@@ -31,15 +32,21 @@ def add_arguments(parser: Parser) -> None:
         action="store_true",
         help="also hash every file that dvc.lock names, here and in DVC's cache",
     )
+    add_json(parser)
 
 
 def run(options: argparse.Namespace) -> None:
     """Print every finding as soon as it is known. The exit code is 1 if one is a problem."""
-    counts: Counter[str] = Counter()
+    found = []
     for finding in _findings(Path(), deep=options.deep):
-        print_finding(finding)
-        counts[finding.level] += 1
-    say(f"\n{_verdict(counts)}")
+        found.append(finding)
+        if not options.json:
+            print_finding(finding)
+    counts = Counter[str](finding.level for finding in found)
+    if options.json:
+        print_record({"findings": [asdict(finding) for finding in found]})
+    else:
+        say(f"\n{_verdict(counts)}")
     if counts["problem"]:
         sys.exit(1)
 

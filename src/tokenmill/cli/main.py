@@ -136,6 +136,13 @@ def _nearest(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
+def add_json(parser: argparse._ActionsContainer) -> None:
+    """Declare `--json` of a command that prints a table."""
+    parser.add_argument(
+        "--json", action="store_true", help="print JSON, for programs (docs/programs.md)"
+    )
+
+
 def positive(text: str) -> float:
     """Parse a number greater than 0."""
     value = float(text)

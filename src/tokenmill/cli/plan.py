@@ -1,17 +1,19 @@
 """`tokenmill plan`: what the training in params.yaml would take, before anything runs."""
 
 import argparse
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tokenmill.cli.main import Parser, count, positive
+from tokenmill.cli.main import Parser, add_json, count, positive
 from tokenmill.cli.preset import names, params_with, read_preset
-from tokenmill.display import console, print_columns
+from tokenmill.display import console, print_columns, print_record
 from tokenmill.stage import set_wait_policy
 from tokenmill.words.units import counted, duration, si, size
 
 if TYPE_CHECKING:
     from tokenmill.planning.plan import Plan, PlanRow
+    from tokenmill.training.size import Memory, Precision
 
 EXAMPLES = """\
   tokenmill plan                   the training in params.yaml, on the tokens there are
@@ -33,12 +35,7 @@ def add_arguments(parser: Parser) -> None:
         metavar="PRESET",
         help=f"instead of params.yaml: {', '.join(names())}",
     )
-    add(
-        "--tokens",
-        type=positive,
-        metavar="N",
-        help="tokens to train on (default: those of data/tokens)",
-    )
+    add("--tokens", type=positive, metavar="N", help="to train on (default: those of data/tokens)")
     add(
         "--vocab-size",
         type=count,
@@ -72,8 +69,9 @@ def add_arguments(parser: Parser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="another parameter",
+        help="a parameter",
     )
+    add_json(parser)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -99,6 +97,9 @@ def run(options: argparse.Namespace) -> None:
         utilisation=utilisation,
         price_per_hour=options.price_per_hour,
     )
+    if options.json:
+        print_record(_record(plan, utilisation))
+        return
     _print_facts(plan)
     print()
     _print_memory(plan)
@@ -114,6 +115,38 @@ def run(options: argparse.Namespace) -> None:
     if options.step_seconds is not None:
         print()
         console().print(_share_of_peak(plan, options.step_seconds, devices=options.devices))
+
+
+def _record(plan: "Plan", utilisation: float) -> dict[str, Any]:
+    """The plan for programs."""
+    work = plan.work
+    rows = [
+        {
+            "name": row.name,
+            "step_seconds": row.step_seconds,
+            "tokens_per_second": work.tokens_per_step / row.step_seconds,
+            "total_seconds": row.total_seconds,
+            "money": row.money,
+            "sequences": row.sequences,
+        }
+        for row in plan.rows
+    ]
+    return {
+        "model": work.config.model_dump(),
+        "parameters": plan.parameters,
+        "tokens": work.tokens,
+        "epochs": work.train.epochs,
+        "steps": work.steps,
+        "tokens_per_step": work.tokens_per_step,
+        "flops_per_token": plan.flops_per_token,
+        "optimizer_share": plan.optimizer_share,
+        "memory": {
+            name: asdict(need) | {"total": need.total} for name, need in _memory(plan).items()
+        },
+        "rows": rows,
+        "utilisation": utilisation,
+        "currency": plan.currency,
+    }
 
 
 def _print_facts(plan: "Plan") -> None:
@@ -165,22 +198,31 @@ def _verdict(plan: "Plan") -> str:
     return f"{seen:.3g} tokens per parameter: {said}"
 
 
-def _print_memory(plan: "Plan") -> None:
-    """Print the memory of one device that takes a whole batch at a time."""
+def _memory(plan: "Plan") -> "dict[Precision, Memory]":
+    """The memory of one device that takes a whole batch at a time, by the precision of products."""
     from tokenmill.training.params import OPTIMIZERS  # noqa: PLC0415 (pydantic)
-    from tokenmill.training.size import Precision, memory  # noqa: PLC0415 (PyTorch)
+    from tokenmill.training.size import memory  # noqa: PLC0415 (PyTorch)
 
-    names: dict[str, Precision] = {"half precision": "half", "float32": "float32"}
-    parts = ("weights", "gradients", "optimizer", "activations", "logits", "total")
     train = plan.work.train
-    rows = [["memory", *parts]]
-    for name, precision in names.items():
-        config = plan.work.config
-        moments = OPTIMIZERS[train.optimizer].hidden_moments
-        need = memory(
-            config, sequences=train.batch_size, precision=precision, hidden_moments=moments
+    moments = OPTIMIZERS[train.optimizer].hidden_moments
+    precisions: tuple[Precision, ...] = ("half", "float32")
+    return {
+        precision: memory(
+            plan.work.config,
+            sequences=train.batch_size,
+            precision=precision,
+            hidden_moments=moments,
         )
-        rows.append([name, *(size(getattr(need, part)) for part in parts)])
+        for precision in precisions
+    }
+
+
+def _print_memory(plan: "Plan") -> None:
+    names = {"half": "half precision", "float32": "float32"}
+    parts = ("weights", "gradients", "optimizer", "activations", "logits", "total")
+    rows = [["memory", *parts]]
+    for precision, need in _memory(plan).items():
+        rows.append([names[precision], *(size(getattr(need, part)) for part in parts)])
     print_columns(rows, right=range(1, 7))
 
 

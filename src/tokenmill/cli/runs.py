@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokenmill import git
-from tokenmill.cli.main import Parser, count
+from tokenmill.cli.main import Parser, add_json, count
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
-from tokenmill.display import console, note, print_columns, say
+from tokenmill.display import console, note, print_columns, print_record, say
 from tokenmill.words.units import duration
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ EXAMPLES = """\
   tokenmill runs                        the workspace, commits and their experiments
   tokenmill runs --sort bits            the best first, those of each text together
   tokenmill runs --csv > runs.csv       every column, for pandas or a spreadsheet
+  tokenmill runs --json                 the same for a program
 """
 
 
@@ -92,7 +93,9 @@ def add_arguments(parser: Parser) -> None:
         metavar="N",
         help=f"of how many commits (default {COMMITS})",
     )
-    parser.add_argument("--csv", action="store_true", help="print all columns as CSV")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--csv", action="store_true", help="print all columns as CSV")
+    add_json(form)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -102,6 +105,10 @@ def run(options: argparse.Namespace) -> None:
         runs = ranked(runs, column, ascending=options.sort not in BEST_IS_MOST)
     if options.csv:
         say(runs.to_csv(index=False, float_format="%.6g").rstrip("\n"))
+        return
+    if options.json:
+        known = runs.astype(object).where(runs.notna(), None)
+        print_record({"runs": known.to_dict("records")})
         return
     _print(runs)
     if column and runs.loc[:, "text"].nunique() > 1:

@@ -12,19 +12,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tokenmill import git
+from tokenmill.cli.main import Parser, add_json
 from tokenmill.cli.preset import is_own_text_at_defaults
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
-from tokenmill.display import amounts, console, print_columns, shortened
+from tokenmill.display import amounts, console, print_columns, print_record, shortened
 from tokenmill.words.units import counted
 from tokenmill.words.warnings import training_warnings, unfit_tokenizer
 
 if TYPE_CHECKING:
     from tokenmill.costs import CostRow
-    from tokenmill.evaluation.results import Evaluation
+    from tokenmill.evaluation.results import EpochResult, Evaluation
     from tokenmill.runs.under_way import UnderWay
 
 Commands = list[tuple[str, str]]
@@ -36,11 +37,17 @@ WIDTH = 100
 """The width in columns of an answer in a pipe, and the greatest width on a terminal."""
 
 EXAMPLES = """\
-  tokenmill summary    after `dvc repro`
+  tokenmill summary                              after `dvc repro`
+  tokenmill summary --json | jq .epochs[-1]      its numbers for a program
 """
 
 
-def run(_: argparse.Namespace) -> None:
+def add_arguments(parser: Parser) -> None:
+    """Declare the form of the summary."""
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> None:
     """Print the summary of the pipeline in the current folder."""
     from tokenmill.costs import COSTS, find_times, publish_times, read_costs  # noqa: PLC0415
     from tokenmill.evaluation.results import read_evaluation  # noqa: PLC0415
@@ -48,13 +55,19 @@ def run(_: argparse.Namespace) -> None:
     from tokenmill.runs.under_way import unfinished  # noqa: PLC0415
 
     if run := unfinished(Path()):
-        _print_under_way(run)
+        if options.json:
+            print_record(_record_under_way(run))
+        else:
+            _print_under_way(run)
         return
     made = [*made_lines(), *finetuned_lines(Path())]
     evaluation = read_evaluation(paths.EVALUATION)
     run_times = paths.resume_root(), read_manifest(paths.MODEL).fingerprint
     publish_times(*run_times, paths.METRICS)
     costs = read_costs(find_times(*run_times, COSTS))
+    if options.json:
+        print_record(_record(evaluation, costs))
+        return
     print()
     print_columns([*made, *cost_lines(costs)])
     print()
@@ -64,15 +77,75 @@ def run(_: argparse.Namespace) -> None:
     print()
     _print_answers(evaluation)
     print("\nnext:")
-    _print_commands(
-        [
-            *activation(),
-            COMMIT,
-            ("dvc repro", "after a change: only what it touches"),
-            *after_training(evaluation, root=Path()),
-        ]
-    )
+    _print_commands([*activation(), *_next(evaluation)])
     print("all answers: reports/samples.md   curves: dvc plots show")
+
+
+def _next(evaluation: "Evaluation") -> Commands:
+    after_a_change = ("dvc repro", "after a change: only what it touches")
+    return [COMMIT, after_a_change, *after_training(evaluation, root=Path())]
+
+
+def _record(evaluation: "Evaluation", costs: "Sequence[CostRow]") -> dict[str, Any]:
+    """The summary of a finished run for programs."""
+    from tokenmill.formats import metrics  # noqa: PLC0415 (pydantic)
+
+    clean = metrics.read_metrics(metrics.CleanMetrics)
+    tokenizer = metrics.read_metrics(metrics.TokenizerMetrics)
+    tokens = metrics.read_metrics(metrics.TokensMetrics)
+    spent = {row.epoch: row for row in costs}
+    return {
+        "state": "finished",
+        "sentence": "",
+        "documents_read": clean.documents_read,
+        "documents_kept": clean.documents_kept,
+        "vocab_size": tokenizer.vocab_size,
+        "bytes_per_token": tokenizer.bytes_per_token,
+        "train_tokens": tokens.train_tokens,
+        "val_tokens": tokens.val_tokens,
+        "parameters": metrics.read_metrics(metrics.TrainMetrics).parameters,
+        "epochs": [_epoch(evaluation, row, spent.get(row.epoch)) for row in evaluation.epochs],
+        "warnings": warnings(evaluation, Path()),
+        "next": _as_records(_next(evaluation)),
+    }
+
+
+def _epoch(evaluation: "Evaluation", row: "EpochResult", spent: "CostRow | None") -> dict[str, Any]:
+    right, asked = evaluation.score(row)
+    return {
+        "epoch": row.epoch,
+        "train_loss": row.train_loss,
+        "val_loss": row.val_loss,
+        "perplexity": row.perplexity,
+        "bits_per_byte": row.bits_per_byte,
+        "right": right,
+        "asked": asked,
+        "seconds": spent and spent.seconds,
+        "money": spent and spent.money,
+        "currency": spent and spent.currency,
+    }
+
+
+def _record_under_way(run: "UnderWay") -> dict[str, Any]:
+    """The same of a training that is not finished; what its stages have not made is left out."""
+    epochs = [
+        {
+            "epoch": int(row.epoch),
+            "val_loss": row.val_loss,
+            "bits_per_byte": row.val_bits_per_byte,
+        }
+        for row in run.epoch_ends
+    ]
+    return {
+        "state": "training" if run.is_on else "stopped",
+        "sentence": run.sentence,
+        "epochs": epochs,
+        "next": _as_records(_while_training(run)),
+    }
+
+
+def _as_records(commands: Commands) -> list[dict[str, str]]:
+    return [{"command": command, "meaning": meaning} for command, meaning in commands]
 
 
 def _print_under_way(run: "UnderWay") -> None:

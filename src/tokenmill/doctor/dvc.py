@@ -75,13 +75,20 @@ def check_repository(project: Project) -> Iterator[Finding]:
 
 
 def check_cache(project: Project) -> Iterator[Finding]:
-    """Check that the cache is writable, and that its files are not stored twice."""
+    """Check that the cache is whole and writable, and that its files are not stored twice."""
     if project.repo is None:
         return
     folder = Path(project.repo.cache.local.path)
     if not os.access(existing(folder), os.W_OK):
         yield problem(
             "cache", f"{folder} cannot be written", f"sudo chown -R $USER {quote(str(folder))}"
+        )
+    elif empty := list(empty_results(Path(project.repo.stage_cache.cache_dir))):
+        yield problem(
+            "cache",
+            "DVC was killed while it stored a result, and left an empty folder, at which it ends "
+            "with «join() argument must be str»",
+            f"rmdir {' '.join(quote(str(path)) for path in empty)}",
         )
     elif links(project.repo):
         yield ok("cache", "linked into the workspace: no output lies on the disk twice")
@@ -92,6 +99,14 @@ def check_cache(project: Project) -> Iterator[Finding]:
             "dvc config cache.type hardlink,symlink,copy; and a cache on the same disk: dvc cache "
             "dir .dvc/cache",
         )
+
+
+def empty_results(runs: Path) -> Iterator[Path]:
+    """Yield the empty folders of DVC's run-cache. DVC makes the folder of a stage's results before
+    it writes into it, and its reader (3.67, `StageCache._load`) takes no empty one."""
+    for folder in runs.glob("??/*/"):
+        if not any(folder.iterdir()):
+            yield folder
 
 
 def links(repo: Repo) -> bool:

@@ -1,0 +1,107 @@
+"""`--json`: the fields are those that docs/programs.md states, all of them and no other."""
+
+import contextlib
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.imports import ROOT
+from tests.pipeline.project import Project
+from tests.runs.unfinished import begin
+from tokenmill.cli.main import main
+from tokenmill.display import print_record
+
+DOCUMENT = (ROOT / "docs/programs.md").read_text(encoding="utf-8")
+
+
+def stated(command: str) -> set[str]:
+    """The fields in the first column of the command's table."""
+    section = DOCUMENT.split(f"## `tokenmill {command} --json`\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
+    return {field for row in rows for field in re.findall(r"`([^`]+)`", row)}
+
+
+def fields(value: Any, name: str = "") -> Iterator[str]:
+    """The names of everything in a record, as the document writes them."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from fields(inner, f"{name}.{key}" if name else key)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from fields(inner, f"{name}[]")
+    else:
+        yield name
+
+
+@pytest.fixture
+def printed(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """What a command prints with `--json`, and nothing else on stdout."""
+
+    def run(*arguments: str) -> Any:
+        capsys.readouterr()
+        with contextlib.suppress(SystemExit):  # doctor's, where it finds a problem
+            main([*arguments, "--json"])
+        return json.loads(capsys.readouterr().out)
+
+    return run
+
+
+def test_plan(printed: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copy(ROOT / "params.yaml", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    plan = printed("plan", "--preset", "phase3", "--hardware", "A100")
+    assert set(fields(plan)) == stated("plan")
+    assert plan["parameters"] == 134_601_216
+    assert [row["name"] for row in plan["rows"]] == ["A100"]
+
+
+def test_compare(
+    printed: Callable[..., Any], workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(workspace)
+    found = printed("compare", "epoch-1", "epoch-2")
+    assert set(fields(found)) <= stated("compare")
+    assert [column["epoch"] for column in found["columns"]] == [1, 2]
+    assert {len(prompt["answers"]) for prompt in found["prompts"]} == {2}
+    missing = stated("compare") - set(fields(found))
+    assert missing <= {"prompts[].answers[]", "settings[].name", "settings[].values[]"}
+
+
+@pytest.mark.slow
+def test_a_finished_project(
+    printed: Callable[..., Any], finished: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(finished.root)
+    summary = printed("summary")
+    assert set(fields(summary)) | {"warnings[]"} == stated("summary") | {"warnings[]"}
+    assert summary["state"] == "finished"
+    assert [epoch["epoch"] for epoch in summary["epochs"]] == [1, 2]
+    runs = printed("runs")["runs"]
+    assert set(fields(runs, "runs")) == stated("runs")
+    assert (runs[0]["run"], runs[0]["epochs"]) == ("workspace", 2)
+    findings = printed("doctor")["findings"]
+    assert set(fields(findings, "findings")) == stated("doctor")
+    assert "ok" in {finding["level"] for finding in findings}
+
+
+def test_a_training_that_is_not_finished(
+    printed: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    summary = printed("summary")
+    assert set(fields(summary)) < stated("summary")
+    assert (summary["state"], summary["epochs"][0]["val_loss"]) == ("training", 4.25)
+
+
+def test_foreign_text_is_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+    print_record({"name": "\x1b[2J\u202e"})
+    out = capsys.readouterr().out
+    assert out.isascii()
+    assert "\x1b" not in out
+    assert json.loads(out) == {"name": "\x1b[2J\u202e"}
