@@ -13,6 +13,7 @@ from tests.data.material import filters, json_lines, parameters
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import Section, validate
 from tokenmill.data.clean import clean
+from tokenmill.data.report import LANGUAGE_SAMPLE
 from tokenmill.executor import ThreadExecutor
 from tokenmill.formats import shards
 from tokenmill.formats.metrics import Example
@@ -92,6 +93,7 @@ def test_documents_and_counts_agree(tmp_path):
     assert report.documents.kept == len(texts) == len(set(texts))
     assert report.documents.read == 3000 == report.documents.kept + report.dropped["duplicate"]
     assert report.characters.out == sum(map(len, texts))
+    assert sum(report.languages.values()) == LANGUAGE_SAMPLE < len(texts)
 
 
 def test_duplicates_are_dropped_in_order_or_kept(tmp_path, run):

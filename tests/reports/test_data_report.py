@@ -82,7 +82,7 @@ def test_data_page_shows_what_was_counted(reported: Path) -> None:
     assert f"at most {numbers['document_tokens_median']}" in text
     assert "near duplicate 30 15.0 %" in text
     assert "en 100 71.4 %" in text
-    assert "140 documents, a sample of the 140" in text
+    assert "140 documents, all that were kept" in text
     assert "empty<u>.txt" in text
     # of the files beyond the first ten, two are listed
     assert re.search("378 more files ?401 of 440 documents kept", text)

@@ -36,8 +36,8 @@ SOURCES = 50
 the first ones that are held out."""
 
 LANGUAGE_SAMPLE = 128
-"""The language of one in this many kept documents is detected. The choice depends on their text
-alone."""
+"""The language of this many documents of a shard is detected, or of one in this many if those are
+more. The choice depends on the shard's text alone."""
 
 
 @dataclass
@@ -57,7 +57,7 @@ class Tally:
     lengths_kept: Counter[int] = field(default_factory=Counter)
     """The number of documents kept, by the binary digits of their length after cleaning."""
     languages: Counter[str] = field(default_factory=Counter)
-    """The number of documents kept, by language, in a sample of one in LANGUAGE_SAMPLE."""
+    """The number of documents kept, by language, in the samples of the shards."""
     encodings: dict[str, str] = field(default_factory=dict)
     """The encoding of each file that is not UTF-8."""
     letters: int = 0
@@ -82,13 +82,14 @@ class Tally:
         self.letters_taken += max(0, read - left)
 
     def add_kept(self, documents: pl.DataFrame) -> None:
-        """Count documents as they are written to shards."""
+        """Count the documents of a shard."""
         texts = as_lines(documents["text"])
         chars = texts.str.len_chars()
         self.characters_out += int(chars.sum())
         self.lengths_kept.update(_binary_digits(chars))
         self.kept.update(_occurrences(documents["source"]))
-        sample = texts.filter(documents["id"] % LANGUAGE_SAMPLE == 0)
+        size = max(LANGUAGE_SAMPLE, len(texts) // LANGUAGE_SAMPLE)
+        sample = texts.gather(documents["id"].arg_sort().head(size))
         self.languages.update(detect_languages(sample)["language"].fill_null("unknown").to_list())
 
     def drop(self, reason: str, text: str) -> None:

@@ -14,7 +14,7 @@ from tokenmill.formats.metrics import (
 )
 from tokenmill.reports.charts import Chart, Series, bar_chart, line_chart
 from tokenmill.reports.data_stats import RARE, DataStats
-from tokenmill.reports.page import THIN, decimal, flat, integer, percent, render
+from tokenmill.reports.page import THIN, flat, integer, percent, render, significant
 from tokenmill.words.cleaning import (
     damage_warning,
     held_out_in_words,
@@ -64,7 +64,7 @@ def text_flow(clean: CleanReport, tokens: int) -> list[tuple[str, str, list[str]
         (
             "encoded",
             integer(tokens),
-            ["tokens", f"{decimal(tokens / max(1, documents.kept), 1)} a document"],
+            ["tokens", f"{significant(tokens / max(1, documents.kept))} a document"],
         ),
     ]
 
