@@ -11,6 +11,7 @@ from tests.pipeline.project import Project as Repository
 from tests.pipeline.project import ran
 from tokenmill.doctor import dvc
 from tokenmill.doctor.environment import Finding, Project
+from tokenmill.doctor.objects import check_objects
 from tokenmill.words.units import message
 
 
@@ -19,6 +20,22 @@ def test_folder_without_dvc_is_a_problem(tmp_path: Path):
     assert single(dvc.check_repository, project).level == "problem"
     for check in (dvc.check_cache, dvc.check_remote, dvc.check_pipeline):
         assert list(check(project)) == []
+
+
+@pytest.mark.parametrize("name", dvc.READ_BY_DVC)
+def test_dvc_reads_no_pipe(repository: Repository, name: str):
+    """It would wait for ever, and read a device until memory is full."""
+    (repository.root / "dvc.lock").write_text("schema: '2.0'\n")
+    (repository.root / ".gitignore").write_text("/models\n")
+    repository.commit()
+    (repository.root / name).unlink(missing_ok=True)
+    os.mkfifo(repository.root / name)
+    project = Project(repository.root)
+    found = single(dvc.check_repository, project)
+    assert found.level == "problem"
+    assert [*dvc.check_pipeline(project), *check_objects(project)] == []
+    repository.run("sh", "-c", str(found.fix))
+    opened(repository)
 
 
 def test_cache_should_be_linked(repository: Repository):

@@ -24,6 +24,7 @@ from dvc_objects.fs.local import localfs
 from tokenmill import git
 from tokenmill.core import paths
 from tokenmill.core.errors import first_line
+from tokenmill.core.params import PARAMS_FILE
 from tokenmill.doctor.environment import Finding, Project, lock_file, ok, problem, warning
 
 REMOTE_TIMEOUT = 10.0
@@ -58,8 +59,22 @@ def with_timeout(seconds: float, work: Callable[[], T]) -> T:
     return result.result(seconds)
 
 
+OWN_FILE = ".dvc/config.local"
+"""The file of DVC's that git does not have."""
+
+READ_BY_DVC = ("dvc.yaml", PARAMS_FILE.name, "dvc.lock", ".dvcignore", ".gitignore")
+READ_BY_DVC += (".dvc/config", OWN_FILE, ".dvc/.gitignore")
+"""The files that DVC reads of a project, be they pipes or devices without an end."""
+
+
 def check_repository(project: Project) -> Iterator[Finding]:
-    """Check that the project is a DVC repository."""
+    """Check that the project is a DVC repository whose files DVC can read."""
+    for name in READ_BY_DVC:
+        path = project.root / name
+        if os.path.lexists(path) and not path.is_file():
+            fix = f"rm -rf {name}" + f" && git checkout {name}" * (name != OWN_FILE)
+            yield problem("dvc", f"{name} is no regular file", fix)
+            return
     logging.getLogger("dvc").setLevel(logging.CRITICAL)  # its messages become findings
     try:
         project.repo = Repo(str(project.root))
@@ -187,9 +202,8 @@ def check_pipeline(project: Project) -> Iterator[Finding]:
     repo = project.repo
     if repo is None:
         return
-    if not (project.root / "dvc.yaml").is_file():
-        fix = "rm -rf dvc.yaml && git checkout dvc.yaml"
-        yield problem("pipeline", "dvc.yaml is missing or no file", fix)
+    if not (project.root / "dvc.yaml").exists():
+        yield problem("pipeline", "dvc.yaml is missing", "git checkout dvc.yaml")
         return
     try:
         project.outdated = with_timeout(STATUS_TIMEOUT, lambda: _outdated(repo))
