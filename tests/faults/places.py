@@ -52,6 +52,10 @@ def _link_to_folder(path: Path, outside: Path) -> None:
 
 
 PIPES: dict[str, Callable[[Path, Path], None]] = {"a pipe": _pipe, "a device": _device}
+
+LOCKS = {Path(".dvc/tmp", name) for name in ("lock", "rwlock", "rwlock.lock")}
+"""What DVC itself writes into, for any command that opens a project, through links too."""
+
 LINKS: dict[str, Callable[[Path, Path], None]] = {
     "a link": _link,
     "a link for its folder": _link_to_folder,
@@ -71,7 +75,7 @@ def link_trials(
     quiet: Quiet, chance: random.Random, count: int, match: str = ""
 ) -> Iterator[Result]:
     """A link in place of any artefact or its folder, to where it lies now."""
-    cases = _cases(quiet, LINKS, match)
+    cases = [case for case in _cases(quiet, LINKS, match) if case[0] not in LOCKS]
     for case in chance.sample(cases, min(count, len(cases))):
         yield _one(quiet, "links", LINKS[case[1]], case)
 
