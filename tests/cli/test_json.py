@@ -2,10 +2,13 @@
 
 import contextlib
 import json
+import os
 import re
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -72,6 +75,22 @@ def test_compare(
     assert missing <= {"prompts[].answers[]", "settings[].name", "settings[].values[]"}
 
 
+def to_a_tracker(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, dict[str, float]]]:
+    """Steps and rows that the document's script logs in this folder."""
+    logged = []
+    tracker = ModuleType("trackio")
+    tracker.__dict__.update(
+        init=lambda **_: None,
+        log=lambda row, step: logged.append((step, row)),
+        finish=lambda: None,
+    )
+    monkeypatch.setitem(sys.modules, "trackio", tracker)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    (script,) = re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL)
+    exec(script, {})  # noqa: S102 (our own document)
+    return logged
+
+
 @pytest.mark.slow
 def test_a_finished_project(
     printed: Callable[..., Any], finished: Project, monkeypatch: pytest.MonkeyPatch
@@ -84,6 +103,11 @@ def test_a_finished_project(
     runs = printed("runs")["runs"]
     assert set(fields(runs, "runs")) == stated("runs")
     assert (runs[0]["run"], runs[0]["epochs"]) == ("workspace", 2)
+    logged = to_a_tracker(monkeypatch)
+    assert {step for step, row in logged if "val_loss" in row} == {
+        round(epoch["epoch"] * logged[-1][0] / 2) for epoch in summary["epochs"]
+    }
+    assert all(("loss" in row) != ("val_loss" in row) for _, row in logged)
     findings = printed("doctor")["findings"]
     assert set(fields(findings, "findings")) == stated("doctor")
     assert "ok" in {finding["level"] for finding in findings}
