@@ -242,8 +242,9 @@ class RayExecutor(Executor):
             ) from error
 
     def cancel(self, task: Task) -> None:
-        """See `Executor.cancel`."""
-        self._ray.cancel(task.future)
+        """See `Executor.cancel`. The task runs to its end, unless this program ends before, and
+        nobody takes its result: `ray.cancel` aborts the program where a task ends at the same
+        moment (Ray 2.60, a failed check in its TaskManager; ray-project/ray#54846)."""
 
     def limit(self) -> int:
         """See `Executor.limit`."""
