@@ -174,10 +174,13 @@ def params_with(
 ) -> "AllParams":
     """The parameters in a file with other values by their dotted names, and then with each
     `NAME=VALUE` of `overrides`. Nothing is written."""
-    from tokenmill.core.params import parse_yaml, read_yaml, validate  # noqa: PLC0415 (pydantic)
+    from tokenmill.core.params import read_yaml, validate  # noqa: PLC0415 (pydantic)
     from tokenmill.schema import AllParams  # noqa: PLC0415
 
-    content = parse_yaml(text_with(values, path), path) if values else read_yaml(path)
+    content = read_yaml(path)
+    for name, value in values.items():
+        section, key = _known(content, name, path)
+        section[key] = value
     for text in overrides:
         apply_override(content, text)
     return validate(AllParams, content, path)
@@ -204,9 +207,7 @@ def text_with(values: Mapping[str, Any], path: Path) -> str:
 
 def _set(content: Any, name: str, value: Any, path: Path) -> bool:
     """Set a parameter. The result is False if it already has this value."""
-    section, key = _innermost(content, name)
-    if section is None or key not in section:
-        raise UserError(f"{path} has no {name}; add it (`tokenmill params` says what it means).")
+    section, key = _known(content, name, path)
     if section[key] == value:
         return False
     section[key] = value
@@ -214,6 +215,14 @@ def _set(content: Any, name: str, value: Any, path: Path) -> bool:
     if comment and comment[2]:
         comment[2].column = 0  # one blank before it, wherever the old value ended
     return True
+
+
+def _known(content: Any, name: str, path: Path) -> tuple[dict[str, Any], str]:
+    """The section that holds a parameter of the file, and the parameter's name in it."""
+    section, key = _innermost(content, name)
+    if section is None or key not in section:
+        raise UserError(f"{path} has no {name}; add it (`tokenmill params` says what it means).")
+    return section, key
 
 
 def apply_override(content: dict[str, Any], text: str) -> None:

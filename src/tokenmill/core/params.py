@@ -6,7 +6,9 @@ same numbers (`6e-4` is 0.0006; PyYAML reads a string).
 """
 
 import ast
+import copy
 import difflib
+import functools
 import inspect
 import itertools
 import textwrap
@@ -131,7 +133,7 @@ def parse_yaml(text: str, path: Path, names: Sequence[str] = ("model", "train"))
         UserError: also if aliases make it longer than MOST_VALUES.
     """
     try:
-        content = YAML(typ="safe", pure=True).load(text)
+        content = copy.deepcopy(_loaded(text))
     # ValueError: a number of 10,000 digits, or an impossible date
     except (YAMLError, ValueError, RecursionError) as error:
         raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
@@ -152,6 +154,13 @@ def parse_yaml(text: str, path: Path, names: Sequence[str] = ("model", "train"))
             value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
         )
     return content
+
+
+@functools.lru_cache(maxsize=4)
+def _loaded(text: str) -> Any:
+    """What a YAML text holds. A command reads params.yaml several times, and each time takes some
+    hundredths of a second."""
+    return YAML(typ="safe", pure=True).load(text)
 
 
 def validate(view: type[View], content: dict[str, Any], path: Path) -> View:

@@ -12,6 +12,7 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar
 
 import torch
@@ -221,6 +222,7 @@ class _SkipInit(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
+@cache
 def parameter_count(config: ModelConfig) -> int:
     """The number of trained parameters; allocates nothing."""
     return sum(parameter.numel() for parameter in empty_model(config).parameters())

@@ -10,6 +10,7 @@ tests compare both with PyTorch's counts.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 import torch
@@ -27,6 +28,7 @@ COMPILED_LOGIT_TENSORS = 3
 products: one, its gradient, and the next one. Inductor's plan says so (`tests/cuda/traffic.py`)."""
 
 
+@cache
 def matmul_parameters(config: ModelConfig) -> int:
     """Parameters that multiply each token: all but the embeddings of tokens and positions."""
     model = empty_model(config)
