@@ -43,7 +43,7 @@ def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Terminal:
         git.execute(root, *command.split())
     terminal = Terminal()
     monkeypatch.setattr(benchmark, "step_timer", lambda _: lambda _: 0.1)
-    monkeypatch.setattr(summary, "run", lambda _: None)
+    monkeypatch.setattr(summary, "print_summary", lambda: terminal.opened.append("summary"))
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setattr(TRY, "passed_through", terminal.passed_through)
     monkeypatch.setattr(TRY.webbrowser, "open", terminal.opened.append)
@@ -55,7 +55,7 @@ def test_it_fits_runs_and_opens_the_report(terminal: Terminal):
     text = Path("../a.txt").resolve()
     assert terminal.ran == [["-m", "dvc", "repro", text.as_posix()]]
     assert read_yaml(PARAMS_FILE)["tokenizer"]["vocab_size"] != 1024
-    assert [Path(page).name for page in terminal.opened] == ["index.html"]
+    assert [Path(page).name for page in terminal.opened] == ["summary", "index.html"]
 
 
 def test_your_own_edits_are_not_written_over(

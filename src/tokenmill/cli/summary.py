@@ -48,6 +48,11 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
+    """Print the summary of the pipeline in the current folder, in the form that was asked for."""
+    print_summary(as_json=options.json)
+
+
+def print_summary(*, as_json: bool = False) -> None:
     """Print the summary of the pipeline in the current folder."""
     from tokenmill.costs import COSTS, find_times, publish_times, read_costs  # noqa: PLC0415
     from tokenmill.evaluation.results import read_evaluation  # noqa: PLC0415
@@ -55,7 +60,7 @@ def run(options: argparse.Namespace) -> None:
     from tokenmill.runs.under_way import unfinished  # noqa: PLC0415
 
     if run := unfinished(Path()):
-        if options.json:
+        if as_json:
             print_record(_record_under_way(run))
         else:
             _print_under_way(run)
@@ -65,7 +70,7 @@ def run(options: argparse.Namespace) -> None:
     run_times = paths.resume_root(), read_manifest(paths.MODEL).fingerprint
     publish_times(*run_times, paths.METRICS)
     costs = read_costs(find_times(*run_times, COSTS))
-    if options.json:
+    if as_json:
         print_record(_record(evaluation, costs))
         return
     print()

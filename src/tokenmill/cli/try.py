@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> None:
             f"`dvc repro` ended with exit code {code} and says above why; typed again, it goes on "
             "from there."
         )
-    summary.run(options)
+    summary.print_summary()
     page = RUN_REPORT.resolve()
     say(f"\nthe whole run on a page: {page}")
     if sys.stdout.isatty():
