@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
+from unittest import mock
 
 import pytest
 import torch
@@ -179,6 +180,19 @@ def test_two_threads_of_a_compiled_model_add_up_in_one_order(two_threads: None):
             gradients.add(model.tokens.weight.grad.numpy().tobytes())
             model.tokens.weight.grad = None
     assert len(gradients) == 1
+
+
+@pytest.mark.skipif(missing_compiler(CPU) is not None, reason="no compiler here")
+def test_code_compiled_for_another_processor_is_not_taken(monkeypatch: pytest.MonkeyPatch):
+    """Inductor's folder of compiled code may come from another machine, as with a shared disk. Code
+    for vectors of 256 bits, taken by a processor with 512, writes behind the end of its results."""
+    given = []
+    monkeypatch.setattr(torch, "compile", lambda _, **how: given.append(how["options"]))
+    for width in (256, 512):
+        isa = mock.Mock(bit_width=mock.Mock(return_value=width))
+        monkeypatch.setattr("torch._inductor.cpu_vec_isa.pick_vec_isa", lambda isa=isa: isa)
+        Compilation(on=True, why="").of(Lookup())
+    assert [options["cpp.simdlen"] for options in given] == [256, 512]
 
 
 @pytest.fixture
