@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 import torch
 
-from bench.gpu import PARTS, run_part
+from bench.gpu import ASKED_FOR, PARTS, run_part
 from bench.harness import Contender, Timed, measure
-from bench.training import ladder, overhead, variants
+from bench.training import ladder, options, overhead, variants
 from bench.training.text import numbered, read_text
 from bench.training.variants import (
     TINY,
@@ -29,6 +30,7 @@ from bench.training.variants import (
 from tests.bench.conftest import Bench, in_a_process
 from tokenmill.model.gpt import build
 from tokenmill.model.gpt2 import Attention, Block
+from tokenmill.training import optimizer
 
 IDS = np.random.default_rng(0).integers(TINY.vocab_size, size=2000).astype("<u2")
 
@@ -151,7 +153,7 @@ class Run:
         return json.loads((self.folder / f"{name}.json").read_text())
 
 
-ALL_BUT_ONE = [part for part in PARTS if part != "steps-16x1024"]
+ALL_BUT_ONE = [part for part in PARTS | ASKED_FOR if part != "steps-16x1024"]
 """Steps of one of the two shapes."""
 
 
@@ -229,9 +231,22 @@ def test_every_gpu_part_runs_where_little_is_installed(tiny: Run):
     several = tiny.json("parallel")
     assert [row["parallel"] for row in several] == ["none", "ddp", "fsdp"]
     assert all(row["tokens/s"] > 0 for row in several), several
+    tried = tiny.json("options")
+    assert [row["option"] for row in tried] == ["as it is", "symmetric products"]
+    assert all(row["times the first"] > 0 for row in tried), tried
     (to_the_loss,) = tiny.json("loss")
     assert to_the_loss["to the loss"] == "TokenMill"
     assert all(row["tokens/s"] > 0 for row in tiny.json("steps-64x512"))
+
+
+@pytest.mark.parametrize("shape", [(2, 8, 8), (3, 7, 20)])
+def test_symmetric_products_give_the_same_matrices(shape: tuple[int, ...]):
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    x /= x.norm(dim=(1, 2), keepdim=True)
+    torch.testing.assert_close(options.product_with_itself(x), x @ x.mT)
+    ordinary = optimizer.orthogonal(x, torch.float64)
+    with mock.patch.object(optimizer, "_iterated", options.iterated):
+        torch.testing.assert_close(optimizer.orthogonal(x, torch.float64), ordinary)
 
 
 def test_the_overhead_of_training_is_measured():

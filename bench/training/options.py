@@ -1,0 +1,127 @@
+"""Steps of a model of GPT-2 124M's shape with what TokenMill does not do, until a GPU has shown
+that it is faster: one row each, beside the step as it is.
+
+    python -m bench.training.options
+
+  cuDNN attention     NVIDIA's kernel in the place of flash attention (Hopper and later)
+  max-autotune        Inductor times several kernels for each product, and takes the best
+  symmetric products  Muon computes X Xᵀ, which is symmetric, from three quarters of its products
+
+The model is `modern`, trained with Muon, 64 sequences of 512 tokens a step, compiled. Each row has
+a process of its own, one at a time. On a CPU only the last one can be tried, and nothing is
+compiled with `--tiny`.
+"""
+
+import argparse
+import contextlib
+from functools import partial
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch._inductor import config as inductor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from bench.harness import (
+    TURN_SECONDS,
+    Contender,
+    RowFile,
+    Steps,
+    compute_for,
+    for_long_runs,
+    here,
+    measure,
+    tokenmill_steps,
+    train_params,
+)
+from bench.training.peers import GPT2_124M, TINY
+from tokenmill.model.config import ModelConfig
+from tokenmill.stage import report_errors
+from tokenmill.training import optimizer
+from tokenmill.training.compile import Compilation
+
+AS_IT_IS = "as it is"
+CUDNN = "cuDNN attention"
+AUTOTUNE = "max-autotune"
+SYMMETRIC = "symmetric products"
+ON_GPU = (AS_IT_IS, CUDNN, AUTOTUNE, SYMMETRIC)
+ON_CPU = (AS_IT_IS, SYMMETRIC)
+
+SEQUENCES = 64
+CONTEXT = 512
+
+
+def product_with_itself(x_NRC: Tensor) -> Tensor:
+    """X Xᵀ of N matrices, (N, R, R), from the products of X's upper and lower rows: the one block
+    that would be computed twice is copied."""
+    upper, lower = x_NRC.tensor_split(2, dim=1)
+    beside = torch.bmm(upper, lower.mT)
+    above = torch.cat([torch.bmm(upper, upper.mT), beside], dim=2)
+    below = torch.cat([beside.mT, torch.bmm(lower, lower.mT)], dim=2)
+    return torch.cat([above, below], dim=1)
+
+
+def iterated(x_NRC: Tensor) -> Tensor:
+    """Muon's iteration with symmetric products: X Xᵀ, and its square."""
+    for a, b, c in optimizer.POLAR_EXPRESS:
+        square = product_with_itself(x_NRC)
+        polynomial = b * square + c * product_with_itself(square)
+        x_NRC = torch.baddbmm(x_NRC, polynomial, x_NRC, beta=a)
+    return x_NRC
+
+
+def steps_of(option: str, *, tiny: bool) -> Steps:
+    """The steps with one of the options, which holds for the whole process."""
+    compute = compute_for("auto")
+    stack = contextlib.ExitStack()  # never closed: the process does nothing else
+    if option == CUDNN:
+        stack.enter_context(sdpa_kernel(SDPBackend.CUDNN_ATTENTION))
+    elif option == AUTOTUNE:
+        stack.enter_context(inductor.patch(max_autotune=True))
+    elif option == SYMMETRIC:
+        stack.enter_context(mock.patch.object(optimizer, "_iterated", iterated))
+    model = TINY.sizes | {"vocab_size": 64} if tiny else GPT2_124M
+    batch, context = (TINY.batch, TINY.context) if tiny else (SEQUENCES, CONTEXT)
+    common = {"architecture": "modern", "dropout": 0.0, "context_length": context}
+    return tokenmill_steps(
+        ModelConfig.model_validate(common | model),
+        train_params(optimizer="muon", batch_size=batch, learning_rate=1e-3),
+        compute,
+        np.zeros(4 * batch * context + 1),
+        compilation=Compilation(False, "tiny") if tiny else for_long_runs(compute.device),
+    )
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measure, print."""
+    names = ON_GPU if here().type == "cuda" else ON_CPU
+    contenders = {
+        name: Contender(partial(steps_of, name, tiny=options.tiny), is_stage=True) for name in names
+    }
+    rounds, steps = (1, 2) if options.tiny else (5, 20)
+    timed = measure(contenders, rounds=rounds, steps=steps, at_a_time=1, seconds=TURN_SECONDS)
+    file = RowFile(options.json)
+    for name, one in timed.items():
+        if one.failed:
+            print(f"{name:18}  left out: {one.failed}")
+            file.add({"option": name, "left out": one.failed})
+            continue
+        times = round(one.times(timed[AS_IT_IS]), 3)
+        print(f"{name:18}  {one.seconds * 1e3:8.2f} ms a step, {times:6.3f} times as fast")
+        file.add({"option": name, "seconds a step": one.seconds, "times the first": times})
+
+
+def main() -> None:
+    """Read the arguments."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--tiny", action="store_true", help="a few steps of next to nothing")
+    parser.add_argument("--json", type=Path, help="write the rows to this file too")
+    report_errors(lambda: run(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()
