@@ -32,8 +32,7 @@ def main() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         stage = importlib.import_module("tokenmill.stage")
-        stage.set_wait_policy()  # before PyTorch is loaded
-        stage.set_allocator()
+        stage.prepare_process()  # before PyTorch is loaded
         work = importlib.import_module(f"stages.{name}")
     except ModuleNotFoundError as error:
         if error.name and error.name.startswith(("tokenmill", "stages")):

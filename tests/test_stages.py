@@ -71,8 +71,7 @@ def test_code_beside_the_stage_is_the_code_that_runs(tmp_path: Path):
             ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__")
         )
     (tmp_path / "src/tokenmill/stage.py").write_text(
-        "def set_wait_policy(): ...\ndef set_allocator(): ...\n"
-        "def run_stage(main):\n    print('the copy')\n"
+        "def prepare_process(): ...\ndef run_stage(main):\n    print('the copy')\n"
     )
     assert run("-m", "stages", "unpack", cwd=tmp_path).stdout == "the copy\n"
 

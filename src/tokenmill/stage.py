@@ -23,7 +23,10 @@ from tokenmill import byte_code
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import DISK_FULL
-from tokenmill.words.units import message
+from tokenmill.words.units import message, size
+
+if sys.platform != "win32":
+    import resource
 
 SPIN_COUNT = 1000
 """Turns of an empty loop after which a waiting thread sleeps, if other programs use the cores.
@@ -40,6 +43,10 @@ PAUSE = 0.004
 """Seconds between samples."""
 
 LOAD = Path("/proc/loadavg")
+
+LEAST_ADDRESS_SPACE = 3 << 29
+"""Bytes of address space that DVC and PyTorch take together, before they have any data: with 1.0 GB
+polars ended the process, 1.5 GB sufficed."""
 
 LOOK_SECONDS = 0.5
 """Seconds between two looks at whether the processes above this one still run."""
@@ -162,6 +169,29 @@ def set_allocator() -> None:
     """
     if sys.platform == "linux":
         os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+
+
+def narrow_address_space() -> str | None:
+    """What the limit of this process's address space is and what a run takes, as a part of a
+    sentence; None if the limit is wide enough, or if there is none."""
+    if sys.platform == "win32":
+        return None
+    most, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if not 0 <= most < LEAST_ADDRESS_SPACE:
+        return None
+    return (
+        f"programs get {size(most)} of address space, and DVC with PyTorch takes "
+        f"{size(LEAST_ADDRESS_SPACE)}"
+    )
+
+
+def prepare_process() -> None:
+    """Prepare the process of a stage, before polars and PyTorch are loaded. With too little address
+    space they would end it without a word; so it ends here, with a sentence."""
+    if found := narrow_address_space():
+        sys.exit(f"error: {found}; `ulimit -v unlimited`, or a machine that gives more.")
+    set_wait_policy()
+    set_allocator()
 
 
 def _running_elsewhere() -> float:

@@ -1,4 +1,4 @@
-"""What `tokenmill doctor` says of limits under which nothing else could be checked."""
+"""Limits under which nothing could be checked or run: what `tokenmill doctor` and a stage say."""
 
 import os
 import resource
@@ -14,9 +14,12 @@ from tokenmill.doctor import limits
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux bounds the address space")
 
 
-def doctor(cwd: Path, *, space: int, **variables: str) -> subprocess.CompletedProcess[str]:
+def limited(
+    *command: str, cwd: Path, space: int, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a module in a process that gets so much address space."""
     return subprocess.run(
-        [sys.executable, "-m", "tokenmill", "doctor"],
+        [sys.executable, "-m", *command],
         cwd=cwd,
         env=os.environ | {"PYTHONPATH": str(ROOT / "src")} | variables,
         capture_output=True,
@@ -27,11 +30,19 @@ def doctor(cwd: Path, *, space: int, **variables: str) -> subprocess.CompletedPr
 
 
 def test_little_address_space_is_a_finding(tmp_path: Path):
-    done = doctor(tmp_path, space=1 << 29, PYTHONSAFEPATH="1")
+    done = limited("tokenmill", "doctor", cwd=tmp_path, space=1 << 29, PYTHONSAFEPATH="1")
     assert done.returncode == 1
     assert done.stderr == ""
     fixes = [line.split("→ ")[1] for line in done.stdout.splitlines() if "→" in line]
     assert fixes == ["ulimit -v unlimited", "unset PYTHONSAFEPATH"]
+
+
+def test_a_stage_refuses_little_address_space():
+    done = limited("stages", "clean", cwd=ROOT, space=1 << 30)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert "ulimit -v unlimited" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_a_folder_that_cannot_be_written_is_a_finding(

@@ -47,7 +47,11 @@ MODULES = ("random", "json", "enum", "typing", "numpy", "torch", "polars", "dvc"
 
 STREAMS = ("<&-", ">&-", "2>&-", "<&- >&- 2>&-", "> /dev/full", "2> /dev/full")
 
-LIMITS = ("ulimit -v 1000000", "ulimit -n 16", "ulimit -f 1", "umask 777", "ulimit -t 1")
+CPU_SECOND = "ulimit -t 1"
+"""After it the kernel sends SIGKILL, to which no program can answer; `kills` looks at what is then
+left."""
+
+LIMITS = ("ulimit -v 1000000", "ulimit -n 16", "ulimit -f 1", "umask 777", CPU_SECOND)
 
 SECRETS = (
     "{scheme}://ada:SECRET@{host}/x.txt",
@@ -105,6 +109,8 @@ def _one(quiet: Quiet, case: tuple[str, str], consumer: str) -> Result:
         left = [path.name for path in root.rglob(".*.tmp") if "cache" not in path.parts]
         if left and ending == "refused" and kind != "limit":
             ending = "wrong"
+        if ending == "signal" and value == CPU_SECOND:
+            ending = "other"
     return Result("surround", f"{kind} {value!r}, {consumer}", ending, outcome.said)
 
 

@@ -7,28 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tokenmill.doctor.environment import Finding, problem
-from tokenmill.words.units import size
-
-if sys.platform != "win32":
-    import resource
-
-LEAST_ADDRESS_SPACE = 3 << 29
-"""Bytes of address space that DVC and PyTorch take together, before they have any data: with 1.0 GB
-polars ended the process, 1.5 GB sufficed."""
+from tokenmill.stage import narrow_address_space
 
 
 def check_limits(root: Path) -> Iterator[Finding]:
     """Check the limits under which a run in the folder `root` would work; nothing is said of limits
     that are wide enough."""
-    if sys.platform != "win32":
-        most, _ = resource.getrlimit(resource.RLIMIT_AS)
-        if 0 <= most < LEAST_ADDRESS_SPACE:
-            yield problem(
-                "limits",
-                f"programs get {size(most)} of address space, and DVC with PyTorch takes "
-                f"{size(LEAST_ADDRESS_SPACE)} (nothing else was checked)",
-                "ulimit -v unlimited",
-            )
+    if narrow := narrow_address_space():
+        yield problem("limits", f"{narrow} (nothing else was checked)", "ulimit -v unlimited")
     if sys.flags.safe_path:
         yield problem(
             "limits",
