@@ -74,6 +74,17 @@ def test_links_braces_and_warnings_are_named(tmp_path: Path, monkeypatch: pytest
     assert not list(environment.check_variables(Project(root)))
 
 
+def test_a_file_that_stands_for_a_module_of_python_is_named(tmp_path: Path):
+    (tmp_path / "random.py").write_text("1 / 0")
+    assert not list(environment.check_names(Project(tmp_path)))
+    (tmp_path / "types.py").write_text("1 / 0")
+    named = single(environment.check_names, Project(tmp_path))
+    assert (named.name, named.level) == ("names", "problem")
+    subprocess.run(["sh", "-c", named.fix or "false"], cwd=tmp_path, check=True)
+    assert not list(environment.check_names(Project(tmp_path)))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["my_random.py", "my_types.py"]
+
+
 def test_results_in_no_commit_are_named(repository: Repository):
     project = Project(repository.root)
     assert [(found.name, found.level) for found in environment.check_git(project)] == [

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.faults import trial
 from tests.faults.disk import forget
-from tests.faults.material import CONSUMERS, OUTPUTS, STAGES, Quiet, written
+from tests.faults.material import CONSUMERS, DEEP, OUTPUTS, STAGES, Quiet, written
 from tests.faults.table import Result
 from tests.faults.trial import Outcome
 from tests.pipeline.project import change_params
@@ -104,6 +104,8 @@ def _one(quiet: Quiet, case: tuple[str, str], consumer: str) -> Result:
         if ending == "done":
             same = consumer in STAGES and written(root, consumer) == _expected(quiet, consumer)
             ending = "same" if same else ("wrong" if consumer in STAGES else "other")
+        if kind == "module" and "runpy" in outcome.said:
+            outcome, ending = _as_advised(quiet, root, case, consumer)
         if "another module of this name" in outcome.said or "SECRET" in outcome.said:
             ending = "wrong"
         left = [path.name for path in root.rglob(".*.tmp") if "cache" not in path.parts]
@@ -112,6 +114,18 @@ def _one(quiet: Quiet, case: tuple[str, str], consumer: str) -> Result:
         if ending == "signal" and value == CPU_SECOND:
             ending = "other"
     return Result("surround", f"{kind} {value!r}, {consumer}", ending, outcome.said)
+
+
+def _as_advised(
+    quiet: Quiet, root: Path, case: tuple[str, str], consumer: str
+) -> tuple[Outcome, str]:
+    """Python itself could not start; what happens after the command that `doctor` names."""
+    file = f"{case[1]}.py"
+    advised = f"mv {file} " in _typed(root, DEEP, case).said
+    (root / file).unlink()
+    outcome = _typed(root, consumer, case)
+    same = consumer not in STAGES or written(root, consumer) == _expected(quiet, consumer)
+    return outcome, "mended" if advised and same and outcome.ending == "done" else "lost"
 
 
 def _expected(quiet: Quiet, consumer: str) -> str:

@@ -189,7 +189,7 @@ def check_memory(project: Project) -> Iterator[Finding]:
     need = memory(
         config,
         sequences=sequences,
-        precision="float32" if compute.precision == torch.float32 else "half",
+        precision=compute.precision,
         hidden_moments=OPTIMIZERS[params.train.optimizer].hidden_moments,
         shards=torch.cuda.device_count() if sharded else 1,
     )
@@ -261,7 +261,7 @@ def bytes_to_write(
     config = ModelConfig.of(params.model, vocabulary(params, tokens))
     weights = 4 * parameter_count(config)
     moments = OPTIMIZERS[params.train.optimizer].hidden_moments
-    state = memory(config, sequences=1, precision="float32", hidden_moments=moments).optimizer
+    state = memory(config, sequences=1, precision=torch.float32, hidden_moments=moments).optimizer
     parts = {
         "clean text": ("clean", int(PARQUET * text)),
         "packed tokens": ("tokenize", int(PACKED * plain)),
@@ -317,6 +317,7 @@ CHECKS: tuple[Check, ...] = (
     environment.check_variables,
     environment.check_packages,
     environment.check_folder,
+    environment.check_names,
     check_params,
     check_text,
     environment.check_git,

@@ -4,6 +4,7 @@ import importlib.metadata
 import os
 import platform
 import shutil
+import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
@@ -123,6 +124,25 @@ def check_folder(project: Project) -> Iterator[Finding]:
             text = f"{name} is a link, and DVC keeps no output behind one"
             fix = f"rm {name} && mv {quote(str(folder.resolve()))} {name}"
             yield problem(f"{name}/", text, fix)
+
+
+def check_names(project: Project) -> Iterator[Finding]:
+    """Check that no file of the folder stands for a module without which `python -m` cannot start.
+    Files with the names of other modules do no harm: a stage does not import from the folder."""
+    names = [path.name for path in project.root.glob("*.py")]
+    names += [path.parent.name for path in project.root.glob("*/__init__.py")]
+    taken = [name for name in sorted(names) if name.removesuffix(".py") in sys.stdlib_module_names]
+    command = [sys.executable, "-B", "-c", "import runpy"]
+    if (
+        not taken
+        or not subprocess.run(
+            command, cwd=project.root, capture_output=True, check=False
+        ).returncode
+    ):
+        return
+    text = f"{', '.join(taken)}: Python takes it for a module of its own and cannot start a stage"
+    moves = [f"mv {quote(name)} my_{quote(name)}" for name in taken]
+    yield problem("names", text, " && ".join(moves))
 
 
 def check_packages(project: Project) -> Iterator[Finding]:
