@@ -1,5 +1,7 @@
 """The table of docs/scale.md, as `plan` computes it: `python -m bench.scale_table` prints it."""
 
+import torch
+
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import parameter_count
 from tokenmill.planning.fit import ENOUGH
@@ -101,7 +103,7 @@ def _row(name: str, devices: int) -> list[str]:
 
 
 def _memory(config: ModelConfig, sequences: int, *, shards: int) -> int:
-    return memory(config, sequences=sequences, precision="half", shards=shards).total
+    return memory(config, sequences=sequences, precision=torch.bfloat16, shards=shards).total
 
 
 if __name__ == "__main__":

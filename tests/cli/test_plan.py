@@ -41,7 +41,7 @@ def test_every_fact_of_a_preset_is_printed(project: Path, capsys: pytest.Capture
         "step",
         "work",
         "memory",
-        "half",
+        "bfloat16",
         "float32",
         "on",
         "A100",

@@ -139,6 +139,8 @@ def planning(
         stack.enter_context(
             mock.patch.object(CudaInterface.Worker, "get_device_properties", worker)
         )
+        if torch.version.cuda:  # built for CUDA, it asks the driver, which is not there
+            stack.enter_context(mock.patch("torch.cuda.current_device", return_value=0))
         for name, value in {
             "torch._inductor.scheduler.has_triton": True,
             "torch.cuda.amp.common.amp_definitely_not_available": False,

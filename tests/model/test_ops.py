@@ -1,18 +1,21 @@
 """The loss in chunks of rows against PyTorch's loss of all logits at once, and the padded
 vocabulary of a GPU."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.model.small import ARCHITECTURES, small_config
 from tokenmill.model import ops
 from tokenmill.model.gpt import build
+from tokenmill.model.gpt2 import _LayerNorm
 
 SIZES = st.integers(1, 7)
 
@@ -173,6 +176,35 @@ def test_without_gradients_the_head_is_multiplied_once(mode: Any, products: int)
         found = ops.next_token_loss(x, head, targets, cap=15.0)
     assert seen.count == products
     assert torch.equal(found.detach(), expected)
+
+
+COMPILED: dict[str, Callable[[Tensor], Tensor]] = {
+    "rms_norm": ops.rms_norm,
+    "apply_rotary": lambda x: ops.apply_rotary(x, torch.full((8,), 0.6), torch.full((8,), 0.8)),
+    "relu_squared": ops.relu_squared,
+    "gelu": ops.gelu,
+    "layer_norm": lambda x: _LayerNorm.apply(  # type: ignore[return-value]
+        x, torch.full((8,), 1.5), torch.full((8,), 0.5), 1e-5, x.dtype
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COMPILED)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_compiled_functions_have_the_same_gradient(name: str, dtype: torch.dtype):
+    """PyTorch 2.11 lost the gradient where the last operation made no new tensor."""
+    x = torch.randn(4, 8, generator=torch.Generator().manual_seed(0)).to(dtype)
+    towards = torch.arange(32.0).view(4, 8)
+    gradients = []
+    for function in (
+        COMPILED[name],
+        torch.compile(COMPILED[name], dynamic=False, backend="eager"),
+    ):
+        leaf = x.clone().requires_grad_()
+        (function(leaf) * towards).sum().backward()
+        gradients.append(leaf.grad)
+    assert gradients[0].abs().sum() > 0
+    torch.testing.assert_close(gradients[1], gradients[0])
 
 
 def test_compiled_attention_drops_out_the_same():

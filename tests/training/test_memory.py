@@ -82,7 +82,7 @@ def test_a_micro_batch_may_change_between_two_sessions(here: Path, tokens: Path,
 
 def test_auto_on_a_cpu_is_what_free_memory_holds(monkeypatch: pytest.MonkeyPatch):
     config = model_config()
-    one = memory(config, sequences=1, precision="float32")
+    one = memory(config, sequences=1, precision=torch.float32)
 
     def with_room_for(sequences: float) -> int:
         free = psutil.virtual_memory()._replace(
@@ -98,7 +98,7 @@ def test_auto_on_a_gpu_is_what_its_whole_memory_should_hold(monkeypatch: pytest.
     """Free memory does not count, so that a run that continues decides the same."""
     config = model_config()
     compute = Compute(torch.device("cuda"), torch.bfloat16)
-    how: dict[str, Any] = {"precision": "half", "hidden_moments": 1, "compiled": True}
+    how: dict[str, Any] = {"precision": torch.bfloat16, "hidden_moments": 1, "compiled": True}
 
     def with_room_for(sequences: int) -> int:
         total = math.ceil(memory(config, sequences=sequences, **how).total / USABLE_MEMORY)
@@ -238,7 +238,7 @@ def test_whole_gradients_fit_beside_all_else(
     """Two processes share the machine; each has all gradients and half of the weights and the
     optimizer's state."""
     config = model_config()
-    need = memory(config, sequences=2, precision="float32")
+    need = memory(config, sequences=2, precision=torch.float32)
     taken = (need.weights + need.optimizer) // 2 + need.gradients + need.activations + need.logits
     total = int(2 * taken / WHOLE_GRADIENTS_SHARE) + 2 * bytes_
     monkeypatch.setattr(

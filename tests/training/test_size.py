@@ -1,7 +1,7 @@
 """Operations and memory of a model against what PyTorch counts and keeps."""
 
 import functools
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 import torch
@@ -79,16 +79,13 @@ def kept_bytes(config: ModelConfig, sequences: int, dtype: torch.dtype) -> int:
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize(
-    ("precision", "dtype"), [("float32", torch.float32), ("half", torch.bfloat16)]
-)
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(
     "changes", [{}, {"n_layer": 1, "vocab_size": 1009}, {"n_embd": 128, "context_length": 16}]
 )
 def test_activations_are_what_pytorch_keeps(
     architecture: str,
-    precision: Literal["float32", "half"],
-    dtype: torch.dtype,
+    precision: torch.dtype,
     changes: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
 ):
@@ -99,7 +96,7 @@ def test_activations_are_what_pytorch_keeps(
     need = memory(config, sequences=sequences, precision=precision)
     copies = need.weights - 4 * parameter_count(config)
     estimated = need.activations + copies + 4 * config.vocab_size * config.n_embd
-    assert estimated == pytest.approx(kept_bytes(config, sequences, dtype), rel=0.05)
+    assert estimated == pytest.approx(kept_bytes(config, sequences, precision), rel=0.05)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -115,11 +112,13 @@ def test_weights_gradients_and_optimizer_state_are_counted(architecture: str, ki
     optimizer.set_rates(0.01)
     optimizer.step(loss=loss.detach(), norm=optimizer.norm())
     need = memory(
-        config, sequences=1, precision="float32", hidden_moments=OPTIMIZERS[kind].hidden_moments
+        config, sequences=1, precision=torch.float32, hidden_moments=OPTIMIZERS[kind].hidden_moments
     )
     assert need.optimizer == sum(value.nbytes for value in optimizer.state().values() if value.ndim)
     assert need.gradients == gradients
-    copies = model_class(config.architecture).training_memory(config, half=False).weight_copy_bytes
+    copies = (
+        model_class(config.architecture).training_memory(config, torch.float32).weight_copy_bytes
+    )
     assert need.weights == sum(parameter.nbytes for parameter in model.parameters()) + copies
 
 
@@ -129,7 +128,7 @@ def test_memory_grows_with_sequences_and_shrinks_with_shards(sequences: int, sha
     config = config_of("gpt2", n_layer=6)
 
     def need(n: int, shards: int = 1) -> Memory:
-        return memory(config, sequences=n, precision="half", shards=shards)
+        return memory(config, sequences=n, precision=torch.bfloat16, shards=shards)
 
     assert need(2 * sequences).activations == 2 * need(sequences).activations
     shared = need(sequences, shards=shards)
@@ -143,7 +142,7 @@ def test_half_a_batch_at_a_time_until_memory_holds_it():
     config = GPT2_SMALL.model_copy(
         update={"n_layer": 24, "n_head": 16, "n_embd": 1024, "context_length": 1024}
     )
-    need = functools.partial(memory, config, precision="half", compiled=True)
+    need = functools.partial(memory, config, precision=torch.bfloat16, compiled=True)
     found = {
         gigabytes: sequences_within(512, gigabytes * 1e9, need)
         for gigabytes in (1000, 72, 36, 14, 5)

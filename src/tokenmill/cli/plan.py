@@ -13,7 +13,7 @@ from tokenmill.words.units import counted, duration, si, size
 
 if TYPE_CHECKING:
     from tokenmill.planning.plan import Plan, PlanRow
-    from tokenmill.training.size import Memory, Precision
+    from tokenmill.training.size import Memory
 
 EXAMPLES = """\
   tokenmill plan                   the training in params.yaml, on the tokens there are
@@ -198,31 +198,31 @@ def _verdict(plan: "Plan") -> str:
     return f"{seen:.3g} tokens per parameter: {said}"
 
 
-def _memory(plan: "Plan") -> "dict[Precision, Memory]":
+def _memory(plan: "Plan") -> "dict[str, Memory]":
     """The memory of one device that takes a whole batch at a time, by the precision of products."""
+    import torch  # noqa: PLC0415 (seconds)
+
     from tokenmill.training.params import OPTIMIZERS  # noqa: PLC0415 (pydantic)
     from tokenmill.training.size import memory  # noqa: PLC0415 (PyTorch)
 
     train = plan.work.train
     moments = OPTIMIZERS[train.optimizer].hidden_moments
-    precisions: tuple[Precision, ...] = ("half", "float32")
     return {
-        precision: memory(
+        str(precision).removeprefix("torch."): memory(
             plan.work.config,
             sequences=train.batch_size,
             precision=precision,
             hidden_moments=moments,
         )
-        for precision in precisions
+        for precision in (torch.bfloat16, torch.float32)
     }
 
 
 def _print_memory(plan: "Plan") -> None:
-    names = {"half": "half precision", "float32": "float32"}
     parts = ("weights", "gradients", "optimizer", "activations", "logits", "total")
     rows = [["memory", *parts]]
     for precision, need in _memory(plan).items():
-        rows.append([names[precision], *(size(getattr(need, part)) for part in parts)])
+        rows.append([precision, *(size(getattr(need, part)) for part in parts)])
     print_columns(rows, right=range(1, 7))
 
 

@@ -12,7 +12,6 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, ClassVar
 
 import torch
@@ -175,9 +174,8 @@ class GPT(nn.Module, ABC):
 
     @staticmethod
     @abstractmethod
-    def training_memory(config: ModelConfig, *, half: bool) -> TrainingMemory:
-        """The memory for training besides the parameters. `half` means matrix products in half
-        precision instead of float32."""
+    def training_memory(config: ModelConfig, precision: torch.dtype) -> TrainingMemory:
+        """The memory for training besides the parameters, with matrix products of a precision."""
 
 
 def model_class(architecture: Architecture) -> type[GPT]:
@@ -222,7 +220,6 @@ class _SkipInit(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
-@cache
 def parameter_count(config: ModelConfig) -> int:
     """The number of trained parameters; allocates nothing."""
     return sum(parameter.numel() for parameter in empty_model(config).parameters())

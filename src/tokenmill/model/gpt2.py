@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from tokenmill.model import ops
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import GPT, KVCache, LayerCache, TrainingMemory
-from tokenmill.model.ops import attend, gelu, next_token_loss, own_text_mask
+from tokenmill.model.ops import attend, gelu, next_token_loss, own_text_mask, stream_dtype
 
 
 def rows(x_BTD: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ class _LayerNorm(Function):
         scale = (variance + eps).rsqrt()
         normed = (x_f32 - mean) * scale
         ctx.save_for_backward(normed.to(kept), scale, weight_D)
-        return (normed * weight_D + bias_D).to(x.dtype)
+        return ops.in_precision(normed * weight_D + bias_D, x.dtype)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
@@ -190,6 +190,7 @@ class GPT2(GPT):
         starts_BT: Tensor | None,
     ) -> Tensor:
         """See `GPT.forward_embedded`."""
+        x_BTD = ops.residual_stream(x_BTD)
         mask = None if starts_BT is None else own_text_mask(starts_BT)
         for layer, block in enumerate(self.blocks):
             x_BTD = block(x_BTD, None if cache is None else cache.layers[layer], mask)
@@ -220,18 +221,18 @@ class GPT2(GPT):
         }
 
     @staticmethod
-    def training_memory(config: ModelConfig, *, half: bool) -> TrainingMemory:
+    def training_memory(config: ModelConfig, precision: torch.dtype) -> TrainingMemory:
         """See `GPT.training_memory`.
 
-        A block keeps 2 widths in float32 (the inputs of its norms) and 14 in the precision of the
-        products: 1 normed, 3 queries, keys and values, 1 attended, 1 normed, 4 before and 4 behind
-        GELU. Outside the blocks are the input of the last norm and the gradient of its output,
-        which the loss computes at once.
+        A block keeps 2 widths of the residual stream (the inputs of its norms) and 14 in the
+        precision of the products: 1 normed, 3 queries, keys and values, 1 attended, 1 normed, 4
+        before and 4 behind GELU. Outside the blocks are the input of the last norm and the gradient
+        of its output, which the loss computes at once.
         """
-        value_bytes = 2 if half else 4
+        stream_bytes = stream_dtype(precision).itemsize
         return TrainingMemory(
-            block_bytes=(8 + 14 * value_bytes) * config.n_embd,
-            other_bytes=8 * config.n_embd,
+            block_bytes=(2 * stream_bytes + 14 * precision.itemsize) * config.n_embd,
+            other_bytes=2 * stream_bytes * config.n_embd,
             weight_copy_bytes=0,
             logit_tensors=2,
         )

@@ -26,6 +26,7 @@ from tokenmill.model.ops import (
     relu_squared,
     rms_norm,
     softcap,
+    stream_dtype,
 )
 
 LOGIT_CAP = 15.0
@@ -174,7 +175,7 @@ class NanoChat(GPT):
         starts_BT: Tensor | None,
     ) -> Tensor:
         """See `GPT.forward_embedded`; the logits are float32."""
-        x_BTD = self.drop(rms_norm(x_BTD))
+        x_BTD = self.drop(rms_norm(ops.residual_stream(x_BTD)))
         start = 0 if cache is None else cache.length
         cos, sin = (angle[start : start + x_BTD.shape[1]] for angle in (self.cos, self.sin))
         cos_TK = torch.cat((cos, cos), dim=-1)
@@ -214,19 +215,22 @@ class NanoChat(GPT):
         }
 
     @staticmethod
-    def training_memory(config: ModelConfig, *, half: bool) -> TrainingMemory:
+    def training_memory(config: ModelConfig, precision: torch.dtype) -> TrainingMemory:
         """See `GPT.training_memory`.
 
         A block keeps 19 widths in the precision of the products: 2 normed inputs, 3 queries, keys
         and values, 2 normed and 2 rotated queries and keys, 1 attended and 1 copy of it, 4 before
-        and 4 behind ReLU². In half precision it also keeps the 2 normed inputs in float32. In
-        float32 it copies the matrices of queries, keys and values for one product.
+        and 4 behind ReLU². Beside a residual stream of another precision it also keeps the 2 normed
+        inputs in that. In float32 it copies the matrices of queries, keys and values for one
+        product.
         """
-        value_bytes = 2 if half else 4
+        stream = stream_dtype(precision)
+        kept_twice = 0 if stream == precision else 2 * stream.itemsize
+        copies = 12 * config.n_layer * config.n_embd**2
         return TrainingMemory(
-            block_bytes=(19 * value_bytes + (8 if half else 0)) * config.n_embd,
-            other_bytes=12 * config.n_embd,
-            weight_copy_bytes=0 if half else 12 * config.n_layer * config.n_embd**2,
+            block_bytes=(19 * precision.itemsize + kept_twice) * config.n_embd,
+            other_bytes=3 * stream.itemsize * config.n_embd,
+            weight_copy_bytes=copies if precision == torch.float32 else 0,
             logit_tensors=3,
         )
 

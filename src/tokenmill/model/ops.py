@@ -149,6 +149,32 @@ def product_dtype(x: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
 
 
+def stream_dtype(products: torch.dtype) -> torch.dtype:
+    """The precision of the residual stream, the sum to which each block adds, beside products of
+    this precision.
+
+    It is bfloat16 where products are. Rounding it costs no loss that three seeds would show, and
+    every block moves fewer bytes (docs/decisions.md). float16 has too small a range for it.
+    """
+    return torch.bfloat16 if products == torch.bfloat16 else torch.float32
+
+
+def residual_stream(x: Tensor) -> Tensor:
+    """The embeddings x as the beginning of the residual stream."""
+    products = product_dtype(x)
+    return x.to(stream_dtype(products)) if products != x.dtype else x
+
+
+def in_precision(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """x in this precision; x itself if that is its own.
+
+    The last operation of an autograd function's forward must make a new tensor. PyTorch 2.11 loses
+    the gradient of a compiled one that ends with `x.to` without effect, or with an operation in
+    place.
+    """
+    return x if x.dtype == dtype else x.to(dtype)
+
+
 def _needs_no_gradient() -> bool:
     """Whether this is inference mode. Compiled code skips the question, which would break its
     graph."""
@@ -167,7 +193,7 @@ class _RMSNorm(Function):
         x_f32 = x.float()
         norm = torch.linalg.vector_norm(x_f32, dim=-1, keepdim=True)
         scale = norm.square_().div_(x.shape[-1]).add_(NORM_EPS).rsqrt_()
-        y = (x_f32 * scale).to(x.dtype)
+        y = in_precision(x_f32 * scale, x.dtype)
         # The product after it keeps the rounded result anyway, and Inductor notices that both are
         # the same
         ctx.save_for_backward(y.to(product_dtype(x)) if for_gpu(x) else y, scale)
@@ -198,7 +224,9 @@ class _Rotary(Function):
 
 def _rotated(x: Tensor, cos_TK: Tensor, sin_TK: Tensor) -> Tensor:
     x_f32 = x.float()
-    return x_f32.roll(x.shape[-1] // 2, -1).mul_(sin_TK).addcmul_(x_f32, cos_TK).to(x.dtype)
+    other = x_f32.roll(x.shape[-1] // 2, -1).mul_(sin_TK)
+    add = torch.addcmul if torch.compiler.is_compiling() else Tensor.addcmul_
+    return in_precision(add(other, x_f32, cos_TK), x.dtype)
 
 
 class _ReluSquared(Function):
@@ -227,7 +255,7 @@ class _GELU(Function):
         if gradient:
             slope = square.mul_(3 * GELU_SCALE * GELU_CUBE).add_(GELU_SCALE).mul_(y)
             ctx.save_for_backward(slope.addcmul_(slope, gate, value=-1).add_(gate).to(x.dtype))
-        return y.to(x.dtype)
+        return in_precision(y, x.dtype)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]

@@ -178,7 +178,7 @@ def step_timer(runtime: RuntimeParams) -> Callable[[Workload], float]:
 
 
 def _refuse_too_large(config: ModelConfig, compute: Compute) -> None:
-    parts = memory(config, sequences=1, precision="float32")
+    parts = memory(config, sequences=1, precision=torch.float32)
     need = parts.fixed
     there = psutil.virtual_memory().available
     if compute.device.type == "cpu" and need > there:

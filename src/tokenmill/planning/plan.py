@@ -347,7 +347,7 @@ def _sequences_that_fit(work: Workload, gpu: Hardware) -> int:
     need = partial(
         memory,
         work.config,
-        precision="half",
+        precision=torch.float16 if gpu.float32_teraflops else torch.bfloat16,
         hidden_moments=OPTIMIZERS[work.train.optimizer].hidden_moments,
         compiled=True,
     )

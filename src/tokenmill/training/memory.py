@@ -107,9 +107,11 @@ class FittingMicroBatch(MicroBatch):
         group = self._group
         if not group.shards:
             return False
-        precision = "float32" if compute.precision == torch.float32 else "half"
         need = memory(
-            self._config, sequences=self.sequences, precision=precision, shards=group.size
+            self._config,
+            sequences=self.sequences,
+            precision=compute.precision,
+            shards=group.size,
         )
         there = device_memory(compute.device)[1] / (
             1 if compute.device.type == "cuda" else group.on_this_machine
@@ -209,13 +211,13 @@ def sequences_that_fit(
     than it gets an error, so there the free memory counts.
     """
     if compute.device.type == "cpu":
-        need = functools.partial(memory, config, precision="float32")
+        need = functools.partial(memory, config, precision=torch.float32)
         room = FREE_MEMORY_SHARE * psutil.virtual_memory().available + need(sequences=1).fixed
     else:
         need = functools.partial(
             memory,
             config,
-            precision="float32" if compute.precision == torch.float32 else "half",
+            precision=compute.precision,
             hidden_moments=OPTIMIZERS[train.optimizer].hidden_moments,
             learning=learning,
             shards=shards,
@@ -226,7 +228,7 @@ def sequences_that_fit(
 
 
 def _too_large(config: ModelConfig, device: str) -> str:
-    need = memory(config, sequences=1, precision="float32")
+    need = memory(config, sequences=1, precision=torch.float32)
     return (
         f"out of memory on {device} with one sequence at a time: weights, gradients and optimizer "
         f"need about {size(need.fixed)}, a sequence {size(need.of_sequences)}. Take a smaller "

@@ -10,8 +10,6 @@ tests compare both with PyTorch's counts.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
-from typing import Literal
 
 import torch
 
@@ -28,7 +26,6 @@ COMPILED_LOGIT_TENSORS = 3
 products: one, its gradient, and the next one. Inductor's plan says so (`tests/cuda/traffic.py`)."""
 
 
-@cache
 def matmul_parameters(config: ModelConfig) -> int:
     """Parameters that multiply each token: all but the embeddings of tokens and positions."""
     model = empty_model(config)
@@ -41,10 +38,6 @@ def flops_per_token(config: ModelConfig) -> int:
     update."""
     attention = 12 * config.n_layer * config.n_embd * config.context_length
     return 6 * matmul_parameters(config) + attention
-
-
-Precision = Literal["float32", "half"]
-"""The precision of matrix products; `half` is bfloat16 or float16."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +73,7 @@ def memory(
     config: ModelConfig,
     *,
     sequences: int,
-    precision: Precision,
+    precision: torch.dtype,
     hidden_moments: int = 2,
     learning: int | None = None,
     shards: int = 1,
@@ -108,8 +101,10 @@ def memory(
     total = sum(sizes.values())
     tokens = sequences * config.context_length
     moments = 2 * (total - hidden) + hidden_moments * hidden if learning is None else 2 * learning
-    extra = model_class(config.architecture).training_memory(config, half=precision == "half")
-    copies = extra.weight_copy_bytes + (2 * hidden if precision == "half" else 0)
+    extra = model_class(config.architecture).training_memory(config, precision)
+    copies = extra.weight_copy_bytes
+    if precision != torch.float32:
+        copies += precision.itemsize * hidden
     block = extra.block_bytes + 4 * config.n_head + 16  # sums of exponentials, means and deviations
     if config.dropout:
         block += 2 * config.n_embd  # one byte for each element of two masks
@@ -124,10 +119,10 @@ def memory(
     )
 
 
-def _compiled_logits(tokens: int, vocabulary: int, precision: Precision) -> int:
+def _compiled_logits(tokens: int, vocabulary: int, precision: torch.dtype) -> int:
     """Bytes of the logits in code compiled for a GPU."""
     rows = min(tokens, rows_at_a_time(tokens, vocabulary, on_gpu=True, compiled=True))
-    return COMPILED_LOGIT_TENSORS * rows * vocabulary * (2 if precision == "half" else 4)
+    return COMPILED_LOGIT_TENSORS * rows * vocabulary * precision.itemsize
 
 
 def sequences_within(at_most: int, room: float, need: Callable[..., Memory]) -> int:
