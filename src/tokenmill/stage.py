@@ -189,7 +189,8 @@ def prepare_process() -> None:
     """Prepare the process of a stage, before polars and PyTorch are loaded. With too little address
     space they would end it without a word; so it ends here, with a sentence."""
     if found := narrow_address_space():
-        sys.exit(f"error: {found}; `ulimit -v unlimited`, or a machine that gives more.")
+        way_out = "`ulimit -v unlimited`, or a machine that gives more"
+        sys.exit(f"error: {message(f'{found}; {way_out}.')}")
     set_wait_policy()
     set_allocator()
 

@@ -90,6 +90,10 @@ class TrainingMemory:
     """Bytes of float32 copies of weights; copies in half precision are not counted here."""
     logit_tensors: int
     """The number of tensors as large as the logits that the loss holds at the same time."""
+    compiled_share: float
+    """What code compiled for a GPU holds at its peak, as a multiple of the bytes per token above.
+    Inductor's plans of models of GPT-2's width (`python -m tests.cuda.traffic`) say up to 1.06 for
+    `gpt2` and 1.14 for `modern`."""
 
 
 class GPT(nn.Module, ABC):

@@ -235,6 +235,7 @@ class GPT2(GPT):
             other_bytes=2 * stream_bytes * config.n_embd,
             weight_copy_bytes=0,
             logit_tensors=2,
+            compiled_share=1.07,
         )
 
 

@@ -232,6 +232,7 @@ class NanoChat(GPT):
             other_bytes=3 * stream.itemsize * config.n_embd,
             weight_copy_bytes=copies if precision == torch.float32 else 0,
             logit_tensors=3,
+            compiled_share=1.15,
         )
 
 

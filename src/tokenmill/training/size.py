@@ -108,11 +108,12 @@ def memory(
     block = extra.block_bytes + 4 * config.n_head + 16  # sums of exponentials, means and deviations
     if config.dropout:
         block += 2 * config.n_embd  # one byte for each element of two masks
+    activations = tokens * (block * config.n_layer + extra.other_bytes)
     return Memory(
         weights=math.ceil(4 * total / shards) + copies // shards,
         gradients=math.ceil(4 * (total if learning is None else learning) / shards),
         optimizer=math.ceil(4 * moments / shards),
-        activations=tokens * (block * config.n_layer + extra.other_bytes),
+        activations=math.ceil(extra.compiled_share * activations) if compiled else activations,
         logits=_compiled_logits(tokens, config.vocab_size, precision)
         if compiled
         else min(tokens * config.vocab_size, LOGITS_AT_A_TIME) * 4 * extra.logit_tensors,
