@@ -61,7 +61,8 @@ def bytes_damages(path: Path, chance: random.Random) -> dict[str, Callable[[], o
         "folder": lambda: (path.unlink(), path.mkdir()),
         "circle": lambda: (path.unlink(), path.symlink_to(path.name)),
         "pipe": lambda: (path.unlink(), os.mkfifo(path)),
-        "link": lambda: (path.rename(path.with_name("elsewhere")), path.symlink_to("elsewhere")),
+        # Not beside it, where it would be another file of the output
+        "link": lambda: (path.rename(path.parents[1] / "moved"), path.symlink_to("../moved")),
     }
 
 

@@ -134,6 +134,7 @@ def _work(command: Sequence[str]) -> None:
             import_module(f"stages.{program}").main()
 
         sys.argv = [f"stages/{program}"]
+        sys.orig_argv = [sys.executable, "-m", "stages", program]  # which several processes repeat
         run_stage(checked)
 
 
