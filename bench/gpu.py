@@ -63,6 +63,8 @@ ASKED_FOR = {
 }
 """The same of parts that run only where `--part` names them."""
 
+ALL_PARTS = PARTS | ASKED_FOR
+
 
 @dataclass(frozen=True)
 class Part:
@@ -99,7 +101,7 @@ def main() -> None:
     parser.add_argument(
         "--part",
         nargs="+",
-        choices=PARTS | ASKED_FOR,
+        choices=ALL_PARTS,
         default=list(PARTS),
         metavar="NAME",
         help="only these",
@@ -120,7 +122,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     if options.list:
-        for name, (limit, what) in (PARTS | ASKED_FOR).items():
+        for name, (limit, what) in ALL_PARTS.items():
             print(f"{name:16}at most {limit} s: {what}")
     else:
         report_errors(lambda: run(options))
@@ -145,7 +147,7 @@ def run(options: argparse.Namespace) -> None:
         file = options.output / f"{name}.json"
         command = [sys.executable, "-m", *arguments_of(name, options), "--json", str(file)]
         print(f"\n{name}: {' '.join(command[1:])}", flush=True)
-        parts[name] = run_part(command, file, limit=(PARTS | ASKED_FOR)[name][0])
+        parts[name] = run_part(command, file, limit=ALL_PARTS[name][0])
         if parts[name].failed:
             print(f"{name}: {parts[name].failed}", flush=True)
         everything: Row = {

@@ -6,6 +6,7 @@ another. In both, whatever else the machine does disturbs all alike, and medians
 by turn.
 """
 
+import argparse
 import contextlib
 import dataclasses
 import json
@@ -31,7 +32,7 @@ from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import Compute, choose_compute, configure_process
 from tokenmill.model.gpt import build
 from tokenmill.model.sequences import Sequences
-from tokenmill.stage import set_wait_policy
+from tokenmill.stage import report_errors, set_wait_policy
 from tokenmill.training.compile import Compilation, RecordedStep, missing_compiler
 from tokenmill.training.distributed import SINGLE, Group
 from tokenmill.training.optimizer import Optimizer
@@ -268,6 +269,41 @@ def measure(
         if done:
             done(timed)
     return timed
+
+
+def tiny_command(about: str | None, tiny: str, work: Callable[[argparse.Namespace], None]) -> None:
+    """Read the arguments of a benchmark that has only `--tiny`, which does `tiny`, and `--json`;
+    then do `work`."""
+    parser = argparse.ArgumentParser(
+        description=about, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--tiny", action="store_true", help=tiny)
+    parser.add_argument("--json", type=Path, help="write the rows to this file too")
+    report_errors(lambda: work(parser.parse_args()))
+
+
+def print_times(timed: Mapping[str, Timed], column: str, file: RowFile) -> None:
+    """A line and a row for each contender, compared with the first one; `column` is what their
+    names are."""
+    first = next(iter(timed.values()))
+    for name, one in timed.items():
+        if one.failed:
+            print(f"{name:18} left out: {one.failed}")
+            file.add({column: name, "left out": one.failed})
+            continue
+        times = math.nan if first.failed else round(one.times(first), 3)
+        print(
+            f"{name:18} {one.seconds * 1e3:8.2f} ms a step, {times:6.3f} times the first; its "
+            f"first {one.first:.1f} s"
+        )
+        file.add(
+            {
+                column: name,
+                "seconds a step": one.seconds,
+                "times the first": times,
+                "first step, s": one.first,
+            }
+        )
 
 
 def _asked(link: Connection, so_far: Timed, steps: int) -> Timed:

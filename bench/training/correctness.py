@@ -25,13 +25,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bench.harness import RowFile, here, train_params
+from bench.harness import RowFile, here, tiny_command, train_params
 from tokenmill.core.errors import UserError
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import Compute, configure_process, is_out_of_memory
 from tokenmill.model.gpt import GPT, build
 from tokenmill.model.sequences import Sequences
-from tokenmill.stage import report_errors
 from tokenmill.training.async_checkpoint import AsyncCheckpointer
 from tokenmill.training.checkpoint import RESUMABLE_KEYS, CheckpointStore
 from tokenmill.training.compile import Compilation, RecordedStep, missing_compiler
@@ -304,12 +303,7 @@ def rows(compute: Compute, *, compiled: bool) -> Iterator[dict[str, Any]]:
 
 def main() -> None:
     """Check, and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--tiny", action="store_true", help="leave out what compiles")
-    parser.add_argument("--json", type=Path, help="write the rows to this file too")
-    report_errors(lambda: run(parser.parse_args()))
+    tiny_command(__doc__, "leave out what compiles", run)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -7,7 +7,6 @@ there is nothing to record, and with `--tiny` nothing is compiled.
 
 import argparse
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
@@ -18,12 +17,13 @@ from bench.harness import (
     compute_for,
     here,
     measure,
+    print_times,
     section,
+    tiny_command,
     tokenmill_steps,
     train_params,
 )
 from tokenmill.model.config import ModelConfig
-from tokenmill.stage import report_errors
 from tokenmill.training.compile import Compilation
 
 VOCABULARY = 4096
@@ -51,35 +51,12 @@ def run(options: argparse.Namespace) -> None:
     contenders = {way: Contender(partial(steps_of, way), is_stage=True) for way in ways}
     rounds, steps = (1, 2) if options.tiny else (5, 100)
     timed = measure(contenders, rounds=rounds, steps=steps, at_a_time=1)
-    file = RowFile(options.json)
-    for way, one in timed.items():
-        if one.failed:
-            print(f"{way:16} left out: {one.failed}")
-            file.add({"compile": way, "left out": one.failed})
-            continue
-        times = round(one.times(timed["off"]), 2)
-        print(
-            f"{way:16} {one.seconds * 1e3:8.2f} ms a step, {times:5.2f} times the first; its "
-            f"first {one.first:.1f} s"
-        )
-        file.add(
-            {
-                "compile": way,
-                "seconds a step": one.seconds,
-                "times the first": times,
-                "first step, s": one.first,
-            }
-        )
+    print_times(timed, "compile", RowFile(options.json))
 
 
 def main() -> None:
     """Read the arguments."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--tiny", action="store_true", help="a few steps, nothing compiled")
-    parser.add_argument("--json", type=Path, help="write the rows to this file too")
-    report_errors(lambda: run(parser.parse_args()))
+    tiny_command(__doc__, "a few steps, nothing compiled", run)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ compiled with `--tiny`.
 import argparse
 import contextlib
 from functools import partial
-from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -33,12 +32,13 @@ from bench.harness import (
     for_long_runs,
     here,
     measure,
+    print_times,
+    tiny_command,
     tokenmill_steps,
     train_params,
 )
 from bench.training.peers import GPT2_124M, TINY
 from tokenmill.model.config import ModelConfig
-from tokenmill.stage import report_errors
 from tokenmill.training import optimizer
 from tokenmill.training.compile import Compilation
 
@@ -102,25 +102,12 @@ def run(options: argparse.Namespace) -> None:
     }
     rounds, steps = (1, 2) if options.tiny else (5, 20)
     timed = measure(contenders, rounds=rounds, steps=steps, at_a_time=1, seconds=TURN_SECONDS)
-    file = RowFile(options.json)
-    for name, one in timed.items():
-        if one.failed:
-            print(f"{name:18}  left out: {one.failed}")
-            file.add({"option": name, "left out": one.failed})
-            continue
-        times = round(one.times(timed[AS_IT_IS]), 3)
-        print(f"{name:18}  {one.seconds * 1e3:8.2f} ms a step, {times:6.3f} times as fast")
-        file.add({"option": name, "seconds a step": one.seconds, "times the first": times})
+    print_times(timed, "option", RowFile(options.json))
 
 
 def main() -> None:
     """Read the arguments."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--tiny", action="store_true", help="a few steps of next to nothing")
-    parser.add_argument("--json", type=Path, help="write the rows to this file too")
-    report_errors(lambda: run(parser.parse_args()))
+    tiny_command(__doc__, "a few steps of next to nothing", run)
 
 
 if __name__ == "__main__":

@@ -11,16 +11,22 @@ import os
 import socket
 import time
 from multiprocessing.queues import SimpleQueue
-from pathlib import Path
 
 import numpy as np
 import torch
 
-from bench.harness import RowFile, for_long_runs, here, tokenmill_steps, train_params, wait
+from bench.harness import (
+    RowFile,
+    for_long_runs,
+    here,
+    tiny_command,
+    tokenmill_steps,
+    train_params,
+    wait,
+)
 from bench.training.peers import GPT2_124M, TINY
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import choose_compute, configure_process
-from tokenmill.stage import report_errors
 from tokenmill.training.compile import Compilation
 from tokenmill.training.distributed import process_group
 
@@ -119,12 +125,7 @@ def run(options: argparse.Namespace) -> None:
 
 def main() -> None:
     """Read the arguments."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--tiny", action="store_true", help="two processes, next to nothing")
-    parser.add_argument("--json", type=Path, help="write the rows to this file too")
-    report_errors(lambda: run(parser.parse_args()))
+    tiny_command(__doc__, "two processes, next to nothing", run)
 
 
 if __name__ == "__main__":

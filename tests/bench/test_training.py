@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from bench.gpu import ASKED_FOR, PARTS, run_part
+from bench.gpu import ALL_PARTS, PARTS, run_part
 from bench.harness import Contender, Timed, measure
 from bench.training import ladder, options, overhead, variants
 from bench.training.text import numbered, read_text
@@ -153,7 +153,7 @@ class Run:
         return json.loads((self.folder / f"{name}.json").read_text())
 
 
-ALL_BUT_ONE = [part for part in PARTS | ASKED_FOR if part != "steps-16x1024"]
+ALL_BUT_ONE = [part for part in ALL_PARTS if part != "steps-16x1024"]
 """Steps of one of the two shapes."""
 
 

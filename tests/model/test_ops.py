@@ -1,5 +1,5 @@
-"""The loss in chunks of rows against PyTorch's loss of all logits at once, and the padded
-vocabulary of a GPU."""
+"""The loss in chunks of rows against PyTorch's loss of all logits at once, the padded vocabulary
+of a GPU, and compiled operations against ordinary ones."""
 
 from collections.abc import Callable
 from typing import Any
