@@ -110,7 +110,7 @@ DOORS = {
     "formats/records.py": "JSON and tables",
     "formats/tokenizer.py": "tokenizer.json",
     "formats/shards.py": "parquet",
-    "formats/token_file.py": "tokens",
+    "formats/token_file.py": "tokens, and the index of them",
     "reports/data_stats.py": "tokens, behind `open_tokens`",
     "runs/export.py": "what a tokenizer that was read says of itself",
     "publish/site.py": "what a tokenizer that was read says of itself",

@@ -116,5 +116,5 @@ def test_ids_outside_the_vocabulary_are_refused(tokens: Path) -> None:
         tokens / "metadata.json",
         lambda old: json.dumps(json.loads(old) | {"vocab_size": 2}).encode(),
     )
-    with pytest.raises(UserError, match=r"ids outside 0 … 1"):
+    with pytest.raises(UserError, match=r"outside 0 … 1"):
         open_tokens(tokens, "val")

@@ -288,8 +288,8 @@ def test_fifty_thousand_tiny_documents(corpus: Corpus, bpe_file: Path, tmp_path:
 def test_batches_stay_small_whatever_the_documents() -> None:
     texts = ["word " * 21, "", "short", "word " * 10, "x" * 99] * 20
     spans = [
-        TextSpan("train", pl.Series(texts)),
-        TextSpan("val", pl.Series([], dtype=pl.String)),
+        TextSpan("train", pl.Series(texts), pl.Series(["a.txt"] * len(texts))),
+        TextSpan("val", pl.Series([], dtype=pl.String), pl.Series([], dtype=pl.String)),
     ]
     batches = list(text_batches(spans, batch_bytes=1000))
     assert max(batch.bytes for batch in batches) < 1000 + 105

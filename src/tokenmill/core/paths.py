@@ -18,6 +18,7 @@ CLEAN_REPORT = Path("data/clean_report.json")
 TOKENIZER = Path("data/tokenizer/tokenizer.json")
 PACKED = Path("data/packed")
 TOKENS = Path("data/tokens")
+INDEX = Path("data/index")
 
 MODEL = Path("models/gpt")
 STARTS = Path("models/start")
@@ -37,6 +38,7 @@ FINETUNED_METRICS = METRICS / "finetuned"
 
 REPORTS = Path("reports")
 EVALUATION = Path("reports/evaluation.json")
+TRACES = Path("reports/answer_traces.json")
 SAMPLES = Path("reports/samples.md")
 FINETUNED_REPORT = Path("reports/finetuned.md")
 HELD_OUT = Path("reports/finetuned_held_out.json")

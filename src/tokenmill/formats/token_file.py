@@ -193,32 +193,49 @@ def open_tokens(folder: Path, split: Split) -> np.memmap:
     """
     metadata = read_metadata(folder)
     path = token_file(folder, split)
-    expected = metadata.split(split)
     if not path.is_file():
         raise UserError(f"{path} is missing; run `dvc repro unpack`.")
-    size = path.stat().st_size
-    if size != expected.file_bytes:
-        raise _mismatch(path, f"has {size:,} bytes, not {expected.tokens:,} tokens of 4 bytes")
-    tokens = np.memmap(path, dtype=DTYPE, mode="r")
+    tokens = map_numbers(path, DTYPE, metadata.split(split).tokens)
     start = 0
     for part in (shard.part(split) for shard in metadata.shards):
-        sha256 = hashlib.sha256()
-        least, most = 0, 0
-        for block in _blocks(tokens, start, start + part.tokens):
-            sha256.update(block.data)
-            least, most = min(least, int(block.min())), max(most, int(block.max()))
-        if sha256.hexdigest() != part.sha256:
-            raise _mismatch(path, "does not match the SHA-256 in metadata.json")
-        if least < 0 or most >= metadata.vocab_size:
-            raise _mismatch(path, f"has ids outside 0 … {metadata.vocab_size - 1}")
+        check_numbers(path, tokens[start : start + part.tokens], part.sha256, metadata.vocab_size)
         start += part.tokens
     return tokens
 
 
-def _blocks(tokens: np.ndarray, start: int, stop: int) -> Iterator[np.ndarray]:
-    """The ids from `start` to `stop`, in blocks of BLOCK_IDS that are read once."""
-    for first in range(start, stop, BLOCK_IDS):
-        yield np.array(tokens[first : min(first + BLOCK_IDS, stop)])
+def map_numbers(path: Path, dtype: str, length: int) -> np.memmap:
+    """Map a file of so many numbers, read-only.
+
+    Raises:
+        UserError: it has another size.
+    """
+    size = path.stat().st_size
+    if size != length * np.dtype(dtype).itemsize:
+        raise _mismatch(path, f"has {size:,} bytes, not {length:,} numbers of type {dtype}")
+    return np.memmap(path, dtype=dtype, mode="r")
+
+
+def check_numbers(path: Path, numbers: np.ndarray, sha256: str, bound: int) -> None:
+    """Read numbers of a mapped file once, and compare them with what its metadata says.
+
+    Raises:
+        UserError: their SHA-256 is another one, or one is not from 0 to `bound` - 1.
+    """
+    found = hashlib.sha256()
+    least, most = 0, 0
+    for block in _blocks(numbers):
+        found.update(block.data)
+        least, most = min(least, int(block.min())), max(most, int(block.max()))
+    if found.hexdigest() != sha256:
+        raise _mismatch(path, "does not match the SHA-256 in metadata.json")
+    if least < 0 or most >= bound:
+        raise _mismatch(path, f"has numbers outside 0 … {bound - 1}")
+
+
+def _blocks(numbers: np.ndarray) -> Iterator[np.ndarray]:
+    """The numbers in blocks of BLOCK_IDS that are read once."""
+    for start in range(0, len(numbers), BLOCK_IDS):
+        yield np.array(numbers[start : start + BLOCK_IDS])
 
 
 def _mismatch(path: Path, what: str) -> UserError:

@@ -184,6 +184,8 @@ class TextSpan(NamedTuple):
 
     split: Split
     texts: pl.Series
+    sources: pl.Series
+    """The file of each, relative to data.raw."""
 
 
 SplitMethod: TypeAlias = Literal["names", "hash", "ends", "tail"]
@@ -290,8 +292,12 @@ def _split_whole(
 ) -> Iterator[TextSpan]:
     for frame in documents:
         in_val = is_val(frame)
-        yield TextSpan("train", frame["text"].filter(pl.Series(~in_val)))
-        yield TextSpan("val", frame["text"].filter(pl.Series(in_val)))
+        yield _span("train", frame.filter(pl.Series(~in_val)))
+        yield _span("val", frame.filter(pl.Series(in_val)))
+
+
+def _span(split: Split, frame: pl.DataFrame) -> TextSpan:
+    return TextSpan(split, frame["text"], frame["source"])
 
 
 def _is_hashed_val(frame: pl.DataFrame, threshold: int) -> np.ndarray:
@@ -314,8 +320,10 @@ def _holds_out_enough(clean: Path, val_fraction: float) -> bool:
     """Whether `hash` holds out between half of and twice the fraction of the characters that is
     asked for."""
     is_val = partial(_is_hashed_val, threshold=int(val_fraction * 2**64))
-    spans = _split_whole(shards.batches(clean, ("text", "id")), is_val)
-    held = sum(int(span.texts.str.len_chars().sum()) for span in spans if span.split == "val")
+    held = sum(
+        int(frame["text"].filter(pl.Series(is_val(frame))).str.len_chars().sum())
+        for frame in shards.batches(clean, ("text", "id"))
+    )
     return 0.5 <= held / max(1, val_fraction * shards.totals(clean).chars) <= 2
 
 
@@ -323,31 +331,39 @@ def _split_ends(documents: Iterable[pl.DataFrame], val_fraction: float) -> Itera
     """Put the beginning of every document into train and its end into val. A document of a few
     characters stays whole."""
     for frame in documents:
-        beginnings = []
-        ends = []
-        for text in frame["text"].to_list():
-            wanted = len(text) - int(len(text) * val_fraction)
-            word = _BOUNDARY.search(text, wanted, wanted + LONGEST_WORD)
-            edge = word.start() if word else wanted
-            beginnings.append(text[:edge])
-            ends += [text[edge:]] if edge < len(text) else []
-        yield TextSpan("train", pl.Series(beginnings, dtype=pl.String))
-        yield TextSpan("val", pl.Series(ends, dtype=pl.String))
+        texts = frame["text"].to_list()
+        edges = [_end_of_beginning(text, val_fraction) for text in texts]
+        cut = list(zip(texts, edges, strict=True))
+        yield _span("train", _with_texts(frame, [text[:edge] for text, edge in cut]))
+        ends = _with_texts(frame, [text[edge:] for text, edge in cut])
+        yield _span("val", ends.filter(pl.col("text") != ""))
+
+
+def _end_of_beginning(text: str, val_fraction: float) -> int:
+    """Where the last `val_fraction` of a document begins: between two words where it can."""
+    wanted = len(text) - int(len(text) * val_fraction)
+    word = _BOUNDARY.search(text, wanted, wanted + LONGEST_WORD)
+    return word.start() if word else wanted
+
+
+def _with_texts(frame: pl.DataFrame, texts: list[str]) -> pl.DataFrame:
+    return frame.with_columns(text=pl.Series(texts, dtype=pl.String))
 
 
 def _split_at(documents: Iterable[pl.DataFrame], edge: int) -> Iterator[TextSpan]:
     """Put everything before character `edge` into train. Only the document across it is cut."""
     position = 0
     for frame in documents:
-        texts = frame["text"]
-        stops = position + texts.str.len_chars().cast(pl.Int64).cum_sum().to_numpy()
+        chars = frame["text"].str.len_chars().cast(pl.Int64)
+        stops = position + chars.cum_sum().to_numpy()
         before = int((stops <= edge).sum())
         start = int(stops[before - 1]) if before else position
         position = int(stops[-1]) if len(stops) else position
-        yield TextSpan("train", texts.head(before))
+        yield _span("train", frame.head(before))
         if start < edge < position:
-            across = texts.slice(before, 1)
-            yield TextSpan("train", across.str.slice(0, edge - start))
-            yield TextSpan("val", across.str.slice(edge - start))
+            across = frame.slice(before, 1)
+            text = pl.col("text").str
+            yield _span("train", across.with_columns(text.slice(0, edge - start)))
+            yield _span("val", across.with_columns(text.slice(edge - start)))
             before += 1
-        yield TextSpan("val", texts.slice(before))
+        yield _span("val", frame.slice(before))

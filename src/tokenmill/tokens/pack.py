@@ -281,7 +281,7 @@ def text_batches(
     spans: Iterable[TextSpan], *, batch_bytes: int = BATCH_BYTES
 ) -> Iterator[TextBatch]:
     """Divide the corpus into batches. Each begins in another multiple of `batch_bytes`."""
-    for split, documents in spans:
+    for split, documents, _ in spans:
         if documents.is_empty():
             continue
         texts, ends = segmented(documents, corpus.SEGMENT_CHARS)

@@ -1,4 +1,4 @@
-"""The sections `tokenizer` and `tokenize` of params.yaml."""
+"""The sections `tokenizer`, `tokenize` and `trace` of params.yaml."""
 
 from typing import Annotated, Literal, Self
 
@@ -51,3 +51,18 @@ class TokenizeParams(Section):
     val_fraction: Annotated[float, Field(gt=0, le=0.5)]
     """Fraction of the corpus kept for validation: of documents with `hash`, of characters with
     `ends` and `tail`. Files that are named as validation text are taken whole."""
+
+
+class TraceParams(Section):
+    """Where in the training text the answers of the model stand."""
+
+    max_tokens: Annotated[int, Field(ge=0, le=10**12)]
+    """The most tokens of training text of which an index is made; of a longer text none is, and
+    the report then says so. An index takes 4 bytes on disk for each word, sign and number."""
+
+    min_words: Annotated[int, Field(ge=1, le=100)]
+    """The fewest words that count as a copy of training text. Fewer stand there by chance."""
+
+    overlap_words: Annotated[int, Field(ge=1, le=100)]
+    """The number of words in a row by which a validation document counts as overlapping with the
+    training text; 13 in Brown et al. 2020, appendix C."""

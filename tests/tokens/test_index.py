@@ -1,0 +1,89 @@
+"""The index of the training text: the same tokens give the same files, and damage is refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.tokens.packing import pack_here
+from tokenmill.core.errors import UserError
+from tokenmill.formats.token_index import open_index, read_index_metadata
+from tokenmill.tokens.index import build_index
+from tokenmill.tokens.params import TokenizeParams
+from tokenmill.tokens.unpack import unpack
+
+SPLITS = [
+    TokenizeParams(split=split, val_fraction=0.3) for split in ("hash", "ends", "tail", "auto")
+]
+
+
+def index(folder: Path, clean: Path, tokenizer: Path, split: TokenizeParams, **options) -> Path:
+    """The folder of the index of a corpus, beside its tokens."""
+    pack_here(clean, tokenizer, folder / "packed", split)
+    unpack(folder / "packed", folder / "tokens")
+    build_index(
+        clean=clean,
+        tokens=folder / "tokens",
+        tokenizer_file=tokenizer,
+        out=folder / "index",
+        split=split,
+        **({"max_tokens": 10**9, "part_bytes": 2000} | options),
+    )
+    return folder / "index"
+
+
+@pytest.mark.parametrize("split", SPLITS, ids=lambda split: split.split)
+def test_the_same_tokens_give_the_same_files(
+    split: TokenizeParams, prose: Path, bpe_file: Path, tmp_path: Path
+) -> None:
+    folders = [index(tmp_path / name, prose, bpe_file, split) for name in ("one", "two")]
+    first, second = (
+        {path.name: path.read_bytes() for path in folder.iterdir()} for folder in folders
+    )
+    assert first == second
+    found = open_index(folders[0], tmp_path / "one/tokens")
+    assert len(found.places) > 1
+    assert found.metadata.documents == len(found.documents)
+
+
+@pytest.mark.parametrize("name", ["part-00000.sa", "documents.bin", "metadata.json"])
+@pytest.mark.parametrize("damage", ["cut", "changed", "gone"])
+def test_damage_is_refused(
+    name: str, damage: str, prose: Path, bpe_file: Path, tmp_path: Path
+) -> None:
+    folder = index(tmp_path, prose, bpe_file, SPLITS[0])
+    path = folder / name
+    content = path.read_bytes()
+    path.unlink()
+    if damage == "cut":
+        path.write_bytes(content[:-4])
+    elif damage == "changed":
+        path.write_bytes(content[:4] + bytes([content[4] ^ 1]) + content[5:])
+    with pytest.raises(UserError, match=r"index"):
+        open_index(folder, tmp_path / "tokens")
+
+
+def test_other_tokens_are_refused(prose: Path, bpe_file: Path, tmp_path: Path) -> None:
+    one = index(tmp_path / "one", prose, bpe_file, SPLITS[0])
+    index(tmp_path / "two", prose, bpe_file, SPLITS[2])
+    with pytest.raises(UserError, match="other tokens"):
+        open_index(one, tmp_path / "two/tokens")
+
+
+def test_places_outside_their_part_are_refused(prose: Path, bpe_file: Path, tmp_path: Path) -> None:
+    """Also where the metadata says that they are right."""
+    folder = index(tmp_path, prose, bpe_file, SPLITS[0])
+    metadata = json.loads((folder / "metadata.json").read_text())
+    metadata["parts"][0]["tokens"] -= 900
+    metadata["parts"][1]["start"] -= 900
+    metadata["parts"][1]["tokens"] += 900
+    (folder / "metadata.json").write_text(json.dumps(metadata))
+    with pytest.raises(UserError, match="outside"):
+        open_index(folder, tmp_path / "tokens")
+
+
+def test_a_text_that_is_too_long_has_no_index(prose: Path, bpe_file: Path, tmp_path: Path) -> None:
+    folder = index(tmp_path, prose, bpe_file, SPLITS[0], max_tokens=100)
+    assert not read_index_metadata(folder).parts
+    with pytest.raises(UserError, match=r"trace\.max_tokens"):
+        open_index(folder, tmp_path / "tokens")

@@ -1,0 +1,182 @@
+"""The spans of a text that stand in the training text are those that a search of the text itself
+finds, and the index is the same however it is made."""
+
+import itertools
+import random
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.tokens.clean_text import write_clean
+from tests.tokens.packing import pack_here
+from tokenmill.formats.chat import render_chat
+from tokenmill.formats.token_index import open_index
+from tokenmill.formats.tokenizer import read_tokenizer
+from tokenmill.tokens.index import build_index
+from tokenmill.tokens.params import TokenizeParams
+from tokenmill.tokens.search import Search, Span
+from tokenmill.tokens.unpack import unpack
+
+LAST = "a"
+"""What is training text of the last document."""
+
+TAIL = TokenizeParams(split="tail", val_fraction=1e-9)
+"""Everything but the last character is training text."""
+
+WORD = re.compile(r"[^\W\d_]+|\d+|(?:[^\w\s]|_)+")
+"""A word: letters, digits, or other signs. (Python's \\d is not all of Unicode's numbers.)"""
+
+
+def indexed(
+    folder: Path,
+    texts: Sequence[str],
+    tokenizer: Path,
+    *,
+    sources: Sequence[str] = (),
+    **options: int,
+) -> Search:
+    """A search of these documents; a last one, which is cut, comes behind them."""
+    named = sources or ["a.txt"] * len(texts)
+    clean = write_clean(folder / "clean", [*texts, 2 * LAST], sources=[*named, named[-1]])
+    pack_here(clean, tokenizer, folder / "packed", TAIL)
+    unpack(folder / "packed", folder / "tokens")
+    build_index(
+        clean=clean,
+        tokens=folder / "tokens",
+        tokenizer_file=tokenizer,
+        out=folder / "index",
+        split=TAIL,
+        **({"max_tokens": 10**9} | options),
+    )
+    return Search(open_index(folder / "index", folder / "tokens"), read_tokenizer(tokenizer))
+
+
+def places_in(text: str, phrase: str) -> list[int]:
+    """Where a phrase stands in a text as whole words."""
+    bounds = {edge for match in WORD.finditer(text) for edge in match.span()}
+    return [
+        match.start()
+        for match in re.finditer(f"(?={re.escape(phrase)})", text)
+        if {match.start(), match.start() + len(phrase)} <= bounds
+    ]
+
+
+def spans_by_reading(text: str, documents: Sequence[str], min_words: int) -> list[tuple]:
+    """The maximal spans of a text, their counts and documents, by reading all documents."""
+    words = [match.span() for match in WORD.finditer(text)]
+    found = []
+    reached = 0
+    for number, (start, _) in enumerate(words):
+        stops = [
+            stop
+            for _, stop in words[number:]
+            if any(places_in(document, text[start:stop]) for document in documents)
+        ]
+        if stops and stops[-1] > reached:
+            reached = stops[-1]
+            phrase = text[start:reached]
+            counts = [len(places_in(document, phrase)) for document in documents]
+            count = sum(word[0].isalnum() for word in WORD.findall(phrase))
+            if count >= min_words:
+                found.append((phrase, count, sum(counts), sum(map(bool, counts))))
+    return found
+
+
+def described(search: Search, ids: Sequence[int], spans: Sequence[Span]) -> list[tuple]:
+    """The same of spans."""
+    return [
+        (
+            search.text_of(ids[one.start : one.stop]).strip(),
+            one.words,
+            one.count,
+            len(one.documents),
+        )
+        for one in spans
+    ]
+
+
+WORDS = ["to", "be", "or", "not", "tobe", "7", "77", "To", "Ünder"]
+GAPS = [" ", " ", " ", ", ", ". ", "\n", "  ", "-", "...", "\n\n", " (", ""]
+TEXTS = st.lists(
+    st.tuples(st.sampled_from(WORDS), st.sampled_from(GAPS)), min_size=1, max_size=14
+).map(lambda parts: "".join(itertools.chain(*parts)).strip())
+
+
+@pytest.fixture(scope="module")
+def documents() -> list[str]:
+    draws = random.Random(0)
+    return [
+        "".join(
+            draws.choice(WORDS) + draws.choice(GAPS) for _ in range(draws.randint(1, 12))
+        ).strip()
+        for _ in range(60)
+    ]
+
+
+@pytest.fixture(scope="module", params=[200, 10**6], ids="{} bytes a part".format)
+def search(
+    request: pytest.FixtureRequest,
+    documents: list[str],
+    bpe_file: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Search:
+    folder = tmp_path_factory.mktemp("search")
+    return indexed(folder, documents, bpe_file, part_bytes=request.param)
+
+
+@settings(max_examples=50)
+@given(text=TEXTS, min_words=st.integers(1, 4))
+def test_spans_are_those_that_reading_finds(
+    search: Search, documents: list[str], text: str, min_words: int
+) -> None:
+    """However the training text is divided into parts."""
+    ids = search.tokenizer.encode(text)
+    spans = search.spans(ids, min_words=min_words)
+    assert described(search, ids, spans) == spans_by_reading(text, [*documents, LAST], min_words)
+
+
+def test_a_text_of_the_training_text_is_one_span(search: Search, documents: list[str]) -> None:
+    longest = max(documents, key=len)
+    (span,) = search.spans(search.tokenizer.encode(longest), min_words=1)
+    ((first, behind),) = span.places.tolist()
+    document = int(search.index.document_of(np.array(first)))
+    assert documents[document] == longest
+    assert search.index.documents[document] == first
+    assert search.text_of(search.index.tokens[first:behind].tolist()) == longest
+
+
+def test_nothing_is_found_of_nothing(search: Search) -> None:
+    for text in ("", " ", "\n", "unheard"):
+        assert search.spans(search.tokenizer.encode(text), min_words=1) == []
+
+
+def test_a_turn_ends_a_span(bpe_file: Path, tmp_path: Path) -> None:
+    """So a question and its answer are two spans: between them stand special tokens."""
+    chat = render_chat([("user", "to be"), ("assistant", "or not")])
+    search = indexed(tmp_path, [chat], bpe_file)
+    ids = search.tokenizer.encode("to be or not")
+    spans = search.spans(ids, min_words=1)
+    assert [search.text_of(ids[one.start : one.stop]).strip() for one in spans] == [
+        "to be",
+        "or not",
+    ]
+
+
+def test_characters_are_tokens_too(char_file: Path, prose: Path, tmp_path: Path) -> None:
+    texts = ["the cat sat", "the cats sat"]
+    search = indexed(tmp_path, texts, char_file)
+    for text in ("the cat sat", "a cats sat", "he cat"):
+        ids = search.tokenizer.encode(text)
+        spans = search.spans(ids, min_words=1)
+        assert described(search, ids, spans) == spans_by_reading(text, [*texts, LAST], 1)
+
+
+def test_sources_of_documents(bpe_file: Path, tmp_path: Path) -> None:
+    sources = ["a.txt", "a.txt", "b/c.txt", "a.txt"]
+    search = indexed(tmp_path, ["one", "two", "three", "four"], bpe_file, sources=sources)
+    assert [search.index.source_of(number) for number in range(4)] == sources
