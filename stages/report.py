@@ -13,6 +13,7 @@ from tokenmill.core.params import PARAMS_FILE, Section, load
 from tokenmill.costs import TIMING, find_times, publish_times
 from tokenmill.display import say
 from tokenmill.evaluation.results import Evaluation, read_evaluation
+from tokenmill.evaluation.trace import Traces, read_traces
 from tokenmill.formats.metrics import (
     FILES,
     DataMetrics,
@@ -63,7 +64,9 @@ def main() -> None:
     write_text(paths.SAMPLES, render("samples.md", evaluation=evaluation))
     # `train` may have come from the cache
     publish_times(paths.resume_root(), manifest.fingerprint, paths.METRICS)
-    write_text(paths.RUN_REPORT, render_run_report(_record(manifest, evaluation, history, steps)))
+    traces = _traces(evaluation)
+    record = _record(manifest, evaluation, traces, history, steps)
+    write_text(paths.RUN_REPORT, render_run_report(record))
     epochs = [
         data
         | {
@@ -72,6 +75,7 @@ def main() -> None:
         }
         for row, result in zip(history, evaluation.epochs, strict=True)
     ]
+    epochs[-1]["trace.json"] = traces.metrics() if traces else {}  # only its answers are traced
     names = write_epoch_refs(Path(), epochs, PARAMS_FILE)
     say(f"run report: {paths.RUN_REPORT}   answers: {paths.SAMPLES}")
     if len(names) > 1:
@@ -79,7 +83,11 @@ def main() -> None:
 
 
 def _record(
-    manifest: Manifest, evaluation: Evaluation, history: list[EpochRow], steps: list[StepRow]
+    manifest: Manifest,
+    evaluation: Evaluation,
+    traces: Traces | None,
+    history: list[EpochRow],
+    steps: list[StepRow],
 ) -> RunRecord:
     """Everything that the run report shows."""
     tokens = read_metadata(paths.PACKED)
@@ -101,8 +109,20 @@ def _record(
             manifest.check_weights(paths.MODEL / f"epoch-{result.epoch}")
             for result in evaluation.epochs
         ],
+        traces=traces,
         validations=_validations(history[-1].step) if train.validate_every_steps else [],
     )
+
+
+def _traces(evaluation: Evaluation) -> Traces | None:
+    """What the answers share with the training text."""
+    traces = read_traces(paths.TRACES)
+    if traces and len(traces.prompts) != len(evaluation.questions):
+        raise UserError(
+            f"{paths.TRACES} has {len(traces.prompts)} prompts, {paths.EVALUATION} "
+            f"{len(evaluation.questions)}; {paths.way_out(paths.TRACES)}."
+        )
+    return traces
 
 
 def _validations(step: int) -> list[ValidationRow]:

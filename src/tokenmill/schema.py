@@ -35,7 +35,7 @@ from tokenmill.formats.token_file import too_short
 from tokenmill.model.config import ModelParams
 from tokenmill.model.manifest import CONFIG, Saved
 from tokenmill.sample.generator import SampleParams
-from tokenmill.tokens.params import TokenizeParams, TokenizerParams
+from tokenmill.tokens.params import TokenizeParams, TokenizerParams, TraceParams
 from tokenmill.training.params import ModelSection, RuntimeParams, TrainSection
 from tokenmill.words.units import override
 
@@ -64,6 +64,7 @@ class AllParams(Section):
     model: ModelSection
     train: TrainSection
     evaluate: EvaluateParams
+    trace: TraceParams
     finetune: FinetuneSection
     runtime: RuntimeSection
 

@@ -75,6 +75,17 @@ def test_compare(
     assert missing <= {"prompts[].answers[]", "settings[].name", "settings[].values[]"}
 
 
+def test_trace(
+    printed: Callable[..., Any], finished: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(finished.root)
+    text = "What is the capital of France?"
+    found = printed("trace", text, "--words", "2")
+    assert set(fields(found)) == stated("trace")
+    assert found["text"] == text
+    assert found["copied"] == found["words"] == 6
+
+
 def to_a_tracker(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, dict[str, float]]]:
     """Steps and rows that the document's script logs in this folder."""
     logged = []

@@ -32,7 +32,8 @@ def test_fresh_project_is_well_and_stays_as_it_is(project: Repository):
     listed = {path for path in project.root.rglob("*") if ".dvc/tmp" not in path.as_posix()}
     findings = found(project)
     stages = (
-        "check, sample, clean, tokenizer, tokenize, unpack, data_report, train, evaluate, report"
+        "check, sample, clean, tokenizer, tokenize, unpack, index, data_report, train, evaluate, "
+        "trace, report"
     )
     assert findings.pop("pipeline") == Finding(
         "warning", "pipeline", f"to run: {stages}", "dvc repro"

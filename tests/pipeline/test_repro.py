@@ -25,9 +25,11 @@ STAGES = [
     "tokenizer",
     "tokenize",
     "unpack",
+    "index",
     "data_report",
     "train",
     "evaluate",
+    "trace",
     "report",
 ]
 
@@ -50,7 +52,7 @@ def test_first_repro_runs_every_stage_and_the_second_none(
 
 def test_every_stage_gives_the_same_bytes_again(finished: Project) -> None:
     outputs = ("data", "models", "metrics/train.json", "metrics/eval.json", "metrics/history.csv")
-    reports = ("reports/data.html", "reports/evaluation.json", "reports/samples.md")
+    reports = ("reports/data.html", "reports/evaluation.json", "reports/answer_traces.json")
     before = finished.digest(*outputs, *reports)
     lock = lock_without_times(finished)
     page = without_times(finished)
@@ -124,7 +126,7 @@ def test_a_parameter_reruns_only_what_depends_on_it(finished: Project) -> None:
     finished.set(
         evaluate__max_new_tokens=9, runtime__checkpoint__every_steps=11, runtime__device="auto"
     )
-    assert ran(finished.repro()) == ["check", "evaluate", "report"]
+    assert ran(finished.repro()) == ["check", "evaluate", "trace", "report"]
 
 
 def test_other_words_rerun_nothing_but_the_pages(finished: Project) -> None:

@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 TAGS = re.compile(
-    "html|head|meta|title|style|body|main|footer|header|section|nav|a|h1|h2|h3|p|b|i|br|code|"
+    "html|head|meta|title|style|body|main|mark|footer|header|section|nav|a|h1|h2|h3|p|b|i|br|code|"
     "small|ol|ul|li|span|div|figure|figcaption|svg|path|"
     "rect|polyline|table|thead|tbody|tfoot|tr|th|td|dl|dt|dd|details|summary|"
     "blockquote|bdi|ins|del|pre|fieldset|legend|label|input"

@@ -10,6 +10,7 @@ from tests.tokens.packing import shard_of
 from tokenmill.core.files import sha256_of, write_json
 from tokenmill.core.params import read_yaml
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question
+from tokenmill.evaluation.trace import Passage, PromptTrace, Trace, TracedSpan, Traces
 from tokenmill.formats.token_file import Part, TokenMetadata, write_metadata
 from tokenmill.training.history import EpochRow, StepRow, write_rows
 
@@ -88,10 +89,38 @@ def part_of(tokens: int, documents: int, text_bytes: int, digit: str) -> Part:
     )
 
 
+def traces() -> Traces:
+    """What the stage `trace` found: half of the first answer is one phrase, nothing of the others
+    is."""
+    passage = Passage(
+        source=f"{HOSTILE}.txt",
+        document=7,
+        before=f"{HOSTILE} ",
+        text="The capital of France",
+        after=" <b>",
+    )
+    span = TracedSpan(start=0, stop=21, words=4, count=2, documents=1, passages=[passage])
+    first = Trace(text=ANSWERS[-1][0], words=6, copied=4, spans=[span])
+    prompts = [PromptTrace(prompt_documents=3, is_known=True, answer=first)]
+    for expect, text in zip(EXPECTED[1:], ANSWERS[-1][1:], strict=True):
+        none = Trace(text=text, words=1, copied=0, spans=[])
+        known = None if expect is None else False
+        prompts.append(PromptTrace(prompt_documents=0, is_known=known, answer=none))
+    return Traces(
+        min_words=4,
+        overlap_words=13,
+        prompts=prompts,
+        validation_documents=10,
+        overlapping_documents=1,
+        overlaps=[span],
+    )
+
+
 def prepare(folder: Path, epochs: int = 3) -> Path:
     """Write all of it."""
     metrics = folder / "metrics"
     write_json(folder / "reports/evaluation.json", evaluation(epochs).model_dump())
+    write_json(folder / "reports/answer_traces.json", {"traces": traces().model_dump()})
     write_json(folder / "data/clean_report.json", REPORT)
     shard = shard_of(
         train=part_of(PER_EPOCH * TOKENS + 1, 130, 14_000, "a"),

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -253,6 +254,20 @@ def test_recall_and_generalisation_are_two_numbers(made: Path, tmp_path: Path, e
     assert "in the held-out text: <i>what follows</i>" in words
 
 
+def test_answers_are_traced_to_the_training_text(source: str):
+    words = Page(source).words
+    assert "In the training text: 4 of 6 words, the rarest phrase at 2 places" in words
+    assert '<mark title="2 places in 1 document">The capital of France</mark>' in source
+    assert "The prompt stands in 3 documents, with the expected text" in words
+    assert "1 of 10 documents" in words
+
+
+def other_prompts(folder: Path, evaluation: dict[str, Any]) -> Path:
+    """The folder with another evaluation, in which traces are of other prompts."""
+    write_json(folder / "reports/evaluation.json", evaluation)
+    return folder
+
+
 def test_one_epoch_without_prompts_has_a_page(tmp_path: Path, epochs: Epochs):
     folder = prepare(tmp_path / "one", epochs=1)
     content = evaluation(1).model_dump()
@@ -268,6 +283,9 @@ def test_one_epoch_without_prompts_has_a_page(tmp_path: Path, epochs: Epochs):
     assert "By epoch" not in page.words, "a chart of one epoch would have a dot for a line"
     content["questions"] = []
     content["epochs"][0]["answers"] = []
+    with pytest.raises(UserError, match=r"answer_traces\.json"):
+        epochs(other_prompts(folder, content))
+    write_json(folder / "reports/answer_traces.json", {"traces": None})
     write_json(folder / "reports/evaluation.json", content)
     empty = Page(epochs(folder))
     empty.assert_self_contained()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokenmill.cli.main import Parser, count
+from tokenmill.cli.trace import open_tracer, print_trace
 from tokenmill.core.errors import UserError
 from tokenmill.display import note, print_stream, rate
 from tokenmill.stage import set_wait_policy
@@ -19,6 +20,7 @@ from tokenmill.stage import set_wait_policy
 if TYPE_CHECKING:
     from tokenmill.evaluation.generate import Sampling
     from tokenmill.evaluation.prompts import EvaluateParams
+    from tokenmill.evaluation.trace import Tracer
     from tokenmill.runs.find import FoundModel
     from tokenmill.runs.writer import Stream, Writer
 
@@ -28,6 +30,9 @@ wait for each other at every product."""
 
 TOKENS_WITHOUT_PARAMS = 64
 """The most tokens of an answer outside a project."""
+
+SHOWN_SPANS = 3
+"""The most phrases of an answer that `--trace` shows."""
 
 CHAT_HELP = "/reset begins anew, /quit or Ctrl-D leaves, Ctrl-C stops an answer"
 
@@ -39,6 +44,7 @@ EXAMPLES = """\
   tokenmill generate --epoch 1 "Who wrote Hamlet?"          an earlier epoch
   tokenmill generate --rev blest-jube "Who wrote Hamlet?"   another experiment or commit
   tokenmill generate --model models/gpt/epoch-2 --tokenizer data/tokenizer/tokenizer.json "Hello!"
+  tokenmill generate --trace "Who wrote Hamlet?"            and where the answer comes from
   tokenmill generate --temperature 0 "What is 2 plus 3?"    the likeliest token each time
 
 Values that are not given are those of `evaluate` in params.yaml. In a chat Ctrl-C stops the answer,
@@ -88,6 +94,11 @@ def add_arguments(parser: Parser) -> None:
         metavar="N",
         help="write N answers, each with its own seed",
     )
+    parser.add_argument(
+        "--trace",
+        action="store_true",
+        help="show after each answer which phrases of it stand in the training text, and where",
+    )
 
 
 def add_model_arguments(parser: Parser) -> None:
@@ -127,6 +138,7 @@ def run(options: argparse.Namespace) -> None:
     given = {field.name: getattr(options, field.name) for field in dataclasses.fields(Sampling)}
     given = {name: value for name, value in given.items() if value is not None}
     sampling = dataclasses.replace(default_sampling(evaluate_params(Path())), **given)
+    tracer = open_tracer(None) if options.trace else None
     checkpoint = model_of(options)
     writer = Writer.load(checkpoint)
     if (
@@ -137,16 +149,16 @@ def run(options: argparse.Namespace) -> None:
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")
     if options.text is not None:
-        _answer(writer, options.text, sampling, chat=False, samples=options.samples)
+        _answer(writer, options.text, sampling, tracer, chat=False, samples=options.samples)
     elif options.prompt is not None:
-        _answer(writer, options.prompt, sampling, chat=True, samples=options.samples)
+        _answer(writer, options.prompt, sampling, tracer, chat=True, samples=options.samples)
     elif not sys.stdin.isatty():
         for line in filter(None, map(str.strip, sys.stdin)):
-            _answer(writer, line, sampling, chat=True, samples=options.samples)
+            _answer(writer, line, sampling, tracer, chat=True, samples=options.samples)
     elif options.samples > 1:
         raise UserError("--samples needs a question, --text, or lines from a pipe.")
     else:
-        _chat(writer, sampling, name=checkpoint.name)
+        _chat(writer, sampling, tracer, name=checkpoint.name)
 
 
 def evaluate_params(root: Path) -> "EvaluateParams | None":
@@ -168,26 +180,39 @@ def default_sampling(evaluate: "EvaluateParams | None") -> "Sampling":
 
 
 def _answer(
-    writer: "Writer", prompt: str, sampling: "Sampling", *, chat: bool, samples: int
+    writer: "Writer",
+    prompt: str,
+    sampling: "Sampling",
+    tracer: "Tracer | None",
+    *,
+    chat: bool,
+    samples: int,
 ) -> None:
     if samples == 1:
-        _show(writer.stream(prompt, sampling, chat=chat))
+        _show(writer.stream(prompt, sampling, chat=chat), tracer)
         return
     streams = writer.several(prompt, sampling, samples, chat=chat)
     note("\n".join(streams[0].notes))
     for stream in streams:
         print_stream(stream)
+        _show_trace(stream, tracer)
     note(rate(sum(stream.tokens for stream in streams), max(stream.seconds for stream in streams)))
 
 
-def _show(stream: "Stream") -> None:
-    """Print a text while it is written, then its speed."""
+def _show(stream: "Stream", tracer: "Tracer | None") -> None:
+    """Print a text while it is written, then its speed, and where it comes from."""
     note("\n".join(stream.notes))
     print_stream(stream)
     note(rate(stream.tokens, stream.seconds))
+    _show_trace(stream, tracer)
 
 
-def _chat(writer: "Writer", sampling: "Sampling", *, name: str) -> None:
+def _show_trace(stream: "Stream", tracer: "Tracer | None") -> None:
+    if tracer:
+        print_trace(tracer.trace(stream.text), spans=SHOWN_SPANS, out=sys.stderr)
+
+
+def _chat(writer: "Writer", sampling: "Sampling", tracer: "Tracer | None", *, name: str) -> None:
     """Chat until the user leaves. Lines have a history; Ctrl-C stops an answer, not the program."""
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401, PLC0415 (importing it gives `input` editing and history)
@@ -204,7 +229,7 @@ def _chat(writer: "Writer", sampling: "Sampling", *, name: str) -> None:
             note(f"there is no {line.split()[0]}; {CHAT_HELP}")
         elif line:
             messages.append({"role": "user", "content": line})
-            if answer := _reply(writer, messages, sampling):
+            if answer := _reply(writer, messages, sampling, tracer):
                 messages.append({"role": "assistant", "content": answer})
             else:
                 messages.pop()
@@ -222,11 +247,16 @@ def _read_line() -> str | None:
         return None
 
 
-def _reply(writer: "Writer", messages: list[dict[str, str]], sampling: "Sampling") -> str:
+def _reply(
+    writer: "Writer",
+    messages: list[dict[str, str]],
+    sampling: "Sampling",
+    tracer: "Tracer | None",
+) -> str:
     """Print the answer and return it, or the part of it that was there before Ctrl-C."""
     stream = writer.reply(messages, sampling)
     try:
-        _show(stream)
+        _show(stream, tracer)
     except KeyboardInterrupt:
         print(flush=True)
         note("stopped")

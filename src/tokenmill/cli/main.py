@@ -28,6 +28,7 @@ COMMANDS = {
         "show epochs and experiments side by side: losses, parameters, answers; also as a page"
     ),
     "generate": "let a trained model answer, continue a text, or chat",
+    "trace": "show which phrases of a text or an answer stand in the training text, and where",
     "export": (
         "write a trained model as a folder for Hugging Face, "
         "llama.cpp or ONNX, with tokenizer and card"

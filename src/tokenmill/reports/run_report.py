@@ -14,6 +14,7 @@ import numpy as np
 
 from tokenmill.costs import Cost, epoch_costs, read_timing
 from tokenmill.evaluation.results import EpochResult, Evaluation
+from tokenmill.evaluation.trace import Traces
 from tokenmill.formats.metrics import CleanReport
 from tokenmill.formats.token_file import TokenMetadata
 from tokenmill.model.manifest import Manifest
@@ -186,6 +187,8 @@ class RunRecord:
     """Bits per byte of a model that knows only the frequencies of tokens."""
     weights: Sequence[str]
     """The SHA-256 of every epoch's weights."""
+    traces: Traces | None
+    """What the answers share with the training text; None if that has no index."""
     validations: Sequence[ValidationRow] = ()
     """The validations within epochs."""
 
