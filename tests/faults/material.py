@@ -14,12 +14,24 @@ from tests.faults import trial
 from tests.faults.trial import Outcome
 from tests.pipeline.project import Project
 
-STAGES = ("clean", "tokenizer", "tokenize", "unpack", "data_report", "train", "evaluate", "report")
+STAGES = (
+    "clean",
+    "tokenizer",
+    "tokenize",
+    "unpack",
+    "index",
+    "data_report",
+    "train",
+    "evaluate",
+    "trace",
+    "report",
+)
 
 COMMANDS: dict[str, list[str]] = {
     "status": [],
     "summary": ["summary"],
     "compare": ["compare", "--no-browser"],
+    "trace text": ["trace", "The capital of France is Paris."],
     "generate": ["generate", "--max-new-tokens", "8", "Who wrote Hamlet?"],
     "plan": ["plan"],
     "preset": ["preset", "phase1"],
@@ -41,9 +53,11 @@ OUTPUTS = {
     "tokenizer": ("data/tokenizer", "metrics/tokenizer.json"),
     "tokenize": ("data/packed", "metrics/tokens.json"),
     "unpack": ("data/tokens",),
+    "index": ("data/index",),
     "data_report": ("reports/data.html", "metrics/data.json"),
     "train": ("models/gpt", "metrics/train.json", "metrics/history.csv", "metrics/steps.csv"),
     "evaluate": ("reports/evaluation.json", "metrics/eval.json"),
+    "trace": ("reports/answer_traces.json", "metrics/trace.json"),
     "report": ("reports/index.html", "reports/samples.md"),
 }
 """What a stage writes; the run report without its times."""

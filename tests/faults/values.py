@@ -80,6 +80,7 @@ READERS = {
     "model": ("train",),
     "train": ("train",),
     "evaluate": ("evaluate",),
+    "trace": ("index", "trace"),
     "finetune": ("params",),
     "runtime": ("clean", "tokenize", "train"),
 }
