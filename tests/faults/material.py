@@ -12,20 +12,11 @@ from pathlib import Path
 
 from tests.faults import trial
 from tests.faults.trial import Outcome
+from tests.pipeline.project import STAGES as PIPELINE
 from tests.pipeline.project import Project
 
-STAGES = (
-    "clean",
-    "tokenizer",
-    "tokenize",
-    "unpack",
-    "index",
-    "data_report",
-    "train",
-    "evaluate",
-    "trace",
-    "report",
-)
+STAGES = PIPELINE[2:]
+"""Those that read what another stage wrote."""
 
 COMMANDS: dict[str, list[str]] = {
     "status": [],

@@ -32,6 +32,22 @@ SMALL: dict[str, Any] = {
     "runtime.checkpoint.every_steps": 7,
 }
 
+STAGES = [
+    "check",
+    "sample",
+    "clean",
+    "tokenizer",
+    "tokenize",
+    "unpack",
+    "index",
+    "data_report",
+    "train",
+    "evaluate",
+    "trace",
+    "report",
+]
+"""The stages of the default run, in the order in which DVC runs them."""
+
 LEFT_OUT = ("metrics/", "reports/", "tests/", "bench/", "docs/")
 """Results, and what no stage reads."""
 

@@ -13,7 +13,7 @@ from tests.publish.node import Node, needs_node
 from tokenmill.core.errors import UserError
 from tokenmill.evaluation.generate import Sampling, candidate_probabilities, generate
 from tokenmill.model.gpt import GPT, build
-from tokenmill.publish.weights import PRECISIONS, Precision, describe, pack
+from tokenmill.publish.weights import PRECISIONS, Precision, describe, packed
 
 BOUNDS: dict[Precision, float] = {"float16": 3e-3, "int8": 1e-1}
 """The largest difference of logits whose standard deviation is about 1, from weights in float32."""
@@ -32,7 +32,7 @@ def small_model(architecture: str, **changes: Any) -> GPT:
 
 
 def take(node: Node, model: GPT, precision: Precision) -> None:
-    data = base64.b64encode(pack(model, precision)).decode()
+    data = base64.b64encode(packed(model, precision)).decode()
     node.ask("model", about=describe(model, precision), base64=data)
 
 
@@ -141,4 +141,4 @@ def test_weights_that_cannot_be_stored_are_refused(value: float, precision: Prec
     with torch.no_grad():
         model.head.weight[3, 4] = value
     with pytest.raises(UserError, match=r"head\.weight"):
-        pack(model, precision)
+        packed(model, precision)

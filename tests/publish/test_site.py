@@ -16,7 +16,7 @@ from tokenmill.core.files import write_json
 from tokenmill.model.huggingface import load_model
 from tokenmill.publish import site as module
 from tokenmill.publish.site import publish
-from tokenmill.publish.weights import describe, pack
+from tokenmill.publish.weights import describe, packed
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def test_page_has_weights_tokenizer_and_answers(made: Path, page: str):
         parts = [
             base64.b64decode(block(page, name)) for name in data["epochs"][str(epoch)]["parts"]
         ]
-        assert b"".join(parts) == pack(model, "int8")
+        assert b"".join(parts) == packed(model, "int8")
         assert data["about"] == describe(model, "int8")
     assert [one["prompt"] for one in data["questions"]][:2] == [QUESTION, f"{HOSTILE} prompt"]
     assert data["questions"][0]["greedy"]["2"] == HOSTILE
@@ -81,7 +81,7 @@ def test_large_weights_lie_beside_the_page(made: Path, monkeypatch: pytest.Monke
     assert [part and part[1] for part in parts] == names
     whole = b"".join(base64.b64decode(part[2]) for part in parts if part)
     models = [load_model(made / f"models/gpt/epoch-{epoch}") for epoch in (1, 2)]
-    assert whole == b"".join(pack(model, "int8") for model in models)
+    assert whole == b"".join(packed(model, "int8") for model in models)
 
 
 def test_a_folder_with_something_else_is_kept(made: Path, tmp_path: Path):

@@ -18,8 +18,10 @@ from tokenmill.formats.token_file import (
     write_metadata,
 )
 from tokenmill.tokens.corpus import SplitMethod
+from tokenmill.tokens.index import build_index
 from tokenmill.tokens.pack import pack
 from tokenmill.tokens.params import TokenizeParams
+from tokenmill.tokens.unpack import unpack
 
 
 def pack_here(
@@ -33,6 +35,27 @@ def pack_here(
 def results_of(out: Path) -> Path:
     """Where `pack_here` keeps finished shards."""
     return out.parent.with_name(f"{out.parent.name}-{out.name}-results")
+
+
+def index_here(
+    folder: Path, clean: Path, tokenizer_file: Path, split: TokenizeParams, **options: int
+) -> Path:
+    """Pack, unpack and index a corpus; the tokens lie in `folder`/tokens.
+
+    Returns:
+        The folder of the index.
+    """
+    pack_here(clean, tokenizer_file, folder / "packed", split)
+    unpack(folder / "packed", folder / "tokens")
+    build_index(
+        clean=clean,
+        tokens=folder / "tokens",
+        tokenizer_file=tokenizer_file,
+        out=folder / "index",
+        split=split,
+        **({"max_tokens": 10**9} | options),
+    )
+    return folder / "index"
 
 
 def part_of(ids: np.ndarray, *, documents: int = 1, text_bytes: int = 7) -> Part:

@@ -5,38 +5,27 @@ from pathlib import Path
 
 import pytest
 
-from tests.tokens.packing import pack_here
+from tests.tokens.packing import index_here
 from tokenmill.core.errors import UserError
 from tokenmill.formats.token_index import open_index, read_index_metadata
-from tokenmill.tokens.index import build_index
 from tokenmill.tokens.params import TokenizeParams
-from tokenmill.tokens.unpack import unpack
+
+PART_BYTES = 2000
+"""So that the text has several parts."""
 
 SPLITS = [
     TokenizeParams(split=split, val_fraction=0.3) for split in ("hash", "ends", "tail", "auto")
 ]
 
 
-def index(folder: Path, clean: Path, tokenizer: Path, split: TokenizeParams, **options) -> Path:
-    """The folder of the index of a corpus, beside its tokens."""
-    pack_here(clean, tokenizer, folder / "packed", split)
-    unpack(folder / "packed", folder / "tokens")
-    build_index(
-        clean=clean,
-        tokens=folder / "tokens",
-        tokenizer_file=tokenizer,
-        out=folder / "index",
-        split=split,
-        **({"max_tokens": 10**9, "part_bytes": 2000} | options),
-    )
-    return folder / "index"
-
-
 @pytest.mark.parametrize("split", SPLITS, ids=lambda split: split.split)
 def test_the_same_tokens_give_the_same_files(
     split: TokenizeParams, prose: Path, bpe_file: Path, tmp_path: Path
 ) -> None:
-    folders = [index(tmp_path / name, prose, bpe_file, split) for name in ("one", "two")]
+    folders = [
+        index_here(tmp_path / name, prose, bpe_file, split, part_bytes=PART_BYTES)
+        for name in ("one", "two")
+    ]
     first, second = (
         {path.name: path.read_bytes() for path in folder.iterdir()} for folder in folders
     )
@@ -51,7 +40,7 @@ def test_the_same_tokens_give_the_same_files(
 def test_damage_is_refused(
     name: str, damage: str, prose: Path, bpe_file: Path, tmp_path: Path
 ) -> None:
-    folder = index(tmp_path, prose, bpe_file, SPLITS[0])
+    folder = index_here(tmp_path, prose, bpe_file, SPLITS[0], part_bytes=PART_BYTES)
     path = folder / name
     content = path.read_bytes()
     path.unlink()
@@ -64,15 +53,15 @@ def test_damage_is_refused(
 
 
 def test_other_tokens_are_refused(prose: Path, bpe_file: Path, tmp_path: Path) -> None:
-    one = index(tmp_path / "one", prose, bpe_file, SPLITS[0])
-    index(tmp_path / "two", prose, bpe_file, SPLITS[2])
+    one = index_here(tmp_path / "one", prose, bpe_file, SPLITS[0])
+    index_here(tmp_path / "two", prose, bpe_file, SPLITS[2])
     with pytest.raises(UserError, match="other tokens"):
         open_index(one, tmp_path / "two/tokens")
 
 
 def test_places_outside_their_part_are_refused(prose: Path, bpe_file: Path, tmp_path: Path) -> None:
     """Also where the metadata says that they are right."""
-    folder = index(tmp_path, prose, bpe_file, SPLITS[0])
+    folder = index_here(tmp_path, prose, bpe_file, SPLITS[0], part_bytes=PART_BYTES)
     metadata = json.loads((folder / "metadata.json").read_text())
     metadata["parts"][0]["tokens"] -= 900
     metadata["parts"][1]["start"] -= 900
@@ -83,7 +72,7 @@ def test_places_outside_their_part_are_refused(prose: Path, bpe_file: Path, tmp_
 
 
 def test_a_text_that_is_too_long_has_no_index(prose: Path, bpe_file: Path, tmp_path: Path) -> None:
-    folder = index(tmp_path, prose, bpe_file, SPLITS[0], max_tokens=100)
+    folder = index_here(tmp_path, prose, bpe_file, SPLITS[0], max_tokens=100)
     assert not read_index_metadata(folder).parts
     with pytest.raises(UserError, match=r"trace\.max_tokens"):
         open_index(folder, tmp_path / "tokens")

@@ -13,14 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tokens.clean_text import write_clean
-from tests.tokens.packing import pack_here
+from tests.tokens.packing import index_here
 from tokenmill.formats.chat import render_chat
 from tokenmill.formats.token_index import open_index
 from tokenmill.formats.tokenizer import read_tokenizer
-from tokenmill.tokens.index import build_index
 from tokenmill.tokens.params import TokenizeParams
-from tokenmill.tokens.search import Search, Span
-from tokenmill.tokens.unpack import unpack
+from tokenmill.tokens.search import MatchingSpan, Search
 
 LAST = "a"
 """What is training text of the last document."""
@@ -43,17 +41,8 @@ def indexed(
     """A search of these documents; a last one, which is cut, comes behind them."""
     named = sources or ["a.txt"] * len(texts)
     clean = write_clean(folder / "clean", [*texts, 2 * LAST], sources=[*named, named[-1]])
-    pack_here(clean, tokenizer, folder / "packed", TAIL)
-    unpack(folder / "packed", folder / "tokens")
-    build_index(
-        clean=clean,
-        tokens=folder / "tokens",
-        tokenizer_file=tokenizer,
-        out=folder / "index",
-        split=TAIL,
-        **({"max_tokens": 10**9} | options),
-    )
-    return Search(open_index(folder / "index", folder / "tokens"), read_tokenizer(tokenizer))
+    index = index_here(folder, clean, tokenizer, TAIL, **options)
+    return Search(open_index(index, folder / "tokens"), read_tokenizer(tokenizer))
 
 
 def places_in(text: str, phrase: str) -> list[int]:
@@ -87,7 +76,7 @@ def spans_by_reading(text: str, documents: Sequence[str], min_words: int) -> lis
     return found
 
 
-def described(search: Search, ids: Sequence[int], spans: Sequence[Span]) -> list[tuple]:
+def described(search: Search, ids: Sequence[int], spans: Sequence[MatchingSpan]) -> list[tuple]:
     """The same of spans."""
     return [
         (

@@ -16,7 +16,7 @@ from tokenmill.formats.measured import measured_text
 from tokenmill.formats.records import read_record
 from tokenmill.formats.token_index import open_index
 from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
-from tokenmill.tokens.search import Search, Span
+from tokenmill.tokens.search import MatchingSpan, Search
 
 PASSAGE_CHARS = 80
 """The most characters of training text that a passage shows on either side of a span."""
@@ -92,7 +92,7 @@ class PromptTrace(Section):
     """What of a fixed prompt and its last answer stands in the training text."""
 
     prompt_documents: int
-    """In how many documents of the training text the whole prompt stands."""
+    """In how many documents of the training text all words of the prompt stand in a row."""
     is_known: bool | None
     """Whether one of them has the expected text, too; None if none is expected."""
     answer: Trace
@@ -159,13 +159,9 @@ class Tracer:
         """
         ids = self._encode(text)[:MOST_TOKENS]
         spans = self.search.spans(ids, min_words=self.min_words)
+        chars = np.append(0, np.cumsum(self.search.chars[np.array(ids, dtype=np.int64)]))
         traced = [
-            self._traced(
-                span,
-                ids[span.start : span.stop],
-                len(self.search.text_of(ids[: span.start])),
-                passages,
-            )
+            self._traced(span, ids[span.start : span.stop], int(chars[span.start]), passages)
             for span in spans
         ]
         starts = self._words(ids)
@@ -208,7 +204,9 @@ class Tracer:
         traced = [self._traced(span, tokens, 0, 1) for tokens, span in longest[:MOST_OVERLAPS]]
         return len(np.unique(documents)), traced
 
-    def _traced(self, span: Span, ids: Sequence[int], before: int, passages: int) -> TracedSpan:
+    def _traced(
+        self, span: MatchingSpan, ids: Sequence[int], before: int, passages: int
+    ) -> TracedSpan:
         """A span with its passages.
 
         Args:
@@ -245,11 +243,10 @@ class Tracer:
         )
 
     def _documents_with(self, text: str) -> list[int]:
-        """The numbers of the documents in which a whole text stands."""
+        """The numbers of the documents in which all words of a text stand in a row."""
         ids = self._encode(text)
-        words = len(self._words(ids))
-        spans = self.search.spans(ids, min_words=max(words, 1))
-        return spans[0].documents.tolist() if spans else []
+        spans = self.search.spans(ids, min_words=max(len(self._words(ids)), 1))
+        return sorted({number for span in spans for number in span.documents.tolist()})
 
     def _words(self, ids: Sequence[int]) -> np.ndarray:
         """The first token of each word that is not signs."""

@@ -10,10 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from tokenmill.core.errors import UserError
-from tokenmill.formats.token_file import DTYPE, Split, open_tokens, read_metadata
-
-BLOCK = 1 << 24
-"""The number of tokens that are searched for the ends of documents at a time."""
+from tokenmill.formats.token_file import DTYPE, Split, document_ends, open_tokens, read_metadata
 
 
 @dataclass(frozen=True)
@@ -54,21 +51,12 @@ def measured_text(
             f"{tokenizer_file} did not make the tokens in {tokens}; `dvc repro tokenize unpack` "
             "makes them again."
         )
-    ends = _ends(ids, metadata.eot_id)
+    ends = document_ends(ids, metadata.eot_id)
     chosen = evenly_spread(len(ends), math.ceil(len(ends) * at_most / whole.bytes))
     begins = np.concatenate([[0], ends])
     some = np.concatenate([ids[begins[number] : ends[number]] for number in chosen])
     lengths = np.array([len(each) for each in token_bytes(tokenizer)])
     return MeasuredText(np.concatenate([first, some]), int(lengths[some].sum()))
-
-
-def _ends(ids: np.ndarray, eot_id: int) -> np.ndarray:
-    """The position behind the end-of-text of each document; (documents,) int64."""
-    found = [
-        np.flatnonzero(ids[start : start + BLOCK] == eot_id) + start
-        for start in range(0, len(ids), BLOCK)
-    ]
-    return np.concatenate(found) + 1
 
 
 def evenly_spread(count: int, at_most: int) -> np.ndarray:

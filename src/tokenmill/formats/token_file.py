@@ -35,6 +35,9 @@ vocabulary, and most readers expect it."""
 NARROW_DTYPE = "<u2"
 """The type of packed ids, if the vocabulary has no larger ones than it can hold."""
 
+SEARCHED_IDS = 1 << 24
+"""Ids that are searched for the ends of documents at a time."""
+
 BLOCK_IDS = 1 << 18
 """Ids that are read, compared and hashed at a time; so many are in a processor's cache."""
 
@@ -201,6 +204,15 @@ def open_tokens(folder: Path, split: Split) -> np.memmap:
         check_numbers(path, tokens[start : start + part.tokens], part.sha256, metadata.vocab_size)
         start += part.tokens
     return tokens
+
+
+def document_ends(ids: np.ndarray, eot_id: int) -> np.ndarray:
+    """The position behind the end-of-text of each document; (documents,) int64."""
+    found = [
+        np.flatnonzero(ids[start : start + SEARCHED_IDS] == eot_id) + start
+        for start in range(0, len(ids), SEARCHED_IDS)
+    ]
+    return np.concatenate(found) + 1
 
 
 def map_numbers(path: Path, dtype: str, length: int) -> np.memmap:

@@ -140,7 +140,7 @@ def read_index_metadata(folder: Path) -> IndexMetadata:
 
 def open_index(folder: Path, tokens: Path) -> TokenIndex:
     """Map an index and the training text, read-only. Both are read once and compared with their
-    metadata (two seconds for a gigabyte of text).
+    metadata.
 
     Args:
         folder: what the stage `index` wrote, `data/index`.

@@ -27,7 +27,7 @@ from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import read_manifest
 from tokenmill.publish.classes import character_classes
-from tokenmill.publish.weights import Precision, describe, pack
+from tokenmill.publish.weights import Precision, describe, packed
 from tokenmill.runs.find import chosen_epoch, find_model
 from tokenmill.runs.writer import check_tokenizer
 
@@ -189,7 +189,7 @@ def _weights(
 def _parts(model: GPT, epoch: int, precision: Precision) -> dict[str, str]:
     """The weights of an epoch in base64. Names hold the hash, so that no browser takes a part of
     another model from its cache."""
-    data = pack(model, precision)
+    data = packed(model, precision)
     name = f"epoch-{epoch}-{hashlib.sha256(data).hexdigest()[:12]}"
     return {
         f"{name}-{number}": base64.b64encode(data[start : start + PART_BYTES]).decode()

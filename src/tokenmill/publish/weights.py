@@ -63,7 +63,7 @@ def describe(model: GPT, precision: Precision) -> dict[str, Any]:
     }
 
 
-def pack(model: GPT, precision: Precision) -> bytes:
+def packed(model: GPT, precision: Precision) -> bytes:
     """The bytes of all tensors, at the places that `describe` names.
 
     Raises:

@@ -23,7 +23,7 @@ BLOCK = 1 << 16
 
 
 @dataclass(frozen=True)
-class Span:
+class MatchingSpan:
     """A part of a text that stands in the training text, and that no word can be added to."""
 
     start: int
@@ -100,17 +100,19 @@ class Search:
         self.is_special = np.isin(np.arange(tokenizer.vocab_size + 1), [*tokenizer.special_ids])
         """Whether each id, and -1, is a special token; bool."""
         self._bytes = [*token_bytes(tokenizer), b""]
+        self.chars = np.array([sum(byte & 0xC0 != 0x80 for byte in one) for one in self._bytes])
+        """The number of characters that begin in each token, and in -1; int64."""
 
-    def spans(self, ids: Sequence[int], *, min_words: int) -> list[Span]:
+    def spans(self, ids: Sequence[int], *, min_words: int) -> list[MatchingSpan]:
         """The maximal spans of `min_words` words or more, in the order of the text.
 
         Args:
             ids: the tokens of a text; -1, or a special one, is in no span.
             min_words: the fewest words of a span; signs are none.
         """
-        text = _Text.of(self, np.array(ids, dtype=np.int64))
+        text = _Query.of(self, np.array(ids, dtype=np.int64))
         reach = text.reach(self)
-        known: dict[int, Span] = {}
+        known: dict[int, MatchingSpan] = {}
         while True:
             enough = text.words_to(reach) >= min_words
             furthest = np.maximum.accumulate(np.concatenate([[0], reach]))[:-1]
@@ -124,8 +126,8 @@ class Search:
                 else:  # these tokens stand in the training text only with half a word after them
                     reach[number] = text.end_before(int(reach[number]), number)
 
-    def _span(self, text: "_Text", number: int, stop: int, places: np.ndarray) -> Span:
-        return Span(
+    def _span(self, text: "_Query", number: int, stop: int, places: np.ndarray) -> MatchingSpan:
+        return MatchingSpan(
             start=int(text.starts[number]),
             stop=stop,
             words=int(text.words_to(np.array([stop]), np.array([number]))[0]),
@@ -247,10 +249,9 @@ class Search:
 
 
 @dataclass(frozen=True)
-class _Text:
+class _Query:
     """The text that is searched for, cut into words."""
 
-    ids: np.ndarray
     starts: np.ndarray
     """The first token of each word."""
     ends: np.ndarray
@@ -265,7 +266,7 @@ class _Text:
     """By how many tokens each phrase is longer than the text from its word on; (2 · words)."""
 
     @classmethod
-    def of(cls, search: Search, ids: np.ndarray) -> "_Text":
+    def of(cls, search: Search, ids: np.ndarray) -> "_Query":
         """Cut a text into words and write down the phrases."""
         ids = np.where(search.is_special[ids], -1, ids)
         starts = np.flatnonzero(search.words.starts(ids))
@@ -288,7 +289,7 @@ class _Text:
             lengths=np.where(is_any, rest, 0),
         )
         before = np.append(0, np.cumsum(search.words.counted(ids[starts])))
-        return cls(ids, starts, ends, before, phrases, shifts)
+        return cls(starts, ends, before, phrases, shifts)
 
     def words_to(self, stops: np.ndarray, numbers: np.ndarray | None = None) -> np.ndarray:
         """How many words that are not signs end at or before each of `stops`, from the word of the

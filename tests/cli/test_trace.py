@@ -1,0 +1,71 @@
+"""`tokenmill trace` and `generate --trace`: phrases of a text in the training text of a project."""
+
+import io
+import re
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from tests.pipeline.project import Project
+from tokenmill.cli.main import main
+
+QUESTION = "What is the capital of France?"
+PASSAGE = re.compile(r"^    train\.jsonl, document [\d,]+: .*capital of France", re.MULTILINE)
+
+
+@pytest.fixture
+def typed(
+    finished: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[str, str]]:
+    """What a command in a finished project says on stdout and on stderr."""
+    monkeypatch.chdir(finished.root)
+
+    def run(*arguments: str, stdin: bytes = b"") -> tuple[str, str]:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
+        main([*arguments])
+        said = capsys.readouterr()
+        return said.out, said.err
+
+    return run
+
+
+Typed = Callable[..., tuple[str, str]]
+
+
+@pytest.mark.slow
+def test_phrases_are_shown_with_their_passages(typed: Typed):
+    for arguments, stdin in ((["trace", QUESTION], b""), (["trace"], QUESTION.encode())):
+        out, _ = typed(*arguments, stdin=stdin)
+        assert out.startswith(f"{QUESTION}\n6 of 6 words")
+        assert PASSAGE.search(out)
+
+
+@pytest.mark.slow
+def test_an_answer_goes_to_stdout_and_its_trace_to_stderr(typed: Typed):
+    arguments = ("generate", "--temperature", "0", QUESTION)
+    plain, _ = typed(*arguments)
+    traced, notes = typed(*arguments, "--trace")
+    assert traced == plain
+    assert plain.strip() in notes
+    assert "stand" in notes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", ["", " \n"])
+def test_an_empty_text_is_refused(text: str, typed: Typed):
+    with pytest.raises(SystemExit):
+        typed("trace", text)
+    with pytest.raises(SystemExit):
+        typed("trace", stdin=text.encode())
+
+
+@pytest.mark.slow
+def test_a_text_that_is_too_long_has_no_traces(finished: Project, typed: Typed):
+    """The report says so, and the command names the parameter."""
+    finished.set(trace__max_tokens=10)
+    finished.repro()
+    assert "trace.max_tokens" in (finished.root / "reports/index.html").read_text()
+    with pytest.raises(SystemExit) as refused:
+        typed("trace", QUESTION)
+    assert "trace.max_tokens" in str(refused.value)
