@@ -1,11 +1,14 @@
 """What of a text stands in the training text: spans with their passages, prompts with what is
 expected of them, and validation documents."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from tests.tokens.clean_text import write_clean
 from tests.tokens.packing import index_here
+from tokenmill.core.errors import UserError
 from tokenmill.evaluation.results import Question
 from tokenmill.evaluation.trace import PASSAGE_CHARS, Tracer
 from tokenmill.formats.chat import render_chat
@@ -95,6 +98,19 @@ def test_text_without_words_has_no_spans(tracer: Tracer) -> None:
     for text in ("", "…", "\n"):
         trace = tracer.trace(text)
         assert (trace.words, trace.copied, trace.spans) == (0, 0, [])
+
+
+def test_another_tokenizer_is_refused(tmp_path: Path) -> None:
+    """Its ids would be other words."""
+    clean = write_clean(tmp_path / "clean", DOCUMENTS, sources=SOURCES)
+    own, other = (tmp_path / name / "tokenizer.json" for name in ("own", "other"))
+    for file, size in ((own, 300), (other, 290)):
+        params = TokenizerParams(type="bpe", vocab_size=size, sample_bytes=10**6)
+        train_tokenizer(clean, file, params)
+    split = TokenizeParams(split="auto", val_fraction=0.1)
+    index = index_here(tmp_path, clean, own, split)
+    with pytest.raises(UserError, match="other/tokenizer"):
+        Tracer.open(index, tmp_path / "tokens", other, min_words=2)
 
 
 def test_an_index_is_of_the_training_text_only(tracer: Tracer) -> None:

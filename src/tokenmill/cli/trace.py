@@ -37,7 +37,12 @@ makes what this reads.
 def add_arguments(parser: Parser) -> None:
     """Declare the text, and how much is shown of what is found."""
     parser.add_argument("text", nargs="?", metavar="TEXT", help="the text; without it, from a pipe")
-    add_words(parser)
+    parser.add_argument(
+        "--words",
+        type=count,
+        metavar="N",
+        help="phrases of at least N words (default: trace.min_words in params.yaml)",
+    )
     parser.add_argument(
         "--spans",
         type=count,
@@ -49,16 +54,6 @@ def add_arguments(parser: Parser) -> None:
         "--passages", type=count, default=2, metavar="N", help="show N places of each (default 2)"
     )
     add_json(parser)
-
-
-def add_words(parser: argparse._ActionsContainer) -> None:
-    """Declare how long a phrase must be."""
-    parser.add_argument(
-        "--words",
-        type=count,
-        metavar="N",
-        help="phrases of at least N words (default: trace.min_words in params.yaml)",
-    )
 
 
 def run(options: argparse.Namespace) -> None:

@@ -14,6 +14,7 @@ from tokenmill.evaluation.results import Evaluation, Question
 from tokenmill.formats.chat import readable
 from tokenmill.formats.measured import measured_text
 from tokenmill.formats.records import read_record
+from tokenmill.formats.token_file import check_tokenizer
 from tokenmill.formats.token_index import open_index
 from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
 from tokenmill.tokens.search import MatchingSpan, Search
@@ -141,8 +142,10 @@ class Tracer:
 
     @classmethod
     def open(cls, index: Path, tokens: Path, tokenizer_file: Path, *, min_words: int) -> "Tracer":
-        """Open the index and the training text; see `open_index`."""
-        return cls(Search(open_index(index, tokens), read_tokenizer(tokenizer_file)), min_words)
+        """Open the index, the training text and its tokenizer, which must belong together."""
+        tokenizer = read_tokenizer(tokenizer_file)
+        check_tokenizer(tokens, tokenizer_file, tokenizer.sha256)
+        return cls(Search(open_index(index, tokens), tokenizer), min_words)
 
     @property
     def tokenizer(self) -> TextTokenizer:

@@ -9,8 +9,14 @@ from pathlib import Path
 
 import numpy as np
 
-from tokenmill.core.errors import UserError
-from tokenmill.formats.token_file import DTYPE, Split, document_ends, open_tokens, read_metadata
+from tokenmill.formats.token_file import (
+    DTYPE,
+    Split,
+    check_tokenizer,
+    document_ends,
+    open_tokens,
+    read_metadata,
+)
 
 
 @dataclass(frozen=True)
@@ -46,11 +52,7 @@ def measured_text(
     from tokenmill.formats.tokenizer import read_tokenizer, token_bytes  # noqa: PLC0415
 
     tokenizer = read_tokenizer(tokenizer_file)
-    if tokenizer.sha256 != metadata.tokenizer_sha256:
-        raise UserError(
-            f"{tokenizer_file} did not make the tokens in {tokens}; `dvc repro tokenize unpack` "
-            "makes them again."
-        )
+    check_tokenizer(tokens, tokenizer_file, tokenizer.sha256)
     ends = document_ends(ids, metadata.eot_id)
     chosen = evenly_spread(len(ends), math.ceil(len(ends) * at_most / whole.bytes))
     begins = np.concatenate([[0], ends])

@@ -180,6 +180,21 @@ def read_metadata(folder: Path) -> TokenMetadata:
     return read_record(folder / METADATA_FILE, TokenMetadata)
 
 
+def check_tokenizer(folder: Path, tokenizer_file: Path, sha256: str) -> None:
+    """Refuse a tokenizer other than the one that made the tokens in `folder`.
+
+    Args:
+        folder: what `unpack` wrote, `data/tokens`.
+        tokenizer_file: the tokenizer, for the error message.
+        sha256: the hash of the tokenizer.
+    """
+    if read_metadata(folder).tokenizer_sha256 != sha256:
+        raise UserError(
+            f"{tokenizer_file} did not make the tokens in {folder}; `dvc repro tokenize unpack` "
+            "makes them again."
+        )
+
+
 def open_tokens(folder: Path, split: Split) -> np.memmap:
     """Map the tokens of a split, read-only: one row of ids, each document followed by end-of-text.
 

@@ -15,7 +15,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.paths import way_out
 from tokenmill.display import Progress
 from tokenmill.formats import shards
-from tokenmill.formats.token_file import document_ends, open_tokens, read_metadata
+from tokenmill.formats.token_file import check_tokenizer, document_ends, open_tokens, read_metadata
 from tokenmill.formats.token_index import (
     DOCUMENT_DTYPE,
     DOCUMENTS_FILE,
@@ -67,8 +67,7 @@ def build_index(
     metadata = read_metadata(tokens)
     ids = np.asarray(open_tokens(tokens, "train"))
     tokenizer = read_tokenizer(tokenizer_file)
-    if tokenizer.sha256 != metadata.tokenizer_sha256:
-        raise UserError(f"{tokenizer_file} did not make the tokens in {tokens}; run `dvc repro`.")
+    check_tokenizer(tokens, tokenizer_file, tokenizer.sha256)
     text = _TrainingText(ids, Words.of(tokenizer), width=2 if metadata.vocab_size <= 1 << 16 else 4)
     part_tokens = part_bytes // text.width
     is_short = len(ids) <= max_tokens
