@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.training.tiny import CONTEXT, train_params, workload
-from tokenmill.model.sequences import Sequences
+from tokenmill.model.sequences import Sequences, Windows
 from tokenmill.training.params import TrainParams
-from tokenmill.training.schedule import EpochSampler, first_difference, lr_at
+from tokenmill.training.schedule import EpochSampler, WindowSampler, first_difference, lr_at
 
 CPU = torch.device("cpu")
 
@@ -184,3 +186,42 @@ def test_step_sees_the_same_in_any_order_of_asking():
     for step in np.random.default_rng(0).permutation(30):
         assert shuffled.indices_at(int(step)).tolist() == expected[int(step)]
     assert EpochSampler(sequences=23, per_step=4, seed=5).indices_at(29).tolist() == expected[29]
+
+
+def starts_of(sampler: EpochSampler, epoch: int) -> list[int]:
+    steps = range(epoch * sampler.steps_per_epoch, (epoch + 1) * sampler.steps_per_epoch)
+    return sorted(int(start) for step in steps for start in sampler.indices_at(step))
+
+
+@given(
+    tokens=st.integers(9, 400),
+    context=st.integers(1, 8),
+    per_step=st.integers(1, 7),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_each_epoch_cuts_the_text_elsewhere(tokens: int, context: int, per_step: int, seed: int):
+    sampler = WindowSampler(tokens=tokens, context_length=context, per_step=per_step, seed=seed)
+    assert starts_of(sampler, 0) == [context * number for number in range(sampler.sequences)]
+    windows = Windows(torch.arange(tokens), context_length=context, device=CPU)
+    for epoch in range(1, 6):
+        starts = starts_of(sampler, epoch)
+        inputs, targets = windows.gather(np.array(starts))
+        assert inputs.tolist() == [list(range(at, at + context)) for at in starts]
+        assert targets.equal(inputs + 1)
+        assert len(starts) == sampler.sequences
+        assert starts[0] < context
+        assert starts[-1] <= tokens - 1 - context
+        apart = [after - before for before, after in pairwise(starts)]
+        assert set(apart[:-1]) <= {context}
+        assert set(apart[-1:]) <= set(range(context + 1))
+
+
+def test_epochs_begin_at_many_tokens():
+    sampler = WindowSampler(tokens=1000, context_length=8, per_step=50, seed=0)
+    assert {starts_of(sampler, epoch)[0] for epoch in range(60)} == set(range(8))
+
+
+def test_fine_tuning_does_not_cut_its_texts():
+    work = replace(workload(train_params(epochs=3), steps_per_epoch=5), whole_texts=True)
+    each = list(range(work.sequences))
+    assert [starts_of(work.sampler, epoch) for epoch in range(3)] == [each] * 3

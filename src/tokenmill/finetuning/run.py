@@ -169,7 +169,7 @@ def tuning_job(
         }
     )
     return Job(
-        work=Workload(config, train, len(rows) * config.context_length + 1),
+        work=Workload(config, train, len(rows) * config.context_length + 1, whole_texts=True),
         manifest=manifest,
         start=lambda: adapt(base.load(), lora, seed=train.seed) if lora else base.load(),
         origin=origin,

@@ -80,6 +80,18 @@ class Sequences:
         return inputs_BT, targets_BT
 
 
+class Windows(Sequences):
+    """Sequences that may begin at any token but the last ones. The number of a sequence is that of
+    its first token."""
+
+    def __init__(self, tokens: Tensor, *, context_length: int, device: torch.device):
+        """Cut `tokens` (1-D integers, on any device, at least `context_length` + 1 of them) into
+        sequences whose batches are returned on `device`."""
+        self.count = len(tokens) - context_length
+        self._rows_NW = tokens.unfold(0, context_length + 1, 1)
+        self._device = device
+
+
 class WholeText(Sequences):
     """A text as sequences of which the last may be short: every token but the first is a target.
 

@@ -32,8 +32,33 @@ class EpochSampler:
         epoch, position = divmod(step, self.steps_per_epoch)
         if epoch != self._epoch:
             self._epoch = epoch
-            self._order = np.random.default_rng((self.seed, epoch)).permutation(self.sequences)
+            self._order = self._order_of(epoch)
         return self._order[position * self.per_step : (position + 1) * self.per_step]
+
+    def _order_of(self, epoch: int) -> np.ndarray:
+        """The numbers of an epoch's sequences, (sequences,) int64."""
+        return np.random.default_rng((self.seed, epoch)).permutation(self.sequences)
+
+
+class WindowSampler(EpochSampler):
+    """The order of sequences that are cut from one text, each named by its first token.
+
+    The first epoch cuts the text from its first token on. Every later epoch begins at another one
+    of the first `context_length` tokens, so that it sees other sequences, and each token at other
+    places. The last sequence then overlaps the one before it, so that all epochs have as many.
+    """
+
+    def __init__(self, *, tokens: int, context_length: int, per_step: int, seed: int):
+        """Cut a text of so many `tokens`."""
+        self.context_length = context_length
+        self._last = tokens - 1 - context_length
+        super().__init__(sequences=(tokens - 1) // context_length, per_step=per_step, seed=seed)
+
+    def _order_of(self, epoch: int) -> np.ndarray:
+        numbers = super()._order_of(epoch)
+        first = np.random.default_rng((self.seed, epoch, 1)).integers(self.context_length)
+        start = int(first) if epoch else 0
+        return np.minimum(start + numbers * self.context_length, self._last)
 
 
 @dataclass(frozen=True)
@@ -45,6 +70,8 @@ class Workload:
     train: TrainParams
     tokens: int
     """Tokens of the training split."""
+    whole_texts: bool = False
+    """Whether each sequence holds whole texts, as in fine-tuning, and so cannot begin elsewhere."""
 
     @property
     def sequences_per_step(self) -> int:
@@ -58,7 +85,7 @@ class Workload:
 
     @property
     def sequences(self) -> int:
-        """Sequences of an epoch; the last tokens, which do not fill one, are left out."""
+        """Sequences of an epoch; the tokens that do not fill one are left out."""
         return (self.tokens - 1) // self.config.context_length
 
     @property
@@ -69,9 +96,10 @@ class Workload:
     @functools.cached_property
     def sampler(self) -> EpochSampler:
         """The order in which the steps see the sequences."""
-        return EpochSampler(
-            sequences=self.sequences, per_step=self.sequences_per_step, seed=self.train.seed
-        )
+        order = {"per_step": self.sequences_per_step, "seed": self.train.seed}
+        if self.whole_texts:
+            return EpochSampler(sequences=self.sequences, **order)
+        return WindowSampler(tokens=self.tokens, context_length=self.config.context_length, **order)
 
     @property
     def steps_per_epoch(self) -> int:
