@@ -112,6 +112,7 @@ def test_validations_within_epochs_are_drawn(tmp_path: Path, epochs: Epochs):
             "schedule": {"horizon_epochs": None},
             "validate_every_steps": 7,
             "early_stopping": None,
+            "target_loss": None,
         },
     }
     write_json(folder / f"models/gpt/resume/step-{3 * PER_EPOCH:09d}/state.json", saved)

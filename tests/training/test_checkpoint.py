@@ -24,6 +24,7 @@ RESUMABLE = {
     "schedule": {"horizon_epochs": None},
     "validate_every_steps": 5,
     "early_stopping": 3,
+    "target_loss": None,
 }
 
 

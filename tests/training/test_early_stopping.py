@@ -1,4 +1,5 @@
-"""Validation within an epoch, and training that ends when the validation loss no longer falls."""
+"""Validation within an epoch, and training that ends when the validation loss no longer falls, or
+has fallen far enough."""
 
 import io
 import json
@@ -10,6 +11,7 @@ import pytest
 from tests.training.tiny import digest, run
 from tokenmill.model.manifest import read_manifest
 from tokenmill.training.history import EpochRow, RunState, ValidationRow
+from tokenmill.training.run import Outcome
 
 
 def state(epochs: list[float], validations: dict[int, float] | None = None) -> RunState:
@@ -116,3 +118,59 @@ def test_switched_on_later_it_does_not_take_what_is_too_late(here: Path, tokens:
     run(tokens, here / "model", learning_rate=1e-30, epochs=3)
     outcome = run(tokens, here / "model", learning_rate=1e-30, epochs=3, early_stopping=1)
     assert len(outcome.state.epochs) == 2
+
+
+@pytest.mark.parametrize(
+    ("target", "step"), [(3.1, 3), (3.0, 10), (2.5, 13), (2.1, 20), (1.0, None), (None, None)]
+)
+def test_the_first_validation_at_the_target_counts(target: float | None, step: int | None):
+    assert state([3.0, 2.0], {3: 3.1, 13: 2.5, 16: 2.6}).reached_at(target) == step
+
+
+def target_of(within: Outcome, step: int) -> float:
+    """A loss that a run reaches first at a validation within an epoch."""
+    return next(row.val_loss for row in within.state.validations if row.step == step)
+
+
+OFTEN: dict[str, Any] = {"epochs": 3, "validate_every_steps": 2}
+
+
+def test_a_run_ends_where_its_target_is_reached(here: Path, tokens: Path, said: io.StringIO):
+    """The part of the epoch is the last epoch of the model; with another target it goes on."""
+    whole = run(tokens, here / "whole", **OFTEN)
+    (here / ".resume").rename(here / "elsewhere")
+    target = target_of(whole, 8)
+    ended = run(tokens, here / "ended", target_loss=target, **OFTEN)
+    assert ended.state.step == 8
+    assert [row.step for row in ended.state.epochs] == [5, 8]
+    assert ended.state.epochs[-1].val_loss == target
+    assert read_manifest(here / "ended").epochs == 2
+    assert ended.state.validations == [row for row in whole.state.validations if row.step <= 8]
+    first = digest(here / "ended")
+    assert run(tokens, here / "ended", target_loss=target, **OFTEN).state == ended.state
+    assert digest(here / "ended") == first
+    said.truncate(0)
+    further = run(tokens, here / "further", **OFTEN)
+    assert "continuing from step 8" in said.getvalue()
+    assert further.state == whole.state
+    assert weights(here / "further") == weights(here / "whole")
+
+
+def test_another_machine_ends_at_the_same_step(here: Path, tokens: Path):
+    """A run that was stopped before its target, and one that goes on from what was exported."""
+    whole = run(tokens, here / "whole", **OFTEN)
+    (here / ".resume").rename(here / "elsewhere")
+    target = target_of(whole, 12)
+    once = run(tokens, here / "once", target_loss=target, **OFTEN)
+    first = digest(here / "once")
+    (here / ".resume").rename(here / "elsewhere too")
+    run(tokens, here / "again", **(OFTEN | {"epochs": 1}))
+    again = run(tokens, here / "again", target_loss=target, **OFTEN)
+    assert again.state == once.state
+    assert digest(here / "again") == first
+
+
+def test_a_target_set_later_takes_no_checkpoint_behind_it(here: Path, tokens: Path):
+    whole = run(tokens, here / "model", **OFTEN)
+    ended = run(tokens, here / "model", target_loss=target_of(whole, 8), **OFTEN)
+    assert [row.step for row in ended.state.epochs] == [5, 8]

@@ -58,6 +58,7 @@ TRAIN = {
     "log_every_steps": 3,
     "validate_every_steps": None,
     "early_stopping": None,
+    "target_loss": None,
 }
 RUNTIME = {
     "device": "cpu",

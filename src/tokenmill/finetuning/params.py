@@ -119,6 +119,7 @@ class FinetuneParams(Section):
             "seed": self.seed,
             "validate_every_steps": None,
             "early_stopping": None,
+            "target_loss": None,
         }
         return base.model_copy(update=own)
 

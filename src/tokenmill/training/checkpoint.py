@@ -72,6 +72,7 @@ class Resumable(BaseModel):
     schedule: ResumableSchedule
     validate_every_steps: int | None
     early_stopping: int | None
+    target_loss: float | None
 
 
 RESUMABLE_KEYS: dict[str, Any] = dict.fromkeys(Resumable.model_fields, True) | {

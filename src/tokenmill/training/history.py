@@ -32,6 +32,7 @@ from tokenmill.costs import CostParams
 from tokenmill.formats import records
 from tokenmill.formats.token_file import Sha256
 from tokenmill.model.manifest import ADAPTER, WEIGHTS
+from tokenmill.training.params import TrainParams
 from tokenmill.training.schedule import Workload
 
 SIGNAL = Path(".dvc/tmp/exps/run/DVCLIVE_STEP_COMPLETED")
@@ -153,13 +154,25 @@ class RunState:
             for sha256, adapter in zip(self.epoch_weights, adapters, strict=False)
         ]
 
+    def ends_at(self, train: TrainParams) -> int | None:
+        """The step after which `train.target_loss` or `train.early_stopping` ends the run; None if
+        neither does so far."""
+        ends = (self.reached_at(train.target_loss), self.stopped_at(train.early_stopping))
+        return min((step for step in ends if step is not None), default=None)
+
+    def reached_at(self, loss: float | None) -> int | None:
+        """The step of the first validation whose loss is at most `loss`; None if there is none, or
+        if `loss` is None."""
+        steps = (row.step for row in self._validated() if loss and row.val_loss <= loss)
+        return next(steps, None)
+
     def stopped_at(self, patience: int | None) -> int | None:
         """The step at the end of the first epoch whose last `patience` validations brought no lower
         loss than those before them.
 
         None if there is no such epoch, or if `patience` is None.
         """
-        rows = sorted([*self.epochs, *self.validations], key=lambda row: row.step)
+        rows = self._validated()
         for epoch in self.epochs:
             losses = [row.val_loss for row in rows if row.step <= epoch.step]
             if (
@@ -169,6 +182,10 @@ class RunState:
             ):
                 return epoch.step
         return None
+
+    def _validated(self) -> "list[EpochRow | ValidationRow]":
+        """The rows of all validations, in the order of their steps."""
+        return sorted([*self.epochs, *self.validations], key=lambda row: row.step)
 
     def as_json(self) -> dict[str, Any]:
         """The state as plain values; floats survive JSON bit by bit."""

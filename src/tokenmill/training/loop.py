@@ -94,21 +94,20 @@ def train(run: Training, interrupt: Interrupt) -> None:
                     stop, save = flags.all_reduce(
                         stop=bool(reason), save=run.saver.is_late(state.step)
                     )
-                    if ends_epoch:
-                        end_epoch(run)
-                    elif divides(work.train.validate_every_steps, state.step):
-                        validate_within_epoch(run, losses)
-                    kept = state.step == work.pre_decay_step
+                    ended = validate_if_due(run, losses)
+                    kept = ended or state.step == work.pre_decay_step
                     if stop or save or ends_epoch or kept or divides(every_steps, state.step):
                         save_checkpoint(run, losses)
                     if stop:
                         end_stopped(run, reason)
-                if ends_epoch and ends_early(run):
+                if ended:
                     break
         except Diverged as diverged:
             flags.wait()
             run.saver.wait()
             end_diverged(run, losses, diverged)
+        if state.step % work.steps_per_epoch:
+            end_part_of_epoch(run)
     flags.wait()
 
 
@@ -256,6 +255,18 @@ def validate(run: Training) -> tuple[float, float]:
     return loss, bits_per_byte(loss, tokens=targets, text_bytes=data.val_bytes)
 
 
+def validate_if_due(run: Training, losses: Losses) -> bool:
+    """Validate where a validation is due after this step. Return whether it ends the run."""
+    step = run.state.step
+    if step % run.work.steps_per_epoch == 0:
+        end_epoch(run)
+    elif divides(run.work.train.validate_every_steps, step):
+        validate_within_epoch(run, losses)
+    else:
+        return False
+    return ends_early(run) == step
+
+
 def validate_within_epoch(run: Training, losses: Losses) -> None:
     """Validate and add a row, after all losses up to here were read and are finite."""
     losses.read()
@@ -269,10 +280,28 @@ def validate_within_epoch(run: Training, losses: Losses) -> None:
 
 def end_epoch(run: Training) -> None:
     """Validate, keep the weights, add a row."""
-    state, work = run.state, run.work
     loss, bits = validate(run)
+    add_epoch(run, loss, bits)
+    state = run.state
+    run.live.add(ValidationRow(state.step, len(state.epochs), loss, bits))
+
+
+def end_part_of_epoch(run: Training) -> None:
+    """End the last epoch where a validation within it ended the run.
+
+    The checkpoint of this step is from before, so a run with another `train.target_loss` continues
+    the epoch.
+    """
+    last = run.state.validations[-1]
+    add_epoch(run, last.val_loss, last.val_bits_per_byte)
+
+
+def add_epoch(run: Training, loss: float, bits: float) -> None:
+    """Keep the weights and add a row, with a validation loss in nats per token and in bits per
+    byte."""
+    state, work = run.state, run.work
     row = EpochRow(
-        epoch=state.step // work.steps_per_epoch,
+        epoch=len(state.epochs) + 1,
         step=state.step,
         tokens=state.tokens,
         learning_rate=work.learning_rate_at(state.step - 1),
@@ -285,22 +314,25 @@ def end_epoch(run: Training) -> None:
     if run.group.is_main:
         state.add_epoch(run.store.save_epoch(row.epoch, model))
     state.epochs.append(row)
-    run.live.add(ValidationRow(row.step, row.epoch, loss, bits))
     run.display.epoch(row.epoch, train_loss=row.train_loss, val_loss=loss, bits_per_byte=bits)
 
 
 def ends_early(run: Training) -> int | None:
-    """The step at which `train.early_stopping` ends this run, after a message about it; None if the
-    run goes on."""
-    patience = run.work.train.early_stopping
-    stop = run.state.stopped_at(patience)
-    if stop:
-        epochs = run.state.epochs
-        best = min(epochs, key=lambda row: row.val_loss)
+    """The step at which `train.target_loss` or `train.early_stopping` ends this run, after a
+    message about it; None if the run goes on."""
+    train, state = run.work.train, run.state
+    stop = state.ends_at(train)
+    if stop and stop == state.reached_at(train.target_loss):
         run.display.say(
-            f"training ends early, after {len(epochs)} epochs: the last {patience} validations "
-            f"brought no lower loss (train.early_stopping); epoch {best.epoch} has the lowest, "
-            f"{best.val_loss:.3f}"
+            f"training ends after step {stop:,} of {run.work.steps:,}: the validation loss is at "
+            f"most {train.target_loss:g} (train.target_loss)"
+        )
+    elif stop:
+        best = min(state.epochs, key=lambda row: row.val_loss)
+        run.display.say(
+            f"training ends early, after {len(state.epochs)} epochs: the last "
+            f"{train.early_stopping} validations brought no lower loss (train.early_stopping); "
+            f"epoch {best.epoch} has the lowest, {best.val_loss:.3f}"
         )
     return stop
 

@@ -182,6 +182,16 @@ class TrainParams(Section):
     those before; null: it never ends early. The weights of every epoch are kept, so the best one is
     among them."""
 
+    target_loss: float | None = Field(gt=0.0)
+    """Training ends at the first validation whose loss is at most this, in nats per token, also
+    within an epoch (`train.validate_every_steps`); null: it does not end by its loss. The weights
+    there become those of the last epoch."""
+
+    @property
+    def ends_by_loss(self) -> bool:
+        """Whether validations may end the run before its last epoch."""
+        return self.early_stopping is not None or self.target_loss is not None
+
     @property
     def peak(self) -> float:
         """`learning_rate` as a number. `TrainSection` resolves `auto` when params.yaml is read."""

@@ -52,16 +52,16 @@ def find_resume_point(store: CheckpointStore, work: Workload, *, say: Say) -> Re
     that the result differs from a run in one go.
 
     Fewer epochs, or only another horizon, are another run, which starts before all such
-    checkpoints. With early stopping, a checkpoint after the end of training is not used, nor is one
-    of a run with other validations.
+    checkpoints. With early stopping or a target loss, a checkpoint after the end of training is not
+    used, nor is one of a run with other validations.
     """
     train = work.train
     newest: Checkpoint | None = None
     for checkpoint in store.checkpoints(say):
         then = params_at_checkpoint(train, checkpoint)
-        end = checkpoint.state.stopped_at(train.early_stopping) or work.steps
+        end = checkpoint.state.ends_at(train) or work.steps
         other_checks = (
-            train.early_stopping and then.validate_every_steps != train.validate_every_steps
+            train.ends_by_loss and then.validate_every_steps != train.validate_every_steps
         )
         if checkpoint.step > end or other_checks:
             continue
