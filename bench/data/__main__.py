@@ -41,6 +41,7 @@ from bench.data.corpus import (
     write_excerpts,
 )
 from bench.data.jobs import STAGES
+from bench.machine import processor
 from tokenmill.tokens.corpus import sample
 
 PACKAGES = (
@@ -202,19 +203,6 @@ def machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": {name: installed for name in PACKAGES if (installed := version_of(name))},
     }
-
-
-def processor() -> str:
-    """The processor's name where the system tells."""
-    info = Path("/proc/cpuinfo")
-    names = (
-        [line for line in info.read_text().splitlines() if line.startswith("model name")]
-        if info.exists()
-        else []
-    )
-    return (
-        names[0].partition(":")[2].strip() if names else platform.processor() or platform.machine()
-    )
 
 
 def version_of(package: str) -> str | None:

@@ -18,14 +18,9 @@ loss in 2.5 times fewer tokens.
 """
 
 import argparse
-import importlib.util
 import math
-import os
-import subprocess
-import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -33,12 +28,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from ruamel.yaml import YAML
-from torch import Tensor, nn
-from torch.nn import functional as F
 
 from bench.harness import (
-    ROOT,
     TURN_SECONDS,
     Contender,
     RowFile,
@@ -52,10 +43,10 @@ from bench.harness import (
 )
 from bench.training import nanogpt
 from bench.training.text import numbered, read_text, spread, write_tokens
+from bench.training.to_loss import mean_loss, train_stage
 from tokenmill.core.errors import UserError
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import Compute, choose_device
-from tokenmill.model.huggingface import load_model
 from tokenmill.stage import report_errors
 from tokenmill.training.compile import Compilation
 
@@ -203,16 +194,6 @@ CPU = Recipe(4, 4, 128, 64, 12, 2000, 20, share=0.23, our_batch=24, our_rate=1.6
 
 GPU = Recipe(6, 6, 384, 256, 64, 5000, 200, share=None, our_batch=64, our_rate=4e-3, our_decay=0.8)
 """nanoGPT's other published configuration, for a text of tens of MB."""
-
-WITHOUT_TABLES = """
-from unittest import mock
-from stages import train
-from tokenmill.stage import report_errors, set_wait_policy
-set_wait_policy()
-with mock.patch("tokenmill.training.run.write_times"), mock.patch("stages.train.write_rows"):
-    report_errors(train.main)
-"""
-"""The stage `train` where pandas, which writes its tables, is not installed."""
 
 TIMES_FEWER = 2.5
 """On a GPU TokenMill gets so many times fewer tokens than nanoGPT, and must reach its loss."""
@@ -367,31 +348,10 @@ def our_run(
         "epochs": epochs,
         "schedule": schedule,
     }
-    parameters = YAML(typ="safe").load(ROOT / "params.yaml")
-    parameters |= {"model": model | recipe.sizes, "train": section("train", **changes)}
+    parameters = {"model": model | recipe.sizes, "train": section("train", **changes)}
     if recipe is GPU:  # its length lies where `auto` begins to compile, and nanoGPT compiles
         parameters["runtime"] = section("runtime", compile="on")
-    YAML(typ="safe").dump(parameters, here / "params.yaml")
-    began = time.perf_counter()
-    done = subprocess.run(
-        [
-            sys.executable,
-            *(
-                ["-m", "stages", "train"]
-                if importlib.util.find_spec("pandas")
-                else ["-c", WITHOUT_TABLES]
-            ),
-        ],
-        cwd=here,
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
-    )
-    seconds = time.perf_counter() - began
-    if done.returncode:
-        raise UserError(f"TokenMill's train failed: {done.stderr.strip().splitlines()[-1]}")
-    gpt = load_model(here / "models" / "gpt" / f"epoch-{epochs}")
+    seconds, gpt = train_stage(parameters, here)
     return {
         "to the loss": "TokenMill",
         "seconds": round(seconds, 1),
@@ -407,32 +367,6 @@ def portion(recipe: Recipe, train: np.ndarray) -> tuple[np.ndarray, int]:
     tokens = recipe.steps * recipe.batch * recipe.context / TIMES_FEWER
     epochs = math.ceil(tokens / len(train))
     return spread(train, tokens / epochs / len(train)), epochs
-
-
-@torch.no_grad()
-def mean_loss(
-    logits: Callable[[Tensor, Tensor], Tensor],
-    model: nn.Module,
-    val: np.ndarray,
-    context: int,
-    batch: int = 64,
-) -> float:
-    """Mean cross-entropy over every sequence of the validation text, in nats, in float32, the same
-    for both."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    model.to(device)
-    torch.set_float32_matmul_precision("highest")
-    ids = torch.from_numpy(val.astype(np.int64)).to(device)
-    count = (len(ids) - 1) // context
-    inputs, targets = (
-        ids[shift : shift + count * context].view(count, context) for shift in (0, 1)
-    )
-    total = 0.0
-    for x, y in zip(inputs.split(batch), targets.split(batch), strict=True):
-        total += F.cross_entropy(
-            logits(x, y).flatten(0, 1).float(), y.flatten(), reduction="sum"
-        ).item()
-    return total / (count * context)
 
 
 if __name__ == "__main__":
