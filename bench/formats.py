@@ -138,7 +138,7 @@ def _transformers(folder: Path) -> tuple[Encode, Logits]:
     # A contender may be missing
     from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: PLC0415
 
-    model: Any = AutoModelForCausalLM.from_pretrained(folder)
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True)
     tokenizer: Any = AutoTokenizer.from_pretrained(folder)
     return lambda text: tokenizer(text)[
         "input_ids"

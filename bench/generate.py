@@ -22,6 +22,7 @@ from tokenmill.evaluation.generate import Sampling, generate_batch, transpose_in
 from tokenmill.model.config import Architecture, ModelConfig
 from tokenmill.model.gpt import GPT, build
 from tokenmill.model.huggingface import save_weights
+from tokenmill.runs.export import write_code
 from tokenmill.stage import report_errors
 
 SMALL = {"n_layer": 12, "n_head": 12, "n_embd": 768, "context_length": 1024, "vocab_size": 50257}
@@ -145,7 +146,8 @@ def published(model: GPT) -> Any:
     logging.disable_progress_bar()
     with tempfile.TemporaryDirectory() as folder:
         save_weights(model, Path(folder))
-        return AutoModelForCausalLM.from_pretrained(folder).eval()
+        write_code(model.config, Path(folder))
+        return AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True).eval()
 
 
 def tokenmill_steps(

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 from urllib.parse import urlencode
 
 import torch
@@ -29,12 +29,12 @@ from tokenmill.core.files import sha256_of, write_json, write_text
 from tokenmill.evaluation.generate import Sampling
 from tokenmill.evaluation.results import Evaluation, read_evaluation
 from tokenmill.formats.tokenizer import SPECIAL_TOKENS, read_tokenizer
-from tokenmill.model.config import Architecture, ModelConfig
+from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import load_model, save_weights
 from tokenmill.model.manifest import MANIFEST, WEIGHTS
 from tokenmill.publish.site import BODY_END, TALK, publish
-from tokenmill.publish.weights import PRECISIONS, Precision
+from tokenmill.publish.weights import KNOWN, PRECISIONS, Precision
 from tokenmill.stage import report_errors
 
 TEN_MILLION = {"n_layer": 8, "n_head": 5, "n_embd": 320, "context_length": 256, "vocab_size": 1024}
@@ -85,7 +85,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--size", choices=MODELS, nargs="+", default=list(MODELS))
-    parser.add_argument("--architecture", choices=get_args(Architecture), nargs="+")
+    parser.add_argument("--architecture", choices=KNOWN, nargs="+", default=KNOWN)
     parser.add_argument("--weights", choices=PRECISIONS, default="int8")
     parser.add_argument("--tokens", type=int, default=256, help="of an answer (default 256)")
     parser.add_argument("--tiny", action="store_true", help="next to nothing: to see that it runs")
@@ -100,7 +100,7 @@ def measure_models(options: argparse.Namespace, file: RowFile) -> None:
     """A line for each model."""
     sizes = {"tiny": TINY} if options.tiny else {name: MODELS[name] for name in options.size}
     for name, changes in sizes.items():
-        for architecture in options.architecture or get_args(Architecture):
+        for architecture in options.architecture:
             values = section("model", architecture=architecture, **changes)
             model = with_random_weights(ModelConfig.model_validate(values))
             with tempfile.TemporaryDirectory() as folder:

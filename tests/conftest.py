@@ -6,6 +6,7 @@ import os
 import random
 import re
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,14 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     settings.register_profile("gate", deadline=None, derandomize=config.getoption("seed") is None)
     settings.load_profile("gate")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def code_of_models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Where `transformers` copies the code of an exported model, in place of the home folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HF_MODULES_CACHE", str(tmp_path_factory.getbasetemp() / "modules"))
+        yield
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:

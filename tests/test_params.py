@@ -88,7 +88,7 @@ def test_every_problem_is_in_one_error(write: Write):
     ]
     assert str(error).splitlines() == [
         f"{path} has 4 problems:",
-        "  model.architecture ('gpt3') must be 'gpt2' or 'modern'.",
+        "  model.architecture ('gpt3') must be 'gpt2', 'modern' or 'speedrun'.",
         "  model.n_layer (0) must be greater than or equal to 1.",
         "  train.epochs ('four') must be a valid integer.",
         "  runtime.device ('tpu') must be 'auto', 'cpu', 'cuda' or 'mps'.",

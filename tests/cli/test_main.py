@@ -60,7 +60,7 @@ def test_reference_has_every_parameter_once_with_its_meaning(root: Path):
         "| `clean.deduplicate` | `true` |",
         "| `train.schedule.horizon_epochs` | `null` | integer ≥ 1, ≤ 1000000 or null |",
         "| `model.dropout` | `0.0` | number ≥ 0.0, < 1.0 |",
-        "| `model.architecture` | `modern` | `gpt2`, `modern` |",
+        "| `model.architecture` | `modern` | `gpt2`, `modern`, `speedrun` |",
     ],
 )
 def test_reference_tells_types_and_bounds(root: Path, row: str):

@@ -12,6 +12,7 @@ from tests.model.small import small_config
 from tokenmill.evaluation.generate import Sampling, generate, generate_batch, transpose_in_memory
 from tokenmill.model.gpt import GPT, KVCache, build
 from tokenmill.model.huggingface import save_weights
+from tokenmill.runs.export import write_code
 
 NEVER = -1
 """An end-of-text that no model gives."""
@@ -187,7 +188,8 @@ def test_transformers_writes_the_same(model: GPT, tmp_path: Path, monkeypatch: p
     from transformers import AutoModelForCausalLM  # noqa: PLC0415
 
     save_weights(model, tmp_path)
-    theirs: Any = AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    write_code(model.config, tmp_path)
+    theirs: Any = AutoModelForCausalLM.from_pretrained(tmp_path, trust_remote_code=True).eval()
     for prompt in ([3, 1, 4], [5, 9]):
         whole = theirs.generate(
             torch.tensor([prompt]),

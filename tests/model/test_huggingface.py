@@ -22,6 +22,7 @@ from tokenmill.model.huggingface import (
     save_weights,
 )
 from tokenmill.model.manifest import MANIFEST
+from tokenmill.runs.export import write_code
 
 
 def test_loading_restores_the_weights_bit_by_bit(model: GPT, tmp_path: Path):
@@ -166,7 +167,10 @@ def test_transformers_computes_the_same_logits(
     from transformers import AutoModelForCausalLM  # noqa: PLC0415
 
     save_weights(model, tmp_path)
-    loaded: Any = AutoModelForCausalLM.from_pretrained(tmp_path, output_loading_info=True)
+    write_code(model.config, tmp_path)
+    loaded: Any = AutoModelForCausalLM.from_pretrained(
+        tmp_path, output_loading_info=True, trust_remote_code=True
+    )
     published, report = loaded
     assert not any(report.values()), report
     ids_BT = torch.randint(23, (3, 12), generator=torch.Generator().manual_seed(0))

@@ -3,7 +3,6 @@
 import json
 import shutil
 from pathlib import Path
-from typing import get_args
 
 import pytest
 import torch
@@ -16,14 +15,12 @@ from tests.reports.run_material import prepare
 from tokenmill.core.files import sha256_of, write_json
 from tokenmill.evaluation.generate import Sampling
 from tokenmill.formats.tokenizer import read_tokenizer
-from tokenmill.model.config import Architecture
 from tokenmill.model.gpt import GPT, build
 from tokenmill.model.huggingface import save_weights
 from tokenmill.model.manifest import WEIGHTS, read_manifest
 from tokenmill.runs.find import find_model
 from tokenmill.runs.writer import Writer
 
-ARCHITECTURES = get_args(Architecture)
 SAMPLING = Sampling(max_new_tokens=24, temperature=0.8, top_k=40)
 GREEDY = Sampling(max_new_tokens=24)
 QUESTION = "What is the capital of France?"

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from tests.model.small import ARCHITECTURES, config_of
+from tests.model.small import config_of
 from tests.publish.node import Node, needs_node
 from tokenmill.core.errors import UserError
 from tokenmill.evaluation.generate import Sampling, candidate_probabilities, generate
 from tokenmill.model.gpt import GPT, build
-from tokenmill.publish.weights import PRECISIONS, Precision, describe, packed
+from tokenmill.publish.weights import KNOWN, PRECISIONS, Precision, describe, packed
 
 BOUNDS: dict[Precision, float] = {"float16": 3e-3, "int8": 1e-1}
 """The largest difference of logits whose standard deviation is about 1, from weights in float32."""
@@ -59,7 +59,7 @@ def some_ids(model: GPT, count: int) -> list[int]:
 
 @needs_node
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", KNOWN)
 def test_logits_agree(node: Node, architecture: str, precision: Precision):
     model = small_model(architecture)
     ids = some_ids(model, model.config.context_length)
@@ -75,7 +75,7 @@ def test_logits_agree(node: Node, architecture: str, precision: Precision):
 
 
 @needs_node
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", KNOWN)
 def test_greedy_text_is_equal_beyond_the_context(node: Node, architecture: str):
     model = small_model(architecture, n_embd=36, n_head=2)
     take(node, model, "int8")
@@ -142,3 +142,11 @@ def test_weights_that_cannot_be_stored_are_refused(value: float, precision: Prec
         model.head.weight[3, 4] = value
     with pytest.raises(UserError, match=r"head\.weight"):
         packed(model, precision)
+
+
+def test_an_architecture_that_the_page_lacks_is_refused():
+    with pytest.raises(
+        UserError,
+        match=r"model\.architecture \(speedrun\) is unknown to the page; .* of gpt2 or modern\.",
+    ):
+        describe(small_model("speedrun"), "int8")

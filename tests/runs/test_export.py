@@ -26,7 +26,7 @@ from tokenmill.formats.tokenizer import SPECIAL_TOKENS, TextTokenizer, read_toke
 from tokenmill.model.config import Architecture, ModelConfig
 from tokenmill.model.gpt import GPT, build
 from tokenmill.model.huggingface import load_model, save_weights
-from tokenmill.runs.export import Record, export
+from tokenmill.runs.export import Record, export, files_of, is_export_of
 from tokenmill.runs.find import FoundModel
 
 TEXT = "one two?count one two"
@@ -82,7 +82,7 @@ def test_transformers_writes_the_same(exported: tuple[FoundModel, Path]):
     checkpoint, folder = exported
     ours = load_model(checkpoint.folder)
     tokenizer = read_tokenizer(checkpoint.tokenizer)
-    theirs: Any = AutoModelForCausalLM.from_pretrained(folder)
+    theirs: Any = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True)
     published: Any = AutoTokenizer.from_pretrained(folder)
     ids = tokenizer.encode(TEXT)
     assert published(TEXT)["input_ids"] == ids
@@ -92,7 +92,7 @@ def test_transformers_writes_the_same(exported: tuple[FoundModel, Path]):
         assert torch.allclose(theirs(ids_BT).logits, ours(ids_BT), atol=1e-4, rtol=0)
     ends = {tokenizer.eot_id, tokenizer.turn_ids[TURN_END]}
     new = list(generate(ours, ids, ends=ends, sampling=Sampling(max_new_tokens=8)))
-    written = pipeline("text-generation", str(folder))(
+    written = pipeline("text-generation", str(folder), trust_remote_code=True)(
         TEXT, return_full_text=False, max_new_tokens=8
     )
     assert written == [{"generated_text": tokenizer.backend.decode(new)}]
@@ -193,7 +193,7 @@ def test_generation_ends_at_the_context_or_before(exported: tuple[FoundModel, Pa
     upper bound."""
     from transformers import AutoModelForCausalLM  # noqa: PLC0415
 
-    model: Any = AutoModelForCausalLM.from_pretrained(exported[1])
+    model: Any = AutoModelForCausalLM.from_pretrained(exported[1], trust_remote_code=True)
     ids_BT = torch.tensor([read_tokenizer(exported[0].tokenizer).encode(TEXT)])
     model.generation_config.eos_token_id = None
     assert model.generate(ids_BT).shape[1] == model.config.max_position_embeddings
@@ -257,3 +257,31 @@ def test_command_exports_a_folder(
         "tokenizer.json",
         "tokenizer_config.json",
     }
+
+
+def test_code_in_the_folder_needs_leave_and_no_package(tmp_path: Path):
+    """Without leave nothing loads, where the rows would be missing; padding before a text counts
+    for nothing."""
+    from transformers import AutoModelForCausalLM  # noqa: PLC0415
+
+    checkpoint = checkpoint_in(tmp_path, "speedrun", "bpe")
+    export(checkpoint, NOTHING, tmp_path / "out")
+    assert is_export_of(checkpoint, tmp_path / "out", "hf")
+    code = {"modeling_speedrun.py", "ngrams.py"}
+    assert code <= set(files_of(tmp_path / "out", "hf"))
+    assert not any("tokenmill." in (tmp_path / "out" / name).read_text() for name in code)
+    assert "trust_remote_code=True" in (tmp_path / "out/README.md").read_text()
+    with pytest.raises(ValueError, match="trust_remote_code=True"):
+        AutoModelForCausalLM.from_pretrained(tmp_path / "out", trust_remote_code=False)
+    model: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "out", trust_remote_code=True)
+    ids_BT = torch.tensor([read_tokenizer(checkpoint.tokenizer).encode(TEXT)])
+    padded_BT = torch.nn.functional.pad(ids_BT, (3, 0), value=1)
+    mask_BT = torch.nn.functional.pad(torch.ones_like(ids_BT), (3, 0))
+    with torch.no_grad():
+        expected = model(ids_BT).logits
+        found = model(
+            padded_BT, attention_mask=mask_BT, position_ids=(mask_BT.cumsum(1) - 1).clamp(min=0)
+        ).logits
+    torch.testing.assert_close(found[:, 3:], expected, rtol=1e-4, atol=1e-4)
+    (tmp_path / "out/ngrams.py").unlink()
+    assert not is_export_of(checkpoint, tmp_path / "out", "hf")

@@ -4,7 +4,7 @@ import itertools
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import jinja2
 import pytest
@@ -15,6 +15,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.evaluation.generate import Sampling, generate
 from tokenmill.formats.chat import TURN_END, TURN_TOKENS, chat_prompt, spelled
 from tokenmill.formats.tokenizer import END_OF_TEXT, SPECIAL_TOKENS, read_tokenizer
+from tokenmill.model.config import Architecture
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.ops import MAX_PLAIN_LENGTH
 from tokenmill.runs.export import export
@@ -72,7 +73,9 @@ def test_llama_cpp_writes_the_same(tmp_path: Path):
     assert list(itertools.islice(theirs.generate(ids, temp=0.0), len(new))) == new
 
 
-@pytest.mark.parametrize(("architecture", "kind"), [("modern", "bpe"), ("gpt2", "char")])
+@pytest.mark.parametrize(
+    ("architecture", "kind"), [("modern", "bpe"), ("speedrun", "bpe"), ("gpt2", "char")]
+)
 def test_gguf_refuses_what_llama_cpp_lacks(architecture: str, kind: Any, tmp_path: Path):
     pytest.importorskip("gguf")
     with pytest.raises(UserError, match=r"unknown to llama\.cpp"):
@@ -81,7 +84,7 @@ def test_gguf_refuses_what_llama_cpp_lacks(architecture: str, kind: Any, tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("architecture", ["gpt2", "modern"])
+@pytest.mark.parametrize("architecture", get_args(Architecture))
 def test_onnx_runtime_computes_the_same(architecture: str, tmp_path: Path):
     pytest.importorskip("onnxscript", reason=GATE)
     runtime = pytest.importorskip("onnxruntime", reason=GATE)

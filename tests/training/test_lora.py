@@ -15,6 +15,7 @@ from tokenmill.model.config import LINEAR_MAPS, LoraParams
 from tokenmill.model.gpt import GPT, empty_model, loss_of
 from tokenmill.model.huggingface import load_model, save_weights
 from tokenmill.model.manifest import ADAPTER, ADAPTER_CONFIG
+from tokenmill.runs.export import write_code
 from tokenmill.training.lora import (
     LoraLinear,
     adapt,
@@ -103,7 +104,8 @@ def test_peft_computes_what_the_merged_model_does(model: GPT, tmp_path: Path, ta
     from transformers import AutoModelForCausalLM  # noqa: PLC0415
 
     save_weights(model, tmp_path / "base")
-    base: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
+    write_code(model.config, tmp_path / "base")
+    base: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "base", trust_remote_code=True)
     learned(model, LORA.model_copy(update={"targets": targets}))
     for save in (save_weights, save_adapter):
         save(model, tmp_path / "epoch-1")

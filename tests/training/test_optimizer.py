@@ -55,11 +55,11 @@ def test_decay_touches_matrices_and_with_muon_hidden_ones_only(architecture: str
     before = values(model)
     optim.set_rates(0.01)
     optim.step(loss=ONE, norm=ONE)
+    assert set(model.ngram_tables) <= before.keys()
     for name, after in values(model).items():
         decays = after.ndim == 2 and (optimizer == "adamw" or name.startswith("blocks."))
-        torch.testing.assert_close(
-            after, before[name] * (1 - 0.01 * 0.1 if decays else 1.0), msg=name
-        )
+        decay = 1.0 if name in model.ngram_tables else 0.1 if decays else 0.0
+        torch.testing.assert_close(after, before[name] * (1 - 0.01 * decay), msg=name)
 
 
 def test_muon_takes_the_hidden_matrices_and_adamw_the_rest():
@@ -169,7 +169,7 @@ def test_a_longer_gradient_counts_as_one_of_the_bound(
             for name, parameter in each.named_parameters():
                 parameter.grad = gradients[name] * scale
         norm = optim.norm()
-        assert norm.item() == pytest.approx(1.0)
+        assert norm.item() == pytest.approx(1.0, rel=1e-5)  # of up to half a million numbers
         optim.set_rates(0.01)
         optim.max_norm = max_norm
         optim.step(loss=ONE, norm=norm)

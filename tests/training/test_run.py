@@ -89,6 +89,7 @@ def test_finished_run_is_not_trained_again(here: Path, tokens: Path, said: io.St
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "adamw": ({"architecture": "gpt2"}, {"optimizer": "adamw"}),
     "muon": ({}, {"optimizer": "muon"}),
+    "speedrun": ({"architecture": "speedrun"}, {"optimizer": "muon"}),
     "dropout": ({"architecture": "gpt2", "dropout": 0.3}, {"optimizer": "muon"}),
     "accumulation": ({"dropout": 0.3}, {"batch_size": 2, "gradient_accumulation_steps": 3}),
     "float16": ({}, {"precision": "float16", "optimizer": "muon"}),

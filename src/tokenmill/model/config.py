@@ -7,14 +7,15 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from tokenmill.core.params import Section
 
-Architecture = Literal["gpt2", "modern"]
+Architecture = Literal["gpt2", "modern", "speedrun"]
 """The names of the architectures. Each is a module of this folder, and naming it here registers
 it."""
-ROTARY: tuple[Architecture, ...] = ("modern",)
+ROTARY: tuple[Architecture, ...] = ("modern", "speedrun")
 """Architectures with rotary positions, which need an even number of features per head."""
 LINEAR_MAPS: dict[Architecture, tuple[str, ...]] = {
     "gpt2": ("qkv", "out", "up", "down"),
     "modern": ("q", "k", "v", "out", "up", "down"),
+    "speedrun": ("q", "k", "v", "out", "up", "down"),
 }
 """The names of the linear maps in a block of each architecture."""
 
@@ -25,7 +26,8 @@ class ModelParams(Section):
     architecture: Architecture
     """`gpt2`: exactly GPT-2 (learned positions, LayerNorm, GELU, biases; Radford et al. 2019) with
     an untied head. `modern`: RoPE, QK-norm, RMSNorm without weights, ReLU², no biases, logits
-    capped at 15."""
+    capped at 15. `speedrun`: `modern` and learned rows for pairs and triples of tokens, for the
+    least loss in a short time on a small vocabulary."""
 
     n_layer: int = Field(ge=1, le=4096)
     """Transformer blocks."""
@@ -106,7 +108,7 @@ class LoraParams(Section):
 
     targets: Annotated[Literal["all"] | list[str], BeforeValidator(_all_or_names)]
     """The linear maps of the blocks that learn: `all`, or a list of names. `gpt2` has `qkv`, `out`,
-    `up` and `down`; `modern` has `q`, `k`, `v`, `out`, `up` and `down`."""
+    `up` and `down`; `modern` and `speedrun` have `q`, `k`, `v`, `out`, `up` and `down`."""
 
     def maps(self, model: ModelParams) -> tuple[str, ...]:
         """The names of the maps that learn in a model.

@@ -54,6 +54,9 @@ class KVCache:
     def __init__(self, config: ModelConfig, *, texts: int, max_length: int, device: torch.device):
         shape = (texts, config.n_head, max_length, config.head_dim)
         self.layers = [LayerCache(shape, device) for _ in range(config.n_layer)]
+        self.last_ids_B2: Tensor | None = None
+        """The last two ids that were read, where an architecture's `embed` needs them and sets
+        them; the number of ids in the vocabulary stands for none."""
         self._device = device
 
     @property
@@ -63,12 +66,15 @@ class KVCache:
 
     def clear(self) -> None:
         """Forget all positions, and keep the memory for the next text."""
+        self.last_ids_B2 = None
         for layer in self.layers:
             layer.length = 0
 
     def select(self, rows: Sequence[int]) -> None:
         """Keep these texts only, in this order."""
         index = torch.tensor(rows, device=self._device)
+        if self.last_ids_B2 is not None:
+            self.last_ids_B2 = self.last_ids_B2[index]
         for layer in self.layers:
             layer.keys = layer.keys[index]
             layer.values = layer.values[index]
@@ -113,6 +119,9 @@ class GPT(nn.Module, ABC):
     hf_transposed: ClassVar[tuple[str, ...]] = ()
     """Endings of the names of block matrices that transformers stores as (in, out) instead of (out,
     in)."""
+    ngram_tables: ClassVar[tuple[str, ...]] = ()
+    """Names of the parameters whose rows stand for pairs or triples of tokens. Most of these are
+    rare, so their rows decay more than matrices do (training/optimizer.py)."""
 
     @abstractmethod
     def __init__(self, config: ModelConfig):

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tokenmill.core.errors import UserError
+from tokenmill.model.config import Architecture
 from tokenmill.model.gpt import GPT
 from tokenmill.model.gpt2 import GPT2
 from tokenmill.model.modern import LOGIT_CAP, ROPE_BASE, NanoChat
@@ -18,6 +19,8 @@ from tokenmill.model.ops import NORM_EPS
 Precision = Literal["int8", "float16"]
 PRECISIONS: tuple[Precision, ...] = ("int8", "float16")
 
+KNOWN: tuple[Architecture, ...] = ("gpt2", "modern")
+"""The architectures whose forward pass `page/model.js` has."""
 LARGEST_INT8 = 127
 ALIGNED = 4
 """Each array begins at a multiple of so many bytes, as JavaScript's typed arrays need it."""
@@ -29,14 +32,15 @@ def constants_of(model: GPT) -> dict[str, float]:
     Raises:
         UserError: `page/model.js` does not know the architecture.
     """
+    if model.config.architecture not in KNOWN:
+        raise UserError(
+            f"model.architecture ({model.config.architecture}) is unknown to the page; publish a "
+            f"model of {' or '.join(KNOWN)}."
+        )
     if isinstance(model, GPT2):
         return {"norm_eps": model.norm.eps}
-    if isinstance(model, NanoChat):
-        return {"norm_eps": NORM_EPS, "rope_base": ROPE_BASE, "logit_cap": LOGIT_CAP}
-    raise UserError(
-        f"model.architecture ({model.config.architecture}) is unknown to the page; publish a model "
-        "of gpt2 or modern."
-    )
+    assert isinstance(model, NanoChat)
+    return {"norm_eps": NORM_EPS, "rope_base": ROPE_BASE, "logit_cap": LOGIT_CAP}
 
 
 def describe(model: GPT, precision: Precision) -> dict[str, Any]:

@@ -32,6 +32,9 @@ from tokenmill.training.distributed import (
 if TYPE_CHECKING:
     from tokenmill.training.params import TrainParams
 
+ROWS_DECAY = 10
+"""How many times as much as a matrix the rows of pairs and triples of tokens decay. With less they
+learn by heart what many epochs repeat."""
 RATES = ("lr", "momentum")
 """The options of the optimizers that change from step to step."""
 MOMENTUM = 0.95
@@ -120,11 +123,7 @@ class Optimizer:
             repeats: whether a recorded update will be replayed, so that what changes must be in
                 tensors.
         """
-        learning = {
-            name: parameter
-            for name, parameter in model.named_parameters()
-            if parameter.requires_grad
-        }
+        learning = {n: p for n, p in model.named_parameters() if p.requires_grad}
         self.group = group
         self.max_norm = train.gradient_clip
         self._model = model
@@ -135,7 +134,9 @@ class Optimizer:
             if train.optimizer == "muon" and is_hidden_matrix(n, p)
         }
         rest = {n: p for n, p in learning.items() if n not in hidden}
-        self._optimizers: list[UnwrappedOptimizer] = [_adamw(rest, train, capturable=repeats)]
+        self._optimizers: list[UnwrappedOptimizer] = [
+            _adamw(rest, train, tables=model.ngram_tables, capturable=repeats)
+        ]
         if hidden:
             precision = torch.bfloat16 if multiplies_bfloat16(compute.device) else torch.float32
             rates = {"lr": train.peak, "weight_decay": train.weight_decay}
@@ -268,17 +269,26 @@ def _update(optimizer: UnwrappedOptimizer, *, unless: Tensor) -> None:
 
 
 def _adamw(
-    parameters: dict[str, torch.nn.Parameter], train: "TrainParams", *, capturable: bool
+    parameters: dict[str, torch.nn.Parameter],
+    train: "TrainParams",
+    *,
+    tables: tuple[str, ...],
+    capturable: bool,
 ) -> AdamW:
-    """AdamW with weight decay on matrices only. Beside Muon nothing decays, because embeddings and
-    head should not.
+    """AdamW with weight decay on matrices only. Beside Muon none of them decays, because embeddings
+    and head should not. Only the `tables` of rows for pairs and triples of tokens always decay.
 
     A `capturable` step can be recorded as a CUDA graph.
     """
     decay = train.weight_decay if train.optimizer == "adamw" else 0.0
+    others = [p for name, p in parameters.items() if name not in tables]
     groups = [
-        {"params": [p for p in parameters.values() if p.ndim >= 2], "weight_decay": decay},
-        {"params": [p for p in parameters.values() if p.ndim < 2], "weight_decay": 0.0},
+        {"params": [p for p in others if p.ndim >= 2], "weight_decay": decay},
+        {"params": [p for p in others if p.ndim < 2], "weight_decay": 0.0},
+        {
+            "params": [p for name, p in parameters.items() if name in tables],
+            "weight_decay": ROWS_DECAY * train.weight_decay,
+        },
     ]
     groups = [group for group in groups if group["params"]]
     return AdamW(
