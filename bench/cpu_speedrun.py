@@ -50,7 +50,7 @@ class Preset:
 
 def _preset(mark: float, *, share: float = 1.0, **changes: Any) -> Preset:
     """Four layers of 128 features; what the presets share, with changes to `train`."""
-    model = {"architecture": "modern", "n_layer": 4, "n_head": 4, "n_embd": 128}
+    model = {"architecture": "speedrun", "n_layer": 4, "n_head": 4, "n_embd": 128}
     context = changes.pop("context_length")
     train = {"target_loss": mark, "validation_bytes": None} | changes
     return Preset(mark, model | {"context_length": context}, train, share)
@@ -61,12 +61,12 @@ def _decay(fraction: float, warmup: int = 10) -> dict[str, Any]:
 
 
 SHORT = {"context_length": 64, "batch_size": 24, "learning_rate": 1.6e-2, "epochs": 1}
-LONG = {"context_length": 128, "batch_size": 16, "learning_rate": 8e-3}
+LONG = {"context_length": 128, "batch_size": 16, "learning_rate": 7e-3}
 
 PRESETS = (
-    _preset(1.911, share=0.12, schedule=_decay(0.6), **SHORT),
-    _preset(1.65, share=0.6, schedule=_decay(0.6), **SHORT),
-    _preset(1.55, epochs=2, schedule=_decay(0.6), **LONG),
+    _preset(1.911, share=0.115, schedule=_decay(0.6), **SHORT),
+    _preset(1.65, share=0.8, epochs=1, schedule=_decay(0.6), **(LONG | {"learning_rate": 1.1e-2})),
+    _preset(1.55, share=0.75, epochs=2, schedule=_decay(0.6, 20), **LONG),
     _preset(1.4697, epochs=3, schedule=_decay(0.6, 20), **LONG),
 )
 
