@@ -12,7 +12,7 @@ from tests.model.small import small_config
 from tokenmill.evaluation.generate import Sampling, generate, generate_batch, transpose_in_memory
 from tokenmill.model.gpt import GPT, KVCache, build
 from tokenmill.model.huggingface import save_weights
-from tokenmill.runs.export import write_code
+from tokenmill.runs.model_code import write_code
 
 NEVER = -1
 """An end-of-text that no model gives."""

@@ -164,7 +164,8 @@ def test_another_machine_ends_at_the_same_step(here: Path, tokens: Path):
     once = run(tokens, here / "once", target_loss=target, **OFTEN)
     first = digest(here / "once")
     (here / ".resume").rename(here / "elsewhere too")
-    run(tokens, here / "again", **(OFTEN | {"epochs": 1}))
+    one_epoch: dict[str, Any] = OFTEN | {"epochs": 1}
+    run(tokens, here / "again", **one_epoch)
     again = run(tokens, here / "again", target_loss=target, **OFTEN)
     assert again.state == once.state
     assert digest(here / "again") == first

@@ -15,7 +15,7 @@ from tokenmill.model.config import LINEAR_MAPS, LoraParams
 from tokenmill.model.gpt import GPT, empty_model, loss_of
 from tokenmill.model.huggingface import load_model, save_weights
 from tokenmill.model.manifest import ADAPTER, ADAPTER_CONFIG
-from tokenmill.runs.export import write_code
+from tokenmill.runs.model_code import write_code
 from tokenmill.training.lora import (
     LoraLinear,
     adapt,
