@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tokenmill.core.errors import UserError
 from tokenmill.formats.measured import evenly_spread
 from tokenmill.formats.token_file import (
     DTYPE,
@@ -26,7 +27,10 @@ PIECE = 1000
 def read_text(path: Path | None) -> str:
     """The text at `path`, or the built-in sample's."""
     if path is not None:
-        return path.read_text(encoding="utf-8")
+        try:
+            return path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"--text {path} cannot be read as UTF-8 ({error}).") from None
     # This needs PyYAML; a file does not
     from tokenmill.sample.generator import conversations  # noqa: PLC0415
 
