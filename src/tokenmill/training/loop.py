@@ -370,9 +370,10 @@ def end_diverged(run: Training, losses: Losses, diverged: Diverged) -> NoReturn:
     work, train, per_epoch = run.work, run.work.train, run.work.steps_per_epoch
     epoch, position = divmod(diverged.step, per_epoch)
     first = work.sampler.indices_at(diverged.step)[:SEQUENCES_IN_MESSAGE]
+    sequences = f"{work.sampler.named} {', '.join(map(str, first))}, …"
     group.end(
         f"training diverged in step {diverged.step + 1:,}, epoch {epoch + 1}, batch "
-        f"{position + 1:,} of {per_epoch:,} (sequences {', '.join(map(str, first))}, …): loss "
+        f"{position + 1:,} of {per_epoch:,} ({sequences}): loss "
         f"{diverged.loss}, gradient norm {diverged.norm}, learning rate "
         f"{work.learning_rate_at(diverged.step):.3g}. Its update was not made; {saved}. Lower "
         f"train.learning_rate ({train.peak}), raise train.schedule.warmup_steps "

@@ -17,6 +17,9 @@ from tokenmill.training.params import TrainParams
 class EpochSampler:
     """The order of the training sequences: a permutation for each epoch, cut into steps."""
 
+    named = "sequences"
+    """What the numbers of `indices_at` count, in messages."""
+
     def __init__(self, *, sequences: int, per_step: int, seed: int):
         """Order `sequences` sequences, `per_step` for each optimizer step; an epoch's last step may
         see fewer."""
@@ -47,6 +50,8 @@ class WindowSampler(EpochSampler):
     of the first `context_length` tokens, so that it sees other sequences, and each token at other
     places. The last sequence then overlaps the one before it, so that all epochs have as many.
     """
+
+    named = "sequences from the tokens"
 
     def __init__(self, *, tokens: int, context_length: int, per_step: int, seed: int):
         """Cut a text of so many `tokens`."""
